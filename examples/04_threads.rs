@@ -1,4 +1,6 @@
 //! Ranks as threads of one process: collectives by name, and an algorithm of one's own.
+//!
+//! `cargo run -p roundelay-examples --example 04_threads`
 
 use roundelay::{Communicator, Error, RedOp, plan_of};
 use roundelay_compiler::{Options, Placement, Shape};
@@ -20,7 +22,7 @@ fn rank(mut comm: Communicator) -> Result<f32, Error> {
     let mut data = comm.alloc::<f32>(1 << 16)?;
     data.fill(comm.rank() as f32 + 1.0);
 
-    // An algorithm of the book, chosen by size: 1 + 2 + 3 + 4 everywhere.
+    // An algorithm of the library, chosen by size: 1 + 2 + 3 + 4 everywhere.
     comm.all_reduce(&mut data, RedOp::Sum)?;
 
     // One's own: proved here, at this number of ranks, before anything moves.

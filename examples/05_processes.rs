@@ -1,4 +1,6 @@
 //! Ranks as processes: the program starts itself again, once a rank.
+//!
+//! `cargo run -p roundelay-examples --example 05_processes`
 
 use roundelay::{Communicator, Error, Launcher, RedOp};
 

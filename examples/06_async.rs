@@ -1,5 +1,7 @@
 //! Calls in the background: gradients are summed while the next ones are computed. On the way, an
-//! algorithm of one's own takes the place of the book's.
+//! algorithm of one's own takes the place of the algorithm library's.
+//!
+//! `cargo run -p roundelay-examples --example 06_async`
 
 use std::time::Duration;
 

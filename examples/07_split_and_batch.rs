@@ -1,4 +1,6 @@
 //! Communicators of a part of the ranks, and messages between single ranks.
+//!
+//! `cargo run -p roundelay-examples --example 07_split_and_batch`
 
 use roundelay::{Communicator, Error, RedOp};
 

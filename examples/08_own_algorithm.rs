@@ -1,4 +1,6 @@
 //! An algorithm of one's own: loaded from a file, played, installed, and replaced while the job runs.
+//!
+//! `cargo run -p roundelay-examples --example 08_own_algorithm`
 
 use std::path::Path;
 
@@ -41,7 +43,7 @@ fn rank(mut comm: Communicator) -> Result<(), Error> {
     comm.all_reduce(&mut data, RedOp::Max)?;
     assert!(data.iter().all(|&x| x == 9.0));
 
-    // And the book's are chosen again.
+    // And the algorithm library's are chosen again.
     assert!(comm.uninstall("all_reduce")?);
     comm.all_reduce(&mut data, RedOp::Avg)?;
     assert!(data.iter().all(|&x| x == 9.0));

@@ -1,14 +1,15 @@
 //! Ranks on several machines, tried out on one: shared memory inside a machine, TCP between them.
+//!
+//! `cargo run -p roundelay-examples --example 09_sockets`
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, Hints, RedOp, Setup, Transport};
+use roundelay::{Communicator, Error, Hints, RedOp, Setup, Transports};
 
 fn main() -> Result<(), Error> {
     // Ranks 0 and 1 believe to be on one machine, 2 and 3 on another. On real machines ranks join by
     // `Communicator::from_env`, which asks the launcher's variables and ROUNDELAY_HINTS.
-    let hints = Hints::from_pairs([("channels", "2"), ("timeout", "10s")])
-        .map_err(|e| Error::Usage(e.to_string()))?;
+    let hints = Hints::from_pairs([("channels", "2"), ("timeout", "10s")])?;
     let setup = |rank| {
         Setup::new().hints(&hints).host_label(format!("machine {}", rank / 2)).secret("only ours")
     };
@@ -23,11 +24,11 @@ fn rank(mut comm: Communicator) -> Result<(), Error> {
     // Checks how each rank is reached, and prints why.
     for route in comm.routes() {
         let expected = match (route.rank == comm.rank(), route.rank / 2 == comm.rank() / 2) {
-            (true, _) => Transport::Own,
-            (_, true) => Transport::Shm,
-            (_, false) => Transport::Tcp,
+            (true, _) => Transports::NONE,
+            (_, true) => Transports::SHM,
+            (_, false) => Transports::TCP,
         };
-        assert_eq!(route.transport, expected, "{}", route.why);
+        assert_eq!(route.transports, expected, "{}", route.why);
     }
 
     let mut data = comm.alloc::<f32>(100_000)?;

@@ -76,7 +76,7 @@ wanted tune && step tune 300 tune $([ -n "$ROUNDELAY_TUNED" ] || echo -o tuned.t
     -n "$ranks" --total 280s
 
 if wanted stress; then
-    step "stress book" 170 stress -n "$ranks" book --budget 120s
+    step "stress library" 170 stress -n "$ranks" library --budget 120s
     for part in types graph bits killed absent first; do
         step "stress $part" 100 stress -n "$ranks" $part --budget 40s
     done

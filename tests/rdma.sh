@@ -5,8 +5,8 @@
 #
 # Parts: packages (needed to build); build; stream (the stream's own tests); conformance (RDMA
 # alone, RDMA between ranks that share memory inside, and two paths: a device and TCP, two devices); hosts (two machines of
-# two ranks and two devices: the book; a device is cut off, and mended; all devices are); paths (two machines of one rank,
-# over a device and TCP, and over two devices: what splits; one is cut off, mended, both are cut off); gigabyte (as much
+# two ranks and two devices: the library; a device is cut off, and mended; all devices are); paths (two machines of one
+# rank, over a device and TCP, and over two devices: what splits; one is cut off, mended, both are cut off); gigabyte (as much
 # between two ranks, which takes a minute and a half). All but the first by default. Ends with 77 and the reason where something that it
 # needs cannot be had.
 set -euo pipefail
@@ -74,10 +74,10 @@ if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
 fi
 if wanted conformance; then
-    # What takes longest, once: the book over both links is for the two machines.
+    # What takes longest, once: the library over both links is for the two machines.
     skip="--skip a_gigabyte"
     for over in mixed_rdma rdma_and_tcp two_devices; do
-        skip+=" --skip $over::the_whole_book"
+        skip+=" --skip $over::the_whole_library"
     done
     one+=("$programs/conformance rdma:: rdma_and_tcp:: two_devices:: --test-threads=1 $skip")
 fi

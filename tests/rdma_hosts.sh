@@ -43,12 +43,12 @@ fail() {
 # Right rows that say that they went this way.
 rows() { awk -v way="$1" '$(NF - 1) == way && $(NF - 2) == 0' /run/said.0 | wc -l; }
 
-book=() grids=()
+library=() grids=()
 for file in algorithms/*/*.algo; do
     name=$(basename "$(dirname "$file")").$(basename "$file" .algo)
     case $name in
     sendrecv.*) ;; # Of two ranks.
-    *) if grep -q 'on (node' "$file"; then grids+=("$name"); else book+=("$name"); fi ;;
+    *) if grep -q 'on (node' "$file"; then grids+=("$name"); else library+=("$name"); fi ;;
     esac
 done
 
@@ -56,12 +56,12 @@ for grid in no yes; do
     if [ $grid = yes ]; then
         start transport=shm,rdma bench "${grids[@]}" -n 2x2 --bytes 1001,100003 --iters 1 --warmup 0
     else
-        start transport=shm,rdma bench "${book[@]}" --bytes 1001,100003 --iters 1 --warmup 0
+        start transport=shm,rdma bench "${library[@]}" --bytes 1001,100003 --iters 1 --warmup 0
     fi
     ended
-    [ "$status" = "0 0 " ] || fail "the book (grid: $grid) ended with $status"
+    [ "$status" = "0 0 " ] || fail "the library (grid: $grid) ended with $status"
     [ "$VM" != 0 ] || [ "$(rows shm+rdma)" -ge 4 ] || fail "only $(rows shm+rdma) rows"
-    echo "passed, after $SECONDS s: the book, shared memory inside, RDMA between (grid: $grid)"
+    echo "passed, after $SECONDS s: the library, shared memory inside, RDMA between (grid: $grid)"
 done
 
 # link CARD CARD: the first device on this card, the second on that.

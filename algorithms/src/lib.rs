@@ -1,19 +1,19 @@
-//! The book: published collective algorithms in the roundelay language, one page each.
+//! The algorithm library: published collective algorithms in the roundelay language, one page each.
 //!
 //! An algorithm is a file `<collective>/<name>.algo` and a line of [`CATALOGUE`]; a test holds the two
-//! together. [`Book`] is where `use all_gather.ring` finds them.
+//! together. [`AlgorithmLibrary`] is where `use all_gather.ring` finds them.
 #![forbid(unsafe_code)]
 
 use roundelay_compiler::Library;
 
-/// One algorithm of the book.
+/// One algorithm of the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// The collective that it implements.
     pub collective: &'static str,
     /// Its name, unique within the collective.
     pub name: &'static str,
-    /// Its file, relative to the book.
+    /// Its file, relative to the algorithm library.
     pub path: &'static str,
     /// The text of the file.
     pub text: &'static str,
@@ -22,11 +22,11 @@ pub struct Entry {
 macro_rules! catalogue {
     ($($collective:ident: $($name:ident)*;)*) => {
         /// All algorithms, by collective.
-        pub const CATALOGUE: &[Entry] = &[$($(book::$collective::$name),*),*];
+        pub const CATALOGUE: &[Entry] = &[$($(library::$collective::$name),*),*];
 
         /// The entries by name, as Rust prototypes play them: `play(reduce_scatter::ring)`.
         #[allow(non_upper_case_globals, reason = "they are named as their files are")]
-        pub mod book {
+        pub mod library {
             use crate::Entry;
             $(
                 #[doc = concat!("Algorithms of `", stringify!($collective), "`.")]
@@ -70,7 +70,7 @@ catalogue! {
     sendrecv: direct;
 }
 
-/// The algorithm of this name, if the book has it.
+/// The algorithm of this name, if the algorithm library has it.
 pub fn find(collective: &str, name: &str) -> Option<&'static Entry> {
     of(collective).find(|e| e.name == name)
 }
@@ -80,13 +80,13 @@ pub fn of(collective: &str) -> impl Iterator<Item = &'static Entry> {
     CATALOGUE.iter().filter(move |e| e.collective == collective)
 }
 
-/// The book as the compiler's library. It holds algorithms only: it finds no file that a text imports.
+/// The algorithm library as the compiler's library. It holds algorithms only: it finds no file that a text imports.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Book;
+pub struct AlgorithmLibrary;
 
-impl Library for Book {
+impl Library for AlgorithmLibrary {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
-        find(collective, name).map(|e| (format!("book:{}", e.path), e.text.to_string()))
+        find(collective, name).map(|e| (format!("library:{}", e.path), e.text.to_string()))
     }
 
     fn file(&self, _from: &str, _path: &str) -> Option<(String, String)> {
@@ -101,15 +101,15 @@ mod tests {
 
     #[test]
     fn the_catalogue_lists_the_files_on_disk() {
-        let book = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let library = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut files = Vec::new();
-        for folder in std::fs::read_dir(book).expect("the book can be read") {
+        for folder in std::fs::read_dir(library).expect("the algorithm library can be read") {
             let folder = folder.expect("a folder entry").path();
             let Ok(entries) = std::fs::read_dir(&folder) else { continue };
             for file in entries {
                 let file = file.expect("a file entry").path();
                 if file.extension().is_some_and(|e| e == "algo") {
-                    let path = file.strip_prefix(book).expect("a file of the book");
+                    let path = file.strip_prefix(library).expect("a file of the algorithm library");
                     files.push(path.to_string_lossy().replace('\\', "/"));
                 }
             }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use roundelay::{DType, Layout};
-use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::collective::Spec;
 use roundelay_compiler::cost::{Profile, Topology};
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove, graph};
 use roundelay_dsl::diag::render::{Json, json};
 use roundelay_dsl::diag::{Diagnostic, codes};
@@ -15,11 +16,11 @@ use crate::args::Check;
 use crate::load::{Input, Loaded, load};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, WRONG_INPUT};
-use crate::values::{Ranks, size_text};
+use crate::values::{Ranks, size_text, time_text};
 
 /// A result as programs read it. What is not known is left null.
 #[derive(Debug, Default, Serialize)]
-struct Line {
+struct CheckRow {
     algorithm: Option<String>,
     collective: Option<String>,
     ranks: Option<u64>,
@@ -55,14 +56,14 @@ pub(crate) fn check(args: &Check, report: Report) -> Outcome {
         Err(failure) => {
             if let Failure::Input(sources, found) = &failure {
                 let diagnostics = found.iter().map(|d| json(sources, d)).collect();
-                report.result(&Line { verdict: "refuted", diagnostics, ..Line::default() });
+                report.result(&CheckRow { verdict: "refuted", diagnostics, ..CheckRow::default() });
             }
             return Err(failure);
         }
     };
     let mut ends = Vec::new();
     for program in &loaded.programs {
-        ends.push(Table::new(args, report, &loaded, program).fill());
+        ends.push(ProofTable::new(args, report, &loaded, program).fill());
     }
     for end in &ends {
         if let End::Proved(warnings) = end {
@@ -119,7 +120,7 @@ impl Proved {
 }
 
 /// The results of one algorithm.
-struct Table<'a> {
+struct ProofTable<'a> {
     args: &'a Check,
     report: Report,
     sources: &'a SourceMap,
@@ -137,15 +138,15 @@ enum End {
 }
 
 /// One rank count.
-enum Found {
+enum ShapeResult {
     Proved(Box<Proved>),
     Failed(Vec<Diagnostic>),
 }
 
-impl<'a> Table<'a> {
+impl<'a> ProofTable<'a> {
     fn new(args: &'a Check, report: Report, loaded: &'a Loaded, program: &'a Arc<Program>) -> Self {
         let options = args.target.options();
-        Table { args, report, sources: &loaded.sources, program, options }
+        ProofTable { args, report, sources: &loaded.sources, program, options }
     }
 
     /// Proves all rank counts.
@@ -160,18 +161,18 @@ impl<'a> Table<'a> {
         for shape in &ranks.shapes {
             let found = self.one(shape);
             match found {
-                Found::Failed(found) if ranks.range && not_allowed(&found) => {
+                ShapeResult::Failed(found) if ranks.range && not_allowed(&found) => {
                     skipped.push((shape.clone(), found));
                 }
                 found => {
                     shown += 1;
                     progress.aside(|| self.row(shape, &found));
-                    if let Found::Proved(proved) = &found
+                    if let ShapeResult::Proved(proved) = &found
                         && warnings.is_empty()
                     {
                         warnings.clone_from(&proved.checked.warnings);
                     }
-                    if let Found::Failed(found) = found
+                    if let ShapeResult::Failed(found) = found
                         && failed.as_ref().is_none_or(|f| not_allowed(f) && !not_allowed(&found))
                     {
                         failed = Some(found);
@@ -184,7 +185,7 @@ impl<'a> Table<'a> {
         if shown == 0
             && let Some((shape, found)) = skipped.first()
         {
-            self.row(shape, &Found::Failed(found.clone()));
+            self.row(shape, &ShapeResult::Failed(found.clone()));
             failed = Some(found.clone());
         } else if !skipped.is_empty() {
             self.name_skipped(&name, &skipped);
@@ -196,10 +197,10 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn one(&self, shape: &Shape) -> Found {
+    fn one(&self, shape: &Shape) -> ShapeResult {
         let instance = match Instance::new(self.program, shape, &self.options) {
             Ok(instance) => instance,
-            Err(found) => return Found::Failed(found),
+            Err(found) => return ShapeResult::Failed(found),
         };
         match prove(self.program, self.sources, shape, &self.options) {
             Ok(checked) => {
@@ -207,9 +208,9 @@ impl<'a> Table<'a> {
                 let (spec, known) = (instance.spec.clone(), checked.facts.messages <= MOST_COUNTED);
                 let graph = known.then(|| graph::unroll(&Arc::new(instance)).ok()).flatten();
                 let ports = graph.map(|graph| graph::ports(&graph));
-                Found::Proved(Box::new(Proved { checked, spec, time_us, ports }))
+                ShapeResult::Proved(Box::new(Proved { checked, spec, time_us, ports }))
             }
-            Err(found) => Found::Failed(found),
+            Err(found) => ShapeResult::Failed(found),
         }
     }
 
@@ -240,10 +241,10 @@ impl<'a> Table<'a> {
         ));
     }
 
-    fn row(&self, shape: &Shape, found: &Found) {
+    fn row(&self, shape: &Shape, found: &ShapeResult) {
         let line = self.result(shape, found);
         self.report.result(&line);
-        let Found::Proved(proved) = found else {
+        let ShapeResult::Proved(proved) = found else {
             let code = line.diagnostics.first().map_or("", |d| d.code.as_str());
             let verdict = line.verdict.replace('_', " ");
             self.report.line(format!("  {:>9}  {verdict:11}  {code}", shape.to_string()));
@@ -282,17 +283,17 @@ impl<'a> Table<'a> {
         ));
     }
 
-    fn result(&self, shape: &Shape, found: &Found) -> Line {
-        let mut line = Line {
+    fn result(&self, shape: &Shape, found: &ShapeResult) -> CheckRow {
+        let mut line = CheckRow {
             algorithm: Some(self.program.name.clone()),
             collective: Some(self.program.kind.name().into()),
             ranks: Some(shape.ranks()),
             shape: Some(shape.to_string()),
             bytes: Some(self.args.bytes),
-            ..Line::default()
+            ..CheckRow::default()
         };
         match found {
-            Found::Failed(found) => {
+            ShapeResult::Failed(found) => {
                 let big = found.iter().all(|d| d.code == codes::TOO_BIG);
                 line.verdict = match (big, not_allowed(found)) {
                     (true, _) => "undecided",
@@ -301,7 +302,7 @@ impl<'a> Table<'a> {
                 };
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
-            Found::Proved(proved) => {
+            ShapeResult::Proved(proved) => {
                 let Proved { checked, spec, time_us, ports } = &**proved;
                 let bytes = self.args.bytes as f64;
                 line.verdict = "proved";
@@ -338,15 +339,6 @@ fn predict(instance: &Instance, bytes: u64) -> Option<f64> {
     let topology = Topology::of_shape(&instance.shape);
     let profile = Profile::new(instance, &topology, DType::F32.size() as u32).ok()?;
     Some(profile.time_us(bytes, Layout::SLOT_BYTES))
-}
-
-pub(crate) fn time_text(us: f64) -> String {
-    match us {
-        us if us < 10.0 => format!("{us:.2} us"),
-        us if us < 1e3 => format!("{us:.0} us"),
-        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
-        us => format!("{:.2} s", us / 1e6),
-    }
 }
 
 fn order(checked: &Checked, kind: &Kind) -> &'static str {
@@ -400,6 +392,5 @@ mod tests {
     #[test]
     fn runs_of_numbers_are_joined() {
         assert_eq!(spans(&[3, 5, 6, 7, 9, 10]), "3, 5..7, 9, 10");
-        assert_eq!(time_text(1234.0), "1.23 ms");
     }
 }

@@ -1,32 +1,24 @@
-//! Chooses an algorithm where only a collective was named: for `run` and `bench`; and explains the choice.
+//! Chooses an algorithm where only a collective was named, as the runtime does.
 
-use std::path::Path;
+use std::sync::LazyLock;
 
-use roundelay::choose::{Division, NVLINK, Why};
-use roundelay::fabric::{Fabric, NetworkPath, RDMA, system};
-use roundelay::hints::{Level, Merged};
-use roundelay::{Choice, Hints, Machine, Request, Resolver};
-use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
-use roundelay_compiler::{Placement, Shape};
+use roundelay::choose::{NVLINK, like_this_host};
+use roundelay::fabric::{NetworkPath, RDMA};
+use roundelay::{Choice, Hints, Request, Resolver, Transport, Transports};
+use roundelay_compiler::Shape;
+use roundelay_compiler::cost::Topology;
 use roundelay_dsl::diag::codes;
-use serde::Serialize;
 
 use crate::args::{Device, Explain, Play};
-use crate::check::time_text;
-use crate::job::joined;
-use crate::job::table::rooted;
-use crate::report::{Failure, Outcome, Report, fault, refused};
-use crate::values::size_text;
-
-/// Returns the hints of the command line.
-fn hints(texts: &[String]) -> Result<Hints, Failure> {
-    texts.join(",").parse().map_err(|e: roundelay::HintError| Failure::Usage(e.to_string()))
-}
+use crate::hints;
+use crate::load::{placement, rooted};
+use crate::member;
+use crate::report::{Failure, Outcome, fault, refused, usage};
 
 /// Hints of the command line that choose among algorithms, where one is named: another one is refused, and of
 /// what decides nothing there the words are returned.
 pub(crate) fn idle(play: &Play, collective: &str, name: &str) -> Result<Option<String>, Failure> {
-    let call = hints(&texts(play))?;
+    let call = hints::given(&hints::texts(play))?;
     if let Some(other) = call.algorithm(collective).filter(|other| *other != name) {
         return Err(Failure::Usage(format!(
             "the hint algorithm={other} and the name {collective}.{name} contradict each other: give \
@@ -45,22 +37,9 @@ pub(crate) fn idle(play: &Play, collective: &str, name: &str) -> Result<Option<S
     }))
 }
 
-/// Returns the hints of the command line as text, those that have an option of their own among them.
-pub(crate) fn texts(play: &Play) -> Vec<String> {
-    let transport = play.transport.map(|way| format!("transport={}", way.name()));
-    play.hints.iter().cloned().chain(transport).collect()
-}
-
-/// Returns the hints of the command line and of the environment.
-pub(crate) fn merged(play: &Play) -> Result<Merged, Failure> {
-    let (call, environment) = (hints(&texts(play))?, Hints::from_env());
-    let environment = environment.map_err(|e| Failure::Usage(e.to_string()))?;
-    Ok(Merged::new([(Level::Call, &call), (Level::Environment, &environment)]))
-}
-
 /// Returns the resolver of this machine and user, which chooses algorithms.
 pub(crate) fn resolver() -> Result<Resolver, Failure> {
-    Resolver::from_env().map_err(|e| Failure::Usage(e.to_string()))
+    Resolver::from_env().map_err(usage)
 }
 
 /// Returns a choice as the runtime makes it for a call with these hints.
@@ -69,9 +48,9 @@ pub(crate) fn choose(
     request: &Request<'_>,
     texts: &[String],
 ) -> Result<Choice, Failure> {
-    let call = hints(texts)?;
+    let call = hints::given(texts)?;
     resolver.choose(request, &call, &Hints::default()).map_err(|e| match e.code() {
-        codes::UNSUPPORTED => Failure::Usage(e.to_string()),
+        codes::UNSUPPORTED | codes::USAGE => usage(e),
         code => refused(fault(code, e.to_string())),
     })
 }
@@ -85,18 +64,6 @@ fn root_fits(collective: &str, root: u32, ranks: u64) -> Outcome {
     Err(refused(fault(codes::ROOT, text).help("--root RANK is less than the number of ranks")))
 }
 
-/// Returns true if calls of a collective are in place unless an option says otherwise.
-pub(crate) fn in_place(collective: &str) -> bool {
-    matches!(collective, "all_reduce" | "broadcast" | "barrier")
-}
-
-fn placement(collective: &str, inside: bool, outside: bool) -> Placement {
-    match inside || (in_place(collective) && !outside) {
-        true => Placement::InPlace,
-        false => Placement::OutOfPlace,
-    }
-}
-
 /// Returns a shape of several axes as a grid, for algorithms that want one.
 fn grid(shape: &Shape) -> Option<&Shape> {
     (shape.axes.len() > 1).then_some(shape)
@@ -107,61 +74,85 @@ pub(crate) fn usual(collective: &str) -> Shape {
     Shape::flat(if collective == "sendrecv" { 2 } else { 4 })
 }
 
-/// Returns the topology of `ranks` spread evenly over `hosts` hosts like this one. Fails if they cannot be.
-fn hosts(ranks: u32, hosts: u32) -> Result<Topology, Failure> {
-    if !ranks.is_multiple_of(hosts) {
-        let text = format!("{ranks} ranks cannot be spread evenly over {hosts} hosts");
-        return Err(Failure::Usage(text));
-    }
-    let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
-    Ok(Topology::even(hosts, ranks / hosts).with(rates))
-}
-
-/// Returns the paths between hosts that hints name, with what the topology file says of them.
-pub(crate) fn paths(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
-    if let Some(file) = hints.topology() {
-        return load(file)?.costs(hints.paths(), &[]).map_err(Failure::Usage);
-    }
-    let unknown = |way: NetworkPath| {
-        let link = if way.transport == RDMA { Link::DEVICE } else { Link::NETWORK };
-        PathCost { name: way.name, link }
+/// Returns the links that carry calls between ranks of so many hosts like this one, under these hints.
+fn carried(hosts: u32, hints: &Hints) -> Result<Transports, Failure> {
+    let paths = hints::paths(hints)?;
+    let of = |path: &NetworkPath| match path.transport.as_str() {
+        RDMA => Transport::Rdma,
+        _ => Transport::Tcp,
     };
-    Ok(all_ways(hints)?.into_iter().map(unknown).collect())
+    let over = (paths.len() > 1).then(|| paths.iter().map(of).collect());
+    let allowed = hints.transport().unwrap_or_default();
+    let here = allowed.posted().iter().filter(|transport| transport.probe().is_ok()).collect();
+    Ok(allowed.carried(hosts <= 1, here, over))
 }
 
-/// Returns the paths between hosts that hints name, and what they are.
-pub(crate) fn all_ways(hints: &Hints) -> Result<Vec<NetworkPath>, Failure> {
-    match (hints.paths(), hints.topology()) {
-        (Some(names), _) => named_paths(hints, names),
-        (None, Some(file)) => Ok(load(file)?.paths),
-        (None, None) => Ok(Vec::new()),
+/// Returns the name of a set of transports in results.
+fn name(of: Transports) -> &'static str {
+    static NAMES: LazyLock<Vec<(Transports, String)>> = LazyLock::new(|| {
+        let sets = Transport::ALL.iter().fold(vec![Transports::NONE], |sets, &next| {
+            sets.iter().flat_map(|set| [*set, set.with(next)]).collect()
+        });
+        sets.into_iter().map(|set| (set, set.to_string())).collect()
+    });
+    NAMES.iter().find(|(set, _)| *set == of).map_or("none", |(_, name)| name)
+}
+
+/// The ranks of a call and how they are reached, as the resolver is asked with.
+struct World {
+    topology: Topology,
+    transport: &'static str,
+}
+
+impl World {
+    /// Returns the ranks of hosts like this one, over which they are spread evenly.
+    fn like_here(
+        ranks: u32,
+        hosts: u32,
+        device: Device,
+        texts: &[String],
+    ) -> Result<Self, Failure> {
+        let uneven = || {
+            let text = format!("{ranks} ranks cannot be spread evenly over {hosts} hosts");
+            Failure::Usage(text)
+        };
+        let hints = hints::merged(texts)?;
+        let transport = match device {
+            Device::Host => name(carried(hosts, &hints)?),
+            Device::Cuda => NVLINK,
+        };
+        let topology = like_this_host(ranks, hosts).ok_or_else(uneven)?;
+        Ok(World { topology: topology.over(hints::costs(&hints)?), transport })
+    }
+
+    /// Returns the ranks of a job.
+    fn of(play: &Play, ranks: u32) -> Result<Self, Failure> {
+        let (device, texts) = (play.on.device, hints::texts(play));
+        let Some((topology, transport)) = member::topology(play)? else {
+            let hosts = if play.on.gpus() { 1 } else { play.hosts };
+            return World::like_here(ranks, hosts, device, &texts);
+        };
+        let transport = if play.on.gpus() { NVLINK } else { name(transport) };
+        let topology = topology.over(hints::costs(&hints::merged(&texts)?)?);
+        Ok(World { topology, transport })
     }
 }
 
-/// Returns the paths of these names: as the topology file says, or else as they are called on this machine.
-pub(crate) fn named_paths(hints: &Hints, names: &[String]) -> Result<Vec<NetworkPath>, Failure> {
-    let paths = match hints.topology() {
-        Some(file) => load(file)?.named_paths(names),
-        None => system::named_paths(names),
+/// Returns the transport of the data of a job of so many ranks, by its name in results.
+pub(crate) fn transport_of(play: &Play, ranks: u64) -> Result<&'static str, Failure> {
+    if play.on.gpus() {
+        return Ok(NVLINK);
+    }
+    let (all, alone) = match member::topology(play)? {
+        Some((topology, all)) => (all, topology.ranks() <= topology.hosts()),
+        None => {
+            let hints = hints::merged(&hints::texts(play))?;
+            (carried(play.hosts, &hints)?, ranks <= play.hosts.into())
+        }
     };
-    paths.map_err(Failure::Usage)
-}
-
-fn load(file: &str) -> Result<Fabric, Failure> {
-    Fabric::load(Path::new(file)).map_err(|e| refused(fault(codes::FILE, e.to_string())))
-}
-
-/// Returns the topology over the paths that hints name.
-fn over(topology: Topology, texts: &[String]) -> Result<Topology, Failure> {
-    let (call, environment) = (hints(texts)?, Hints::from_env());
-    let environment = environment.map_err(|e| Failure::Usage(e.to_string()))?;
-    let merged = Merged::new([(Level::Call, &call), (Level::Environment, &environment)]);
-    Ok(topology.over(paths(merged.hints())?))
-}
-
-/// Returns the transport of calls over so many hosts, by its name in the tuned table.
-fn carried(hosts: u32) -> &'static str {
-    if hosts > 1 { "shm+tcp" } else { "shm" }
+    // Where each is alone on its host, nobody shares memory.
+    let posted = all.posted();
+    Ok(name(if alone && !posted.is_empty() { posted } else { all }))
 }
 
 /// Returns the choice for a collective of a job on this machine.
@@ -174,16 +165,10 @@ pub(crate) fn of_play(
 ) -> Result<Choice, Failure> {
     let shape = shape.cloned().unwrap_or_else(|| usual(collective));
     root_fits(collective, root, shape.ranks())?;
-    let (topology, transport) = match joined::topology(play)? {
-        Some((topology, _)) if play.on.gpus() => (topology, NVLINK),
-        None if play.on.gpus() => (hosts(shape.ranks() as u32, 1)?, NVLINK),
-        Some(known) => known,
-        None => (hosts(shape.ranks() as u32, play.hosts)?, carried(play.hosts)),
-    };
-    let topology = over(topology, &texts(play))?;
+    let world = World::of(play, shape.ranks() as u32)?;
     let request = Request {
         collective,
-        topology: &topology,
+        topology: &world.topology,
         grid: grid(&shape),
         root,
         bytes,
@@ -191,133 +176,25 @@ pub(crate) fn of_play(
         op: play.op,
         placement: placement(collective, play.in_place, play.out_of_place),
         slot_bytes: play.slot_bytes,
-        transport,
+        transport: world.transport,
     };
-    choose(&mut resolver()?, &request, &texts(play))
+    choose(&mut resolver()?, &request, &hints::texts(play))
 }
 
-/// A choice as programs read it.
-#[derive(Serialize)]
-struct Explained<'a> {
-    collective: &'a str,
-    ranks: u32,
-    hosts: u32,
+/// Calls `say` with the choice that `explain` asks for, and the request.
+pub(crate) fn of_explain(
+    args: &Explain,
+    collective: &str,
+    shape: &Shape,
     bytes: u64,
-    dtype: &'static str,
-    op: &'static str,
-    algorithm: &'static str,
-    shape: String,
-    source: String,
-    predicted_us: f64,
-    measured_us: Option<f64>,
-    /// The way and the number of blocks with which GPUs play it, as measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    how: Option<String>,
-    /// The division of the vector over the paths.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    division: Option<Divided>,
-    lost: Vec<Loser>,
-    remarks: &'a [String],
-}
-
-/// A division over paths as programs read it.
-#[derive(Serialize)]
-struct Divided {
-    threshold_bytes: Option<u64>,
-    alone_us: f64,
-    paths: Vec<DividedPath>,
-}
-
-#[derive(Serialize)]
-struct DividedPath {
-    path: String,
-    share: f64,
-    latency_us: f64,
-    gbs: f64,
-    us: f64,
-    us_per_mib: f64,
-}
-
-impl Divided {
-    fn of(division: &Division) -> Self {
-        let path = |p: &roundelay::choose::Part| DividedPath {
-            path: p.path.clone(),
-            share: p.share,
-            latency_us: p.latency_us,
-            gbs: p.gbs,
-            us: p.us,
-            us_per_mib: p.us_per_mib,
-        };
-        Divided {
-            threshold_bytes: division.threshold,
-            alone_us: division.alone_us,
-            paths: division.parts.iter().map(path).collect(),
-        }
-    }
-}
-
-/// Shares, what they follow from, and from which size on there are several.
-fn divided(division: &Division, report: Report) {
-    report.line(format!(
-        "  {:20}  {:>7}  {:>9}  {:>10}  its part takes",
-        "path", "share", "latency", "bandwidth"
-    ));
-    for p in &division.parts {
-        let (latency, bandwidth) = (time_text(p.latency_us), format!("{:.3} GB/s", p.gbs));
-        let (us, mib) = (time_text(p.us), time_text(p.us_per_mib));
-        let share = format!("{:.1} %", p.share * 100.0);
-        report.line(format!(
-            "  {:20}  {share:>7}  {latency:>9}  {bandwidth:>10}  {us} and {mib} a MiB",
-            p.path
-        ));
-    }
-    let alone = time_text(division.alone_us);
-    report.line(match division.threshold {
-        Some(bytes) => format!(
-            "  several paths from {} on; this call on the best path alone: {alone}",
-            size_text(bytes)
-        ),
-        None => format!("  no size for which several paths pay; on the best path alone: {alone}"),
-    });
-}
-
-/// A candidate that lost.
-#[derive(Serialize)]
-struct Loser {
-    algorithm: &'static str,
-    predicted_us: Option<f64>,
-    measured_us: Option<f64>,
-    /// The code of a precondition that is violated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'static str>,
-    why: String,
-}
-
-/// Runs `roundelay explain COLLECTIVE`.
-pub(crate) fn explain(args: &Explain, collective: &str, report: Report) -> Outcome {
-    let shapes = match &args.n {
-        Some(ranks) => ranks.shapes.clone(),
-        None => vec![usual(collective)],
-    };
-    let mut first = true;
-    for shape in &shapes {
-        for bytes in args.bytes.list(2) {
-            if !std::mem::take(&mut first) {
-                report.line("");
-            }
-            one(args, collective, shape, bytes, report)?;
-        }
-    }
-    Ok(())
-}
-
-fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Report) -> Outcome {
-    let ranks = shape.ranks() as u32;
+    say: impl FnOnce(&Request<'_>, &Choice),
+) -> Outcome {
     root_fits(collective, args.root, shape.ranks())?;
-    let topology = over(hosts(ranks, args.hosts)?, &args.hints)?;
+    let ranks = shape.ranks() as u32;
+    let world = World::like_here(ranks, args.hosts, args.device, &args.hints)?;
     let request = Request {
         collective,
-        topology: &topology,
+        topology: &world.topology,
         grid: grid(shape),
         root: args.root,
         bytes,
@@ -325,71 +202,8 @@ fn one(args: &Explain, collective: &str, shape: &Shape, bytes: u64, report: Repo
         op: args.op,
         placement: placement(collective, args.in_place, args.out_of_place),
         slot_bytes: None,
-        transport: match args.device {
-            Device::Host => carried(args.hosts),
-            Device::Cuda => NVLINK,
-        },
+        transport: world.transport,
     };
-    let choice = choose(&mut resolver()?, &request, &args.hints)?;
-    say(&request, &choice, report);
+    say(&request, &choose(&mut resolver()?, &request, &args.hints)?);
     Ok(())
-}
-
-fn say(request: &Request<'_>, choice: &Choice, report: Report) {
-    let loser = |lost: &roundelay::choose::Lost| Loser {
-        algorithm: lost.name,
-        predicted_us: lost.predicted_us,
-        measured_us: lost.measured_us,
-        code: match lost.why {
-            Why::Refused(code, _) => Some(code.0),
-            _ => None,
-        },
-        why: lost.why.to_string(),
-    };
-    let (ranks, hosts) = (request.topology.ranks(), request.topology.hosts());
-    let lost: Vec<Loser> = choice.lost.iter().map(loser).collect();
-    let over = if hosts > 1 { format!(" over {hosts} hosts") } else { String::new() };
-    let (collective, size) = (request.collective, size_text(request.bytes));
-    report.line(format!(
-        "{collective} of {size} on {ranks} ranks{over}: {}{} ({})",
-        choice.entry.name,
-        choice.how.map_or(String::new(), |how| format!(" {how}")),
-        choice.source
-    ));
-    let time = |us: Option<f64>| us.map_or("-".to_string(), time_text);
-    let row = |name: &str, predicted: Option<f64>, measured: Option<f64>, why: &str| {
-        let (predicted, measured) = (time(predicted), time(measured));
-        report.line(format!("  {name:20}  {predicted:>9}  {measured:>9}  {why}"));
-    };
-    report.line(format!(
-        "  {:20}  {:>9}  {:>9}  {}",
-        "algorithm", "predicted", "measured", "why not"
-    ));
-    row(choice.entry.name, Some(choice.predicted_us), choice.measured_us, "chosen");
-    for l in &lost {
-        row(l.algorithm, l.predicted_us, l.measured_us, &l.why);
-    }
-    if let Some(division) = &choice.division {
-        divided(division, report);
-    }
-    for remark in &choice.remarks {
-        report.line(format!("note: {remark}"));
-    }
-    report.result(&Explained {
-        collective,
-        ranks,
-        hosts,
-        bytes: request.bytes,
-        dtype: request.dtype.name(),
-        op: request.op.name(),
-        algorithm: choice.entry.name,
-        shape: choice.shape.to_string(),
-        source: choice.source.to_string(),
-        predicted_us: choice.predicted_us,
-        measured_us: choice.measured_us,
-        how: choice.how.map(|how| how.to_string()),
-        division: choice.division.as_ref().map(Divided::of),
-        lost,
-        remarks: &choice.remarks,
-    });
 }

@@ -25,11 +25,16 @@ pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
     let (sources, program) = load_one(&args.target)?;
     let shape = one_shape(&args.n, &program)?;
     let options = args.target.options();
-    let proved =
-        match compile(&program, &sources, &shape, &options, placement(&program, false, false)) {
-            Ok(proved) => proved,
-            Err(found) => return Err(Failure::Input(Box::new(sources), found)),
-        };
+    let proved = match compile(
+        &program,
+        &sources,
+        &shape,
+        &options,
+        placement(program.kind.name(), false, false),
+    ) {
+        Ok(proved) => proved,
+        Err(found) => return Err(Failure::Input(Box::new(sources), found)),
+    };
     let page = html(proved.graph(), &sources);
     let (collective, name) = (program.kind.name(), program.name.as_str());
     let path =

@@ -14,9 +14,11 @@ mod choice;
 mod draw;
 mod explain;
 mod fmt;
+mod hints;
 mod info;
 mod job;
 mod load;
+mod member;
 mod own;
 mod peer;
 mod plot;
@@ -37,8 +39,8 @@ use args::{Cli, Verb};
 use report::Report;
 use roundelay::Playable;
 
-/// Runs the command line, with these algorithms beside the book. They go by their names, `ring` or
-/// `all_reduce.ring`, before what the book and files have.
+/// Runs the command line, with these algorithms beside the algorithm library. They go by their names, `ring` or
+/// `all_reduce.ring`, before what the algorithm library and files have.
 ///
 /// ```no_run
 /// fn main() -> std::process::ExitCode {
@@ -57,7 +59,7 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
     // Of ranks that somebody else started together one speaks for all.
     let quiet = match &cli.verb {
         Verb::Run(args::Run { play, .. }) | Verb::Bench(args::Bench { play, .. }) => {
-            job::joined::membership(play).is_ok_and(|m| m.is_some_and(|m| m.rank > 0))
+            member::membership(play).is_ok_and(|m| m.is_some_and(|m| m.rank > 0))
         }
         _ => false,
     };

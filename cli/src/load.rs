@@ -9,9 +9,10 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay::{Algorithm, Files};
-use roundelay_algorithms::{Book, CATALOGUE};
-use roundelay_compiler::collective::NAMES;
+use roundelay::Algorithm;
+use roundelay::internal::Files;
+use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE};
+use roundelay_compiler::program::{COLLECTIVES, Kind};
 use roundelay_compiler::verify::blame;
 use roundelay_compiler::{
     Library, Options, Placement, Plan, Program, Proved, Shape, compile, resolve,
@@ -53,8 +54,8 @@ pub(crate) fn load(target: &Target) -> Result<Input, Failure> {
             sources: own.sources().clone(),
             programs: vec![own.program().clone()],
         }),
-        (None, Some((collective, algorithm))) => book(collective, algorithm)?,
-        (None, None) if is_collective(name) => book_of(name)?,
+        (None, Some((collective, algorithm))) => library(collective, algorithm)?,
+        (None, None) if is_collective(name) => library_of(name)?,
         (None, None) => file(name)?,
     };
     match (input, &target.algorithm) {
@@ -93,12 +94,23 @@ fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".algo") || name.ends_with(".plan")
 }
 
-/// Returns true if a collective has that name.
-pub(crate) fn is_collective(name: &str) -> bool {
-    NAMES.iter().any(|(n, _)| *n == name)
+/// Returns the collective of that name.
+pub(crate) fn collective(name: &str) -> Option<&'static Kind> {
+    COLLECTIVES.iter().find(|(n, _)| *n == name).map(|(_, kind)| kind)
 }
 
-/// Returns the parts of `collective.name`, if the book has it; or if nothing has, so that its name can be judged.
+/// Returns true if a collective has that name.
+pub(crate) fn is_collective(name: &str) -> bool {
+    collective(name).is_some()
+}
+
+/// Returns true if a collective has a root.
+pub(crate) fn rooted(name: &str) -> bool {
+    collective(name).is_some_and(Kind::rooted)
+}
+
+/// Returns the parts of `collective.name`, if the algorithm library has it; or if nothing has, so that its name can
+/// be judged.
 pub(crate) fn entry(name: &str) -> Option<(&str, &str)> {
     let (collective, algorithm) = name.split_once('.').filter(|_| !is_path(name))?;
     let word = |s: &str| !s.is_empty() && s.chars().all(|c| c.is_alphanumeric() || c == '_');
@@ -119,8 +131,8 @@ pub(crate) fn shadowed(name: &str) -> Option<String> {
     file.then(|| format!("note: `{name}` is not the file of that name here, which is `./{name}`"))
 }
 
-fn book(collective: &str, name: &str) -> Result<Input, Failure> {
-    let Some((source, text)) = Book.algorithm(collective, name) else {
+fn library(collective: &str, name: &str) -> Result<Input, Failure> {
+    let Some((source, text)) = AlgorithmLibrary.algorithm(collective, name) else {
         return Err(refused(unknown(collective, name)));
     };
     let mut loaded = programs(source, text)?;
@@ -128,11 +140,11 @@ fn book(collective: &str, name: &str) -> Result<Input, Failure> {
     Ok(Input::Programs(loaded))
 }
 
-/// Returns all algorithms that the book has for a collective.
-fn book_of(collective: &str) -> Result<Input, Failure> {
+/// Returns all algorithms that the library has for a collective.
+fn library_of(collective: &str) -> Result<Input, Failure> {
     let mut all = Loaded { sources: SourceMap::new(), programs: Vec::new() };
     for e in roundelay_algorithms::of(collective) {
-        let id = all.sources.add(format!("book:{}", e.path), e.text);
+        let id = all.sources.add(format!("library:{}", e.path), e.text);
         match resolve(&mut all.sources, id, &Files) {
             Ok(programs) => all.programs.extend(programs),
             Err(found) => return Err(Failure::Input(Box::new(all.sources), found)),
@@ -142,18 +154,21 @@ fn book_of(collective: &str) -> Result<Input, Failure> {
 }
 
 fn unknown(collective: &str, name: &str) -> Diagnostic {
-    if !NAMES.iter().any(|(n, _)| *n == collective) {
+    if !is_collective(collective) {
         let d = fault(
             codes::UNKNOWN_COLLECTIVE,
             format!("`{collective}.{name}`: no collective is named `{collective}`, and no file is"),
         );
-        let names = NAMES.iter().map(|(n, _)| *n);
+        let names = COLLECTIVES.iter().map(|(n, _)| *n);
         return match similar(collective, names.clone()) {
             Some(near) => d.help(format!("did you mean `{near}`?")),
             None => d.help(format!("known are {}", names.collect::<Vec<_>>().join(", "))),
         };
     }
-    let d = fault(codes::UNKNOWN_ALGORITHM, format!("the book has no `{collective}.{name}`"));
+    let d = fault(
+        codes::UNKNOWN_ALGORITHM,
+        format!("the algorithm library has no `{collective}.{name}`"),
+    );
     let names: Vec<&str> = roundelay_algorithms::of(collective).map(|e| e.name).collect();
     match similar(name, names.iter().copied()) {
         Some(near) => d.help(format!("did you mean `{collective}.{near}`?")),
@@ -245,14 +260,14 @@ fn missing(path: &Path) -> Diagnostic {
     let name = path.to_string_lossy();
     let known: Vec<String> =
         CATALOGUE.iter().map(|e| format!("{}.{}", e.collective, e.name)).collect();
-    let words = known.iter().map(String::as_str).chain(NAMES.iter().map(|(n, _)| *n));
+    let words = known.iter().map(String::as_str).chain(COLLECTIVES.iter().map(|(n, _)| *n));
     if let Some(near) = similar(&name, own::all().iter().map(Algorithm::name)) {
         return d.help(format!("this program has `{near}`"));
     }
     match similar(&name, words) {
-        Some(near) => d.help(format!("the book has `{near}`")),
+        Some(near) => d.help(format!("the algorithm library has `{near}`")),
         None => d.help(
-            "an algorithm of the book is named `collective.name`; `roundelay info` lists them",
+            "an algorithm of the library is named `collective.name`; `roundelay info` lists them",
         ),
     }
 }
@@ -278,10 +293,14 @@ pub(crate) fn proved(
         .map_err(|found| blame::sharpen(program, shape, options, found))
 }
 
+/// Returns true if calls of a collective are in place unless an option says otherwise.
+pub(crate) fn in_place(collective: &str) -> bool {
+    matches!(collective, "all_reduce" | "broadcast" | "barrier")
+}
+
 /// Returns the placement that was asked for, or else the usual one of the collective.
-pub(crate) fn placement(program: &Program, in_place: bool, out_of_place: bool) -> Placement {
-    let usual = matches!(program.kind.name(), "all_reduce" | "broadcast" | "barrier");
-    match in_place || (usual && !out_of_place) {
+pub(crate) fn placement(collective: &str, inside: bool, outside: bool) -> Placement {
+    match inside || (in_place(collective) && !outside) {
         true => Placement::InPlace,
         false => Placement::OutOfPlace,
     }

@@ -18,7 +18,7 @@ pub(crate) fn register(given: &[&dyn Playable]) -> Result<(), Failure> {
     let mut own: Vec<Algorithm> = Vec::new();
     for playable in given {
         let algorithm = playable.algorithm().map_err(|e| match e {
-            Error::Refused { code, text } => refused(fault(code, text)),
+            Error::Refused { code, text, .. } => refused(fault(code, text)),
             other => refused(fault(other.code(), other.to_string())),
         })?;
         if own.iter().any(|o| o.to_string() == algorithm.to_string()) {

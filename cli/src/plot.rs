@@ -48,11 +48,11 @@ struct Row {
 struct Series {
     /// Index of its name.
     name: usize,
-    points: Vec<Point>,
+    points: Vec<PlotPoint>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Point {
+struct PlotPoint {
     bytes: f64,
     time_us: f64,
     busbw_gbs: f64,
@@ -71,7 +71,7 @@ impl Plot {
         let row = index(&mut self.rows, |r| r.title == title, new);
         let all = &mut self.rows[row].series;
         let at = index(all, |s| s.name == name, || Series { name, points: Vec::new() });
-        let (points, point) = (&mut all[at].points, Point { bytes, time_us, busbw_gbs });
+        let (points, point) = (&mut all[at].points, PlotPoint { bytes, time_us, busbw_gbs });
         match points.iter_mut().find(|p| p.bytes == bytes) {
             Some(known) if known.time_us > time_us => *known = point,
             Some(_) => {}
@@ -124,7 +124,7 @@ impl Plot {
         }
         for series in &row.series {
             let look = self.look(series.name);
-            let on = |y: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
+            let on = |y: &dyn Fn(&PlotPoint) -> f64| -> Vec<(f64, f64)> {
                 series.points.iter().map(|p| (sizes.at(p.bytes), y(p))).collect()
             };
             time.line(out, &look, &on(&|p| times.at(p.time_us)));

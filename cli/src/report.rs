@@ -1,9 +1,11 @@
 //! Reports what the verbs say: results on standard output, diagnostics on standard error, and the exit code.
 
+use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
+use roundelay::{Error, HintError};
 use roundelay_dsl::diag::{Code, Diagnostic, Diagnostics, codes, render};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
@@ -24,8 +26,32 @@ pub(crate) enum Failure {
     Usage(String),
     /// A run failed, or a file could not be written.
     Run(Diagnostic),
+    /// A call failed.
+    Call(Error),
     /// Everything was said already; end with this code.
     Said(u8),
+}
+
+impl From<HintError> for Failure {
+    fn from(error: HintError) -> Self {
+        usage(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Call(error)
+    }
+}
+
+impl Failure {
+    /// Returns the failure of a run that ended with this code: arguments that do not go together are wrong input.
+    pub(crate) fn of_run(code: Code, finding: Diagnostic) -> Self {
+        match code {
+            codes::UNSUPPORTED | codes::USAGE | codes::SETTINGS => refused(finding),
+            _ => Failure::Run(finding),
+        }
+    }
 }
 
 /// The outcome of a verb.
@@ -40,6 +66,11 @@ pub(crate) fn fault(code: Code, what: impl Into<String>) -> Diagnostic {
 /// Returns a [`Failure::Input`] that is about no text.
 pub(crate) fn refused(diagnostic: Diagnostic) -> Failure {
     Failure::Input(Box::default(), vec![diagnostic])
+}
+
+/// Returns a [`Failure::Usage`] for this reason.
+pub(crate) fn usage(why: impl fmt::Display) -> Failure {
+    Failure::Usage(why.to_string())
 }
 
 /// Returns the failure of a file that could not be written, with what was to be in it: one code and one title
@@ -117,6 +148,12 @@ impl Report {
             Failure::Run(diagnostic) => {
                 self.diagnostics(&SourceMap::new(), std::slice::from_ref(diagnostic));
                 FAILED
+            }
+            // A rank that only follows another rank's abort says nothing: that other rank does.
+            Failure::Call(Error::Aborted { .. }) => FAILED,
+            Failure::Call(error) => {
+                let finding = fault(error.code(), error.to_string());
+                self.failure(&Failure::of_run(error.code(), finding))
             }
             Failure::Said(code) => *code,
         }

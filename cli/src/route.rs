@@ -1,15 +1,15 @@
 //! Implements `roundelay route`: prints which link each pair of ranks uses, and why.
 
 use roundelay::bootstrap::{Setup, membership};
-use roundelay::{Communicator, Error, Hints, Transport, Transports};
+use roundelay::{Communicator, Hints, Transports};
 use serde::Serialize;
 
 use crate::args::{Route, TransportName};
-use crate::report::{Failure, Outcome, Report, fault};
+use crate::report::{Outcome, Report, usage};
 
-/// A way as programs read it.
+/// A route as programs read it.
 #[derive(Serialize)]
-struct Row<'a> {
+struct RouteRow<'a> {
     from: u32,
     to: u32,
     link: String,
@@ -18,29 +18,27 @@ struct Row<'a> {
 
 /// Runs the verb.
 pub(crate) fn route(args: &Route, report: Report) -> Outcome {
-    let failed = |e: Error| Failure::Run(fault(e.code(), e.to_string()));
-    let member = membership().map_err(|e| Failure::Usage(e.to_string()))?;
-    // Ranks of another launcher say each their own ways, local ones are all here.
-    let comms = match member {
+    // Ranks of another launcher say each their own routes, local ones are all here.
+    let comms = match membership().map_err(usage)? {
         Some(member) => {
-            let setup = Setup::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
-            vec![Communicator::join(&member, &allowed(setup, args)).map_err(failed)?]
+            let setup = Setup::from_env().map_err(usage)?;
+            vec![Communicator::join(&member, &allowed(setup, args))?]
         }
         None => {
             let (ranks, hosts) = (u64::from(args.n), u64::from(args.hosts));
-            let hints = Hints::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
+            let hints = Hints::from_env()?;
             let setup = |rank: u32| {
                 let host = u64::from(rank) * hosts / ranks;
                 allowed(Setup::new().hints(&hints), args).host_label(format!("host {host}"))
             };
-            Communicator::local_over(args.n, setup).map_err(failed)?
+            Communicator::local_over(args.n, setup)?
         }
     };
     for comm in &comms {
-        for way in comm.routes().iter().filter(|way| way.transport != Transport::Own) {
-            let (from, to, link) = (comm.rank(), way.rank, way.transport.to_string());
-            report.line(format!("rank {from} -> rank {to}: {link} ({})", way.why));
-            report.result(&Row { from, to, link, why: &way.why });
+        for route in comm.routes().iter().filter(|route| !route.transports.is_empty()) {
+            let (from, to, link) = (comm.rank(), route.rank, route.transports.to_string());
+            report.line(format!("rank {from} -> rank {to}: {link} ({})", route.why));
+            report.result(&RouteRow { from, to, link, why: &route.why });
         }
     }
     Ok(())
@@ -52,6 +50,5 @@ fn allowed(setup: Setup, args: &Route) -> Setup {
         Some(TransportName::Shm) => setup.transports(Transports::SHM),
         Some(TransportName::Tcp) => setup.transports(Transports::TCP),
         Some(TransportName::Rdma) => setup.transports(Transports::RDMA),
-        Some(_) => setup,
     }
 }

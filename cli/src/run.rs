@@ -6,10 +6,10 @@ use roundelay_compiler::Shape;
 
 use crate::args::{Play, Run, Target};
 use crate::choice;
-use crate::job::joined::{membership, way};
 use crate::job::table::{Columns, ResultRow, head, row};
-use crate::job::{self, Case, Gpu, Job, JobEvent, Proof, Start};
+use crate::job::{self, Case, Job, JobEvent, Proof, Start};
 use crate::load::{default_shape, load_one};
+use crate::member::membership;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report};
 use crate::values::{Ranks, size_text};
@@ -115,8 +115,8 @@ pub(crate) fn plan_job(
         };
         let how = chosen.as_ref().and_then(|chosen| chosen.how);
         let known = proofs.iter().position(|(t, _)| t.target == resolved.target);
-        let piece = match known {
-            Some(piece) => piece,
+        let entry = match known {
+            Some(entry) => entry,
             None => {
                 let mut proof = job::prove(&resolved, shape, play)?;
                 if let Some(source) = source {
@@ -126,13 +126,13 @@ pub(crate) fn plan_job(
                 proofs.len() - 1
             }
         };
-        let proof = &proofs[piece].1;
+        let proof = &proofs[entry].1;
         let barrier = proof.collective == "barrier";
         let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
         let case = Case {
             protocol: play.on.protocol.or(how.map(|how| how.protocol)),
             blocks: play.on.blocks.or(how.map(|how| how.blocks)),
-            ..Case::ours(piece, if barrier { 0 } else { count })
+            ..Case::ours(entry, if barrier { 0 } else { count })
         };
         // A barrier has one size.
         if !barrier || cases.is_empty() {
@@ -141,34 +141,38 @@ pub(crate) fn plan_job(
     }
     let proofs: Vec<Proof> = proofs.into_iter().map(|(_, proof)| proof).collect();
     let job = Job {
-        pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
-        shape: shape.to_string(),
+        entries: proofs.iter().map(|p| p.entry.clone()).collect(),
         root: Some(target.root),
         cases,
-        dtype: play.dtype,
-        op: play.op,
-        private: play.private,
-        seed,
-        iters: play.iters,
-        warmup: play.warmup,
-        budget,
-        trace: play.trace.is_some(),
-        verify: play.verify,
-        gpu: gpu(play),
+        ..Job::of(play, shape, seed, budget)
     };
     Ok((job, proofs))
 }
 
-/// Returns the settings of a job on GPUs, if it is one.
-fn gpu(play: &Play) -> Option<Gpu> {
-    let hints = choice::texts(play).join(",");
-    let gpu = Gpu { graph: play.on.graph, hints, ..Gpu::default() };
-    play.on.gpus().then_some(gpu)
-}
-
-/// Returns the ranks as results name them: nothing, where their number says it all.
-pub(crate) fn grid_text(shape: &Shape) -> Option<String> {
-    (shape.axes.len() > 1).then(|| shape.to_string())
+/// Returns the columns of a table of a target's results, the first of which was proved so.
+pub(crate) fn columns(
+    play: &Play,
+    target: &Target,
+    root: Option<u32>,
+    shape: &Shape,
+    proof: &Proof,
+) -> Result<Columns, Failure> {
+    Ok(Columns {
+        collective: proof.collective.clone(),
+        ranks: shape.ranks(),
+        dtype: play.dtype,
+        op: play.op,
+        reduces: proof.reduces,
+        root,
+        transport: choice::transport_of(play, shape.ranks())?,
+        graph: play.on.graph,
+        beside: None,
+        file: proof.file.clone(),
+        chosen: job::is_choice(target),
+        // Nothing, where their number says it all.
+        shape: (shape.axes.len() > 1).then(|| shape.to_string()),
+        verify: play.verify,
+    })
 }
 
 fn one_shape(
@@ -184,34 +188,20 @@ fn one_shape(
     for proof in &proofs {
         report.line(&proof.words);
     }
-    let place = if job.pieces.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
+    let place = if job.entries.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
     report.line(format!("seed {seed}, {place}; {}", play.verify.words()));
     let Some(first) = proofs.first() else { return Ok(()) };
-    let columns = Columns {
-        beside: None,
-        collective: first.collective.clone(),
-        ranks: shape.ranks(),
-        dtype: play.dtype,
-        op: play.op,
-        reduces: first.reduces,
-        root: Some(args.target.root),
-        way: way(play, shape.ranks())?,
-        graph: play.on.graph,
-        file: first.file.clone(),
-        chosen: job::is_choice(&args.target),
-        shape: grid_text(shape),
-        verify: play.verify,
-    };
+    let columns = columns(play, &args.target, Some(args.target.root), shape, first)?;
     head(report);
     let progress = Progress::new("run", job.cases.len());
-    let bytes = |case: &Case| columns.line("", case.count, proofs[case.piece].blocks, 0.0, 0).bytes;
+    let bytes = |case: &Case| columns.line("", case.count, proofs[case.entry].blocks, 0.0, 0).bytes;
     job::play(&job, start, |told| match told {
         JobEvent::Now { case, what } => {
             progress.now(&format!("{}: {what}", size_text(bytes(&job.cases[case]))));
         }
         JobEvent::Done { case, time_us, wrong, how } => {
             let case = job.cases[case];
-            let proof = &proofs[case.piece];
+            let proof = &proofs[case.entry];
             let line = columns.line(&proof.algorithm, case.count, proof.blocks, time_us, wrong);
             progress.aside(|| row(report, &ResultRow { how, ..line }));
             progress.step();

@@ -146,6 +146,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// Prints microseconds with their unit: `1.23 ms`.
+pub(crate) fn time_text(us: f64) -> String {
+    match us {
+        us if us < 10.0 => format!("{us:.2} us"),
+        us if us < 1e3 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
 /// Returns the median of what was measured, the later of two in the middle; nothing of nothing.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
@@ -192,6 +202,7 @@ mod tests {
         assert_eq!(duration("5s"), Ok(Duration::from_secs(5)));
         assert_eq!(duration("2"), Ok(Duration::from_secs(2)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(time_text(1234.0), "1.23 ms");
         for bad in ["", "s", "-1s", "5y", "nan", "0"] {
             assert!(duration(bad).is_err(), "{bad}");
         }

@@ -124,7 +124,7 @@ program all_reduce.ring on (n)
       r -> (% (+ r 1) n) : copy data[(% (- (+ r 1) s) n)]
 ";
     assert_eq!(program, wanted);
-    // Every algorithm of the book has both.
+    // Every algorithm of the library has both.
     for e in roundelay_algorithms::CATALOGUE {
         let name = format!("{}.{}", e.collective, e.name);
         for stage in ["ast", "program"] {

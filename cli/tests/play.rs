@@ -24,7 +24,7 @@ fn right(args: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn the_whole_book_is_right() {
+fn the_whole_library_is_right() {
     for e in CATALOGUE {
         let name = format!("{}.{}", e.collective, e.name);
         for placement in ["--in-place", "--out-of-place"] {

@@ -117,7 +117,7 @@ fn rounds_are_no_fewer_than_their_bound() {
     assert!(ran.out.contains(" 1 (1, 8 ports) "), "{}", ran.out);
     let ring = roundelay(&["check", "all_reduce.ring", "-n", "9"]).ok();
     assert!(ring.out.contains(" 16 (4) "), "{}", ring.out);
-    for (collective, _) in roundelay_compiler::collective::NAMES {
+    for (collective, _) in roundelay_compiler::program::COLLECTIVES {
         for n in ["2", "7", "8", "9", "3x4", "700"] {
             let ran = roundelay(&["check", collective, "-n", n, "--json"]);
             for line in ran.json().iter().filter(|l| l["verdict"] == "proved") {
@@ -152,9 +152,9 @@ fn files_do_not_take_the_place_of_names() {
         assert_eq!(ran.code, 0, "{name}: {}", ran.err);
         (names, ran.err)
     };
-    let book = |collective: &str| roundelay_algorithms::of(collective).count();
+    let library = |collective: &str| roundelay_algorithms::of(collective).count();
     let (names, said) = algorithms("all_reduce");
-    assert!(names.len() > 5 && names.len() <= book("all_reduce"), "{names:?}");
+    assert!(names.len() > 5 && names.len() <= library("all_reduce"), "{names:?}");
     assert!(
         said.contains(
             "note: `all_reduce` is not the file of that name here, which is `./all_reduce`"
@@ -219,7 +219,7 @@ fn draw_writes_a_page() {
 }
 
 #[test]
-fn fmt_is_idempotent_on_the_book() {
+fn fmt_is_idempotent_on_the_library() {
     for e in CATALOGUE {
         let path = file(&format!("fmt_{}_{}.algo", e.collective, e.name), e.text);
         roundelay(&["fmt", &path]).ok();
@@ -264,7 +264,7 @@ fn explain_has_all_pages() {
 }
 
 #[test]
-fn info_lists_the_book() {
+fn info_lists_the_library() {
     let ran = roundelay(&["info"]).ok();
     for e in CATALOGUE {
         assert!(ran.out.contains(&format!("{}.{}", e.collective, e.name)));

@@ -4,10 +4,9 @@ use roundelay_dsl::ast::{BinOp, UnOp};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use crate::collective::Kind;
 use crate::eval::eval;
 use crate::num::index;
-use crate::program::{BUILTINS, Binder, Buffer, Expr, Node, Program, Slot};
+use crate::program::{BUILTINS, Binder, Buffer, Expr, Kind, Node, Program, Slot};
 
 /// The names that an expression is written with.
 #[derive(Clone, Copy)]

@@ -6,85 +6,11 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use smallvec::SmallVec;
 
 use crate::chunks::ChunkSet;
-use crate::program::{Buffer, Custom, Style};
-use crate::verify::value::RankSet;
-
-/// The kind of a collective.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Kind {
-    /// Every rank ends with the sum of all.
-    AllReduce,
-    /// Rank r ends with block r of the sum.
-    ReduceScatter,
-    /// Every rank ends with every rank's block.
-    AllGather,
-    /// Every rank ends with the root's buffer.
-    Broadcast,
-    /// The root ends with the sum.
-    Reduce,
-    /// The root ends with every rank's block.
-    Gather,
-    /// Rank r ends with block r of the root's buffer.
-    Scatter,
-    /// Block b of rank a ends as block a of rank b.
-    AllToAll,
-    /// No rank ends before every rank has begun.
-    Barrier,
-    /// Rank 1 ends with rank 0's buffer.
-    SendRecv,
-    /// Declared in a file.
-    Custom(Arc<Custom>),
-}
-
-/// Names of the built-in collectives.
-pub const NAMES: &[(&str, Kind)] = &[
-    ("all_reduce", Kind::AllReduce),
-    ("reduce_scatter", Kind::ReduceScatter),
-    ("all_gather", Kind::AllGather),
-    ("broadcast", Kind::Broadcast),
-    ("reduce", Kind::Reduce),
-    ("gather", Kind::Gather),
-    ("scatter", Kind::Scatter),
-    ("all_to_all", Kind::AllToAll),
-    ("barrier", Kind::Barrier),
-    ("sendrecv", Kind::SendRecv),
-];
-
-impl Kind {
-    /// Returns the name that source files use.
-    pub fn name(&self) -> &str {
-        match self {
-            Kind::Custom(c) => &c.name,
-            kind => NAMES.iter().find(|(_, k)| k == kind).map_or("", |(n, _)| n),
-        }
-    }
-
-    /// Returns true if one rank is the root.
-    pub fn rooted(&self) -> bool {
-        matches!(self, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter)
-    }
-
-    /// Returns true if contributions are summed.
-    pub fn reduces(&self) -> bool {
-        match self {
-            Kind::AllReduce | Kind::ReduceScatter | Kind::Reduce => true,
-            Kind::Custom(c) => c.ensures.iter().any(|e| e.reduce.is_some()),
-            _ => false,
-        }
-    }
-
-    /// Returns true if the vector consists of one block a rank.
-    pub fn blocked(&self) -> bool {
-        matches!(
-            self,
-            Kind::ReduceScatter | Kind::AllGather | Kind::Gather | Kind::Scatter | Kind::AllToAll
-        )
-    }
-}
+use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 
 /// A collective on a number of ranks and chunks.
 #[derive(Debug, Clone, PartialEq)]
@@ -376,6 +302,7 @@ mod tests {
     use roundelay_dsl::span::SourceMap;
 
     use super::*;
+    use crate::program::COLLECTIVES;
     use crate::{Instance, NoLibrary, Options, Shape, resolve};
 
     const DECLARED: &str = "collective own on n ranks { input 3 output 2
@@ -386,7 +313,7 @@ mod tests {
     /// Returns specifications of all collectives on n ranks, of all roots, and of several numbers of chunks.
     fn specs(n: u32) -> Vec<Spec> {
         let mut all = Vec::new();
-        for (_, kind) in NAMES {
+        for (_, kind) in COLLECTIVES {
             for root in (0..n).take(if kind.rooted() { 9 } else { 1 }) {
                 for per in 1..=4 {
                     let chunks = if kind.blocked() { n * per } else { per };

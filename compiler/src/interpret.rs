@@ -23,12 +23,12 @@ use std::ops::ControlFlow;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::Diagnostics;
 
-use crate::collective::{Kind, Spec};
+use crate::collective::Spec;
 use crate::instance::Instance;
 use crate::num::{index, wide};
 use crate::plan::Buf;
 use crate::postcondition;
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
 use crate::walk::{Transfer, walk};
 
 /// The outcome of a run.

@@ -24,7 +24,7 @@ impl Places {
             Style::Data => [spec.size(Buffer::Data), 0, 0],
             Style::InputOutput => [0, spec.size(Buffer::Input), spec.size(Buffer::Output)],
         };
-        Self::of_sizes(user, instance.scratch.iter().map(|s| s.1))
+        Self::of_sizes(user, instance.scratch_chunks())
     }
 
     /// Creates the places of buffers of these sizes: Data, Input and Output, then scratch.

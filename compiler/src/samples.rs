@@ -2,8 +2,8 @@
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 
-use crate::instance::Shape;
 use crate::program::Program;
+use crate::shape::Shape;
 
 /// Returns small counts, even and odd, powers of two and others; for grids, small ones that are no squares
 /// too.

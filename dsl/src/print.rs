@@ -47,7 +47,7 @@ pub fn format(sources: &SourceMap, id: SourceId) -> Result<String, Diagnostics> 
 }
 
 /// A word of a line.
-struct Piece<'t> {
+struct Word<'t> {
     text: &'t str,
     /// True after a blank.
     spaced: bool,
@@ -62,7 +62,7 @@ struct Printer<'i, 't> {
     /// The token to be printed next.
     next: usize,
     out: String,
-    line: Vec<Piece<'t>>,
+    line: Vec<Word<'t>>,
     level: usize,
     /// The line goes on with what the line before began.
     continued: bool,
@@ -192,7 +192,7 @@ impl<'t> Printer<'_, 't> {
             b.kind == Kind::Sign && !matches!(b.text(self.input.text), ")" | "]" | "}" | "," | "{")
         });
         let may_break = spaced && !is_remark && !after_operator && !matches!(text, "{" | ":" | "=");
-        self.line.push(Piece { text, spaced, may_break, is_remark });
+        self.line.push(Word { text, spaced, may_break, is_remark });
         self.next += 1;
     }
 

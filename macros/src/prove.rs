@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use roundelay_algorithms::Book;
+use roundelay_algorithms::AlgorithmLibrary;
 use roundelay_compiler::samples::{not_meant_for, usual_shapes};
 use roundelay_compiler::{Embedded, Instance, Library, Options, Program, Shape, check};
 use roundelay_dsl::diag::{Diagnostics, codes};
@@ -80,7 +80,7 @@ fn proved(
     }
 }
 
-/// The book, and files beside the Rust source.
+/// The algorithm library, and files beside the Rust source.
 pub(crate) struct Files;
 
 impl Files {
@@ -99,7 +99,7 @@ impl Files {
 
 impl Library for Files {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
-        Book.algorithm(collective, name)
+        AlgorithmLibrary.algorithm(collective, name)
     }
 
     fn file(&self, from: &str, path: &str) -> Option<(String, String)> {

@@ -6,17 +6,36 @@
 //! core back at once, for the scheduler owes it time. But to wake a core that has gone idle takes longer than most
 //! calls. So ranks yield, notice when their core was taken, sleep instead from then on, and try again later
 //! whether they are alone.
+//!
+//! Two ranks may share a core although there is one for each, since another program sits on the second. Each then
+//! spins while the other could run. A yield that took as long as a peer spins shows it: for a while such a rank
+//! yields without spinning first.
 
 use std::time::{Duration, Instant};
 
 /// The time from which on a yield gave the core to somebody else.
 const TAKEN: Duration = Duration::from_micros(400);
-/// The time within which two such yields are no accident.
+/// The time from which on somebody else ran during a yield, if only for as long as a rank spins.
+const SHARED: Duration = Duration::from_micros(20);
+/// The time that a rank does not spin after such a yield.
+const CURT: Duration = Duration::from_millis(5);
+/// The time within which two yields that gave the core away are no accident.
 const TWICE: Duration = Duration::from_millis(100);
 /// The time after a sleep within which one such yield is enough.
 const RECENT: Duration = Duration::from_secs(10);
 /// The time that ranks sleep before they try to yield again: at first, and at the most.
 const CALM: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(1600));
+
+/// The rank's share in the core on which it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Core {
+    /// Nobody else runs there, as far as is known.
+    Own,
+    /// Somebody runs there while this rank yields, and leaves it soon: a peer.
+    Shared,
+    /// A program runs there that leaves it only when its slice ends.
+    Contended,
+}
 
 /// The observed competition for a rank's core.
 #[derive(Debug)]
@@ -26,11 +45,13 @@ pub(crate) struct Contention {
     /// The time until which the rank sleeps.
     until: Option<Instant>,
     span: Duration,
+    /// The time until which the rank yields at once.
+    shared: Option<Instant>,
 }
 
 impl Contention {
     pub(crate) fn new() -> Self {
-        Contention { taken: None, until: None, span: CALM.0 }
+        Contention { taken: None, until: None, span: CALM.0, shared: None }
     }
 
     /// Records how long a yield took.
@@ -38,6 +59,8 @@ impl Contention {
     pub(crate) fn yielded(&mut self, now: Instant, took: Duration) {
         if took >= TAKEN {
             self.was_taken(now);
+        } else if took >= SHARED {
+            self.shared = Some(now + CURT);
         }
     }
 
@@ -57,16 +80,21 @@ impl Contention {
         self.until = Some(now + self.span);
     }
 
-    /// Returns true if the rank is to sleep rather than to yield.
+    /// Returns the rank's share in its core.
     #[inline]
-    pub(crate) fn is_on(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
+    pub(crate) fn core(&self, now: Instant) -> Core {
+        let before = |end: Option<Instant>| end.is_some_and(|end| now < end);
+        match (before(self.until), before(self.shared)) {
+            (true, _) => Core::Contended,
+            (false, true) => Core::Shared,
+            (false, false) => Core::Own,
+        }
     }
 
-    /// Returns true if it may be on: nobody who has a core to themselves reads a clock for it.
+    /// Returns true if the core may be another's too: nobody who has a core to themselves reads a clock for it.
     #[inline]
     pub(crate) fn is_known(&self) -> bool {
-        self.until.is_some()
+        self.until.is_some() || self.shared.is_some()
     }
 }
 
@@ -76,6 +104,26 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    /// Returns true if the rank is to sleep rather than to yield.
+    fn on(core: &Contention, now: Instant) -> bool {
+        core.core(now) == Core::Contended
+    }
+
+    #[test]
+    fn who_shares_a_core_with_a_peer_is_curt_for_a_while() {
+        let (mut core, start) = (Contention::new(), Instant::now());
+        core.yielded(start, MS / 100);
+        assert!(!core.is_known(), "a hundredth of a millisecond is what a yield may take");
+        core.yielded(start, MS / 10);
+        assert_eq!(
+            (core.core(start + 4 * MS), core.core(start + 6 * MS)),
+            (Core::Shared, Core::Own)
+        );
+        core.yielded(start, 3 * MS);
+        core.yielded(start, 3 * MS);
+        assert_eq!(core.core(start + MS), Core::Contended, "whoever takes slices counts more");
+    }
+
     #[test]
     fn a_core_that_is_taken_twice_is_contended_for_a_while() {
         let (mut core, start) = (Contention::new(), Instant::now());
@@ -84,12 +132,12 @@ mod tests {
         }
         assert!(!core.is_known());
         core.yielded(start + 10 * MS, 3 * MS);
-        assert!(!core.is_on(start + 10 * MS), "once is an accident");
+        assert!(!on(&core, start + 10 * MS), "once is an accident");
         core.yielded(start + 500 * MS, 3 * MS);
-        assert!(!core.is_on(start + 500 * MS), "so is once in a while");
+        assert!(!on(&core, start + 500 * MS), "so is once in a while");
         core.yielded(start + 520 * MS, 3 * MS);
-        assert!(core.is_on(start + 520 * MS) && core.is_on(start + 919 * MS));
-        assert!(!core.is_on(start + 921 * MS), "it finds back");
+        assert!(on(&core, start + 520 * MS) && on(&core, start + 919 * MS));
+        assert!(!on(&core, start + 921 * MS), "it finds back");
     }
 
     #[test]
@@ -99,12 +147,12 @@ mod tests {
         core.yielded(now, 3 * MS);
         for span in [800, 1600, 1600] {
             now = core.until.expect("it sleeps") + MS;
-            assert!(!core.is_on(now));
+            assert!(!on(&core, now));
             core.yielded(now, 4 * MS);
-            assert!(core.is_on(now + (span - 1) * MS) && !core.is_on(now + (span + 1) * MS));
+            assert!(on(&core, now + (span - 1) * MS) && !on(&core, now + (span + 1) * MS));
         }
         now = core.until.expect("it sleeps") + RECENT + MS;
         core.yielded(now, 4 * MS);
-        assert!(!core.is_on(now), "long after, it begins anew");
+        assert!(!on(&core, now), "long after, it begins anew");
     }
 }

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use roundelay_algorithms::{Book, Entry};
+use roundelay_algorithms::{AlgorithmLibrary, Entry};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::program::Style;
 use roundelay_compiler::{
@@ -17,7 +17,7 @@ use roundelay_dsl::diag::{Code, Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
-use crate::error::Error;
+use crate::error::{Diagnostics, Error, Source};
 
 /// An algorithm of a text: what can be played by
 /// [`Communicator::run_algorithm`](crate::Communicator::run_algorithm) and installed by
@@ -67,7 +67,11 @@ impl Algorithm {
     /// Returns the first algorithm of a file.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let text = text(path).map_err(|(code, why)| said(code, format!("{name}: {why}")))?;
+        let text = text(path).map_err(|Unread { code, why, source }| Error::Refused {
+            code,
+            text: format!("{name}: {why}"),
+            source,
+        })?;
         Self::parse(&name, &text)
     }
 
@@ -103,8 +107,8 @@ impl Algorithm {
     }
 
     /// Returns an algorithm of the library.
-    pub(crate) fn of_book(entry: &Entry) -> Result<Self, Error> {
-        Self::parse(&format!("book:{}", entry.path), entry.text)?.named(entry.name)
+    pub(crate) fn of_library(entry: &Entry) -> Result<Self, Error> {
+        Self::parse(&format!("library:{}", entry.path), entry.text)?.named(entry.name)
     }
 
     /// Returns the algorithm as the compiler knows it.
@@ -301,11 +305,12 @@ pub fn plan_of(
 fn refused(sources: &SourceMap, found: &[Diagnostic]) -> Error {
     let code = found.first().map_or(codes::EMPTY, |d| d.code);
     let text: Vec<String> = found.iter().map(|d| human(sources, d, false)).collect();
-    said(code, text.join("\n"))
+    let source = Some(Source::new(Diagnostics(found.to_vec())));
+    Error::Refused { code, text: text.join("\n"), source }
 }
 
 fn said(code: Code, text: String) -> Error {
-    Error::Refused { code, text }
+    Error::Refused { code, text, source: None }
 }
 
 /// The files that a text may import and use: the algorithm library, and files relative to the one that
@@ -315,11 +320,11 @@ pub struct Files;
 
 impl Library for Files {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
-        Book.algorithm(collective, name)
+        AlgorithmLibrary.algorithm(collective, name)
     }
 
     fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
-        if from.starts_with("book:") {
+        if from.starts_with("library:") {
             return None;
         }
         let path = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
@@ -328,14 +333,28 @@ impl Library for Files {
     }
 }
 
+/// The reason for which a file was not read.
+struct Unread {
+    code: Code,
+    why: String,
+    source: Option<Source>,
+}
+
 /// Returns the text of a file, unless there is too much of it.
-fn text(path: &Path) -> Result<String, (Code, String)> {
-    let cannot = |e: std::io::Error| match e.kind() {
-        ErrorKind::NotFound => (codes::FILE, "no such file".to_string()),
-        _ => (codes::FILE, e.to_string()),
+fn text(path: &Path) -> Result<String, Unread> {
+    let cannot = |e: std::io::Error| {
+        let why = match e.kind() {
+            ErrorKind::NotFound => "no such file".to_string(),
+            _ => e.to_string(),
+        };
+        Unread { code: codes::FILE, why, source: Some(Source::new(e)) }
     };
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    check_text(&bytes).map(str::to_string).map_err(|d| (d.code, d.message))
+    check_text(&bytes).map(str::to_string).map_err(|d| Unread {
+        code: d.code,
+        why: d.message.clone(),
+        source: Some(Source::new(Diagnostics(vec![d]))),
+    })
 }

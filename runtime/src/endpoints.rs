@@ -1,10 +1,10 @@
-//! The connection ends that a rank has opened, by number, over memory or a socket.
+//! The connection ends that a rank has opened, by number, over memory or a stream of bytes.
 //!
 //! Both kinds of connection offer the same to the executor: whether a message may go, where its content is
 //! written, the handing over; whether a message is there, where its content lies, the taking back.
 //! They differ in what happens to content that may stay where it is. A mapped connection makes a *rendezvous*: the
-//! receiver reads it there. A posted link writes it to the socket from there. Both ways the memory
-//! must not change until the message is consumed: by the receiver, or by the socket.
+//! receiver reads it there. A posted link writes it to its stream from there. Both ways the memory
+//! must not change until the message is consumed: by the receiver, or by the stream.
 
 use std::sync::Arc;
 
@@ -13,26 +13,30 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::error::Error;
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
-use crate::transport::shm::{self, Kind, Message, RING};
-use crate::transport::tcp::{self, IoVec, Socket};
+use crate::transport::fault::Fault;
+use crate::transport::mapped::{MappedReceiver, MappedSender};
+use crate::transport::message::{IoVec, Kind, Message};
+use crate::transport::posted::{PostedReceiver, PostedSender};
+use crate::transport::shm;
+use crate::transport::stream::{self, Connection};
 
 /// The sending end of a connection.
-pub(crate) enum Sender {
+pub(crate) enum Sender<M = shm::Sender, P = stream::Sender> {
     /// Load and store in memory that the peer maps too.
-    Mapped(shm::Sender),
-    /// Messages posted to a socket.
-    Posted(tcp::Sender),
+    Mapped(M),
+    /// Messages that are posted.
+    Posted(P),
 }
 
 /// The receiving end of a connection.
-pub(crate) enum Receiver {
+pub(crate) enum Receiver<M = shm::Receiver, P = stream::Receiver> {
     /// See [`Sender`].
-    Mapped(shm::Receiver),
+    Mapped(M),
     /// See [`Sender`].
-    Posted(tcp::Receiver),
+    Posted(P),
 }
 
-impl Sender {
+impl<M: MappedSender, P: PostedSender> Sender<M, P> {
     /// Returns the number of messages sent since the connection was opened.
     #[inline]
     pub(crate) fn sent(&self) -> u64 {
@@ -65,7 +69,7 @@ impl Sender {
     pub(crate) fn has_room(&mut self, kind: Kind, slots: u64) -> bool {
         match (self, kind) {
             (Sender::Mapped(s), Kind::Slot) => s.has_slot(slots),
-            (Sender::Mapped(s), Kind::Inline | Kind::ZeroCopy | Kind::Cma) => s.has_room(RING),
+            (Sender::Mapped(s), Kind::Inline | Kind::ZeroCopy | Kind::Cma) => s.has_header(),
             (Sender::Posted(s), _) => s.has_room(slots),
         }
     }
@@ -144,7 +148,7 @@ impl Sender {
     }
 }
 
-impl Receiver {
+impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
     /// Returns true if the message is there that follows the next `ahead` ones; a plan says that it has `len`
     /// bytes.
     #[inline]
@@ -230,7 +234,7 @@ pub(crate) struct SendEnd {
     pub(crate) path: u16,
     /// Messages a pass.
     pub(crate) messages: u64,
-    /// True if the link is a socket.
+    /// True if the link is posted.
     pub(crate) posted: bool,
 }
 
@@ -242,7 +246,7 @@ pub(crate) struct RecvEnd {
     pub(crate) channel: u16,
     /// The path between hosts.
     pub(crate) path: u16,
-    /// True if the link is a socket.
+    /// True if the link is posted.
     pub(crate) posted: bool,
 }
 
@@ -253,7 +257,7 @@ pub(crate) struct Endpoints {
     pub(crate) receivers: Vec<Receiver>,
     to: Vec<ConnectionId>,
     from: Vec<ConnectionId>,
-    sockets: Vec<(ConnectionId, Arc<Socket>)>,
+    connections: Vec<(ConnectionId, Arc<Connection>)>,
 }
 
 impl Endpoints {
@@ -267,15 +271,15 @@ impl Endpoints {
     ) -> Result<(), Error> {
         let mut missing: Vec<ConnectionId> = wanted
             .filter(|connection| group.local(connection.peer).is_none())
-            .filter(|to| self.sockets.iter().all(|(known, _)| known != to))
+            .filter(|to| self.connections.iter().all(|(known, _)| known != to))
             .collect();
         missing.sort_unstable();
         missing.dedup();
         if missing.is_empty() {
             return Ok(());
         }
-        let sockets = group.connect(&missing, deadline)?;
-        self.sockets.extend(missing.into_iter().zip(sockets));
+        let connections = group.connect(&missing, deadline)?;
+        self.connections.extend(missing.into_iter().zip(connections));
         Ok(())
     }
 
@@ -291,7 +295,7 @@ impl Endpoints {
                 let s = shm::Sender::open(group.control(), own.control, peer.control, channel)?;
                 Sender::Mapped(s)
             }
-            _ => Sender::Posted(tcp::Sender::new(self.socket(to)?)),
+            _ => Sender::Posted(stream::Sender::new(self.connection(to)?)),
         };
         self.senders.push(sender);
         self.to.push(to);
@@ -310,16 +314,16 @@ impl Endpoints {
                 let r = shm::Receiver::open(group.control(), peer.control, own.control, channel)?;
                 Receiver::Mapped(r)
             }
-            _ => Receiver::Posted(tcp::Receiver::new(self.socket(from)?)),
+            _ => Receiver::Posted(stream::Receiver::new(self.connection(from)?)),
         };
         self.receivers.push(receiver);
         self.from.push(from);
         Ok(self.receivers.len() as u32 - 1)
     }
 
-    fn socket(&self, to: ConnectionId) -> Result<Arc<Socket>, Error> {
-        let found = self.sockets.iter().find(|(known, _)| *known == to);
-        found.map(|(_, socket)| socket.clone()).ok_or_else(|| {
+    fn connection(&self, to: ConnectionId) -> Result<Arc<Connection>, Error> {
+        let found = self.connections.iter().find(|(known, _)| *known == to);
+        found.map(|(_, connection)| connection.clone()).ok_or_else(|| {
             Error::Plan(format!("it uses a connection to rank {} that was not announced", to.peer))
         })
     }
@@ -333,7 +337,7 @@ impl Endpoints {
         }
     }
 
-    /// Returns the bytes that the sockets of a plan have moved, ever.
+    /// Returns the bytes that the posted links of a plan have moved, ever.
     pub(crate) fn moved(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> u64 {
         let sent = sends.iter().map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => s.bytes(),
@@ -346,7 +350,7 @@ impl Endpoints {
         sent.chain(received).sum()
     }
 
-    /// Fills `moved` with the bytes that the sockets of a plan have sent and received over each path, ever.
+    /// Fills `moved` with the bytes that the posted links of a plan have sent and received over each path, ever.
     pub(crate) fn moved_over(
         &self,
         (sends, froms): (&[SendEnd], &[RecvEnd]),
@@ -378,14 +382,16 @@ impl Endpoints {
                 unseen = true;
                 continue;
             };
-            unseen |= !r.socket().wakes();
-            awaited.extend(r.socket().fd().map(|fd| (fd, PollFlags::IN)));
+            let (fd, always) = r.wakes();
+            unseen |= !always;
+            awaited.extend(fd.map(|fd| (fd, PollFlags::IN)));
         }
         for send in sends {
             match &self.senders[send.sender as usize] {
                 Sender::Posted(s) if s.has_backlog() => {
-                    unseen |= !s.socket().wakes();
-                    awaited.extend(s.socket().fd().map(|fd| (fd, PollFlags::OUT)));
+                    let (fd, always) = s.wakes();
+                    unseen |= !always;
+                    awaited.extend(fd.map(|fd| (fd, PollFlags::OUT)));
                 }
                 _ => {}
             }
@@ -403,12 +409,12 @@ impl Endpoints {
     /// Takes back the memory of a call that has failed: no device reads or writes it any more.
     #[cold]
     pub(crate) fn cut(&self) {
-        self.sockets.iter().for_each(|(_, socket)| socket.cut());
+        self.connections.iter().for_each(|(_, connection)| connection.cut());
     }
 
     /// Returns the bytes of memory that devices keep in place for messages on their way.
     pub(crate) fn pinned(&self) -> u64 {
-        self.sockets.iter().map(|(_, socket)| socket.pinned()).sum()
+        self.connections.iter().map(|(_, connection)| connection.pinned()).sum()
     }
 
     /// Returns the number of connections over memory, one for each direction that is in use.
@@ -421,12 +427,12 @@ impl Endpoints {
     /// Looks after all connections, whatever the call at hand needs: a peer may still need something of an
     /// earlier one.
     pub(crate) fn tend(&self) {
-        self.sockets.iter().for_each(|(_, socket)| socket.tend());
+        self.connections.iter().for_each(|(_, connection)| connection.tend());
     }
 
-    /// Returns the number of connections over sockets; each is one descriptor, for both directions.
-    pub(crate) fn sockets(&self) -> u64 {
-        self.sockets.len() as u64
+    /// Returns the number of posted connections; each is one descriptor, for both directions.
+    pub(crate) fn posted(&self) -> u64 {
+        self.connections.len() as u64
     }
 
     /// Returns the bytes of this process's memory that are kept for messages on their way.
@@ -439,21 +445,22 @@ impl Endpoints {
             Receiver::Mapped(r) => r.kept(),
             Receiver::Posted(r) => r.kept(),
         });
-        let streams = self.sockets.iter().filter_map(|(_, socket)| Some(socket.stream()?.kept()));
+        let streams =
+            self.connections.iter().filter_map(|(_, connection)| Some(connection.stream()?.kept()));
         sent.chain(received).chain(streams).sum()
     }
 
     /// Returns a peer that will never have what a plan has sent to it, and the reason.
-    pub(crate) fn lost(&self, sends: &[SendEnd]) -> Option<(u32, String)> {
+    pub(crate) fn lost(&self, sends: &[SendEnd]) -> Option<(u32, Fault)> {
         sends.iter().find_map(|send| match &self.senders[send.sender as usize] {
             Sender::Posted(s) => Some((send.peer, s.lost()?)),
             Sender::Mapped(_) => None,
         })
     }
 
-    /// Describes a fault of the sockets to a peer, if there is one.
-    pub(crate) fn fault(&self, peer: u32) -> Option<String> {
-        let mut sockets = self.sockets.iter().filter(|(to, _)| to.peer == peer);
-        sockets.find_map(|(_, socket)| socket.fault())
+    /// Returns a fault of the connections to a peer, if there is one.
+    pub(crate) fn fault(&self, peer: u32) -> Option<Fault> {
+        let mut connections = self.connections.iter().filter(|(to, _)| to.peer == peer);
+        connections.find_map(|(_, connection)| connection.fault().cloned())
     }
 }

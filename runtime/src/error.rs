@@ -1,12 +1,18 @@
 //! The errors of a run. Every error has a stable code and says what to do.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use roundelay_dsl::diag::{Code, codes};
+use roundelay_dsl::diag::{Code, Diagnostic, codes};
 
 /// The reason for which a call, or its setup, failed.
+///
+/// [`source`](std::error::Error::source) is the underlying error where there is one: [`std::io::Error`],
+/// [`HintError`](crate::HintError), [`FabricError`](crate::fabric::FabricError),
+/// [`TunedError`](crate::choose::TunedError), [`Diagnostics`]. The message has its text too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A wait passed its deadline.
     #[error("{location}: waited {after:?} for {awaited}{remark}")]
@@ -72,6 +78,8 @@ pub enum Error {
         cause: String,
         /// The setting to change.
         remedy: String,
+        /// The error of the system, if the system refused.
+        source: Option<Source>,
     },
     /// CUDA cannot be used, or one of its calls failed.
     #[error("rank {rank}{}: {what}", on(.device))]
@@ -82,13 +90,23 @@ pub enum Error {
         device: String,
         /// The call that failed, the reason, and the remedy.
         what: String,
+        /// The error of the driver or of the system, if there is one.
+        source: Option<Source>,
     },
     /// The element type, the operator and the algorithm do not go together.
     #[error("{0}")]
     Unsupported(String),
-    /// The arguments of a call do not fit its plan.
+    /// The arguments of a call are wrong.
     #[error("{0}")]
     Usage(String),
+    /// A hint, the tuned table or the topology file is wrong.
+    #[error("{text}")]
+    Settings {
+        /// The name of what is wrong, the fault, and the remedy.
+        text: String,
+        /// The fault alone, if it is not one between two settings.
+        source: Option<Source>,
+    },
     /// An algorithm was refused by the compiler.
     #[error("{text}")]
     Refused {
@@ -96,6 +114,8 @@ pub enum Error {
         code: Code,
         /// All diagnostics, rendered.
         text: String,
+        /// [`Diagnostics`], if the compiler refused; the error of the system, if a file cannot be read.
+        source: Option<Source>,
     },
     /// A plan contradicts itself.
     #[error("the plan is damaged: {0}")]
@@ -117,6 +137,16 @@ pub enum Error {
     /// The ranks could not be started, or the environment does not describe a job.
     #[error("{0}")]
     Start(String),
+    /// The system refused what a job needs: a socket, a process, a thread, a file.
+    #[error("{text}")]
+    System {
+        /// The code of the fault for which this stands.
+        code: Code,
+        /// The operation, the reason and the remedy.
+        text: String,
+        /// The error of the system.
+        source: Source,
+    },
 }
 
 impl Error {
@@ -128,12 +158,59 @@ impl Error {
             Error::PlanMismatch { .. } | Error::MessageMismatch { .. } => codes::PLAN_MISMATCH,
             Error::Memory { .. } => codes::MEMORY,
             Error::Cuda { .. } => codes::CUDA,
-            Error::Unsupported(_) | Error::Usage(_) => codes::UNSUPPORTED,
+            Error::Unsupported(_) => codes::UNSUPPORTED,
+            Error::Usage(_) => codes::USAGE,
+            Error::Settings { .. } => codes::SETTINGS,
             Error::Plan(_) => codes::PLAN_DAMAGED,
-            Error::Aborted { code, .. } | Error::Refused { code, .. } => *code,
+            Error::Aborted { code, .. }
+            | Error::Refused { code, .. }
+            | Error::System { code, .. } => *code,
             Error::Start(_) => codes::START,
         }
     }
+
+    /// Makes the error of an operation of the system without which ranks do not come together.
+    pub(crate) fn system(text: String, source: impl Into<std::io::Error>) -> Self {
+        Error::System { code: codes::START, text, source: Source::new(source.into()) }
+    }
+}
+
+/// The error that underlies an [`Error`]. It is shared, so that errors can be copied; two are equal if they
+/// read the same.
+#[derive(Debug, Clone)]
+pub struct Source(Arc<dyn std::error::Error + Send + Sync>);
+
+impl Source {
+    pub(crate) fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Source(Arc::new(error))
+    }
+}
+
+impl std::ops::Deref for Source {
+    type Target = dyn std::error::Error + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for Source {}
+
+/// The diagnostics for which the compiler refused a text, as data.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", messages(.0))]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+fn messages(diagnostics: &[Diagnostic]) -> String {
+    let texts: Vec<String> =
+        diagnostics.iter().map(|d| format!("{}: {}", d.code, d.message)).collect();
+    texts.join("; ")
 }
 
 /// The place in an algorithm at which a rank was.
@@ -197,6 +274,29 @@ mod tests {
         let texts: Vec<String> =
             [0, 1000, 1024, 1536, 5 << 20, 3 << 30].map(|n| Bytes(n).to_string()).into();
         assert_eq!(texts, ["0 bytes", "1000 bytes", "1 KiB", "1.5 KiB", "5 MiB", "3 GiB"]);
+    }
+
+    #[test]
+    fn sources_are_found_through_copies() {
+        use std::error::Error as _;
+        let refused = std::io::Error::from(std::io::ErrorKind::AddrInUse);
+        let error = Error::system(format!("cannot listen: {refused}"), refused).clone();
+        assert_eq!(error.code(), codes::START);
+        let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        assert_eq!(source.map(|e| e.kind()), Some(std::io::ErrorKind::AddrInUse));
+
+        let error = Error::from("paths=~".parse::<crate::Hints>().expect_err("no path"));
+        assert_eq!(error.code(), codes::SETTINGS);
+        let source = error.source().and_then(|source| source.downcast_ref::<crate::HintError>());
+        assert!(matches!(source, Some(crate::HintError::Value { key: "paths", .. })), "{error}");
+
+        let error =
+            crate::Algorithm::read(std::path::Path::new("/nowhere.algo")).expect_err("no file");
+        assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()), "{error}");
+        let error = crate::Algorithm::parse("text", "algorithm").expect_err("no algorithm");
+        let source = error.source().and_then(|source| source.downcast_ref::<Diagnostics>());
+        assert_eq!(source.map(|d| d.0[0].code), Some(error.code()));
+        assert_eq!(Error::Usage(String::new()).code(), codes::USAGE);
     }
 
     #[test]

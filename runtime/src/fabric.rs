@@ -38,7 +38,7 @@
 //! `roundelay info --topology` writes one of what a machine has, `roundelay tune --links` one with what was
 //! measured.
 
-pub mod system;
+pub(crate) mod system;
 mod write;
 
 use std::collections::BTreeMap;
@@ -46,11 +46,11 @@ use std::path::Path;
 
 use roundelay_compiler::cost::{self, PathCost};
 use roundelay_compiler::plan::MAX_PATHS;
-use roundelay_dsl::diag::similar;
+use roundelay_dsl::diag::{codes, similar};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::error::Error;
+use crate::error::{Error, Source};
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
@@ -70,6 +70,42 @@ pub struct Fabric {
     pub paths: Vec<NetworkPath>,
     /// The pairs of hosts between which a path is of another class than its own.
     pub links: Vec<Pair>,
+}
+
+/// A fault of a topology file, or of names of paths.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// The text of a file is wrong.
+    #[error("line {line}, column {column}: {why}")]
+    File {
+        /// The line of the fault, from 1.
+        line: usize,
+        /// The column of the fault, from 1.
+        column: usize,
+        /// The fault.
+        why: String,
+    },
+    /// No path has that name.
+    #[error("the topology file has no path `{name}`; {near}")]
+    NoPath {
+        /// The name.
+        name: String,
+        /// The nearest name, or all of them, in words.
+        near: String,
+    },
+    /// A network interface and an RDMA device have the same name.
+    #[error(
+        "`{0}` is a network interface of this host and an RDMA device too: a topology file says which of them a \
+         path is (the hint `topology`)"
+    )]
+    Ambiguous(String),
+}
+
+impl From<FabricError> for Error {
+    fn from(error: FabricError) -> Self {
+        Error::Settings { text: error.to_string(), source: Some(Source::new(error)) }
+    }
 }
 
 /// The latency and bandwidth of a class of links.
@@ -185,25 +221,29 @@ impl Fabric {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] with path, line and column if it cannot be read or is wrong.
+    /// [`Error::System`] if it cannot be read; [`Error::Settings`] with path, line and column if it is wrong.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::Usage(format!("the topology file {shown} cannot be read: {e}")))?;
-        Self::parse(&text)
-            .map_err(|why| Error::Usage(format!("the topology file {shown} is wrong: {why}")))
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            let text = format!("the topology file {shown} cannot be read: {e}");
+            Error::System { code: codes::FILE, text, source: Source::new(e) }
+        })?;
+        Self::parse(&text).map_err(|why| Error::Settings {
+            text: format!("the topology file {shown} is wrong: {why}"),
+            source: Some(Source::new(why)),
+        })
     }
 
     /// Reads the text of a file.
     ///
     /// # Errors
     ///
-    /// A text that names the fault, with its line and column.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// [`FabricError::File`].
+    pub fn parse(text: &str) -> Result<Self, FabricError> {
         let reader = Reader { text };
         let file: File = toml::from_str(text).map_err(|e| {
             let (line, column) = place(text, e.span().map_or(0, |span| span.start));
-            format!("line {line}, column {column}: {}", e.message())
+            FabricError::File { line, column, why: e.message().into() }
         })?;
         if *file.version.get_ref() != VERSION {
             let what = format!("version {}, and this is for {VERSION}", file.version.get_ref());
@@ -241,13 +281,13 @@ impl Fabric {
     ///
     /// # Errors
     ///
-    /// The name that no path has.
-    pub fn named_paths(&self, names: &[String]) -> Result<Vec<NetworkPath>, String> {
+    /// [`FabricError::NoPath`].
+    pub fn named_paths(&self, names: &[String]) -> Result<Vec<NetworkPath>, FabricError> {
         names.iter().map(|name| self.known(name).cloned()).collect()
     }
 
-    fn known(&self, name: &str) -> Result<&NetworkPath, String> {
-        let unknown = || format!("the topology file has no path `{name}`; {}", self.near(name));
+    fn known(&self, name: &str) -> Result<&NetworkPath, FabricError> {
+        let unknown = || FabricError::NoPath { name: name.into(), near: self.near(name) };
         self.path(name).ok_or_else(unknown)
     }
 
@@ -275,12 +315,12 @@ impl Fabric {
     ///
     /// # Errors
     ///
-    /// The name that no path has.
+    /// [`FabricError::NoPath`].
     pub fn costs(
         &self,
         names: Option<&[String]>,
         hosts: &[String],
-    ) -> Result<Vec<PathCost>, String> {
+    ) -> Result<Vec<PathCost>, FabricError> {
         let all: Vec<String>;
         let names = match names {
             Some(names) => names,
@@ -332,12 +372,12 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    fn at<T>(&self, what: &Spanned<T>, why: String) -> String {
+    fn at<T>(&self, what: &Spanned<T>, why: String) -> FabricError {
         let (line, column) = place(self.text, what.span().start);
-        format!("line {line}, column {column}: {why}")
+        FabricError::File { line, column, why }
     }
 
-    fn one_of(&self, word: &Spanned<String>, known: &[&str]) -> Result<String, String> {
+    fn one_of(&self, word: &Spanned<String>, known: &[&str]) -> Result<String, FabricError> {
         match known.contains(&word.get_ref().as_str()) {
             true => Ok(word.get_ref().clone()),
             false => {
@@ -347,7 +387,7 @@ impl Reader<'_> {
         }
     }
 
-    fn class(&self, fabric: &Fabric, name: &Spanned<String>) -> Result<String, String> {
+    fn class(&self, fabric: &Fabric, name: &Spanned<String>) -> Result<String, FabricError> {
         match fabric.classes.contains_key(name.get_ref()) {
             true => Ok(name.get_ref().clone()),
             false => {
@@ -357,7 +397,7 @@ impl Reader<'_> {
         }
     }
 
-    fn host(&self, fabric: &mut Fabric, host: FileHost) -> Result<(), String> {
+    fn host(&self, fabric: &mut Fabric, host: FileHost) -> Result<(), FabricError> {
         if fabric.hosts.iter().any(|h| h.name == *host.name.get_ref()) {
             let what = format!("host `{}` stands here a second time", host.name.get_ref());
             return Err(self.at(&host.name, what));
@@ -378,7 +418,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn path(&self, fabric: &mut Fabric, path: FilePath) -> Result<(), String> {
+    fn path(&self, fabric: &mut Fabric, path: FilePath) -> Result<(), FabricError> {
         if fabric.path(path.name.get_ref()).is_some() {
             let what = format!("path `{}` stands here a second time", path.name.get_ref());
             return Err(self.at(&path.name, what));
@@ -396,7 +436,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn link(&self, fabric: &mut Fabric, link: FileLink) -> Result<(), String> {
+    fn link(&self, fabric: &mut Fabric, link: FileLink) -> Result<(), FabricError> {
         if fabric.path(link.path.get_ref()).is_none() {
             let near = fabric.near(link.path.get_ref());
             let what = format!("no path is named `{}`; {near}", link.path.get_ref());

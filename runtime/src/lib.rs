@@ -53,6 +53,8 @@ mod executor;
 pub mod fabric;
 mod group;
 pub mod hints;
+#[doc(hidden)]
+pub mod internal;
 pub mod lang;
 mod memory;
 mod net;
@@ -62,7 +64,7 @@ mod route;
 mod secret;
 mod store;
 pub mod trace;
-pub mod transport;
+mod transport;
 mod waiting;
 
 pub use bind::Stats;
@@ -72,19 +74,19 @@ pub use comm::{
     Batch, CallOptions, Communicator, Engine, Host, Memory, MemoryMut, Resources, Status, With,
     Work,
 };
-pub use custom::{Algorithm, Files, plan_of};
+pub use custom::{Algorithm, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};
 pub use engine::{Args, Call, Reduction};
-pub use error::{Error, Location};
+pub use error::{Diagnostics, Error, Location, Source};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
-pub use net::scale;
 pub use prototype::{Playable, Prototype};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
-pub use route::{Route, Transport, Transports};
+pub use route::Route;
 pub use transport::shm::Layout;
+pub use transport::{Transport, Transports, Unavailable};
 
 /// Names to which the macros expand; not for use elsewhere.
 #[doc(hidden)]

@@ -53,6 +53,7 @@ impl Arena {
                 wanted: len,
                 cause: format!("{} of the arena's {} are in use", Bytes(at), Bytes(arena_bytes)),
                 remedy: "free buffers, or start the ranks with larger arenas".into(),
+                source: None,
             });
         }
         self.segment.reserve(self.base + at, len, "a buffer")?;

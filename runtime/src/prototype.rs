@@ -68,6 +68,7 @@ impl Prototype {
             [] => Err(Error::Refused {
                 code: codes::EMPTY,
                 text: format!("{} was refused when it was compiled", self.name),
+                source: None,
             }),
             bytes => Algorithm::embedded(self.name, bytes),
         };

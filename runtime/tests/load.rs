@@ -86,7 +86,7 @@ fn an_algorithm_is_played_in_both_places() {
 #[test]
 fn a_root_and_a_grid_are_asked_for() {
     threads(layout(4, 1024), |comm, r| {
-        let text = roundelay_algorithms::find("gather", "binomial").expect("in the book").text;
+        let text = roundelay_algorithms::find("gather", "binomial").expect("in the library").text;
         let gather = load(comm, text).rooted(2);
         let mut output = vec![0u32; 12];
         comm.run_algorithm_into(&gather, &mut output, &[r as u32; 3], RedOp::Sum).expect("a call");

@@ -231,7 +231,7 @@ fn messages_to_oneself_are_received_in_the_same_batch() {
         assert_eq!((c, d), (a, b));
         let refused = |result: Result<_, Error>, text: &str| {
             let error = result.expect_err(text);
-            assert_eq!(error.code(), codes::UNSUPPORTED, "{error}");
+            assert_eq!(error.code(), codes::USAGE, "{error}");
             assert!(error.to_string().contains(text), "{error}");
         };
         refused(comm.send(&a, 0), "sends 1 messages to itself and receives 0");

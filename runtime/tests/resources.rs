@@ -67,7 +67,7 @@ fn eager_ranks_connect_when_they_join_and_never_again() {
 }
 
 #[test]
-fn the_book_needs_no_other_channels() {
+fn the_library_needs_no_other_channels() {
     let mut most = 0;
     for (entry, n) in CATALOGUE.iter().flat_map(|entry| [2, 3, 4, 8].map(|n| (entry, n))) {
         for placement in [Placement::InPlace, Placement::OutOfPlace] {

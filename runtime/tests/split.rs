@@ -4,10 +4,10 @@ mod support;
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Error, RedOp, Transport};
+use roundelay::{Communicator, Error, RedOp, Transports};
 use support::{layout, threads};
 
-/// Returns the sum of one number of each rank, through the book.
+/// Returns the sum of one number of each rank, through the library.
 fn sum(comm: &mut Communicator, x: u64) -> u64 {
     let mut buffer = [x, 0, 1];
     comm.all_reduce(&mut buffer, RedOp::Sum).expect("a sum");
@@ -123,8 +123,8 @@ fn every_way_has_a_link_and_a_reason() {
         for (comm, own) in [(&*comm, rank), (&part, 2 - rank)] {
             for (r, route) in comm.routes().iter().enumerate() {
                 assert_eq!(route.rank as usize, r);
-                let link = if r == own { Transport::Own } else { Transport::Shm };
-                assert_eq!(route.transport, link, "{route:?}");
+                let links = if r == own { Transports::NONE } else { Transports::SHM };
+                assert_eq!(route.transports, links, "{route:?}");
                 assert!(r == own || route.why == "same machine", "{route:?}");
             }
         }

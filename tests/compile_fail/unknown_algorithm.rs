@@ -1,4 +1,4 @@
-//! A part that the book does not have.
+//! A part that the library does not have.
 
 use roundelay::algorithm;
 

@@ -1,8 +1,8 @@
 //! Runs what fuzzers do with bytes and texts, as plain functions: for a seeded test and for `cargo fuzz`.
 
-use roundelay_compiler::Plan;
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Buf, Input, MessageRef, Op, OpRef, Region, Shares, Sizes};
+use roundelay_compiler::{Plan, UnprovedPlan};
 use sha2::{Digest, Sha256};
 
 use crate::Dice;
@@ -16,7 +16,7 @@ pub const HEAD: usize = 8 + 4 + 32;
 /// A message, if what was decoded is encoded as another plan, or is inconsistent.
 pub fn plan(bytes: &[u8]) -> Result<bool, String> {
     let Ok(plan) = Plan::decode(bytes) else { return Ok(false) };
-    plan.check()?;
+    plan.clone().into_unproved().check().map_err(|e| e.to_string())?;
     if Plan::decode(&plan.encode()).as_ref() != Ok(&plan) {
         return Err("encoded as another plan".into());
     }
@@ -89,7 +89,8 @@ pub fn altered(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
         }
         return sealed(bytes, &body);
     }
-    let Ok(mut plan) = Plan::decode(bytes) else { return bytes.to_vec() };
+    let Ok(plan) = Plan::decode(bytes) else { return bytes.to_vec() };
+    let mut plan = plan.into_unproved();
     for _ in 0..1 + dice.below(3) {
         alter(&mut plan, dice);
     }
@@ -115,7 +116,7 @@ fn small(was: u16, dice: &mut Dice) -> u16 {
     u16::try_from(number(was.into(), dice) % (1 << 16)).unwrap_or(0)
 }
 
-fn alter(plan: &mut Plan, dice: &mut Dice) {
+fn alter(plan: &mut UnprovedPlan, dice: &mut Dice) {
     let (h, part) = (&mut plan.header, &mut plan.part);
     if dice.below(3) == 0 {
         let mut fields = vec![

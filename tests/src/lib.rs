@@ -15,7 +15,7 @@ pub use wait::{end, until};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use roundelay_algorithms::{Book, Entry};
+use roundelay_algorithms::{AlgorithmLibrary, Entry};
 use roundelay_compiler::{Instance, Library, Options, Placement, Program, Shape, compile, resolve};
 use roundelay_dsl::diag::{Diagnostics, render};
 use roundelay_dsl::span::SourceMap;
@@ -34,12 +34,12 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("suite")
 }
 
-/// The book, further files by the paths that imports name them by, and the files of `suite/`.
+/// The library, further files by the paths that imports name them by, and the files of `suite/`.
 pub struct Shelf<'a>(pub &'a [(String, String)]);
 
 impl Library for Shelf<'_> {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
-        Book.algorithm(collective, name)
+        AlgorithmLibrary.algorithm(collective, name)
     }
 
     fn file(&self, _: &str, path: &str) -> Option<(String, String)> {
@@ -83,11 +83,11 @@ pub fn read_with(
     }
 }
 
-/// Returns the algorithm of a file of the book, with its texts.
+/// Returns the algorithm of a file of the library, with its texts.
 ///
 /// # Errors
-/// Diagnostics as text; a file of the book has none.
-pub fn of_book(entry: &Entry) -> Result<(SourceMap, Arc<Program>), String> {
+/// Diagnostics as text; a file of the library has none.
+pub fn of_library(entry: &Entry) -> Result<(SourceMap, Arc<Program>), String> {
     let source =
         read(entry.path, entry.text).map_err(|(sources, faults)| say(&sources, &faults))?;
     let own = source.programs.iter().find(|p| p.name == entry.name);

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{Buf, Input, OpRef};
-use roundelay_compiler::{Options, Placement, Plan, Shape, compile};
+use roundelay_compiler::{Options, Placement, Plan, Shape, UnprovedPlan, compile};
 use roundelay_tests::fuzz::{self, HEAD};
-use roundelay_tests::{Dice, of_book};
+use roundelay_tests::{Dice, of_library};
 
 /// Encoded plans of several algorithms.
 static PLANS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
@@ -19,12 +19,12 @@ static PLANS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         ("all_to_all", "bruck", "6"),
         ("barrier", "dissemination", "4"),
     ] {
-        let entry = find(collective, name).expect("the book has it");
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let entry = find(collective, name).expect("the library has it");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         let shape: Shape = shape.parse().expect("a shape");
         let proved =
             compile(&program, &sources, &shape, &Options::default(), Placement::OutOfPlace);
-        all.extend(proved.expect("the book is proved").plans().iter().map(Plan::encode));
+        all.extend(proved.expect("the library is proved").plans().iter().map(|plan| plan.encode()));
     }
     all
 });
@@ -90,11 +90,11 @@ fn altered_plans_are_refused_or_usable() {
         std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
     };
     let mut plans = PLANS.clone();
-    let entry = find("all_reduce", "multipath").expect("the book has it");
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let entry = find("all_reduce", "multipath").expect("the library has it");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let options = Options { paths: 3, ..Options::default() };
     let proved = compile(&program, &sources, &Shape::flat(3), &options, Placement::InPlace);
-    plans.extend(proved.expect("it is proved").plans().iter().map(Plan::encode));
+    plans.extend(proved.expect("it is proved").plans().iter().map(|plan| plan.encode()));
     let mut usable = 0;
     for i in 0..200_000 * number("ROUNDS", 1) {
         let mut dice = Dice(number("SEED", 1) << 32 ^ i);
@@ -114,7 +114,7 @@ fn offers_are_checked() {
     let mut tried = 0;
     for plan in plans {
         for change in 0..4 {
-            let mut changed = plan.clone();
+            let mut changed = plan.clone().into_unproved();
             let pulled = changed.part.lanes.iter_mut().flat_map(|l| &mut l.ops).find_map(|op| {
                 op.inputs.iter_mut().find_map(|input| match input {
                     Input::Message { pull, .. } => pull.as_mut(),
@@ -139,19 +139,19 @@ fn offers_are_checked() {
 /// Parts of a split by bandwidth have nothing to do with each other: a plan in which they have is refused.
 #[test]
 fn parts_that_meet_are_refused() {
-    let entry = find("all_reduce", "multipath").expect("the book has it");
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let entry = find("all_reduce", "multipath").expect("the library has it");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let options = Options { paths: 3, ..Options::default() };
     let proved = compile(&program, &sources, &Shape::flat(3), &options, Placement::InPlace);
     let plan = proved.expect("it is proved").plans()[1].clone();
-    assert_eq!(plan.check(), Ok(()));
+    assert_eq!(plan.clone().into_unproved().check().as_ref(), Ok(&plan));
     assert_eq!(Plan::decode(&plan.encode()).as_ref(), Ok(&plan));
     let lane = |plan: &Plan, part| {
         plan.part.lanes.iter().position(|l| l.part == Some(part)).expect("a lane of each part")
     };
     let (first, second) = (lane(&plan, 0), lane(&plan, 1));
-    let refused = |change: &dyn Fn(&mut Plan), why: &str| {
-        let mut changed = plan.clone();
+    let refused = |change: &dyn Fn(&mut UnprovedPlan), why: &str| {
+        let mut changed = plan.clone().into_unproved();
         change(&mut changed);
         let found = Plan::decode(&changed.encode()).expect_err(why).to_string();
         assert!(found.contains(why), "{found} instead of {why}");

@@ -2,8 +2,8 @@
 //! plan made alone is that rank's plan among all.
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile, project};
-use roundelay_tests::{instance, is_grid, of_book, read, roots, say};
+use roundelay_compiler::{Options, Placement, Program, Shape, UnprovedPlan, compile, project};
+use roundelay_tests::{instance, is_grid, of_library, read, roots, say};
 
 fn shapes(program: &Program) -> Vec<Shape> {
     if is_grid(program) {
@@ -19,7 +19,7 @@ const PLACEMENTS: [Placement; 2] = [Placement::InPlace, Placement::OutOfPlace];
 fn compiling_twice_gives_the_same_bytes() {
     for entry in CATALOGUE {
         let twice = [0, 1].map(|_| {
-            let (sources, program) = of_book(entry).expect("the book resolves");
+            let (sources, program) = of_library(entry).expect("the library resolves");
             let shape = shapes(&program)
                 .into_iter()
                 .rev()
@@ -28,8 +28,8 @@ fn compiling_twice_gives_the_same_bytes() {
             PLACEMENTS.map(|placement| {
                 let proved = compile(&program, &sources, &shape, &Options::default(), placement);
                 proved
-                    .map(|p| p.plans().iter().map(Plan::encode).collect::<Vec<_>>())
-                    .expect("the book is proved")
+                    .map(|p| p.plans().iter().map(|plan| plan.encode()).collect::<Vec<_>>())
+                    .expect("the library is proved")
             })
         });
         assert!(twice[0] == twice[1], "{}", entry.path);
@@ -40,21 +40,21 @@ fn compiling_twice_gives_the_same_bytes() {
 fn a_plan_made_alone_is_the_same() {
     let mut differences = Vec::new();
     for entry in CATALOGUE {
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         for shape in shapes(&program) {
             for root in roots(&program, shape.ranks() as u32) {
                 let Ok(Some(instance)) = instance(&program, &shape, root) else { continue };
                 for placement in PLACEMENTS {
                     let options = Options { root, ..Options::default() };
                     let proved = compile(&program, &sources, &shape, &options, placement)
-                        .expect("the book is proved");
+                        .expect("the library is proved");
                     for (rank, plan) in proved.plans().iter().enumerate() {
                         let at = format!(
                             "{} on {shape}, root {root}, rank {rank}, {placement:?}",
                             entry.path
                         );
                         match project(&instance, &sources, placement, rank as u32) {
-                            Ok(alone) if alone == *plan => {}
+                            Ok(alone) if alone == **plan => {}
                             Ok(alone) => {
                                 differences.push(format!("{at}: {}", difference(&alone, plan)));
                             }
@@ -76,7 +76,7 @@ fn a_plan_made_alone_is_the_same() {
 }
 
 /// Returns the first line in which two plans differ.
-fn difference(a: &Plan, b: &Plan) -> String {
+fn difference(a: &UnprovedPlan, b: &UnprovedPlan) -> String {
     let (x, y) = (format!("{:#?}", a.header), format!("{:#?}", b.header));
     let lines = x
         .lines()
@@ -122,7 +122,7 @@ fn headers_do_not_depend_on_the_rank() {
                 for (rank, plan) in proved.plans().iter().enumerate() {
                     let alone =
                         project(&instance, sources, placement, rank as u32).expect("it is lowered");
-                    if alone != *plan {
+                    if alone != **plan {
                         differences.push(format!(
                             "{} {n} rank {rank}: {}",
                             program.name,

@@ -7,12 +7,12 @@ use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::find;
 use roundelay_compiler::device::{Protocol, prove};
 use roundelay_compiler::{Options, Placement, Shape, compile, graph, project};
-use roundelay_tests::{instance, of_book};
+use roundelay_tests::{instance, of_library};
 
 /// Compares the graph, and one rank's plan.
 fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
-    let entry = find(collective, name).expect("the book has it");
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let entry = find(collective, name).expect("the library has it");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let shape = Shape::flat(n);
     let instance: Option<Arc<_>> = instance(&program, &shape, 0).expect("the shape fits");
     let instance = instance.expect("the shape is allowed");
@@ -31,8 +31,8 @@ const KERNELS: [Protocol; 4] = [Protocol::Packet, Protocol::Staged, Protocol::Pu
 
 /// Prints what the blocks of one rank play, and compares it.
 fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Protocol], text: ExpectFile) {
-    let entry = find(collective, name).expect("the book has it");
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let entry = find(collective, name).expect("the library has it");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let proved =
         compile(&program, &sources, &Shape::flat(n), &Options::default(), Placement::InPlace)
             .expect("it is proved");
@@ -47,8 +47,8 @@ fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Protocol], 
 /// A ring that is split over two paths: lanes, parts and connections.
 #[test]
 fn a_ring_over_two_paths() {
-    let entry = find("all_reduce", "multipath").expect("the book has it");
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let entry = find("all_reduce", "multipath").expect("the library has it");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let options = Options { paths: 2, ..Options::default() };
     let proved = compile(&program, &sources, &Shape::flat(2), &options, Placement::OutOfPlace);
     let proved = proved.expect("it is proved");

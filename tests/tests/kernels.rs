@@ -7,13 +7,13 @@ use roundelay_algorithms::{CATALOGUE, Entry, find};
 use roundelay_compiler::device::{Options as Lower, Protocol, ProvedProgram, prove};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, Unsupported, cuda};
 use roundelay_compiler::{Options, Placement, Shape, compile};
-use roundelay_tests::{is_grid, of_book};
+use roundelay_tests::{is_grid, of_library};
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 
 /// Returns what a device plays of an algorithm, by rank; nothing if there are no such plans, or it cannot.
 fn programs(entry: &Entry, n: u32, placement: Placement, protocol: Protocol) -> Vec<ProvedProgram> {
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
     let proved = compile(&program, &sources, &shape, &Options::default(), placement);
     let programs = proved.ok().and_then(|proved| prove(&proved, protocol, &Lower::default()).ok());
@@ -29,7 +29,7 @@ fn golden(
     spec: Spec,
     text: ExpectFile,
 ) {
-    let entry = find(name.0, name.1).expect("the book has it");
+    let entry = find(name.0, name.1).expect("the library has it");
     let programs = programs(entry, n, Placement::InPlace, protocol);
     text.assert_eq(&cuda(&programs[rank], &spec).expect("there is a kernel").to_string());
 }
@@ -79,7 +79,7 @@ fn chain() {
 }
 
 #[test]
-fn every_kernel_of_the_book_is_whole() {
+fn every_kernel_of_the_library_is_whole() {
     for entry in CATALOGUE {
         for placement in [Placement::InPlace, Placement::OutOfPlace] {
             for (protocol, n) in
@@ -119,11 +119,11 @@ fn whole(text: &str) {
 
 #[test]
 fn what_has_no_meaning_is_refused() {
-    let ring = find("all_reduce", "ring").expect("the book has it");
+    let ring = find("all_reduce", "ring").expect("the library has it");
     let program = &programs(ring, 2, Placement::InPlace, Protocol::Put)[0];
     let xor = Spec { operator: Operator::Xor, ..SUM };
     assert_eq!(cuda(program, &xor), Err(Unsupported::Operator(Element::F32, Operator::Xor)));
-    let compressed = find("all_reduce", "compressed").expect("the book has it");
+    let compressed = find("all_reduce", "compressed").expect("the library has it");
     let program = &programs(compressed, 2, Placement::InPlace, Protocol::Put)[0];
     let error = cuda(program, &Spec { element: Element::I32, ..SUM }).expect_err("no float");
     assert!(error.to_string().contains("i32 cannot travel as bf16"), "{error}");

@@ -4,7 +4,7 @@
 
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::{Method, Options, Shape, check};
-use roundelay_tests::{is_grid, of_book, read, say};
+use roundelay_tests::{is_grid, of_library, read, say};
 
 fn ranks() -> u32 {
     std::env::var("RANKS").ok().and_then(|v| v.parse().ok()).unwrap_or(4096)
@@ -31,7 +31,7 @@ fn the_library_is_proved_on_many_ranks() {
     let mut faults = Vec::new();
     for entry in CATALOGUE.iter().filter(|e| e.collective != "sendrecv") {
         let name = format!("{}.{}", entry.collective, entry.name);
-        let (sources, program) = of_book(entry).expect("the library resolves");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         let axes = if is_grid(&program) { vec![ranks() / 8, 8] } else { vec![ranks()] };
         match check(&program, &sources, &Shape { axes }, &Options::default()) {
             Err(d) => faults.push(format!("{name}: {}", say(&sources, &d))),

@@ -1,4 +1,4 @@
-//! Tests the verifier against the oracle: small changes to every algorithm of the book. What the data shows
+//! Tests the verifier against the oracle: small changes to every algorithm of the library. What the data shows
 //! to be right is proved, and what it shows to be wrong is refuted, without exception.
 //!
 //! `MUTANTS=2000` tries more of each algorithm, `ONLY=all_reduce/ring` one of them only.

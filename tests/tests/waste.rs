@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::{Checked, Options, Shape, check};
 use roundelay_dsl::diag::{codes, render};
-use roundelay_tests::{instance_over, is_grid, of_book, paths, read, roots};
+use roundelay_tests::{instance_over, is_grid, of_library, paths, read, roots};
 
 /// Returns all shapes of 2 to 16 ranks.
 fn shapes(grid: bool) -> Vec<Shape> {
@@ -17,10 +17,10 @@ fn shapes(grid: bool) -> Vec<Shape> {
 }
 
 #[test]
-fn the_book_wastes_nothing() {
+fn the_library_wastes_nothing() {
     let (mut proved, mut wrong) = (0, String::new());
     for entry in CATALOGUE {
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         for shape in shapes(is_grid(&program)) {
             let n = u32::try_from(shape.ranks()).expect("few ranks");
             for root in roots(&program, n) {
@@ -158,7 +158,7 @@ fn a_part_that_is_not_needed_is_told_where_it_is_used() {
             3 |     use all_gather.ring
               |     ^^^^^^^^^^^^^^^^^^^ in `all_gather.ring`, used here
               |
-             ::: book:all_gather/ring.algo:9:32
+             ::: library:all_gather/ring.algo:9:32
               |
             9 |     for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r - s) % n] } }
               |                                ----------------------------------------- in round 4, rank 1 holds what it is sent already

@@ -58,12 +58,12 @@ fn a_fault_in_what_is_used_names_the_lines_that_use_it() {
          4 |     use all_reduce.two_level
            |     ------------------------ in `all_reduce.two_level`, used here
            |
-          ::: book:all_reduce/two_level.algo:13:5
+          ::: library:all_reduce/two_level.algo:13:5
            |
         13 |     use reduce_scatter.ring over gpu
            |     -------------------------------- in `reduce_scatter.ring`, used here
            |
-          ::: book:reduce_scatter/ring.algo:9:32
+          ::: library:reduce_scatter/ring.algo:9:32
            |
          9 |     for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data[(r - 1 - s) % n] } }
            |                                ----------------------------------------------- rank 1 adds it again
@@ -85,7 +85,7 @@ fn a_fault_in_what_is_used_names_the_lines_that_use_it() {
          2 |     use all_reduce.halving_doubling
            |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ in `all_reduce.halving_doubling`, used here
            |
-          ::: book:all_reduce/halving_doubling.algo:10:14
+          ::: library:all_reduce/halving_doubling.algo:10:14
            |
         10 |     requires pow2(n)
            |              ------- this does not hold

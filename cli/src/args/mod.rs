@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{Bench, Peer};
-pub(crate) use play::{Device, Play, Run, TransportName};
+pub(crate) use play::{Device, Play, Run, TransportName, Verify};
 pub(crate) use see::{Check, Draw, Explain, Fmt, Info, Route, Show, Stage};
-pub(crate) use stress::{Part, Stress};
+pub(crate) use stress::{Stress, StressPart};
 pub(crate) use tune::{TUNE_SIZES, Tune};
 
 /// Collective algorithms, written once, proved, and played.
@@ -30,7 +30,7 @@ Examples:
   roundelay run my.algo -n 4              play it on real data, compare with a reference
   roundelay bench all_reduce.ring -n 2    measure it
   roundelay explain all_reduce -n 4       which algorithm is chosen, and why
-  roundelay info                          the book of algorithms, and this machine"
+  roundelay info                          the algorithm library, and this machine"
 )]
 pub(crate) struct Cli {
     /// Print one JSON object a result on standard output
@@ -61,13 +61,13 @@ pub(crate) enum Verb {
     Fmt(Fmt),
     /// Explain an error code, or the choice of an algorithm
     Explain(Explain),
-    /// Measure the book on this machine, and write the table that choices prefer
+    /// Measure the algorithm library on this machine, and write the table that choices prefer
     Tune(Tune),
-    /// Show the version, this machine, what communicators take from it, and the book of algorithms
+    /// Show the version, this machine, what communicators take from it, and the algorithm library
     Info(Info),
     /// Say which link each pair of ranks uses, and why
     Route(Route),
-    /// Try what the GPU backend must stand: the whole book, calls at random, graphs, lost ranks
+    /// Try what the GPU backend must stand: the whole algorithm library, calls at random, graphs, lost ranks
     #[command(hide = true)]
     Stress(Stress),
     /// One rank of a part of `stress`
@@ -101,7 +101,8 @@ impl Verb {
 /// The algorithm that a verb works on.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// `collective.name` of the book, a collective, or a file: what has a `/`, or ends in `.algo`, is always a file
+    /// `collective.name` of the algorithm library, a collective, or a file: what has a `/`, or ends in `.algo`, is
+    /// always a file
     #[arg(value_name = "FILE|NAME")]
     pub(crate) target: String,
     /// The algorithm to take from a file that declares several
@@ -125,5 +126,45 @@ impl Target {
     pub(crate) fn options(&self) -> roundelay_compiler::Options {
         let (root, paths) = (self.root, self.paths);
         roundelay_compiler::Options { root, paths, ..Default::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Returns the command lines in the help of a command, without what stands before the program and redirections.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let listed = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
+        let example = |line: &str| {
+            let line = line.trim_start();
+            // Comments stand behind several spaces.
+            let line = line.split_once("  ").map_or(line, |(example, _)| example);
+            let (_, arguments) = line.split_once("roundelay ")?;
+            Some(arguments.split(['<', '>']).next()?.to_owned())
+        };
+        listed.filter_map(example).collect()
+    }
+
+    #[test]
+    fn every_example_of_every_help_is_a_command() {
+        let cli = Cli::command();
+        for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
+            let examples = examples(command);
+            let inner = matches!(command.get_name(), "rank" | "stress-rank");
+            assert!(inner || !examples.is_empty(), "{} has no example", command.get_name());
+            for example in examples {
+                let words = std::iter::once("roundelay").chain(example.split_whitespace());
+                let parsed = Cli::try_parse_from(words);
+                assert!(
+                    parsed.is_ok(),
+                    "{example}: {}",
+                    parsed.err().map_or(String::new(), |e| e.to_string())
+                );
+            }
+        }
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
+use serde::{Deserialize, Serialize};
 
 use super::Target;
-use crate::job::Verify;
 use crate::values::{Ranks, Sizes, bytes, duration};
 
 /// The options that every job has.
@@ -154,6 +154,19 @@ pub(crate) enum Device {
     Cuda,
 }
 
+/// The part of a result that is compared with the reference.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verify {
+    /// Every element
+    #[default]
+    Full,
+    /// Blocks that the seed draws, and the first and last of each chunk
+    Sample,
+    /// Nothing
+    Off,
+}
+
 /// `roundelay run`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -200,45 +213,15 @@ pub(crate) enum TransportName {
     Tcp,
     /// InfiniBand or RoCE
     Rdma,
-    /// Shared memory inside a machine, TCP between machines
-    #[value(skip)]
-    Both,
-    /// Shared memory inside a machine, InfiniBand or RoCE between machines
-    #[value(skip)]
-    BothRdma,
-    /// TCP on some paths, InfiniBand or RoCE on others
-    #[value(skip)]
-    Mixed,
-    /// Shared memory inside a machine, that between machines
-    #[value(skip)]
-    BothMixed,
-    /// The memory of other GPUs
-    #[value(skip)]
-    Nvlink,
 }
 
 impl TransportName {
-    /// Returns the transport between the hosts alone, for jobs that have no two ranks on one host.
-    pub(crate) fn between(self) -> Self {
-        match self {
-            TransportName::Both => TransportName::Tcp,
-            TransportName::BothRdma => TransportName::Rdma,
-            TransportName::BothMixed => TransportName::Mixed,
-            other => other,
-        }
-    }
-
-    /// Returns its name in results.
+    /// Returns its name in hints and results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             TransportName::Shm => "shm",
             TransportName::Tcp => "tcp",
             TransportName::Rdma => "rdma",
-            TransportName::Both => "shm+tcp",
-            TransportName::BothRdma => "shm+rdma",
-            TransportName::Mixed => "tcp+rdma",
-            TransportName::BothMixed => "shm+tcp+rdma",
-            TransportName::Nvlink => "nvlink",
         }
     }
 }

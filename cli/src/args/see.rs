@@ -22,7 +22,7 @@ Examples:
   roundelay check my.algo                 n from 2 to 9
   roundelay check all_reduce.ring -n 2..64
   roundelay check all_reduce.two_level -n 2x4,16x8
-  roundelay check all_reduce              all of the book's
+  roundelay check all_reduce              all of the algorithm library's
   roundelay check rank0.plan              a plan written by `show --stage plan -o`")]
 pub(crate) struct Check {
     #[command(flatten)]
@@ -206,6 +206,10 @@ pub(crate) struct Explain {
 
 /// `roundelay info`
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  roundelay info --json
+  roundelay info --topology > topology.toml")]
 pub(crate) struct Info {
     /// Print a topology file of what this machine has: interfaces, RDMA devices, GPUs
     #[arg(long)]

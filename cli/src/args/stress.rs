@@ -14,11 +14,11 @@ Every part runs in fresh processes, one a GPU, and is ended when its time is ove
 
 Examples:
   roundelay stress -n 4
-  roundelay stress -n 4 book random --budget 60s --seed 7 --json")]
+  roundelay stress -n 4 library random --budget 60s --seed 7 --json")]
 pub(crate) struct Stress {
     /// Parts [default: all]
     #[arg(value_enum)]
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<StressPart>,
     /// Ranks [default: as many as GPUs]
     #[arg(short, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) n: Option<u32>,
@@ -38,9 +38,10 @@ pub(crate) struct Stress {
 
 /// Parts of `roundelay stress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub(crate) enum Part {
-    /// The whole book by every way, exact, and with the host's bits
-    Book,
+pub(crate) enum StressPart {
+    /// The whole algorithm library by every protocol, exact, and with the host's bits
+    #[value(alias = "book")]
+    Library,
     /// Every type with every operator
     Types,
     /// Random calls of random sizes back to back
@@ -57,16 +58,16 @@ pub(crate) enum Part {
     First,
 }
 
-impl Part {
+impl StressPart {
     /// All of them, in the order in which they are played.
-    pub(crate) const ALL: &[Part] = &[
-        Part::Book,
-        Part::Types,
-        Part::Random,
-        Part::Graph,
-        Part::Bits,
-        Part::Killed,
-        Part::Absent,
-        Part::First,
+    pub(crate) const ALL: &[StressPart] = &[
+        StressPart::Library,
+        StressPart::Types,
+        StressPart::Random,
+        StressPart::Graph,
+        StressPart::Bits,
+        StressPart::Killed,
+        StressPart::Absent,
+        StressPart::First,
     ];
 }

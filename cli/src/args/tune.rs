@@ -29,7 +29,7 @@ Examples:
   roundelay tune --dry-run                what would be measured, and how long it would take
   roundelay tune                          a few minutes
   roundelay tune --transport shm,tcp      rows for both
-  roundelay tune --device cuda -n 4       algorithm, way and blocks on GPUs
+  roundelay tune --device cuda -n 4       algorithm, protocol and blocks on GPUs
   roundelay tune all_reduce -n 2,4 --bytes 8..16M --factor 4 -o tuned.toml
   roundelay tune --check -n 2,4           how good choices are
   mpirun --host a,b roundelay tune --links --paths eth0,eth1 -o topology.toml

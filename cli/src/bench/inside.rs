@@ -1,8 +1,9 @@
 //! Measures ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes,
 //! which take seconds to start. Every size is measured by turns.
 
-use super::{Results, Table, Times};
-use crate::args::TransportName;
+use roundelay::choose::NVLINK;
+
+use super::{Results, Table, TurnTimes};
 use crate::job::table::head;
 use crate::job::{self, Case, Job, JobEvent, Turn};
 use crate::peer::Inside;
@@ -12,7 +13,7 @@ use crate::values::size_text;
 
 /// The table, the size and the library that a case of the job belongs to.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct CaseOrigin {
     /// Index of the table, and of the size in it.
     table: usize,
     size: usize,
@@ -36,22 +37,22 @@ pub(super) fn fill(tables: &[Table<'_>], inside: &[Inside], results: &mut Result
 }
 
 /// Makes one job of several tables: every size in turn, ours before the libraries.
-fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<Part>) {
+fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<CaseOrigin>) {
     let mut job = tables[0].job.clone();
-    (job.pieces, job.cases) = (Vec::new(), Vec::new());
+    (job.entries, job.cases) = (Vec::new(), Vec::new());
     let mut parts = Vec::new();
     for (table, t) in tables.iter().enumerate() {
-        let first = job.pieces.len();
-        job.pieces.extend(t.job.pieces.iter().cloned());
+        let first = job.entries.len();
+        job.entries.extend(t.job.entries.iter().cloned());
         for (size, case) in t.job.cases.iter().enumerate() {
             let turns = if inside.is_empty() { 1 } else { t.args.turns };
             for turn in 0..turns {
                 for who in std::iter::once(None).chain((0..inside.len()).map(Some)) {
                     let turn = Turn { first: turn == 0, last: turn + 1 == turns };
-                    let piece = first + case.piece;
-                    job.cases.push(Case { piece, who, turn, ..*case });
+                    let entry = first + case.entry;
+                    job.cases.push(Case { entry, who, turn, ..*case });
                     let last = turn.last && who.map_or(0, |w| w + 1) == inside.len();
-                    parts.push(Part { table, size, who, last });
+                    parts.push(CaseOrigin { table, size, who, last });
                 }
             }
         }
@@ -66,9 +67,9 @@ fn together(tables: &[Table<'_>], inside: &[Inside]) -> (Job, Vec<Part>) {
 struct Filling<'a, 't> {
     tables: &'a [Table<'t>],
     inside: &'a [Inside],
-    parts: &'a [Part],
+    parts: &'a [CaseOrigin],
     /// The times of the current size, ours first, then each library's; with the reason if a library lacks the call.
-    times: Vec<(Times, Option<String>)>,
+    times: Vec<(TurnTimes, Option<String>)>,
     results: &'a mut Results,
 }
 
@@ -85,7 +86,7 @@ impl Filling<'_, '_> {
         };
         let Some(&part) = self.parts.get(case) else { return };
         if self.times.is_empty() {
-            self.times = vec![(Times::default(), None); self.inside.len() + 1];
+            self.times = vec![(TurnTimes::default(), None); self.inside.len() + 1];
             if part.size == 0 {
                 progress.aside(|| self.begin(part.table));
             }
@@ -106,14 +107,13 @@ impl Filling<'_, '_> {
     }
 
     /// Ends a size, after all of its turns.
-    fn end(&mut self, part: Part) {
+    fn end(&mut self, part: CaseOrigin) {
         let table = &self.tables[part.table];
         let case = &table.job.cases[part.size];
         let times = std::mem::take(&mut self.times);
         let Some(((own, _), others)) = times.split_first() else { return };
         let names = self.inside.iter().map(|i| i.name());
-        let peers =
-            names.clone().zip(others).map(|(name, (t, _))| (name, TransportName::Nvlink, t));
+        let peers = names.clone().zip(others).map(|(name, (t, _))| (name, NVLINK, t));
         let lines = table.lines(case, own, peers);
         let size = lines.first().map_or(0, |l| l.bytes);
         let at = format!("{} {}", table.columns.collective, size_text(size));

@@ -16,9 +16,9 @@ pub(super) fn show(sizes: &[Vec<ResultRow>], report: Report) {
 }
 
 /// The key by which rows are grouped: each kind has a table of its own.
-type Kind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool, Option<Beside>);
+type RowKind<'a> = (u64, Option<&'a str>, &'a str, &'a str, bool, Option<Beside>);
 
-fn kind(line: &ResultRow) -> Kind<'_> {
+fn kind(line: &ResultRow) -> RowKind<'_> {
     (
         line.ranks,
         line.shape.as_deref(),
@@ -33,7 +33,7 @@ fn kind(line: &ResultRow) -> Kind<'_> {
 pub(super) fn by_kind(sizes: &[Vec<ResultRow>]) -> Vec<Vec<Vec<ResultRow>>> {
     let own = |lines: &Vec<ResultRow>| lines.first().is_some_and(|l| l.peer.is_none());
     let own = || sizes.iter().filter(|lines| own(lines));
-    let kinds: BTreeSet<Kind<'_>> = own().map(|lines| kind(&lines[0])).collect();
+    let kinds: BTreeSet<RowKind<'_>> = own().map(|lines| kind(&lines[0])).collect();
     let of = |wanted| own().filter(|lines| kind(&lines[0]) == wanted).cloned().collect();
     kinds.into_iter().map(of).collect()
 }
@@ -99,7 +99,7 @@ fn cell(lines: &[ResultRow]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Verify;
+    use crate::args::Verify;
 
     fn line(bytes: u64, time_us: f64, peer: Option<(&str, f64)>) -> ResultRow {
         ResultRow {

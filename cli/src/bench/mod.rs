@@ -17,18 +17,19 @@ use roundelay_compiler::Shape;
 use roundelay_dsl::diag::Diagnostic;
 
 use crate::args::{Bench, Target};
-use crate::job::joined::{membership, way};
-use crate::job::table::{Beside, Columns, ResultRow, head, rooted, row};
+use crate::choice::transport_of;
+use crate::job::table::{Beside, Columns, ResultRow, head, row};
 use crate::job::{self, Case, Job, JobEvent, Proof, Start, gpu};
-use crate::load::load_one;
+use crate::load::{load_one, rooted};
+use crate::member::membership;
 use crate::peer::Peers;
 use crate::plot::Plot;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, unwritten, writable};
-use crate::run::{grid_text, plan_job, seed, shapes};
+use crate::run::{columns, plan_job, seed, shapes};
 use crate::values::{size_text, steps};
-use summary::{Point, Summary};
-use turns::Times;
+use summary::{ComparedPoint, Summary};
+use turns::TurnTimes;
 
 /// The last size where none is named, unless the first is more.
 const LARGEST: u64 = 16 << 20;
@@ -115,7 +116,11 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
             if job.root.is_none() && rooted(&first.collective) {
                 other_roots(args, &target, &shape, &sizes)?;
             }
-            let columns = columns(args, &target, &shape, first)?;
+            let beside = Beside { neighbours: args.neighbours, nice: args.nice };
+            let columns = Columns {
+                beside: (args.neighbours > 0).then_some(beside),
+                ..columns(&args.play, &target, args.root, &shape, first)?
+            };
             let start = &start;
             let table = Table { args, report, shape, label, columns, job, proofs, start };
             match gpus {
@@ -162,7 +167,7 @@ fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> O
 /// Compiles what is to be compared, and names what is missing.
 fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
     let progress = Progress::new("bench", args.vs.len());
-    let peers = Peers::new(&args.vs, way(&args.play, u64::MAX)?, |name| {
+    let peers = Peers::new(&args.vs, transport_of(&args.play, u64::MAX)?, |name| {
         progress.now(&format!("compiling {name}"));
     });
     drop(progress);
@@ -170,30 +175,6 @@ fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
         report.remark(&format!("skipped {why}"));
     }
     Ok(peers)
-}
-
-fn columns(
-    args: &Bench,
-    target: &Target,
-    shape: &Shape,
-    proof: &Proof,
-) -> Result<Columns, Failure> {
-    Ok(Columns {
-        collective: proof.collective.clone(),
-        ranks: shape.ranks(),
-        dtype: args.play.dtype,
-        op: args.play.op,
-        reduces: proof.reduces,
-        root: args.root,
-        way: way(&args.play, shape.ranks())?,
-        graph: args.play.on.graph,
-        beside: (args.neighbours > 0)
-            .then_some(Beside { neighbours: args.neighbours, nice: args.nice }),
-        file: proof.file.clone(),
-        chosen: job::is_choice(target),
-        shape: grid_text(shape),
-        verify: args.play.verify,
-    })
 }
 
 fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
@@ -222,7 +203,7 @@ impl Results {
             row(report, line);
             self.plot.add(&title(line), line.peer.as_deref().unwrap_or(label), line);
         }
-        if let Some(point) = Point::of(&lines) {
+        if let Some(point) = ComparedPoint::of(&lines) {
             self.summary.add(point);
         }
         self.sizes.push(lines);
@@ -289,7 +270,7 @@ impl Table<'_> {
                 JobEvent::Done { case, .. } => *case,
                 _ => return,
             };
-            let mut own = Times::default();
+            let mut own = TurnTimes::default();
             own.hear(told);
             let lines = self.lines(&self.job.cases[case], &own, std::iter::empty());
             progress.aside(|| results.show(self.report, self.label, lines));
@@ -299,7 +280,7 @@ impl Table<'_> {
 
     /// Returns the size of a case.
     fn bytes(&self, case: &Case) -> u64 {
-        self.columns.line("", case.count, self.proofs[case.piece].blocks, 0.0, 0).bytes
+        self.columns.line("", case.count, self.proofs[case.entry].blocks, 0.0, 0).bytes
     }
 
     fn ours(&self, job: &Job, tell: impl FnMut(JobEvent)) -> Outcome {

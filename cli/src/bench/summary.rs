@@ -8,7 +8,7 @@ use crate::values::size_text;
 
 /// One size of one algorithm, and the peers' times over ours.
 #[derive(Debug, Clone)]
-pub(super) struct Point {
+pub(super) struct ComparedPoint {
     pub(super) collective: String,
     pub(super) algorithm: String,
     pub(super) ranks: u64,
@@ -17,12 +17,12 @@ pub(super) struct Point {
     pub(super) ratios: Vec<(String, f64)>,
 }
 
-impl Point {
+impl ComparedPoint {
     /// Makes a point of the rows of a size: ours first, then the peers'.
     pub(super) fn of(lines: &[ResultRow]) -> Option<Self> {
         let ours = lines.first().filter(|line| line.peer.is_none())?;
         let ratio = |l: &ResultRow| Some((l.peer.clone()?, l.ratio?));
-        Some(Point {
+        Some(ComparedPoint {
             collective: ours.collective.clone(),
             algorithm: ours.algorithm.clone(),
             ranks: ours.ranks,
@@ -41,7 +41,7 @@ impl Point {
 /// All points of a bench.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    points: Vec<Point>,
+    points: Vec<ComparedPoint>,
 }
 
 /// The comparison of ours with one peer, or with the best one at each point.
@@ -107,7 +107,7 @@ impl std::fmt::Display for Worst {
 
 /// A line of results as programs read it.
 #[derive(Serialize)]
-struct Json<'a> {
+struct ComparisonRow<'a> {
     summary: &'a Against,
 }
 
@@ -115,7 +115,10 @@ impl Summary {
     /// Makes the summary of sizes.
     pub(super) fn of(sizes: &[Vec<ResultRow>]) -> Self {
         let mut summary = Summary::default();
-        sizes.iter().filter_map(|lines| Point::of(lines)).for_each(|point| summary.add(point));
+        sizes
+            .iter()
+            .filter_map(|lines| ComparedPoint::of(lines))
+            .for_each(|point| summary.add(point));
         summary
     }
 
@@ -130,7 +133,7 @@ impl Summary {
     }
 
     /// Adds a point; one without peers says nothing.
-    pub(super) fn add(&mut self, point: Point) {
+    pub(super) fn add(&mut self, point: ComparedPoint) {
         if !point.ratios.is_empty() {
             self.points.push(point);
         }
@@ -155,10 +158,11 @@ impl Summary {
             _ => "all",
         };
         let one = |peer: &str| {
-            let ratio = |p: &Point| p.ratios.iter().find(|(name, _)| name == peer).map(|r| r.1);
+            let ratio =
+                |p: &ComparedPoint| p.ratios.iter().find(|(name, _)| name == peer).map(|r| r.1);
             self.over(peer, over, |p| ratio(p).map(|ratio| (peer.to_owned(), ratio)))
         };
-        let best = |p: &Point| p.best().map(|(peer, ratio)| (peer.to_owned(), ratio));
+        let best = |p: &ComparedPoint| p.best().map(|(peer, ratio)| (peer.to_owned(), ratio));
         let mut all: Vec<Against> = peers.iter().filter_map(|peer| one(peer)).collect();
         if collectives.len() > 1 {
             let of = |c: &&str| self.over("best", c, |p| best(p).filter(|_| p.collective == *c));
@@ -172,11 +176,11 @@ impl Summary {
         &self,
         peer: &str,
         collective: &str,
-        ratio: impl Fn(&Point) -> Option<(String, f64)>,
+        ratio: impl Fn(&ComparedPoint) -> Option<(String, f64)>,
     ) -> Option<Against> {
-        let at = |p: &Point| {
+        let at = |p: &ComparedPoint| {
             let (peer, ratio) = ratio(p)?;
-            let Point { collective, algorithm, ranks, bytes, .. } = p.clone();
+            let ComparedPoint { collective, algorithm, ranks, bytes, .. } = p.clone();
             Some(Worst { collective, algorithm, ranks, bytes, peer, ratio })
         };
         let points: Vec<Worst> = self.points.iter().filter_map(at).collect();
@@ -203,7 +207,7 @@ impl Summary {
             "peer", "collective", "points", "mean"
         ));
         for against in &all {
-            report.result(&Json { summary: against });
+            report.result(&ComparisonRow { summary: against });
             let Against { peer, collective, points, geomean, worst, .. } = against;
             report.line(format!("{peer:>8} {collective:15} {points:>6} {geomean:>9.2}  {worst}"));
         }
@@ -221,8 +225,8 @@ impl Summary {
 mod tests {
     use super::*;
 
-    fn point(collective: &str, bytes: u64, ratios: &[(&str, f64)]) -> Point {
-        Point {
+    fn point(collective: &str, bytes: u64, ratios: &[(&str, f64)]) -> ComparedPoint {
+        ComparedPoint {
             collective: collective.into(),
             algorithm: "x".into(),
             ranks: 2,

@@ -2,11 +2,12 @@
 //! all alike.
 
 use super::{Results, Table};
-use crate::args::TransportName;
-use crate::job::rank::checks;
-use crate::job::table::{Columns, ResultRow, rooted};
-use crate::job::{Case, How, Job, JobEvent, Verify};
-use crate::peer::{Answer, Order, Ready};
+use crate::args::Verify;
+use crate::job::measure::checks;
+use crate::job::table::{Columns, ResultRow};
+use crate::job::{Case, How, Job, JobEvent};
+use crate::load::rooted;
+use crate::peer::{Answer, PeerOrder, ReadyPeer};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome};
 use crate::values::{median, size_text};
@@ -16,8 +17,8 @@ const GIVE_UP: u32 = 2;
 
 /// A peer in a table.
 struct Rival<'a> {
-    peer: &'a mut Ready,
-    times: Times,
+    peer: &'a mut ReadyPeer,
+    times: TurnTimes,
     /// The reason why there is no result for this size.
     fault: Option<String>,
     /// Sizes in a row that it broke down at.
@@ -28,15 +29,15 @@ struct Rival<'a> {
 
 impl Table<'_> {
     /// Measures all sizes.
-    pub(super) fn in_turn(&self, peers: Vec<&mut Ready>, results: &mut Results) -> Outcome {
+    pub(super) fn in_turn(&self, peers: Vec<&mut ReadyPeer>, results: &mut Results) -> Outcome {
         let rival =
-            |peer| Rival { peer, times: Times::default(), fault: None, broken: 0, out: false };
+            |peer| Rival { peer, times: TurnTimes::default(), fault: None, broken: 0, out: false };
         let mut rivals: Vec<Rival<'_>> = peers.into_iter().map(rival).collect();
         let parts = self.job.cases.len() * self.args.turns as usize * (rivals.len() + 1);
         let mut progress = Progress::new("bench", parts);
         for case in &self.job.cases {
             let own = self.one_size(case, &mut rivals, &mut progress)?;
-            let peers = rivals.iter().map(|r| (r.peer.name(), r.peer.way(), &r.times));
+            let peers = rivals.iter().map(|r| (r.peer.name(), r.peer.transport(), &r.times));
             let lines = self.lines(case, &own, peers);
             progress.aside(|| results.show(self.report, self.label, lines));
         }
@@ -48,13 +49,13 @@ impl Table<'_> {
         case: &Case,
         rivals: &mut [Rival<'_>],
         progress: &mut Progress,
-    ) -> Result<Times, Failure> {
+    ) -> Result<TurnTimes, Failure> {
         let mut job = Job { cases: vec![*case], ..self.job.clone() };
         let order = self.order(case);
         let at = format!("{} {}", self.columns.collective, size_text(self.bytes(case)));
-        let mut own = Times::default();
+        let mut own = TurnTimes::default();
         for rival in rivals.iter_mut() {
-            (rival.times, rival.fault) = (Times::default(), None);
+            (rival.times, rival.fault) = (TurnTimes::default(), None);
         }
         for _ in 0..self.args.turns {
             progress.now(&format!("{at}: ours"));
@@ -83,19 +84,19 @@ impl Table<'_> {
         Ok(own)
     }
 
-    fn order(&self, case: &Case) -> Order {
-        let (job, proof) = (&self.job, &self.proofs[case.piece]);
+    fn order(&self, case: &Case) -> PeerOrder {
+        let (job, proof) = (&self.job, &self.proofs[case.entry]);
         let ranks = self.shape.ranks();
         let turns = job.root.is_none() && rooted(&proof.collective);
-        let roots = if turns { ranks as usize } else { 1 };
+        let roots = if turns { ranks as u32 } else { 1 };
         let bytes = case.count * u64::from(proof.blocks) * job.dtype.size() as u64;
-        Order {
+        PeerOrder {
             collective: proof.collective.clone(),
             dtype: job.dtype.name(),
             op: job.op.name(),
             count: case.count,
             root: if turns { None } else { Some(job.root.unwrap_or(0)) },
-            in_place: proof.piece.in_place(),
+            in_place: proof.entry.in_place(),
             warmup: job.warmup,
             iters: job.iters,
             budget: job.budget,
@@ -111,10 +112,10 @@ impl Table<'_> {
     pub(super) fn lines<'a>(
         &self,
         case: &Case,
-        own: &Times,
-        peers: impl Iterator<Item = (&'a str, TransportName, &'a Times)>,
+        own: &TurnTimes,
+        peers: impl Iterator<Item = (&'a str, &'static str, &'a TurnTimes)>,
     ) -> Vec<ResultRow> {
-        let proof = &self.proofs[case.piece];
+        let proof = &self.proofs[case.entry];
         let time = own.median();
         let mut lines = Vec::new();
         if !own.times.is_empty() {
@@ -122,9 +123,9 @@ impl Table<'_> {
             let line = columns.line(&proof.algorithm, case.count, proof.blocks, time, own.wrong);
             lines.push(ResultRow { how: own.how.clone(), ..line });
         }
-        for (name, way, times) in peers.filter(|(.., times)| !times.times.is_empty()) {
-            // Its data may go another way.
-            let columns = Columns { way, ..self.columns.clone() };
+        for (name, transport, times) in peers.filter(|(.., times)| !times.times.is_empty()) {
+            // Its data may take another transport.
+            let columns = Columns { transport, ..self.columns.clone() };
             let (median, wrong) = (times.median(), times.wrong);
             let mut line = columns.line("default", case.count, proof.blocks, median, wrong);
             line.peer = Some(name.into());
@@ -138,7 +139,7 @@ impl Table<'_> {
 }
 
 impl Rival<'_> {
-    fn turn(&mut self, order: &Order) {
+    fn turn(&mut self, order: &PeerOrder) {
         match self.peer.measure(order) {
             Answer::Measured(time, wrong) => {
                 self.times.add(time, wrong);
@@ -147,7 +148,7 @@ impl Rival<'_> {
             Answer::Lacks(why) => self.fault = Some(format!("skipped: {why}")),
             Answer::Broken(why) => {
                 // One turn without a result is a size without: the median would be of others.
-                self.times = Times::default();
+                self.times = TurnTimes::default();
                 self.fault = Some(format!("no result: {why}"));
                 self.broken += 1;
             }
@@ -157,13 +158,13 @@ impl Rival<'_> {
 
 /// The times that were measured by turns.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Times {
+pub(super) struct TurnTimes {
     times: Vec<f64>,
     wrong: u64,
     how: Option<How>,
 }
 
-impl Times {
+impl TurnTimes {
     /// Adds what a job says of a case.
     pub(super) fn hear(&mut self, told: JobEvent) {
         if let JobEvent::Done { time_us, wrong, how, .. } = told {

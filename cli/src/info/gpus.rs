@@ -20,7 +20,7 @@ pub(super) struct Gpus {
     nvrtc: Option<Found>,
     /// Version and setting of NCCL, with which `bench` compares; why there is none.
     nccl: Found,
-    devices: Vec<Gpu>,
+    devices: Vec<GpuRow>,
 }
 
 /// A library.
@@ -31,7 +31,7 @@ struct Found {
 }
 
 #[derive(Serialize)]
-struct Gpu {
+struct GpuRow {
     index: u32,
     name: String,
     bus: String,
@@ -47,10 +47,10 @@ impl From<Result<String, String>> for Found {
     }
 }
 
-impl Gpu {
+impl GpuRow {
     fn of(device: &Device) -> Self {
         let (major, minor) = device.capability;
-        Gpu {
+        GpuRow {
             index: device.index,
             name: device.name.clone(),
             bus: device.bus.clone(),
@@ -82,7 +82,7 @@ impl Gpus {
             driver: Some(format!("{driver}, CUDA {major}.{minor}")),
             nvrtc: Some(nvrtc.into()),
             nccl,
-            devices: machine.devices.iter().map(Gpu::of).collect(),
+            devices: machine.devices.iter().map(GpuRow::of).collect(),
         }
     }
 
@@ -100,7 +100,7 @@ impl Gpus {
         lines.extend(self.nvrtc.iter().map(|nvrtc| format!("NVRTC   {}", said(nvrtc))));
         lines.push(format!("NCCL    {}", said(&self.nccl)));
         lines.extend(self.devices.iter().map(|d| {
-            let Gpu { index, name, bus, capability, sms, .. } = d;
+            let GpuRow { index, name, bus, capability, sms, .. } = d;
             let memory = size_text(d.memory_bytes >> 20 << 20);
             format!("GPU {index}   {name}, {memory}, {sms} SMs, {capability}, {bus}")
         }));

@@ -1,11 +1,11 @@
 //! Implements `roundelay info`: prints the version, this machine, its GPUs, what communicators take from it,
-//! and the book.
+//! and the algorithm library.
 
 mod gpus;
 mod takes;
 mod topology;
 
-use roundelay::{DType, RedOp};
+use roundelay::{DType, RedOp, Transport};
 use roundelay_algorithms::CATALOGUE;
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ pub(crate) use topology::host;
 
 /// The versions, resources, devices and algorithms that are available, as programs read them.
 #[derive(Serialize)]
-struct Info {
+struct InfoRow {
     version: &'static str,
     plan_format: u32,
     cores: usize,
@@ -34,7 +34,7 @@ struct Info {
     scale: Scale,
     dtypes: Vec<&'static str>,
     ops: Vec<&'static str>,
-    algorithms: Vec<Entry>,
+    algorithms: Vec<AlgorithmRow>,
     /// The algorithms that are built into the program, from Rust functions.
     own: Vec<String>,
 }
@@ -49,9 +49,9 @@ struct Rdma {
 
 impl Rdma {
     fn here() -> Self {
-        match roundelay::transport::rdma() {
+        match Transport::Rdma.probe() {
             Ok(devices) => Rdma { devices, fault: None },
-            Err(why) => Rdma { devices: Vec::new(), fault: Some(why) },
+            Err(why) => Rdma { devices: Vec::new(), fault: Some(why.to_string()) },
         }
     }
 
@@ -63,9 +63,9 @@ impl Rdma {
     }
 }
 
-/// An algorithm of the book.
+/// An algorithm of the library.
 #[derive(Serialize)]
-struct Entry {
+struct AlgorithmRow {
     collective: &'static str,
     algorithm: &'static str,
     about: String,
@@ -99,22 +99,22 @@ pub(crate) fn info(args: &args::Info, report: Report) -> Outcome {
         report.line("\nOf this program:");
         info.own.iter().for_each(|name| report.line(format!("  {name}")));
     }
-    report.line("\nThe book:");
+    report.line("\nThe algorithm library:");
     for e in &info.algorithms {
         report.line(format!("  {:34} {}", format!("{}.{}", e.collective, e.algorithm), e.about));
     }
     Ok(())
 }
 
-fn gather() -> Info {
+fn gather() -> InfoRow {
     let memory = rustix::system::sysinfo();
-    let fault = roundelay::transport::probe().err();
-    let entry = |e: &roundelay_algorithms::Entry| Entry {
+    let fault = Transport::Shm.probe().err().map(|why| why.to_string());
+    let entry = |e: &roundelay_algorithms::Entry| AlgorithmRow {
         collective: e.collective,
         algorithm: e.name,
         about: about(e.text),
     };
-    Info {
+    InfoRow {
         version: env!("CARGO_PKG_VERSION"),
         plan_format: roundelay_compiler::plan::VERSION,
         cores: std::thread::available_parallelism().map_or(1, usize::from),

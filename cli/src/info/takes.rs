@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use roundelay::{Communicator, Error, RedOp, Resources, Setup, Transports, scale};
+use roundelay::internal::scale;
+use roundelay::{Communicator, Error, RedOp, Resources, Setup, Transport, Transports};
 use serde::Serialize;
 
 use crate::values::size_text;
@@ -33,16 +34,15 @@ pub(super) struct Probe {
 
 /// Makes a communicator over each transport.
 pub(super) fn probes() -> Vec<Probe> {
-    let devices = roundelay::transport::rdma().ok().map(|_| ("rdma", Transports::RDMA));
-    let all = [("shm", Transports::SHM), ("tcp", Transports::TCP)];
-    let probe = |(transport, over)| {
-        let (joined, used, fault) = match held(over) {
+    let usable = |of: &&Transport| of.is_mapped() || of.probe().is_ok();
+    let probe = |over: &Transport| {
+        let (joined, used, fault) = match held(Transports::of(*over)) {
             Ok((joined, used)) => (Some(joined), Some(used), None),
             Err(error) => (None, None, Some(error.to_string())),
         };
-        Probe { transport, ranks: RANKS, joined, used, bytes: BYTES, fault }
+        Probe { transport: over.name(), ranks: RANKS, joined, used, bytes: BYTES, fault }
     };
-    all.into_iter().chain(devices).map(probe).collect()
+    Transport::ALL.iter().filter(usable).map(probe).collect()
 }
 
 fn held(over: Transports) -> Result<(Resources, Resources), Error> {

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use roundelay::cuda::probe;
-use roundelay::fabric::{Class, Device, Fabric, Host, NetworkPath, RDMA, system};
+use roundelay::fabric::{Class, Device, Fabric, Host, NetworkPath, RDMA};
+use roundelay::internal::system;
 use roundelay_compiler::cost::Link;
 use roundelay_compiler::plan::MAX_PATHS;
 use serde::Serialize;

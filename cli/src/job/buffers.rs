@@ -5,13 +5,45 @@ use std::ops::Range;
 use roundelay::{Args, Buffer, Communicator, Error};
 
 /// Bytes before and after; a page, so that data is aligned as it would be without.
-const GUARD: usize = 4096;
-const GUARD_BYTE: u8 = 0xc3;
+pub(crate) const GUARD: usize = 4096;
+pub(super) const GUARD_BYTE: u8 = 0xc3;
 /// The byte that fills outputs before a call: NaN in every float type, no `bool`.
-const POISON: u8 = 0xff;
+pub(super) const POISON: u8 = 0xff;
 
-/// Memory of one kind or the other.
-enum Memory {
+/// The memory of a call, wherever it lies: one buffer in place, else input and output.
+pub(crate) trait CallMemory {
+    /// Returns the communicator of the rank.
+    fn comm(&mut self) -> &mut Communicator;
+
+    /// Returns the rank, and the number of ranks.
+    fn rank(&mut self) -> (u32, u32) {
+        (self.comm().rank(), self.comm().size())
+    }
+
+    /// Writes poison everywhere, and then the contributions to the input.
+    fn prepare(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<(), Error>;
+
+    /// Writes zeros.
+    fn clear(&mut self) -> Result<(), Error>;
+
+    /// Makes what a call left accessible to the host: true if no guard byte has changed.
+    fn fetch(&mut self) -> Result<bool, Error>;
+
+    /// Returns the bytes that hold the result, as fetched.
+    fn result(&self) -> &[u8];
+
+    /// Returns the bytes that a call must not change, as prepared or fetched; none in place.
+    fn input(&self) -> &[u8];
+}
+
+/// Returns true if no guard byte has changed around data.
+pub(super) fn is_intact(all: &[u8], at: usize, len: usize) -> bool {
+    let guards = all[..at].iter().chain(&all[at + len..]);
+    guards.fold(0, |differ, byte| differ | (byte ^ GUARD_BYTE)) == 0
+}
+
+/// An allocation of one kind or the other.
+enum Allocation {
     /// Other ranks can read it.
     Shared(Buffer<u8>),
     /// They cannot.
@@ -19,8 +51,8 @@ enum Memory {
 }
 
 /// Bytes with guards around them.
-pub(crate) struct Guarded {
-    memory: Memory,
+struct Guarded {
+    memory: Allocation,
     at: usize,
     len: usize,
 }
@@ -28,25 +60,25 @@ pub(crate) struct Guarded {
 impl Guarded {
     fn new(comm: &Communicator, private: bool, len: usize) -> Result<Self, Error> {
         if !private {
-            let memory = Memory::Shared(comm.alloc::<u8>(len + 2 * GUARD)?);
+            let memory = Allocation::Shared(comm.alloc::<u8>(len + 2 * GUARD)?);
             return Ok(Guarded { memory, at: GUARD, len }.guarded());
         }
         let memory = vec![0; len + 3 * GUARD];
         let at = GUARD + memory[GUARD..].as_ptr().align_offset(GUARD).min(GUARD);
-        Ok(Guarded { memory: Memory::Private(memory), at, len }.guarded())
+        Ok(Guarded { memory: Allocation::Private(memory), at, len }.guarded())
     }
 
     fn all(&self) -> &[u8] {
         match &self.memory {
-            Memory::Shared(buffer) => buffer,
-            Memory::Private(buffer) => buffer,
+            Allocation::Shared(buffer) => buffer,
+            Allocation::Private(buffer) => buffer,
         }
     }
 
     fn all_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Shared(buffer) => buffer,
-            Memory::Private(buffer) => buffer,
+            Allocation::Shared(buffer) => buffer,
+            Allocation::Private(buffer) => buffer,
         }
     }
 
@@ -58,102 +90,92 @@ impl Guarded {
         self
     }
 
-    /// Returns the bytes.
-    pub(crate) fn get(&self) -> &[u8] {
+    fn get(&self) -> &[u8] {
         &self.all()[self.at..self.at + self.len]
     }
 
-    /// Returns the bytes.
-    pub(crate) fn get_mut(&mut self) -> &mut [u8] {
+    fn get_mut(&mut self) -> &mut [u8] {
         let (from, to) = (self.at, self.at + self.len);
         &mut self.all_mut()[from..to]
     }
 
-    fn intact(&self) -> bool {
-        let all = self.all();
-        let guards = all[..self.at].iter().chain(&all[self.at + self.len..]);
-        guards.fold(0, |differ, byte| differ | (byte ^ GUARD_BYTE)) == 0
+    fn is_intact(&self) -> bool {
+        is_intact(self.all(), self.at, self.len)
     }
 }
 
-/// The buffers of a call.
-pub(crate) enum Buffers {
-    /// One.
-    InPlace(Guarded),
-    /// Input and output.
-    OutOfPlace(Guarded, Guarded),
+/// The buffers of a call in the memory of the host.
+pub(super) struct Buffers {
+    /// The input, or the data.
+    input: Guarded,
+    /// The output, out of place.
+    output: Option<Guarded>,
 }
 
 impl Buffers {
     /// Buffers of so many bytes: the data, or input and output.
-    pub(crate) fn new(
+    pub(super) fn new(
         comm: &Communicator,
         private: bool,
         in_place: bool,
-        [data, input, output]: [usize; 3],
+        [input, output]: [usize; 2],
     ) -> Result<Self, Error> {
         let guarded = |len| Guarded::new(comm, private, len);
-        Ok(match in_place {
-            true => Buffers::InPlace(guarded(data)?),
-            false => Buffers::OutOfPlace(guarded(input)?, guarded(output)?),
-        })
-    }
-
-    /// Fills every buffer with poison.
-    pub(crate) fn poison(&mut self) {
-        self.set(POISON);
+        let input = guarded(input)?;
+        let output = if in_place { None } else { Some(guarded(output)?) };
+        Ok(Buffers { input, output })
     }
 
     /// Sets every byte of every buffer.
-    pub(crate) fn set(&mut self, byte: u8) {
-        match self {
-            Buffers::InPlace(data) => data.get_mut().fill(byte),
-            Buffers::OutOfPlace(input, output) => {
-                input.get_mut().fill(byte);
-                output.get_mut().fill(byte);
-            }
-        }
-    }
-
-    /// Returns the buffer that a call reads.
-    pub(crate) fn source(&mut self) -> &mut Guarded {
-        match self {
-            Buffers::InPlace(data) => data,
-            Buffers::OutOfPlace(input, _) => input,
-        }
-    }
-
-    /// Returns the bytes that hold the result.
-    pub(crate) fn result(&self) -> &[u8] {
-        match self {
-            Buffers::InPlace(data) => data.get(),
-            Buffers::OutOfPlace(_, output) => output.get(),
-        }
+    fn set(&mut self, byte: u8) {
+        self.input.get_mut().fill(byte);
+        self.output.iter_mut().for_each(|output| output.get_mut().fill(byte));
     }
 
     /// Returns the buffers as arguments of a call.
-    pub(crate) fn args(&mut self) -> Args<&[u8], &mut [u8]> {
-        match self {
-            Buffers::InPlace(data) => Args::InPlace { data: data.get_mut() },
-            Buffers::OutOfPlace(input, output) => {
-                Args::OutOfPlace { input: input.get(), output: output.get_mut() }
-            }
+    pub(super) fn args(&mut self) -> Args<&[u8], &mut [u8]> {
+        match &mut self.output {
+            None => Args::InPlace { data: self.input.get_mut() },
+            Some(output) => Args::OutOfPlace { input: self.input.get(), output: output.get_mut() },
         }
     }
+}
 
-    /// Returns the bytes that a call must not change; none in place.
-    pub(crate) fn input(&self) -> &[u8] {
-        match self {
-            Buffers::InPlace(_) => &[],
-            Buffers::OutOfPlace(input, _) => input.get(),
-        }
+/// The buffers of a call on a rank.
+pub(super) struct HostMemory<'a> {
+    pub(super) comm: &'a mut Communicator,
+    pub(super) buffers: &'a mut Buffers,
+}
+
+impl CallMemory for HostMemory<'_> {
+    fn comm(&mut self) -> &mut Communicator {
+        self.comm
     }
 
-    /// Returns true if no guard byte has changed.
-    pub(crate) fn intact(&self) -> bool {
-        match self {
-            Buffers::InPlace(data) => data.intact(),
-            Buffers::OutOfPlace(input, output) => input.intact() && output.intact(),
+    fn prepare(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<(), Error> {
+        self.buffers.set(POISON);
+        fill(self.buffers.input.get_mut());
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), Error> {
+        self.buffers.set(0);
+        Ok(())
+    }
+
+    fn fetch(&mut self) -> Result<bool, Error> {
+        let Buffers { input, output } = &*self.buffers;
+        Ok(input.is_intact() && output.as_ref().is_none_or(Guarded::is_intact))
+    }
+
+    fn result(&self) -> &[u8] {
+        self.buffers.output.as_ref().unwrap_or(&self.buffers.input).get()
+    }
+
+    fn input(&self) -> &[u8] {
+        match self.buffers.output {
+            None => &[],
+            Some(_) => self.buffers.input.get(),
         }
     }
 }

@@ -9,7 +9,7 @@ use roundelay::{DType, RedOp};
 use roundelay_compiler::plan::WireType;
 
 use super::element::{Truth, Value};
-use super::places::{Part, Ranks};
+use super::places::{Contributors, Part};
 
 /// Elements that are made and judged together.
 pub(super) const BLOCK: usize = 1024;
@@ -268,15 +268,21 @@ fn judge_as<T: Value>(rule: &Rule, parts: &[Part], buffer: &[u8]) -> (u64, Optio
 }
 
 /// Returns true if all of these results, from an index on, are right beyond doubt.
-fn is_sure<T: Value>(rule: &Rule, spread: &Spread, from: &Ranks, index: u64, got: &[T]) -> bool {
+fn is_sure<T: Value>(
+    rule: &Rule,
+    spread: &Spread,
+    from: &Contributors,
+    index: u64,
+    got: &[T],
+) -> bool {
     let mut ranks = 0..rule.ranks;
     let mut each = [].iter();
-    if let Ranks::Each(given) = from {
+    if let Contributors::Each(given) = from {
         each = given.iter();
     }
     let mut next = |to: &mut [T]| {
         let source = match from {
-            Ranks::Each(_) => each.next().map(|&(rank, first)| (rank, first + index)),
+            Contributors::Each(_) => each.next().map(|&(rank, first)| (rank, first + index)),
             _ => ranks.next().map(|rank| (rank, index)),
         };
         source.is_some_and(|(rank, index)| {
@@ -285,12 +291,12 @@ fn is_sure<T: Value>(rule: &Rule, spread: &Spread, from: &Ranks, index: u64, got
         })
     };
     match from {
-        Ranks::One(rank) => {
+        Contributors::One(rank) => {
             let mut want = [T::ZERO; BLOCK];
             draw(rule, spread, *rank, index, &mut want[..got.len()]);
             got.iter().zip(&want).fold(true, |all, (got, want)| all & (got == want))
         }
-        Ranks::All | Ranks::Each(_) => T::sure(rule, got, &mut next),
+        Contributors::All | Contributors::Each(_) => T::sure(rule, got, &mut next),
     }
 }
 
@@ -298,19 +304,19 @@ fn is_sure<T: Value>(rule: &Rule, spread: &Spread, from: &Ranks, index: u64, got
 fn judge_one<T: Value>(
     rule: &Rule,
     spread: &Spread,
-    from: &Ranks,
+    from: &Contributors,
     index: u64,
     got: T,
 ) -> Result<(), String> {
     let of = |rank: u32, index: u64| T::make(bits::<T>(rule, rank, index), spread);
     match from {
-        Ranks::One(rank) => {
+        Contributors::One(rank) => {
             let want = of(*rank, index);
             if got.judge_copy(rule, want) { Ok(()) } else { Err(want.to_string()) }
         }
-        Ranks::All => got.judge(rule, (0..rule.ranks).map(|rank| of(rank, index))),
+        Contributors::All => got.judge(rule, (0..rule.ranks).map(|rank| of(rank, index))),
         // The part's own index counts from its first element: see `clip`.
-        Ranks::Each(ranks) => {
+        Contributors::Each(ranks) => {
             got.judge(rule, ranks.iter().map(|&(rank, first)| of(rank, first + index)))
         }
     }
@@ -328,7 +334,7 @@ mod tests {
     fn what_was_filled_in_is_right_and_nothing_else() {
         for &dtype in DType::ALL {
             let rule = rule(dtype, RedOp::Sum);
-            let part = Part { at: 2, len: 5, index: 9, from: Ranks::One(1) };
+            let part = Part { at: 2, len: 5, index: 9, from: Contributors::One(1) };
             let mut buffer = vec![0xff; 8 * dtype.size()];
             fill(&rule, 1, std::slice::from_ref(&part), &mut buffer);
             assert_eq!(judge(&rule, std::slice::from_ref(&part), &buffer), (0, None), "{dtype}");
@@ -356,8 +362,8 @@ mod tests {
         let mut got = vec![T::ZERO; len];
         draw(rule, &spread, 0, 5, &mut got);
         let one = Rule { ranks: 1, ..*rule };
-        for from in [Ranks::All, Ranks::Each(vec![(0, 0)]), Ranks::One(0)] {
-            if let Ranks::All = from
+        for from in [Contributors::All, Contributors::Each(vec![(0, 0)]), Contributors::One(0)] {
+            if let Contributors::All = from
                 && rule.op == RedOp::PremulSum
             {
                 continue;

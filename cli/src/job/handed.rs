@@ -6,7 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use roundelay_dsl::diag::codes;
+
 use super::Job;
+use crate::report::{Failure, fault, usage};
 
 /// Longer arguments are refused by the kernel (`MAX_ARG_STRLEN` is 128 KiB).
 const LONGEST: usize = 100 << 10;
@@ -21,8 +24,9 @@ pub(super) struct Handed {
 
 impl Handed {
     /// Encodes a job that is to be started, in a new file of mode 600 if it is too long for an argument.
-    pub(super) fn new(job: &Job) -> Result<Self, String> {
-        let text = serde_json::to_string(job).map_err(|e| e.to_string())?;
+    pub(super) fn new(job: &Job) -> Result<Self, Failure> {
+        let failed = |why: String| Failure::Run(fault(codes::START, why));
+        let text = serde_json::to_string(job).map_err(|e| failed(e.to_string()))?;
         if text.len() <= LONGEST {
             return Ok(Handed { text, file: None });
         }
@@ -33,7 +37,7 @@ impl Handed {
         // Nobody else's: a file that is there already is not used.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|e| format!("{}: {e}", path.display()))?;
+        written.map_err(|e| failed(format!("{}: {e}", path.display())))?;
         let text = format!("{MARK}{}", path.display());
         Ok(Handed { text, file: Some(path) })
     }
@@ -44,15 +48,16 @@ impl Handed {
     }
 
     /// Decodes the job of an argument.
-    pub(super) fn read(argument: &str) -> Result<Job, String> {
+    pub(super) fn read(argument: &str) -> Result<Job, Failure> {
         let job = match argument.strip_prefix(MARK) {
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+                let text = std::fs::read_to_string(path);
+                let text = text.map_err(|e| usage(format_args!("{path}: {e}")))?;
                 serde_json::from_str(&text)
             }
             None => serde_json::from_str(argument),
         };
-        job.map_err(|e| format!("not a job: {e}"))
+        job.map_err(|e| usage(format_args!("not a job: {e}")))
     }
 }
 
@@ -66,28 +71,17 @@ impl Drop for Handed {
 
 #[cfg(test)]
 mod tests {
-    use roundelay::{DType, RedOp};
+    use roundelay_compiler::Shape;
 
-    use super::super::{Case, Verify};
+    use super::super::Case;
     use super::*;
+    use crate::args::Play;
 
     #[test]
     fn long_jobs_go_through_a_file_that_does_not_stay() {
         let job = |cases: usize| Job {
-            pieces: Vec::new(),
-            shape: "4".into(),
-            root: None,
             cases: vec![Case::ours(0, 7); cases],
-            dtype: DType::F32,
-            op: RedOp::Sum,
-            private: false,
-            seed: 1,
-            iters: None,
-            warmup: 0,
-            budget: 0.1,
-            trace: false,
-            verify: Verify::Full,
-            gpu: None,
+            ..Job::of(&Play::tuning(), &Shape::flat(4), 1, 0.1)
         };
         for (cases, long) in [(3, false), (5000, true)] {
             let handed = Handed::new(&job(cases)).expect("handed over");
@@ -99,6 +93,7 @@ mod tests {
             assert!(path.is_none_or(|path| !path.exists()));
         }
         assert!(Handed::read("@/nowhere/at/all").is_err());
-        assert!(Handed::read("{}").is_err_and(|why| why.starts_with("not a job")));
+        let wrong = Handed::read("{}").expect_err("no job");
+        assert!(matches!(wrong, Failure::Usage(why) if why.starts_with("not a job")));
     }
 }

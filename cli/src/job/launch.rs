@@ -3,22 +3,20 @@
 use std::time::Duration;
 
 use roundelay::trace::Flight;
-use roundelay::{Launcher, Layout, Outcome};
+use roundelay::{Hints, Launcher, Layout, Outcome};
 use roundelay_compiler::Shape;
-use roundelay_dsl::diag::{Code, codes};
-
-use roundelay::Hints;
-use roundelay::bootstrap::Membership;
+use roundelay_dsl::diag::codes;
 
 use super::cause::{Cause, FLIGHT};
 use super::handed::Handed;
-use super::joined::{self, membership};
+use super::joined;
 use super::traces::Traces;
 use super::{Event, Job, JobEvent, Output};
 use crate::args::Play;
-use crate::choice;
+use crate::hints;
+use crate::member::Member;
 use crate::peer::Inside;
-use crate::report::{Failure, fault, refused};
+use crate::report::{Failure, fault};
 
 /// The settings with which the ranks of a job are started.
 pub(crate) struct Start {
@@ -32,8 +30,8 @@ pub(crate) struct Start {
     pub(crate) hints: Hints,
     /// The hosts over which the ranks are spread, as [`Play`] has them.
     hosts: u32,
-    /// The rank of this process, if another launcher started it as one.
-    membership: Option<Membership>,
+    /// This process as a rank, if another launcher started it as one.
+    member: Option<Member>,
     /// The destination of traces.
     trace: Option<Output>,
     /// The destination of dumps.
@@ -43,15 +41,14 @@ pub(crate) struct Start {
 impl Start {
     /// Merges options and hints; an option takes precedence over its hint.
     pub(crate) fn of(play: &Play, pin: bool) -> Result<Self, Failure> {
-        let merged = choice::merged(play)?;
-        let hints = merged.hints();
-        let membership = membership(play)?;
+        let hints = hints::merged(&hints::texts(play))?;
+        let member = Member::of(play)?;
         let ours = [
             ("--trace", play.trace.is_some()),
             ("--flight", play.flight.is_some()),
             ("--hosts", play.hosts > 1),
         ];
-        if let (Some(_), Some((option, _))) = (&membership, ours.iter().find(|(_, given)| *given)) {
+        if let (Some(_), Some((option, _))) = (&member, ours.iter().find(|(_, given)| *given)) {
             return Err(Failure::Usage(format!(
                 "{option} is for ranks that roundelay starts, and another launcher started these"
             )));
@@ -60,9 +57,9 @@ impl Start {
             timeout: hints.timeout().unwrap_or(play.timeout),
             pin,
             slot_bytes: play.slot_bytes.or(hints.slot_bytes()),
-            hints: hints.clone(),
+            hints,
             hosts: play.hosts,
-            membership,
+            member,
             trace: play.trace.as_deref().map(|p| Output::new("trace", p)).transpose()?,
             flight: play.flight.as_deref().map(|p| Output::new(FLIGHT, p)).transpose()?,
         })
@@ -74,7 +71,7 @@ impl Start {
     fn joining(&self) -> String {
         let h = &self.hints;
         let pairs = [
-            ("transport", h.transport().map(|names| names.join(","))),
+            ("transport", h.transport().map(|all| all.to_string())),
             ("channels", h.channels().map(|n| n.to_string())),
             ("slot_bytes", self.slot_bytes.map(|n| n.to_string())),
             ("lazy", h.lazy().map(|b| b.to_string())),
@@ -108,12 +105,12 @@ pub(crate) fn play(
     start: &Start,
     mut tell: impl FnMut(JobEvent),
 ) -> Result<(), Failure> {
-    if let Some(membership) = &start.membership {
-        return joined::play(job, start, membership, tell);
+    if let Some(member) = &start.member {
+        return joined::play(job, member, tell);
     }
     let shape: Shape = job.shape.parse().map_err(Failure::Usage)?;
     let ranks = u32::try_from(shape.ranks()).unwrap_or(u32::MAX);
-    let handed = Handed::new(job).map_err(|why| Failure::Run(fault(codes::START, why)))?;
+    let handed = Handed::new(job)?;
     let mut layout = Layout::new(ranks);
     layout.slot_bytes = start.slot_bytes.unwrap_or(layout.slot_bytes);
     let launcher = Launcher::new(ranks)
@@ -149,7 +146,7 @@ pub(crate) fn play(
     if let Some(output) = &start.trace {
         std::mem::take(&mut heard.traces).save(output)?;
     }
-    heard.verdict(outcome.map_err(|e| failure(e.code(), e.to_string(), None))?, start, ranks)
+    heard.verdict(outcome?, start, ranks)
 }
 
 impl Heard {
@@ -166,26 +163,16 @@ impl Heard {
                 cause.save(output)?;
             }
             let note = cause.note(&message);
-            return Err(failure(code, message, note));
+            let finding = note.into_iter().fold(fault(code, message), |f, note| f.note(note));
+            return Err(Failure::of_run(code, finding));
         }
         if !outcome.success() {
             let cause = outcome.cause.unwrap_or_else(|| "a rank ended early".into());
-            return Err(failure(codes::LOST_RANK, cause, None));
+            return Err(Failure::Run(fault(codes::LOST_RANK, cause)));
         }
-        if self.wrong == 0 {
-            return Ok(());
+        match self.wrong {
+            0 => Ok(()),
+            wrong => Err(joined::wrong_results(wrong, self.remarks)),
         }
-        let what = format!("{} elements are wrong", self.wrong);
-        let first = fault(codes::WRONG_RESULT, what);
-        Err(Failure::Run(self.remarks.into_iter().take(3).fold(first, |d, text| d.note(text))))
-    }
-}
-
-/// Arguments that do not go together are the user's; everything else is a run that failed.
-fn failure(code: Code, message: String, note: Option<String>) -> Failure {
-    let finding = fault(code, message);
-    match code {
-        codes::UNSUPPORTED => refused(finding),
-        _ => Failure::Run(note.into_iter().fold(finding, |f, note| f.note(note))),
     }
 }

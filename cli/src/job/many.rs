@@ -38,10 +38,10 @@ pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8]
     let size = rule.dtype.size();
     let share = share(buffer.len() / size, threads);
     std::thread::scope(|scope| {
-        for (i, piece) in buffer.chunks_mut(share * size).enumerate() {
+        for (i, bytes) in buffer.chunks_mut(share * size).enumerate() {
             let from = i * share;
-            let parts = clip(parts, from, from + piece.len() / size);
-            scope.spawn(move || fill(rule, rank, &parts, piece));
+            let parts = clip(parts, from, from + bytes.len() / size);
+            scope.spawn(move || fill(rule, rank, &parts, bytes));
         }
     });
 }
@@ -109,20 +109,20 @@ fn shares(ranges: &[Range<usize>], most: usize) -> Vec<Vec<Range<usize>>> {
 mod tests {
     use roundelay::{DType, RedOp};
 
-    use super::super::places::Ranks;
+    use super::super::places::Contributors;
     use super::*;
 
     #[test]
     fn many_threads_fill_and_judge_as_one_does() {
         let rule =
             Rule { seed: 5, ranks: 2, dtype: DType::I32, op: RedOp::Sum, wire: 0.0, whole: true };
-        let part = |at, len, index, from| Part { at, len, index, from: Ranks::One(from) };
+        let part = |at, len, index, from| Part { at, len, index, from: Contributors::One(from) };
         let parts = [part(3, LEAST, 7, 0), part(LEAST + 3, 2 * LEAST, 1, 1)];
         let bytes = (3 * LEAST + 9) * 4;
         let (mut one, mut many) = (vec![0; bytes], vec![0; bytes]);
         for rank in 0..2 {
             let own: Vec<Part> =
-                parts.iter().filter(|p| p.from == Ranks::One(rank)).cloned().collect();
+                parts.iter().filter(|p| p.from == Contributors::One(rank)).cloned().collect();
             fill(&rule, rank, &own, &mut one);
             fill_all(&rule, rank, &own, &mut many, 3);
         }

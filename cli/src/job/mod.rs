@@ -2,11 +2,13 @@
 //!
 //! The process that the user started proves the algorithm and starts this same program once for each rank
 //! (`rank`), with a [`Job`] to do. Every rank compiles for itself; the runtime compares plans before the
-//! first byte moves. Ranks report [`Event`]s, a line of JSON each. `places` says what each collective reads
+//! first byte moves. Contributors report [`Event`]s, a line of JSON each. `places` says what each collective reads
 //! and must write, `data` makes and judges elements of the types of `element`, `many` does so by several
-//! threads, `sample` says which; `buffers` is memory with guard bytes, `measure` times, `table` prints;
+//! threads, `sample` says which. `buffers` is memory with guard bytes, `ready` an algorithm to be played, `trial` a
+//! call that is checked, `measure` the course of a case; `rank` has what differs on the host, `gpu` what differs on
+//! GPUs. `table` prints;
 //! `prove` and `launch` are the first process's side, `cause` and `traces` what it makes of what ranks
-//! remember; `joined` is for ranks that somebody else started. `gpu` is all of this for buffers on GPUs.
+//! remember; `joined` is for ranks that somebody else started.
 
 mod buffers;
 mod cause;
@@ -14,41 +16,48 @@ mod data;
 mod element;
 pub(crate) mod gpu;
 mod handed;
-pub(crate) mod joined;
+mod joined;
 mod launch;
 mod many;
-mod measure;
+pub(crate) mod measure;
 mod places;
 mod prove;
 pub(crate) mod rank;
+mod ready;
 mod sample;
 pub(crate) mod table;
 mod traces;
+mod trial;
 
 use roundelay::cuda::Protocol;
 use roundelay::trace::{Flight, Trace};
 use roundelay::{DType, RedOp};
+use roundelay_compiler::Shape;
 use serde::{Deserialize, Serialize};
 
-use crate::args::Target;
+use crate::args::{Play, Target, Verify};
+use crate::hints;
 use crate::peer::Inside;
-pub(crate) use buffers::digest;
+pub(crate) use buffers::{GUARD, digest};
 pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, is_choice, prove, resolve};
-pub(crate) use sample::Verify;
+pub(crate) use ready::Ready;
 pub(crate) use traces::Output;
+
+/// The function that takes a rank's events.
+type Say<'a> = dyn FnMut(Event) + 'a;
 
 /// The work of all ranks of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     /// The algorithms.
-    pub(crate) pieces: Vec<JobEntry>,
-    /// Ranks, as `8` or `2x4`.
+    pub(crate) entries: Vec<JobEntry>,
+    /// Contributors, as `8` or `2x4`.
     pub(crate) shape: String,
     /// The root of rooted collectives; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
-    /// Calls of which size, in order; results are checked where a case comes for the first time.
+    /// Calls of which size, in order.
     pub(crate) cases: Vec<Case>,
     /// Type of the elements.
     pub(crate) dtype: DType,
@@ -69,11 +78,33 @@ pub(crate) struct Job {
     /// The part of the results that is verified.
     #[serde(default)]
     pub(crate) verify: Verify,
-    /// The way in which GPUs play the calls; `None` on the host's processors.
-    pub(crate) gpu: Option<Gpu>,
+    /// The settings of calls on GPUs; `None` on the host's processors.
+    pub(crate) gpu: Option<GpuSettings>,
 }
 
 impl Job {
+    /// Makes a job without entries and cases, of the options of the command line.
+    pub(crate) fn of(play: &Play, shape: &Shape, seed: u64, budget: f64) -> Self {
+        let hints = hints::texts(play).join(",");
+        let gpu = GpuSettings { graph: play.on.graph, hints, ..GpuSettings::default() };
+        Job {
+            entries: Vec::new(),
+            shape: shape.to_string(),
+            root: None,
+            cases: Vec::new(),
+            dtype: play.dtype,
+            op: play.op,
+            private: play.private,
+            seed,
+            iters: play.iters,
+            warmup: play.warmup,
+            budget,
+            trace: play.trace.is_some(),
+            verify: play.verify,
+            gpu: play.on.gpus().then_some(gpu),
+        }
+    }
+
     /// Returns the number of wrong elements of which the job fails: of ours, if it is no try. What a peer
     /// gets wrong is said in its row.
     fn wrong(&self, told: &JobEvent) -> u64 {
@@ -86,9 +117,9 @@ impl Job {
     }
 }
 
-/// The way in which calls are played on GPUs.
+/// The settings of calls on GPUs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Gpu {
+pub(crate) struct GpuSettings {
     /// Calls that are captured into one graph, which is replayed; each call is launched by itself otherwise.
     pub(crate) graph: Option<u32>,
     /// The hints that the user gave for calls.
@@ -137,7 +168,7 @@ impl JobEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Case {
     /// Index of the algorithm.
-    pub(crate) piece: usize,
+    pub(crate) entry: usize,
     /// Elements, in the unit of the collective.
     pub(crate) count: u64,
     /// The library inside the ranks that is measured, by its index; `None` for ours.
@@ -192,8 +223,8 @@ mod protocol_text {
 
 impl Case {
     /// Makes a case of calls of ours.
-    pub(crate) fn ours(piece: usize, count: u64) -> Self {
-        Case { piece, count, who: None, turn: Turn::default(), protocol: None, blocks: None }
+    pub(crate) fn ours(entry: usize, count: u64) -> Self {
+        Case { entry, count, who: None, turn: Turn::default(), protocol: None, blocks: None }
     }
 }
 
@@ -208,7 +239,7 @@ pub(crate) enum JobEvent {
         time_us: f64,
         /// Wrong elements on all ranks.
         wrong: u64,
-        /// The way in which it was played, where the ranks choose that.
+        /// The protocol and the blocks with which it was played, where the ranks choose them.
         how: Option<How>,
     },
     /// A library inside the ranks has no result for a case.
@@ -229,7 +260,7 @@ pub(crate) enum JobEvent {
     Remark(String),
 }
 
-/// The way in which a GPU plays calls.
+/// The protocol and the blocks with which a GPU plays calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct How {
     /// The protocol of messages.

@@ -4,8 +4,8 @@
 //! Every rank has a vector of its own, from which its contributions come. In `all_gather` and `gather`
 //! it has `count` elements, in the other collectives with blocks `count` for each rank.
 
-use roundelay_compiler::collective::Kind;
 use roundelay_compiler::postcondition;
+use roundelay_compiler::program::Kind;
 
 /// Elements of a buffer, and what they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub(crate) struct Part {
     /// First element in the vectors that they come from.
     pub(crate) index: u64,
     /// The ranks whose vectors they are.
-    pub(crate) from: Ranks,
+    pub(crate) from: Contributors,
 }
 
 /// The ranks whose contributions an element is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ranks {
+pub(crate) enum Contributors {
     /// Those of all ranks, reduced.
     All,
     /// One rank's, as they are.
@@ -48,7 +48,7 @@ pub(crate) struct Places<'a> {
 }
 
 impl Places<'_> {
-    fn part(&self, at: u32, blocks: u32, index: u32, from: Ranks) -> Part {
+    fn part(&self, at: u32, blocks: u32, index: u32, from: Contributors) -> Part {
         let count = self.count;
         Part {
             at: at as usize * count,
@@ -85,7 +85,7 @@ impl Places<'_> {
     /// Returns the contents of the buffer before a call: of the data, or of the input.
     pub(crate) fn before(&self, in_place: bool) -> Vec<Part> {
         let (n, rank) = (self.ranks, self.rank);
-        let own = Ranks::One(rank);
+        let own = Contributors::One(rank);
         match self.kind {
             Kind::Barrier => vec![],
             Kind::AllReduce | Kind::Reduce => vec![self.part(0, 1, 0, own)],
@@ -106,17 +106,17 @@ impl Places<'_> {
         let own = if in_place { rank } else { 0 };
         match self.kind {
             Kind::Barrier => vec![],
-            Kind::AllReduce => vec![self.part(0, 1, 0, Ranks::All)],
-            Kind::Reduce if rank == root => vec![self.part(0, 1, 0, Ranks::All)],
-            Kind::ReduceScatter => vec![self.part(own, 1, rank, Ranks::All)],
-            Kind::AllGather => (0..n).map(|b| self.part(b, 1, 0, Ranks::One(b))).collect(),
+            Kind::AllReduce => vec![self.part(0, 1, 0, Contributors::All)],
+            Kind::Reduce if rank == root => vec![self.part(0, 1, 0, Contributors::All)],
+            Kind::ReduceScatter => vec![self.part(own, 1, rank, Contributors::All)],
+            Kind::AllGather => (0..n).map(|b| self.part(b, 1, 0, Contributors::One(b))).collect(),
             Kind::Gather if rank == root => {
-                (0..n).map(|b| self.part(b, 1, 0, Ranks::One(b))).collect()
+                (0..n).map(|b| self.part(b, 1, 0, Contributors::One(b))).collect()
             }
-            Kind::Broadcast => vec![self.part(0, 1, 0, Ranks::One(root))],
-            Kind::Scatter => vec![self.part(own, 1, rank, Ranks::One(root))],
-            Kind::AllToAll => (0..n).map(|b| self.part(b, 1, rank, Ranks::One(b))).collect(),
-            Kind::SendRecv if rank == 1 => vec![self.part(0, 1, 0, Ranks::One(0))],
+            Kind::Broadcast => vec![self.part(0, 1, 0, Contributors::One(root))],
+            Kind::Scatter => vec![self.part(own, 1, rank, Contributors::One(root))],
+            Kind::AllToAll => (0..n).map(|b| self.part(b, 1, rank, Contributors::One(b))).collect(),
+            Kind::SendRecv if rank == 1 => vec![self.part(0, 1, 0, Contributors::One(0))],
             Kind::Reduce | Kind::Gather | Kind::SendRecv => vec![],
             Kind::Custom(_) => self.declared(),
         }
@@ -134,10 +134,10 @@ impl Places<'_> {
         let Kind::Custom(custom) = self.kind else { return vec![] };
         let first = |chunk: u32| u64::from(chunk) * self.count as u64;
         let part = |asked: postcondition::Asked| match asked.of.as_slice() {
-            [(rank, chunk)] => self.part(asked.output, 1, *chunk, Ranks::One(*rank)),
+            [(rank, chunk)] => self.part(asked.output, 1, *chunk, Contributors::One(*rank)),
             of => {
                 let of = of.iter().map(|&(rank, chunk)| (rank, first(chunk))).collect();
-                self.part(asked.output, 1, 0, Ranks::Each(of))
+                self.part(asked.output, 1, 0, Contributors::Each(of))
             }
         };
         // `prove` has evaluated them before any rank began.
@@ -160,10 +160,13 @@ mod tests {
         let places = |kind, rank| Places { kind, axes: &[3], ranks: 3, root: 1, rank, count: 5 };
         let p = places(&Kind::ReduceScatter, 2);
         assert_eq!((p.data(), p.input(), p.output()), (15, 15, 5));
-        assert_eq!(p.after(true), [Part { at: 10, len: 5, index: 10, from: Ranks::All }]);
-        assert_eq!(p.after(false), [Part { at: 0, len: 5, index: 10, from: Ranks::All }]);
+        assert_eq!(p.after(true), [Part { at: 10, len: 5, index: 10, from: Contributors::All }]);
+        assert_eq!(p.after(false), [Part { at: 0, len: 5, index: 10, from: Contributors::All }]);
         let p = places(&Kind::AllToAll, 2);
-        assert_eq!(p.after(false)[1], Part { at: 5, len: 5, index: 10, from: Ranks::One(1) });
+        assert_eq!(
+            p.after(false)[1],
+            Part { at: 5, len: 5, index: 10, from: Contributors::One(1) }
+        );
         assert!(places(&Kind::Gather, 0).after(true).is_empty());
         assert_eq!(places(&Kind::Gather, 1).after(true).len(), 3);
         assert_eq!(places(&Kind::Scatter, 1).before(true)[0].len, 15);
@@ -185,7 +188,7 @@ mod tests {
         let kind = &programs[0].kind;
         let places = Places { kind, axes: &[3], ranks: 3, root: 0, rank: 1, count: 5 };
         let after = places.after(false);
-        let each = Ranks::Each(vec![(0, 0), (1, 5), (2, 10)]);
+        let each = Contributors::Each(vec![(0, 0), (1, 5), (2, 10)]);
         assert_eq!(after, [Part { at: 0, len: 5, index: 0, from: each }]);
         let rule =
             Rule { seed: 3, ranks: 3, dtype: DType::I32, op: RedOp::Sum, wire: 0.0, whole: false };
@@ -193,7 +196,7 @@ mod tests {
             let mut sum = [0i32; 5];
             for (rank, chunk) in (0..).zip(chunks) {
                 let mut bytes = [0; 20];
-                let part = Part { at: 0, len: 5, index: chunk * 5, from: Ranks::One(rank) };
+                let part = Part { at: 0, len: 5, index: chunk * 5, from: Contributors::One(rank) };
                 fill(&rule, rank, &[part], &mut bytes);
                 for (sum, x) in sum.iter_mut().zip(bytes.chunks_exact(4)) {
                     *sum = sum.wrapping_add(i32::from_le_bytes(x.try_into().unwrap_or_default()));

@@ -2,22 +2,23 @@
 
 use roundelay::choose::How;
 use roundelay::{DType, DecidedBy, RedOp};
-use roundelay_compiler::collective::Kind;
 use roundelay_compiler::postcondition;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::verify::Facts;
-use roundelay_compiler::{Placement, Plan, Program, Proved, Shape};
+use roundelay_compiler::{Placement, Plan, Program, Proved, Shape, UnprovedPlan};
 use roundelay_dsl::diag::codes;
 
 use super::{JobEntry, data};
 use crate::args::{Play, Target};
 use crate::choice;
+use crate::hints;
 use crate::load::{is_collective, is_file, load_one, placement, proved};
 use crate::report::{Failure, fault, refused};
 
 /// An algorithm that was proved for a job.
 pub(crate) struct Proof {
     /// The entry of the job that the ranks receive.
-    pub(crate) piece: JobEntry,
+    pub(crate) entry: JobEntry,
     /// Its name.
     pub(crate) algorithm: String,
     /// The collective.
@@ -31,7 +32,7 @@ pub(crate) struct Proof {
     /// The results of the proof, in words.
     pub(crate) words: String,
     /// The plans of the ranks, without names and source lines.
-    pub(crate) plans: Vec<Plan>,
+    pub(crate) plans: Vec<UnprovedPlan>,
 }
 
 /// The reason why an algorithm is played.
@@ -40,7 +41,7 @@ pub(crate) struct Chosen {
     pub(crate) source: DecidedBy,
     /// The grid of the ranks.
     pub(crate) shape: Shape,
-    /// The way in which GPUs are to play it, if that is known.
+    /// The protocol and the blocks with which GPUs are to play it, if they are known.
     pub(crate) how: Option<How>,
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn resolve(
     }
     let algorithm = target.algorithm.clone();
     let paths = match target.paths {
-        1 => choice::paths(choice::merged(play)?.hints())?.len().clamp(1, 8) as u32,
+        1 => hints::costs(&hints::merged(&hints::texts(play))?)?.len().clamp(1, 8) as u32,
         paths => paths,
     };
     Ok((Target { algorithm, paths, ..Target::of(name, None, target.root) }, chosen))
@@ -95,7 +96,7 @@ fn answers(program: &Program, shape: &Shape) -> Result<(), Failure> {
 /// Proves an algorithm for a job.
 pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof, Failure> {
     let (sources, program) = load_one(target)?;
-    let placement = placement(&program, play.in_place, play.out_of_place);
+    let placement = placement(program.kind.name(), play.in_place, play.out_of_place);
     let proved = match proved(&program, &sources, shape, &target.options(), placement) {
         Ok(proved) => proved,
         Err(found) => return Err(Failure::Input(Box::new(sources), found)),
@@ -116,7 +117,7 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     }
     let facts = proved.facts();
     let words = words(&name, shape, facts, header.chunks);
-    let piece = JobEntry {
+    let entry = JobEntry {
         target: target.target.clone(),
         algorithm: target.algorithm.clone(),
         paths: target.paths,
@@ -129,11 +130,12 @@ pub(crate) fn prove(target: &Target, shape: &Shape, play: &Play) -> Result<Proof
     let (algorithm, collective) = (header.algorithm, header.collective);
     let (reduces, blocks) = (header.reduces, header.blocks);
     let file = is_file(&target.target).then(|| target.target.clone());
-    Ok(Proof { piece, algorithm, collective, file, reduces, blocks, words, plans })
+    Ok(Proof { entry, algorithm, collective, file, reduces, blocks, words, plans })
 }
 
 /// Returns a plan without what says where it came from: equal for algorithms that do the same.
-fn bare(mut plan: Plan) -> Plan {
+fn bare(plan: Plan) -> UnprovedPlan {
+    let mut plan = plan.into_unproved();
     (plan.header.hash, plan.header.algorithm) = Default::default();
     plan.part.sites.clear();
     for op in plan.part.lanes.iter_mut().flat_map(|lane| &mut lane.ops) {

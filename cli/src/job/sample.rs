@@ -2,26 +2,12 @@
 
 use std::ops::Range;
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
+use crate::args::Verify;
 
 /// Elements of a block of a sample.
 const BLOCK: usize = 64;
 /// Blocks that the seed draws.
 const DRAWN: u64 = 1024;
-
-/// The part of a result that is compared with the reference.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Verify {
-    /// Every element
-    #[default]
-    Full,
-    /// Blocks that the seed draws, and the first and last of each chunk
-    Sample,
-    /// Nothing
-    Off,
-}
 
 impl Verify {
     /// Describes in words what is verified.

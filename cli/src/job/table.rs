@@ -3,8 +3,9 @@
 use roundelay::{DType, RedOp};
 use serde::{Deserialize, Serialize};
 
-use super::{How, Verify};
-use crate::args::TransportName;
+use super::How;
+use crate::args::Verify;
+use crate::load::rooted;
 use crate::report::Report;
 
 /// A result as programs read it.
@@ -42,7 +43,7 @@ pub(crate) struct ResultRow {
     /// The protocol of messages between GPUs, and the number of blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) how: Option<How>,
-    /// The file that the algorithm comes from, if it is not the book's.
+    /// The file that the algorithm comes from, if it is not the algorithm library's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
     /// True if the algorithm was chosen for this size.
@@ -96,7 +97,7 @@ pub(crate) struct Columns {
     /// Root; if there is none, it turns with every call.
     pub(crate) root: Option<u32>,
     /// The transport of the data.
-    pub(crate) way: TransportName,
+    pub(crate) transport: &'static str,
     /// Calls in a CUDA graph.
     pub(crate) graph: Option<u32>,
     /// Busy programs beside the ranks.
@@ -133,7 +134,7 @@ impl Columns {
             dtype: self.dtype.name().into(),
             op: if self.reduces { self.op.name() } else { "none" }.into(),
             root: self.root.filter(|_| rooted).map_or(-1, i64::from),
-            transport: self.way.name().into(),
+            transport: self.transport.into(),
             time_us,
             algbw_gbs,
             busbw_gbs: algbw_gbs * bus_factor(&self.collective, self.ranks),
@@ -149,11 +150,6 @@ impl Columns {
             ratio: None,
         }
     }
-}
-
-/// Returns true if a collective has a root.
-pub(crate) fn rooted(collective: &str) -> bool {
-    matches!(collective, "broadcast" | "reduce" | "gather" | "scatter")
 }
 
 /// Returns what each rank must send for a vector of one, by nccl-tests' definitions.
@@ -250,7 +246,7 @@ mod tests {
             op: RedOp::Sum,
             reduces: collective == "all_reduce",
             root: Some(0),
-            way: TransportName::Shm,
+            transport: "shm",
             graph: None,
             file: None,
             chosen: false,

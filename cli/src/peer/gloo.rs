@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use roundelay::fabric::TCP;
+
 use super::{Library, Setting, installed};
-use crate::args::TransportName;
 
 const SOURCE: (&str, &str) = ("gloo.cc", include_str!("../../peers/gloo.cc"));
 /// The folders in which a compiler looks for headers by default.
@@ -18,8 +19,8 @@ impl Library for Gloo {
         "gloo"
     }
 
-    fn way(&self, _: TransportName) -> TransportName {
-        TransportName::Tcp
+    fn transport(&self, _: &'static str) -> &'static str {
+        TCP
     }
 
     fn source(&self) -> (&'static str, &'static str) {

@@ -1,8 +1,8 @@
 //! Measures other libraries beside ours. There are two kinds.
 //!
 //! **Beside our ranks**: a [`Library`] is the source of a small program (`peers/`, over the common `peer.h`), how to
-//! compile it against what is installed, and how to start it on that many ranks so that its data goes
-//! the way that was asked for. `mpi`, `gloo` and `oneccl` are the libraries there are. A program is
+//! compile it against what is installed, and how to start it on that many ranks so that its data takes
+//! the transport that was asked for. `mpi`, `gloo` and `oneccl` are the libraries there are. A program is
 //! started once and then measures one size after the other (`session`); its ranks sleep in between, so
 //! that they take no time from whoever is measured next.
 //!
@@ -23,9 +23,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use roundelay::choose::NVLINK;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Peer, TransportName};
+use crate::args::Peer;
 use folder::Folder;
 use session::Session;
 
@@ -65,8 +66,8 @@ pub(crate) trait Library {
     /// Returns its name in results.
     fn name(&self) -> &'static str;
 
-    /// Returns the way that its data goes, where that one is asked for.
-    fn way(&self, asked: TransportName) -> TransportName;
+    /// Returns the transport of its data, where that one is asked for.
+    fn transport(&self, asked: &'static str) -> &'static str;
 
     /// Returns the name and the text of its program.
     fn source(&self) -> (&'static str, &'static str);
@@ -94,12 +95,12 @@ pub(crate) struct Setting<'a> {
     /// More ranks than cores.
     pub(crate) crowded: bool,
     /// The transport of the data.
-    pub(crate) way: TransportName,
+    pub(crate) transport: &'a str,
 }
 
 /// One size to be measured.
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
+pub(crate) struct PeerOrder {
     /// The collective.
     pub(crate) collective: String,
     /// Type of the elements.
@@ -124,7 +125,7 @@ pub(crate) struct Order {
     pub(crate) ranks: u64,
 }
 
-impl Order {
+impl PeerOrder {
     /// Returns the order as the line that `peer.h` reads.
     fn line(&self) -> String {
         let root = self.root.map_or(-1, i64::from);
@@ -163,26 +164,26 @@ pub(crate) enum Answer {
 }
 
 /// A peer that was compiled.
-pub(crate) struct Ready {
+pub(crate) struct ReadyPeer {
     library: Box<dyn Library>,
     program: PathBuf,
     folder: PathBuf,
-    asked: TransportName,
+    asked: &'static str,
     /// Its running ranks, and how many.
     session: Option<(u64, Session)>,
     /// Number of times that it was started.
     starts: u32,
 }
 
-impl Ready {
+impl ReadyPeer {
     /// Returns its name.
     pub(crate) fn name(&self) -> &'static str {
         self.library.name()
     }
 
     /// Returns the transport of its data.
-    pub(crate) fn way(&self) -> TransportName {
-        self.library.way(self.asked)
+    pub(crate) fn transport(&self) -> &'static str {
+        self.library.transport(self.asked)
     }
 
     /// Starts its ranks if they do not run already; if so, says which version they are of.
@@ -193,7 +194,7 @@ impl Ready {
     }
 
     /// Measures one size.
-    pub(crate) fn measure(&mut self, order: &Order) -> Answer {
+    pub(crate) fn measure(&mut self, order: &PeerOrder) -> Answer {
         let timeout = order.timeout(crowded(order.ranks));
         let asked = self.session(order.ranks).and_then(|s| s.ask(&order.line(), timeout));
         match asked {
@@ -231,7 +232,7 @@ impl Ready {
             store: &store,
             ranks,
             crowded: crowded(ranks),
-            way: self.way(),
+            transport: self.transport(),
         };
         Session::start(self.library.start(&setting), ranks, &place)
     }
@@ -240,7 +241,7 @@ impl Ready {
 /// The peers that were asked for, and a folder that lives as long as they are needed.
 pub(crate) struct Peers {
     /// The peers that can be run.
-    pub(crate) ready: Vec<Ready>,
+    pub(crate) ready: Vec<ReadyPeer>,
     /// The peers that our ranks open.
     pub(crate) inside: Vec<Inside>,
     /// The others, with the reason.
@@ -251,10 +252,14 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// Compiles the program for each peer; `says` is told which.
-    pub(crate) fn new(wanted: &[Peer], way: TransportName, mut says: impl FnMut(&str)) -> Peers {
+    pub(crate) fn new(
+        wanted: &[Peer],
+        transport: &'static str,
+        mut says: impl FnMut(&str),
+    ) -> Peers {
         let mut peers =
             Peers { ready: Vec::new(), inside: Vec::new(), missing: Vec::new(), _folder: None };
-        if way == TransportName::Nvlink {
+        if transport == NVLINK {
             peers.inside = inside(wanted);
             return peers;
         }
@@ -272,11 +277,11 @@ impl Peers {
         for library in libraries.drain(..) {
             says(library.name());
             match compile(&*library, folder.path()) {
-                Ok(program) => peers.ready.push(Ready {
+                Ok(program) => peers.ready.push(ReadyPeer {
                     library,
                     program,
                     folder: folder.path().to_owned(),
-                    asked: way,
+                    asked: transport,
                     session: None,
                     starts: 0,
                 }),

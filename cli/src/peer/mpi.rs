@@ -5,8 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use roundelay::fabric::TCP;
+
 use super::{Library, Setting, environment, installed};
-use crate::args::{Peer, TransportName};
+use crate::args::Peer;
 
 const SOURCE: (&str, &str) = ("mpi.c", include_str!("../../peers/mpi.c"));
 
@@ -16,7 +18,7 @@ pub(crate) struct Mpi {
     /// The name by which users ask for it.
     pub(crate) which: Peer,
     from: From,
-    kind: Kind,
+    kind: MpiKind,
 }
 
 /// The origin of an installation.
@@ -28,7 +30,7 @@ enum From {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum MpiKind {
     OpenMpi,
     Mpich,
     Intel,
@@ -40,31 +42,31 @@ pub(crate) const MPIS: [Mpi; 5] = [
         name: "ompi",
         which: Peer::Ompi,
         from: From::Debian("mpicc.openmpi", "mpirun.openmpi", "openmpi-bin libopenmpi-dev"),
-        kind: Kind::OpenMpi,
+        kind: MpiKind::OpenMpi,
     },
     Mpi {
         name: "ompi5",
         which: Peer::Ompi5,
         from: From::Python("openmpi", "openmpi"),
-        kind: Kind::OpenMpi,
+        kind: MpiKind::OpenMpi,
     },
     Mpi {
         name: "mpich",
         which: Peer::Mpich,
         from: From::Debian("mpicc.mpich", "mpiexec.mpich", "mpich libmpich-dev"),
-        kind: Kind::Mpich,
+        kind: MpiKind::Mpich,
     },
     Mpi {
         name: "mpich5",
         which: Peer::Mpich5,
         from: From::Python("mpich", "mpich"),
-        kind: Kind::Mpich,
+        kind: MpiKind::Mpich,
     },
     Mpi {
         name: "impi",
         which: Peer::Impi,
         from: From::Python("oneccl", "oneccl-devel"),
-        kind: Kind::Intel,
+        kind: MpiKind::Intel,
     },
 ];
 
@@ -73,7 +75,7 @@ impl Library for &Mpi {
         self.name
     }
 
-    fn way(&self, asked: TransportName) -> TransportName {
+    fn transport(&self, asked: &'static str) -> &'static str {
         asked
     }
 
@@ -101,12 +103,12 @@ impl Library for &Mpi {
     fn start(&self, setting: &Setting<'_>) -> Vec<Command> {
         let Ok(launcher) = self.tool(Tool::Launcher) else { return Vec::new() };
         let mut command = Command::new(launcher);
-        if let Kind::OpenMpi = self.kind {
+        if let MpiKind::OpenMpi = self.kind {
             command.args(["--bind-to", "none", "--oversubscribe"]);
         }
         command.args(["-n", &setting.ranks.to_string()]).arg(setting.program).arg(setting.socket);
         command.envs(self.variables(setting).iter().copied());
-        if let (Kind::Intel, Ok(root)) = (self.kind, self.environment()) {
+        if let (MpiKind::Intel, Ok(root)) = (self.kind, self.environment()) {
             let lib = root.join("lib");
             command.env("I_MPI_ROOT", root).env("FI_PROVIDER_PATH", &lib);
             command.env("LD_LIBRARY_PATH", lib);
@@ -141,11 +143,11 @@ impl Mpi {
         }
         let path = match (tool, self.kind) {
             // The two share one ABI, and Intel's compiler is not on PyPI.
-            (Tool::Compiler, Kind::Intel) => {
+            (Tool::Compiler, MpiKind::Intel) => {
                 environment("mpich", "mpich").map(|e| e.join("bin/mpicc"))
             }
             (Tool::Compiler, _) => self.environment().map(|e| e.join("bin/mpicc")),
-            (Tool::Launcher, Kind::OpenMpi) => self.environment().map(|e| e.join("bin/mpirun")),
+            (Tool::Launcher, MpiKind::OpenMpi) => self.environment().map(|e| e.join("bin/mpirun")),
             (Tool::Launcher, _) => self.environment().map(|e| e.join("bin/mpiexec.hydra")),
         };
         match path {
@@ -155,12 +157,12 @@ impl Mpi {
         }
     }
 
-    /// Returns the variables that send the data its way. Ranks bind themselves, so no launcher does.
+    /// Returns the variables that send the data over its transport. Ranks bind themselves, so no launcher does.
     fn variables(&self, setting: &Setting<'_>) -> Vec<(&'static str, &'static str)> {
-        let tcp = setting.way == TransportName::Tcp;
+        let tcp = setting.transport == TCP;
         let mut set = Vec::new();
         match self.kind {
-            Kind::OpenMpi => {
+            MpiKind::OpenMpi => {
                 // Whoever runs the bench as root, in a container for example, means it.
                 set.extend([
                     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
@@ -180,7 +182,7 @@ impl Mpi {
                 }
             }
             // It has no way to yield. Debian's goes through UCX, the wheel's through libfabric.
-            Kind::Mpich if tcp => set.extend([
+            MpiKind::Mpich if tcp => set.extend([
                 ("MPIR_CVAR_NOLOCAL", "1"),
                 ("MPIR_CVAR_CH4_NETMOD", "ofi"),
                 ("UCX_TLS", "tcp,self"),
@@ -188,11 +190,11 @@ impl Mpi {
                 ("FI_PROVIDER", "tcp"),
                 ("FI_TCP_IFACE", "lo"),
             ]),
-            Kind::Mpich => {}
-            Kind::Intel => {
+            MpiKind::Mpich => {}
+            MpiKind::Intel => {
                 set.push(("I_MPI_PIN", "0"));
-                match setting.way {
-                    TransportName::Shm => set.push(("I_MPI_FABRICS", "shm")),
+                match setting.transport {
+                    "shm" => set.push(("I_MPI_FABRICS", "shm")),
                     _ => set.extend([
                         ("I_MPI_FABRICS", "ofi"),
                         ("I_MPI_COLL_INTRANODE", "pt2pt"),

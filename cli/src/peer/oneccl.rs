@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Library, Setting, environment, installed};
-use crate::args::TransportName;
 
 const SOURCE: (&str, &str) = ("oneccl.cc", include_str!("../../peers/oneccl.cc"));
 
@@ -16,7 +15,7 @@ impl Library for OneCcl {
         "oneccl"
     }
 
-    fn way(&self, asked: TransportName) -> TransportName {
+    fn transport(&self, asked: &'static str) -> &'static str {
         asked
     }
 
@@ -54,7 +53,7 @@ impl Library for OneCcl {
             command.env("LD_LIBRARY_PATH", &lib).env("FI_PROVIDER_PATH", &lib);
             command.env("CCL_ATL_TRANSPORT", "ofi").env("FI_TCP_IFACE", "lo");
             command.env("CCL_KVS_IFACE", "lo").env("CCL_LOG_LEVEL", "error");
-            let shm = if setting.way == TransportName::Shm { "1" } else { "0" };
+            let shm = if setting.transport == "shm" { "1" } else { "0" };
             // Its threads would want cores of their own, beside those of the ranks.
             command.env("CCL_ATL_SHM", shm).env("CCL_WORKER_OFFLOAD", "0");
             if setting.crowded {

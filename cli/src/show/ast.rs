@@ -11,7 +11,7 @@ use super::tree::{Tree, applied, binary, unary};
 
 /// Returns the tree of a file.
 pub(super) fn text(file: &File, sources: &SourceMap) -> String {
-    let mut writer = Writer { tree: Tree::default(), sources };
+    let mut writer = TreeWriter { tree: Tree::default(), sources };
     writer.tree.node("file", "");
     writer.inside(|w| {
         w.docs(&file.docs);
@@ -20,12 +20,12 @@ pub(super) fn text(file: &File, sources: &SourceMap) -> String {
     writer.tree.text()
 }
 
-struct Writer<'a> {
+struct TreeWriter<'a> {
     tree: Tree,
     sources: &'a SourceMap,
 }
 
-impl Writer<'_> {
+impl TreeWriter<'_> {
     fn inside(&mut self, fill: impl FnOnce(&mut Self)) {
         self.tree.enter();
         fill(self);

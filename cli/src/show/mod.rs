@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
-use roundelay_compiler::{Instance, Plan, Program, Shape, project};
+use roundelay_compiler::{Instance, Program, Shape, UnprovedPlan, project};
 use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
@@ -91,7 +91,7 @@ fn data(stage: &str, collective: &str, algorithm: &str) -> Value {
     json!({ "stage": stage, "collective": collective, "algorithm": algorithm })
 }
 
-fn plan_data(plan: &Plan) -> Value {
+fn plan_data(plan: &UnprovedPlan) -> Value {
     let h = &plan.header;
     let mut data = data("plan", &h.collective, &h.algorithm);
     data["ranks"] = json!(h.ranks);
@@ -121,7 +121,7 @@ fn stage(
 ) -> Result<(), Stop> {
     let shape = one_shape(&args.n, program)?;
     let options = args.target.options();
-    let placement = placement(program, args.in_place, args.out_of_place);
+    let placement = placement(program.kind.name(), args.in_place, args.out_of_place);
     if args.stage == Stage::Graph {
         let instance = Arc::new(Instance::new(program, &shape, &options)?);
         let graph = graph::unroll(&instance)?;
@@ -195,7 +195,7 @@ fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failur
     Ok(if args.whole { source.text() } else { source.to_string() })
 }
 
-fn write(report: Report, plan: &Plan, path: &Path) -> Outcome {
+fn write(report: Report, plan: &UnprovedPlan, path: &Path) -> Outcome {
     let file = path.display().to_string();
     std::fs::write(path, plan.encode()).map_err(|e| unwritten("plan", path, &e))?;
     report.line(format!("rank {} of {}: {file}", plan.part.rank, plan.header.ranks));

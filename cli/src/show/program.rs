@@ -12,16 +12,16 @@ use super::tree::{Tree, applied, binary, unary};
 /// Returns the tree of a program, and of those that it uses.
 pub(super) fn text(program: &Program) -> String {
     let mut tree = Tree::default();
-    Writer { program, tree: &mut tree }.program();
+    ProgramWriter { program, tree: &mut tree }.program();
     tree.text()
 }
 
-struct Writer<'a> {
+struct ProgramWriter<'a> {
     program: &'a Program,
     tree: &'a mut Tree,
 }
 
-impl Writer<'_> {
+impl ProgramWriter<'_> {
     fn node(&mut self, what: &str) {
         self.tree.node(what, "");
     }
@@ -94,7 +94,7 @@ impl Writer<'_> {
                 let (root, via) = (self.option(" root ", &u.root), self.option(" via ", &u.via));
                 self.node(&format!("use{over}{on}{to}{root}{via}"));
                 self.tree.enter();
-                Writer { program: &u.program, tree: self.tree }.program();
+                ProgramWriter { program: &u.program, tree: self.tree }.program();
                 self.tree.leave();
             }
             Stmt::Split(s) => {

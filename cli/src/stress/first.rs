@@ -7,7 +7,7 @@ use roundelay::{Args, Call, Communicator, DType, Error, RedOp};
 use roundelay_algorithms::find;
 
 use super::series::MENU;
-use super::{Order, Said};
+use super::{Said, StressOrder};
 
 /// Elements of a call, in the unit of its collective, and of another one that shares its kernel.
 const COUNTS: [u64; 2] = [4096, 8192];
@@ -16,9 +16,9 @@ const LIBRARY: (&str, &str) = ("barrier", "dissemination");
 
 /// Milliseconds of calls on this rank.
 #[derive(Default)]
-struct Times(Vec<f64>);
+struct FirstTimes(Vec<f64>);
 
-impl Times {
+impl FirstTimes {
     fn text(&mut self) -> String {
         self.0.sort_by(f64::total_cmp);
         let at = |i: usize| self.0.get(i).copied().unwrap_or(0.0);
@@ -33,12 +33,12 @@ fn round(
     comm: &mut Communicator,
     options: &CudaOptions,
     said: &mut Said,
-) -> Result<[Times; 3], Error> {
+) -> Result<[FirstTimes; 3], Error> {
     let mut gpu = comm.cuda(options.clone())?;
     let n = u64::from(gpu.size());
     let bytes = (COUNTS[1] * n * 4) as usize;
     let (input, output) = (gpu.alloc_device::<u8>(bytes)?, gpu.alloc_device::<u8>(bytes)?);
-    let mut times = <[Times; 3]>::default();
+    let mut times = <[FirstTimes; 3]>::default();
     let began = Instant::now();
     let barrier = gpu.algorithm(LIBRARY.0, LIBRARY.1)?;
     let nothing = Args::InPlace { data: input.ptr() };
@@ -66,7 +66,7 @@ fn one(
     gpu: &mut Communicator,
     (collective, name): (&str, &str),
     args: Launch,
-    times: &mut Times,
+    times: &mut FirstTimes,
     said: &mut Said,
 ) -> Result<(), Error> {
     let stream = gpu.stream()?;
@@ -81,7 +81,7 @@ fn one(
 }
 
 /// Kernels are compiled in the first round, found on disk in the second.
-pub(super) fn first(_: &Order, comm: &mut Communicator) -> Result<Said, Error> {
+pub(super) fn first(_: &StressOrder, comm: &mut Communicator) -> Result<Said, Error> {
     let mut said = Said::default();
     let folder = std::env::temp_dir().join(format!("roundelay-first-{}", std::process::id()));
     let options = CudaOptions { cache_dir: Some(folder.clone()), ..CudaOptions::default() };

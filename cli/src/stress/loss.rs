@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::Protocol;
-use roundelay::{DType, Ending, Error, RedOp};
+use roundelay::{Algorithm, DType, Ending, Error, RedOp};
 use roundelay_algorithms::find;
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::book::ready;
+use super::library::ready;
 use super::rank::{Lost, RankReport, say};
-use super::{Order, Played, Said};
-use crate::args::Part;
-use crate::job::gpu::buffers::room;
-use crate::job::gpu::piece::Ready;
-use crate::job::gpu::player::{Areas, Calls, Player};
+use super::{Played, Said, StressOrder};
+use crate::args::StressPart;
+use crate::job::Ready;
+use crate::job::gpu::buffers::{Areas, room};
+use crate::job::gpu::player::{Calls, Player};
 
 /// Calls before a rank is lost.
 const BEFORE: u32 = 20;
@@ -31,18 +31,22 @@ const CALLS: [(&str, &str, bool, Protocol); 2] = [
     ("all_gather", "direct", false, Protocol::Engine),
 ];
 
-fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready, Protocol), Error> {
+fn named(player: &mut Player<'_>, at: u64) -> Result<(Ready<Algorithm>, Protocol), Error> {
     let (collective, name, in_place, protocol) = CALLS[(at % 2) as usize];
     let found = match find(collective, name) {
         Some(entry) => ready(player, entry, in_place)?,
         None => None,
     };
-    let none = || Error::Usage(format!("the book has no {collective}.{name}"));
+    let none = || Error::Usage(format!("the algorithm library has no {collective}.{name}"));
     Ok((found.ok_or_else(none)?, protocol))
 }
 
 /// Plays calls as `lose` says: the last rank ends itself in the middle, or stays away.
-fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result<Said, Error> {
+fn played(
+    order: &StressOrder,
+    player: &mut Player<'_>,
+    lose: impl FnOnce(),
+) -> Result<Said, Error> {
     player.gpu.set_timeout(Duration::from_millis(order.timeout_ms));
     let both = [named(player, order.seed)?, named(player, order.seed + 1)?];
     let (dtype, op, stream) = (DType::F32, RedOp::Sum, player.stream.clone());
@@ -85,20 +89,20 @@ fn played(order: &Order, player: &mut Player<'_>, lose: impl FnOnce()) -> Result
 }
 
 /// Plays calls in which the last rank ends itself.
-pub(super) fn killed(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn killed(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     played(order, player, || {
         let _ = kill_process(getpid(), Signal::KILL);
     })
 }
 
 /// Plays calls of which the last rank makes no more, for longer than the others wait.
-pub(super) fn absent(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn absent(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let away = Duration::from_millis(order.timeout_ms) * 2 + Duration::from_secs(2);
     played(order, player, || std::thread::sleep(away))
 }
 
 /// Checks that all others got an error in time, and that those that waited themselves say for whom.
-pub(super) fn verdict(order: &Order, job: &Played) -> Said {
+pub(super) fn verdict(order: &StressOrder, job: &Played) -> Said {
     let mut said = Said::default();
     let lost = job.endings.len() as u32 - 1;
     let allowed = Duration::from_millis(order.timeout_ms) + Duration::from_secs(3);
@@ -121,7 +125,7 @@ pub(super) fn verdict(order: &Order, job: &Played) -> Said {
     if lost > 0 && !job.errors.iter().any(|(_, l)| names(&l.message)) {
         said.add(1, [format!("no error names rank {lost}: {}", job.trouble())]);
     }
-    if order.part == Part::Killed && job.endings.last() != Some(&Ending::Signalled(9)) {
+    if order.part == StressPart::Killed && job.endings.last() != Some(&Ending::Signalled(9)) {
         said.add(1, [format!("rank {lost} was not killed")]);
     }
     let slowest = job.errors.iter().map(|(_, l)| l.seconds).fold(0.0, f64::max);

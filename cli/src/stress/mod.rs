@@ -1,11 +1,11 @@
 //! Implements `roundelay stress`: tests what a GPU backend must stand, beyond results and times: the whole
-//! book, calls back to back, graphs replayed, bits that stay, ranks that die.
+//! algorithm library, calls back to back, graphs replayed, bits that stay, ranks that die.
 //!
 //! Every part is one or two jobs of fresh processes, a rank and a GPU each (`rank`), and has a time after which it
 //! is ended. A part that fails is named, and the others are still played.
 
-mod book;
 mod first;
+mod library;
 mod loss;
 pub(crate) mod rank;
 mod series;
@@ -17,13 +17,13 @@ use roundelay::{Ending, Launcher};
 use roundelay_dsl::diag::codes;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{Part, Stress};
+use crate::args::{Stress, StressPart};
 use crate::report::{FAILED, Failure, Outcome, Report, fault};
 
 /// The work of the ranks in a part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Order {
-    part: Part,
+pub(crate) struct StressOrder {
+    part: StressPart,
     seed: u64,
     /// Seconds to be spent.
     seconds: f64,
@@ -80,18 +80,18 @@ impl Said {
     }
 }
 
-impl Part {
+impl StressPart {
     /// Returns its name on the command line.
     fn name(self) -> &'static str {
         match self {
-            Part::Book => "book",
-            Part::Types => "types",
-            Part::Random => "random",
-            Part::Graph => "graph",
-            Part::Bits => "bits",
-            Part::Killed => "killed",
-            Part::Absent => "absent",
-            Part::First => "first",
+            StressPart::Library => "library",
+            StressPart::Types => "types",
+            StressPart::Random => "random",
+            StressPart::Graph => "graph",
+            StressPart::Bits => "bits",
+            StressPart::Killed => "killed",
+            StressPart::Absent => "absent",
+            StressPart::First => "first",
         }
     }
 }
@@ -105,8 +105,8 @@ pub(crate) fn stress(args: &Stress, report: Report) -> Outcome {
     report.line(format!("{ranks} ranks, seed {seed}"));
     report.line(format!("{:8} {:>8} {:>8} {:>8}  result", "part", "seconds", "checks", "wrong"));
     let mut failed = false;
-    for &part in if args.parts.is_empty() { Part::ALL } else { &args.parts } {
-        let order = Order {
+    for &part in if args.parts.is_empty() { StressPart::ALL } else { &args.parts } {
+        let order = StressOrder {
             part,
             seed,
             seconds: args.budget.as_secs_f64(),
@@ -143,10 +143,10 @@ fn show(verdict: &Verdict, report: Report) {
 }
 
 /// Plays a part, from beginning to end.
-fn played(order: &Order, ranks: u32) -> Said {
+fn played(order: &StressOrder, ranks: u32) -> Said {
     let first = job(order, ranks);
     match order.part {
-        Part::Bits => {
+        StressPart::Bits => {
             // The job is played again, in other processes.
             let (a, b) = match (first, job(order, ranks)) {
                 (Ok(a), Ok(b)) => (a, b),
@@ -165,12 +165,12 @@ fn played(order: &Order, ranks: u32) -> Said {
             said.words += ", twice in fresh processes";
             said
         }
-        Part::Killed | Part::Absent => {
+        StressPart::Killed | StressPart::Absent => {
             let lost = match first {
                 Ok(job) => loss::verdict(order, &job),
                 Err(why) => return broken(why),
             };
-            let after = Order { afterwards: true, ..order.clone() };
+            let after = StressOrder { afterwards: true, ..order.clone() };
             match job(&after, ranks) {
                 Ok(after) if after.endings.iter().all(|e| *e == Ending::Exited(0)) => {
                     let mut said = lost;
@@ -229,7 +229,7 @@ impl Played {
 }
 
 /// Plays one job of fresh processes.
-fn job(order: &Order, ranks: u32) -> Result<Played, String> {
+fn job(order: &StressOrder, ranks: u32) -> Result<Played, String> {
     let text = serde_json::to_string(order).map_err(|e| e.to_string())?;
     let timeout = Duration::from_millis(order.timeout_ms);
     // Who is left tells how it fared; nobody is ended before that. To be set up takes longer than to fail.

@@ -6,8 +6,8 @@ use roundelay::cuda::CudaOptions;
 use roundelay::{Communicator, Error};
 use serde::{Deserialize, Serialize};
 
-use super::{Order, Said, book, first, loss, series};
-use crate::args::Part;
+use super::{Said, StressOrder, first, library, loss, series};
+use crate::args::StressPart;
 use crate::job::gpu::player::Player;
 use crate::job::gpu::time_limit::TimeLimit;
 use crate::report::{FAILED, Failure, Outcome, print};
@@ -56,7 +56,7 @@ pub(super) fn say(line: &RankReport) {
 
 /// Does what the order asks of this process.
 pub(crate) fn rank(order: &str) -> Outcome {
-    let order: Order =
+    let order: StressOrder =
         serde_json::from_str(order).map_err(|e| Failure::Usage(format!("not an order: {e}")))?;
     let began = Instant::now();
     match part(&order) {
@@ -71,24 +71,26 @@ pub(crate) fn rank(order: &str) -> Outcome {
     }
 }
 
-fn part(order: &Order) -> Result<Said, Error> {
+fn part(order: &StressOrder) -> Result<Said, Error> {
     let mut comm = Communicator::from_env()?;
     let all = Duration::from_secs_f64(order.seconds * 2.0 + 120.0);
     let _limit = TimeLimit::new(all, comm.rank(), "a part of the stress");
-    if order.part == Part::First {
+    if order.part == StressPart::First {
         return first::first(order, &mut comm);
     }
     let mut gpu = comm.cuda(CudaOptions::default())?;
     let mut player = Player::new(&mut gpu)?;
     match order.part {
-        Part::Book => book::book(order, &mut player),
-        Part::Types => book::types(order, &mut player),
-        Part::Random => series::random(order, &mut player),
-        Part::Graph => series::graph(order, &mut player),
-        Part::Bits => book::bits(order, &mut player),
-        Part::Killed | Part::Absent if order.afterwards => book::few(order, &mut player),
-        Part::Killed => loss::killed(order, &mut player),
-        Part::Absent => loss::absent(order, &mut player),
-        Part::First => Ok(Said::default()),
+        StressPart::Library => library::library(order, &mut player),
+        StressPart::Types => library::types(order, &mut player),
+        StressPart::Random => series::random(order, &mut player),
+        StressPart::Graph => series::graph(order, &mut player),
+        StressPart::Bits => library::bits(order, &mut player),
+        StressPart::Killed | StressPart::Absent if order.afterwards => {
+            library::few(order, &mut player)
+        }
+        StressPart::Killed => loss::killed(order, &mut player),
+        StressPart::Absent => loss::absent(order, &mut player),
+        StressPart::First => Ok(Said::default()),
     }
 }

@@ -3,15 +3,14 @@
 use std::time::Instant;
 
 use roundelay::cuda::Protocol;
-use roundelay::{DType, Error, RedOp};
+use roundelay::{Algorithm, DType, Error, RedOp, internal};
 use roundelay_algorithms::find;
 
-use super::book::ready;
-use super::{Order, Said};
-use crate::job::digest;
-use crate::job::gpu::buffers::{GUARD, View, room};
-use crate::job::gpu::piece::Ready;
-use crate::job::gpu::player::{Areas, Calls, Player};
+use super::library::ready;
+use super::{Said, StressOrder};
+use crate::job::gpu::buffers::{Areas, View, room};
+use crate::job::gpu::player::{Calls, Player};
+use crate::job::{GUARD, Ready, digest};
 
 /// The menu from which calls are drawn.
 pub(super) const MENU: [(&str, &str, Protocol); 17] = [
@@ -67,7 +66,7 @@ impl Dice {
 }
 
 /// Returns the menu, as far as it is offered here.
-fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready, Protocol)>, Error> {
+fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready<Algorithm>, Protocol)>, Error> {
     let mut menu = Vec::new();
     for (collective, name, protocol) in MENU {
         let Some(entry) = find(collective, name) else { continue };
@@ -79,7 +78,7 @@ fn menu(player: &mut Player<'_>) -> Result<Vec<(Ready, Protocol)>, Error> {
 }
 
 /// Returns the largest count of a call.
-fn most(player: &Player<'_>, ready: &Ready, dtype: DType) -> u64 {
+fn most(player: &Player<'_>, ready: &Ready<Algorithm>, dtype: DType) -> u64 {
     let one = Calls { ready, count: 1, dtype, op: RedOp::Sum, protocol: None, blocks: None };
     let lens = one.lens(player.gpu);
     MOST / (lens[0].max(lens[1]) as u64).max(1)
@@ -103,17 +102,16 @@ fn offered<'a>(
 }
 
 /// Plays random calls of random sizes, `TOGETHER` of them in the stream at once, every result checked.
-pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn random(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let (mut said, mut dice, began) = (Said::default(), Dice(order.seed | 1), Instant::now());
     let menu = menu(player)?;
     let slot = room(MOST as usize);
     let bytes = slot * TOGETHER;
     let buffers = [player.gpu.alloc_device::<u8>(bytes)?, player.gpu.alloc_device::<u8>(bytes)?];
-    let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); TOGETHER];
     let mut made = 0;
     while made < order.calls && !menu.is_empty() {
         let mut batch = Vec::new();
-        for (i, input) in inputs.iter_mut().enumerate() {
+        for i in 0..TOGETHER {
             let (ready, protocol) = &menu[dice.throw(menu.len() as u64) as usize];
             let (dtype, op) = KINDS[dice.throw(KINDS.len() as u64) as usize];
             let count = dice.size(most(player, ready, dtype));
@@ -127,24 +125,25 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
             }
             let turn = dice.throw(64);
             let (calls, view) = offered(player, calls, turn, areas)?;
-            let rule = calls.rule(player.gpu, order.seed ^ (made + i as u64) << 20, true);
-            player.prepare(calls, &view, turn, &rule, input)?;
-            batch.push((calls, view, turn, rule));
+            let seed = order.seed ^ (made + i as u64) << 20;
+            let trial = calls.trial(player.gpu, turn, seed, true);
+            let input = trial.prepare(&mut player.at(view))?;
+            batch.push((calls, view, trial, input));
         }
         let stream = player.stream.clone();
-        for (calls, view, turn, _) in &batch {
-            player.gpu.call(calls.ready.algorithm(*turn), calls.args(view), &stream)?;
+        for (calls, view, trial, _) in &batch {
+            player.gpu.call(calls.ready.algorithm(trial.turn), calls.args(view), &stream)?;
         }
         player.gpu.synchronize(&stream)?;
-        for ((calls, view, turn, rule), input) in batch.iter().zip(&inputs) {
-            let (wrong, words) = player.verify(*calls, view, *turn, rule, input)?;
+        for (calls, view, trial, input) in &batch {
+            let (wrong, words) = trial.verify(&mut player.at(*view), *input)?;
             let protocol = calls.protocol.map_or("", Protocol::name);
-            let name = calls.ready.algorithm(*turn);
+            let name = calls.ready.algorithm(trial.turn);
             let at = format!("{name} {protocol} {} {}", calls.count, calls.dtype);
             said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
         }
         made += TOGETHER as u64;
-        if player.gpu.max_f64(began.elapsed().as_secs_f64())? > order.seconds {
+        if internal::max_f64(player.gpu, began.elapsed().as_secs_f64())? > order.seconds {
             break;
         }
     }
@@ -157,13 +156,12 @@ pub(super) fn random(order: &Order, player: &mut Player<'_>) -> Result<Said, Err
 }
 
 /// Replays a graph of calls a thousand times; every replay must give the bits of the first.
-pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Error> {
+pub(super) fn graph(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
     let (mut said, began) = (Said::default(), Instant::now());
     let menu = menu(player)?;
     let slot = room(MOST as usize);
     let bytes = slot * menu.len().max(1);
     let buffers = [player.gpu.alloc_device::<u8>(bytes)?, player.gpu.alloc_device::<u8>(bytes)?];
-    let mut inputs: Vec<Vec<u8>> = vec![Vec::new(); menu.len()];
     let mut calls = Vec::new();
     for (i, (ready, protocol)) in menu.iter().enumerate() {
         let (dtype, op) = KINDS[i % KINDS.len()];
@@ -171,12 +169,12 @@ pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
         let count = (most(player, ready, dtype) >> (i % 5 * 3)).max(1);
         let one = Calls { ready, count, dtype, op, protocol: Some(*protocol), blocks: None };
         let (one, view) = offered(player, one, 0, Areas::of(&buffers, i * slot)?)?;
-        let rule = one.rule(player.gpu, order.seed ^ i as u64, true);
-        calls.push((one, view, rule));
+        let trial = one.trial(player.gpu, 0, order.seed ^ i as u64, true);
+        calls.push((one, view, trial));
     }
     let stream = player.stream.clone();
-    for ((one, view, rule), input) in calls.iter().zip(&mut inputs) {
-        player.prepare(*one, view, 0, rule, input)?;
+    for (one, view, trial) in &calls {
+        trial.prepare(&mut player.at(*view))?;
         player.gpu.call(one.ready.algorithm(0), one.args(view), &stream)?;
     }
     player.gpu.synchronize(&stream)?;
@@ -185,21 +183,22 @@ pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
             gpu.call(one.ready.algorithm(0), one.args(view), &stream)
         })
     })?;
-    let mut first: Vec<u64> = Vec::new();
+    // Of the first replay: the digests of inputs, and of results.
+    let (mut inputs, mut first): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
     let mut replays = 0;
     for replay in 0..REPLAYS {
-        for ((one, view, rule), input) in calls.iter().zip(&mut inputs) {
+        for (_, view, trial) in &calls {
             // Fresh poison each time; contributions need writing only once.
             match replay {
-                0 => player.prepare(*one, view, 0, rule, input)?,
+                0 => inputs.push(trial.prepare(&mut player.at(*view))?),
                 _ => view.spoil(player.gpu)?,
             }
         }
         graph.launch(&stream)?;
         player.gpu.synchronize(&stream)?;
-        for (i, ((one, view, rule), input)) in calls.iter().zip(&inputs).enumerate() {
+        for (i, (one, view, trial)) in calls.iter().enumerate() {
             let (wrong, words) = match replay {
-                0 => player.verify(*one, view, 0, rule, input)?,
+                0 => trial.verify(&mut player.at(*view), inputs[i])?,
                 _ => (0, Vec::new()),
             };
             let intact = replay == 0 || view.read(player.gpu, &mut player.output)?;
@@ -214,7 +213,7 @@ pub(super) fn graph(order: &Order, player: &mut Player<'_>) -> Result<Said, Erro
             said.add(wrong + u64::from(!same), words);
         }
         replays += 1;
-        if player.gpu.max_f64(began.elapsed().as_secs_f64())? > order.seconds {
+        if internal::max_f64(player.gpu, began.elapsed().as_secs_f64())? > order.seconds {
             break;
         }
     }

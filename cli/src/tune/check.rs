@@ -15,7 +15,7 @@ use crate::values::size_text;
 
 /// A point, and the choice there, as programs read it.
 #[derive(Serialize)]
-struct Point {
+struct CheckedPoint {
     /// The kind of call in words.
     #[serde(skip)]
     group: String,
@@ -39,20 +39,20 @@ struct Point {
 
 /// The summary of all points.
 #[derive(Serialize)]
-struct Summary<'a> {
+struct CheckSummary<'a> {
     points: usize,
     /// Points at which the choice is good.
     within: usize,
     /// Geometric mean of the ratios.
     geomean: f64,
     /// The others, worst first.
-    misses: Vec<&'a Point>,
+    misses: Vec<&'a CheckedPoint>,
 }
 
 /// The last line for programs.
 #[derive(Serialize)]
-struct Json<'a> {
-    summary: Summary<'a>,
+struct SummaryRow<'a> {
+    summary: CheckSummary<'a>,
 }
 
 /// A point that is being measured.
@@ -90,7 +90,7 @@ pub(super) fn check(args: &Tune, report: Report, groups: &[Group], sizes: &[u64]
         }
     }
     drop(progress);
-    say(Summary::of(&points), report);
+    say(CheckSummary::of(&points), report);
     Ok(())
 }
 
@@ -111,14 +111,14 @@ impl<'a> Sample<'a> {
         Ok(())
     }
 
-    fn judged(&mut self) -> Point {
+    fn judged(&mut self) -> CheckedPoint {
         let Sample { group, bytes, choice, names, times } = self;
         let medians = times.iter().map(|times| turns::middle(times));
         let mut times: Vec<_> = names.iter().map(|&name| name.to_owned()).zip(medians).collect();
         let time_us = times[0].1;
         times.sort_by(|a, b| a.1.total_cmp(&b.1));
         let (best, best_us) = times[0].clone();
-        Point {
+        CheckedPoint {
             group: group.to_string(),
             collective: group.setting.collective.clone(),
             ranks: group.setting.ranks,
@@ -137,9 +137,9 @@ impl<'a> Sample<'a> {
     }
 }
 
-impl std::fmt::Display for Point {
+impl std::fmt::Display for CheckedPoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Point { group, chosen, best, time_us, best_us, ratio, .. } = self;
+        let CheckedPoint { group, chosen, best, time_us, best_us, ratio, .. } = self;
         let size = size_text(self.bytes);
         write!(f, "{group}  {size:>5}  {ratio:4.2}  {chosen} {time_us:.2} us")?;
         match chosen == best {
@@ -149,12 +149,12 @@ impl std::fmt::Display for Point {
     }
 }
 
-impl<'a> Summary<'a> {
-    fn of(points: &'a [Point]) -> Self {
-        let mut misses: Vec<&Point> = points.iter().filter(|p| p.ratio > NEAR).collect();
+impl<'a> CheckSummary<'a> {
+    fn of(points: &'a [CheckedPoint]) -> Self {
+        let mut misses: Vec<&CheckedPoint> = points.iter().filter(|p| p.ratio > NEAR).collect();
         misses.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
         let logs: f64 = points.iter().map(|p| p.ratio.ln()).sum();
-        Summary {
+        CheckSummary {
             points: points.len(),
             within: points.len() - misses.len(),
             geomean: (logs / points.len().max(1) as f64).exp(),
@@ -163,8 +163,8 @@ impl<'a> Summary<'a> {
     }
 }
 
-fn say(summary: Summary<'_>, report: Report) {
-    let Summary { points, within, geomean, misses } = &summary;
+fn say(summary: CheckSummary<'_>, report: Report) {
+    let CheckSummary { points, within, geomean, misses } = &summary;
     if !misses.is_empty() {
         report.line("\nmore than 10% slower than the best:");
     }
@@ -175,5 +175,5 @@ fn say(summary: Summary<'_>, report: Report) {
         "\nthe choice is within 10% of the best at {within} of {points} points; in the geometric mean it takes \
          {geomean:.3} times as long"
     ));
-    report.result(&Json { summary });
+    report.result(&SummaryRow { summary });
 }

@@ -1,18 +1,19 @@
-//! Measures the book on GPUs: every algorithm by every protocol, in several numbers of blocks, on all collectives
-//! and sizes in one job. What the ranks have no time for any more is left out; rows are those of before then.
+//! Measures the algorithm library on GPUs: every algorithm by every protocol, in several numbers of blocks, on all
+//! collectives and sizes in one job. What the ranks have no time for any more is left out; rows are those of before
+//! then.
 
 use std::path::Path;
 
+use roundelay::DType;
 use roundelay::choose::{NVLINK, Setting, Tuned};
 use roundelay::cuda::{Protocol, probe};
-use roundelay::{DType, RedOp};
 use roundelay_algorithms::of;
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
 use super::{plan, save, table};
 use crate::args::{Play, Target, Tune};
-use crate::job::{self, Case, Gpu, Job, JobEvent, Proof, Start, Turn, Verify};
+use crate::job::{self, Case, GpuSettings, Job, JobEvent, Proof, Start, Turn};
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, fault};
 use crate::values::{Sizes, size_text};
@@ -21,21 +22,21 @@ use crate::values::{Sizes, size_text};
 const SIZES: &str = "1K,4K,16K,64K,256K,1M,4M,16M,64M,256M";
 /// Calls in a graph: what is measured is the GPUs' work, not its launching.
 const GRAPH: u32 = 10;
-/// Ways of a size that the table keeps.
+/// Settings of a size that the table keeps.
 const KEPT: usize = 6;
 
 /// A case, for the table.
-struct Point {
+struct TunedPoint {
     setting: usize,
     bytes: u64,
     name: String,
 }
 
 /// The measurements at one number of ranks.
-struct Work {
+struct GpuWork {
     settings: Vec<Setting>,
     job: Job,
-    points: Vec<Point>,
+    points: Vec<TunedPoint>,
 }
 
 /// Returns the protocols that are worth trying, and their numbers of blocks, by the size of the vector.
@@ -92,13 +93,13 @@ pub(super) fn tune(args: &Tune, output: &Path, report: Report) -> Outcome {
     Ok(())
 }
 
-fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
+fn work(args: &Tune, ranks: u32) -> Result<GpuWork, Failure> {
     let default: Result<Sizes, String> = crate::args::TUNE_SIZES.parse();
     let named = default.as_ref() != Ok(&args.bytes);
     let sizes = if named { args.bytes.clone() } else { SIZES.parse().map_err(Failure::Usage)? };
     let sizes = sizes.list(args.factor);
     let shape = Shape::flat(ranks);
-    let mut work = Work { settings: Vec::new(), job: empty(args, &shape), points: Vec::new() };
+    let mut work = GpuWork { settings: Vec::new(), job: empty(args, &shape), points: Vec::new() };
     let mut playable = Vec::new();
     for collective in plan::collectives(args)? {
         if matches!(collective, "barrier" | "sendrecv") {
@@ -110,8 +111,8 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
             let target = Target::of(format!("{collective}.{}", entry.name), None, 0);
             // Those that do not allow these ranks, and those on a grid, are no candidates.
             if let Ok(proof) = job::prove(&target, &shape, &play) {
-                work.job.pieces.push(proof.piece.clone());
-                proofs.push((work.job.pieces.len() - 1, proof));
+                work.job.entries.push(proof.entry.clone());
+                proofs.push((work.job.entries.len() - 1, proof));
             }
         }
         let setting = work.settings.len();
@@ -127,7 +128,7 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
     // Small sizes of everything come first: time may be short.
     for &bytes in &sizes {
         for (setting, proofs) in &playable {
-            for (piece, proof) in proofs {
+            for (entry, proof) in proofs {
                 let count = bytes / u64::from(proof.blocks.max(1)) / DType::F32.size() as u64;
                 for (protocol, blocks) in tries(bytes) {
                     let turn = Turn { first: bytes <= 1 << 20, last: false };
@@ -136,10 +137,10 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
                         turn,
                         protocol,
                         blocks,
-                        ..Case::ours(*piece, count)
+                        ..Case::ours(*entry, count)
                     });
                     let name = proof.algorithm.clone();
-                    work.points.push(Point { setting: *setting, bytes, name });
+                    work.points.push(TunedPoint { setting: *setting, bytes, name });
                 }
             }
         }
@@ -148,27 +149,15 @@ fn work(args: &Tune, ranks: u32) -> Result<Work, Failure> {
 }
 
 fn empty(args: &Tune, shape: &Shape) -> Job {
-    Job {
-        pieces: Vec::new(),
-        shape: shape.to_string(),
-        root: Some(0),
-        cases: Vec::new(),
-        dtype: DType::F32,
-        op: RedOp::Sum,
-        private: false,
-        seed: 1,
-        iters: None,
-        warmup: 2,
-        // A tenth of what a point has on the host: there are many more of them.
-        budget: args.budget.as_secs_f64() / 10.0,
-        trace: false,
-        verify: Verify::Full,
-        gpu: Some(Gpu { graph: Some(GRAPH), tries: true, ..Gpu::default() }),
-    }
+    // A tenth of what a point has on the host: there are many more of them.
+    let budget = args.budget.as_secs_f64() / 10.0;
+    let gpu = GpuSettings { graph: Some(GRAPH), tries: true, ..GpuSettings::default() };
+    let job = Job::of(&Play::on_gpus(false), shape, 1, budget);
+    Job { root: Some(0), warmup: 2, gpu: Some(gpu), ..job }
 }
 
 /// Measures the time of each point, as far as possible, with what is wrong left out.
-fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
+fn measure(work: &GpuWork, report: Report) -> Result<Vec<Option<f64>>, Failure> {
     let mut times = vec![None; work.points.len()];
     let progress = Progress::new("tune", times.len());
     let start = Start::of(&Play::on_gpus(false), true)?;
@@ -193,15 +182,15 @@ fn measure(work: &Work, report: Report) -> Result<Vec<Option<f64>>, Failure> {
 }
 
 /// Puts the fastest of every size into the table.
-fn keep(work: &Work, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
-    let all: Vec<(&Point, &Case, f64)> = work
+fn keep(work: &GpuWork, times: &[Option<f64>], tuned: &mut Tuned, report: Report) {
+    let all: Vec<(&TunedPoint, &Case, f64)> = work
         .points
         .iter()
         .zip(&work.job.cases)
         .zip(times)
         .filter_map(|((point, case), us)| Some((point, case, (*us)?)))
         .collect();
-    let same = |a: &(&Point, &Case, f64), b: &(&Point, &Case, f64)| {
+    let same = |a: &(&TunedPoint, &Case, f64), b: &(&TunedPoint, &Case, f64)| {
         (a.0.setting, a.0.bytes) == (b.0.setting, b.0.bytes)
     };
     for size in all.chunk_by(same) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use roundelay::bootstrap::{Setup, membership};
 use roundelay::fabric::{Class, Fabric, Host, NetworkPath, Pair};
-use roundelay::{Args, Call, Communicator, DType, Error, Hints, RedOp, plan_of};
+use roundelay::{Args, Call, Communicator, DType, Error, Hints, RedOp, internal, plan_of};
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{Plan, Shares};
 use roundelay_compiler::{Options, Placement, Shape};
@@ -18,12 +18,11 @@ use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
 use crate::args::Tune;
-use crate::check::time_text;
-use crate::choice;
+use crate::hints::named_paths;
 use crate::info::host;
 use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, fault, unwritten};
-use crate::values::median;
+use crate::report::{Failure, Outcome, Report, fault, unwritten, usage};
+use crate::values::{median, time_text};
 
 /// Calls of next to nothing whose median counts.
 const SHORT: usize = 101;
@@ -51,7 +50,7 @@ struct LinkRow<'a> {
 
 /// The class that was found of a path between two hosts, counted from 0.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct FoundLink {
     path: usize,
     hosts: [usize; 2],
     class: Class,
@@ -59,8 +58,7 @@ struct Found {
 
 /// Runs the verb.
 pub(super) fn links(args: &Tune, report: Report) -> Outcome {
-    let usage = |e: Error| Failure::Usage(e.to_string());
-    let environment = Hints::from_env().map_err(|e| Failure::Usage(e.to_string()))?;
+    let environment = Hints::from_env()?;
     let names: Vec<String> = match args.paths.is_empty() {
         true => environment.paths().unwrap_or_default().to_vec(),
         false => args.paths.clone(),
@@ -74,9 +72,9 @@ pub(super) fn links(args: &Tune, report: Report) -> Outcome {
     let Some(member) = member else {
         return local(args, &environment, &names, report);
     };
-    let paths = choice::named_paths(&environment, &names)?;
+    let paths = named_paths(&environment, &names)?;
     let setup = Setup::from_env().map_err(usage)?.hints(&environment).paths(names.clone());
-    let mut comm = Communicator::join(&member, &setup).map_err(failed)?;
+    let mut comm = Communicator::join(&member, &setup)?;
     one(args, &paths, &mut comm, &host(), report)
 }
 
@@ -90,12 +88,12 @@ fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcom
                 .into(),
         ));
     };
-    let paths = &choice::named_paths(hints, names)?;
+    let paths = &named_paths(hints, names)?;
     let setup = |rank: u32| {
         let setup = Setup::new().hints(hints).host_label(format!("host{rank}"));
         setup.paths(names.to_vec())
     };
-    let comms = Communicator::local_over(ranks as u32, setup).map_err(failed)?;
+    let comms = Communicator::local_over(ranks as u32, setup)?;
     std::thread::scope(|scope| {
         let play = |mut comm: Communicator| {
             scope.spawn(move || {
@@ -121,7 +119,7 @@ fn one(
     name: &str,
     report: Report,
 ) -> Outcome {
-    let (topology, _) = comm.topology().map_err(failed)?;
+    let (topology, _) = comm.topology()?;
     let hosts = topology.hosts() as usize;
     if hosts < 2 {
         let text = "links are between hosts, and all ranks are on one";
@@ -130,7 +128,7 @@ fn one(
     let leaders: Vec<u32> = (0..hosts as u32)
         .filter_map(|h| (0..comm.size()).find(|&rank| topology.host(rank) == h))
         .collect();
-    let titles = titles(comm, name, &leaders).map_err(failed)?;
+    let titles = titles(comm, name, &leaders)?;
     let pairs: Vec<[usize; 2]> = (0..hosts).flat_map(|b| (0..b).map(move |a| [a, b])).collect();
     let speaks = comm.rank() == 0;
     if args.dry_run {
@@ -142,9 +140,9 @@ fn one(
     let mut progress = speaks.then(|| Progress::new("links", pairs.len() * paths.len()));
     let mut all = Vec::new();
     for hosts in pairs {
-        let found = pair(comm, hosts.map(|h| leaders[h]), paths.len()).map_err(failed)?;
+        let found = pair(comm, hosts.map(|h| leaders[h]), paths.len())?;
         for (path, class) in found.into_iter().enumerate() {
-            let found = Found { path, hosts, class };
+            let found = FoundLink { path, hosts, class };
             if let Some(progress) = &mut progress {
                 progress.aside(|| say(paths, &titles, found, report));
                 progress.step();
@@ -211,14 +209,15 @@ fn pair(comm: &mut Communicator, ranks: [u32; 2], paths: usize) -> Result<Vec<Cl
 /// Measures latency and bandwidth of each path of a communicator of two.
 fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
     let entry = find("all_reduce", "multipath");
-    let entry = entry.ok_or_else(|| Error::Usage("the book lacks all_reduce.multipath".into()))?;
+    let entry = entry
+        .ok_or_else(|| Error::Usage("the algorithm library lacks all_reduce.multipath".into()))?;
     let options = Options { paths, ..Options::default() };
     let (shape, rank) = (Shape::flat(2), comm.rank());
     let plan = plan_of(entry.path, entry.text, &shape, &options, Placement::InPlace, rank)?;
     let plan = Arc::new(plan);
     let mut classes = Vec::new();
     for path in 0..paths {
-        comm.set_shares(Some(Shares::single(path, paths)))?;
+        internal::set_shares(comm, Some(Shares::single(path, paths)))?;
         let mut small = vec![0u8; 8];
         let mut times = Vec::new();
         for _ in 0..SHORT + 10 {
@@ -243,7 +242,7 @@ fn measured(comm: &mut Communicator, paths: u32) -> Result<Vec<Class>, Error> {
         let gbs = data.len() as f64 / moving * 1e-9;
         classes.push(Class { latency_us: latency * 1e6, gbs });
     }
-    comm.set_shares(None)?;
+    internal::set_shares(comm, None)?;
     Ok(classes)
 }
 
@@ -269,14 +268,14 @@ fn worst(comm: &mut Communicator, seconds: f64) -> Result<f64, Error> {
 }
 
 /// Returns the file: the usual class of each path, and links that are not of it. The best path comes first.
-fn fabric(paths: &[NetworkPath], titles: &[String], all: &[Found]) -> Fabric {
+fn fabric(paths: &[NetworkPath], titles: &[String], all: &[FoundLink]) -> Fabric {
     let host = |name: &String| Host { name: name.clone(), devices: Vec::new() };
     let hosts = titles.iter().map(host).collect();
     let mut fabric = Fabric { hosts, ..Fabric::default() };
     let mut ranked: Vec<(f64, NetworkPath)> = Vec::new();
     for (path, way) in paths.iter().enumerate() {
         let name = &way.name;
-        let of_path: Vec<&Found> = all.iter().filter(|f| f.path == path).collect();
+        let of_path: Vec<&FoundLink> = all.iter().filter(|f| f.path == path).collect();
         let class = Class {
             latency_us: median(of_path.iter().map(|f| f.class.latency_us)).unwrap_or_default(),
             gbs: median(of_path.iter().map(|f| f.class.gbs)).unwrap_or_default(),
@@ -321,7 +320,7 @@ fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], repor
     report.line(format!("{links} links, about {:.0} s", links as f64 * 0.4));
 }
 
-fn say(paths: &[NetworkPath], titles: &[String], found: Found, report: Report) {
+fn say(paths: &[NetworkPath], titles: &[String], found: FoundLink, report: Report) {
     let between = found.hosts.map(|h| titles[h].as_str());
     let (path, Class { latency_us, gbs }) = (paths[found.path].name.as_str(), found.class);
     report.line(format!(
@@ -332,10 +331,6 @@ fn say(paths: &[NetworkPath], titles: &[String], found: Found, report: Report) {
     ));
     let (latency_us, gbs) = (Some(latency_us), Some(gbs));
     report.result(&LinkRow { path, between, latency_us, gbs, state: "measured" });
-}
-
-fn failed(error: Error) -> Failure {
-    Failure::Run(fault(error.code(), error.to_string()))
 }
 
 #[cfg(test)]
@@ -350,8 +345,11 @@ mod tests {
         };
         let paths = [way("slow", "tcp"), way("fast", "rdma")];
         let titles = ["a".to_string(), "b".to_string(), "c".to_string()];
-        let found =
-            |path, hosts, latency_us, gbs| Found { path, hosts, class: Class { latency_us, gbs } };
+        let found = |path, hosts, latency_us, gbs| FoundLink {
+            path,
+            hosts,
+            class: Class { latency_us, gbs },
+        };
         let all = [
             found(0, [0, 1], 30.0, 0.125),
             found(0, [0, 2], 31.0, 0.0125),

@@ -1,10 +1,10 @@
-//! Implements `roundelay tune`: measures the book on this machine, and writes the table that choices prefer
-//! to the cost model; or, with `--check`, says how good choices are as they stand.
+//! Implements `roundelay tune`: measures the algorithm library on this machine, and writes the table that choices
+//! prefer to the cost model; or, with `--check`, says how good choices are as they stand.
 //!
 //! `plan` says what is measured: groups of calls (collective, ranks, placement), each over all sizes,
 //! smallest first, and the candidates of each. All that is gone through several times, in rounds. `raw` keeps
 //! every result as it comes, so that a run that was stopped goes on where it was. `turns` plays a size: one
-//! job of local processes, with a piece for each algorithm. `links` measures the paths between hosts. `check`
+//! job of local processes, with an entry for each algorithm. `links` measures the paths between hosts. `check`
 //! compares what would be chosen with the best. `gpu` measures everything in one job, on GPUs.
 
 mod check;
@@ -21,12 +21,11 @@ use roundelay::choose::Tuned;
 use serde::Serialize;
 
 use crate::args::{Device, Tune};
-use crate::check::time_text;
 use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, unwritten};
-use crate::values::size_text;
+use crate::values::{size_text, time_text};
 use plan::Group;
-use raw::{Raw, Result};
+use raw::{Raw, RawResult};
 
 /// A candidate that took so many times as long as the best at the size before is hopeless, where the cost
 /// model says that it stays behind.
@@ -209,14 +208,16 @@ impl Work<'_> {
         bytes: u64,
         round: u32,
         names: &[&'static str],
-    ) -> std::result::Result<Vec<(String, f64, bool)>, Failure> {
+    ) -> Result<Vec<(String, f64, bool)>, Failure> {
         let (setting, rounds) = (&group.setting, self.args.rounds);
         let lacks =
             |name: &&str| self.raw.times(setting, bytes, name, rounds).len() < round as usize;
         let wanted: Vec<&'static str> = names.iter().copied().filter(lacks).collect();
         if !wanted.is_empty() {
             for (name, us) in turns::measure(self.args, group, bytes, &wanted)? {
-                self.raw.add(Result::new(setting, bytes, &name, us)).map_err(|e| self.lost(&e))?;
+                self.raw
+                    .add(RawResult::new(setting, bytes, &name, us))
+                    .map_err(|e| self.lost(&e))?;
             }
         }
         let mut times: Vec<(String, f64, bool)> = Vec::new();

@@ -3,16 +3,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use roundelay::choose::{Setting, this_host};
+use roundelay::choose::{Setting, like_this_host};
 use roundelay::{Choice, DType, Hints, Machine, RedOp, Request, Resolver};
 use roundelay_compiler::Placement;
-use roundelay_compiler::collective::NAMES;
+use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
 use super::PointRow;
 use super::turns::TURNS;
 use crate::args::{TransportName, Tune};
-use crate::choice::{self, in_place};
+use crate::choice;
+use crate::load::{collective, in_place};
 use crate::report::Failure;
 
 /// Starting and ending the ranks of a job, in seconds.
@@ -67,9 +68,8 @@ impl Group {
 
     /// Returns the sizes at which every block has an element.
     pub(super) fn sizes(&self, sizes: &[u64]) -> Vec<u64> {
-        let kind = NAMES.iter().find(|(name, _)| *name == self.setting.collective);
-        let blocks = match kind {
-            Some((_, kind)) if kind.blocked() => u64::from(self.setting.ranks),
+        let blocks = match collective(&self.setting.collective) {
+            Some(kind) if kind.blocked() => u64::from(self.setting.ranks),
             _ => 1,
         };
         let least = blocks * DType::F32.size() as u64;
@@ -80,7 +80,9 @@ impl Group {
 
     /// Returns what a resolver chooses for calls of the group.
     pub(super) fn choice(&self, resolver: &mut Resolver, bytes: u64) -> Result<Choice, Failure> {
-        let topology = this_host(self.setting.ranks);
+        let Some(topology) = like_this_host(self.setting.ranks, 1) else {
+            return Err(Failure::Usage("a host has one rank at least".into()));
+        };
         let placement =
             if self.setting.in_place { Placement::InPlace } else { Placement::OutOfPlace };
         let transport = self.setting.transport.as_str();
@@ -134,9 +136,9 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
         }
     };
     let mut transports: Vec<TransportName> = Vec::new();
-    for way in &args.transport {
-        if !transports.contains(way) {
-            transports.push(*way);
+    for name in &args.transport {
+        if !transports.contains(name) {
+            transports.push(*name);
         }
     }
     let mut groups = Vec::new();
@@ -165,7 +167,7 @@ pub(super) fn groups(args: &Tune) -> Result<Vec<Group>, Failure> {
 }
 
 pub(super) fn collectives(args: &Tune) -> Result<Vec<&'static str>, Failure> {
-    let all = NAMES.iter().map(|(name, _)| *name);
+    let all = COLLECTIVES.iter().map(|(name, _)| *name);
     if args.collectives.is_empty() {
         let several = |name: &&str| roundelay_algorithms::of(name).count() > 1;
         return Ok(all.filter(several).collect());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// One measured point, of one round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Result {
+pub(super) struct RawResult {
     machine: Machine,
     version: String,
     collective: String,
@@ -22,10 +22,10 @@ pub(super) struct Result {
     us: f64,
 }
 
-impl Result {
+impl RawResult {
     pub(super) fn new(setting: &Setting, bytes: u64, algorithm: &str, us: f64) -> Self {
         let Setting { collective, ranks, hosts, transport, in_place } = setting.clone();
-        Result {
+        RawResult {
             machine: Machine::here(),
             version: env!("CARGO_PKG_VERSION").into(),
             collective,
@@ -52,7 +52,7 @@ impl Result {
 /// The results so far.
 pub(super) struct Raw {
     path: PathBuf,
-    known: Vec<Result>,
+    known: Vec<RawResult>,
 }
 
 impl Raw {
@@ -63,7 +63,7 @@ impl Raw {
         let path = table.with_extension("jsonl");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let here = Machine::here();
-        let mut known: Vec<Result> =
+        let mut known: Vec<RawResult> =
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         known.retain(|r| !fresh && r.machine == here && r.version == env!("CARGO_PKG_VERSION"));
         Raw { path, known }
@@ -82,7 +82,7 @@ impl Raw {
     }
 
     /// Keeps a result.
-    pub(super) fn add(&mut self, result: Result) -> std::io::Result<()> {
+    pub(super) fn add(&mut self, result: RawResult) -> std::io::Result<()> {
         if let Some(folder) = self.path.parent().filter(|f| !f.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder)?;
         }

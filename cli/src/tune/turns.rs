@@ -5,7 +5,7 @@ use roundelay_compiler::Shape;
 
 use super::plan::Group;
 use crate::args::{Play, Target, TransportName, Tune};
-use crate::job::{self, Case, Job, JobEvent, Proof, Start, Verify};
+use crate::job::{self, Case, Job, JobEvent, Proof, Start, Turn};
 use crate::report::Failure;
 use crate::values::median;
 
@@ -36,30 +36,22 @@ pub(super) fn measure(
             proofs.push(proof);
         }
     }
-    let case = |(piece, proof): (usize, &Proof)| {
-        let count = bytes / u64::from(proof.blocks.max(1)) / play.dtype.size() as u64;
-        Case::ours(piece, count)
+    let size = play.dtype.size() as u64;
+    let case = |turn: u32, (entry, proof): (usize, &Proof)| {
+        let turn = Turn { first: turn == 0, last: turn + 1 == TURNS };
+        Case { turn, ..Case::ours(entry, bytes / u64::from(proof.blocks.max(1)) / size) }
     };
+    let turn = |turn: u32| proofs.iter().enumerate().map(move |proof| case(turn, proof));
+    let budget = args.budget.as_secs_f64() / f64::from(TURNS * args.rounds);
     let job = Job {
-        pieces: proofs.iter().map(|p| p.piece.clone()).collect(),
-        shape: shape.to_string(),
-        root: None,
-        cases: (0..TURNS).flat_map(|_| proofs.iter().enumerate().map(case)).collect(),
-        dtype: play.dtype,
-        op: play.op,
-        private: false,
-        seed: 1,
-        iters: None,
-        warmup: play.warmup,
-        budget: args.budget.as_secs_f64() / f64::from(TURNS * args.rounds),
-        trace: false,
-        verify: Verify::Full,
-        gpu: None,
+        entries: proofs.iter().map(|p| p.entry.clone()).collect(),
+        cases: (0..TURNS).flat_map(turn).collect(),
+        ..Job::of(&play, &shape, 1, budget)
     };
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); proofs.len()];
     job::play(&job, &Start::of(&play, true)?, |told| {
         if let JobEvent::Done { case, time_us, .. } = told {
-            times[job.cases[case].piece].push(time_us);
+            times[job.cases[case].entry].push(time_us);
         }
     })?;
     let medians: Vec<f64> = times.iter().map(|times| middle(times)).collect();

@@ -1,16 +1,32 @@
-//! Computes the loads of the parts of a split by bandwidth, independent of their paths.
+//! Computes how shares cut the vector of a split by bandwidth: the loads of the parts, independent of their paths.
 
-use roundelay_dsl::diag::Diagnostic;
+use roundelay_dsl::diag::Diagnostics;
 
 use super::survey::Survey;
 use super::{Link, Rates, Topology};
 use crate::instance::Instance;
 use crate::num::{count, float, short, whole};
-use crate::plan::Load;
+use crate::plan::{Load, Weighted};
+
+/// Returns the ranges that shares cut, with the loads of their parts; `None` if the program is no split by bandwidth,
+/// or there is one path.
+///
+/// # Errors
+///
+/// Diagnostics of indices, ranks and arithmetic that have no meaning at this shape.
+pub(crate) fn split(instance: &Instance) -> Result<Option<Weighted>, Diagnostics> {
+    let Some(parts) = instance.parts() else { return Ok(None) };
+    Ok(Some(Weighted {
+        units: instance.spec.blocks(),
+        parts,
+        scratch: instance.scratch.buffers.iter().map(|buffer| buffer.part).collect(),
+        loads: loads(instance, parts)?,
+    }))
+}
 
 /// Walks each part over links that count: messages that wait for each other take a microsecond each, and so
 /// do the bytes of the part.
-pub(crate) fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Box<Diagnostic>> {
+fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Diagnostics> {
     let unit = |latency_us, gbs| {
         let link = Link { latency_us, message_us: 0.0, gbs };
         let (local, remote, free) = (link, link, f64::INFINITY);
@@ -24,7 +40,6 @@ pub(crate) fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Box<Di
             let time = |topology: &Topology, bytes| {
                 Survey::of(instance, topology, 1, Some(part))
                     .map(|profile| profile.time_us(bytes, u64::MAX))
-                    .map_err(first)
             };
             let rounds = time(&waits, 0)?;
             let moved = time(&moves, chunks)? / float(chunks.max(1));
@@ -33,10 +48,4 @@ pub(crate) fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Box<Di
             Ok(Load { rounds: count(whole(rounds)).max(least), moved: count(whole(moved + 0.5)) })
         })
         .collect()
-}
-
-fn first(found: Vec<Diagnostic>) -> Box<Diagnostic> {
-    let fault =
-        || Diagnostic::error(roundelay_dsl::diag::codes::TOO_BIG, "a part cannot be walked");
-    Box::new(found.into_iter().next().unwrap_or_else(fault))
 }

@@ -23,6 +23,6 @@ mod survey;
 mod tests;
 mod topology;
 
-pub(crate) use loads::loads;
+pub(crate) use loads::split;
 pub use profile::Profile;
 pub use topology::{Link, PathCost, Rates, Topology};

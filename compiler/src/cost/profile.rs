@@ -113,7 +113,7 @@ impl Profile {
         element: u32,
     ) -> Result<Profile, Diagnostics> {
         let mut whole = Survey::of(instance, topology, element, None)?;
-        if let Some(split) = &instance.split {
+        if let Some(split) = &super::split(instance)? {
             let links: Vec<Link> =
                 (0..split.parts).map(|p| topology.clone().on(p).rates.remote).collect();
             for (part, flow) in (0..).zip(balance::flows(split, &links)) {

@@ -49,7 +49,7 @@ struct Work {
 
 /// The state of a rank during the walk over the rounds, for each lane.
 #[derive(Debug, Clone, Default)]
-struct Place {
+struct RankState {
     /// First and one past the last step of a lane that bind the rank.
     bound: Vec<Option<(u32, u32)>>,
     /// Written since the last round that waited for a message.
@@ -64,7 +64,7 @@ pub(super) struct Survey<'a> {
     ranks: Vec<u32>,
     /// The number of ranks of its host for which each rank stands.
     weights: Vec<f64>,
-    places: Vec<Place>,
+    states: Vec<RankState>,
     /// One in `every` rounds is looked at, of `rounds` in all.
     every: u32,
     rounds: u32,
@@ -86,8 +86,8 @@ impl<'a> Survey<'a> {
         part: Option<u16>,
     ) -> Result<Profile, Diagnostics> {
         let mut survey = Survey::new(instance, topology, element);
-        if let (Some(_), Some(split)) = (part, &instance.split) {
-            survey.profile.chunks = (survey.profile.chunks / u64::from(split.parts)).max(1);
+        if let (Some(_), Some(parts)) = (part, instance.parts()) {
+            survey.profile.chunks = (survey.profile.chunks / u64::from(parts)).max(1);
         }
         if !survey.all {
             let mut rounds = 0;
@@ -126,7 +126,7 @@ impl<'a> Survey<'a> {
             topology,
             element: f64::from(element.max(1)),
             all,
-            places: vec![Place::default(); ranks.len()],
+            states: vec![RankState::default(); ranks.len()],
             work: vec![Work::default(); ranks.len()],
             passes: vec![Work::default(); ranks.len()],
             cores: vec![(0.0, 0.0); index(topology.hosts())],
@@ -169,8 +169,8 @@ impl<'a> Survey<'a> {
         let lane = usize::from(round.ride.lane.min(MAX_LANES));
         if writes_only {
             for t in found.iter().filter(|t| t.src != t.dst) {
-                if let Some(at) = self.place(t.dst) {
-                    self.places[at].write(lane, &t.to);
+                if let Some(at) = self.state_of(t.dst) {
+                    self.states[at].write(lane, &t.to);
                 }
             }
         } else if !found.is_empty() {
@@ -180,7 +180,7 @@ impl<'a> Survey<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn place(&self, rank: u32) -> Option<usize> {
+    fn state_of(&self, rank: u32) -> Option<usize> {
         if self.all { Some(index(rank)) } else { self.ranks.iter().position(|&r| r == rank) }
     }
 
@@ -211,13 +211,13 @@ impl<'a> Survey<'a> {
     /// so, forgets what was written until now.
     fn waits(&mut self, lane: usize, found: &[Transfer]) -> bool {
         let reads_fresh = found.iter().any(|t| {
-            let Some(at) = self.place(t.src) else { return false };
-            let fresh = self.places[at].fresh.get(lane);
+            let Some(at) = self.state_of(t.src) else { return false };
+            let fresh = self.states[at].fresh.get(lane);
             fresh.is_some_and(|fresh| fresh.overlaps(&t.from))
         });
         if reads_fresh {
-            for place in &mut self.places {
-                place.fresh.iter_mut().for_each(Fresh::clear);
+            for state in &mut self.states {
+                state.fresh.iter_mut().for_each(Fresh::clear);
             }
         }
         reads_fresh
@@ -233,7 +233,7 @@ impl<'a> Survey<'a> {
         }
         let moved = vectors * wire.map_or(1.0, |w| bytes_of(w) / self.element);
         let remote = self.topology.host(t.src) != self.topology.host(t.dst);
-        if let Some(at) = self.place(t.src) {
+        if let Some(at) = self.state_of(t.src) {
             let work = &mut self.work[at];
             if t.src == t.dst {
                 work.copied += moved;
@@ -242,20 +242,20 @@ impl<'a> Survey<'a> {
                 traffic.sent += 1;
                 traffic.out += moved;
             }
-            self.places[at].bind(lane, index, true);
+            self.states[at].bind(lane, index, true);
         }
-        if let Some(at) = self.place(t.dst) {
+        if let Some(at) = self.state_of(t.dst) {
             let work = &mut self.work[at];
             if t.src != t.dst {
                 let traffic = if remote { &mut work.remote } else { &mut work.local };
                 traffic.received += 1;
                 traffic.into += moved;
-                self.places[at].write(lane, &t.to);
+                self.states[at].write(lane, &t.to);
             }
             if t.op == Op::Reduce {
                 self.work[at].reduced += vectors;
             }
-            self.places[at].bind(lane, index, false);
+            self.states[at].bind(lane, index, false);
         }
     }
 
@@ -324,9 +324,9 @@ impl<'a> Survey<'a> {
 
     fn finish(mut self) -> Profile {
         for lane in 0..self.profile.lanes.len() {
-            let places = self.places.iter();
+            let states = self.states.iter();
             let mut bound: Vec<(u32, u32)> =
-                places.filter_map(|p| p.bound.get(lane).copied().flatten()).collect();
+                states.filter_map(|s| s.bound.get(lane).copied().flatten()).collect();
             // Of the bounds that lie in others only the others count.
             bound.sort_unstable_by_key(|&(a, b)| (a, std::cmp::Reverse(b)));
             let mut end = 0;
@@ -378,7 +378,7 @@ impl Work {
     }
 }
 
-impl Place {
+impl RankState {
     /// Records that the rank takes part in a step. A rank that begins by receiving is bound from the end of
     /// the step on.
     fn bind(&mut self, lane: usize, index: u32, sends: bool) {

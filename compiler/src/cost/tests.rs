@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay_dsl::span::SourceMap;
 
-use super::{Link, PathCost, Profile, Rates, Topology};
+use super::{Link, PathCost, Profile, Rates, Topology, split};
 use crate::plan::Shares;
 use crate::{Instance, NoLibrary, Options, Program, Shape, resolve};
 
@@ -211,15 +211,15 @@ fn hosts_are_counted_in_order() {
 
 #[test]
 fn parts_know_what_they_take() {
-    let split = "algorithm rail implements all_reduce on n ranks {
+    let text = "algorithm rail implements all_reduce on n ranks {
         split data over p in paths by bandwidth(p) {
             for s in 0..n-1 { each r { r -> (r + 1) % n : reduce data } }
         }
     }";
-    let program = program(split);
+    let program = program(text);
     let options = Options { paths: 3, ..Options::default() };
     let instance = Instance::new(&program, &Shape::flat(4), &options).expect("an instance");
-    let loads = instance.split.as_ref().map(|split| split.loads.clone()).expect("a split");
+    let loads = split(&instance).expect("it is walked").map(|split| split.loads).expect("a split");
     assert_eq!(loads.len(), 3);
     for load in &loads {
         assert_eq!((load.rounds, load.vectors()), (3, 3.0));

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::instance::Shape;
 use crate::num::{count, index};
 use crate::plan::MAX_PATHS;
+use crate::shape::Shape;
 
 /// A class of links, as one pair of ranks sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]

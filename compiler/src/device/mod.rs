@@ -141,7 +141,7 @@ pub struct Task {
     /// All of them before the first element.
     pub waits: Vec<Wait>,
     /// The operands of the fold; empty if the task only waits.
-    pub inputs: Vec<Source>,
+    pub inputs: Vec<TaskInput>,
     /// The region in which this rank keeps the result.
     pub store: Option<Region>,
     /// The destinations of the result at peers.
@@ -172,7 +172,7 @@ pub struct Message {
 
 /// The source of an operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub enum Source {
+pub enum TaskInput {
     /// This rank's own memory. After a landed message, its place.
     Local(Region),
     /// Units in this rank's staging memory, each polled.

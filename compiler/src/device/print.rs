@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::{DeviceProgram, Event, Message, Protocol, Source, Target, Task, Wait};
+use super::{DeviceProgram, Event, Message, Protocol, Target, Task, TaskInput, Wait};
 use crate::num::index;
 use crate::plan::{Dir, Sizes, WireType};
 
@@ -139,10 +139,10 @@ impl DeviceProgram {
                 parts.push("+".into());
             }
             parts.push(match input {
-                Source::Local(r) => r.to_string(),
-                Source::Packet(m, w) => format!("<packet {}{}>", self.message(*m), wire(w)),
-                Source::Staged(m, w) => format!("<staged {}{}>", self.message(*m), wire(w)),
-                Source::Pulled(m, r) => format!("<{r} of {}>", self.message(*m)),
+                TaskInput::Local(r) => r.to_string(),
+                TaskInput::Packet(m, w) => format!("<packet {}{}>", self.message(*m), wire(w)),
+                TaskInput::Staged(m, w) => format!("<staged {}{}>", self.message(*m), wire(w)),
+                TaskInput::Pulled(m, r) => format!("<{r} of {}>", self.message(*m)),
             });
         }
         if let Some(region) = &task.store {

@@ -62,6 +62,9 @@ pub(crate) fn buf_name(instance: &Instance, buf: Buf) -> String {
         Buf::Data => "data".into(),
         Buf::Input => "input".into(),
         Buf::Output => "output".into(),
-        Buf::Scratch(i) => instance.scratch.get(index(i)).map_or("scratch".into(), |s| s.0.clone()),
+        Buf::Scratch(i) => {
+            let buffer = instance.scratch.buffers.get(index(i));
+            buffer.map_or("scratch".into(), |buffer| buffer.name.clone())
+        }
     }
 }

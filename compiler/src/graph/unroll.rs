@@ -20,7 +20,7 @@ use crate::walk::walk;
 
 /// The accesses to one place so far.
 #[derive(Clone, Default)]
-struct Place {
+struct Accesses {
     /// Steps that wrote it last: one, or all reductions of one round. Then those of this round.
     writers: SmallVec<[u32; 2]>,
     /// Steps that read it since.
@@ -33,7 +33,7 @@ struct Place {
     wrote: u32,
 }
 
-impl Place {
+impl Accesses {
     fn enter(&mut self, round: u32) {
         if self.round != round + 1 {
             self.round = round + 1;
@@ -137,7 +137,7 @@ pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
         return Err(vec![too_big(instance, what)]);
     }
     let mut graph = DiGraph::<Transfer, Dep, u32>::default();
-    let mut state = Cells::<Place>::new(places.all(instance.ranks()));
+    let mut state = Cells::<Accesses>::new(places.all(instance.ranks()));
     let (mut rounds, mut message, mut lossy) = (0, 0, false);
     let (mut size, mut counted) = (Size::default(), false);
     let mut found = Vec::new();
@@ -179,7 +179,7 @@ fn depend(
     round: u32,
     first: usize,
     places: &Places,
-    state: &mut Cells<Place>,
+    state: &mut Cells<Accesses>,
     graph: &mut DiGraph<Transfer, Dep, u32>,
     joins: &mut Vec<Join>,
 ) {

@@ -7,9 +7,8 @@ use roundelay_dsl::ast::Op as Does;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::deps::Deps;
-use super::lengths::Lengths;
 use super::offer::{may_stay, single};
-use super::place::Place;
+use super::place::Mapping;
 use super::{Sites, memory};
 use crate::cells::Cells;
 use crate::graph::Transfer;
@@ -17,6 +16,7 @@ use crate::instance::Instance;
 use crate::num::{count, index, short};
 use crate::places::Places;
 use crate::plan::{Connection, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
+use crate::walk::Lengths;
 
 /// The most messages that an operation may carry away.
 const MAX_OUTS: usize = 8;
@@ -26,7 +26,7 @@ pub(super) struct Emit<'a> {
     instance: &'a Instance,
     lengths: &'a Lengths,
     rank: u32,
-    place: Place,
+    place: Mapping,
     lanes: Vec<Lane>,
     conns: Vec<Connection>,
     index: BTreeMap<(u32, u16, Dir), u32>,
@@ -54,7 +54,7 @@ impl<'a> Emit<'a> {
     ) -> Self {
         let places = Places::new(instance);
         let stamp = Cells::new(places.all(1));
-        let place = Place::new(instance, placement, rank);
+        let place = Mapping::new(instance, placement, rank);
         let written = transfers.iter().filter(|t| t.dst == rank).map(|t| &t.to);
         let rest = place.rest(instance, written);
         Emit {

@@ -5,7 +5,7 @@
 //! (`plans`) and one rank of 131,072 whose transfers were found by solving ([`project`]).
 //!
 //! In each round a rank first sends (reads of the state before), then receives and works locally, all writes
-//! into one region being one operation. `lengths` tells how long messages are, `place` decides which buffers
+//! into one region being one operation. `walk/lengths` tells how long messages are, `place` decides which buffers
 //! a `data` program touches when input and output are apart; `fuse` (a send of what an operation just stored
 //! becomes an out of it), `deps` (waits between lanes, drains) and `dead` (stores that nobody reads) are the
 //! passes. Everything they make is proved again by [`crate::verify::plan`].
@@ -13,30 +13,28 @@
 mod dead;
 mod deps;
 mod emit;
-mod lengths;
 mod offer;
 mod place;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use roundelay_dsl::diag::{Diagnostic, Diagnostics};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 use sha2::{Digest, Sha256};
 
+use crate::cost;
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;
-use crate::plan::{Header, Placement, Plan, RankPlan, Site, VERSION, Weighted};
+use crate::plan::{Header, MAX_SLOTS, Placement, RankPlan, Site, UnprovedPlan, VERSION, Weighted};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
-use crate::walk::walk;
-use lengths::Lengths;
+use crate::walk::{Lengths, Projection};
 
 /// Slots a connection where the schedule does not say.
-pub const DEFAULT_SLOTS: u32 = 4;
+const DEFAULT_SLOTS: u32 = 4;
 
 /// Returns the slots that fusion counts on, if a schedule asks for `slots`. Other numbers make the same
 /// plans.
@@ -78,13 +76,14 @@ impl<'a> Sites<'a> {
 pub(crate) fn plans(
     graph: &Verified<StepGraph>,
     instance: &Instance,
+    split: Option<&Weighted>,
     sources: &SourceMap,
     placement: Placement,
-) -> Result<Vec<Plan>, Diagnostics> {
+) -> Result<Vec<UnprovedPlan>, Diagnostics> {
     let graph = graph.get();
-    let header = header(instance, placement, graph.message, graph.lossy);
+    let header = header(instance, placement, split, graph.message, graph.lossy);
     let mut lengths = Lengths::default();
-    if !instance.scratch.is_empty() {
+    if !instance.scratch.buffers.is_empty() {
         let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
         steps.chunk_by(|a, b| a.round == b.round).for_each(|round| lengths.note(round));
     }
@@ -98,8 +97,26 @@ pub(crate) fn plans(
     let mut plans = Vec::with_capacity(by_rank.len());
     for (rank, transfers) in by_rank.into_iter().enumerate() {
         let part = rank_plan(instance, sources, &lengths, placement, count(rank), &transfers)?;
-        plans.push(Plan { header: header.clone(), part });
+        plans.push(UnprovedPlan { header: header.clone(), part });
     }
+    Ok(plans)
+}
+
+/// Returns plans with as many slots as the schedule asks for, else with `least`, or more where that is few.
+pub(crate) fn with_slots(
+    instance: &Instance,
+    mut plans: Vec<UnprovedPlan>,
+    least: u32,
+) -> Result<Vec<UnprovedPlan>, Diagnostics> {
+    let slots = instance.slots.unwrap_or(least.max(DEFAULT_SLOTS));
+    if slots > MAX_SLOTS {
+        return Err(vec![
+            Diagnostic::error(codes::SLOTS, format!("{slots} messages are in flight on one connection; {MAX_SLOTS} are possible"))
+                .label(instance.program.header, format!("on {} ranks", instance.shape))
+                .help("send fewer messages between two ranks in one `each`: join their chunks into one region"),
+        ]);
+    }
+    plans.iter_mut().for_each(|plan| plan.header.slots = slots);
     Ok(plans)
 }
 
@@ -110,48 +127,23 @@ pub fn project(
     sources: &SourceMap,
     placement: Placement,
     rank: u32,
-) -> Result<Plan, Diagnostics> {
-    Projection::of(instance, rank)?.plan(instance, sources, placement)
+) -> Result<UnprovedPlan, Diagnostics> {
+    let split = cost::split(instance)?;
+    plan_of(&Projection::of(instance, rank)?, instance, split.as_ref(), sources, placement)
 }
 
-/// A rank's share of one walk over the program, from which its plans of both placements are made.
-pub(crate) struct Projection {
-    rank: u32,
-    /// Its transfers, in the order of the rounds.
-    pub(crate) transfers: Vec<Transfer>,
-    message: u32,
-    lossy: bool,
-    lengths: Lengths,
-}
-
-impl Projection {
-    /// Walks the program for a rank.
-    pub(crate) fn of(instance: &Arc<Instance>, rank: u32) -> Result<Self, Diagnostics> {
-        let (transfers, lengths) = (Vec::new(), Lengths::default());
-        let mut own = Projection { rank, transfers, message: 0, lossy: false, lengths };
-        let done = walk(instance, &mut |round| {
-            own.message = own.message.max(round.message_bound()?);
-            own.lossy |= round.lossy();
-            let first = own.transfers.len();
-            round.of(rank, &mut own.transfers)?;
-            own.lengths.ask(round, rank, &own.transfers[first..])?;
-            Ok(ControlFlow::Continue(()))
-        });
-        done.map_err(|d| vec![*d])?;
-        Ok(own)
-    }
-
-    /// Returns the rank's plan for calls of a placement.
-    pub(crate) fn plan(
-        &self,
-        instance: &Instance,
-        sources: &SourceMap,
-        placement: Placement,
-    ) -> Result<Plan, Diagnostics> {
-        let list: Vec<&Transfer> = self.transfers.iter().collect();
-        let part = rank_plan(instance, sources, &self.lengths, placement, self.rank, &list)?;
-        Ok(Plan { header: header(instance, placement, self.message, self.lossy), part })
-    }
+/// Lowers one rank for calls of a placement.
+pub(crate) fn plan_of(
+    own: &Projection,
+    instance: &Instance,
+    split: Option<&Weighted>,
+    sources: &SourceMap,
+    placement: Placement,
+) -> Result<UnprovedPlan, Diagnostics> {
+    let list: Vec<&Transfer> = own.transfers.iter().collect();
+    let part = rank_plan(instance, sources, &own.lengths, placement, own.rank, &list)?;
+    let header = header(instance, placement, split, own.message, own.lossy);
+    Ok(UnprovedPlan { header, part })
 }
 
 fn rank_plan(
@@ -177,21 +169,11 @@ fn rank_plan(
 /// Returns the scratch buffers of the plan: those of the program, and one for the partial sums of a `data`
 /// program whose output is shorter than its vector.
 fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
-    let mut sizes: Vec<u32> = instance.scratch.iter().map(|s| s.1).collect();
+    let mut sizes: Vec<u32> = instance.scratch_chunks().collect();
     if place::needs_scratch(instance, placement) {
         sizes.push(instance.spec.chunks);
     }
     sizes
-}
-
-/// Returns the ranges that shares cut, with the scratch buffers that the plan has beside those of the
-/// program.
-fn split(instance: &Instance, placement: Placement) -> Option<Weighted> {
-    let mut split = instance.split.clone()?;
-    if place::needs_scratch(instance, placement) {
-        split.scratch.push(None);
-    }
-    Some(split)
 }
 
 /// Returns the memory of a rank as plans address it, whatever the placement.
@@ -201,13 +183,26 @@ fn memory(instance: &Instance, placement: Placement) -> Places {
     Places::of_sizes(user, scratch(instance, placement))
 }
 
-fn header(instance: &Instance, placement: Placement, message: u32, lossy: bool) -> Header {
+fn header(
+    instance: &Instance,
+    placement: Placement,
+    split: Option<&Weighted>,
+    message: u32,
+    lossy: bool,
+) -> Header {
     let program = &instance.program;
     let spec = &instance.spec;
     let placement = match program.style {
         Style::Data => placement,
         Style::InputOutput => Placement::OutOfPlace,
     };
+    let scratch = scratch(instance, placement);
+    let split = split.map(|split| {
+        let mut split = split.clone();
+        // What the plan has beside the buffers of the program is no part's.
+        split.scratch.resize(scratch.len(), None);
+        split
+    });
     Header {
         hash: identity(instance, placement),
         algorithm: program.name.clone(),
@@ -219,14 +214,14 @@ fn header(instance: &Instance, placement: Placement, message: u32, lossy: bool) 
         blocks: spec.blocks(),
         input_chunks: spec.size(Buffer::Input),
         output_chunks: spec.size(Buffer::Output),
-        scratch: scratch(instance, placement),
+        scratch,
         slots: instance.slots.unwrap_or(DEFAULT_SLOTS),
         pipeline: instance.pipeline,
         message,
         reduces: program.kind.reduces(),
         lossy,
         protocol: program.schedule.protocol,
-        split: split(instance, placement),
+        split,
     }
 }
 

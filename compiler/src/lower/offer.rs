@@ -14,7 +14,7 @@ pub(super) fn may_stay(
     overwritten: impl FnOnce() -> bool,
 ) -> bool {
     let Some(first) = local.pieces.first().map(|p| p.buf) else { return false };
-    let extra = short(instance.scratch.len());
+    let extra = short(instance.scratch.buffers.len());
     let one = local.pieces.iter().all(|p| p.buf == first);
     let shared = one && !matches!(first, Buf::Scratch(i) if i >= extra);
     let allowed = t.wire.is_none() && t.src != t.dst && shared && single(&t.from);

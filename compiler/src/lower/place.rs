@@ -6,16 +6,15 @@
 
 use crate::cells::Cells;
 use crate::chunks::ChunkSet;
-use crate::collective::Kind;
 use crate::instance::Instance;
 use crate::num::{index, short};
 use crate::plan::{Buf, Piece, Placement, Region};
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
 use crate::walk::merge;
 
 /// The current place of each chunk of `data` on one rank.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Mapping {
     active: bool,
     kind: Kind,
     rank: u32,
@@ -33,17 +32,17 @@ pub(super) fn needs_scratch(instance: &Instance, placement: Placement) -> bool {
     short && instance.program.style == Style::Data && placement == Placement::OutOfPlace
 }
 
-impl Place {
+impl Mapping {
     pub(super) fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
         let active = instance.program.style == Style::Data && placement == Placement::OutOfPlace;
         let chunks = instance.spec.chunks;
-        Place {
+        Mapping {
             active,
             kind: instance.spec.kind.clone(),
             rank,
             chunks,
             per_block: instance.spec.per_block(),
-            extra: short(instance.scratch.len()),
+            extra: short(instance.scratch.buffers.len()),
             written: Cells::new(if active { index(chunks) } else { 0 }),
         }
     }

@@ -2,17 +2,42 @@
 //! ranks to see is [`crate::verify::plan`]'s.
 
 use super::{
-    Buf, Dir, Header, Input, MAX_CHUNKS, MOST_MOVED, Op, Placement, Plan, Region, Sizes, Weighted,
+    Buf, Dir, Header, Input, MAX_CHUNKS, MOST_MOVED, Op, Placement, Plan, Region, Sizes,
+    UnprovedPlan, Weighted,
 };
 use crate::chunks::ChunkSet;
-use crate::instance::MAX_RANKS;
 use crate::num::{index, wide};
+use crate::shape::MAX_RANKS;
 
-fn need(ok: bool, what: &str) -> Result<(), String> {
-    if ok { Ok(()) } else { Err(what.to_string()) }
+/// A plan contradicts itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub struct Inconsistent {
+    /// The operation at fault, as lane and index, if it is one alone.
+    pub op: Option<(usize, usize)>,
+    /// The contradiction.
+    pub what: &'static str,
 }
 
-impl Plan {
+impl std::fmt::Display for Inconsistent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.op {
+            Some((lane, op)) => write!(f, "lane {lane}, operation {op}: {}", self.what),
+            None => f.write_str(self.what),
+        }
+    }
+}
+
+impl From<&'static str> for Inconsistent {
+    fn from(what: &'static str) -> Self {
+        Inconsistent { op: None, what }
+    }
+}
+
+fn need(ok: bool, what: &'static str) -> Result<(), Inconsistent> {
+    if ok { Ok(()) } else { Err(what.into()) }
+}
+
+impl UnprovedPlan {
     /// Returns the number of chunks of a buffer of this plan; `None` if it has no such buffer.
     pub fn buffer_chunks(&self, buf: Buf) -> Option<u32> {
         let h = &self.header;
@@ -25,8 +50,14 @@ impl Plan {
         }
     }
 
-    /// Checks that the plan is consistent; the error says in words what is wrong.
-    pub fn check(&self) -> Result<(), String> {
+    /// Checks that the plan is consistent in itself.
+    pub fn check(self) -> Result<Plan, Inconsistent> {
+        self.consistent()?;
+        Ok(Plan::proved(self))
+    }
+
+    /// Returns an error unless the plan is consistent in itself.
+    pub(crate) fn consistent(&self) -> Result<(), Inconsistent> {
         let (h, part) = (&self.header, &self.part);
         header(h)?;
         need(part.rank < h.ranks, "the rank is not one of the ranks")?;
@@ -38,7 +69,7 @@ impl Plan {
         for (l, lane) in part.lanes.iter().enumerate() {
             for (i, op) in lane.ops.iter().enumerate() {
                 moved +=
-                    self.op(op, &mut used).map_err(|e| format!("lane {l}, operation {i}: {e}"))?;
+                    self.op(op, &mut used).map_err(|e| Inconsistent { op: Some((l, i)), ..e })?;
                 need(moved <= MOST_MOVED, "more chunks are moved than a plan may")?;
             }
         }
@@ -53,7 +84,7 @@ impl Plan {
     }
 
     /// Checks that every channel is of one path.
-    fn paths(&self) -> Result<(), String> {
+    fn paths(&self) -> Result<(), Inconsistent> {
         let mut path_of = std::collections::BTreeMap::new();
         for c in &self.part.conns {
             if u32::from(c.path) >= super::MAX_PATHS {
@@ -68,7 +99,7 @@ impl Plan {
 
     /// Checks that the parts of a split by bandwidth have nothing to do with each other: no memory, no
     /// connection and no wait. So each is a plan of its own, whose proof holds whatever its length.
-    fn parts(&self, split: &Weighted) -> Result<(), String> {
+    fn parts(&self, split: &Weighted) -> Result<(), Inconsistent> {
         let (h, part) = (&self.header, &self.part);
         let cells = split.units.checked_mul(split.parts).filter(|&c| c > 0 && h.chunks % c == 0);
         need(split.units == h.blocks && split.parts >= 2, "a split of other units")?;
@@ -118,7 +149,7 @@ impl Plan {
     }
 
     /// Checks an operation; gives how many chunks its operands have in all.
-    fn op(&self, op: &Op, used: &mut [u32]) -> Result<u64, String> {
+    fn op(&self, op: &Op, used: &mut [u32]) -> Result<u64, Inconsistent> {
         let part = &self.part;
         need(!op.inputs.is_empty(), "no input")?;
         need(index(op.site) < part.sites.len(), "no such source line")?;
@@ -169,7 +200,7 @@ impl Plan {
         Ok(chunks * (wide(op.inputs.len()) + wide(op.outs.len()) + 1))
     }
 
-    fn conn(&self, conn: u32, dir: Dir, used: &mut [u32]) -> Result<(), String> {
+    fn conn(&self, conn: u32, dir: Dir, used: &mut [u32]) -> Result<(), Inconsistent> {
         match (self.part.conns.get(index(conn)), used.get_mut(index(conn))) {
             (Some(c), Some(used)) if c.dir == dir => {
                 *used += 1;
@@ -179,13 +210,13 @@ impl Plan {
         }
     }
 
-    fn region(&self, region: &Region, chunks: u64) -> Result<(), String> {
+    fn region(&self, region: &Region, chunks: u64) -> Result<(), Inconsistent> {
         self.pieces(region, chunks, |buf| self.buffer_chunks(buf))
     }
 
     /// Checks a region that a peer offers: its vector is `data` in either placement, and its other buffers
     /// have as many chunks as this rank's.
-    fn offered(&self, region: &Region, chunks: u64) -> Result<(), String> {
+    fn offered(&self, region: &Region, chunks: u64) -> Result<(), Inconsistent> {
         need(single(region), "an offer of several buffers")?;
         self.pieces(region, chunks, |buf| match buf {
             Buf::Data => Some(self.header.chunks),
@@ -198,7 +229,7 @@ impl Plan {
         region: &Region,
         chunks: u64,
         size: impl Fn(Buf) -> Option<u32>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Inconsistent> {
         let mut total = 0u64;
         for p in &region.pieces {
             self.set(&p.set, size(p.buf).ok_or("no such buffer")?)?;
@@ -207,7 +238,7 @@ impl Plan {
         need(total == chunks, "regions of different lengths")
     }
 
-    fn set(&self, s: &ChunkSet, size: u32) -> Result<(), String> {
+    fn set(&self, s: &ChunkSet, size: u32) -> Result<(), Inconsistent> {
         let fine = s.modulus > 0
             && (s.modulus <= size || s.total == 0)
             && s.start < s.modulus
@@ -219,7 +250,7 @@ impl Plan {
 }
 
 /// Checks the facts that all ranks have in common.
-fn header(h: &Header) -> Result<(), String> {
+fn header(h: &Header) -> Result<(), Inconsistent> {
     need((1..=MAX_RANKS).contains(&h.ranks.into()), "the ranks are out of range")?;
     need(h.root < h.ranks, "the root is not one of the ranks")?;
     need((1..=super::MAX_SLOTS).contains(&h.slots), "slots are out of range")?;

@@ -3,7 +3,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::Plan;
+use super::{Inconsistent, Plan, UnprovedPlan};
 
 /// Format version; part of the plan's identity.
 pub const VERSION: u32 = 2;
@@ -11,39 +11,31 @@ const MAGIC: &[u8; 8] = b"RLPLAN\0\0";
 const HEAD: usize = 8 + 4 + 32;
 
 /// The reason for which bytes are not a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
     /// Shorter than a header, or another file altogether.
+    #[error("this is not a roundelay plan")]
     NotAPlan,
     /// Written by another version.
+    #[error("the plan has format {0}, this program reads format {VERSION}; compile it again")]
     Version(u32),
     /// The digest does not fit the body: truncated or altered.
+    #[error("the plan is truncated or altered: its digest does not fit; compile it again")]
     Damaged,
     /// The content contradicts itself.
-    Inconsistent(String),
+    #[error("the plan contradicts itself: {0}")]
+    Inconsistent(#[from] Inconsistent),
 }
 
-impl std::fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            DecodeError::NotAPlan => f.write_str("this is not a roundelay plan"),
-            DecodeError::Version(v) => {
-                write!(
-                    f,
-                    "the plan has format {v}, this program reads format {VERSION}; compile it again"
-                )
-            }
-            DecodeError::Damaged => f.write_str(
-                "the plan is truncated or altered: its digest does not fit; compile it again",
-            ),
-            DecodeError::Inconsistent(what) => write!(f, "the plan contradicts itself: {what}"),
-        }
+impl Plan {
+    /// Decodes a plan from bytes and checks it: version, digest, and that it is consistent in itself.
+    pub fn decode(bytes: &[u8]) -> Result<Plan, DecodeError> {
+        Ok(UnprovedPlan::decode(bytes)?.check()?)
     }
 }
 
-impl std::error::Error for DecodeError {}
-
-impl Plan {
+impl UnprovedPlan {
     /// Encodes the plan in bytes.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain data into memory cannot fail; an empty body would be refused on decoding.
@@ -56,8 +48,8 @@ impl Plan {
         out
     }
 
-    /// Decodes a plan from bytes and checks it: version, digest, and that it is consistent in itself.
-    pub fn decode(bytes: &[u8]) -> Result<Plan, DecodeError> {
+    /// Decodes a plan from bytes of this version, whose digest fits.
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (Some(head), Some(body)) = (bytes.get(..HEAD), bytes.get(HEAD..)) else {
             return Err(DecodeError::NotAPlan);
         };
@@ -71,8 +63,6 @@ impl Plan {
         if Sha256::digest(body)[..] != head[12..] {
             return Err(DecodeError::Damaged);
         }
-        let plan: Plan = postcard::from_bytes(body).map_err(|_| DecodeError::Damaged)?;
-        plan.check().map_err(DecodeError::Inconsistent)?;
-        Ok(plan)
+        postcard::from_bytes(body).map_err(|_| DecodeError::Damaged)
     }
 }

@@ -1,4 +1,4 @@
-//! Plans: what one rank plays. A plan is data, serialisable, and everything in it was proved.
+//! Plans: what one rank plays. A plan is data, serialisable; of a [`Plan`] everything was proved or checked.
 //!
 //! A rank plays its lanes side by side, the operations of a lane in order. An operation folds its
 //! inputs, element by element and in the order listed, and hands the result to a store in local
@@ -37,9 +37,12 @@ mod print;
 mod shares;
 mod travel;
 
+pub use check::Inconsistent;
 pub use encode::{DecodeError, VERSION};
 pub use shares::{Load, Shares, WHOLE, Weighted};
 pub use travel::{CACHED_VECTOR, INPUT_BYTES, KEPT_BYTES, KEPT_VECTOR, LEAST_PIECE};
+
+use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,9 +60,35 @@ const MOST_MOVED: u64 = 1 << 28;
 /// Most paths between hosts that a plan may ride.
 pub const MAX_PATHS: u32 = 8;
 
-/// The plan that one rank plays. Made by the compiler from a proof, or decoded and checked again.
+/// The plan that one rank plays: proved with those of all ranks, or checked to be consistent in itself. Only the
+/// verifier and [`UnprovedPlan::check`] make one, and nothing changes one: it is read as what it was made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Plan(UnprovedPlan);
+
+impl Plan {
+    /// Makes a plan of what was proved.
+    pub(crate) fn proved(plan: UnprovedPlan) -> Self {
+        Plan(plan)
+    }
+
+    /// Returns the plan for changing: what comes of it is no longer proved.
+    pub fn into_unproved(self) -> UnprovedPlan {
+        self.0
+    }
+}
+
+impl Deref for Plan {
+    type Target = UnprovedPlan;
+
+    fn deref(&self) -> &UnprovedPlan {
+        &self.0
+    }
+}
+
+/// A plan as lowering makes it for one rank, or as bytes say it: nothing of it was proved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct UnprovedPlan {
     /// The facts that all ranks have in common.
     pub header: Header,
     /// The part of this rank.

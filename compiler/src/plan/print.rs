@@ -3,7 +3,7 @@
 use crate::num::index;
 use std::fmt::{Display, Formatter, Result, Write};
 
-use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, Weighted, WireType};
+use super::{Buf, Dir, Input, Op, Plan, Region, Sizes, UnprovedPlan, Weighted, WireType};
 
 impl Display for Region {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -24,6 +24,12 @@ impl Display for Region {
 }
 
 impl Display for Plan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        Display::fmt(&**self, f)
+    }
+}
+
+impl Display for UnprovedPlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let (h, part) = (&self.header, &self.part);
         let hash: String = h.hash.iter().fold(String::new(), |mut s, b| {
@@ -54,7 +60,7 @@ impl Display for Plan {
     }
 }
 
-impl Plan {
+impl UnprovedPlan {
     fn op_text(&self, f: &mut Formatter<'_>, op: &Op) -> Result {
         let wire = |w: Option<WireType>| w.map_or(String::new(), |w| format!(" as {}", w.name()));
         let end = |conn: u32| {

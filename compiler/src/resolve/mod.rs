@@ -16,9 +16,8 @@ use roundelay_dsl::ast::{self, Item};
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes, similar};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
-use crate::collective::{Kind, NAMES};
 use crate::plan::CopyPolicy;
-use crate::program::{Axes, Custom, Program, Schedule, Slot, Style};
+use crate::program::{Axes, COLLECTIVES, Custom, Kind, Program, Schedule, Slot, Style};
 
 /// A source of the texts that `use` and `import` name. The compiler itself does no I/O.
 pub trait Library {
@@ -230,13 +229,13 @@ impl Resolver<'_> {
 
     /// Returns the collective of that name as a file sees it.
     fn kind(&mut self, id: SourceId, name: &ast::Name) -> Option<Kind> {
-        if let Some((_, kind)) = NAMES.iter().find(|(n, _)| *n == name.text) {
+        if let Some((_, kind)) = COLLECTIVES.iter().find(|(n, _)| *n == name.text) {
             return Some(kind.clone());
         }
         if self.scope(id).collectives.contains_key(&name.text) {
             return self.custom(id, &name.text).map(Kind::Custom);
         }
-        let known: Vec<String> = NAMES.iter().map(|(n, _)| n.to_string()).collect();
+        let known: Vec<String> = COLLECTIVES.iter().map(|(n, _)| n.to_string()).collect();
         let scope = self.scope(id);
         let all: Vec<&str> = known
             .iter()
@@ -296,10 +295,10 @@ impl Resolver<'_> {
                 .collect();
             let mut d = Diagnostic::error(
                 codes::UNKNOWN_ALGORITHM,
-                format!("no algorithm `{collective}.{name}` in this file, its imports or the book"),
+                format!("no algorithm `{collective}.{name}` in this file, its imports or the algorithm library"),
             )
             .label(at, "used here")
-            .help("`roundelay info` lists the book");
+            .help("`roundelay info` lists the algorithm library");
             if let Some(near) = similar(name, near.iter().copied()) {
                 d = d.help(format!("did you mean `{near}`?"));
             }

@@ -8,10 +8,9 @@ use roundelay_dsl::span::SourceId;
 
 use super::each::Flat;
 use super::{Names, Resolver, axes, no_schedule, style, weighted};
-use crate::collective::Kind;
 use crate::num::short;
 use crate::plan::CopyPolicy;
-use crate::program::{Axes, Each, Program, Schedule, Slot, Split, Stmt, Style, Use};
+use crate::program::{Axes, Each, Kind, Program, Schedule, Slot, Split, Stmt, Style, Use};
 
 /// The state that statements of one algorithm share.
 pub(super) struct Body {

@@ -8,8 +8,7 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::Resolver;
-use crate::collective::Kind;
-use crate::program::{Schedule, Stmt};
+use crate::program::{Kind, Schedule, Stmt};
 
 /// Checks that `by` is the bandwidth of the part's path; reports a diagnostic and returns false if it is not.
 pub(super) fn by(r: &mut Resolver<'_>, s: &ast::Split, by: &ast::Expr) -> bool {

@@ -4,14 +4,16 @@
 //! anti dependence makes its write wait for the other's read. With messages buffered, that is all.
 
 use petgraph::visit::EdgeRef;
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::diag::{Diagnostic, codes};
 use smallvec::SmallVec;
 
+use super::faults::Faults;
 use crate::graph::{Dep, StepGraph, StepId};
 use crate::num::{count, index};
 
 /// Checks, and gives the length of the longest chain of messages between different ranks.
-pub fn check(graph: &StepGraph) -> Result<u32, Diagnostics> {
+pub(super) fn check(faults: &mut Faults<'_>) -> u32 {
+    let graph = faults.graph;
     let g = &graph.graph;
     let n = g.node_count();
     // Event 2i is the read of step i, 2i + 1 its write; then one a join, between its two sides.
@@ -54,21 +56,66 @@ pub fn check(graph: &StepGraph) -> Result<u32, Diagnostics> {
         }
     }
     if done == all {
-        return Ok(longest);
+        return longest;
     }
-    let stuck = (0..n).find(|&i| waiting[2 * i] > 0 || waiting[2 * i + 1] > 0).unwrap_or(0);
-    let step = &g[StepId::new(stuck)];
-    Err(vec![
-        Diagnostic::error(
-            codes::DEADLOCK,
-            format!("step s{stuck} waits for itself over a chain of others"),
-        )
-        .label(
-            step.span,
-            format!("in round {}, from rank {} to rank {}", step.round, step.src, step.dst),
-        ),
-    ])
+    faults.add(None, explain(graph, &cycle(&waiting, &next)));
+    longest
 }
+
+/// Returns events of which each waits for the one before it, and the first for the last. Some event is stuck, and
+/// so is something that it waits for.
+fn cycle(waiting: &[u32], next: &[SmallVec<[u32; 4]>]) -> Vec<u32> {
+    let stuck = |v: &u32| waiting[index(*v)] > 0;
+    let mut before: Vec<Option<u32>> = vec![None; waiting.len()];
+    for v in (0..count(waiting.len())).filter(stuck) {
+        next[index(v)].iter().filter(|w| stuck(w)).for_each(|&w| before[index(w)] = Some(v));
+    }
+    let mut at = (0..count(waiting.len())).find(stuck);
+    let (mut path, mut place) = (Vec::new(), vec![usize::MAX; waiting.len()]);
+    while let Some(v) = at {
+        if place[index(v)] != usize::MAX {
+            path.drain(..place[index(v)]);
+            break;
+        }
+        place[index(v)] = path.len();
+        path.push(v);
+        at = before[index(v)];
+    }
+    path.reverse();
+    path
+}
+
+/// Names each step of a cycle, with its ranks, round and statement.
+fn explain(graph: &StepGraph, cycle: &[u32]) -> Diagnostic {
+    let steps = graph.graph.node_count();
+    // Joins stand between steps, and say nothing of their own.
+    let mut told: Vec<usize> = cycle.iter().map(|&v| index(v / 2)).filter(|&s| s < steps).collect();
+    told.dedup();
+    if told.len() > 1 && told.first() == told.last() {
+        told.pop();
+    }
+    let first = told.first().copied().unwrap_or(0);
+    let mut d = Diagnostic::error(
+        codes::DEADLOCK,
+        format!("step s{first} waits for itself over a chain of others"),
+    );
+    for (i, &step) in told.iter().enumerate().take(MOST_WAITS) {
+        let t = &graph.graph[StepId::new(step)];
+        let text = format!("in round {}, from rank {} to rank {}", t.round, t.src, t.dst);
+        if d.labels.iter().all(|label| label.span != t.span) {
+            d = d.label(t.span, format!("step s{step} {text}"));
+        }
+        let last = told[(i + told.len() - 1) % told.len()];
+        d = d.note(format!("step s{step}, {text}, waits for step s{last}"));
+    }
+    match told.len().saturating_sub(MOST_WAITS) {
+        0 => d,
+        more => d.note(format!("and {more} more")),
+    }
+}
+
+/// Waits of a cycle that are told.
+const MOST_WAITS: usize = 6;
 
 /// Returns the event of a step that others wait for.
 fn before(dep: Dep, step: usize) -> usize {

@@ -7,6 +7,7 @@
 //!   contribution once; and whether the trees of additions agree on all ranks.
 //! * `race`: conflicting accesses are ordered by a dependence of the step graph.
 //! * `deadlock`: the step graph has no cycle, each step taken as its read and its write.
+//! * `faults`: no proof; keeps the findings of different faults apart, and drops what comes of one.
 //! * `plan`: the same again on the lowered plans: matching, deadlock with bounded slots, races with
 //!   peers that read this rank's memory, and the result, replayed from the operations that will run.
 //! * `blame`: no proof; names the place of a refuted program that one small change would set right.
@@ -16,11 +17,12 @@
 //! Only [`verify`] makes a [`Verified`] graph; only a verified graph becomes plans.
 
 pub mod blame;
-pub mod deadlock;
+mod deadlock;
+mod faults;
 pub mod plan;
-pub mod race;
-pub mod result;
-pub mod rounds;
+mod race;
+mod result;
+pub(crate) mod rounds;
 pub mod symmetry;
 pub mod value;
 pub mod waste;
@@ -32,6 +34,7 @@ use roundelay_dsl::span::Span;
 
 use crate::graph::StepGraph;
 use crate::num::index;
+use faults::Faults;
 
 /// A value that was proved. Cannot be made outside of this module.
 #[derive(Debug, Clone)]
@@ -75,12 +78,14 @@ pub struct Facts {
     pub lossy: bool,
 }
 
-/// Proves a step graph, or says what is wrong with it.
+/// Proves a step graph, or says what is wrong with it: one finding for each fault, as `faults` tells them apart.
 pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
-    let state = rounds::replay(&graph)?;
-    let sums = result::check(&graph, &state)?;
-    race::check(&graph)?;
-    let depth = deadlock::check(&graph)?;
+    let mut faults = Faults::new(&graph);
+    let state = rounds::replay(&mut faults);
+    let sums = result::check(&mut faults, &state);
+    race::check(&mut faults);
+    let depth = deadlock::check(&mut faults);
+    faults.done()?;
     let facts = facts(&graph, depth, sums);
     Ok(Verified { inner: graph, facts, idle: state.idle })
 }

@@ -6,9 +6,10 @@
 
 use petgraph::visit::EdgeRef;
 use roundelay_dsl::ast::Op;
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::diag::{Diagnostic, codes};
 use smallvec::SmallVec;
 
+use super::faults::Faults;
 use super::rounds::place_name;
 use crate::graph::{Dep, Join, StepGraph, StepId};
 use crate::num::{count, index};
@@ -18,7 +19,8 @@ use crate::places::Places;
 type Access = (usize, u32, bool, u32);
 
 /// Checks all places.
-pub fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
+pub(super) fn check(faults: &mut Faults<'_>) {
+    let graph = faults.graph;
     let places = Places::new(&graph.instance);
     let waits = Waits::of(graph);
     let mut accesses: Vec<Access> = Vec::new();
@@ -30,36 +32,53 @@ pub fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
     accesses.sort_unstable();
     let (mut writers, mut readers) = (Vec::new(), Vec::new());
     for place in accesses.chunk_by(|a, b| a.0 == b.0) {
-        // Writes of a round, and what they must come after: the reads since the writes before them
-        // (those of their own round included), and those writes.
-        writers.clear();
-        readers.clear();
-        let wrong = |(a, b)| Err(vec![race(graph, &places, place[0].0, a, b)]);
-        for round in place.chunk_by(|a, b| a.1 == b.1) {
-            let (reads, writes) = round.split_at(round.partition_point(|a| !a.2));
-            let reads: Vec<u32> = reads.iter().map(|a| a.3).collect();
-            if let Some(pair) = waits.unordered(&writers, Dep::Flow, &reads) {
-                return wrong(pair);
-            }
-            readers.extend(reads);
-            if writes.is_empty() {
-                continue;
-            }
-            let writes: Vec<u32> = writes.iter().map(|a| a.3).collect();
-            for (before, dep) in [(&writers, Dep::Output), (&readers, Dep::Anti)] {
-                if let Some(pair) = waits.unordered(before, dep, &writes) {
-                    return wrong(pair);
-                }
-            }
-            let copies = |&&w: &&u32| graph.graph[StepId::new(index(w))].op == Op::Copy;
-            if writes.len() > 1 && writes.iter().filter(copies).count() > 1 {
-                return wrong((writes[0], writes[1]));
-            }
-            writers = writes;
-            readers.clear();
+        let Some((a, b)) = unordered(graph, &waits, place, &mut writers, &mut readers) else {
+            continue;
+        };
+        let (buf, chunk) = places.name(count(place[0].0 % index(places.per_rank)));
+        if !faults.knows(buf, chunk) {
+            let strand = faults.of_chunk(buf, chunk);
+            faults.add(strand, race(graph, &places, place[0].0, a, b));
         }
     }
-    Ok(())
+}
+
+/// Returns two accesses of one place that conflict, and of which neither waits for the other.
+fn unordered(
+    graph: &StepGraph,
+    waits: &Waits<'_>,
+    place: &[Access],
+    writers: &mut Vec<u32>,
+    readers: &mut Vec<u32>,
+) -> Option<(u32, u32)> {
+    // Writes of a round, and what they must come after: the reads since the writes before them
+    // (those of their own round included), and those writes.
+    writers.clear();
+    readers.clear();
+    for round in place.chunk_by(|a, b| a.1 == b.1) {
+        let (reads, writes) = round.split_at(round.partition_point(|a| !a.2));
+        let reads: Vec<u32> = reads.iter().map(|a| a.3).collect();
+        if let Some(pair) = waits.unordered(writers, Dep::Flow, &reads) {
+            return Some(pair);
+        }
+        readers.extend(reads);
+        if writes.is_empty() {
+            continue;
+        }
+        let writes: Vec<u32> = writes.iter().map(|a| a.3).collect();
+        for (before, dep) in [(&*writers, Dep::Output), (&*readers, Dep::Anti)] {
+            if let Some(pair) = waits.unordered(before, dep, &writes) {
+                return Some(pair);
+            }
+        }
+        let copies = |&&w: &&u32| graph.graph[StepId::new(index(w))].op == Op::Copy;
+        if writes.len() > 1 && writes.iter().filter(copies).count() > 1 {
+            return Some((writes[0], writes[1]));
+        }
+        *writers = writes;
+        readers.clear();
+    }
+    None
 }
 
 /// The steps that each step waits for, and why, to be searched.
@@ -162,8 +181,16 @@ mod tests {
 
     use roundelay_dsl::span::SourceMap;
 
+    use roundelay_dsl::diag::Diagnostics;
+
     use super::*;
     use crate::{Instance, NoLibrary, Options, Shape, resolve};
+
+    fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
+        let mut faults = Faults::new(graph);
+        super::check(&mut faults);
+        faults.done()
+    }
 
     const TWO_SHOT: &str = "algorithm two_shot implements all_reduce on n ranks {
     chunks n

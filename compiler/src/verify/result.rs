@@ -3,30 +3,35 @@
 use std::collections::BTreeMap;
 
 use roundelay_dsl::ast::Op;
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::diag::{Diagnostic, codes};
 
+use super::faults::{Faults, Strand};
 use super::rounds::{State, initial, place_name, told};
 use super::value::{Spoilt, Value, ordered_tree};
-use crate::collective::{Expected, Kind, Ranks};
+use crate::collective::{Expected, Ranks};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::plan::Buf;
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
 
 /// The properties of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sums {
+pub(super) struct Sums {
     /// True if each is bitwise equal on all ranks that hold it.
     pub equal: bool,
     /// True if `equal` holds, and each takes its ranks in ascending order, one after the other.
     pub ordered: bool,
 }
 
-/// Checks the final state; tells of the sums, if the collective has any.
-pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnostics> {
+/// Checks the final state; tells of the sums, if the collective has any and all are right.
+pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> Option<Sums> {
+    let graph = faults.graph;
     let instance = &graph.instance;
     if instance.spec.kind == Kind::Barrier {
-        return barrier(graph, state).map(|()| None);
+        if let (true, Some(d)) = (faults.none(), barrier(graph, state)) {
+            faults.add(None, d);
+        }
+        return None;
     }
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
@@ -35,35 +40,61 @@ pub fn check(graph: &StepGraph, state: &State) -> Result<Option<Sums>, Diagnosti
     let n = instance.ranks();
     let mut trees: BTreeMap<Expected, u64> = BTreeMap::new();
     let (mut equal, mut ordered) = (true, true);
-    let mut wrong = None;
+    let mut wrong: BTreeMap<Strand, Wrong<'_>> = BTreeMap::new();
     for rank in 0..n {
         let asked = instance.spec.result(instance.program.style, rank);
         for chunk in asked.iter().flat_map(|(_, set)| set.iter()) {
             let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
+            if faults.knows(buf, chunk) {
+                continue;
+            }
             let place = state.places.of(rank, buf, chunk);
-            match state.value(place) {
-                Some(value) if value.is(&expected, n) => {
-                    let known = trees.get(&expected).copied();
-                    equal &= known.is_none_or(|tree| tree == value.tree);
-                    if known.is_none() {
-                        ordered = ordered && value.tree == in_order(&expected, n);
-                        trees.insert(expected, value.tree);
-                    }
+            let value = state.value(place);
+            if let Some(value) = value.filter(|value| value.is(&expected, n)) {
+                let known = trees.get(&expected).copied();
+                equal &= known.is_none_or(|tree| tree == value.tree);
+                if known.is_none() {
+                    ordered = ordered && value.tree == in_order(&expected, n);
+                    trees.insert(expected, value.tree);
                 }
-                Some(Value { spoilt: Some(spoilt), .. }) => {
-                    return Err(vec![unmeant(graph, state, place, spoilt)]);
-                }
-                _ => {
-                    wrong.get_or_insert((place, rank, expected));
-                }
+                continue;
+            }
+            let spoilt = value.and_then(|value| value.spoilt.as_deref());
+            let found = Wrong { place, rank, expected, spoilt };
+            let first = wrong.entry(faults.of_chunk(buf, chunk)).or_insert_with(|| found.clone());
+            // A sum that nobody can have meant says more than what is missing.
+            if first.spoilt.is_none() && spoilt.is_some() {
+                *first = found;
             }
         }
     }
-    if let Some((place, rank, expected)) = wrong {
-        return Err(vec![explain(graph, state, place, rank, &expected, state.value(place))]);
+    // What no statement touches may be missing because of any fault.
+    let others = wrong.len() > 1;
+    let mut all: Vec<(Strand, Wrong<'_>)> =
+        wrong.into_iter().filter(|(strand, _)| strand.is_some() || !others).collect();
+    all.sort_by_key(|(_, wrong)| (wrong.spoilt.is_none(), wrong.place));
+    for (strand, Wrong { place, rank, expected, spoilt }) in all {
+        if faults.full() {
+            break;
+        }
+        let d = match spoilt {
+            Some(spoilt) => unmeant(graph, state, place, spoilt),
+            None => explain(graph, state, place, rank, &expected, state.value(place)),
+        };
+        faults.add(strand, d);
     }
     let sums = Sums { equal, ordered: equal && ordered };
-    Ok(instance.spec.kind.reduces().then_some(sums))
+    instance.spec.kind.reduces().then_some(sums)
+}
+
+/// A place that ends with something else than it must.
+#[derive(Clone)]
+struct Wrong<'s> {
+    place: usize,
+    rank: u32,
+    expected: Expected,
+    /// The reason for which it holds a sum that no collective asks for.
+    spoilt: Option<&'s Spoilt>,
 }
 
 /// Returns the tree of the sum that takes contributions in ascending order of rank.
@@ -71,11 +102,12 @@ fn in_order(expected: &Expected, n: u32) -> u64 {
     ordered_tree(expected.contributions(n))
 }
 
-fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {
+/// Returns the diagnostic for a barrier that a rank can leave too early.
+fn barrier(graph: &StepGraph, state: &State) -> Option<Diagnostic> {
     let instance = &graph.instance;
     for (rank, heard) in state.heard.iter().enumerate() {
         if let Some(missing) = (0..instance.ranks()).find(|&r| !heard.contains(r)) {
-            return Err(vec![
+            return Some(
                 Diagnostic::error(
                     codes::MISSING,
                     format!("rank {rank} can leave before rank {missing} has come"),
@@ -86,10 +118,10 @@ fn barrier(graph: &StepGraph, state: &State) -> Result<(), Diagnostics> {
                 )
                 .note(format!("rank {rank} has heard of {heard} only"))
                 .help("every rank must hear, over some chain of messages, of every other"),
-            ]);
+            );
         }
     }
-    Ok(())
+    None
 }
 
 /// Returns the text of the content that a place must hold.

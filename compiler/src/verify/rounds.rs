@@ -8,22 +8,23 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use roundelay_dsl::ast::Op;
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::value::{Clash, RankSet, Spoilt, Value};
+use super::faults::{Faults, MOST};
+use super::value::{Clash, Spoilt, Value};
 use crate::cells::Cells;
-use crate::collective::Kind;
-use crate::graph::{StepGraph, Transfer, buf_name};
+use crate::graph::{Transfer, buf_name};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::Buf;
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 use crate::walk::walk;
 
 /// The values of all places after a round.
-pub struct State {
+pub(crate) struct State {
     /// By place; see [`Places`].
     pub(crate) values: Cells<Option<Value>>,
     pub(crate) places: Places,
@@ -40,14 +41,12 @@ impl State {
     }
 }
 
-/// The most findings that are reported.
-const MOST: usize = 10;
-
-/// Replays the graph from the initial state of its collective.
-pub fn replay(graph: &StepGraph) -> Result<State, Diagnostics> {
+/// Replays the graph from the initial state of its collective. Of strands with a fault, what comes after it is left
+/// out.
+pub(super) fn replay(faults: &mut Faults<'_>) -> State {
+    let graph = faults.graph;
     let instance = &graph.instance;
     let mut state = initial(instance);
-    let mut found = Vec::new();
     let barrier = instance.spec.kind == Kind::Barrier;
     let mut lanes: BTreeMap<u16, Vec<RankSet>> = BTreeMap::new();
     let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
@@ -55,8 +54,16 @@ pub fn replay(graph: &StepGraph) -> Result<State, Diagnostics> {
         if barrier {
             hear(&mut lanes, &state.heard, round);
         }
-        step(instance, &mut state, round, &mut found);
-        if !found.is_empty() {
+        // A round that is left because of one strand is played without it.
+        loop {
+            let mut found = Vec::new();
+            let played = step(instance, &mut state, &faults.sound(round), &mut found);
+            faults.extend(found);
+            if played {
+                break;
+            }
+        }
+        if faults.full() {
             break;
         }
     }
@@ -65,7 +72,7 @@ pub fn replay(graph: &StepGraph) -> Result<State, Diagnostics> {
             *heard = heard.union(on_lane);
         }
     }
-    if found.is_empty() { Ok(state) } else { Err(found) }
+    state
 }
 
 /// Returns the state before the first round.
@@ -123,27 +130,36 @@ pub(crate) fn place_value(state: &State, rank: u32, buf: Buf, chunk: u32) -> Opt
     state.value(state.places.of(rank, buf, chunk))
 }
 
-fn step(instance: &Instance, state: &mut State, round: &[&Transfer], found: &mut Diagnostics) {
+fn step(
+    instance: &Instance,
+    state: &mut State,
+    round: &[&Transfer],
+    found: &mut Vec<Finding>,
+) -> bool {
     round_of(instance, state, round, found, &|state, t, buf, chunk| {
         place_value(state, t.src, buf, chunk).cloned()
-    });
+    })
 }
 
-/// Plays one round on the places of the state, reading through `read`.
+/// A finding, and the statement at fault.
+pub(crate) type Finding = (Span, Diagnostic);
+
+/// Plays one round on the places of the state, reading through `read`; `false` if it was left before it changed any,
+/// since it reads what was never stored.
 pub(crate) fn round_of(
     instance: &Instance,
     state: &mut State,
     round: &[&Transfer],
-    found: &mut Diagnostics,
+    found: &mut Vec<Finding>,
     read: Read<'_>,
-) {
+) -> bool {
     let mut writes: BTreeMap<usize, Vec<Write>> = BTreeMap::new();
     for (i, t) in round.iter().enumerate() {
         let targets = t.to.iter().map(|(buf, chunk)| state.places.of(t.dst, buf, chunk));
         for ((buf, chunk), to) in t.from.iter().zip(targets) {
             let Some(value) = read(state, t, buf, chunk) else {
                 report(found, instance, t, || uninitialised(instance, t, buf, chunk));
-                return;
+                return false;
             };
             let value = if t.wire.is_some() && t.src != t.dst { value.rounded() } else { value };
             writes.entry(to).or_default().push(Write { step: i, src: t.src, op: t.op, value });
@@ -172,24 +188,24 @@ pub(crate) fn round_of(
             Err((step, d)) => report(found, instance, round[step], || *d),
         }
         if found.len() >= MOST {
-            return;
+            return true;
         }
     }
     let idle = round.iter().filter(|t| !changing.contains(&t.span));
     state.idle.extend(idle.map(|t| (t.round, t.span)));
+    true
 }
 
 /// Adds a finding with the values of the variables, unless its line has one already.
 fn report(
-    found: &mut Diagnostics,
+    found: &mut Vec<Finding>,
     instance: &Instance,
     t: &Transfer,
     d: impl FnOnce() -> Diagnostic,
 ) {
-    if found.iter().any(|f| f.span() == Some(t.span)) {
-        return;
+    if found.iter().all(|(span, _)| *span != t.span) {
+        found.push((t.span, told(instance, t, d())));
     }
-    found.push(told(instance, t, d()));
 }
 
 /// Returns a finding about a transfer, with the values of the variables that made it, and behind the `use`

@@ -14,12 +14,11 @@ use roundelay_dsl::span::Span;
 use super::Verified;
 use super::rounds::told;
 use crate::cells::Cells;
-use crate::collective::Kind;
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::places::Places;
 use crate::plan::Buf;
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
 
 /// The most statements that are named.
 const MOST: usize = 10;

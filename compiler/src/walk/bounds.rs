@@ -1,10 +1,10 @@
 //! Bounds that hold of a round, told without listing its transfers.
 
-use super::Fail;
 use super::round::Round;
 use crate::bounds::Bounds;
 use crate::num::count;
 use crate::program::{Binder, Expr, Index};
+use crate::scope::Fail;
 
 impl Round<'_> {
     /// Returns the largest number of chunks that a message of the round can have.

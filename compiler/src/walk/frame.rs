@@ -2,16 +2,15 @@
 
 use roundelay_dsl::diag::Diagnostic;
 
-use super::Fail;
 use super::view::View;
 use crate::advice::Indexed;
 use crate::chunks::ChunkSet;
 use crate::collective::Spec;
 use crate::eval::eval;
-use crate::instance::{index_set, parent_buffer, sub_regions};
 use crate::num::{count, index};
 use crate::plan::{Buf, Piece};
 use crate::program::{Buffer, Expr, Program, Slot, Style};
+use crate::scope::{Fail, index_set, parent_buffer, sub_regions};
 
 /// Values that a message shows at most.
 const MOST_VALUES: usize = 16;

@@ -7,11 +7,12 @@
 
 mod bounds;
 mod frame;
+mod lengths;
 mod motion;
+mod projection;
 mod round;
 mod view;
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use roundelay_dsl::ast::Op;
@@ -22,15 +23,16 @@ use smallvec::SmallVec;
 use crate::budget::{Budget, ENTERED};
 use crate::collective::Spec;
 use crate::eval::eval;
-use crate::instance::{Instance, enter, environment, length_varies, split_range, used};
+use crate::instance::{Instance, Scratch, ScratchBuffer, Setting};
 use crate::num::{count, index, short, wide};
-use crate::plan::{Region, Weighted, WireType};
+use crate::plan::{Region, WireType};
 use crate::program::{Program, Slot, Stmt};
+use crate::scope::{Fail, composed, enter, environment, length_varies, split_range, used};
 use frame::{Frame, Ride, Views};
+pub(crate) use lengths::Lengths;
+pub(crate) use projection::Projection;
 pub use round::Round;
 pub(crate) use view::merge;
-
-type Fail = Box<Diagnostic>;
 
 /// Lanes that the parts of splits are dealt to; lane 0 is everything else.
 pub const MAX_LANES: u16 = 16;
@@ -81,12 +83,11 @@ pub type OnRound<'v> = &'v mut dyn FnMut(&Round<'_>) -> Result<ControlFlow<()>, 
 
 /// The state of one walk.
 struct Walk<'w, 'v> {
-    instance: &'w Instance,
+    setting: Setting<'w>,
     round: u32,
     path: Vec<u32>,
     on_round: OnRound<'v>,
-    /// Scratch being laid out: first index by path, and sizes; `None` once that is done.
-    layout: Option<Scratch>,
+    scratch: Laid<'w>,
     stop: bool,
     budget: Budget,
     /// Path and part of each lane that something moved on.
@@ -98,74 +99,64 @@ struct Walk<'w, 'v> {
 /// Scratch memories of a program and of what it uses are numbered in 16 bits, with room for those of lowering.
 const MOST_SCRATCH: usize = 1 << 15;
 
-/// Calls `on_round` for every round of the instance, in order.
-pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), Fail> {
-    run(instance, on_round, false).map(|_| ())
+/// The scratch buffers of a walk.
+enum Laid<'w> {
+    /// All are known.
+    Done(&'w Scratch),
+    /// They are being found: no round is visited.
+    Out(&'w mut Scratch),
 }
 
-/// The scratch buffers of an instance, being laid out.
-#[derive(Default)]
-struct Scratch {
-    /// First buffer of each program entered, by its path of uses and parts.
-    of: BTreeMap<Vec<u32>, u16>,
-    sizes: Vec<(String, u32)>,
-    /// The part of a split by bandwidth that each belongs to.
-    parts: Vec<Option<u16>>,
+/// Calls `on_round` for every round of the instance, in order.
+pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), Fail> {
+    run(instance.setting(), on_round, Laid::Done(&instance.scratch))
 }
 
 /// Numbers the scratch buffers of all frames and finds their sizes.
-pub(crate) fn lay_out_scratch(instance: &mut Instance) -> Result<(), Fail> {
-    let layout = run(instance, &mut |_| Ok(ControlFlow::Continue(())), true)?;
-    if let Some(Scratch { of, sizes, parts }) = layout {
-        instance.scratch_of = of;
-        instance.scratch = sizes;
-        instance.split = instance.weighted_site().map(|_| Weighted {
-            units: instance.spec.blocks(),
-            parts: instance.options.paths,
-            scratch: parts,
-            loads: Vec::new(),
-        });
-    }
-    Ok(())
+pub(crate) fn scratch(setting: Setting<'_>) -> Result<Scratch, Fail> {
+    let none: OnRound<'_> = &mut |_| Ok(ControlFlow::Continue(()));
+    let mut scratch = Scratch::default();
+    run(setting, none, Laid::Out(&mut scratch))?;
+    Ok(scratch)
 }
 
-fn run(instance: &Instance, on_round: OnRound<'_>, layout: bool) -> Result<Option<Scratch>, Fail> {
-    let program = &instance.program;
-    let axes = instance.shape.axes.clone();
-    let env = environment(program, &axes, instance.options.root);
+fn run(setting: Setting<'_>, on_round: OnRound<'_>, scratch: Laid<'_>) -> Result<(), Fail> {
+    let Setting { program, options, units, .. } = setting;
+    let axes = setting.axes.to_vec();
+    let env = environment(program, &axes, options.root);
     let mut live = vec![];
     live.extend(&program.axes.sizes);
     if program.kind.rooted() {
         live.push(program.root);
     }
-    let ranks = instance.ranks();
-    let spec = Spec { chunks: instance.units, ..instance.spec.clone() };
+    let ranks = setting.spec.ranks;
+    let spec = Spec { chunks: units, ..setting.spec.clone() };
     let mut walk = Walk {
-        instance,
+        setting,
         round: 0,
         path: Vec::new(),
         on_round,
-        layout: layout.then(Default::default),
+        scratch,
         stop: false,
-        budget: Budget::new(ranks, instance.options.limit),
+        budget: Budget::new(ranks, options.limit),
         lanes: vec![None; MAX_LANES.into()],
-        weighted: instance.weighted_site(),
+        weighted: setting.weighted_site(),
     };
-    let scratch = walk.scratch(program, &env, instance.spec.chunks / instance.units.max(1))?;
-    let views = Views::Whole { spec: &instance.spec, scratch };
+    let scratch = walk.scratch(program, &env, setting.spec.chunks / units.max(1))?;
+    let views = Views::Whole { spec: setting.spec, scratch };
     let (size, ride) = (ranks, Ride::default());
     let varied = false;
     let frame =
         Frame { program, axes, env, live, size, stride: 1, ranks, ride, spec, views, varied };
-    if instance.channels > 1 {
-        for t in 0..instance.channels {
-            walk.part(&frame, &program.body, None, (t, instance.channels), None)?;
+    if setting.channels > 1 {
+        for t in 0..setting.channels {
+            walk.part(&frame, &program.body, None, (t, setting.channels), None)?;
         }
     } else {
         let mut frame = frame;
         walk.block(&mut frame, &program.body)?;
     }
-    Ok(walk.layout)
+    Ok(())
 }
 
 impl Walk<'_, '_> {
@@ -175,20 +166,26 @@ impl Walk<'_, '_> {
             (Some(site), [at, part, ..]) if site == *at => Some(short(*part)),
             _ => None,
         };
-        let Some(Scratch { of, sizes, parts }) = &mut self.layout else {
-            return Ok(self.instance.scratch_of.get(&self.path).copied().unwrap_or(0));
+        let Scratch { first, buffers } = match &mut self.scratch {
+            Laid::Out(scratch) => scratch,
+            Laid::Done(scratch) => return Ok(scratch.first.get(&self.path).copied().unwrap_or(0)),
         };
-        let full = !of.contains_key(&self.path) && sizes.len() + p.scratch.len() > MOST_SCRATCH;
+        let full =
+            !first.contains_key(&self.path) && buffers.len() + p.scratch.len() > MOST_SCRATCH;
         if let (true, Some((_, last))) = (full, p.scratch.last()) {
             let d = Diagnostic::error(codes::TOO_LARGE, format!("more than {MOST_SCRATCH} scratch memories"))
                 .label(last.span, "the last one is declared here")
                 .help("declare one memory of more chunks in place of many, or use fewer algorithms side by side");
             return Err(Box::new(d));
         }
-        let first = *of.entry(self.path.clone()).or_insert_with(|| {
-            let first = sizes.len();
-            sizes.extend(p.scratch.iter().map(|(name, _)| (name.clone(), 0)));
-            parts.resize(sizes.len(), part);
+        let first = *first.entry(self.path.clone()).or_insert_with(|| {
+            let first = buffers.len();
+            let own = p.scratch.iter();
+            buffers.extend(own.map(|(name, _)| ScratchBuffer {
+                name: name.clone(),
+                chunks: 0,
+                part,
+            }));
             short(first)
         });
         for (i, (_, e)) in p.scratch.iter().enumerate() {
@@ -205,8 +202,8 @@ impl Walk<'_, '_> {
                         .label(e.span, "here"),
                     )
                 })?;
-            let entry = &mut sizes[index(first) + i].1;
-            *entry = (*entry).max(count(size));
+            let chunks = &mut buffers[index(first) + i].chunks;
+            *chunks = (*chunks).max(count(size));
         }
         Ok(first)
     }
@@ -225,7 +222,7 @@ impl Walk<'_, '_> {
                 Stmt::For { slot, from, to, body } => {
                     let from_span = from.span;
                     let (from, to) = (frame.value(from)?, frame.value(to)?);
-                    if self.layout.is_some() && !composed(body) {
+                    if matches!(self.scratch, Laid::Out(_)) && !composed(body) {
                         continue;
                     }
                     // A bound that is out of reach is refused before the first turn.
@@ -245,7 +242,7 @@ impl Walk<'_, '_> {
                     self.block(frame, body)?;
                 }
                 Stmt::Each(each) => {
-                    if self.layout.is_none() {
+                    if let Laid::Done(_) = self.scratch {
                         let ride = self.lane(frame.ride, each.span)?;
                         let round =
                             Round { frame, each, index: self.round, ride, budget: &self.budget };
@@ -258,7 +255,7 @@ impl Walk<'_, '_> {
                 Stmt::Use(u) => self.use_(frame, u)?,
                 Stmt::Split(s) => {
                     let (from, to) =
-                        split_range(s, &mut frame.env.clone(), self.instance.options.paths)?;
+                        split_range(s, &mut frame.env.clone(), self.setting.options.paths)?;
                     for t in from..to {
                         let frame: &Frame<'_> = frame;
                         self.path.push(s.site);
@@ -344,7 +341,7 @@ impl Walk<'_, '_> {
     /// Returns the route of the messages of a used program.
     fn via(&self, outer: &Frame<'_>, u: &crate::program::Use) -> Result<Ride, Fail> {
         let Some(e) = &u.via else { return Ok(outer.ride) };
-        let (path, paths) = (eval(e, &mut outer.env.clone()), self.instance.options.paths);
+        let (path, paths) = (eval(e, &mut outer.env.clone()), self.setting.options.paths);
         match path.map_err(|e| outer.note(e.diagnostic(), &outer.env, &[]))? {
             path if (0..i64::from(paths)).contains(&path) => {
                 Ok(Ride { path: short(path), ..outer.ride })
@@ -374,7 +371,7 @@ impl Walk<'_, '_> {
             custom: None,
         };
         let spec = match &program.kind {
-            crate::collective::Kind::Custom(_) => {
+            crate::program::Kind::Custom(_) => {
                 return Err(Box::new(
                     Diagnostic::error(
                         codes::MISPLACED,
@@ -416,13 +413,4 @@ impl Walk<'_, '_> {
         self.path.pop();
         done.map_err(|d| Box::new(used(u, *d)))
     }
-}
-
-pub(crate) fn composed(stmts: &[Stmt]) -> bool {
-    stmts.iter().any(|s| match s {
-        Stmt::Use(_) | Stmt::Split(_) => true,
-        Stmt::For { body, .. } => composed(body),
-        Stmt::If { then, otherwise, .. } => composed(then) || composed(otherwise),
-        Stmt::Let(..) | Stmt::Each(_) => false,
-    })
 }

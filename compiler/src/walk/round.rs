@@ -6,15 +6,15 @@ use roundelay_dsl::span::Span;
 
 use super::frame::{Frame, Ride};
 use super::view::View;
-use super::{Fail, Key, Transfer, Turns};
+use super::{Key, Transfer, Turns};
 use crate::advice::{Indexed, Words, no_rank};
 use crate::bounds::Bounds;
 use crate::budget::Budget;
 use crate::chunks::ChunkSet;
 use crate::eval::eval;
-use crate::instance::index_set;
 use crate::num::{count, index, signed};
 use crate::program::{Binder, Each, Expr, Region, Rule, Slot};
+use crate::scope::{Fail, index_set};
 
 /// One execution of an `each`.
 pub struct Round<'a> {

@@ -3,10 +3,10 @@
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::Fail;
 use crate::chunks::ChunkSet;
 use crate::num::count;
 use crate::plan::{Piece, Region};
+use crate::scope::Fail;
 
 /// A buffer of a frame: chunks of the instance, seen as `units` equal ones.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -78,6 +78,8 @@ codes! {
     START "RL0709" "the ranks could not come together";
     CUDA "RL0710" "CUDA cannot be used, or failed";
     WRITE "RL0711" "a file cannot be written";
+    USAGE "RL0712" "the arguments of a call are wrong";
+    SETTINGS "RL0713" "a hint, the tuned table or the topology file is wrong";
 }
 
 /// Returns the code and title of that text (`RL0501`, case-insensitive).

@@ -125,7 +125,7 @@ impl Builder<'_, '_> {
             };
             self.once(slot, word, node)?;
         }
-        let body = self.statements(parts, Place::Collective)?;
+        let body = self.statements(parts, Context::Collective)?;
         Some(Collective { docs, name, axes, input, output, body, span })
     }
 
@@ -154,7 +154,7 @@ impl Builder<'_, '_> {
                 }
             }
         }
-        let body = self.statements_of(parts.all(Rule::stmt), Place::Algorithm)?;
+        let body = self.statements_of(parts.all(Rule::stmt), Context::Algorithm)?;
         let schedule = match parts.take(Rule::schedule) {
             Some(node) => Some(self.schedule(node)?),
             None => None,
@@ -218,37 +218,37 @@ impl Builder<'_, '_> {
         Some((self.name(parts.take(Rule::name)?), self.expr(parts.next()?)?))
     }
 
-    fn statements(&mut self, mut parts: Parts<'_>, place: Place) -> Option<Vec<Stmt>> {
-        self.statements_of(parts.all(Rule::stmt), place)
+    fn statements(&mut self, mut parts: Parts<'_>, context: Context) -> Option<Vec<Stmt>> {
+        self.statements_of(parts.all(Rule::stmt), context)
     }
 
-    fn statements_of(&mut self, nodes: Vec<Node<'_>>, place: Place) -> Option<Vec<Stmt>> {
+    fn statements_of(&mut self, nodes: Vec<Node<'_>>, context: Context) -> Option<Vec<Stmt>> {
         let mut statements = Vec::with_capacity(nodes.len());
         for node in nodes {
             let node = Parts::of(node).next()?;
-            self.check_place(&node, place);
-            statements.push(self.statement(node, place)?);
+            self.check_context(&node, context);
+            statements.push(self.statement(node, context)?);
         }
         Some(statements)
     }
 
     /// Reports a statement that has no meaning in this kind of declaration.
-    fn check_place(&mut self, node: &Node<'_>, place: Place) {
-        let (word, help) = match (place, node.as_rule()) {
-            (Place::Algorithm, Rule::ensure) => (
+    fn check_context(&mut self, node: &Node<'_>, context: Context) {
+        let (word, help) = match (context, node.as_rule()) {
+            (Context::Algorithm, Rule::ensure) => (
                 "an `output[…] = …`",
                 "declare what must hold in a `collective`; move data with `a -> b : copy …`",
             ),
-            (Place::Collective, Rule::transfer) => {
+            (Context::Collective, Rule::transfer) => {
                 ("a transfer", "say what must hold: `output[i] = input[j] at r`")
             }
-            (Place::Collective, Rule::use_stmt) => ("`use`", "write it in an algorithm"),
-            (Place::Collective, Rule::split_stmt) => ("`split`", "write it in an algorithm"),
+            (Context::Collective, Rule::use_stmt) => ("`use`", "write it in an algorithm"),
+            (Context::Collective, Rule::split_stmt) => ("`split`", "write it in an algorithm"),
             _ => return,
         };
-        let (here, there) = match place {
-            Place::Algorithm => ("an algorithm", "a collective"),
-            Place::Collective => ("a collective", "an algorithm"),
+        let (here, there) = match context {
+            Context::Algorithm => ("an algorithm", "a collective"),
+            Context::Collective => ("a collective", "an algorithm"),
         };
         let message = format!("{word} stands in {here}, but belongs in {there}");
         let span = self.span(node);
@@ -259,19 +259,19 @@ impl Builder<'_, '_> {
         );
     }
 
-    fn block(&mut self, node: Node<'_>, place: Place) -> Option<Vec<Stmt>> {
+    fn block(&mut self, node: Node<'_>, context: Context) -> Option<Vec<Stmt>> {
         if self.depth >= limits::MAX_DEPTH {
             let span = self.span(&node);
             self.too_deep(span);
             return Some(Vec::new());
         }
         self.depth += 1;
-        let statements = self.statements(Parts::of(node), place);
+        let statements = self.statements(Parts::of(node), context);
         self.depth -= 1;
         statements
     }
 
-    fn statement(&mut self, node: Node<'_>, place: Place) -> Option<Stmt> {
+    fn statement(&mut self, node: Node<'_>, context: Context) -> Option<Stmt> {
         let span = self.span(&node);
         let rule = node.as_rule();
         if rule == Rule::let_stmt {
@@ -284,10 +284,10 @@ impl Builder<'_, '_> {
                 let (from, to) = self.range(parts.take(Rule::range)?)?;
                 let filter = self.optional(&mut parts, Rule::filter)?;
                 let head = head(span, filter.as_ref().map_or(to.span, |f| f.span));
-                let body = self.block(parts.next()?, place)?;
+                let body = self.block(parts.next()?, context)?;
                 Stmt::For(For { var, from, to, filter, body, span: head })
             }
-            Rule::if_stmt => self.choice_of(parts, place)?,
+            Rule::if_stmt => self.choice_of(parts, context)?,
             Rule::each_stmt => {
                 let vars = parts.next()?;
                 let vars_span = self.span(&vars);
@@ -298,10 +298,10 @@ impl Builder<'_, '_> {
                 };
                 let filter = self.optional(&mut parts, Rule::filter)?;
                 let head = head(span, filter.as_ref().map_or(vars_span, |f| f.span));
-                let body = self.block(parts.next()?, place)?;
+                let body = self.block(parts.next()?, context)?;
                 Stmt::Each(Each { vars, filter, body, span: head })
             }
-            Rule::split_stmt => self.split(parts, span, place)?,
+            Rule::split_stmt => self.split(parts, span, context)?,
             Rule::use_stmt => self.use_of(parts, span)?,
             Rule::ensure => self.ensure(parts, span)?,
             Rule::transfer => self.transfer(parts, span)?,
@@ -310,18 +310,18 @@ impl Builder<'_, '_> {
     }
 
     /// Builds `if … else if … else …`, from its end: each `else if` is an `if` alone in the part before.
-    fn choice_of(&mut self, mut parts: Parts<'_>, place: Place) -> Option<Stmt> {
+    fn choice_of(&mut self, mut parts: Parts<'_>, context: Context) -> Option<Stmt> {
         let (outside, mut arms) = (self.depth, Vec::new());
         while let Some(condition) = parts.take(Rule::expr) {
             let cond = self.expr(condition)?;
-            let then = self.block(parts.next()?, place)?;
+            let then = self.block(parts.next()?, context)?;
             if self.depth < limits::MAX_DEPTH {
                 self.depth += 1;
                 arms.push((cond, then));
             }
         }
         let mut otherwise = match parts.take(Rule::block) {
-            Some(block) => self.block(block, place)?,
+            Some(block) => self.block(block, context)?,
             None => Vec::new(),
         };
         self.depth = outside;
@@ -332,7 +332,7 @@ impl Builder<'_, '_> {
         otherwise.pop()
     }
 
-    fn split(&mut self, mut parts: Parts<'_>, span: Span, place: Place) -> Option<Stmt> {
+    fn split(&mut self, mut parts: Parts<'_>, span: Span, context: Context) -> Option<Stmt> {
         let buffer = self.name(parts.take(Rule::name)?);
         let var = self.name(parts.take(Rule::name)?);
         let (mut end, mut range) = (var.span, None);
@@ -344,7 +344,7 @@ impl Builder<'_, '_> {
         }
         let by = self.optional(&mut parts, Rule::weight)?;
         let head = head(span, by.as_ref().map_or(end, |b| b.span));
-        let body = self.block(parts.next()?, place)?;
+        let body = self.block(parts.next()?, context)?;
         Some(Stmt::Split(Split { buffer, var, range, by, body, span: head }))
     }
 
@@ -457,7 +457,7 @@ impl Builder<'_, '_> {
 
 /// The kind of declaration around a statement.
 #[derive(Clone, Copy)]
-enum Place {
+enum Context {
     Collective,
     Algorithm,
 }

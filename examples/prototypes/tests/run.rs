@@ -31,7 +31,10 @@ fn every_verb_knows_them() {
     assert!(good(&["check", "zigzag", "-n", "2..16"]).contains("all_reduce.zigzag"));
     assert!(good(&["show", "zigzag", "--stage", "graph", "-n", "3"]).contains("seat(p, n).to("));
     assert!(good(&["info"]).contains("all_to_all.rows_first"));
-    assert!(good(&["check", "all_reduce.ring"]).contains("all_reduce.ring"), "the book too");
+    assert!(
+        good(&["check", "all_reduce.ring"]).contains("all_reduce.ring"),
+        "the algorithm library too"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Reads chains of calls: `r.to(p).copy(input[i]).into(output[j]).wire::<bf16>()`, `play(…).over(node)`,
 //! `schedule().pipeline(8)`.
 
-use roundelay_compiler::collective::NAMES;
+use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::ast::{self, Op};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use syn::{Expr, ExprMethodCall, GenericArgument, Type};
@@ -87,8 +87,11 @@ impl Parser<'_> {
         let mut words = path.path.segments.iter().rev().map(|s| &s.ident);
         let name = self.name(words.next()?);
         let mut collective = words.next().map(|w| self.name(w));
-        let of_book = collective.as_ref().is_some_and(|c| NAMES.iter().any(|n| n.0 == c.text));
-        if !of_book && let Some((_, own)) = self.parts.iter().find(|(part, _)| *part == name.text) {
+        let of_library =
+            collective.as_ref().is_some_and(|c| COLLECTIVES.iter().any(|n| n.0 == c.text));
+        if !of_library
+            && let Some((_, own)) = self.parts.iter().find(|(part, _)| *part == name.text)
+        {
             collective = Some(ast::Name { text: own.clone(), span: name.span });
         }
         let mut out = ast::Use {

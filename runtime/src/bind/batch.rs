@@ -237,6 +237,7 @@ impl Builder {
                 Bytes(self.slot_bytes)
             ),
             remedy: "start the ranks with larger slots (`--slot-bytes`)".into(),
+            source: None,
         })
     }
 

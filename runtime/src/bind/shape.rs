@@ -197,6 +197,7 @@ impl Shape {
                 wanted: message * size,
                 cause: format!("slots have {slot_bytes} bytes"),
                 remedy: "start the ranks with larger slots (`--slot-bytes`)".into(),
+                source: None,
             });
         }
         let needed = if fits == 0 { 1 } else { ceil.div_ceil(fits).max(1) };
@@ -207,6 +208,7 @@ impl Shape {
             wanted: message * ceil * size,
             cause: format!("in slots of {slot_bytes} bytes they would take {passes} passes"),
             remedy: "start the ranks with larger slots (`--slot-bytes`)".into(),
+            source: None,
         })
     }
 

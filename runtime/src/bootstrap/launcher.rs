@@ -140,11 +140,6 @@ impl Launcher {
         self
     }
 
-    /// Returns the parameters of the shared memory, as they are.
-    pub fn current_layout(&self) -> Layout {
-        self.layout
-    }
-
     /// Runs the job to its end. `line` is given every line that a rank writes to its standard
     /// output; standard error is shared with this process.
     ///
@@ -166,7 +161,7 @@ impl Launcher {
                 Ok(rank) => job.ranks.push(rank),
                 Err(e) => {
                     let program = self.program.to_string_lossy().into_owned();
-                    return Err(Error::Start(format!("cannot start `{program}`: {e}")));
+                    return Err(Error::system(format!("cannot start `{program}`: {e}"), e));
                 }
             }
         }

@@ -58,7 +58,8 @@ pub fn secret() -> Vec<u8> {
 
 fn loopback() -> Result<StoreListener, Error> {
     StoreListener::loopback().map_err(|e| {
-        Error::Start(format!("rank 0 cannot listen on this host: {e}; see whether it has loopback"))
+        let text = format!("rank 0 cannot listen on this host: {e}; see whether it has loopback");
+        Error::system(text, e)
     })
 }
 
@@ -74,7 +75,7 @@ fn rendezvous(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
             _ if taken => "choose a free port, or end what has it",
             _ => "see whether that is an address of this host",
         };
-        Error::Start(format!("rank 0 cannot serve the store at {at}: {e}; {remedy}"))
+        Error::system(format!("rank 0 cannot serve the store at {at}: {e}; {remedy}"), e)
     })?;
     let server = serve(listener, me, timeout)?;
     Ok(Client::connect(at, me, timeout)?.with(server))
@@ -83,8 +84,9 @@ fn rendezvous(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
 fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Server, Error> {
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
     let job = Job { size: me.size, digest, secret, timeout };
-    Server::start(listener, job)
-        .map_err(|e| Error::Start(format!("rank 0 cannot serve the store: {e}; raise the limit")))
+    Server::start(listener, job).map_err(|e| {
+        Error::system(format!("rank 0 cannot serve the store: {e}; raise the limit"), e)
+    })
 }
 
 /// Opens the store on rank 0, which has just begun to listen for it.
@@ -124,7 +126,7 @@ fn announced(
             loopback()?
         } else {
             StoreListener::everywhere(0).map_err(|e| {
-                Error::Start(format!("rank 0 cannot listen for the others: {e}; free a port"))
+                Error::system(format!("rank 0 cannot listen for the others: {e}; free a port"), e)
             })?
         };
         let me = me.of(&job);

@@ -13,8 +13,8 @@ use crate::hints::Hints;
 use crate::net::{Listener, Net};
 use crate::paths;
 use crate::paths::{Medium, Options};
-use crate::route::Transports;
 use crate::secret::Secret;
+use crate::transport::Transports;
 use crate::transport::rdma;
 
 /// The settings with which the ranks of a job are brought together. All ranks are given the same.
@@ -137,11 +137,7 @@ impl Setup {
     /// Applies hints; settings that they do not name stay as they are.
     #[must_use]
     pub fn hints(mut self, hints: &Hints) -> Self {
-        if let Some(names) = hints.transport() {
-            let has = |name: &str| names.iter().any(|n| n == name);
-            self.terms.transports =
-                Transports { shm: has("shm"), tcp: has("tcp"), rdma: has("rdma") };
-        }
+        self.terms.transports = hints.transport().unwrap_or(self.terms.transports);
         self.terms.channels = hints.channels().unwrap_or(self.terms.channels);
         self.terms.slot_bytes = hints.slot_bytes().or(self.terms.slot_bytes);
         self.terms.lazy = hints.lazy().unwrap_or(self.terms.lazy);

@@ -57,11 +57,12 @@ impl TorchStore {
                 Err(error) => error,
             };
             if Instant::now() + pause >= deadline {
-                return Err(Error::Start(format!(
+                let text = format!(
                     "rank {rank} waited {timeout:?} for torchrun's store at {at}: {error}; see \
                      whether torchrun runs on the host that MASTER_ADDR names, or set \
                      ROUNDELAY_STORE=host:port to do without it"
-                )));
+                );
+                return Err(Error::system(text, error));
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));

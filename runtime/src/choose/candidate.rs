@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use roundelay_algorithms::{Book, CATALOGUE, Entry};
-use roundelay_compiler::collective::NAMES;
+use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
 use roundelay_compiler::cost::{Profile, Topology};
 use roundelay_compiler::plan::WireType;
+use roundelay_compiler::program::COLLECTIVES;
 use roundelay_compiler::{Instance, Options, Program, Shape, graph, resolve, verify};
 use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceMap;
@@ -155,8 +155,8 @@ pub(super) fn program(entry: &'static Entry) -> Option<&'static (SourceMap, Arc<
     let at = CATALOGUE.iter().position(|e| e.path == entry.path)?;
     let resolved = all.get(at)?.get_or_init(|| {
         let mut sources = SourceMap::new();
-        let id = sources.add(format!("book:{}", entry.path), entry.text);
-        let programs = resolve(&mut sources, id, &Book).ok()?;
+        let id = sources.add(format!("library:{}", entry.path), entry.text);
+        let programs = resolve(&mut sources, id, &AlgorithmLibrary).ok()?;
         let program = programs.into_iter().find(|p| p.name == entry.name)?;
         Some((sources, program))
     });
@@ -257,11 +257,12 @@ fn adds_in_order(entry: &'static Entry, shape: &Shape, root: u32) -> bool {
 }
 
 fn no_collective(name: &str) -> Error {
-    let names = NAMES.iter().map(|(name, _)| *name);
+    let names = COLLECTIVES.iter().map(|(name, _)| *name);
     let near = match similar(name, names.clone()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", names.collect::<Vec<_>>().join(", ")),
     };
     let code: Code = codes::UNKNOWN_COLLECTIVE;
-    Error::Refused { code, text: format!("the book has no algorithm for `{name}`; {near}") }
+    let text = format!("the algorithm library has no algorithm for `{name}`; {near}");
+    Error::Refused { code, text, source: None }
 }

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_names_an_algorithm_of_the_book() {
+    fn every_rule_names_an_algorithm_of_the_library() {
         for rule in RULES {
             let found = roundelay_algorithms::find(rule.collective, rule.algorithm);
             assert!(found.is_some(), "{}.{}", rule.collective, rule.algorithm);

@@ -7,18 +7,20 @@ use super::Request;
 use super::candidate::Candidate;
 
 /// The shares of a call, by the model of its paths.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Division {
-    /// The paths, in the communicator's order.
-    pub parts: Vec<Part>,
     /// The number of bytes from which on several paths are used; `None` if they never are.
+    #[serde(rename = "threshold_bytes")]
     pub threshold: Option<u64>,
     /// Microseconds by the cost model if everything rode the best path.
     pub alone_us: f64,
+    /// The paths, in the communicator's order.
+    #[serde(rename = "paths")]
+    pub parts: Vec<Part>,
 }
 
 /// A path and what it is given.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Part {
     /// Its name.
     pub path: String,

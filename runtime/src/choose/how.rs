@@ -22,12 +22,16 @@ impl fmt::Display for How {
     }
 }
 
-impl FromStr for How {
-    type Err = String;
+/// A text that is no [`How`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a protocol and a number of blocks, such as `packet 8`")]
+pub struct HowError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("`{text}` is not a protocol and a number of blocks, such as `packet 8`");
+impl FromStr for How {
+    type Err = HowError;
+
+    fn from_str(text: &str) -> Result<Self, HowError> {
+        let wrong = || HowError(text.into());
         let (protocol, blocks) = text.split_once(' ').ok_or_else(wrong)?;
         let protocol = protocol.parse().map_err(|_| wrong())?;
         let blocks = blocks.parse().ok().filter(|&b| b > 0).ok_or_else(wrong)?;
@@ -36,7 +40,7 @@ impl FromStr for How {
 }
 
 /// Returns algorithm and protocol of a name in a table.
-pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), String> {
+pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), HowError> {
     match name.split_once(' ') {
         None => Ok((name, None)),
         Some((algorithm, how)) => Ok((algorithm, Some(how.parse()?))),

@@ -31,13 +31,13 @@ use roundelay_dsl::diag::{Code, codes};
 use crate::dtype::{DType, RedOp};
 use crate::error::{Bytes, Error};
 use crate::hints::{Hints, Level, Merged, Objective};
-use crate::route::Transports;
+use crate::transport::{Transport, Transports};
 use candidate::{Candidate, Known};
 pub use division::{Division, Part};
-pub use how::How;
 use how::fastest;
+pub use how::{How, HowError};
 pub use machine::Machine;
-pub use tuned::{Setting, Times, Tuned, VARIABLE};
+pub use tuned::{Setting, TableFault, Times, Tuned, TunedError, VARIABLE};
 
 /// The factor within which measured times are alike, and those that are predicted for crowded cores.
 const ALIKE: f64 = 1.03;
@@ -74,7 +74,8 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     fn slots(&self) -> u64 {
-        let over = Transports { shm: self.transport != "tcp", ..Transports::default() };
+        let apart = self.transport == Transport::Tcp.name();
+        let over = if apart { Transports::TCP } else { Transports::ALL };
         self.slot_bytes.unwrap_or(over.slot_bytes())
     }
 }
@@ -218,7 +219,8 @@ impl Resolver {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if either is wrong: the variable, or path and line.
+    /// [`Error::Settings`] if either is wrong, with the variable, or path and line; [`Error::System`] if the table
+    /// cannot be read.
     pub fn from_env() -> Result<Self, Error> {
         let tuned = match Tuned::path() {
             Some(path) => Tuned::load(&path)?,
@@ -250,11 +252,10 @@ impl Resolver {
     ) -> Result<Choice, Error> {
         let merged = self.merged(call, communicator);
         let slot_bytes = merged.hints().slot_bytes().or(request.slot_bytes);
-        let apart_by_hint =
-            merged.hints().transport().is_some_and(|l| !l.iter().any(|t| t == "shm"));
+        let apart_by_hint = merged.hints().transport().is_some_and(|all| all.mapped().is_empty());
         let unshared = apart_by_hint && request.transport != NVLINK;
         let (topology, transport) = match unshared {
-            true => (apart(request.topology), "tcp"),
+            true => (apart(request.topology), Transport::Tcp.name()),
             false => (request.topology.clone(), request.transport),
         };
         let request = Request { topology: &topology, slot_bytes, transport, ..*request };
@@ -309,7 +310,7 @@ impl Resolver {
         let Some(at) = candidates.iter().position(|c| c.entry.name == name) else {
             let names: Vec<&str> = candidates.iter().map(|c| c.entry.name).collect();
             return Err(Error::Usage(format!(
-                "the {level} names `{name}`, and the book has no {collective}.{name}; for \
+                "the {level} names `{name}`, and the algorithm library has no {collective}.{name}; for \
                  {collective} it has {}",
                 names.join(", ")
             )));
@@ -325,6 +326,7 @@ impl Resolver {
                     "the {level} names {collective}.{name}, which cannot be played on {} ranks: {why}",
                     request.topology.ranks()
                 ),
+                source: None,
             });
         }
         let source = DecidedBy::Hint(level, "algorithm");
@@ -434,10 +436,11 @@ impl Resolver {
     }
 }
 
-/// Returns the topology of `ranks` ranks on this machine.
-pub fn this_host(ranks: u32) -> Topology {
-    let cores = Machine::here().cores;
-    Topology::one_host(ranks).with(Rates { cores, ..Rates::default() })
+/// Returns the topology of ranks that are spread evenly over hosts like this one; `None` if they cannot be.
+pub fn like_this_host(ranks: u32, hosts: u32) -> Option<Topology> {
+    let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
+    (hosts > 0 && ranks.is_multiple_of(hosts))
+        .then(|| Topology::even(hosts, ranks / hosts).with(rates))
 }
 
 /// Returns the row of the table that a request would be found in.
@@ -487,6 +490,7 @@ fn nothing(request: &Request<'_>, candidates: &[Candidate]) -> Error {
             request.topology.ranks(),
             whys.join("; ")
         ),
+        source: None,
     }
 }
 

@@ -63,7 +63,7 @@ fn thin(hosts: u32, per: u32) -> Topology {
 #[test]
 fn every_collective_has_a_choice_at_every_count() {
     let mut resolver = resolver();
-    for (collective, _) in roundelay_compiler::collective::NAMES {
+    for (collective, _) in roundelay_compiler::program::COLLECTIVES {
         for ranks in [1u32, 2, 3, 4, 6, 7, 16, 33] {
             if *collective == "sendrecv" && ranks != 2 {
                 continue;

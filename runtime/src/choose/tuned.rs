@@ -11,12 +11,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use roundelay_compiler::Placement;
+use roundelay_dsl::diag::codes;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::Machine;
-use super::how::parts;
-use crate::error::Error;
+use super::how::{HowError, parts};
+use crate::error::{Error, Source};
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -47,6 +48,48 @@ pub struct Tuned {
     /// The machine on which they were made.
     pub machine: Machine,
     rows: BTreeMap<Setting, BTreeMap<u64, Times>>,
+}
+
+/// A fault of a tuned table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {fault}")]
+#[non_exhaustive]
+pub struct TunedError {
+    /// The line, from 1.
+    pub line: usize,
+    /// The fault.
+    #[source]
+    pub fault: TableFault,
+}
+
+/// The kinds of faults of a tuned table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableFault {
+    /// The text is no TOML, or lacks a field, or has one too many.
+    #[error("{0}")]
+    Toml(String),
+    /// The table is of another version of the format.
+    #[error("version {0}, and this is for {VERSION}")]
+    Version(u32),
+    /// A row is of no placement.
+    #[error("`{0}` is neither in_place nor out_of_place")]
+    Placement(String),
+    /// A row has no times.
+    #[error("a row without times")]
+    NoTimes,
+    /// A row names an algorithm that the algorithm library does not have.
+    #[error("the algorithm library has no {0}")]
+    Algorithm(String),
+    /// A row names no setting of GPUs.
+    #[error(transparent)]
+    How(#[from] HowError),
+    /// A time is none.
+    #[error("{0} is no time")]
+    Time(String),
+    /// Two rows are of the same calls.
+    #[error("a second row of {0} bytes for the same calls")]
+    Twice(u64),
 }
 
 #[derive(Deserialize)]
@@ -92,21 +135,24 @@ impl Tuned {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] with path and line if the file cannot be read or is damaged.
+    /// [`Error::System`] if the file cannot be read; [`Error::Settings`] with path and line if it is damaged.
     pub fn load(path: &Path) -> Result<Option<Self>, Error> {
         let named = std::env::var_os(VARIABLE).is_some_and(|v| !v.is_empty());
         match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text).map(Some).map_err(|why| {
-                Error::Usage(format!(
+            Ok(text) => Self::parse(&text).map(Some).map_err(|why| Error::Settings {
+                text: format!(
                     "the tuned table {} is damaged: {why}; mend it, or write it anew with \
                      `roundelay tune`",
                     path.display()
-                ))
+                ),
+                source: Some(Source::new(why)),
             }),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && !named => Ok(None),
-            Err(e) => {
-                Err(Error::Usage(format!("the tuned table {} cannot be read: {e}", path.display())))
-            }
+            Err(e) => Err(Error::System {
+                code: codes::FILE,
+                text: format!("the tuned table {} cannot be read: {e}", path.display()),
+                source: Source::new(e),
+            }),
         }
     }
 
@@ -114,47 +160,47 @@ impl Tuned {
     ///
     /// # Errors
     ///
-    /// A text that names the fault and its line.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// The fault and its line.
+    pub fn parse(text: &str) -> Result<Self, TunedError> {
         let file: File = toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(0, |span| line(text, span.start));
-            format!("line {line}: {}", e.message())
+            TunedError { line, fault: TableFault::Toml(e.message().into()) }
         })?;
         let version = *file.version.get_ref();
         if version != VERSION {
             let line = line(text, file.version.span().start);
-            return Err(format!("line {line}: version {version}, and this is for {VERSION}"));
+            return Err(TunedError { line, fault: TableFault::Version(version) });
         }
         let mut tuned = Tuned::new(file.machine);
         for row in file.rows {
             let line = line(text, row.span().start);
-            tuned.row(row.into_inner()).map_err(|why| format!("line {line}: {why}"))?;
+            tuned.row(row.into_inner()).map_err(|fault| TunedError { line, fault })?;
         }
         Ok(tuned)
     }
 
-    fn row(&mut self, row: Row) -> Result<(), String> {
+    fn row(&mut self, row: Row) -> Result<(), TableFault> {
         let in_place = match row.placement.as_str() {
             "in_place" => true,
             "out_of_place" => false,
-            other => return Err(format!("`{other}` is neither in_place nor out_of_place")),
+            other => return Err(TableFault::Placement(other.into())),
         };
         if row.us.is_empty() {
-            return Err("a row without times".into());
+            return Err(TableFault::NoTimes);
         }
         for (name, us) in &row.us {
             let (name, _) = parts(name)?;
             if roundelay_algorithms::find(&row.collective, name).is_none() {
-                return Err(format!("the book has no {}.{name}", row.collective));
+                return Err(TableFault::Algorithm(format!("{}.{name}", row.collective)));
             }
             if !us.is_finite() || *us <= 0.0 {
-                return Err(format!("{us} us for {name} is no time"));
+                return Err(TableFault::Time(format!("{us} us for {name}")));
             }
         }
         let Row { collective, ranks, hosts, transport, bytes, us, .. } = row;
         let setting = Setting { collective, ranks, hosts, transport, in_place };
         if self.rows.entry(setting).or_default().insert(bytes, us).is_some() {
-            return Err(format!("a second row of {bytes} bytes for the same calls"));
+            return Err(TableFault::Twice(bytes));
         }
         Ok(())
     }
@@ -320,7 +366,7 @@ mod tests {
         assert_eq!(near(8192).as_deref(), Some("one_shot packet 8"));
         assert_eq!(near(1 << 19).as_deref(), Some("ring put 64"));
         let damaged = text.replace("packet 8", "pocket 8");
-        assert!(Tuned::parse(&damaged).is_err_and(|why| why.contains("`pocket 8`")));
+        assert!(Tuned::parse(&damaged).is_err_and(|why| why.to_string().contains("`pocket 8`")));
     }
 
     #[test]
@@ -329,7 +375,11 @@ mod tests {
         let cases = [
             ("version = 1", "version = 2", "line 3: version 2"),
             ("ranks = 2", "ranks = -2", "line 11: "),
-            ("one_shot = 0.3", "one_shoe = 0.3", "the book has no all_reduce.one_shoe"),
+            (
+                "one_shot = 0.3",
+                "one_shoe = 0.3",
+                "the algorithm library has no all_reduce.one_shoe",
+            ),
             ("one_shot = 0.3", "one_shot = 0.0", "0 us for one_shot is no time"),
             ("bytes = 1024", "bytes = 8", "a second row of 8 bytes"),
             ("bytes = 1024", "bites = 1024", "bites"),
@@ -337,7 +387,7 @@ mod tests {
             ("[machine]", "[machine", "line 5"),
         ];
         for (from, to, wanted) in cases {
-            let found = Tuned::parse(&good.replacen(from, to, 1)).expect_err(to);
+            let found = Tuned::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
             assert!(found.contains(wanted) && found.contains("line "), "{to}: {found}");
         }
     }

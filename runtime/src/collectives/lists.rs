@@ -17,6 +17,15 @@ type One<B> = Blocks<B, Empty<B>>;
 impl Communicator {
     /// Gathers the inputs of all ranks on every rank: that of rank r in `outputs[r]`. All have the length of
     /// `input`.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let (mut first, mut second) = ([0; 2], [0; 2]);
+    /// comm.all_gather(&mut [&mut first, &mut second], &[comm.rank(); 2])?;
+    /// assert_eq!((first, second), ([0, 0], [1, 1]));
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn all_gather<O, I>(&mut self, outputs: &mut [&mut O], input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
@@ -26,6 +35,16 @@ impl Communicator {
     }
 
     /// Reduces the `inputs[r]` of all ranks and leaves the result on rank r. All have the length of `output`.
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut output = [0; 2];
+    /// comm.reduce_scatter(&mut output, &[&[1, 2], &[3, 4]], RedOp::Sum)?;
+    /// assert_eq!(output, [[2, 4], [6, 8]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn reduce_scatter<O, I>(
         &mut self,
         output: &mut O,
@@ -41,6 +60,15 @@ impl Communicator {
     }
 
     /// Sends `inputs[b]` of rank a to `outputs[a]` of rank b. All have one length.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let (r, mut first, mut second) = (comm.rank(), [0; 1], [0; 1]);
+    /// comm.all_to_all(&mut [&mut first, &mut second], &[&[10 * r], &[10 * r + 1]])?;
+    /// assert_eq!((first, second), ([r], [10 + r]));
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn all_to_all<O, I>(&mut self, outputs: &mut [&mut O], inputs: &[&I]) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
@@ -63,6 +91,17 @@ impl Communicator {
 
     /// Gathers the inputs of all ranks on the root: that of rank r in `outputs[r]`. All have the length of
     /// `input`. Elsewhere `outputs` has no meaning and may be empty.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let (mut first, mut second) = ([0; 2], [0; 2]);
+    /// comm.gather(&mut [&mut first, &mut second], &[comm.rank(); 2], 0)?;
+    /// if comm.rank() == 0 {
+    ///     assert_eq!((first, second), ([0, 0], [1, 1]));
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn gather<O, I>(
         &mut self,
         outputs: &mut [&mut O],
@@ -78,6 +117,15 @@ impl Communicator {
 
     /// Sends `inputs[r]` of the root to rank r. All have the length of `output`. Elsewhere `inputs` has no
     /// meaning and may be empty.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut output = [0; 2];
+    /// comm.scatter(&mut output, &[&[1, 2], &[3, 4]], 0)?;
+    /// assert_eq!(output, [[1, 2], [3, 4]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn scatter<O, I>(&mut self, output: &mut O, inputs: &[&I], root: u32) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,

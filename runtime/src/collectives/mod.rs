@@ -5,6 +5,8 @@
 //! twice: with a buffer a rank (`all_gather`, in `lists`), and with one buffer for all blocks, one
 //! after the other (`all_gather_single`); the latter copy nothing. Every rank gives blocks of the same
 //! length. Any length is possible, zero too.
+//!
+//! The examples are the code of one rank, and are played by two.
 
 mod lists;
 mod nonblocking;
@@ -22,6 +24,16 @@ use crate::error::Error;
 impl Communicator {
     /// Sums (or otherwise reduces) the buffers of all ranks; everyone ends with the result.
     ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut data = [comm.rank() as f32 + 1.0; 4];
+    /// comm.all_reduce(&mut data, RedOp::Sum)?;
+    /// assert_eq!(data, [3.0; 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     ///
     /// For this and the other collectives: [`Error::Usage`] if an argument is wrong; nothing has
@@ -37,6 +49,16 @@ impl Communicator {
     }
 
     /// Performs [`Communicator::all_reduce`] out of place: both buffers have the same length.
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let (input, mut output) = ([comm.rank() + 1; 4], [0; 4]);
+    /// comm.all_reduce_into(&mut output, &input, RedOp::Max)?;
+    /// assert_eq!((input, output), ([comm.rank() + 1; 4], [2; 4]));
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn all_reduce_into<O, I>(
         &mut self,
         output: &mut O,
@@ -52,6 +74,18 @@ impl Communicator {
 
     /// Reduces the buffers of all ranks and leaves the result on the root; the buffers of the others end with
     /// unspecified contents.
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut data = [comm.rank() + 1; 4];
+    /// comm.reduce(&mut data, 0, RedOp::Sum)?;
+    /// if comm.rank() == 0 {
+    ///     assert_eq!(data, [3; 4]);
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn reduce<M: MemoryMut + ?Sized>(
         &mut self,
         data: &mut M,
@@ -63,6 +97,21 @@ impl Communicator {
 
     /// Performs [`Communicator::reduce`] out of place: the root's output has the length of the input; that of
     /// the others may be empty, or ends with unspecified contents.
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let (input, mut output) = ([comm.rank() + 1; 4], Vec::new());
+    /// if comm.rank() == 0 {
+    ///     output.resize(4, 0);
+    /// }
+    /// comm.reduce_into(&mut output, &input, 0, RedOp::Prod)?;
+    /// if comm.rank() == 0 {
+    ///     assert_eq!(output, [2; 4]);
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn reduce_into<O, I>(
         &mut self,
         output: &mut O,
@@ -78,6 +127,15 @@ impl Communicator {
     }
 
     /// Copies the root's buffer to all ranks.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut data = if comm.rank() == 1 { [7; 4] } else { [0; 4] };
+    /// comm.broadcast(&mut data, 1)?;
+    /// assert_eq!(data, [7; 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn broadcast<M: MemoryMut + ?Sized>(
         &mut self,
         data: &mut M,
@@ -87,6 +145,15 @@ impl Communicator {
     }
 
     /// Gathers the inputs of all ranks on every rank, by rank: `output` is `size()` times as long as `input`.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut output = [0; 4];
+    /// comm.all_gather_single(&mut output, &[comm.rank(); 2])?;
+    /// assert_eq!(output, [0, 0, 1, 1]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn all_gather_single<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
@@ -97,6 +164,16 @@ impl Communicator {
 
     /// Reduces the inputs and leaves block r of the result on rank r: `input` is `size()` times as long as
     /// `output`.
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut output = [0; 2];
+    /// comm.reduce_scatter_single(&mut output, &[1, 2, 3, 4], RedOp::Sum)?;
+    /// assert_eq!(output, [[2, 4], [6, 8]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn reduce_scatter_single<O, I>(
         &mut self,
         output: &mut O,
@@ -111,6 +188,15 @@ impl Communicator {
     }
 
     /// Sends block b of rank a's input to block a of rank b's output; both have `size()` equal blocks.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut output = [0; 2];
+    /// comm.all_to_all_single(&mut output, &[[1, 2], [3, 4]][comm.rank() as usize])?;
+    /// assert_eq!(output, [[1, 3], [2, 4]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn all_to_all_single<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
@@ -121,6 +207,17 @@ impl Communicator {
 
     /// Gathers the inputs of all ranks on the root, by rank: there, `output` is `size()` times as long as
     /// `input`; elsewhere it may be empty, or ends with unspecified contents.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut output = vec![0; if comm.rank() == 0 { 4 } else { 0 }];
+    /// comm.gather_single(&mut output, &[comm.rank(); 2], 0)?;
+    /// if comm.rank() == 0 {
+    ///     assert_eq!(output, [0, 0, 1, 1]);
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn gather_single<O, I>(&mut self, output: &mut O, input: &I, root: u32) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
@@ -131,6 +228,16 @@ impl Communicator {
 
     /// Sends block r of the root's input to rank r: there, `input` is `size()` times as long as `output`;
     /// elsewhere it is not read and may be empty.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let input = if comm.rank() == 0 { vec![1, 2, 3, 4] } else { Vec::new() };
+    /// let mut output = [0; 2];
+    /// comm.scatter_single(&mut output, &input, 0)?;
+    /// assert_eq!(output, [[1, 2], [3, 4]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn scatter_single<O, I>(
         &mut self,
         output: &mut O,
@@ -145,6 +252,13 @@ impl Communicator {
     }
 
     /// Waits until all ranks have come here.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// comm.barrier()?;
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     ///

@@ -10,6 +10,16 @@ use crate::engine::Reduction;
 
 impl Communicator {
     /// Starts [`Communicator::all_reduce`].
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let work = comm.all_reduce_async(vec![comm.rank() as f32; 4], RedOp::Avg);
+    /// // ... compute something else ...
+    /// assert_eq!(work.wait()?, [0.5; 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn all_reduce_async<T, B>(&mut self, mut data: B, op: impl Into<Reduction>) -> Work<B>
     where
         T: Element,
@@ -20,6 +30,14 @@ impl Communicator {
     }
 
     /// Starts [`Communicator::broadcast`].
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let work = comm.broadcast_async(vec![comm.rank(); 4], 1);
+    /// assert_eq!(work.wait()?, [1; 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn broadcast_async<T, B>(&mut self, mut data: B, root: u32) -> Work<B>
     where
         T: Element,
@@ -29,6 +47,15 @@ impl Communicator {
     }
 
     /// Starts [`Communicator::all_gather_single`]; gives output and input back.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let work = comm.all_gather_async(vec![0; 4], vec![comm.rank(); 2]);
+    /// let (output, _) = work.wait()?;
+    /// assert_eq!(output, [0, 0, 1, 1]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn all_gather_async<T, O, I>(&mut self, mut output: O, input: I) -> Work<(O, I)>
     where
         T: Element,
@@ -41,6 +68,16 @@ impl Communicator {
     }
 
     /// Starts [`Communicator::reduce_scatter_single`]; gives output and input back.
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let work = comm.reduce_scatter_async(vec![0; 2], vec![1, 2, 3, 4], RedOp::Sum);
+    /// let (output, _) = work.wait()?;
+    /// assert_eq!(output, [[2, 4], [6, 8]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn reduce_scatter_async<T, O, I>(
         &mut self,
         mut output: O,
@@ -59,6 +96,15 @@ impl Communicator {
     }
 
     /// Starts [`Communicator::barrier`].
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let here = comm.barrier_async();
+    /// // ... what need not wait for the others ...
+    /// here.wait()?;
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn barrier_async(&mut self) -> Work<()> {
         self.start(Communicator::barrier)
     }

@@ -26,6 +26,20 @@ impl Communicator {
 
     /// Loads an algorithm like [`Communicator::load`], from a text; `name` stands in messages.
     ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let text = "algorithm direct implements all_gather on n ranks {
+    ///     each r { for p in 0..n where p != r { r -> p : copy data[r] } }
+    /// }";
+    /// let direct = comm.load_text("direct.algo", text)?;
+    /// let mut output = [0; 2];
+    /// comm.run_algorithm_into(&direct, &mut output, &[comm.rank()], RedOp::Sum)?;
+    /// assert_eq!(output, [0, 1]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Refused`] with rendered diagnostics if the text is wrong.
@@ -40,12 +54,12 @@ impl Communicator {
     /// [`Error::Usage`] if there is none; the message lists what there is.
     pub fn algorithm(&mut self, collective: &str, name: &str) -> Result<Algorithm, Error> {
         match roundelay_algorithms::find(collective, name) {
-            Some(entry) => self.core()?.plans.of_book(entry),
+            Some(entry) => self.core()?.plans.of_library(entry),
             None => {
                 let names: Vec<&str> =
                     roundelay_algorithms::of(collective).map(|entry| entry.name).collect();
                 Err(Error::Usage(format!(
-                    "the book has no {collective}.{name}; for {collective} it has {}",
+                    "the algorithm library has no {collective}.{name}; for {collective} it has {}",
                     if names.is_empty() { "nothing".into() } else { names.join(", ") }
                 )))
             }
@@ -69,6 +83,20 @@ impl Communicator {
 
     /// Plays an algorithm in place.
     ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let text = "algorithm naive implements all_reduce on n ranks {
+    ///     each r { for p in 0..n where p != r { r -> p : reduce data } }
+    /// }";
+    /// let naive = comm.load_text("naive.algo", text)?;
+    /// let mut data = [comm.rank() as f32 + 1.0; 4];
+    /// comm.run_algorithm(&naive, &mut data, RedOp::Sum)?;
+    /// assert_eq!(data, [3.0; 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     ///
     /// The errors of [`Communicator::plan`] and [`Communicator::run`].
@@ -83,8 +111,9 @@ impl Communicator {
         M::Engine::play(self, algorithm.algorithm()?, of, lens, args)
     }
 
-    /// Plays an algorithm out of place. A buffer that has no meaning on this rank (the output of a
-    /// gather beside the root, the input of a scatter) may be empty if the algorithm does not use it.
+    /// Plays an algorithm out of place, as in the example of [`Communicator::load_text`]. A buffer that has no meaning
+    /// on this rank (the output of a gather beside the root, the input of a scatter) may be empty if the algorithm does
+    /// not use it.
     ///
     /// # Errors
     ///

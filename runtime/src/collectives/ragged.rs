@@ -20,6 +20,16 @@ impl Communicator {
     /// Gathers the inputs of all ranks on every rank, one after the other; rank r's has `counts[r]` elements.
     /// All ranks give the same counts, some of which may be 0.
     ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let input = [&[1, 2, 3][..], &[4]][comm.rank() as usize];
+    /// let mut output = [0; 4];
+    /// comm.all_gather_v(&mut output, input, &[3, 1])?;
+    /// assert_eq!(output, [1, 2, 3, 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     ///
     /// The errors of [`Communicator::run`], for this and the other collectives; [`Error::Usage`] too if the
@@ -42,6 +52,17 @@ impl Communicator {
 
     /// Reduces the inputs and leaves block r of the result, which has `counts[r]` elements, on rank r. All
     /// ranks give the same counts, some of which may be 0.
+    ///
+    /// ```
+    /// # use roundelay::RedOp;
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let counts = [3, 1];
+    /// let mut output = vec![0; counts[comm.rank() as usize]];
+    /// comm.reduce_scatter_v(&mut output, &[1, 2, 3, 4], &counts, RedOp::Sum)?;
+    /// assert_eq!(output, [&[2, 4, 6][..], &[8]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn reduce_scatter_v<O, I>(
         &mut self,
         output: &mut O,
@@ -62,6 +83,18 @@ impl Communicator {
     /// Sends block b of rank a's input to block a of rank b's output. The blocks of this rank's input have
     /// `send_counts` elements, those of its output `recv_counts`: `send_counts[b]` of rank a is
     /// `recv_counts[a]` of rank b, else the call ends with [`Error::MessageMismatch`].
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// // Rank 0 sends one element to itself and two to rank 1; rank 1 sends one to each.
+    /// let (input, sent) = [(&[1, 2, 3][..], [1, 2]), (&[4, 5], [1, 1])][comm.rank() as usize];
+    /// let received = [[1, 1], [2, 1]][comm.rank() as usize];
+    /// let mut output = vec![0; received.iter().sum()];
+    /// comm.all_to_all_v(&mut output, &received, input, &sent)?;
+    /// assert_eq!(output, [&[1, 4][..], &[2, 3, 5]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn all_to_all_v<O, I>(
         &mut self,
         output: &mut O,

@@ -57,8 +57,8 @@ impl Communicator {
             _ => Placement::OutOfPlace,
         };
         let core = self.core()?;
-        let transport = core.transport();
-        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, transport)
+        let transport = core.transports().to_string();
+        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, &transport)
     }
 
     /// Installs this algorithm for its collective on this communicator, at every size, in the place of those

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::Topology;
-use roundelay_compiler::plan::{Placement, Plan, Shares};
+use roundelay_compiler::plan::{Placement, Plan};
 
 pub use memory::{Engine, Host, Memory, MemoryMut};
 use options::Settings;
@@ -48,18 +48,20 @@ use crate::memory::{Arena, Buffer, bytes, bytes_mut};
 use crate::net::Deadline;
 use crate::route::Route;
 use crate::store::Store;
-use crate::transport::shm::{Layout, Segment};
+use crate::transport::Transports;
+use crate::transport::shm::Segment;
 
 /// A rank of a job. Calls are collective: all ranks make the same ones in the same order, on the
 /// caller's thread or, by [`Communicator::start`], in the background. After a failed call (other than
 /// one refused for its arguments) the communicator cannot be used any more.
+///
+/// The examples of the calls are the code of one rank, and are played by two.
 ///
 /// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline.
 pub struct Communicator {
     rank: u32,
     size: u32,
     paths: u32,
-    layout: Layout,
     routes: Arc<[Route]>,
     arena: Arc<Arena>,
     settings: Settings,
@@ -106,7 +108,6 @@ impl Communicator {
             rank: core.rank(),
             size: core.size(),
             paths: core.paths(),
-            layout: *core.group.layout(),
             routes: core.group.routes().into(),
             arena: core.arena.clone(),
             settings,
@@ -132,11 +133,6 @@ impl Communicator {
         self.paths
     }
 
-    /// Returns the parameters of the job's shared memory.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     /// Sets the longest time that this rank waits for another, 30 s by default. A wait begins anew whenever
     /// something moved: the timeout bounds how long nothing moves, not how long a call takes. It counts for
     /// calls made, or started, from now on; [`Communicator::with`] sets it for single calls. A timeout of
@@ -155,17 +151,6 @@ impl Communicator {
         Ok(self.core()?.divided())
     }
 
-    /// Sets shares of the parts for plans that are split by bandwidth into as many, in place of those that
-    /// the balance gives; `None` gives that back to it. All ranks must say the same.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if the progress thread is gone.
-    pub fn set_shares(&mut self, shares: Option<Shares>) -> Result<(), Error> {
-        self.core()?.shares = shares;
-        Ok(())
-    }
-
     /// Allocates a buffer of zeros that the other ranks can read, so that its data need not be copied on the
     /// way. It is this rank's own: other ranks touch it only within calls that it is passed to.
     ///
@@ -176,15 +161,15 @@ impl Communicator {
         Buffer::zeroed(&self.arena, len)
     }
 
-    /// Returns the placement of the ranks and their links, as the cost model sees them, and the links that
+    /// Returns the placement of the ranks and their links, as the cost model sees them, and the transports that
     /// carry calls: `shm`, `tcp`, or `shm+tcp` over several machines. It is the same on all ranks.
     ///
     /// # Errors
     ///
     /// [`Error::Usage`] if the progress thread is gone.
-    pub fn topology(&mut self) -> Result<(Topology, &'static str), Error> {
+    pub fn topology(&mut self) -> Result<(Topology, Transports), Error> {
         let core = self.core()?;
-        Ok((core.topology(), core.transport()))
+        Ok((core.topology(), core.transports()))
     }
 
     /// Plays a plan in place.
@@ -234,26 +219,6 @@ impl Communicator {
         self.core()?.run(plan, call)
     }
 
-    /// Plays a plan out of place whose vector has one block a rank, block b of `counts[b]` elements.
-    /// A buffer that is a rank's own block has that rank's count, and other buffers the sum.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Communicator::run`]; [`Error::Unsupported`], which ends the job, if the algorithm
-    /// relies on blocks of equal length.
-    pub fn run_cut<T: Element>(
-        &mut self,
-        plan: &Plan,
-        op: RedOp,
-        counts: &[usize],
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<Stats, Error> {
-        let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
-        let call = Call { count: 0, dtype: T::DTYPE, op, factor: 1.0, args };
-        self.core()?.run_cut(plan, call, counts)
-    }
-
     /// Returns the word of every rank, by rank.
     ///
     /// # Errors
@@ -261,18 +226,6 @@ impl Communicator {
     /// The errors of [`Communicator::run`].
     pub fn all_gather_u64(&mut self, word: u64) -> Result<Vec<u64>, Error> {
         self.core()?.words(word)
-    }
-
-    /// Returns the largest of all ranks' values.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Communicator::run`].
-    pub fn max_f64(&mut self, value: f64) -> Result<f64, Error> {
-        let mut most = value;
-        self.core()?
-            .control_all_gather(value.to_bits(), |_, bits| most = most.max(f64::from_bits(bits)))?;
-        Ok(most)
     }
 
     /// Returns this rank's plan of an algorithm.

@@ -75,6 +75,20 @@ impl Communicator {
     /// received. So two ranks must not both send before they receive: for that there is
     /// [`Communicator::batch`].
     ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// match comm.rank() {
+    ///     0 => comm.send(&[1.5f32; 4], 1)?,
+    ///     _ => {
+    ///         let mut data = [0.0f32; 4];
+    ///         comm.recv(&mut data, 0)?;
+    ///         assert_eq!(data, [1.5; 4]);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     ///
     /// The errors of [`Batch::run`].
@@ -82,7 +96,7 @@ impl Communicator {
         M::Engine::exchange(self, "send", &mut [sent(data, to)], None).map(drop)
     }
 
-    /// Receives the next message of one rank.
+    /// Receives the next message of one rank; [`Communicator::send`] has an example.
     ///
     /// # Errors
     ///

@@ -54,7 +54,7 @@ impl Communicator {
     pub fn resources(&mut self) -> Result<Resources, Error> {
         let core = self.core()?;
         let counts = core.group.counts();
-        let data_sockets = core.endpoints.sockets();
+        let data_sockets = core.endpoints.posted();
         Ok(Resources {
             shared_bytes: core.group.reserved(),
             arena_bytes: core.arena.in_use(),

@@ -28,6 +28,15 @@ impl Communicator {
     /// A part that fails ends this communicator too: calls that wait here for others, now or later,
     /// return the cause. Its other parts go on.
     ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// // Each rank by itself; `&[1, 0]` on both would be one part, in the other order.
+    /// let part = comm.split(&[comm.rank()])?;
+    /// assert_eq!(part.map(|part| part.size()), Some(1));
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Usage`] on all ranks if any rank's list names a rank twice, one that does not exist,

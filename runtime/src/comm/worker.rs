@@ -61,7 +61,7 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(format!("roundelay-{rank}"))
             .spawn(move || serve(&inbox, &outbox))
-            .map_err(|e| Error::Start(format!("cannot start a progress thread: {e}")))?;
+            .map_err(|e| Error::system(format!("cannot start a progress thread: {e}"), e))?;
         Ok(Worker { orders, returns, thread })
     }
 

@@ -207,11 +207,7 @@ impl<T: Element> CudaBuffer<T> {
     }
 
     fn done(&self, begun: Result<(), Fault>) -> Result<(), Error> {
-        let device = self.stream.context().device().to_string();
-        begun.and_then(|()| self.stream.drain(COPIED)).map_err(|fault| Error::Cuda {
-            rank: self.rank,
-            device,
-            what: fault.to_string(),
-        })
+        let done = begun.and_then(|()| self.stream.drain(COPIED));
+        done.map_err(|fault| fault.on(self.rank, self.stream.context().device()))
     }
 }

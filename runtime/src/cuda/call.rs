@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::Proved;
 use roundelay_compiler::device::abi;
-use roundelay_compiler::plan::{Header, Plan};
+use roundelay_compiler::plan::Header;
 
 use super::bound::{Key, Lent};
 use super::gpu::Gpu;
@@ -61,7 +61,7 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
-        let Some(Plan { header, .. }) = plans.plans().first() else { return Ok(()) };
+        let Some(header) = plans.plans().first().map(|plan| &plan.header) else { return Ok(()) };
         if launch.call.count == 0 && header.collective != "barrier" {
             return Ok(());
         }
@@ -206,7 +206,7 @@ impl Gpu {
 
 /// Returns the header of plans that fit a call.
 fn checked<'a>(plans: &'a Proved, launch: &Launch) -> Result<&'a Header, Error> {
-    let Some(Plan { header, .. }) = plans.plans().first() else {
+    let Some(header) = plans.plans().first().map(|plan| &plan.header) else {
         return Err(Error::Plan("there are no plans".into()));
     };
     if header.placement != launch.call.args.placement() {

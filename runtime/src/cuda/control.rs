@@ -40,7 +40,12 @@ pub(super) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Erro
     let told = String::from_utf8_lossy(&told);
     let told = told.trim_end_matches('\0');
     Err(match words[failed] & REFUSES {
-        0 => Error::Cuda { rank: failed as u32, device: String::new(), what: shorn(told, failed) },
+        0 => Error::Cuda {
+            rank: failed as u32,
+            device: String::new(),
+            what: shorn(told, failed),
+            source: None,
+        },
         _ => Error::Usage(format!("rank {failed} refuses the call: {told}")),
     })
 }
@@ -105,7 +110,7 @@ pub(super) fn trade(
         Ok(messages) => Ok(Ok(messages)),
         Err(Stop::Ended(error)) => Err(core.fail(error)),
         Err(Stop::Failed(what)) => {
-            Ok(Err(Error::Cuda { rank: core.rank(), device: String::new(), what }))
+            Ok(Err(Error::Cuda { rank: core.rank(), device: String::new(), what, source: None }))
         }
     }
 }
@@ -133,7 +138,12 @@ mod tests {
         for text in ["out of luck", "", &long] {
             let results = everywhere(3, |core| {
                 let own = match core.rank() {
-                    1 => Err(Error::Cuda { rank: 1, device: "0 (G)".into(), what: text.into() }),
+                    1 => Err(Error::Cuda {
+                        rank: 1,
+                        device: "0 (G)".into(),
+                        what: text.into(),
+                        source: None,
+                    }),
                     rank => Ok(rank),
                 };
                 let first = agree(core, own);

@@ -7,7 +7,7 @@
 //! failed copies none the less, for that cannot be taken back; it reads what peers may still be writing, and
 //! writes its own buffers of the call that failed, and no one else's.
 
-use roundelay_compiler::device::{DeviceProgram, Source};
+use roundelay_compiler::device::{DeviceProgram, TaskInput};
 use roundelay_compiler::plan::{Buf, Sizes};
 
 use super::gpu::Gpu;
@@ -39,8 +39,8 @@ pub(super) fn pieces(program: &DeviceProgram, count: u64, size: u64) -> Vec<Engi
     let phase = program.phases.get(program.copying());
     for task in phase.iter().flat_map(|phase| &phase.tasks) {
         let (rank, region) = match task.inputs.first() {
-            Some(Source::Local(region)) => (program.rank, region),
-            Some(Source::Pulled(m, region)) => (program.links[m.link as usize].peer, region),
+            Some(TaskInput::Local(region)) => (program.rank, region),
+            Some(TaskInput::Pulled(m, region)) => (program.links[m.link as usize].peer, region),
             _ => continue,
         };
         let (Some(store), Sizes::Of(sets)) = (&task.store, &task.sizes) else { continue };
@@ -150,16 +150,17 @@ impl Gpu {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use roundelay_algorithms::{Book, find};
+    use roundelay_algorithms::{AlgorithmLibrary, find};
     use roundelay_compiler::device::{Options as Lower, Programs, Protocol, prove};
     use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
     use roundelay_dsl::span::SourceMap;
 
     fn programs(collective: &str, name: &str, n: u32, placement: Placement) -> Programs {
-        let entry = find(collective, name).expect("the book has it");
+        let entry = find(collective, name).expect("the algorithm library has it");
         let mut sources = SourceMap::new();
         let id = sources.add(entry.path, entry.text);
-        let programs = resolve(&mut sources, id, &Book).expect("the book resolves");
+        let programs =
+            resolve(&mut sources, id, &AlgorithmLibrary).expect("the algorithm library resolves");
         let program = programs.iter().find(|p| p.name == name).expect("it declares it");
         let shape = Shape::flat(n);
         let proved = compile(program, &sources, &shape, &Options::default(), placement);

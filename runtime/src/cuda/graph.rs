@@ -67,7 +67,7 @@ impl CudaWork {
 }
 
 fn failed(rank: u32, stream: &CudaStream, fault: &Fault) -> Error {
-    Error::Cuda { rank, device: stream.context().device().to_string(), what: fault.to_string() }
+    fault.on(rank, stream.context().device())
 }
 
 impl Gpu {

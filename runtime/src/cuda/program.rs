@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::Proved;
 use roundelay_compiler::device::{
-    DeviceProgram, Options, Protocol, ProvedProgram, Source, Target, abi, prove,
+    DeviceProgram, Options, Protocol, ProvedProgram, Target, TaskInput, abi, prove,
 };
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::plan::{Buf, Region, Site};
@@ -89,9 +89,9 @@ fn visit(program: &DeviceProgram, mut see: impl FnMut(&Region, bool)) {
     for task in program.phases.iter().flat_map(|phase| &phase.tasks) {
         for source in &task.inputs {
             match source {
-                Source::Local(region) => see(region, false),
-                Source::Pulled(_, region) => see(region, true),
-                Source::Packet(..) | Source::Staged(..) => {}
+                TaskInput::Local(region) => see(region, false),
+                TaskInput::Pulled(_, region) => see(region, true),
+                TaskInput::Packet(..) | TaskInput::Staged(..) => {}
             }
         }
         if let Some(region) = &task.store {

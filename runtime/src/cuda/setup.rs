@@ -55,7 +55,7 @@ struct Own {
 /// Opens this rank on its GPU, with the others on theirs.
 pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let (rank, ranks) = (core.rank(), core.size());
-    let fails = |device: String, what: String| Error::Cuda { rank, device, what };
+    let fails = |device: String, what: String| Error::Cuda { rank, device, what, source: None };
     if let Some(other) = core.elsewhere() {
         return Err(fails(
             String::new(),
@@ -101,7 +101,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     // No scratch buffer is larger than a device.
     let most = (layout.scratch + device.memory).next_multiple_of(granularity);
     let arena = Shared::reserve(&own.context, (rank, ranks), most);
-    let arena = arena.map_err(|fault| fails(device.to_string(), fault.to_string()));
+    let arena = arena.map_err(|fault| fault.on(rank, &device));
     let arena = agree(core, arena)?;
     let cache = Cache::new(options.cache_dir.as_deref());
     let Own { context, stream, aside, beside, order, mailbox, socket, .. } = own;

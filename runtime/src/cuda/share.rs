@@ -31,12 +31,17 @@ pub(super) struct Sharing {
 impl Sharing {
     /// Returns the error of a call of the driver.
     pub(super) fn fault(&self, fault: &Fault) -> Error {
-        self.failed(fault.to_string())
+        fault.on(self.rank, self.context.device())
     }
 
     /// Returns the error of something on this rank's device.
     pub(super) fn failed(&self, what: String) -> Error {
-        Error::Cuda { rank: self.rank, device: self.context.device().to_string(), what }
+        Error::Cuda {
+            rank: self.rank,
+            device: self.context.device().to_string(),
+            what,
+            source: None,
+        }
     }
 
     fn unmapped(&self, peer: u32, fault: &Fault) -> Error {

@@ -26,6 +26,7 @@ use crate::memory::{Arena, Cut};
 use crate::net::Deadline;
 use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
+use crate::transport::Transports;
 
 /// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]
@@ -110,9 +111,9 @@ impl Core {
         (self.group.paths().len() as u32).max(1)
     }
 
-    /// Returns the links that carry calls, as the tuned table names them.
-    pub(crate) fn transport(&self) -> &'static str {
-        self.group.transport()
+    /// Returns the transports that carry calls; the tuned table has them as they are printed.
+    pub(crate) fn transports(&self) -> Transports {
+        self.group.transports()
     }
 
     pub(crate) fn slot_bytes(&self) -> u64 {

@@ -23,7 +23,7 @@ pub(crate) struct Plans {
     /// Plans by call.
     calls: Recent<(Named, Arc<Plan>), 256>,
     /// Algorithms of the library that were chosen before, by path.
-    book: Vec<(&'static str, Algorithm)>,
+    library: Vec<(&'static str, Algorithm)>,
     /// The hints of the communicator, and those of the call in progress.
     hints: Hints,
     call: Option<Arc<Hints>>,
@@ -45,12 +45,12 @@ impl Plans {
     }
 
     /// Returns an algorithm of the library, read once.
-    pub(crate) fn of_book(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
-        if let Some((_, known)) = self.book.iter().find(|(path, _)| *path == entry.path) {
+    pub(crate) fn of_library(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
+        if let Some((_, known)) = self.library.iter().find(|(path, _)| *path == entry.path) {
             return Ok(known.clone());
         }
-        let algorithm = Algorithm::of_book(entry)?;
-        self.book.push((entry.path, algorithm.clone()));
+        let algorithm = Algorithm::of_library(entry)?;
+        self.library.push((entry.path, algorithm.clone()));
         Ok(algorithm)
     }
 
@@ -127,7 +127,7 @@ impl Core {
 
     /// Returns the algorithm of the library for a call.
     fn chosen(&mut self, call: &Named) -> Result<Algorithm, Error> {
-        let choice = self.choice(call, self.transport())?;
+        let choice = self.choice(call, &self.transports().to_string())?;
         self.algorithm(choice)
     }
 
@@ -147,16 +147,12 @@ impl Core {
     }
 
     fn algorithm(&mut self, Choice { entry, shape, .. }: Choice) -> Result<Algorithm, Error> {
-        let algorithm = self.plans.of_book(entry)?;
+        let algorithm = self.plans.of_library(entry)?;
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
     /// Returns the resolver's choice for a call over these links.
-    pub(crate) fn choice(
-        &mut self,
-        call: &Named,
-        transport: &'static str,
-    ) -> Result<Choice, Error> {
+    pub(crate) fn choice(&mut self, call: &Named, transport: &str) -> Result<Choice, Error> {
         let Named { collective, bytes, dtype, op, root, placement } = *call;
         let request = Request {
             collective,

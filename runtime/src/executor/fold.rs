@@ -8,8 +8,10 @@ use crate::backend::{CacheLine, Dst, Src};
 use crate::bind::{At, Bound, NOWHERE, Operand, Step};
 use crate::endpoints::Receiver;
 use crate::error::Error;
+use crate::transport::mapped::MappedReceiver;
+use crate::transport::message::IoVecMut;
+use crate::transport::posted::PostedReceiver;
 use crate::transport::shm;
-use crate::transport::tcp::IoVecMut;
 
 /// Bytes of another process's memory that are copied at a time: few enough to stay in the cache until
 /// they are folded, enough to pay for the system call.

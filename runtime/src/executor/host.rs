@@ -11,8 +11,8 @@ use super::watchdog;
 use crate::backend::Dst;
 use crate::bind::{Blocked, NOWHERE, OutEnd, Stats, Step};
 use crate::error::Error;
-use crate::transport::shm::{INLINE, Kind, meta};
-use crate::transport::tcp::IoVec;
+use crate::transport::message::{IoVec, Kind, meta};
+use crate::transport::shm::INLINE;
 
 impl Player<'_> {
     /// Plays the plan to its end, all lanes from their beginning, or its only lane from a step on.

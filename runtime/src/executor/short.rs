@@ -9,7 +9,9 @@ use super::player::Work;
 use crate::backend::{Dst, Src};
 use crate::bind::{Bound, NOWHERE, Step};
 use crate::endpoints::{Endpoints, Receiver, Sender};
-use crate::transport::shm::{Kind, RING, meta};
+use crate::transport::mapped::{MappedReceiver, MappedSender};
+use crate::transport::message::{Kind, meta};
+use crate::transport::shm::RING;
 
 /// Plays a short call as far as it goes without long waits: until something has been missing for so
 /// many polls. Returns how many steps are done.

@@ -8,6 +8,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::contention::Core;
 use crate::group::Group;
 
 /// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
@@ -55,6 +56,8 @@ pub(crate) struct Wait {
     sockets: bool,
     /// True if peers were told that this rank sleeps.
     announced: bool,
+    /// True if a peer was woken on this rank's core and could not run yet.
+    owing: bool,
     /// True if peers were examined since the last progress.
     long: bool,
 }
@@ -63,8 +66,8 @@ impl Wait {
     pub(crate) fn new(timeout: Duration, crowded: bool) -> Self {
         let spins = if crowded { SPINS_CROWDED } else { SPINS };
         let (began, examined) = (None, None);
-        let (sockets, announced, long) = (false, false, false);
-        Wait { timeout, spins, polls: 0, began, examined, sockets, announced, long }
+        let (sockets, announced, owing, long) = (false, false, false, false);
+        Wait { timeout, spins, polls: 0, began, examined, sockets, announced, owing, long }
     }
 
     /// Makes the wait one for sockets, too: `pause` says when to sleep for them.
@@ -115,10 +118,23 @@ impl Wait {
     }
 
     fn pause_longer(&mut self, group: &mut Group) -> Look {
-        let contended = group.contention.is_known() && group.contention.is_on(Instant::now());
-        let spinning = match contended && self.sockets {
-            true => self.began.get_or_insert_with(Instant::now).elapsed() < BRISK,
-            false => self.polls <= self.spins,
+        let core = match group.contention.is_known() {
+            true => group.contention.core(Instant::now()),
+            false => Core::Own,
+        };
+        let contended = core == Core::Contended;
+        if self.polls == EAGER.min(self.spins) + 1 {
+            group.rise();
+            self.owing = group.owes_core();
+        }
+        let spinning = match core {
+            // Whoever is awaited has been woken, and waits for this core.
+            _ if self.owing => false,
+            Core::Shared => false,
+            Core::Contended if self.sockets => {
+                self.began.get_or_insert_with(Instant::now).elapsed() < BRISK
+            }
+            Core::Own | Core::Contended => self.polls <= self.spins,
         };
         if spinning {
             std::hint::spin_loop();
@@ -215,6 +231,29 @@ mod tests {
         assert!(began.elapsed() < long, "it was woken while it slept");
         segment.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
         waker.join().expect("the waker");
+    }
+
+    #[test]
+    fn a_core_is_owed_to_whoever_was_woken_there_until_it_runs() {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let owed = || segment.owes_core(0..2);
+        let pinned = std::thread::scope(|scope| {
+            let test = scope.spawn(|| {
+                let mut here = rustix::thread::CpuSet::new();
+                here.set(rustix::thread::sched_getcpu());
+                rustix::thread::sched_setaffinity(None, &here).expect("a core that runs this");
+                assert!(!owed(), "all are awake");
+                segment.announce_sleep(1);
+                assert!(!owed(), "it sleeps");
+                segment.wake(1);
+                assert!(owed(), "it was woken");
+                segment.sleep(1, Duration::from_millis(900));
+                assert!(!owed(), "it runs");
+            });
+            test.join()
+        });
+        pinned.expect("no panic");
     }
 
     #[test]

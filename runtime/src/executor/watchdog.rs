@@ -236,12 +236,12 @@ pub(crate) fn look(
     let described = blocked.map(|b| describe(player, b)).zip(waits);
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
     let trouble = examine(player.group, peer, player.call, player.entered)
-        .or_else(|| player.endpoints.fault(peer).map(Trouble::Gone));
+        .or_else(|| player.endpoints.fault(peer).map(|fault| Trouble::Gone(fault.to_string())));
     // Whoever waits for that may be somebody else, who cannot know why it does not come.
     let elsewhere =
         if trouble.is_none() { player.endpoints.lost(&player.bound.sends) } else { None };
     let (gone, trouble) = match elsewhere {
-        Some((gone, how)) => (gone, Some(Trouble::Gone(how))),
+        Some((gone, fault)) => (gone, Some(Trouble::Gone(fault.to_string()))),
         None => (peer, trouble),
     };
     if trouble.is_none() && look == Look::Expired {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Device, NetworkPath, RDMA, TCP};
+use super::{Device, FabricError, NetworkPath, RDMA, TCP};
 
 /// The folder in which the system lists them.
 pub const SYS: &str = "/sys/class";
@@ -26,8 +26,8 @@ pub(crate) fn rdma_names() -> Vec<String> {
 ///
 /// # Errors
 ///
-/// The name that an interface and a device have.
-pub fn named_paths(names: &[String]) -> Result<Vec<NetworkPath>, String> {
+/// [`FabricError::Ambiguous`].
+pub fn named_paths(names: &[String]) -> Result<Vec<NetworkPath>, FabricError> {
     named(names, &entries(&Path::new(SYS).join(NET)), &rdma_names())
 }
 
@@ -35,15 +35,10 @@ fn named(
     names: &[String],
     interfaces: &[String],
     devices: &[String],
-) -> Result<Vec<NetworkPath>, String> {
+) -> Result<Vec<NetworkPath>, FabricError> {
     let way = |name: &String| {
         let transport = match (interfaces.contains(name), devices.contains(name)) {
-            (true, true) => {
-                return Err(format!(
-                    "`{name}` is a network interface of this host and an RDMA device too: a topology file \
-                     says which of them a path is (the hint `topology`)"
-                ));
-            }
+            (true, true) => return Err(FabricError::Ambiguous(name.clone())),
             (false, true) => RDMA,
             (_, false) => TCP,
         };
@@ -130,6 +125,7 @@ mod tests {
         let transports: Vec<&str> = named_paths.iter().map(|way| way.transport.as_str()).collect();
         assert_eq!(transports, [RDMA, TCP, TCP, TCP]);
         let error = named(&list(&["odd"]), &interfaces, &devices).expect_err("both");
+        let error = error.to_string();
         assert!(error.contains("`odd` is a network interface"), "{error}");
     }
 }

@@ -31,7 +31,7 @@ fn the_slowest_link_of_a_path_counts() {
     assert_eq!(of(&["a", "b"]).expect("costs")[0].link.gbs, 0.125);
     let slow = of(&["a", "b", "c"]).expect("costs")[0].link;
     assert_eq!((slow.gbs, slow.latency_us), (0.0125, 900.0), "a and c are far apart");
-    let error = fabric.costs(Some(&names(&["eth7"])), &[]).expect_err("no such path");
+    let error = fabric.costs(Some(&names(&["eth7"])), &[]).expect_err("no such path").to_string();
     assert!(error.contains("`eth7`") && error.contains("did you mean"), "{error}");
 }
 
@@ -48,7 +48,7 @@ fn paths_of_any_transport_are_chosen_by_name() {
     assert_eq!(transports, [TCP, RDMA]);
     assert_eq!((fabric.device("ib", "a"), fabric.device("ib", "b")), (Some("mlx5_0"), Some("ib")));
     assert_eq!(Fabric::parse(&fabric.text()), Ok(fabric.clone()));
-    let error = fabric.named_paths(&names(&["ib0"])).expect_err("no such path");
+    let error = fabric.named_paths(&names(&["ib0"])).expect_err("no such path").to_string();
     assert!(error.contains("no path `ib0`; did you mean `ib`?"), "{error}");
 }
 
@@ -80,7 +80,7 @@ fn what_is_wrong_is_named_with_line_and_column() {
     ];
     for (from, to, wanted) in cases {
         assert!(TWO.contains(from), "{from}");
-        let found = Fabric::parse(&TWO.replacen(from, to, 1)).expect_err(to);
+        let found = Fabric::parse(&TWO.replacen(from, to, 1)).expect_err(to).to_string();
         let placed = found.starts_with("line ") && found.contains(", column ");
         assert!(placed && found.contains(wanted), "{to}: {found}");
     }

@@ -17,10 +17,10 @@ use crate::error::Error;
 use crate::net::{Deadline, EndpointAddress, Listener, Net};
 use crate::paths;
 use crate::paths::Options;
-use crate::route::{Peer, Transport, Transports, neighbours, routes};
+use crate::route::{Peer, neighbours, routes};
 use crate::store::Store;
-use crate::transport;
 use crate::transport::shm::{Layout, Segment};
+use crate::transport::{Transport, Transports};
 
 /// The settings that the ranks of a job must have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +39,8 @@ pub(crate) struct Terms {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     terms: Terms,
-    /// True if it has devices for RDMA, and may use them.
-    rdma: bool,
+    /// The transports that it has and may use.
+    has: Transports,
     /// The paths to other hosts, in order, where there are several.
     paths: Vec<String>,
     /// True for each of the paths that is a device here.
@@ -56,12 +56,13 @@ impl Note {
     /// Makes the note of this rank.
     pub(crate) fn of(terms: Terms, listener: &Listener) -> Self {
         // Opening devices takes a moment: not if they are of no use.
-        let rdma = terms.transports.rdma && transport::rdma().is_ok();
+        let usable = |of: &Transport| of.is_mapped() || of.probe().is_ok();
+        let has = terms.transports.iter().filter(usable).collect();
         let paths = listener.options().paths.clone();
         let speeds = if paths.len() > 1 { listener.speeds() } else { Vec::new() };
         let name = paths::host_name(listener.options());
         let sheet = listener.options().sheet.as_ref().map(|sheet| sheet.digest);
-        Note { terms, rdma, paths, devices: devices(listener.options()), speeds, name, sheet }
+        Note { terms, has, paths, devices: devices(listener.options()), speeds, name, sheet }
     }
 }
 
@@ -89,7 +90,7 @@ impl Terms {
                 parts.push(format!("{name} is {a} here and {b} there"));
             }
         };
-        compare("transport", format!("{:?}", self.transports), format!("{:?}", other.transports));
+        compare("transport", self.transports.to_string(), other.transports.to_string());
         compare("channels", self.channels.to_string(), other.channels.to_string());
         compare("slot_bytes", self.slot_bytes().to_string(), other.slot_bytes().to_string());
         compare("lazy", self.lazy.to_string(), other.lazy.to_string());
@@ -154,16 +155,18 @@ impl Group {
     }
 
     pub(super) fn find_routes(&mut self, peers: &[Peer], refusal: Option<&str>) {
-        self.all_have_rdma = peers.iter().all(|peer| peer.rdma);
+        self.all_have = peers.iter().fold(self.terms.transports, |all, peer| all.and(peer.has));
         let local_ranks = |r| self.local(r).is_some();
         // If there are several paths they say what carries data, not what devices there are.
-        let rdma = self.terms.transports.rdma && self.carried.is_none();
-        let transports = Transports { rdma, ..self.terms.transports };
+        let transports = match self.carried {
+            Some(_) => self.terms.transports.mapped().or(Transports::TCP),
+            None => self.terms.transports,
+        };
         self.routes = routes(self.rank, peers, transports, &local_ranks, refusal);
         let Some(carried) = self.carried else { return };
         let over = self.paths.join(", ");
-        for route in self.routes.iter_mut().filter(|r| r.transport == Transport::Tcp) {
-            route.transport = carried;
+        for route in self.routes.iter_mut().filter(|r| r.transports == Transports::TCP) {
+            route.transports = carried;
             route.why += &format!("; over {over}, the first unless a plan says which");
         }
     }
@@ -232,7 +235,7 @@ fn peers(
         }
         names.push(note.name);
         slowest.iter_mut().zip(note.speeds).for_each(|(least, speed)| *least = speed.min(*least));
-        Ok(Peer { host: endpoint.host, rdma: note.rdma })
+        Ok(Peer { host: endpoint.host, has: note.has })
     };
     let peers = (0u32..).zip(endpoints).map(peer).collect::<Result<_, _>>()?;
     Ok((peers, paths::costs(options, &names, &slowest)?))

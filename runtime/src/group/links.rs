@@ -8,9 +8,10 @@ use roundelay_compiler::cost::PathCost;
 use super::Group;
 use crate::error::Error;
 use crate::net::{ConnectionId, Deadline};
-use crate::route::Transport;
-use crate::transport::rdma::{self, Handshake, Meeting};
-use crate::transport::tcp::Socket;
+use crate::transport::fault::Fault;
+use crate::transport::rdma;
+use crate::transport::stream::{Connection, handshake};
+use crate::transport::{Carrier, Transport};
 
 /// The time that a rank stays until its peers' systems have what it sent over several paths.
 const LINGER: Duration = Duration::from_secs(2);
@@ -22,7 +23,7 @@ impl Group {
         &mut self,
         wanted: &[ConnectionId],
         deadline: Deadline<'_>,
-    ) -> Result<Vec<Arc<Socket>>, Error> {
+    ) -> Result<Vec<Arc<Connection>>, Error> {
         let Some(mut net) = self.net() else {
             return Err(Error::Plan("it names a rank that cannot be reached".into()));
         };
@@ -30,25 +31,20 @@ impl Group {
         let stopped = || self.is_aborted().then(|| self.aborted(None));
         let watch = &mut |peer| watch(peer).or_else(stopped);
         let sockets = net.open(wanted, Deadline { timeout, watch, members })?;
-        let by_rails = |connection: &ConnectionId| {
-            let route = self.routes.get(connection.peer as usize);
-            self.carried.is_none() && route.is_some_and(|route| route.transport == Transport::Rdma)
-        };
         let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
         for (&connection, fd) in wanted.iter().zip(sockets) {
             let meeting = match net.listener().device(connection.path.into()) {
-                Some(device) => Meeting::over_path(fd, device),
-                None if by_rails(&connection) => Meeting::over_rails(fd, &self.devices),
-                None => {
-                    made.push(Some(match net.stream(connection, fd) {
-                        Ok(stream) => Socket::over_paths(stream),
-                        Err(fd) => Socket::new(fd),
-                    }));
-                    continue;
-                }
+                Some(device) => rdma::over_path(fd, device),
+                None => match net.stream(connection, fd) {
+                    Ok(stream) => {
+                        made.push(Some(Connection::over_paths(stream)));
+                        continue;
+                    }
+                    Err(fd) => self.link(connection.peer).begin(fd, &self.means),
+                },
             };
             begun.push((made.len(), connection));
-            meetings.push(Handshake::from(meeting));
+            meetings.push(meeting);
             made.push(None);
         }
         drop(net);
@@ -56,45 +52,48 @@ impl Group {
             self.listen();
             self.is_aborted()
         };
-        let handshake = rdma::handshake(meetings, Instant::now() + timeout, &stopped);
-        for ((at, connection), handshake) in begun.into_iter().zip(handshake) {
-            made[at] = Some(self.handshake(connection, handshake)?);
+        let carriers = handshake(meetings, Instant::now() + timeout, &stopped);
+        for ((at, connection), carrier) in begun.into_iter().zip(carriers) {
+            made[at] = Some(self.carried(connection, carrier)?);
         }
-        let made: Vec<Arc<Socket>> = made.into_iter().flatten().map(Arc::new).collect();
-        self.streamed.extend(made.iter().filter(|s| !s.is_plain()).map(Arc::downgrade));
+        let made: Vec<Arc<Connection>> = made.into_iter().flatten().map(Arc::new).collect();
+        self.streamed.extend(made.iter().filter(|c| !c.wakes()).map(Arc::downgrade));
         Ok(made)
     }
 
-    /// Makes a connection through devices. Without a rail there is none; a path may come to work later.
-    fn handshake(&self, connection: ConnectionId, handshake: Handshake) -> Result<Socket, Error> {
+    /// Makes a connection of what carries it. Without a rail there is none; a path may come to work later.
+    fn carried(
+        &self,
+        connection: ConnectionId,
+        carrier: Result<Carrier, Fault>,
+    ) -> Result<Connection, Error> {
         if self.carried.is_some() {
-            let stream = self.net().and_then(|net| net.stream_over_device(connection, handshake));
+            let stream = self.net().and_then(|net| net.stream_over_device(connection, carrier));
             let stream =
                 stream.ok_or_else(|| Error::Plan("it rides a path that is none".into()))?;
-            return Ok(Socket::over_paths(stream));
+            return Ok(Connection::over_paths(stream));
         }
-        match handshake {
-            Handshake::Done(fd, mut stream) => {
-                stream.register(&self.registrations);
-                Ok(Socket::with_stream(fd, *stream))
-            }
-            Handshake::Failed(_) | Handshake::Waiting(_) if self.is_aborted() => {
-                Err(self.aborted(None))
-            }
-            handshake => {
-                let why =
-                    if let Handshake::Failed(why) = handshake { why } else { "no answer".into() };
-                Err(Error::Start(format!(
-                    "rank {} cannot reach rank {} by RDMA: {why}; without it: transport=shm,tcp",
-                    self.rank, connection.peer
-                )))
-            }
+        match carrier {
+            Ok(carrier) => Ok(Connection::new(carrier)),
+            Err(_) if self.is_aborted() => Err(self.aborted(None)),
+            Err(why) => Err(Error::Start(format!(
+                "rank {} cannot reach rank {} by {}: {why}; without it: transport=shm,tcp",
+                self.rank,
+                connection.peer,
+                self.link(connection.peer).title()
+            ))),
         }
+    }
+
+    /// Returns the transport to a rank that shares no memory with this one, where there is one path.
+    fn link(&self, peer: u32) -> Transport {
+        let route = self.routes.get(peer as usize);
+        route.and_then(|route| route.transports.iter().next()).unwrap_or(Transport::Tcp)
     }
 
     /// Sets the devices that carry connections which are made from now on.
     pub(crate) fn choose_devices(&mut self, devices: rdma::Choice) {
-        self.devices = devices;
+        self.means.devices = devices;
     }
 
     /// Returns the paths between hosts; none where there is only one.
@@ -110,8 +109,8 @@ impl Group {
 
     /// Returns the paths, by number, on which a stream of this rank does not go though it should.
     pub(crate) fn lost_paths(&self) -> u64 {
-        let away = |socket: Arc<Socket>| {
-            let stream = socket.stream()?;
+        let away = |connection: Arc<Connection>| {
+            let stream = connection.stream()?;
             (stream.path() != Some(stream.home())).then_some(1 << stream.home())
         };
         self.streamed.iter().filter_map(Weak::upgrade).filter_map(away).fold(0, |all, p| all | p)
@@ -121,11 +120,12 @@ impl Group {
     /// can do for it later.
     pub(super) fn linger(&self) {
         let deadline = Instant::now() + LINGER;
-        let waits = |socket: &Arc<Socket>| {
-            socket.stream().is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
+        let waits = |connection: &Arc<Connection>| {
+            connection.stream().is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
         };
-        let sockets: Vec<Arc<Socket>> = self.streamed.iter().filter_map(Weak::upgrade).collect();
-        while sockets.iter().any(waits) && !self.is_aborted() && Instant::now() < deadline {
+        let connections: Vec<Arc<Connection>> =
+            self.streamed.iter().filter_map(Weak::upgrade).collect();
+        while connections.iter().any(waits) && !self.is_aborted() && Instant::now() < deadline {
             self.listen();
             rustix::thread::sched_yield();
         }

@@ -27,10 +27,11 @@ use crate::contention::Contention;
 use crate::digest::mix;
 use crate::error::{Error, Location};
 use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
-use crate::route::{Peer, Route, Transport, Transports};
+use crate::route::{Peer, Route};
 use crate::transport::rdma;
 use crate::transport::shm::{Exchange, Layout, Segment, State};
-use crate::transport::tcp::Socket;
+use crate::transport::stream::Connection;
+use crate::transport::{Means, Transports};
 use crate::waiting::Waiting;
 
 /// The time that ranks elsewhere may take to say what they wait for. They look up once a millisecond.
@@ -126,18 +127,16 @@ pub(crate) struct Group {
     terms: Terms,
     /// See [`Group::paths`].
     paths: Vec<String>,
-    /// The transport that carries data between hosts, if several paths name it.
-    carried: Option<Transport>,
+    /// The transports that carry data between hosts, if several paths name them.
+    carried: Option<Transports>,
     /// See [`Group::path_costs`].
     costs: Vec<PathCost>,
     /// Connections that are not plain sockets: they move only while this process looks at them, whatever it waits
     /// for, for a peer may still need what an earlier call sent.
-    streamed: Vec<Weak<Socket>>,
-    /// The devices that carry connections by RDMA, and true if every rank of the job has some.
-    devices: rdma::Choice,
-    all_have_rdma: bool,
-    /// The registrations of this rank's arena with devices; parts share them.
-    registrations: Arc<rdma::Registrations>,
+    streamed: Vec<Weak<Connection>>,
+    /// The means of connections, and the transports that all ranks of the job have and may use.
+    means: Means,
+    all_have: Transports,
     /// The competition of other programs for this rank's core.
     pub(crate) contention: Contention,
 }
@@ -149,7 +148,7 @@ impl Group {
             (0..segment.layout().ranks).map(|r| Some(LocalRank { control: r, heap: r })).collect();
         let terms = Terms::of(segment.layout());
         let mut group = Self::local_ranks(rank, segment.clone(), segment, locals, terms);
-        let here = Peer { host: 0, rdma: false };
+        let here = Peer { host: 0, has: Transports::SHM };
         group.find_routes(&vec![here; group.locals.len()], None);
         group
     }
@@ -164,10 +163,11 @@ impl Group {
     ) -> Self {
         let own = locals.get(rank as usize).copied().flatten().map_or(0, |local| local.heap);
         let (start, len) = (heap.layout().arena(own), heap.layout().arena_bytes);
+        let registrations = rdma::Registrations::new(heap.clone(), start, len);
         let group = Group {
             rank,
             control,
-            registrations: rdma::Registrations::new(heap.clone(), start, len),
+            means: Means { devices: rdma::Choice::default(), registrations },
             heap,
             hosts: vec![0; locals.len()],
             locals,
@@ -185,8 +185,7 @@ impl Group {
             carried: None,
             costs: Vec::new(),
             streamed: Vec::new(),
-            devices: rdma::Choice::default(),
-            all_have_rdma: false,
+            all_have: Transports::NONE,
             contention: Contention::new(),
         };
         group.control.set_state(group.own(), State::Present);
@@ -201,6 +200,16 @@ impl Group {
     /// Sleeps until a peer in shared memory does something, or so long.
     pub(crate) fn sleep(&self, most: Duration) {
         self.control.sleep(self.own(), most);
+    }
+
+    /// Records that this rank is awake, if it announced that it would sleep and did not.
+    pub(crate) fn rise(&self) {
+        self.control.rise(self.own());
+    }
+
+    /// Returns true if a local rank was woken on this rank's core, and cannot run before this one leaves it.
+    pub(crate) fn owes_core(&self) -> bool {
+        self.control.owes_core(self.locals.iter().flatten().map(|local| local.control))
     }
 
     /// Returns the number of this rank.
@@ -251,26 +260,13 @@ impl Group {
 
     /// Returns true if ranks of one machine may share memory.
     pub(crate) fn shares_memory(&self) -> bool {
-        self.terms.transports.shm
+        !self.terms.transports.mapped().is_empty()
     }
 
-    /// Returns the links between the ranks, as the tuned table names them: the same on all of them.
-    pub(crate) fn transport(&self) -> &'static str {
-        let Transports { shm, tcp, rdma } = self.terms.transports;
+    /// Returns the transports between the ranks: the same on all of them.
+    pub(crate) fn transports(&self) -> Transports {
         let one_host = self.hosts.iter().all(|&host| host == self.hosts[0]);
-        let link = match rdma && self.all_have_rdma && !(one_host && tcp) {
-            true => Transport::Rdma,
-            false => Transport::Tcp,
-        };
-        match (shm, self.carried.unwrap_or(link)) {
-            (true, _) if one_host => "shm",
-            (true, Transport::Rdma) => "shm+rdma",
-            (true, Transport::Mixed) => "shm+tcp+rdma",
-            (true, _) => "shm+tcp",
-            (false, Transport::Rdma) => "rdma",
-            (false, Transport::Mixed) => "tcp+rdma",
-            (false, _) => "tcp",
-        }
+        self.terms.transports.carried(one_host, self.all_have, self.carried)
     }
 
     /// Returns the numbers of a rank that shares memory with this one.
@@ -327,7 +323,7 @@ impl Group {
 
     /// Returns the bytes of this rank's arena that devices know.
     pub(crate) fn registered(&self) -> u64 {
-        self.registrations.bytes()
+        self.means.registrations.bytes()
     }
 
     /// Returns the number of descriptors, without those of connections for data.
@@ -346,8 +342,8 @@ impl Group {
         let own = self.own();
         let Some(mut net) = self.net() else { return };
         net.poll();
-        for socket in self.streamed.iter().filter_map(Weak::upgrade) {
-            socket.tend();
+        for connection in self.streamed.iter().filter_map(Weak::upgrade) {
+            connection.tend();
         }
         net.answer_waits(|| self.control.wait_of(own));
         match net.alarmed() {

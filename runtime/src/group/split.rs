@@ -82,9 +82,8 @@ impl Group {
         group.id = *id;
         (group.paths, group.costs) = (self.paths.clone(), self.costs.clone());
         group.carried = self.carried;
-        group.choose_devices(self.devices.clone());
-        group.registrations = self.registrations.clone();
-        group.all_have_rdma = self.all_have_rdma;
+        group.means = self.means.clone();
+        group.all_have = self.all_have;
         group.hosts = members.iter().map(|&r| self.hosts[r as usize]).collect();
         group.pids = members.iter().map(|&r| self.state(r).1).collect();
         group.routes = (0u32..)

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use roundelay_compiler::device::Protocol;
 
-use crate::error::Error;
+use crate::error::{Error, Source};
+use crate::transport::Transports;
 pub use parse::TABLE;
 
 /// The environment variable that holds hints for everything in a process: `key=value,key=value`.
@@ -32,7 +33,7 @@ pub struct Key {
     pub meaning: &'static str,
     /// A value that is accepted.
     pub example: &'static str,
-    read: fn(&mut Hints, &str) -> Result<(), String>,
+    read: fn(&mut Hints, &str) -> Result<(), Unfit>,
 }
 
 /// The goal of a choice.
@@ -77,7 +78,7 @@ pub struct Hints {
     objective: Option<Objective>,
     deterministic: Option<bool>,
     lossy: Option<Lossy>,
-    transport: Option<Vec<String>>,
+    transport: Option<Transports>,
     channels: Option<u32>,
     protocol: Option<Protocol>,
     max_sms: Option<u32>,
@@ -92,12 +93,60 @@ pub struct Hints {
 
 /// A hint that is not understood, with the nearest known ones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct HintError(pub(crate) String);
+#[non_exhaustive]
+pub enum HintError {
+    /// There is no such key.
+    #[error("no hint is named `{key}`; {near}")]
+    Key {
+        /// The key.
+        key: String,
+        /// The nearest key, or all of them, in words.
+        near: String,
+    },
+    /// A key is given twice.
+    #[error("the hint `{0}` is given twice")]
+    Twice(&'static str),
+    /// The key does not have such a value.
+    #[error("the hint `{key}={value}` is not understood: {why}; it takes {values}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// The reason for which it is refused.
+        why: String,
+        /// The values that the key has, in words.
+        values: &'static str,
+    },
+    /// A part of a text of hints is no pair.
+    #[error("`{0}` is no hint: write key=value")]
+    NoPair(String),
+    /// The hints of the environment are wrong.
+    #[error("{VARIABLE}: {0}")]
+    Environment(#[source] Box<HintError>),
+    /// The environment variable is not UTF-8.
+    #[error("{VARIABLE} is not text")]
+    NoText,
+}
 
 impl From<HintError> for Error {
     fn from(error: HintError) -> Self {
-        Error::Usage(error.0)
+        Error::Settings { text: error.to_string(), source: Some(Source::new(error)) }
+    }
+}
+
+/// The reason for which a key does not take a value.
+struct Unfit(String);
+
+impl From<&str> for Unfit {
+    fn from(why: &str) -> Self {
+        Unfit(why.into())
+    }
+}
+
+impl From<String> for Unfit {
+    fn from(why: String) -> Self {
+        Unfit(why)
     }
 }
 
@@ -123,15 +172,13 @@ impl Hints {
         for (key, value) in pairs {
             let row = parse::find(key.as_ref().trim())?;
             if seen.contains(&row.name) {
-                return Err(HintError(format!("the hint `{}` is given twice", row.name)));
+                return Err(HintError::Twice(row.name));
             }
             seen.push(row.name);
             let value = value.as_ref().trim();
-            (row.read)(&mut hints, value).map_err(|why| {
-                HintError(format!(
-                    "the hint `{}={value}` is not understood: {why}; it takes {}",
-                    row.name, row.values
-                ))
+            (row.read)(&mut hints, value).map_err(|Unfit(why)| {
+                let (key, value, values) = (row.name, value.into(), row.values);
+                HintError::Value { key, value, why, values }
             })?;
         }
         Ok(hints)
@@ -144,11 +191,9 @@ impl Hints {
     /// [`HintError`], naming the variable.
     pub fn from_env() -> Result<Self, HintError> {
         match std::env::var(VARIABLE) {
-            Ok(text) => text.parse().map_err(|e| HintError(format!("{VARIABLE}: {e}"))),
+            Ok(text) => text.parse().map_err(|e| HintError::Environment(Box::new(e))),
             Err(std::env::VarError::NotPresent) => Ok(Hints::default()),
-            Err(std::env::VarError::NotUnicode(_)) => {
-                Err(HintError(format!("{VARIABLE} is not text")))
-            }
+            Err(std::env::VarError::NotUnicode(_)) => Err(HintError::NoText),
         }
     }
 
@@ -182,9 +227,9 @@ impl Hints {
         self.lossy
     }
 
-    /// Returns the transports, the preferred one first.
-    pub fn transport(&self) -> Option<&[String]> {
-        self.transport.as_deref()
+    /// Returns the transports that may be used.
+    pub fn transport(&self) -> Option<Transports> {
+        self.transport
     }
 
     /// Returns the number of parallel connections to each peer.
@@ -252,9 +297,7 @@ impl std::str::FromStr for Hints {
                     value.push(',');
                     value.push_str(part);
                 }
-                (None, None) => {
-                    return Err(HintError(format!("`{part}` is no hint: write key=value")));
-                }
+                (None, None) => return Err(HintError::NoPair(part.into())),
             }
         }
         Hints::from_pairs(pairs)

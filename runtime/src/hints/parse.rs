@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::collective::NAMES;
 use roundelay_compiler::device::Protocol;
 use roundelay_compiler::plan::MAX_PATHS;
+use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
-use super::{HintError, Hints, Key, Lossy, Objective};
+use super::{HintError, Hints, Key, Lossy, Objective, Unfit};
+use crate::transport::{Transport, Transports};
 
 /// All keys, in the order of the documentation.
 pub const TABLE: &[Key] = &[
     Key {
         name: "algorithm",
-        values: "a name of the book, or `collective.name`, several separated by commas",
+        values: "a name of the algorithm library, or `collective.name`, several separated by commas",
         meaning: "Play this algorithm, or give an error that names the clause it violates. A bare name \
                   holds for every collective that has an algorithm of that name; \
                   `all_reduce.ring,broadcast.chain` names one for each collective.",
@@ -57,7 +58,7 @@ pub const TABLE: &[Key] = &[
     },
     Key {
         name: "transport",
-        values: "`shm`, `tcp`, `rdma`, or several with the preferred one first",
+        values: "`shm`, `tcp`, `rdma`, or several",
         meaning: "Reach other ranks over these transports only. Default all: shared memory inside a host, \
                   RDMA between hosts that have it, else TCP.",
         example: "shm,tcp",
@@ -67,7 +68,7 @@ pub const TABLE: &[Key] = &[
         name: "channels",
         values: "a number from 1 to 64",
         meaning: "Parallel connections that are made to each peer at once, where the transport has \
-                  them; 3 by default, as many as the book uses.",
+                  them; 3 by default, as many as the algorithm library uses.",
         example: "4",
         read: |h, v| number(v, 1, 64, &mut h.channels),
     },
@@ -168,20 +169,20 @@ pub const TABLE: &[Key] = &[
     },
 ];
 
-fn paths(hints: &mut Hints, value: &str) -> Result<(), String> {
+fn paths(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-:@/".contains(c);
     let mut list: Vec<String> = Vec::new();
     for name in value.split([',', '+']).map(str::trim) {
         if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
-            return Err(format!("`{name}` is no interface or device"));
+            return Err(Unfit(format!("`{name}` is no interface or device")));
         }
         if list.iter().any(|known| known == name) {
-            return Err(format!("`{name}` is named twice"));
+            return Err(Unfit(format!("`{name}` is named twice")));
         }
         list.push(name.into());
     }
     if list.len() > MAX_PATHS as usize {
-        return Err(format!("there are at most {MAX_PATHS} paths"));
+        return Err(Unfit(format!("there are at most {MAX_PATHS} paths")));
     }
     hints.paths = Some(list);
     Ok(())
@@ -193,7 +194,7 @@ pub(super) fn find(key: &str) -> Result<&'static Key, HintError> {
         return Ok(row);
     }
     let names = TABLE.iter().map(|row| row.name);
-    Err(HintError(format!("no hint is named `{key}`; {}", near(key, names))))
+    Err(HintError::Key { key: key.into(), near: near(key, names) })
 }
 
 /// Returns `did you mean …?`, or all that there are.
@@ -204,17 +205,17 @@ fn near<'c>(name: &str, all: impl Iterator<Item = &'c str> + Clone) -> String {
     }
 }
 
-fn word<T: Copy>(value: &str, words: &[(&str, T)], into: &mut Option<T>) -> Result<(), String> {
+fn word<T: Copy>(value: &str, words: &[(&str, T)], into: &mut Option<T>) -> Result<(), Unfit> {
     match words.iter().find(|(word, _)| *word == value) {
         Some((_, found)) => {
             *into = Some(*found);
             Ok(())
         }
-        None => Err(near(value, words.iter().map(|(word, _)| *word))),
+        None => Err(near(value, words.iter().map(|(word, _)| *word)).into()),
     }
 }
 
-fn truth(value: &str, into: &mut Option<bool>) -> Result<(), String> {
+fn truth(value: &str, into: &mut Option<bool>) -> Result<(), Unfit> {
     // torchcomms passes what Python's `str` makes of a truth value.
     let words = [
         ("true", true),
@@ -224,42 +225,44 @@ fn truth(value: &str, into: &mut Option<bool>) -> Result<(), String> {
         ("1", true),
         ("0", false),
     ];
-    word(value, &words, into).map_err(|_| near(value, ["true", "false"].into_iter()))
+    word(value, &words, into).map_err(|_| near(value, ["true", "false"].into_iter()).into())
 }
 
-fn number(value: &str, from: u32, to: u32, into: &mut Option<u32>) -> Result<(), String> {
+fn number(value: &str, from: u32, to: u32, into: &mut Option<u32>) -> Result<(), Unfit> {
     match value.parse() {
         Ok(number) if (from..=to).contains(&number) => {
             *into = Some(number);
             Ok(())
         }
-        Ok(number) => Err(format!("{number} is out of range")),
+        Ok(number) => Err(Unfit(format!("{number} is out of range"))),
         Err(_) => Err("it is no number".into()),
     }
 }
 
-fn size(value: &str) -> Result<u64, String> {
+fn size(value: &str) -> Result<u64, Unfit> {
     let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match value[digits.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => 0,
         "K" | "KB" | "KIB" => 10,
         "M" | "MB" | "MIB" => 20,
-        unit => return Err(format!("`{unit}` is no unit of size; there are K and M")),
+        unit => return Err(Unfit(format!("`{unit}` is no unit of size; there are K and M"))),
     };
-    let number: u64 = digits.parse().map_err(|_| "it is no size".to_string())?;
+    let number: u64 = digits.parse().map_err(|_| "it is no size")?;
     number.checked_mul(1 << shift).ok_or_else(|| "it is out of range".into())
 }
 
-fn time(value: &str) -> Result<Duration, String> {
+fn time(value: &str) -> Result<Duration, Unfit> {
     let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &value[digits.len()..] {
         "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        unit => return Err(format!("`{unit}` is no unit of time; there are ms, s, m and h")),
+        unit => {
+            return Err(Unfit(format!("`{unit}` is no unit of time; there are ms, s, m and h")));
+        }
     };
-    let number: f64 = digits.parse().map_err(|_| "it is no time".to_string())?;
+    let number: f64 = digits.parse().map_err(|_| "it is no time")?;
     let seconds = number * unit;
     match (1e-3..=86_400.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
@@ -267,31 +270,34 @@ fn time(value: &str) -> Result<Duration, String> {
     }
 }
 
-fn transport(hints: &mut Hints, value: &str) -> Result<(), String> {
-    const KNOWN: [&str; 3] = ["shm", "tcp", "rdma"];
-    let mut list: Vec<String> = Vec::new();
+fn transport(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
+    let names = Transport::ALL.iter().map(|transport| transport.name());
+    let mut all = Transports::NONE;
     for name in value.split([',', '+']).map(str::trim) {
-        if !KNOWN.contains(&name) {
-            return Err(format!("`{name}` is no transport, {}", near(name, KNOWN.into_iter())));
+        let Some(&transport) = Transport::ALL.iter().find(|known| known.name() == name) else {
+            return Err(Unfit(format!("`{name}` is no transport, {}", near(name, names))));
+        };
+        if all.contains(transport) {
+            return Err(Unfit(format!("`{name}` is named twice")));
         }
-        if list.iter().any(|known| known == name) {
-            return Err(format!("`{name}` is named twice"));
-        }
-        list.push(name.into());
+        all = all.with(transport);
     }
-    hints.transport = Some(list);
+    hints.transport = Some(all);
     Ok(())
 }
 
-fn algorithm(hints: &mut Hints, value: &str) -> Result<(), String> {
+fn algorithm(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
     for name in value.split([',', ';']).map(str::trim) {
         let (collective, algorithm) = match name.split_once('.') {
             Some((collective, algorithm)) => (collective, algorithm),
             None => ("", name),
         };
-        let names = NAMES.iter().map(|(name, _)| *name);
+        let names = COLLECTIVES.iter().map(|(name, _)| *name);
         if !collective.is_empty() && !names.clone().any(|n| n == collective) {
-            return Err(format!("`{collective}` is no collective, {}", near(collective, names)));
+            return Err(Unfit(format!(
+                "`{collective}` is no collective, {}",
+                near(collective, names)
+            )));
         }
         let of =
             |e: &&roundelay_algorithms::Entry| collective.is_empty() || e.collective == collective;
@@ -299,14 +305,14 @@ fn algorithm(hints: &mut Hints, value: &str) -> Result<(), String> {
         known.sort_unstable();
         known.dedup();
         if !known.contains(&algorithm) {
-            let whose = if collective.is_empty() { "the book" } else { collective };
+            let whose = if collective.is_empty() { "the algorithm library" } else { collective };
             let near = near(algorithm, known.iter().copied());
-            return Err(format!("{whose} has no algorithm `{algorithm}`, {near}"));
+            return Err(Unfit(format!("{whose} has no algorithm `{algorithm}`, {near}")));
         }
         if hints.algorithm.insert(collective.into(), algorithm.into()).is_some() {
             return Err(match collective {
                 "" => "two algorithms are named for all collectives".into(),
-                _ => format!("two algorithms are named for {collective}"),
+                _ => format!("two algorithms are named for {collective}").into(),
             });
         }
     }

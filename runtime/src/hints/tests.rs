@@ -30,7 +30,7 @@ fn values_are_read() {
     assert_eq!(h.objective(), Some(Objective::Latency));
     assert_eq!((h.deterministic(), h.lazy()), (Some(true), Some(true)));
     assert_eq!(h.lossy(), Some(Lossy::Bf16));
-    assert_eq!(h.transport(), Some(&["tcp".to_string(), "shm".to_string()][..]));
+    assert_eq!(h.transport(), Some(Transports::TCP.or(Transports::SHM)));
     assert_eq!((h.channels(), h.slot_bytes()), (Some(4), Some(256 << 10)));
     assert_eq!(h.timeout(), Some(Duration::from_millis(1500)));
     assert_eq!((h.interface(), h.rdma_gid()), (Some("eth0.5"), Some(3)));
@@ -51,7 +51,7 @@ fn what_is_near_is_named() {
     let cases = [
         ("algoritm=ring", "no hint is named `algoritm`; did you mean `algorithm`?"),
         ("zzz=1", "there are algorithm, objective, deterministic"),
-        ("algorithm=rign", "the book has no algorithm `rign`, did you mean `ring`?"),
+        ("algorithm=rign", "the algorithm library has no algorithm `rign`, did you mean `ring`?"),
         ("algorithm=all_reduce.chan", "all_reduce has no algorithm `chan`, there are bidirect"),
         ("algorithm=allreduce.ring", "no collective, did you mean `all_reduce`?"),
         ("algorithm=ring,chain", "two algorithms are named for all collectives"),

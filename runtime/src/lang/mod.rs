@@ -13,7 +13,7 @@ mod statements;
 
 pub use functions::*;
 pub use places::*;
-pub use roundelay_algorithms::book::*;
+pub use roundelay_algorithms::library::*;
 pub use statements::*;
 
 pub use half::{bf16, f16};

@@ -50,7 +50,8 @@ pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Er
 pub(super) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr, Error> {
     let Some(wanted) = interface else { return Ok(SocketAddr::new(seen.to_canonical(), 0)) };
     let all = if_addrs::get_if_addrs().map_err(|e| {
-        Error::Start(format!("the network interfaces of this host cannot be listed: {e}"))
+        let text = format!("the network interfaces of this host cannot be listed: {e}");
+        Error::system(text, e)
     })?;
     pick(wanted, seen, &all).ok_or_else(|| {
         let mut known: Vec<String> =

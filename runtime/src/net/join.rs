@@ -20,8 +20,9 @@ use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::Error;
 use crate::secret::random;
-use crate::transport::rdma::Handshake;
-use crate::transport::tcp::Resumable;
+use crate::transport::Carrier;
+use crate::transport::fault::Fault;
+use crate::transport::stream::Resumable;
 
 /// The time between two looks, while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
@@ -289,12 +290,10 @@ impl Net {
     pub(crate) fn stream_over_device(
         &self,
         connection: ConnectionId,
-        handshake: Handshake,
+        carrier: Result<Carrier, Fault>,
     ) -> Option<Resumable> {
-        Some(
-            self.redial_connection(connection)?
-                .stream_over_device(handshake, connection.path.into()),
-        )
+        let redial = self.redial_connection(connection)?;
+        Some(redial.stream_over_device(carrier, connection.path.into()))
     }
 
     fn redial_connection(

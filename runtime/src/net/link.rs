@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::net::{SendFlags, Shutdown};
 use serde::{Deserialize, Serialize};
 
-use crate::transport::tcp::Resumable;
+use crate::transport::stream::Resumable;
 
 /// A message between linked ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,17 +32,17 @@ pub(super) enum Frame {
 const CHUNK: usize = 16 << 10;
 
 /// The connection that carries the bytes of a link.
-enum Carrier {
+enum LinkStream {
     Plain(Arc<OwnedFd>),
     /// One connection after the other, over any of the paths.
     Paths(Box<Resumable>),
 }
 
-impl Carrier {
+impl LinkStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
-            Carrier::Plain(fd) => Ok(rustix::io::read(&**fd, to)?),
-            Carrier::Paths(stream) => {
+            LinkStream::Plain(fd) => Ok(rustix::io::read(&**fd, to)?),
+            LinkStream::Paths(stream) => {
                 let read = stream.read(&mut [IoSliceMut::new(to)]);
                 Self::moved(stream, read)
             }
@@ -51,8 +51,8 @@ impl Carrier {
 
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
-            Carrier::Plain(fd) => Ok(rustix::net::send(&**fd, from, SendFlags::NOSIGNAL)?),
-            Carrier::Paths(stream) => {
+            LinkStream::Plain(fd) => Ok(rustix::net::send(&**fd, from, SendFlags::NOSIGNAL)?),
+            LinkStream::Paths(stream) => {
                 let taken = stream.write(&[IoSlice::new(from)]);
                 Self::moved(stream, taken)
             }
@@ -62,7 +62,7 @@ impl Carrier {
     fn moved(stream: &Resumable, bytes: usize) -> io::Result<usize> {
         match (bytes, stream.fault()) {
             (0, None) => Err(ErrorKind::WouldBlock.into()),
-            (0, Some(why)) => Err(io::Error::other(why.to_owned())),
+            (0, Some(why)) => Err(io::Error::other(why.clone())),
             (bytes, _) => Ok(bytes),
         }
     }
@@ -71,7 +71,7 @@ impl Carrier {
 /// One end of a link.
 pub(super) struct Link {
     pub(super) peer: u32,
-    stream: Carrier,
+    stream: LinkStream,
     /// The bytes that came and are not understood yet, from `taken` on.
     inbox: Vec<u8>,
     taken: usize,
@@ -93,15 +93,15 @@ enum State {
 impl Link {
     /// Makes a link. Frames longer than `limit` bytes break the protocol.
     pub(super) fn new(peer: u32, stream: TcpStream, limit: usize) -> Self {
-        Self::over(peer, Carrier::Plain(Arc::new(stream.into())), limit)
+        Self::over(peer, LinkStream::Plain(Arc::new(stream.into())), limit)
     }
 
     /// Makes a link that the loss of a path must not end.
     pub(super) fn over_paths(peer: u32, stream: Resumable, limit: usize) -> Self {
-        Self::over(peer, Carrier::Paths(Box::new(stream)), limit)
+        Self::over(peer, LinkStream::Paths(Box::new(stream)), limit)
     }
 
-    fn over(peer: u32, stream: Carrier, limit: usize) -> Self {
+    fn over(peer: u32, stream: LinkStream, limit: usize) -> Self {
         Link {
             peer,
             stream,
@@ -119,16 +119,16 @@ impl Link {
     /// Returns the descriptor to sleep on.
     pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.stream {
-            Carrier::Plain(fd) => Some(fd.clone()),
-            Carrier::Paths(stream) => stream.fd(),
+            LinkStream::Plain(fd) => Some(fd.clone()),
+            LinkStream::Paths(stream) => stream.fd(),
         }
     }
 
     /// Returns the stream, if it goes over several paths.
     pub(super) fn stream(&self) -> Option<&Resumable> {
         match &self.stream {
-            Carrier::Plain(_) => None,
-            Carrier::Paths(stream) => Some(stream),
+            LinkStream::Plain(_) => None,
+            LinkStream::Paths(stream) => Some(stream),
         }
     }
 
@@ -136,8 +136,8 @@ impl Link {
     /// descriptor says.
     pub(super) fn tend(&mut self) -> bool {
         match &mut self.stream {
-            Carrier::Plain(_) => false,
-            Carrier::Paths(stream) => {
+            LinkStream::Plain(_) => false,
+            LinkStream::Paths(stream) => {
                 stream.tend();
                 stream.is_moving() || stream.fault().is_some()
             }
@@ -261,8 +261,8 @@ impl Link {
     pub(super) fn shut(&mut self) {
         // It may be closed already.
         match &self.stream {
-            Carrier::Plain(fd) => drop(rustix::net::shutdown(&**fd, Shutdown::Write)),
-            Carrier::Paths(stream) => stream.shut(),
+            LinkStream::Plain(fd) => drop(rustix::net::shutdown(&**fd, Shutdown::Write)),
+            LinkStream::Paths(stream) => stream.shut(),
         }
     }
 }

@@ -86,7 +86,7 @@ impl Listener {
     /// address of this rank in the eyes of the rendezvous store.
     pub(crate) fn open(options: Options, seen: IpAddr) -> Result<Listener, Error> {
         let failed = |e: rustix::io::Errno| {
-            Error::Start(format!("the listener of a rank cannot wait for connections: {e}"))
+            Error::system(format!("the listener of a rank cannot wait for connections: {e}"), e)
         };
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -94,11 +94,9 @@ impl Listener {
             let listener = listen(wanted)?;
             let (data, flags) = (epoll::EventData::new_u64(at), epoll::EventFlags::IN);
             epoll::add(&events, &listener, data, flags).map_err(failed)?;
-            addresses.push(
-                listener.local_addr().map_err(|e| {
-                    Error::Start(format!("the listening socket has no address: {e}"))
-                })?,
-            );
+            addresses.push(listener.local_addr().map_err(|e| {
+                Error::system(format!("the listening socket has no address: {e}"), e)
+            })?);
             listeners.push(listener);
         }
         let next = listeners.len() as u64;
@@ -409,10 +407,11 @@ impl Pending {
 /// Listens at an address.
 fn listen(at: SocketAddr) -> Result<TcpListener, Error> {
     let failed = |e: rustix::io::Errno| {
-        Error::Start(format!(
+        let text = format!(
             "ranks cannot be reached at {}: {e}; choose another network interface",
             at.ip()
-        ))
+        );
+        Error::system(text, e)
     };
     let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

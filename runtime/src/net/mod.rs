@@ -11,7 +11,7 @@
 //! once the other side has named the job, or proved that it knows the job's secret, and before that no
 //! byte of it is used ([`hello`]). Strangers are refused, counted, and disturb nobody.
 //!
-//! There are no threads, but for the moment in which devices are connected (`rdma::Meeting`). Only joining,
+//! There are no threads, but for the moment in which devices are connected (`transport/rdma`). Only joining,
 //! splitting and opening connections wait, each with [`Deadline`]; everything else is done in [`Net::poll`],
 //! which a waiting rank calls about once a millisecond.
 //! All sockets are non-blocking, closed on `exec`, and without delay.

@@ -11,8 +11,11 @@ use super::dial::{Dial, DialTarget, Turn};
 use super::hello::{Name, again};
 use super::listener::Listener;
 use crate::fabric::system;
-use crate::transport::rdma::{self, Handshake, Meeting};
-use crate::transport::tcp::{ByteStream, Dialed, Reach, Resumable};
+use crate::transport::Carrier;
+use crate::transport::fault::Fault;
+use crate::transport::rdma;
+use crate::transport::stream::{Dialed, Handshake, Reach, Resumable};
+use crate::transport::tcp::Socket;
 
 /// The pause after attempts that failed for good.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -39,7 +42,7 @@ pub(super) struct Redial {
     /// The attempts that the peer began: path, handshake, and begin.
     begun: Vec<(usize, Handshake, Instant)>,
     /// The time since which no attempt is made, the reason, and true if the listener refused.
-    failed: Vec<Option<(Instant, String, bool)>>,
+    failed: Vec<Option<(Instant, Fault, bool)>>,
 }
 
 impl Redial {
@@ -59,23 +62,22 @@ impl Redial {
         };
         let sockets = (0..self.attempts.len()).filter(|&path| self.device(path).is_none());
         let path = [home].into_iter().chain(sockets).find(is_own).unwrap_or(home);
-        self.begin(Ok(ByteStream::socket(fd)), (home, path))
+        self.begin(Ok(Socket::new(fd).into()), (home, path))
     }
 
     /// Returns the stream of a path that is a device, from the handshake of the ends there.
-    pub(super) fn stream_over_device(self, handshake: Handshake, home: usize) -> Resumable {
-        let stream = match handshake {
-            Handshake::Done(fd, stream) => Ok(ByteStream::device(fd, stream)),
-            Handshake::Failed(why) => Err(why),
-            Handshake::Waiting(_) => Err("it did not answer in time".into()),
-        };
-        self.begin(stream, (home, home))
+    pub(super) fn stream_over_device(
+        self,
+        carrier: Result<Carrier, Fault>,
+        home: usize,
+    ) -> Resumable {
+        self.begin(carrier, (home, home))
     }
 
-    fn begin(self, stream: Result<ByteStream, String>, places: (usize, usize)) -> Resumable {
+    fn begin(self, carrier: Result<Carrier, Fault>, places: (usize, usize)) -> Resumable {
         let chooses = self.name.from < self.name.to;
         let timeout = self.listener.options().timeout / 2;
-        Resumable::new(stream, places, chooses, timeout, Box::new(self))
+        Resumable::new(carrier, places, chooses, timeout, Box::new(self))
     }
 
     /// Returns the device that a path is. Links on which ranks only talk stay with sockets.
@@ -84,9 +86,9 @@ impl Redial {
     }
 
     /// Begins an attempt, unless it can be seen to be in vain.
-    fn attempt(&self, path: usize) -> Result<Attempt, String> {
+    fn attempt(&self, path: usize) -> Result<Attempt, Fault> {
         let targets = self.targets.get().filter(|targets| path < targets.len());
-        let targets = targets.ok_or("nothing is known of it on this path")?;
+        let targets = targets.ok_or(Fault::Protocol("nothing is known of it on this path"))?;
         let name = Name { lane: again(self.name.lane, path), ..self.name };
         let Some(choice) = self.device(path) else {
             return Ok(Attempt::Dial(Dial::again(name, vec![targets[path]])));
@@ -102,13 +104,13 @@ impl Redial {
 
     /// Goes on with an attempt; gives what is left of it, and what it led to.
     fn turn(&self, path: usize, attempt: Attempt) -> (Option<Attempt>, Dialed) {
-        let waiting = || Dialed::Waiting { answers: true, trouble: String::new() };
+        let waiting = || Dialed::Waiting { answers: true, trouble: None };
         match attempt {
             Attempt::Meeting(handshake, since) => match handshake.turn() {
-                Handshake::Done(fd, stream) => (None, Dialed::Made(ByteStream::device(fd, stream))),
+                Handshake::Done(carrier) => (None, Dialed::Made(carrier)),
                 Handshake::Failed(why) => (None, failed(why, false)),
                 Handshake::Waiting(_) if since.elapsed() > MEETING => {
-                    (None, failed("it did not answer in time".into(), false))
+                    (None, failed(Fault::Late, false))
                 }
                 handshake => (Some(Attempt::Meeting(handshake, since)), waiting()),
             },
@@ -122,17 +124,20 @@ impl Redial {
                         self.turn(path, Attempt::Meeting(handshake, Instant::now()))
                     }
                     (Turn::Connected(stream), None) => {
-                        (None, Dialed::Made(ByteStream::socket(stream.into())))
+                        (None, Dialed::Made(Socket::new(stream.into()).into()))
                     }
                     (Turn::Failed(why), _) => {
                         let is_shut = is_shut || why.starts_with(Dial::REFUSED);
-                        (None, failed(why, is_shut))
+                        (None, failed(Fault::Other(why), is_shut))
                     }
                     (Turn::Waiting, _) => {
-                        let (answers, trouble) = (dial.is_answered(), dial.trouble().to_owned());
+                        let trouble = Fault::Other(dial.trouble().to_owned());
                         let dialed = match is_shut {
                             true => Dialed::Refused(trouble),
-                            false => Dialed::Waiting { answers, trouble },
+                            false => Dialed::Waiting {
+                                answers: dial.is_answered(),
+                                trouble: (!dial.trouble().is_empty()).then_some(trouble),
+                            },
                         };
                         (Some(Attempt::Dial(dial)), dialed)
                     }
@@ -146,19 +151,19 @@ impl Redial {
 fn over(choice: &rdma::Choice, fd: OwnedFd) -> Handshake {
     match fault(choice) {
         Some(why) => Handshake::Failed(why),
-        None => Handshake::from(Meeting::over_path(fd, choice)),
+        None => rdma::over_path(fd, choice),
     }
 }
 
 /// Describes the fault of a device that this host's system reports, if there is one.
-fn fault(choice: &rdma::Choice) -> Option<String> {
-    choice.devices.first().and_then(|device| system::fault(device))
+fn fault(choice: &rdma::Choice) -> Option<Fault> {
+    choice.devices.first().and_then(|device| system::fault(device)).map(Fault::Other)
 }
 
-fn failed(why: String, is_shut: bool) -> Dialed {
+fn failed(fault: Fault, is_shut: bool) -> Dialed {
     match is_shut {
-        true => Dialed::Refused(why),
-        false => Dialed::Waiting { answers: false, trouble: why },
+        true => Dialed::Refused(fault),
+        false => Dialed::Waiting { answers: false, trouble: Some(fault) },
     }
 }
 
@@ -169,7 +174,7 @@ impl Reach for Redial {
 
     fn dial(&mut self, path: usize) -> Dialed {
         let Some(place) = self.attempts.get_mut(path) else {
-            return failed("there is no such path".into(), false);
+            return failed(Fault::Protocol("there is no such path"), false);
         };
         match &self.failed[path] {
             Some((when, why, is_shut)) if when.elapsed() < PAUSE => {
@@ -184,8 +189,8 @@ impl Reach for Redial {
         };
         self.failed[path] = match (&left, &dialed) {
             (None, Dialed::Refused(why)) => Some((Instant::now(), why.clone(), true)),
-            (None, Dialed::Waiting { trouble, .. }) => {
-                Some((Instant::now(), trouble.clone(), false))
+            (None, Dialed::Waiting { trouble: Some(fault), .. }) => {
+                Some((Instant::now(), fault.clone(), false))
             }
             _ => None,
         };
@@ -198,19 +203,17 @@ impl Reach for Redial {
         self.begun.clear();
     }
 
-    fn incoming(&mut self) -> Option<(usize, ByteStream)> {
+    fn incoming(&mut self) -> Option<(usize, Carrier)> {
         while let Some((path, fd)) = self.taken() {
             match self.device(path) {
-                None => return Some((path, ByteStream::socket(fd))),
+                None => return Some((path, Socket::new(fd).into())),
                 Some(choice) => self.begun.push((path, over(choice, fd), Instant::now())),
             }
         }
         let mut found = None;
         for (path, handshake, since) in std::mem::take(&mut self.begun) {
             match handshake.turn() {
-                Handshake::Done(fd, stream) if found.is_none() => {
-                    found = Some((path, ByteStream::device(fd, stream)));
-                }
+                Handshake::Done(carrier) if found.is_none() => found = Some((path, carrier)),
                 Handshake::Failed(_) => {}
                 Handshake::Waiting(_) if since.elapsed() > MEETING => {}
                 handshake => self.begun.push((path, handshake, since)),

@@ -9,7 +9,7 @@ use super::options::{Medium, Options};
 use crate::digest::mix;
 use crate::error::Error;
 use crate::fabric::{Fabric, RDMA, system};
-use crate::route::{Transport, Transports};
+use crate::transport::Transports;
 use crate::transport::rdma::{self, Choice};
 
 /// A topology file, and what tells it from others.
@@ -24,8 +24,8 @@ pub(crate) struct Sheet {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if the file cannot be read or is wrong, or a path is none; [`Error::Start`] if a path is
-/// a device that cannot be had here.
+/// [`Error::System`] if the file cannot be read; [`Error::Settings`] if it is wrong, or a path is none;
+/// [`Error::Start`] if a path is a device that cannot be had here.
 pub(crate) fn settle(
     options: &mut Options,
     transports: Transports,
@@ -45,7 +45,7 @@ pub(crate) fn settle(
     };
     let host = host_name(options);
     let mut media: Vec<Medium> = Vec::new();
-    for way in named_paths.map_err(Error::Usage)? {
+    for way in named_paths? {
         let name = &way.name;
         let place = way.devices.get(&host).unwrap_or(name).clone();
         let medium = match way.transport == RDMA {
@@ -84,27 +84,24 @@ fn devices(options: &Options) -> Result<(), Error> {
 fn allowed(options: &Options, transports: Transports) -> Result<(), Error> {
     let several = options.paths.len() > 1;
     for (name, medium) in options.paths.iter().zip(&options.media) {
-        let (what, transport) = match medium {
-            Medium::Device(_) if !transports.rdma => ("an RDMA device", "rdma"),
-            Medium::Interface(_) if !transports.tcp && several => ("a network interface", "tcp"),
-            _ => continue,
+        let transport = medium.transport();
+        let what = match medium {
+            _ if transports.contains(transport) => continue,
+            Medium::Device(_) => "an RDMA device",
+            Medium::Interface(_) if several => "a network interface",
+            Medium::Interface(_) => continue,
         };
-        return Err(Error::Usage(format!(
+        let text = format!(
             "path `{name}` is {what}, and the hint `transport` excludes {transport}: leave out one of them"
-        )));
+        );
+        return Err(Error::Settings { text, source: None });
     }
     Ok(())
 }
 
-/// Returns the transport that carries data between hosts, if there are several paths: TCP, RDMA, or both.
-pub(crate) fn carried(media: &[Medium]) -> Option<Transport> {
-    let devices = media.iter().filter(|medium| medium.device().is_some()).count();
-    match devices {
-        _ if media.len() < 2 => None,
-        0 => Some(Transport::Tcp),
-        all if all == media.len() => Some(Transport::Rdma),
-        _ => Some(Transport::Mixed),
-    }
+/// Returns the transports that carry data between hosts, if there are several paths.
+pub(crate) fn carried(media: &[Medium]) -> Option<Transports> {
+    (media.len() > 1).then(|| media.iter().map(Medium::transport).collect())
 }
 
 /// Returns the name of this host in topology files.
@@ -127,7 +124,7 @@ pub(crate) fn costs(
         let mut hosts = hosts.to_vec();
         hosts.sort();
         hosts.dedup();
-        return sheet.fabric.costs(Some(&options.paths), &hosts).map_err(Error::Usage);
+        return Ok(sheet.fabric.costs(Some(&options.paths), &hosts)?);
     }
     let known = speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
     let cost = |((name, medium), &speed): ((&String, &Medium), &u32)| {
@@ -174,7 +171,7 @@ mod tests {
         settle(&mut two, Transports::default(), None).expect("settled");
         let media = ["other", "127.0.0.1"].map(|name| Medium::Interface(name.into()));
         assert_eq!(two.media, media);
-        assert_eq!(carried(&two.media), Some(Transport::Tcp));
+        assert_eq!(carried(&two.media), Some(Transports::TCP));
         let all = text(settle(&mut given(&[]), Transports::default(), None));
         assert!(all.contains("path `fast` is the RDMA device `nowhere9` here: "), "{all}");
         let none = text(settle(&mut given(&["slow", "fest"]), Transports::default(), None));
@@ -202,6 +199,9 @@ mod tests {
         assert_eq!(said(&mixed[..1], no_tcp), None, "one interface is where ranks listen");
         assert!(said(&mixed[1..], no_rdma).is_some());
         let kinds = [&mixed[..], &[device("a"), device("b")], &mixed[1..]].map(carried);
-        assert_eq!(kinds, [Some(Transport::Mixed), Some(Transport::Rdma), None]);
+        assert_eq!(
+            kinds,
+            [Some(Transports::TCP.or(Transports::RDMA)), Some(Transports::RDMA), None]
+        );
     }
 }

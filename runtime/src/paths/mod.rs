@@ -1,7 +1,7 @@
 //! The paths between hosts that a communicator has, what they are measured to do, and the shares that
 //! follow.
 //!
-//! The module `net` knows what a path is on each host, and who listens there; `transport/tcp/resume` lets a
+//! The module `net` knows what a path is on each host, and who listens there; `transport/stream/resume` lets a
 //! stream go on over another path when its own fails. This module decides how much each path is given.
 //! [`Balance`] begins with what the model says. Each rank measures, for every call that is split over the
 //! paths, when each part of it was there and how much its sockets moved. Every so many calls the ranks

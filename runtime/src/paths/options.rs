@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Sheet;
 use crate::secret::Secret;
+use crate::transport::Transport;
 use crate::transport::rdma;
 
 /// The kind of a path on this host.
@@ -17,6 +18,14 @@ pub(crate) enum Medium {
 }
 
 impl Medium {
+    /// Returns the transport that it is a path of.
+    pub(crate) fn transport(&self) -> Transport {
+        match self {
+            Medium::Interface(_) => Transport::Tcp,
+            Medium::Device(_) => Transport::Rdma,
+        }
+    }
+
     /// Returns the device, if it is one.
     pub(crate) fn device(&self) -> Option<&rdma::Choice> {
         match self {

@@ -4,44 +4,77 @@
 //! is played and when a wait has failed is decided above it. It trusts plans: whatever arrives here
 //! was proved and, where it meets sizes and addresses, checked by `bind`.
 //!
-//! A link is one of two kinds, and a protocol is written once a kind:
+//! A link is one of two kinds, and each is a pair of traits, for the sending and the receiving end:
 //!
-//! * **Mapped**: both sides load and store in the same memory. A message is a flag with content
-//!   beside it; the receiver may also *pull*, reading the sender's memory where it lies. What such a
-//!   transport gives is the ends of connections (`shm`): `shm::Sender` hands out the place of the
-//!   next message's content and then hands the message over; `shm::Receiver` says whether the next
-//!   message is there, where its content lies, and takes back the slot.
-//! * **Posted**: messages are handed to a queue that the kernel empties. `tcp::Sender` stages content
-//!   or sends it from where it lies, `tcp::Receiver` stages messages or lands them where they belong.
+//! * [`mapped`]: both sides load and store in the same memory (`shm`).
+//! * [`posted`]: messages are handed over, and move on while somebody polls. `stream` makes messages of a
+//!   [`ByteStream`], which a socket is (`tcp`), and what devices move (`rdma`).
+//! * Between GPUs (`nvlink`) links are mapped too, but kernels move the data: there the transport only shares
+//!   memory, and is not in the list.
 //!
-//!   `rdma` carries the same bytes: a `tcp::Socket` may have a stream whose bytes devices move.
-//!
-//! * Between GPUs (`nvlink`) links are mapped too, but kernels move the data: there the transport only shares memory.
-//!
-//! `endpoints` gives both kinds one face for the executor.
+//! `endpoints` gives both kinds one face for the executor. Whatever knows all transports is made of the list
+//! below: [`Transport`], [`Transports`], and [`Carrier`], which dispatches to streams by a `match`.
 //!
 //! Nothing here blocks. Every operation returns at once and says whether it could be done; waiting,
 //! deadlines and giving up belong to `executor::wait`. After setup nothing allocates or locks, except
 //! that the first message of a new size on a connection reserves its memory; nothing calls the system
 //! but the reads and writes of sockets, and the reading of a peer's private memory.
 //!
-//! To add a transport: one folder here, an arm in `endpoints`, a rule in `route`, and a line
-//! `conformance!(...)` in `tests/conformance`, which plays the same suite over every transport.
+//! To add a transport: one folder here, and one line in the list. Its module has `probe`, which says whether it
+//! can be used here; and for posted links the stream, and `begin`, by which two ends meet over a socket that
+//! `net` has made. `tests/conformance` plays one suite over every transport of the list.
 
+pub(crate) mod fault;
+mod list;
+pub(crate) mod mapped;
+pub(crate) mod message;
 #[cfg(feature = "cuda")]
 pub(crate) mod nvlink;
+pub(crate) mod posted;
 pub(crate) mod rdma;
+mod set;
 pub(crate) mod shm;
+pub(crate) mod stream;
 pub(crate) mod tcp;
 
-/// Lists the devices for RDMA that would be used here, a line each; if there are none, gives the reason and
-/// the remedy.
-pub fn rdma() -> Result<Vec<String>, String> {
-    rdma::probe()
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+pub use set::Transports;
+
+use crate::error::Error;
+use fault::Fault;
+use stream::{ByteStream, Handshake};
+
+list::transports! {
+    /// Shared memory, between ranks of one machine.
+    Shm SHM shm;
+    /// TCP.
+    Tcp TCP tcp carries Socket;
+    /// InfiniBand and RoCE, between ranks that both have it.
+    Rdma RDMA rdma carries DeviceStream;
 }
 
-/// Returns `Ok` if shared memory can be used here; else an error that gives the reason, in words.
-pub fn probe() -> Result<(), String> {
-    let layout = shm::Layout { slot_bytes: 64, arena_bytes: 4096, ..shm::Layout::new(1) };
-    shm::Segment::create(layout).map(|_| ()).map_err(|e| e.to_string())
+/// The reason why a transport cannot be used here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// Memory cannot be shared.
+    #[error(transparent)]
+    Memory(#[from] Error),
+    /// There are no devices, and the remedy.
+    #[error("{0}")]
+    Devices(String),
+}
+
+/// What streams between ranks may use.
+#[derive(Clone)]
+pub(crate) struct Means {
+    /// The devices that carry connections.
+    pub(crate) devices: rdma::Choice,
+    /// The registrations of this rank's arena with devices; parts share them.
+    pub(crate) registrations: Arc<rdma::Registrations>,
 }

@@ -1,34 +1,28 @@
 //! Tests what every transport must do, in one set of tests for all: order, integrity, no bytes, many bytes,
 //! back-pressure, an end in the middle, a peer that is killed, a peer that is stopped.
 //!
-//! A transport is added by a line `conformance!(...)` below.
+//! Every transport of the runtime's list needs a line of `conformance!` below, and without it a test fails.
 
 #[path = "../support/mod.rs"]
 mod support;
 
-mod book;
 mod deaths;
+mod library;
 mod moves;
 
-use roundelay::{Communicator, Setup};
+use roundelay::{Communicator, Setup, Transport, Transports};
 use roundelay_compiler::plan::{Dir, Plan};
 use roundelay_tests::{Needs, skip};
 
-/// The transports that join the ranks.
+/// What joins the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// Memory that all of them map.
-    Shm,
-    /// Sockets between all of them.
-    Tcp,
-    /// Devices between all of them.
-    Rdma,
+    /// One transport between all of them.
+    One(Transport),
+    /// Memory between ranks r and r + 2, another transport between the others.
+    Mixed(Transport),
     /// Sockets, each of which could go on over another path.
     Paths,
-    /// Memory between ranks r and r + 2, sockets between the others.
-    Mixed,
-    /// Memory between ranks r and r + 2, devices between the others.
-    MixedRdma,
     /// Two paths: a device and sockets.
     RdmaTcp,
     /// Two paths: a device each.
@@ -40,7 +34,7 @@ const PATHS: [&str; 2] = ["127.0.0.1", "::1"];
 
 /// Returns the names of the devices for RDMA.
 fn devices() -> Vec<String> {
-    let lines = roundelay::transport::rdma().unwrap_or_default();
+    let lines = Transport::Rdma.probe().unwrap_or_default();
     lines.iter().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect()
 }
 
@@ -55,39 +49,44 @@ impl Over {
         }
     }
 
+    /// Returns the transports that carry something.
+    pub(crate) fn transports(self) -> Transports {
+        match self {
+            Over::One(transport) => transport.into(),
+            Over::Mixed(transport) => Transports::SHM.with(transport),
+            Over::Paths => Transports::TCP,
+            Over::RdmaTcp => Transports::TCP.or(Transports::RDMA),
+            Over::TwoRdma => Transports::RDMA,
+        }
+    }
+
     /// Returns true if devices carry something.
     pub(crate) fn has_devices(self) -> bool {
-        matches!(self, Over::Rdma | Over::MixedRdma | Over::RdmaTcp | Over::TwoRdma)
+        self.transports().contains(Transport::Rdma)
     }
 
     /// Spreads the connections of plans over two paths, if there are two: what one rank sends rides one of
     /// them, what the next one sends the other; in the other turn each rides the other one.
     pub(crate) fn spread(self, plans: &[Plan], turn: u32) -> Vec<Plan> {
-        let mut plans = plans.to_vec();
         if self.paths().is_empty() {
-            return plans;
+            return plans.to_vec();
         }
-        for plan in &mut plans {
+        let spread = |plan: &Plan| {
+            let mut plan = plan.clone().into_unproved();
             plan.header.hash[15] ^= 1 + turn as u8;
             for conn in &mut plan.part.conns {
                 let sender = if conn.dir == Dir::Send { plan.part.rank } else { conn.peer };
                 conn.path = ((sender + turn) % 2) as u16;
                 conn.channel = 2 * conn.channel + conn.path;
             }
-        }
-        plans
+            plan.check().expect("a consistent plan")
+        };
+        plans.iter().map(spread).collect()
     }
 
     /// Returns the hints that ranks are given.
     pub(crate) fn hints(self) -> String {
-        let transport = match self {
-            Over::Shm => "shm",
-            Over::Tcp | Over::Paths => "tcp",
-            Over::Rdma | Over::TwoRdma => "rdma",
-            Over::Mixed => "shm,tcp",
-            Over::MixedRdma => "shm,rdma",
-            Over::RdmaTcp => "tcp,rdma",
-        };
+        let transport = self.transports();
         match &self.paths()[..] {
             [] => format!("transport={transport}"),
             paths => format!("transport={transport},paths={}", paths.join(",")),
@@ -96,7 +95,7 @@ impl Over {
 
     /// Returns the number of hosts that there seem to be.
     pub(crate) fn hosts(self) -> u32 {
-        if matches!(self, Over::Mixed | Over::MixedRdma) { 2 } else { 1 }
+        if matches!(self, Over::Mixed(_)) { 2 } else { 1 }
     }
 
     /// Returns the setup with which a rank joins.
@@ -128,9 +127,10 @@ pub(crate) fn threads<T: Send>(
 
 /// Runs a test over this, or says why it cannot be done here.
 fn over(over: Over, test: impl Fn(Over)) {
-    match roundelay::transport::rdma() {
-        Err(why) if over.has_devices() => skip(Needs::Rdma, format!("no RDMA: {why}")),
-        Ok(lines) if over == Over::TwoRdma && lines.len() < 2 => {
+    let missing = over.transports().iter().find_map(|transport| transport.probe().err());
+    match (missing, devices()) {
+        (Some(why), _) => skip(Needs::Rdma, format!("no RDMA: {why}")),
+        (_, devices) if over == Over::TwoRdma && devices.len() < 2 => {
             skip(Needs::Rdma, "one device for RDMA only");
         }
         _ if over == Over::Paths && std::net::TcpListener::bind("[::1]:0").is_err() => {
@@ -141,8 +141,11 @@ fn over(over: Over, test: impl Fn(Over)) {
 }
 
 macro_rules! conformance {
-    ($name:ident, $over:expr) => {
-        mod $name {
+    ($($name:ident: $over:expr;)+) => {
+        /// All that the suite is played over.
+        const PLAYED: &[Over] = &[$($over),+];
+
+        $(mod $name {
             use super::*;
 
             #[test]
@@ -158,8 +161,8 @@ macro_rules! conformance {
                 over($over, moves::protocols);
             }
             #[test]
-            fn the_whole_book_leaves_the_same_bits() {
-                over($over, book::book);
+            fn the_whole_library_leaves_the_same_bits() {
+                over($over, library::library);
             }
             #[test]
             fn nothing_can_be_moved_too() {
@@ -193,15 +196,29 @@ macro_rules! conformance {
             fn a_stopped_peer_is_named_at_the_deadline() {
                 over($over, deaths::stopped);
             }
-        }
+        })+
     };
 }
 
-conformance!(shm, Over::Shm);
-conformance!(tcp, Over::Tcp);
-conformance!(paths, Over::Paths);
-conformance!(mixed, Over::Mixed);
-conformance!(rdma, Over::Rdma);
-conformance!(mixed_rdma, Over::MixedRdma);
-conformance!(rdma_and_tcp, Over::RdmaTcp);
-conformance!(two_devices, Over::TwoRdma);
+conformance! {
+    shm: Over::One(Transport::Shm);
+    tcp: Over::One(Transport::Tcp);
+    rdma: Over::One(Transport::Rdma);
+    mixed: Over::Mixed(Transport::Tcp);
+    mixed_rdma: Over::Mixed(Transport::Rdma);
+    paths: Over::Paths;
+    rdma_and_tcp: Over::RdmaTcp;
+    two_devices: Over::TwoRdma;
+}
+
+#[test]
+fn the_suite_is_played_over_every_transport() {
+    for &transport in Transport::ALL {
+        assert!(
+            PLAYED.contains(&Over::One(transport)),
+            "no line of `conformance!` has {transport}"
+        );
+        let is_mixed = PLAYED.contains(&Over::Mixed(transport));
+        assert!(transport.is_mapped() || is_mixed, "no line has {transport} beside shared memory");
+    }
+}

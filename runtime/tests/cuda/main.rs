@@ -48,8 +48,8 @@ fn all_well(scene: &str) {
 }
 
 #[test]
-fn every_algorithm_of_the_book_in_every_way() {
-    all_well("book");
+fn every_algorithm_of_the_library_in_every_way() {
+    all_well("library");
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let options = CudaOptions { device, calls_before, ..CudaOptions::default() };
     let mut gpu = comm.cuda(options)?;
     match scene {
-        "book" => book(&mut gpu),
+        "library" => library(&mut gpu),
         "types" => types(&mut gpu),
         "named" => named(&mut gpu),
         "ragged" => ragged(&mut gpu),
@@ -51,7 +51,7 @@ fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<Placement> {
     both.into_iter().filter(can).collect()
 }
 
-fn book(gpu: &mut Communicator) -> Result<(), Error> {
+fn library(gpu: &mut Communicator) -> Result<(), Error> {
     let mut bench = Bench::new(gpu)?;
     let mut played = 0;
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
@@ -72,7 +72,7 @@ fn book(gpu: &mut Communicator) -> Result<(), Error> {
     say(&format!("{played} calls"));
     match played > 200 {
         true => Ok(()),
-        false => Err(Error::Usage(format!("only {played} calls of the book could be played"))),
+        false => Err(Error::Usage(format!("only {played} calls of the library could be played"))),
     }
 }
 

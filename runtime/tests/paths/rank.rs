@@ -23,7 +23,7 @@ pub(crate) fn play(order: &str) -> Result<(), Error> {
     let (name, paths, count, calls) = (words[0], number(1) as u32, number(2), number(3));
     let mut comm = Communicator::from_env()?;
     let (ranks, rank) = (comm.size(), comm.rank());
-    let entry = roundelay_algorithms::find("all_reduce", name).expect("in the book");
+    let entry = roundelay_algorithms::find("all_reduce", name).expect("in the library");
     let options = Options { paths, ..Options::default() };
     let shape = Shape::flat(ranks);
     let plan = plan_of(entry.path, entry.text, &shape, &options, Placement::InPlace, rank)?;

@@ -9,7 +9,7 @@ use roundelay::{Communicator, Layout, Setup, Transports};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     Buf, Connection, CopyPolicy, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement,
-    Plan, RankPlan, Region, Site, Sizes, Store, WireType,
+    Plan, RankPlan, Region, Site, Sizes, Store, UnprovedPlan, WireType,
 };
 
 /// Returns a header for `ranks` ranks and `chunks` chunks in place.
@@ -139,7 +139,8 @@ impl Part {
     }
 
     pub(crate) fn plan(self) -> Plan {
-        Plan { header: self.header, part: self.part }
+        let plan = UnprovedPlan { header: self.header, part: self.part };
+        plan.check().expect("a consistent plan")
     }
 }
 

@@ -9,7 +9,7 @@ use roundelay_dsl::span::SourceMap;
 
 use super::{Stop, wrong};
 
-/// The parsed files of the book.
+/// The parsed files of the library.
 #[derive(Debug, Default)]
 pub struct Shelves {
     files: BTreeMap<(String, String), File>,

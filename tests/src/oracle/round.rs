@@ -28,12 +28,17 @@ pub(super) struct Move {
     pub(super) rounded: bool,
 }
 
+/// The contributions of all sums together after which a program is given up: about 300 MB.
+const MOST_TERMS: usize = 20_000_000;
+
 /// The contents of the memory of all ranks.
 pub(super) struct Memory {
     places: Vec<Vec<Option<Tree>>>,
     numbers: BTreeMap<Node, Tree>,
     /// The contributions of each tree, ascending, as often as they are counted.
     leaves: Vec<Vec<Leaf>>,
+    /// The number of contributions in them all.
+    held: usize,
     /// The places of a rank that the caller sees, and pieces of a block: pieces at the same place of
     /// their blocks have the same length, others need not.
     seen: usize,
@@ -56,6 +61,7 @@ impl Memory {
             places: vec![vec![None; task.size()]; n],
             numbers: BTreeMap::new(),
             leaves: Vec::new(),
+            held: 0,
             heard: (0..n).map(|r| (0..n).map(|q| q == r).collect()).collect(),
             messages: 0,
             sent: vec![0; n],
@@ -91,6 +97,7 @@ impl Memory {
                 all
             }
         };
+        self.held += leaves.len();
         self.leaves.push(leaves);
         self.numbers.insert(node, self.leaves.len() - 1);
         self.leaves.len() - 1
@@ -162,6 +169,11 @@ impl Memory {
         for tree in trees {
             if self.length(tree) != length {
                 return Err(wrong("RL0407 pieces of different lengths are added"));
+            }
+            // Sums that are added to themselves double with every round.
+            let terms = self.leaves[sum].len() + self.leaves[tree].len();
+            if self.held + terms > MOST_TERMS {
+                return Err(Stop::Unsupported("very long sums"));
             }
             sum = self.number(Node::Sum(sum.min(tree), sum.max(tree)));
         }

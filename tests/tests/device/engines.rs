@@ -4,13 +4,13 @@ use roundelay_algorithms::find;
 use roundelay_compiler::device::{DeviceProgram, Options, Phase, Protocol, prove, verify};
 use roundelay_compiler::plan::Buf;
 use roundelay_compiler::{Placement, Proved, Shape, compile};
-use roundelay_tests::of_book;
+use roundelay_tests::of_library;
 
 use super::proofs;
 
 fn proved(collective: &str, name: &str, n: u32) -> Proved {
-    let entry = find(collective, name).expect("the book has it");
-    let (sources, program) = of_book(entry).expect("the book resolves");
+    let entry = find(collective, name).expect("the library has it");
+    let (sources, program) = of_library(entry).expect("the library resolves");
     let options = roundelay_compiler::Options::default();
     compile(&program, &sources, &Shape::flat(n), &options, Placement::OutOfPlace).expect("a proof")
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use roundelay_compiler::device::abi::mark;
 use roundelay_compiler::device::{
-    DeviceConnection, DeviceProgram, Event, Message, Protocol, Source, Target, Task, Wait,
+    DeviceConnection, DeviceProgram, Event, Message, Protocol, Target, Task, TaskInput, Wait,
 };
 use roundelay_compiler::plan::{Buf, Dir, Plan, Region, WireType};
 
@@ -319,12 +319,12 @@ impl Writer<'_> {
 
     fn element(&mut self, t: usize, task: &Task, k: usize, e: At) {
         let inputs = task.inputs.iter().map(|s| match s {
-            Source::Local(region) => {
+            TaskInput::Local(region) => {
                 Src { at: self.place(t, self.rank, region, k) + e, packet: false }
             }
-            Source::Packet(m, _) => Src { at: self.slot(t, *m, k) + e, packet: true },
-            Source::Staged(m, _) => Src { at: self.slot(t, *m, k) + e, packet: false },
-            Source::Pulled(m, region) => {
+            TaskInput::Packet(m, _) => Src { at: self.slot(t, *m, k) + e, packet: true },
+            TaskInput::Staged(m, _) => Src { at: self.slot(t, *m, k) + e, packet: false },
+            TaskInput::Pulled(m, region) => {
                 let peer = self.link(*m).peer as usize;
                 Src { at: self.place(t, peer, region, k) + e, packet: false }
             }

@@ -19,7 +19,7 @@ use roundelay_compiler::plan::Buf;
 use roundelay_compiler::program::{Buffer, Style};
 use roundelay_compiler::{Placement, Program, Proved, Shape, compile};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::{Dice, is_grid, of_book, read, suite};
+use roundelay_tests::{Dice, is_grid, of_library, read, suite};
 
 use kernel::{BLOCKS, Call};
 use reference::{Buffers, Cut, buffers};
@@ -146,11 +146,11 @@ fn placed(
     }
 }
 
-/// Calls `of` with everything of the book at the shapes that it allows, proved.
+/// Calls `of` with everything of the library at the shapes that it allows, proved.
 fn proofs(mut of: impl FnMut(&str, &Shape, &Proved)) {
     for entry in CATALOGUE {
         let name = format!("{}.{}", entry.collective, entry.name);
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         for shape in shapes(&program) {
             placed(&sources, &program, &shape, &mut |placement, proved| {
                 of(&format!("{name} -n {shape} {placement:?}"), &shape, proved);
@@ -235,7 +235,7 @@ impl Plays {
 }
 
 #[test]
-fn the_book_is_played_in_every_way() {
+fn the_library_is_played_in_every_way() {
     let mut plays = Plays::default();
     proofs(|name, _, proved| plays.play(name, proved));
     plays.end(1500);

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use roundelay::{Args, Buffer, Call, Communicator, DType, RedOp, Stats};
+use roundelay::{Args, Buffer, Call, Communicator, DType, RedOp, Stats, internal};
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{CopyPolicy, Shares, WHOLE};
 use roundelay_compiler::{Options, Placement, Plan, Program, Shape, compile};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::oracle::Declared;
-use roundelay_tests::{Dice, of_book, say};
+use roundelay_tests::{Dice, of_library, say};
 
 use crate::reference::{Block, Collective};
 use crate::values::{Data, epsilon, factor, number, pairs, random, reduce};
 
-/// The plans of an algorithm of the book, at one shape.
+/// The plans of an algorithm of the library, at one shape.
 pub(crate) struct Plans {
     pub(crate) name: String,
     pub(crate) collective: Collective,
@@ -31,8 +31,9 @@ pub(crate) const SCHEDULES: usize = 5;
 
 /// Returns the plans under another schedule, with another identity.
 fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
-    let mut plans = plans.to_vec();
-    for header in plans.iter_mut().map(|p| &mut p.header) {
+    let scheduled = |plan: &Plan| {
+        let mut plan = plan.clone().into_unproved();
+        let header = &mut plan.header;
         header.hash[0] ^= schedule as u8;
         match schedule {
             0 => {}
@@ -45,8 +46,9 @@ fn scheduled(plans: &[Plan], schedule: usize, least_slots: u32) -> Vec<Plan> {
                 header.pipeline = 3;
             }
         }
-    }
-    plans
+        plan.check().expect("a consistent plan")
+    };
+    plans.iter().map(scheduled).collect()
 }
 
 impl Plans {
@@ -62,11 +64,11 @@ impl Plans {
         placement: Placement,
         paths: u32,
     ) -> Result<Option<Plans>, String> {
-        let collective = roundelay_compiler::collective::NAMES
+        let collective = roundelay_compiler::program::COLLECTIVES
             .iter()
             .find(|(_, kind)| *kind == program.kind)
             .map(|(name, _)| Collective { name, ranks: shape.ranks() as u32, root, declared: None })
-            .expect("a collective of the book");
+            .expect("a collective of the library");
         let options = Options { root, paths, ..Options::default() };
         Plans::of_collective(name, collective, program, sources, shape, placement, &options)
     }
@@ -117,11 +119,11 @@ impl Plans {
         }))
     }
 
-    /// Returns the plans of `collective.name` of the book.
+    /// Returns the plans of `collective.name` of the library.
     pub(crate) fn of(path: &str, shape: &str, root: u32, placement: Placement) -> Plans {
         let (collective, name) = path.split_once('.').expect("collective.name");
-        let entry = find(collective, name).expect("an algorithm of the book");
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let entry = find(collective, name).expect("an algorithm of the library");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         let shape = shape.parse().expect("a shape");
         Plans::compile(path, &program, &sources, &shape, root, placement, 1)
             .expect("it is proved")
@@ -253,7 +255,7 @@ impl Case<'_> {
         };
         let (count, dtype, op) = (self.count as u64, self.dtype, self.op);
         let call = Call { count, dtype, op, factor: factor(self.data, rank), args };
-        comm.set_shares(self.shares.clone())?;
+        internal::set_shares(comm, self.shares.clone())?;
         let stats = comm.run(&plans[manner.schedule][rank as usize], call)?;
         Ok(match second {
             None => Played { input: None, result: first, stats },

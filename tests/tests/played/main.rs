@@ -1,4 +1,4 @@
-//! Tests every algorithm of the book, and random ones of declared collectives, played on real data by the
+//! Tests every algorithm of the library, and random ones of declared collectives, played on real data by the
 //! runtime, and compared with a reference that knows nothing of plans: `reference` says what the collectives
 //! are, `values` what the operators do, `case` plays a call and judges it, `job` holds the ranks.
 //!
@@ -20,11 +20,11 @@ use case::{Case, Manner, Plans, SCHEDULES};
 use job::Jobs;
 use roundelay::{Args, Call, Communicator, DType, Error, Launcher, RedOp};
 use roundelay_algorithms::CATALOGUE;
-use roundelay_compiler::collective::Kind;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Placement, Program, Shape};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::oracle::{self, Place, Shelves, Stop, Text};
-use roundelay_tests::{Dice, declared, is_grid, of_book, read, say as explain, suite};
+use roundelay_tests::{Dice, declared, is_grid, of_library, read, say as explain, suite};
 use values::{Data, epsilon, pairs};
 
 const COUNTS: [usize; 5] = [0, 1, 7, 1023, 5003];
@@ -53,12 +53,12 @@ fn shapes(program: &Program) -> Vec<Shape> {
 /// An algorithm to play, by a name for messages.
 type Piece = (String, SourceMap, Arc<Program>);
 
-/// Returns the book, the book once more in channels, and what else the suite has for collectives of the book.
+/// Returns the library, the library once more in channels, and what else the suite has for collectives of the library.
 fn pieces() -> Vec<Piece> {
     let mut pieces = Vec::new();
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
         let name = format!("{}.{}", entry.collective, entry.name);
-        let (sources, program) = of_book(entry).expect("the book resolves");
+        let (sources, program) = of_library(entry).expect("the library resolves");
         pieces.push((name.clone(), sources, program));
         if let Some(body) = entry.text.trim_end().strip_suffix('}')
             && !body.contains("schedule {")
@@ -154,7 +154,7 @@ impl Deck {
 }
 
 #[test]
-fn the_book_is_right_on_real_data() {
+fn the_library_is_right_on_real_data() {
     let began = Instant::now();
     let seed = setting("SEED", 1);
     let plays = setting("PLAYS", PLAYS as u64) as usize;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::collective::Kind;
 use roundelay_compiler::program::Buffer;
+use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Instance, Options, Program, Shape, postcondition};
 use roundelay_tests::{declared, is_grid, read};
 

@@ -1,5 +1,5 @@
 //! Makes random programs of several files: functions, collectives and algorithms that are imported, some of
-//! which have names that the importing file or the book has too; parts of one and of two buffers, of declared
+//! which have names that the importing file or the library has too; parts of one and of two buffers, of declared
 //! collectives, on whole grids, and over paths.
 
 use roundelay_tests::Dice;

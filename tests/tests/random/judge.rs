@@ -6,7 +6,8 @@ use std::sync::Arc;
 use roundelay_compiler::interpret::interpret;
 use roundelay_compiler::verify::symmetry::Attempt;
 use roundelay_compiler::{
-    Instance, Options, Placement, Program, Proved, Shape, compile, graph, project, verify,
+    Instance, Options, Placement, Program, Proved, Shape, by_symmetry, compile, graph, project,
+    verify,
 };
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
@@ -102,7 +103,7 @@ impl At<'_> {
                     .map_err(|d| format!("{}: alone: {}", at(), say(self.sources, &d)))?;
                 // The number of slots is found by the proof over all ranks.
                 alone.header.slots = plan.header.slots;
-                if alone != *plan {
+                if alone != **plan {
                     return Err(format!("{}: alone\n{alone}\namong all\n{plan}", at()));
                 }
             }
@@ -119,7 +120,7 @@ impl At<'_> {
             return Ok(None);
         };
         let unrolled = self.plans();
-        match (verify::symmetry::prove(&instance, self.sources), &unrolled) {
+        match (by_symmetry(&instance, self.sources), &unrolled) {
             (Ok(Attempt::Unknown(_)), _) => Ok(None),
             (Ok(Attempt::Proved { facts, .. }), Ok(plans)) => {
                 let of = plans[0].facts();

@@ -75,7 +75,7 @@ impl Count {
     }
 }
 
-/// Changes one program in four at a random place, as the mutants of the book are.
+/// Changes one program in four at a random place, as the mutants of the library are.
 fn changed(made: make::Made, dice: &mut Dice) -> make::Made {
     if dice.below(4) > 0 {
         return made;
@@ -176,15 +176,15 @@ fn verdicts_on_random_programs_equal_the_oracles() {
 #[test]
 fn symmetry_proves_what_unrolling_proves() {
     let mut count = Count::default();
-    let book: Vec<&str> = CATALOGUE.iter().map(|e| e.text).collect();
+    let library: Vec<&str> = CATALOGUE.iter().map(|e| e.text).collect();
     let trials = 150 * number("ROUNDS", 1);
-    for i in 0..book.len() as u64 + trials {
+    for i in 0..library.len() as u64 + trials {
         let mut dice = dice(i);
-        let text = match book.get(i as usize) {
+        let text = match library.get(i as usize) {
             Some(text) => text.to_string(),
             None => {
                 let mut text = match dice.below(2) {
-                    0 => book[dice.below(book.len())].to_string(),
+                    0 => library[dice.below(library.len())].to_string(),
                     _ => make::program(&mut dice).text,
                 };
                 for _ in 0..dice.below(3) {
@@ -215,7 +215,7 @@ fn symmetry_proves_what_unrolling_proves() {
         }
         for n in 2..=16 {
             // Beyond 8 some counts only.
-            if n > 8 && dice.below(4) > 0 && !(n == 16 && i < book.len() as u64) {
+            if n > 8 && dice.below(4) > 0 && !(n == 16 && i < library.len() as u64) {
                 continue;
             }
             let at = At { program, sources: &source.sources, shape: Shape::flat(n), root: 0 };

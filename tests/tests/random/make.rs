@@ -1,6 +1,6 @@
 //! Makes random programs as text. They start from algorithms that are right, told in random words: peers
 //! renumbered, regions cut and turned, work in scratch that nobody asked for, sub-algorithms of the file and
-//! of the book, parts, schedules. So a good part of them is right whatever the dice say; the rest is wrong in
+//! of the library, parts, schedules. So a good part of them is right whatever the dice say; the rest is wrong in
 //! ways that nobody thought of.
 
 use roundelay_algorithms::CATALOGUE;
@@ -39,7 +39,7 @@ pub(crate) const GENERATORS: [Generator; 6] = [
     ("ranks", crate::ranks::program),
     ("declared", own),
     ("files", crate::files::program),
-    ("mutants of the book", mutant),
+    ("mutants of the library", mutant),
 ];
 
 /// Makes the `i`-th program: generators take turns.
@@ -49,7 +49,7 @@ pub(crate) fn any(i: u64, dice: &mut Dice) -> (&'static str, Made) {
     (name, make(dice))
 }
 
-/// Returns a mutant of an algorithm of the book.
+/// Returns a mutant of an algorithm of the library.
 fn mutant(dice: &mut Dice) -> Made {
     let entry = CATALOGUE[dice.below(CATALOGUE.len())];
     let mut all = mutants(entry.text);

@@ -1,11 +1,12 @@
 //! Plays plans on the real runtime: ranks as threads, slots so small that calls take several passes.
 
 use roundelay::{Communicator, Layout, RedOp, Stats};
-use roundelay_compiler::collective::{Kind, Spec};
+use roundelay_compiler::collective::Spec;
 use roundelay_compiler::plan::CopyPolicy;
 use roundelay_compiler::postcondition;
 use roundelay_compiler::program::Buffer;
-use roundelay_compiler::{Instance, Placement, Plan, Proved};
+use roundelay_compiler::program::Kind;
+use roundelay_compiler::{Instance, Placement, Plan, Proved, UnprovedPlan};
 use roundelay_tests::Dice;
 
 /// A chunk and the contributions that it must end with, as rank and chunk.
@@ -26,7 +27,8 @@ struct Case<'a> {
 /// # Errors
 /// A hang, a refusal, or a wrong result.
 pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Result<Stats, String> {
-    let mut plans = proved.plans().to_vec();
+    let mut plans: Vec<UnprovedPlan> =
+        proved.plans().iter().map(|plan| plan.clone().into_unproved()).collect();
     let variant = dice.below(6);
     for header in plans.iter_mut().map(|p| &mut p.header) {
         match variant {
@@ -42,6 +44,8 @@ pub(crate) fn play(instance: &Instance, proved: &Proved, dice: &mut Dice) -> Res
             }
         }
     }
+    let plans = plans.into_iter().map(|plan| plan.check().map_err(|e| e.to_string()));
+    let plans = plans.collect::<Result<Vec<Plan>, String>>()?;
     let header = &plans[0].header;
     let mut layout = Layout::new(header.ranks);
     layout.slot_bytes = (u64::from(header.message) * 4).next_multiple_of(64).max(64);

@@ -143,13 +143,13 @@ fn all(count: &mut Count, shelves: &Shelves, i: u64, made: &Made, name: Option<&
 }
 
 #[test]
-fn the_compiler_says_of_the_book_what_the_oracle_says() {
+fn the_compiler_says_of_the_library_what_the_oracle_says() {
     let (mut count, shelves) = (Count::default(), Shelves::new());
     for (i, e) in (0..).zip(CATALOGUE) {
         let made = Made::alone(e.text.to_string(), false);
         all(&mut count, &shelves, i, &made, Some(e.name));
     }
-    count.finish("told of the book", &[("right", 300), ("right, not bitwise", 5)]);
+    count.finish("told of the library", &[("right", 300), ("right, not bitwise", 5)]);
 }
 
 #[test]

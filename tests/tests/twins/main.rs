@@ -1,14 +1,13 @@
-//! Tests algorithms of the book as Rust functions: the same plans, byte for byte, but for the names of source lines.
+//! Tests algorithms of the library as Rust functions: the same plans, byte for byte, but for the names of source lines.
 
-mod book;
+mod library;
 
 use std::sync::Arc;
 
 use roundelay::{Algorithm, Playable, Prototype};
-use roundelay_compiler::verify::plan::placements;
-use roundelay_compiler::{Options, Plan, Program, Shape, compile};
+use roundelay_compiler::{Options, Plan, Program, Shape, UnprovedPlan, compile};
 use roundelay_dsl::span::SourceMap;
-use roundelay_tests::of_book;
+use roundelay_tests::of_library;
 
 /// Returns the plans of all ranks at a shape, encoded without source lines; `None` if the shape is not allowed.
 fn bytes(
@@ -19,7 +18,7 @@ fn bytes(
 ) -> Option<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     let paths = if program.weighted().is_some() { 1..=4 } else { 1..=1 };
-    let ways = paths.flat_map(|p| placements(program.style).iter().map(move |&at| (p, at)));
+    let ways = paths.flat_map(|p| program.style.placements().iter().map(move |&at| (p, at)));
     for (paths, placement) in ways {
         let options = Options { root, paths, ..Options::default() };
         let proved = compile(program, sources, shape, &options, placement).ok()?;
@@ -28,7 +27,8 @@ fn bytes(
     Some(all)
 }
 
-fn without_lines(mut plan: Plan) -> Plan {
+fn without_lines(plan: Plan) -> UnprovedPlan {
+    let mut plan = plan.into_unproved();
     for site in &mut plan.part.sites {
         site.file.clear();
         site.text.clear();
@@ -49,8 +49,8 @@ fn shapes(program: &Program) -> Vec<Shape> {
 fn compare(twin: &Prototype) {
     let twin: &Algorithm = twin.algorithm().expect("the prototype can be read");
     let entry = roundelay_algorithms::find(twin.collective(), twin.name());
-    let entry = entry.unwrap_or_else(|| panic!("the book has no {twin}"));
-    let (sources, program) = of_book(entry).expect("the book is sound");
+    let entry = entry.unwrap_or_else(|| panic!("the library has no {twin}"));
+    let (sources, program) = of_library(entry).expect("the library is sound");
     let mut some = 0;
     for shape in shapes(&program) {
         let roots = if program.kind.rooted() { vec![0, 1] } else { vec![0] };
@@ -65,13 +65,13 @@ fn compare(twin: &Prototype) {
 }
 
 #[test]
-fn twins_have_the_plans_of_the_book() {
-    assert!(book::TWINS.len() >= 8);
-    book::TWINS.iter().for_each(compare);
+fn twins_have_the_plans_of_the_library() {
+    assert!(library::TWINS.len() >= 8);
+    library::TWINS.iter().for_each(compare);
 }
 
 #[test]
-fn a_file_that_was_embedded_has_the_plans_of_the_book() {
+fn a_file_that_was_embedded_has_the_plans_of_the_library() {
     static RING: Prototype =
         roundelay::algo_file!("../../../algorithms/all_reduce/ring.algo", check(2..=5));
     static GRID: Prototype =
@@ -81,8 +81,8 @@ fn a_file_that_was_embedded_has_the_plans_of_the_book() {
 
 #[test]
 fn another_algorithm_has_another_identity() {
-    let ring = book::all_reduce::ring.algorithm().expect("a prototype");
-    let other = book::all_reduce::bidirectional_ring.algorithm().expect("a prototype");
+    let ring = library::all_reduce::ring.algorithm().expect("a prototype");
+    let other = library::all_reduce::bidirectional_ring.algorithm().expect("a prototype");
     let shape = Shape::flat(4);
     let [a, b] = [ring, other].map(|a| bytes(a.program(), a.sources(), &shape, 0));
     assert!(a.is_some() && a != b);
@@ -90,14 +90,14 @@ fn another_algorithm_has_another_identity() {
 
 #[test]
 fn lines_are_those_of_the_rust_file() {
-    let ring = book::all_reduce::ring.algorithm().expect("a prototype");
-    let place = placements(ring.program().style)[0];
+    let ring = library::all_reduce::ring.algorithm().expect("a prototype");
+    let place = ring.program().style.placements()[0];
     let shape = Shape::flat(3);
     let proved = compile(ring.program(), ring.sources(), &shape, &Options::default(), place);
     let plans = proved.expect("it is proved").into_plans();
-    let text = include_str!("book.rs");
+    let text = include_str!("library.rs");
     for site in &plans[0].part.sites {
-        assert!(site.file.ends_with("twins/book.rs"), "{}", site.file);
+        assert!(site.file.ends_with("twins/library.rs"), "{}", site.file);
         let line = text.lines().nth(site.line as usize - 1).unwrap_or_default();
         assert!(line.contains(&site.text), "{}: `{}` is not in `{line}`", site.line, site.text);
         assert_eq!(line.find(&site.text), Some(site.column as usize - 1));
@@ -107,9 +107,9 @@ fn lines_are_those_of_the_rust_file() {
 
 #[test]
 fn helpers_have_the_meaning_of_the_language() {
-    assert_eq!(book::helpers::reach(1), -1);
-    assert_eq!([1, 2, 3, 5, 6, 7].map(|v| book::helpers::parent(v, 8)), [2, 4, 2, 6, 4, 6]);
-    assert_eq!(book::helpers::partner(0, 1, 8), 7);
+    assert_eq!(library::helpers::reach(1), -1);
+    assert_eq!([1, 2, 3, 5, 6, 7].map(|v| library::helpers::parent(v, 8)), [2, 4, 2, 6, 4, 6]);
+    assert_eq!(library::helpers::partner(0, 1, 8), 7);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn the_identity_is_that_of_what_is_meant() {
             roundelay_tests::read("a.algo", text).map_err(|(s, d)| roundelay_tests::say(&s, &d));
         let source = source.expect("a sound text");
         let (program, shape) = (&source.programs[0], Shape::flat(4));
-        let place = placements(program.style)[0];
+        let place = program.style.placements()[0];
         let proved = compile(program, &source.sources, &shape, &Options::default(), place);
         proved.expect("it is proved").plans()[0].header.hash
     };

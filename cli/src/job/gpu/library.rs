@@ -5,10 +5,10 @@
 //! of NCCL alone, too (docs/results/2026-11-23-h200x2).
 
 use roundelay::{Communicator, Error};
-use roundelay_compiler::collective::Kind;
+use roundelay_compiler::program::Kind;
 
-use super::buffers::GUARD;
-use super::player::Areas;
+use super::super::buffers::GUARD;
+use super::buffers::Areas;
 use super::rank::SETUP;
 use super::time_limit::TimeLimit;
 use crate::peer::Inside;

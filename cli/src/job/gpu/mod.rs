@@ -1,13 +1,12 @@
 //! Plays jobs on buffers in the memory of GPUs, a process and a GPU for each rank.
 //!
-//! `rank` plays cases, ours and those of libraries inside the ranks, on the same buffers (`buffers`), with the
-//! same checks and the same clock (`measure`: events on the stream); `library` joins those libraries. Contributions and
-//! references are those of the host, by all cores (`data`). What never returns is ended by `time_limit`.
+//! `rank` plays cases, ours and those of libraries inside the ranks (`library`), on the same buffers (`buffers`) and
+//! with the same clock, events on the stream. Data, checks and the course of a measurement are those of the host. What
+//! never returns is ended by `time_limit`.
 
 pub(crate) mod buffers;
 mod library;
-mod measure;
-pub(crate) mod piece;
+pub(crate) mod load;
 pub(crate) mod player;
 pub(crate) mod rank;
 pub(crate) mod time_limit;
@@ -15,8 +14,7 @@ pub(crate) mod time_limit;
 use roundelay::cuda::probe;
 use roundelay_dsl::diag::codes;
 
-use super::Verify;
-use crate::args::Play;
+use crate::args::{Play, Verify};
 use crate::report::{Failure, Outcome, fault};
 pub(super) use rank::work;
 

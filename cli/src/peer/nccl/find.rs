@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use roundelay::cuda::wheels;
+use roundelay::internal::wheels;
 
 /// The environment variable that names the library.
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NCCL";

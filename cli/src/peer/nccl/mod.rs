@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 
 use roundelay::cuda::DevicePtr;
 use roundelay::{Communicator, DType, Error, RedOp};
-use roundelay_compiler::collective::Kind;
+use roundelay_compiler::program::Kind;
 
 pub(crate) use find::VARIABLE;
 use library::{Comm, ID_BYTES, Move, Nccl, Stream, Window};

@@ -2,7 +2,7 @@
 
 use super::order::Order;
 use super::travel::Travel;
-use crate::device::{Event, Message, Source, Target, Task};
+use crate::device::{Event, Message, Target, Task, TaskInput};
 use crate::num::{count, index};
 use crate::plan::{Input, Op, Region};
 
@@ -69,7 +69,7 @@ impl Build<'_> {
         for (k, input) in op.inputs.iter().enumerate() {
             let (conn, wire) = match input {
                 Input::Local(region) => {
-                    draft.task.inputs.push(Source::Local(region.clone()));
+                    draft.task.inputs.push(TaskInput::Local(region.clone()));
                     continue;
                 }
                 Input::Message { conn, wire, .. } => (*conn, *wire),
@@ -81,13 +81,13 @@ impl Build<'_> {
                 draft.conditions.push(self.sent(w, number, message));
             }
             draft.task.inputs.push(match travel {
-                Travel::Packet => Source::Packet(message, wire),
-                Travel::Staged => Source::Staged(message, wire),
+                Travel::Packet => TaskInput::Packet(message, wire),
+                Travel::Staged => TaskInput::Staged(message, wire),
                 Travel::Landed => {
                     draft.landed = op.store.as_ref().map(|s| s.region.clone());
-                    Source::Local(draft.landed.clone().unwrap_or(Region { pieces: Vec::new() }))
+                    TaskInput::Local(draft.landed.clone().unwrap_or(Region { pieces: Vec::new() }))
                 }
-                Travel::Pulled => Source::Pulled(message, self.offered(w, number)),
+                Travel::Pulled => TaskInput::Pulled(message, self.offered(w, number)),
             });
         }
     }

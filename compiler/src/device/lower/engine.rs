@@ -3,7 +3,7 @@
 //! Waits of the copies move to the phases before. Signals that tell that this rank's memory may be read go
 //! before the copies too, unless these write there: so peers do not wait for what a rank copies for itself.
 
-use super::super::{DeviceProgram, Event, Phase, Source, Task, Wait};
+use super::super::{DeviceProgram, Event, Phase, Task, TaskInput, Wait};
 use super::{Refused, reads};
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
@@ -42,7 +42,7 @@ fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
     let mut regions = Vec::new();
     for program in programs {
         for source in program.phases.iter().flat_map(|p| &p.tasks).flat_map(|task| &task.inputs) {
-            if let Source::Pulled(m, region) = source
+            if let TaskInput::Pulled(m, region) = source
                 && program.links[index(m.link)].peer == rank
             {
                 regions.push(region.clone());
@@ -55,7 +55,7 @@ fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
 /// Checks that a task is a copy between two of the callers' buffers; the error says what else it does.
 fn copies(task: &Task) -> Result<(), &'static str> {
     let from = match &task.inputs[..] {
-        [Source::Local(region) | Source::Pulled(_, region)] => region,
+        [TaskInput::Local(region) | TaskInput::Pulled(_, region)] => region,
         [_] => return Err("moves what cannot be read where it lies, or is rounded on the way"),
         _ => return Err("adds operands"),
     };
@@ -83,7 +83,7 @@ fn movable(program: &DeviceProgram, last: usize, offered: &[Region]) -> Result<(
         });
         let overwritten =
             reads(task).any(|r| later.iter().flat_map(|l| &l.store).any(|s| overlaps(r, s)));
-        let pulls = matches!(task.inputs[..], [Source::Pulled(..)]);
+        let pulls = matches!(task.inputs[..], [TaskInput::Pulled(..)]);
         if pulls || stores || overwritten {
             return Err(refused(program, task, "copies what a later step counts on"));
         }

@@ -4,7 +4,7 @@ use super::order::{Order, places};
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::Input;
-use crate::verify::value::RankSet;
+use crate::ranks::RankSet;
 
 /// Returns true if a rank that has ended knows that every rank has entered: a packet tells of its sender, and
 /// of those whose packets were folded into it, chunk by chunk.

@@ -16,8 +16,8 @@ mod travel;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    DeviceConnection, DeviceProgram, Event, Message, Phase, Protocol, Signal, Source, Task, Wait,
-    abi,
+    DeviceConnection, DeviceProgram, Event, Message, Phase, Protocol, Signal, Task, TaskInput,
+    Wait, abi,
 };
 use crate::num::{count, index, short};
 use crate::plan::{Dir, Plan};
@@ -118,7 +118,6 @@ fn possible(plans: &[Plan], protocol: Protocol) -> Result<(), Refused> {
         if plan.header != first.header || plan.part.rank != count(rank) {
             return Err(Refused("the plans are not those of all ranks of one schedule".into()));
         }
-        plan.check().map_err(|e| Refused(format!("rank {rank}: {e}")))?;
     }
     if plans.len() != index(first.header.ranks) {
         return Err(Refused("the plans are not those of all ranks of one schedule".into()));
@@ -277,7 +276,7 @@ fn works(draft: &Draft) -> bool {
 /// Returns the regions of its rank's own memory that a task reads.
 fn reads(task: &Task) -> impl Iterator<Item = &crate::plan::Region> {
     task.inputs.iter().filter_map(|s| match s {
-        Source::Local(region) => Some(region),
+        TaskInput::Local(region) => Some(region),
         _ => None,
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Fault;
-use crate::device::{DeviceProgram, Message, Source, Target};
+use crate::device::{DeviceProgram, Message, Target, TaskInput};
 use crate::num::{count, index};
 use crate::plan::{Dir, WireType};
 
@@ -88,10 +88,10 @@ fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
         let chunks = task.sizes.chunks();
         for input in &task.inputs {
             match input {
-                Source::Local(_) => {}
-                Source::Packet(m, w) => put(*m, Side::Packet(*w, chunks))?,
-                Source::Staged(m, w) => put(*m, Side::Staged(*w, chunks))?,
-                Source::Pulled(m, _) => put(*m, Side::Placed(chunks))?,
+                TaskInput::Local(_) => {}
+                TaskInput::Packet(m, w) => put(*m, Side::Packet(*w, chunks))?,
+                TaskInput::Staged(m, w) => put(*m, Side::Staged(*w, chunks))?,
+                TaskInput::Pulled(m, _) => put(*m, Side::Placed(chunks))?,
             }
         }
         for out in &task.outs {

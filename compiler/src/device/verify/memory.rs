@@ -11,8 +11,9 @@ use crate::num::index;
 use crate::places::Places;
 use crate::plan::{Buf, Placement};
 use crate::program::Buffer;
+use crate::ranks::RankSet;
 use crate::verify::rounds::class_of;
-use crate::verify::value::{RankSet, Value};
+use crate::verify::value::Value;
 
 /// The author of an access: a task, between two meetings of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,6 +22,7 @@ mod play;
 mod shape;
 
 use super::{DeviceProgram, Options, Protocol, Refused, Target, lower};
+use crate::compile::Proved;
 use crate::instance::Instance;
 use crate::num::index;
 
@@ -60,11 +61,7 @@ impl std::ops::Deref for ProvedProgram {
 ///
 /// # Errors
 /// Returns the reasons for which a device cannot play the plans.
-pub fn prove(
-    proved: &crate::Proved,
-    protocol: Protocol,
-    options: &Options,
-) -> Result<Programs, Refused> {
+pub fn prove(proved: &Proved, protocol: Protocol, options: &Options) -> Result<Programs, Refused> {
     let programs = lower(proved.plans(), protocol, options)?;
     verify(&proved.graph().instance, programs).map_err(|fault| {
         Refused(format!(

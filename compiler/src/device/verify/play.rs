@@ -7,14 +7,14 @@ use super::Fault;
 use super::links::Wires;
 use super::memory::{At, Content, Known, Memory, Who};
 use super::shape::chunks;
-use crate::collective::Kind;
-use crate::device::{DeviceProgram, Event, Message, Source, Target, Task, Wait};
+use crate::device::{DeviceProgram, Event, Message, Target, Task, TaskInput, Wait};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Placement, Region, Sizes, WireType};
-use crate::program::Buffer;
+use crate::program::{Buffer, Kind};
+use crate::ranks::RankSet;
 use crate::verify::rounds::class_of;
-use crate::verify::value::{Clash, RankSet, Spoilt, Value};
+use crate::verify::value::{Clash, Spoilt, Value};
 
 /// The position of a rank in its program, with its knowledge.
 struct Rank {
@@ -213,7 +213,7 @@ impl Play<'_> {
         let Some(known) = self.wait(rank, pass, &task.waits) else { return Ok(false) };
         let chunks = if task.inputs.is_empty() { 0 } else { task.sizes.chunks() };
         for input in &task.inputs {
-            if let Source::Packet(m, _) = input {
+            if let TaskInput::Packet(m, _) = input {
                 for k in 0..chunks {
                     let (at, message) = self.slot(rank, *m, k);
                     if self.memory.content(at).message != Some(message) {
@@ -257,20 +257,20 @@ impl Play<'_> {
         let mut heard = RankSet::one(who.rank);
         for input in &task.inputs {
             let (content, wire) = match input {
-                Source::Local(r) => {
+                TaskInput::Local(r) => {
                     let at = self.buffer(who.rank, rank, r, who.chunk);
                     (self.memory.read(at, who, known)?, None)
                 }
-                Source::Pulled(m, r) => {
+                TaskInput::Pulled(m, r) => {
                     let peer = self.programs[rank].links[index(m.link)].peer;
                     let at = self.buffer(peer, rank, r, who.chunk);
                     (self.memory.read(at, who, known)?, None)
                 }
-                Source::Packet(m, wire) => {
+                TaskInput::Packet(m, wire) => {
                     let (at, _) = self.slot(rank, *m, who.chunk);
                     (self.memory.content(at).clone(), *wire)
                 }
-                Source::Staged(m, wire) => {
+                TaskInput::Staged(m, wire) => {
                     let (at, message) = self.slot(rank, *m, who.chunk);
                     let content = self.memory.read(at, who, known)?;
                     if content.message != Some(message) {

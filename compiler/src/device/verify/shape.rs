@@ -1,7 +1,7 @@
 //! Checks that each program is consistent in itself.
 
 use super::Fault;
-use crate::device::{DeviceProgram, Event, Message, Phase, Protocol, Source, Target, Task, abi};
+use crate::device::{DeviceProgram, Event, Message, Phase, Protocol, Target, Task, TaskInput, abi};
 use crate::instance::Instance;
 use crate::num::index;
 use crate::plan::{Buf, Dir, Header, Placement, Region, Sizes};
@@ -69,7 +69,7 @@ fn engines(p: &DeviceProgram) -> Result<(), String> {
     let kept = |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, Buf::Scratch(_)));
     let copies = |task: &Task| {
         let from = match &task.inputs[..] {
-            [Source::Local(r) | Source::Pulled(_, r)] => kept(r),
+            [TaskInput::Local(r) | TaskInput::Pulled(_, r)] => kept(r),
             _ => false,
         };
         let to = task.outs.is_empty() && task.store.as_ref().is_some_and(kept);
@@ -114,19 +114,19 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), String> {
     let chunks = task.sizes.chunks();
     for input in &task.inputs {
         let allowed = match input {
-            Source::Local(r) => {
+            TaskInput::Local(r) => {
                 region(p, r, chunks)?;
                 true
             }
-            Source::Packet(m, _) => {
+            TaskInput::Packet(m, _) => {
                 link(p, *m, Some(Dir::Recv))?;
                 p.protocol == Protocol::Packet
             }
-            Source::Staged(m, _) => {
+            TaskInput::Staged(m, _) => {
                 link(p, *m, Some(Dir::Recv))?;
                 !p.protocol.is_one_pass()
             }
-            Source::Pulled(m, r) => {
+            TaskInput::Pulled(m, r) => {
                 link(p, *m, Some(Dir::Recv))?;
                 region(p, r, chunks)?;
                 matches!(p.protocol, Protocol::Get | Protocol::Engine)

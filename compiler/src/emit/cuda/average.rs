@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{DeviceProgram, Protocol, Source};
+use crate::device::{DeviceProgram, Protocol, TaskInput};
 use crate::plan::{Buf, Placement, Region};
 
 /// The phase that last stores each chunk of the result, of a program that may divide as it stores.
@@ -39,7 +39,7 @@ impl Stores {
             let finally = stored.iter().filter(|&chunk| last[chunk] == phase).count();
             possible &= finally == 0 || finally == stored.len();
             for input in &task.inputs {
-                if let Source::Local(region) = input {
+                if let TaskInput::Local(region) = input {
                     let stored = |chunk: &u32| last.get(chunk).is_some_and(|&when| when < phase);
                     possible &= !chunks(region).iter().any(stored);
                 }

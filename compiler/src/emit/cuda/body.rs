@@ -42,11 +42,11 @@ struct Kind {
 }
 
 /// Adds a line at the depth at hand.
-pub(super) trait Line<T> {
+pub(super) trait WriteLine<T> {
     fn line(&mut self, line: T);
 }
 
-impl Line<&str> for Body<'_> {
+impl WriteLine<&str> for Body<'_> {
     fn line(&mut self, line: &str) {
         if line.is_empty() {
             return;
@@ -59,9 +59,9 @@ impl Line<&str> for Body<'_> {
     }
 }
 
-impl Line<String> for Body<'_> {
+impl WriteLine<String> for Body<'_> {
     fn line(&mut self, line: String) {
-        Line::<&str>::line(self, &line);
+        WriteLine::<&str>::line(self, &line);
     }
 }
 

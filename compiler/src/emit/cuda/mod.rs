@@ -70,11 +70,11 @@ pub fn aligned(chunks: u32, elements: u64, element: Element) -> bool {
 
 /// A kernel's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct KernelSource {
     body: String,
 }
 
-impl Source {
+impl KernelSource {
     /// Returns the whole source, for a compiler: one file that includes nothing.
     pub fn text(&self) -> String {
         self.body.replacen(INCLUDE, PRELUDE, 1)
@@ -82,7 +82,7 @@ impl Source {
 }
 
 /// The part that is the program's own; the prelude stands there as an `#include`.
-impl fmt::Display for Source {
+impl fmt::Display for KernelSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.body)
     }
@@ -90,6 +90,7 @@ impl fmt::Display for Source {
 
 /// The reasons for which no kernel can be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unsupported {
     /// The type has no such operator.
     Operator(Element, Operator),
@@ -127,7 +128,7 @@ pub const MOST_RANKS: u32 = 120;
 ///
 /// # Errors
 /// Returns [`Unsupported`] if there is no kernel for the program.
-pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<Source, Unsupported> {
+pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<KernelSource, Unsupported> {
     if program.header.ranks > MOST_RANKS {
         return Err(Unsupported::Ranks(program.header.ranks));
     }
@@ -137,5 +138,5 @@ pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<Source, Unsupported>
     if let Some(wire) = types::wires(program).find(|_| !spec.element.is_float()) {
         return Err(Unsupported::WireType(spec.element, wire));
     }
-    Ok(Source { body: body::Body::new(program, spec).write() })
+    Ok(KernelSource { body: body::Body::new(program, spec).write() })
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::device::abi::THREADS;
-use crate::device::{DeviceProgram, Message, Source, Target, Task};
+use crate::device::{DeviceProgram, Message, Target, Task, TaskInput};
 use crate::num::{count, index, wide};
 
 /// Warps of a block.
@@ -22,7 +22,7 @@ pub(super) enum Role {
 
 impl Role {
     pub(super) fn of(task: &Task) -> Self {
-        let own = |source: &Source| matches!(source, Source::Local(_));
+        let own = |source: &TaskInput| matches!(source, TaskInput::Local(_));
         match task.inputs.is_empty() {
             true => Role::Waits,
             false if task.outs.is_empty() && task.inputs.iter().all(own) => Role::Own,
@@ -93,7 +93,7 @@ pub(super) fn merged(tasks: &[Task]) -> Vec<(Task, Vec<u32>)> {
     let mut merged: Vec<(Task, Vec<u32>)> = Vec::new();
     for task in tasks {
         let same = merged.iter_mut().find(|(first, _)| {
-            matches!(&first.inputs[..], [Source::Local(_)])
+            matches!(&first.inputs[..], [TaskInput::Local(_)])
                 && first.inputs == task.inputs
                 && first.sizes == task.sizes
                 && !(first.store.is_some() && task.store.is_some())
@@ -148,8 +148,10 @@ pub(super) fn turned(
             Target::Packet(m, _) | Target::Staged(m, _) | Target::Landed(m, _) => peer(m),
         });
         let inputs = task.inputs.iter().filter_map(|input| match input {
-            Source::Packet(m, _) | Source::Staged(m, _) | Source::Pulled(m, _) => Some(peer(m)),
-            Source::Local(_) => None,
+            TaskInput::Packet(m, _) | TaskInput::Staged(m, _) | TaskInput::Pulled(m, _) => {
+                Some(peer(m))
+            }
+            TaskInput::Local(_) => None,
         });
         outs.chain(inputs).next().map_or(n, distance)
     });

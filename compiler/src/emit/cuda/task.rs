@@ -5,12 +5,12 @@
 //! away. What is out of range is masked, so that short chunks cost what one round of loads costs.
 
 use super::alike::number;
-use super::body::{Body, Line};
+use super::body::{Body, WriteLine};
 use super::place;
 use super::share::WARPS;
 use super::types::of_wire;
 use crate::device::abi::THREADS;
-use crate::device::{Message, Protocol, Source, Target, Task, Wait};
+use crate::device::{Message, Protocol, Target, Task, TaskInput, Wait};
 use crate::num::index;
 use crate::plan::{Buf, Region, WireType};
 
@@ -195,18 +195,18 @@ impl Body<'_> {
         for (i, source) in task.inputs.iter().enumerate() {
             let name = format!("in{i}");
             let (address, wire, packets) = match source {
-                Source::Local(region) => (place::region(self.program.rank, region), None, None),
-                Source::Pulled(m, region) => (place::region(self.peer(*m), region), None, None),
-                Source::Staged(m, wire) => {
+                TaskInput::Local(region) => (place::region(self.program.rank, region), None, None),
+                TaskInput::Pulled(m, region) => (place::region(self.peer(*m), region), None, None),
+                TaskInput::Staged(m, wire) => {
                     (place::slot(self.program, *m, chunks) + " + me.half()", *wire, None)
                 }
-                Source::Packet(m, wire) => {
+                TaskInput::Packet(m, wire) => {
                     (place::slot(self.program, *m, chunks), *wire, Some(self.peer(*m)))
                 }
             };
             let scaled = self.scales_inputs()
                 && match source {
-                    Source::Local(region) | Source::Pulled(_, region) => in_input(region),
+                    TaskInput::Local(region) | TaskInput::Pulled(_, region) => in_input(region),
                     _ => false,
                 };
             self.address(&name, &address, packets.is_some());

@@ -2,7 +2,7 @@
 //!
 //! The names are those of the runtime's types, so that one becomes the other by its name.
 
-use crate::device::{DeviceProgram, Source, Target};
+use crate::device::{DeviceProgram, Target, TaskInput};
 use crate::plan::WireType;
 
 /// Enums with a name for each variant.
@@ -150,8 +150,8 @@ pub(super) fn of_wire(wire: WireType) -> (u32, &'static str) {
 pub(super) fn wires(program: &DeviceProgram) -> impl Iterator<Item = WireType> + '_ {
     program.phases.iter().flat_map(|phase| &phase.tasks).flat_map(|task| {
         let inputs = task.inputs.iter().filter_map(|source| match source {
-            Source::Packet(_, wire) | Source::Staged(_, wire) => *wire,
-            Source::Local(_) | Source::Pulled(..) => None,
+            TaskInput::Packet(_, wire) | TaskInput::Staged(_, wire) => *wire,
+            TaskInput::Local(_) | TaskInput::Pulled(..) => None,
         });
         let outs = task.outs.iter().filter_map(|target| match target {
             Target::Packet(_, wire) | Target::Staged(_, wire) => *wire,

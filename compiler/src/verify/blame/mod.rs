@@ -16,9 +16,10 @@ use std::sync::Arc;
 use roundelay_dsl::diag::{Diagnostics, Label, codes};
 
 use crate::graph;
-use crate::instance::{Instance, Options, Shape};
+use crate::instance::{Instance, Options};
 use crate::num::wide;
 use crate::program::Program;
+use crate::shape::Shape;
 use edits::Edit;
 
 /// No trial may move more chunks than this.

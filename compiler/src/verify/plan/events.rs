@@ -9,7 +9,7 @@ use roundelay_dsl::span::SourceMap;
 use super::{fault, span};
 use crate::instance::Instance;
 use crate::num::{count, index, short};
-use crate::plan::{Dir, Input, OpRef, Plan};
+use crate::plan::{Dir, Input, OpRef, UnprovedPlan};
 
 /// All operations of all ranks, and who waits for whom.
 pub(super) struct Events {
@@ -26,7 +26,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn new(instance: &Instance, plans: &[Plan]) -> Result<Self, Diagnostic> {
+    pub(super) fn new(instance: &Instance, plans: &[UnprovedPlan]) -> Result<Self, Diagnostic> {
         let mut e = Events {
             first: Vec::new(),
             at: Vec::new(),
@@ -163,17 +163,31 @@ impl Events {
         }
     }
 
-    /// Names a cycle among the events that wait for ever.
+    /// Returns the least number of slots with which everything can be played; `None` if no number is enough.
+    pub(super) fn least_slots(&self) -> Option<u32> {
+        let most = self.most_slots();
+        self.order(most).ok()?;
+        Some(least_enough(most, |slots| self.order(slots).is_ok()))
+    }
+
+    /// Returns the number of slots beyond which more change nothing.
+    fn most_slots(&self) -> u32 {
+        self.messages.iter().map(|(sent, _)| count(sent.len())).max().unwrap_or(0).max(1)
+    }
+
+    /// Names a cycle among the events that wait for ever with these slots.
     pub(super) fn explain(
         &self,
         instance: &Instance,
         sources: &SourceMap,
-        plans: &[Plan],
-        stuck: &[u32],
-        slots: Option<(u32, u32)>,
+        plans: &[UnprovedPlan],
+        slots: u32,
     ) -> Diagnostic {
-        let waits = self.waits(stuck, slots.map_or(u32::MAX, |s| s.0));
-        let circle = circle(&waits, stuck);
+        let slots = self.least_slots().map(|least| (slots, least));
+        let few = slots.map_or(u32::MAX, |s| s.0);
+        let stuck = self.order(few.min(self.most_slots())).err().unwrap_or_default();
+        let waits = self.waits(&stuck, few);
+        let circle = circle(&waits, &stuck);
         let op = |event: u32| {
             let (rank, at) = self.at[index(event)];
             let part = &plans[index(rank)].part;
@@ -315,8 +329,31 @@ fn circle(waits: &Waits, stuck: &[u32]) -> Vec<(u32, (u32, Wait))> {
     best
 }
 
+/// Returns the least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.
+///
+/// More slots never harm. Messages of a connection leave on one lane, one after the other; so with one
+/// slot more, what a message waits for (that an earlier one was consumed) is what the message before
+/// it waits for, and is implied by the order of the lane. Every cycle with more slots is one with less.
+fn least_enough(most: u32, enough: impl Fn(u32) -> bool) -> u32 {
+    let (mut few, mut many) = (0, 1);
+    while many < most && !enough(many) {
+        (few, many) = (many, many.saturating_mul(2).min(most));
+    }
+    // `few` is too few, and `many` enough.
+    while many - few > 1 {
+        let middle = few + (many - few) / 2;
+        match enough(middle) {
+            true => many = middle,
+            false => few = middle,
+        }
+    }
+    many
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::{NoLibrary, Options, Placement, Shape, compile, resolve};
 
@@ -331,10 +368,29 @@ mod tests {
         let (shape, options) = (Shape::flat(32), Options::default());
         let proved = compile(&programs[0], &sources, &shape, &options, Placement::InPlace);
         let proved = proved.expect("it is right");
-        let events = Events::new(&proved.graph().instance, proved.plans()).expect("they match");
+        let instance = proved.graph().instance.clone();
+        let plans: Vec<_> =
+            proved.into_plans().into_iter().map(|plan| plan.into_unproved()).collect();
+        let events = Events::new(&instance, &plans).expect("they match");
         let order = events.order(4).expect("it can be played");
         let rank = |v: u32| events.at[index(v)].0;
         let turns = 1 + order.windows(2).filter(|w| rank(w[0]) != rank(w[1])).count();
         assert!(order.len() >= 32 * 32 && turns < 32 * 16, "{turns} turns, {} events", order.len());
+    }
+
+    /// The least number is found whatever it is, in few tries.
+    #[test]
+    fn slots_are_found_by_bisection() {
+        for most in [1u32, 2, 3, 7, 100, 1000] {
+            for least in 1..=most {
+                let tries = Cell::new(0);
+                let enough = |slots| {
+                    tries.set(tries.get() + 1);
+                    slots >= least
+                };
+                assert_eq!(least_enough(most, enough), least);
+                assert!(tries.get() <= 2 * most.ilog2() + 2, "{least} of {most}");
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@
 //!   this rank's memory was consumed, so nobody reads or writes a rank's buffers outside its calls.
 //! * **Shares**: of a plan that is split by bandwidth all of this holds whatever the lengths of the parts. No
 //!   proof asks how many elements a chunk has, only which chunks have equally many: those at the same place of
-//!   different blocks, and blocks of equal length are cut by the same shares. `Plan::check` says that parts share
+//!   different blocks, and blocks of equal length are cut by the same shares. `UnprovedPlan::check` says that parts share
 //!   no memory, no connection and no wait; so each is a plan of its own, whose proof is its share of this one,
 //!   and which may be played in its own number of passes, or not at all if it has no elements. All ranks
 //!   know alike which parts have none.
@@ -26,157 +26,52 @@ mod events;
 mod local;
 mod replay;
 
-use std::collections::BTreeMap;
-
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
-use crate::graph::StepGraph;
 use crate::instance::Instance;
-use crate::lower::fusion_slots;
 use crate::num::index;
-use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan, RankPlan};
-use crate::program::Style;
-use crate::verify::Verified;
+use crate::plan::{Op, Plan, RankPlan, UnprovedPlan};
 use events::Events;
 pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
 
-/// Proves the plans of all ranks; gives the least number of slots with which these plans cannot deadlock.
+/// Returns the least number of slots with which plans cannot deadlock; `None` if they do with any number.
+pub(crate) fn least_slots(
+    instance: &Instance,
+    plans: &[UnprovedPlan],
+) -> Result<Option<u32>, Diagnostics> {
+    Ok(matched(instance, plans)?.least_slots())
+}
+
+/// Returns what waits for what in plans that are consistent, rank by rank, and match.
+fn matched(instance: &Instance, plans: &[UnprovedPlan]) -> Result<Events, Diagnostics> {
+    for plan in plans {
+        plan.consistent()
+            .map_err(|e| vec![fault(instance, format!("rank {}: {e}", plan.part.rank))])?;
+    }
+    Events::new(instance, plans).map_err(|d| vec![d])
+}
+
+/// Proves the plans of all ranks, for the slots that they have.
 pub fn verify(
     instance: &Instance,
     sources: &SourceMap,
-    plans: &mut [Plan],
-) -> Result<u32, Diagnostics> {
+    plans: Vec<UnprovedPlan>,
+) -> Result<Vec<Plan>, Diagnostics> {
     let one = |d: Diagnostic| vec![d];
-    for plan in plans.iter() {
-        plan.check().map_err(|e| one(fault(instance, format!("rank {}: {e}", plan.part.rank))))?;
+    let events = matched(instance, &plans)?;
+    for plan in &plans {
         races(instance, sources, &plan.part).map_err(one)?;
     }
-    let events = Events::new(instance, plans).map_err(one)?;
-    let most =
-        plans.iter().flat_map(|p| &p.part.conns).map(|c| c.messages).max().unwrap_or(0).max(1);
-    let order = events
-        .order(most)
-        .map_err(|stuck| one(events.explain(instance, sources, plans, &stuck, None)))?;
-    let least = least_slots(most, |slots| events.order(slots).is_ok());
-    let slots = match instance.slots {
-        Some(k) if k < least => {
-            let stuck = events.order(k).err().unwrap_or_default();
-            return Err(one(events.explain(instance, sources, plans, &stuck, Some((k, least)))));
-        }
-        Some(k) => k,
-        None => least.max(crate::lower::DEFAULT_SLOTS),
-    };
-    if slots > MAX_SLOTS {
-        return Err(one(
-            Diagnostic::error(codes::SLOTS, format!("{slots} messages are in flight on one connection; {MAX_SLOTS} are possible"))
-                .label(instance.program.header, format!("on {} ranks", instance.shape))
-                .help("send fewer messages between two ranks in one `each`: join their chunks into one region"),
-        ));
+    let slots = plans.first().map_or(1, |plan| plan.header.slots);
+    if plans.iter().any(|plan| plan.header.slots != slots) {
+        return Err(one(fault(instance, "ranks differ in the number of slots".into())));
     }
-    for plan in plans.iter_mut() {
-        plan.header.slots = slots;
-    }
-    replay::replay(instance, sources, plans, &order, &events).map_err(one)?;
-    Ok(least)
-}
-
-/// Returns the fewest slots that a schedule may ask for: with one less it is refused. `known` are the fewest
-/// for `plans`, which were made for the slots that it does ask for.
-///
-/// Other slots may make other plans, since fusion counts on them (see [`fusion_slots`]): with fewer, fewer
-/// messages leave early, which ask for less, or wait for messages before them on their lane, which asks for
-/// more. So the plans of each number are tried, the fewest first. Where they are proved, those of more slots
-/// are: a message that leaves early waits for earlier rounds alone, and all else waits for less.
-pub(crate) fn least(
-    graph: &Verified<StepGraph>,
-    sources: &SourceMap,
-    placement: Placement,
-    plans: &[Plan],
-    known: u32,
-) -> Result<u32, Diagnostics> {
-    let own: &Instance = &graph.get().instance;
-    for (few, many) in [(1, 2), (3, 3), (4, MAX_SLOTS)] {
-        let fused = fusion_slots(Some(few));
-        let made = fusion_slots(own.slots);
-        let mut alike = fused == made || fused < made && independent(plans, fused);
-        let mut instance = Instance { slots: Some(few), ..own.clone() };
-        if !alike {
-            let mut others = crate::lower::plans(graph, &instance, sources, placement)?;
-            alike = others.iter().zip(plans).all(|(other, plan)| other.part == plan.part);
-            if !alike {
-                let events = Events::new(&instance, &others).map_err(|d| vec![d])?;
-                if let Some(k) = (few..=many).find(|&k| events.order(k).is_ok()) {
-                    instance.slots = Some(k);
-                    verify(&instance, sources, &mut others)?;
-                    return Ok(k);
-                }
-            }
-        }
-        if alike && known <= many {
-            return Ok(known.max(few));
-        }
-    }
-    Ok(known)
-}
-
-/// Returns true if fusion that counts on fewer slots makes the same plans: every message that leaves early
-/// would do so even then, since the one whose slot it takes is consumed in an earlier round.
-fn independent(plans: &[Plan], slots: u32) -> bool {
-    // The rounds in which the messages of each connection are consumed.
-    let mut consumed: BTreeMap<(u32, u32, u16), Vec<u32>> = BTreeMap::new();
-    for part in plans.iter().map(|plan| &plan.part) {
-        let mut own = vec![Vec::new(); part.conns.len()];
-        for op in part.lanes.iter().flat_map(|lane| &lane.ops) {
-            for input in &op.inputs {
-                if let Input::Message { conn, .. } = input {
-                    own[index(*conn)].push(op.round);
-                }
-            }
-        }
-        let ends = part.conns.iter().zip(own).filter(|(end, _)| end.dir == Dir::Recv);
-        consumed.extend(ends.map(|(end, own)| ((end.peer, part.rank, end.channel), own)));
-    }
-    let early = |part: &RankPlan| {
-        let mut sent = vec![0usize; part.conns.len()];
-        let mut outs = part.lanes.iter().flat_map(|lane| &lane.ops).flat_map(|op| {
-            let early = op.store.is_some();
-            op.outs.iter().map(move |out| (op.round, early, index(out.conn)))
-        });
-        outs.all(|(round, early, conn)| {
-            let message = sent[conn];
-            sent[conn] += 1;
-            let Some(before) = message.checked_sub(index(slots)).filter(|_| early) else {
-                return true;
-            };
-            let end = &part.conns[conn];
-            let rounds = consumed.get(&(part.rank, end.peer, end.channel));
-            rounds.and_then(|rounds| rounds.get(before)).is_some_and(|&r| r < round)
-        })
-    };
-    plans.iter().all(|plan| early(&plan.part))
-}
-
-/// Returns the least number of slots up to `most` that is enough, if `most` is: by doubling and bisection.
-///
-/// More slots never harm. Messages of a connection leave on one lane, one after the other; so with one
-/// slot more, what a message waits for (that an earlier one was consumed) is what the message before
-/// it waits for, and is implied by the order of the lane. Every cycle with more slots is one with less.
-fn least_slots(most: u32, enough: impl Fn(u32) -> bool) -> u32 {
-    let (mut few, mut many) = (0, 1);
-    while many < most && !enough(many) {
-        (few, many) = (many, many.saturating_mul(2).min(most));
-    }
-    // `few` is too few, and `many` enough.
-    while many - few > 1 {
-        let middle = few + (many - few) / 2;
-        match enough(middle) {
-            true => many = middle,
-            false => few = middle,
-        }
-    }
-    many
+    let order =
+        events.order(slots).map_err(|_| one(events.explain(instance, sources, &plans, slots)))?;
+    replay::replay(instance, sources, &plans, &order, &events).map_err(one)?;
+    Ok(plans.into_iter().map(Plan::proved).collect())
 }
 
 fn fault(instance: &Instance, message: String) -> Diagnostic {
@@ -189,35 +84,4 @@ fn fault(instance: &Instance, message: String) -> Diagnostic {
 fn span(sources: &SourceMap, part: &RankPlan, op: &Op) -> Option<Span> {
     let site = &part.sites[index(op.site)];
     sources.rest_of_line(&site.file, site.line, site.column)
-}
-
-/// Returns the placements that a program can be lowered to.
-pub fn placements(style: Style) -> &'static [Placement] {
-    match style {
-        Style::Data => &[Placement::InPlace, Placement::OutOfPlace],
-        Style::InputOutput => &[Placement::OutOfPlace],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::least_slots;
-
-    /// The least number is found whatever it is, in few tries.
-    #[test]
-    fn slots_are_found_by_bisection() {
-        for most in [1u32, 2, 3, 7, 100, 1000] {
-            for least in 1..=most {
-                let tries = Cell::new(0);
-                let enough = |slots| {
-                    tries.set(tries.get() + 1);
-                    slots >= least
-                };
-                assert_eq!(least_slots(most, enough), least);
-                assert!(tries.get() <= 2 * most.ilog2() + 2, "{least} of {most}");
-            }
-        }
-    }
 }

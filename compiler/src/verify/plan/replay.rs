@@ -9,14 +9,14 @@ use roundelay_dsl::span::SourceMap;
 use super::events::Events;
 use super::{fault, span};
 use crate::cells::Cells;
-use crate::collective::Kind;
 use crate::instance::Instance;
 use crate::num::index;
 use crate::places::Places;
-use crate::plan::{Buf, Input, Placement, Plan, Region, Sizes};
-use crate::program::{Buffer, Style};
+use crate::plan::{Buf, Input, Placement, Region, Sizes, UnprovedPlan};
+use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 use crate::verify::rounds::class_of;
-use crate::verify::value::{Clash, RankSet, Spoilt, Value};
+use crate::verify::value::{Clash, Spoilt, Value};
 
 /// A rank's memory, and the messages under way.
 struct Memory {
@@ -25,7 +25,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(instance: &Instance, plan: &Plan) -> Self {
+    fn new(instance: &Instance, plan: &UnprovedPlan) -> Self {
         let size = |b| plan.buffer_chunks(b).unwrap_or(0);
         let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
         let places = Places::of_sizes(user, plan.header.scratch.iter().copied());
@@ -61,7 +61,7 @@ type Sent<'p> = (Vec<Value>, bool, Option<(u32, &'p Region)>);
 pub(super) fn replay(
     instance: &Instance,
     sources: &SourceMap,
-    plans: &[Plan],
+    plans: &[UnprovedPlan],
     order: &[u32],
     events: &Events,
 ) -> Result<(), Diagnostic> {
@@ -177,12 +177,12 @@ pub(super) fn replay(
 /// messages, and inside a rank along its lanes.
 fn heard(
     instance: &Instance,
-    plans: &[Plan],
+    plans: &[UnprovedPlan],
     order: &[u32],
     events: &Events,
 ) -> Result<(), Diagnostic> {
     let n = instance.ranks();
-    let known = |p: &Plan| vec![RankSet::one(p.part.rank); p.part.lanes.len().max(1)];
+    let known = |p: &UnprovedPlan| vec![RankSet::one(p.part.rank); p.part.lanes.len().max(1)];
     let mut lanes: Vec<Vec<RankSet>> = plans.iter().map(known).collect();
     let mut wires: Vec<VecDeque<RankSet>> =
         events.messages.iter().map(|_| VecDeque::new()).collect();
@@ -214,7 +214,11 @@ fn heard(
     Ok(())
 }
 
-fn results(instance: &Instance, plans: &[Plan], memory: &[Memory]) -> Result<(), Diagnostic> {
+fn results(
+    instance: &Instance,
+    plans: &[UnprovedPlan],
+    memory: &[Memory],
+) -> Result<(), Diagnostic> {
     for (plan, m) in plans.iter().zip(memory) {
         let (buf, buffer) = match plan.header.placement {
             Placement::InPlace => (Buf::Data, Buffer::Data),

@@ -10,17 +10,16 @@
 //! numbered otherwise and whose operations of a round may stand in another order.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
+use super::Lower;
 use crate::instance::Instance;
-use crate::lower::Projection;
 use crate::num::{count, index};
-use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, Plan};
-use crate::verify::plan::{placements, races};
-use crate::walk::Transfer;
+use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, UnprovedPlan};
+use crate::verify::plan::races;
+use crate::walk::{Projection, Transfer};
 
 /// A round, and its half.
 type Time = (u32, u8);
@@ -28,21 +27,31 @@ type Time = (u32, u8);
 /// The rounds of the messages of each connection, ascending: peer, channel, direction.
 type Rounds = BTreeMap<(u32, u16, bool), Vec<u32>>;
 
-/// Proves the plans of a rank that stands for others, in both placements.
+/// Proves the plans of a rank that stands for others.
 pub(super) fn check(
-    instance: &Arc<Instance>,
+    instance: &Instance,
     sources: &SourceMap,
-    rank: u32,
+    lower: Lower<'_>,
+    own: &Projection,
 ) -> Result<(), Diagnostics> {
-    let own = Projection::of(instance, rank)?;
-    let rounds = rounds(&own.transfers, rank);
-    for &placement in placements(instance.program.style) {
-        let plan = own.plan(instance, sources, placement)?;
-        plan.check().map_err(|e| vec![fault(instance, e)])?;
+    let rounds = rounds(&own.transfers, own.rank);
+    let one = |placement: Placement| {
+        let plan = lower(own, placement)?;
+        plan.consistent().map_err(|e| vec![fault(instance, e.to_string())])?;
         races(instance, sources, &plan.part).map_err(|d| vec![d])?;
-        times(instance, &plan, placement, &rounds).map_err(|d| vec![d])?;
+        times(instance, &plan, &rounds).map_err(|d| vec![d])
+    };
+    // The placements have nothing in common, and are two thirds of a proof of many rounds.
+    match *instance.program.style.placements() {
+        [a, b] => {
+            let (first, second) = std::thread::scope(|scope| {
+                let second = scope.spawn(|| one(b));
+                (one(a), second.join())
+            });
+            first.and(second.unwrap_or_else(|cause| std::panic::resume_unwind(cause)))
+        }
+        ref all => all.iter().try_for_each(|&placement| one(placement)),
     }
-    Ok(())
 }
 
 fn fault(instance: &Instance, message: String) -> Diagnostic {
@@ -68,13 +77,8 @@ fn hears(op: &Op) -> bool {
 }
 
 /// Checks that every wait is for something of an earlier time.
-fn times(
-    instance: &Instance,
-    plan: &Plan,
-    placement: Placement,
-    rounds: &Rounds,
-) -> Result<(), Diagnostic> {
-    let part = &plan.part;
+fn times(instance: &Instance, plan: &UnprovedPlan, rounds: &Rounds) -> Result<(), Diagnostic> {
+    let (part, placement) = (&plan.part, plan.header.placement);
     let wrong = |what: String| Err(fault(instance, format!("rank {}: {what}", part.rank)));
     let of = |conn: u32| {
         let c = &part.conns[index(conn)];

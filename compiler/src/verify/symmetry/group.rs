@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::owners::Owners;
 use crate::plan::Buf;
-use crate::verify::value::RankSet;
+use crate::ranks::RankSet;
 
 /// Every number moves by `by` inside its aligned range of `modulus` numbers. Ranks and chunks alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,16 +25,15 @@ mod premise;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::Facts;
-use crate::collective::Kind;
 use crate::instance::Instance;
-use crate::program::{Buffer, Style};
+use crate::plan::{Placement, UnprovedPlan};
+use crate::program::{Buffer, Kind, Style};
+use crate::walk::Projection;
 use group::{Action, Group, Rotation};
 use owners::Owners;
 
@@ -60,15 +59,23 @@ pub enum Attempt {
     Unknown(String),
 }
 
+/// Lowers one rank for a placement.
+pub(crate) type Lower<'l> =
+    &'l (dyn Fn(&Projection, Placement) -> Result<UnprovedPlan, Diagnostics> + Sync);
+
 /// Looks for a symmetry, and proves the instance by it.
 ///
 /// # Errors
 /// Returns the faults of the program, if a symmetry was found and the ranks that stand for all fail.
-pub fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, Diagnostics> {
+pub(crate) fn prove(
+    instance: &Instance,
+    sources: &SourceMap,
+    lower: Lower<'_>,
+) -> Result<Attempt, Diagnostics> {
     let spec = &instance.spec;
     let unknown = |why: &str| Ok(Attempt::Unknown(why.into()));
     match &spec.kind {
-        kind if kind.rooted() => return prefix::prove(instance, sources),
+        kind if kind.rooted() => return prefix::prove(instance, sources, lower),
         Kind::SendRecv => return unknown("its two ranks differ"),
         // Knowledge spreads lane by lane, which the replay of a few ranks does not follow.
         Kind::Barrier if instance.program.composed => return unknown("it is a composed barrier"),
@@ -84,13 +91,13 @@ pub fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, D
                 continue;
             }
         };
-        let facts = orbit::prove(instance, sources, &action)?;
+        let facts = orbit::prove(instance, sources, lower, &action)?;
         let group = action.group.name();
         let orbits = spec.ranks / action.group.order(spec.ranks);
         return Ok(Attempt::Proved { facts, group, orbits });
     }
     if let Some(action) = by_owners(instance) {
-        let facts = orbit::prove(instance, sources, &action)?;
+        let facts = orbit::prove(instance, sources, lower, &action)?;
         let orbits = spec.ranks / action.group.order(spec.ranks);
         return Ok(Attempt::Proved { facts, group: action.group.name(), orbits });
     }
@@ -163,7 +170,7 @@ fn find(instance: &Instance, group: Group) -> Result<Action, String> {
 fn by_owners(instance: &Instance) -> Option<Action> {
     let n = instance.spec.ranks;
     let free = instance.spec.kind == Kind::AllReduce && instance.program.style == Style::Data;
-    if !free || instance.spec.chunks != n || !instance.scratch.is_empty() {
+    if !free || instance.spec.chunks != n || !instance.scratch.buffers.is_empty() {
         return None;
     }
     let owners = Some(Owners::find(instance)?);
@@ -187,7 +194,7 @@ fn alone_moves(
     let whole = if declared { spec.size(Buffer::Input) } else { spec.chunks };
     let free = !spec.kind.blocked();
     let vectors = candidates(whole, spec.ranks, generator, free, group);
-    let scratch = instance.scratch.iter().map(|(_, size)| *size);
+    let scratch = instance.scratch_chunks();
     // The output of a declared collective moves as it likes; others are the vector, or a rank's own.
     let others: Vec<Vec<Rotation>> = declared
         .then(|| spec.size(Buffer::Output))

@@ -2,24 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use super::group::{Action, Element};
-use super::{clock, result_buffer};
+use super::{Lower, clock, result_buffer};
 use crate::cells::Cells;
-use crate::collective::{Expected, Kind, Ranks};
+use crate::collective::{Expected, Ranks};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Buf, Region};
-use crate::program::{Buffer, Style};
+use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 use crate::verify::Facts;
 use crate::verify::rounds::{State, class_of, place_value, round_of};
-use crate::verify::value::{RankSet, Value};
-use crate::walk::{Transfer, walk};
+use crate::verify::value::Value;
+use crate::walk::{Projection, Transfer, walk};
 
 /// The messages and chunks that one of the ranks sends and receives.
 #[derive(Clone, Copy, Default)]
@@ -36,12 +36,16 @@ pub(super) struct Replay {
     pub(super) lossy: bool,
     /// True if sums of more than two were made in one round.
     crowded: bool,
+    /// The share of the rank that stands for all, if it is one and all rounds were replayed: lowering asks
+    /// for the same transfers, and walking for them is a sixth of a proof.
+    projection: Option<Projection>,
 }
 
 /// Proves an instance that maps onto itself.
 pub(super) fn prove(
-    instance: &Arc<Instance>,
+    instance: &Instance,
     sources: &SourceMap,
+    lower: Lower<'_>,
     action: &Action,
 ) -> Result<Facts, Diagnostics> {
     let least: Vec<u32> = (0..action.n).filter(|&r| action.group.split(r).0 == r).collect();
@@ -50,8 +54,13 @@ pub(super) fn prove(
     let (state, replay) = replay(instance, action, &least, state, 0)?;
     // Sums of more than two are ordered by rank, which the map permutes.
     let same = result(instance, &state, action, &least)?;
-    for &rank in &least {
-        clock::check(instance, sources, rank)?;
+    match replay.projection {
+        Some(own) => clock::check(instance, sources, lower, &own)?,
+        None => {
+            for &rank in &least {
+                clock::check(instance, sources, lower, &Projection::of(instance, rank)?)?;
+            }
+        }
     }
     let (images, traffic) = (u64::from(action.group.order(action.n)), &replay.traffic);
     Ok(Facts {
@@ -75,9 +84,12 @@ pub(super) fn replay(
 ) -> Result<(State, Replay), Diagnostics> {
     let spacing = least.get(1).copied().unwrap_or(action.n);
     let barrier = instance.spec.kind == Kind::Barrier;
-    let mut found: Vec<Diagnostic> = Vec::new();
+    let mut found = Vec::new();
     let traffic = vec![Traffic::default(); least.len()];
-    let mut shown = Replay { traffic, depth: 0, lossy: false, crowded: false };
+    let mut shown = Replay { traffic, depth: 0, lossy: false, crowded: false, projection: None };
+    if let ([rank], 0) = (least, first) {
+        shown.projection = Some(Projection::new(*rank));
+    }
     let mut list: Vec<Transfer> = Vec::new();
     let mut own: Vec<Transfer> = Vec::new();
     let done = walk(instance, &mut |round| {
@@ -88,6 +100,9 @@ pub(super) fn replay(
         for (&rank, traffic) in least.iter().zip(&mut shown.traffic) {
             list.clear();
             round.of(rank, &mut list)?;
+            if let Some(own) = &mut shown.projection {
+                own.add(round, &list)?;
+            }
             for t in list.iter().filter(|t| t.src != t.dst) {
                 let chunks = u64::from(t.from.chunks());
                 if t.src == rank {
@@ -127,6 +142,7 @@ pub(super) fn replay(
         Ok(if found.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     });
     done.map_err(|d| vec![*d])?;
+    let found: Diagnostics = found.into_iter().map(|(_, d)| d).collect();
     if found.is_empty() { Ok((state, shown)) } else { Err(found) }
 }
 

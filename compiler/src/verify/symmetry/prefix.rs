@@ -7,23 +7,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::group::{Action, Element, Group, Rotation};
-use super::{Attempt, clock, orbit, premise};
+use super::{Attempt, Lower, clock, orbit, premise};
 use crate::cells::Cells;
-use crate::collective::Kind;
 use crate::instance::Instance;
 use crate::places::Places;
 use crate::plan::Buf;
+use crate::program::Kind;
+use crate::ranks::RankSet;
 use crate::verify::Facts;
 use crate::verify::rounds::{State, initial, round_of};
-use crate::verify::value::{RankSet, Value};
-use crate::walk::{Transfer, walk};
+use crate::verify::value::Value;
+use crate::walk::{Projection, Transfer, walk};
 
 /// More chunk moves than this are not replayed on all ranks.
 const MOST_MOVES: u64 = 1 << 24;
@@ -42,12 +42,16 @@ struct Before {
 }
 
 /// Tries to prove a broadcast so.
-pub(super) fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, Diagnostics> {
+pub(super) fn prove(
+    instance: &Instance,
+    sources: &SourceMap,
+    lower: Lower<'_>,
+) -> Result<Attempt, Diagnostics> {
     let unknown = |why: &str| Ok(Attempt::Unknown(why.into()));
     let (spec, n) = (&instance.spec, instance.ranks());
     if spec.kind != Kind::Broadcast
         || !spec.chunks.is_multiple_of(n)
-        || !instance.scratch.is_empty()
+        || !instance.scratch.buffers.is_empty()
     {
         return unknown("the root differs from the other ranks");
     }
@@ -80,7 +84,7 @@ pub(super) fn prove(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Att
         return unknown("what the ranks hold alike is not enough for the result");
     }
     for &rank in &before.classes {
-        clock::check(instance, sources, rank)?;
+        clock::check(instance, sources, lower, &Projection::of(instance, rank)?)?;
     }
     let own = replay.traffic[0];
     let most = |of: fn(&orbit::Traffic) -> u64| {

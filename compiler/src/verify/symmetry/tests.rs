@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use roundelay_dsl::span::SourceMap;
 
-use super::{Attempt, prove};
+use super::Attempt;
+use crate::compile::by_symmetry;
 use crate::{Instance, NoLibrary, Options, Placement, Shape, compile, resolve};
 
 /// Returns the group by which a text is proved by symmetry on n ranks, if it is, and true if the text is
@@ -16,7 +17,7 @@ fn verdicts(text: &str, n: u32) -> (Option<&'static str>, bool) {
     let (shape, options) = (Shape::flat(n), Options::default());
     let right = compile(&programs[0], &sources, &shape, &options, Placement::InPlace).is_ok();
     let instance = Instance::new(&programs[0], &shape, &options).expect("the shape fits");
-    match prove(&Arc::new(instance), &sources) {
+    match by_symmetry(&Arc::new(instance), &sources) {
         Ok(Attempt::Proved { group, .. }) => (Some(group), right),
         _ => (None, right),
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use roundelay_algorithms::{Book, CATALOGUE, Entry};
+use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
 use roundelay_compiler::device::{Options as Lower, Protocol, prove};
 use roundelay_compiler::emit::cuda::batch::batch;
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
@@ -49,7 +49,8 @@ fn compiler() -> Option<Arc<Nvrtc>> {
 fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
-    let programs = resolve(&mut sources, id, &Book).expect("the book resolves");
+    let programs =
+        resolve(&mut sources, id, &AlgorithmLibrary).expect("the algorithm library resolves");
     let program = programs.iter().find(|p| p.name == entry.name).expect("it declares it");
     let grid = program.axes.names.len() > 1;
     let shape = if grid { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
@@ -144,7 +145,7 @@ fn check(nvrtc: &Nvrtc, texts: &[Text]) {
 }
 
 #[test]
-fn kernels_of_the_book_compile() {
+fn kernels_of_the_library_compile() {
     let Some(nvrtc) = compiler() else { return };
     let mut texts = Vec::new();
     for entry in CATALOGUE {

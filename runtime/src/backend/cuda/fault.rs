@@ -4,6 +4,9 @@ use std::ffi::{CStr, c_char};
 
 use cudarc::driver::sys;
 
+use super::device::Device;
+use crate::error::{Error, Source};
+
 /// A call of the driver that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{call} gave {code}: {text}")]
@@ -14,6 +17,14 @@ pub(crate) struct Fault {
     pub(crate) code: String,
     /// The driver's text for the code.
     pub(crate) text: String,
+}
+
+impl Fault {
+    /// Returns the error of a rank whose call failed on a GPU.
+    pub(crate) fn on(&self, rank: u32, device: &Device) -> Error {
+        let source = Some(Source::new(self.clone()));
+        Error::Cuda { rank, device: device.to_string(), what: self.to_string(), source }
+    }
 }
 
 /// Calls a function of the driver by name, inside `unsafe`; a code other than success becomes a [`Fault`].

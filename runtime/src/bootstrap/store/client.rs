@@ -65,18 +65,19 @@ pub(crate) struct Client {
 /// The reason for which a try to get in failed.
 enum Failed {
     /// The next try may succeed.
-    Again(String),
+    Again(String, Option<io::Error>),
     /// No further try can succeed.
     Never(String),
 }
 
 impl From<io::Error> for Failed {
     fn from(error: io::Error) -> Self {
-        Failed::Again(match error.kind() {
+        let why = match error.kind() {
             ErrorKind::UnexpectedEof => "something there hung up".into(),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => "nothing there answered".into(),
             _ => error.to_string(),
-        })
+        };
+        Failed::Again(why, Some(error))
     }
 }
 
@@ -87,7 +88,7 @@ impl Client {
         let mut pause = Duration::from_millis(5);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let why = match enter(&at, me, left.min(TRY)) {
+            let (why, source) = match enter(&at, me, left.min(TRY)) {
                 Ok(stream) => {
                     let address = stream
                         .local()
@@ -107,14 +108,18 @@ impl Client {
                     });
                 }
                 Err(Failed::Never(why)) => return Err(refused(me.rank, &at, &why)),
-                Err(Failed::Again(why)) => why,
+                Err(Failed::Again(why, source)) => (why, source),
             };
             if Instant::now() + pause >= deadline {
-                return Err(Error::Start(format!(
+                let text = format!(
                     "rank {} waited {timeout:?} to get into the store of rank 0 at {at}: {why}; see \
                      whether rank 0 was started, and whether that address leads to its host",
                     me.rank
-                )));
+                );
+                return Err(match source {
+                    Some(source) => Error::system(text, source),
+                    None => Error::Start(text),
+                });
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));
@@ -355,7 +360,8 @@ fn enter(at: &At, me: Me<'_>, timeout: Duration) -> Result<Stream, Failed> {
     let mut challenge = [0; CHALLENGE];
     stream.read_exact(&mut challenge)?;
     if challenge[..8] != MAGIC {
-        return Err(Failed::Again("what answers there is no store of this version".into()));
+        let why = "what answers there is no store of this version";
+        return Err(Failed::Again(why.into(), None));
     }
     stream.write_all(&proof(me.secret, Side::Connecting, &[&hello, &challenge]))?;
     let mut verdict = [0; VERDICT];
@@ -373,7 +379,7 @@ fn enter(at: &At, me: Me<'_>, timeout: Duration) -> Result<Stream, Failed> {
     match decided {
         Some(Verdict::Ok) => Ok(stream),
         // It may still be on its way out, or a lost try of this very process.
-        Some(Verdict::Job) => Err(Failed::Again("the store of another job is there".into())),
+        Some(Verdict::Job) => Err(Failed::Again("the store of another job is there".into(), None)),
         Some(Verdict::Size) => never(format!(
             "it counts {size} ranks and this one is rank {} of {}; give all the same size",
             me.rank, me.size

@@ -1,12 +1,18 @@
 //! In the place of `transport/rdma` where roundelay was built without the feature `rdma`: says so. With
 //! it nothing else needs to ask whether the feature is there.
 
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::{Choice, Handshake};
+use rustix::io::Errno;
+
+use super::Choice;
+use crate::transport::Unavailable;
+use crate::transport::fault::Fault;
 use crate::transport::shm::Segment;
+use crate::transport::stream::{self, ByteStream, Handshake};
 
 const WHY: &str = "this roundelay was built without it; build with `--features rdma`, which needs \
                    libibverbs-dev, libclang-dev, cmake and pkg-config (Debian's names); to run, \
@@ -25,83 +31,74 @@ impl Registrations {
     }
 }
 
-/// A stream, of which there is none.
-pub(crate) enum Stream {}
+/// A stream through devices, of which there is none.
+pub(crate) enum DeviceStream {}
 
-impl Stream {
-    pub(crate) fn register(&mut self, _: &Arc<Registrations>) {
+impl ByteStream for DeviceStream {
+    fn tune(&self) -> Result<(), Errno> {
         match *self {}
     }
 
-    pub(crate) fn zero_copy(&self) -> u64 {
+    fn fd(&self) -> &Arc<OwnedFd> {
         match *self {}
     }
 
-    pub(crate) fn cut(&mut self) {
+    fn wakes(&self) -> bool {
         match *self {}
     }
 
-    pub(crate) fn pinned(&self) -> u64 {
+    fn read(&self, _: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
         match *self {}
     }
 
-    pub(crate) unsafe fn write_zero_copy<'a>(
-        &mut self,
-        _: impl Iterator<Item = &'a [u8]>,
-    ) -> usize {
+    fn write(&self, _: &[IoSlice<'_>]) -> Result<usize, Fault> {
         match *self {}
     }
 
-    pub(crate) fn trouble(&self) -> Option<String> {
+    fn settle(&self) -> Result<bool, Fault> {
         match *self {}
     }
 
-    pub(crate) fn settle(&mut self) -> bool {
+    fn unacknowledged(&self) -> u64 {
         match *self {}
     }
 
-    pub(crate) fn linger(&mut self, _: impl Fn() -> bool) {
+    fn silence(&mut self, _: Instant) -> Option<Fault> {
         match *self {}
     }
 
-    pub(crate) fn write<'a>(&mut self, _: impl Iterator<Item = &'a [u8]>) -> usize {
-        match *self {}
-    }
-
-    pub(crate) fn undelivered(&self) -> u64 {
-        match *self {}
-    }
-
-    pub(crate) unsafe fn read_placed(&mut self, _: &mut [IoSliceMut<'_>]) -> usize {
-        match *self {}
-    }
-
-    pub(crate) fn read(&mut self, _: &mut [IoSliceMut<'_>]) -> usize {
+    fn shut(&self) {
         match *self {}
     }
 }
 
 /// A meeting, of which there is none.
-pub(crate) enum Meeting {}
+pub(super) enum Meeting {}
 
 impl Meeting {
-    pub(crate) fn over_rails(_: OwnedFd, _: &Choice) -> Result<Meeting, String> {
-        Err(WHY.into())
+    pub(super) fn over_rails(
+        _: OwnedFd,
+        _: &Choice,
+        _: &Arc<Registrations>,
+    ) -> Result<Meeting, Fault> {
+        Err(Fault::Other(WHY.into()))
     }
 
-    pub(crate) fn over_path(_: OwnedFd, _: &Choice) -> Result<Meeting, String> {
-        Err(WHY.into())
-    }
-
-    pub(crate) fn turn(self) -> Handshake {
-        match self {}
+    pub(super) fn over_path(_: OwnedFd, _: &Choice) -> Result<Meeting, Fault> {
+        Err(Fault::Other(WHY.into()))
     }
 }
 
-pub(crate) fn check(_: &Choice) -> Result<(), String> {
-    Err(WHY.into())
+impl stream::Meeting for Meeting {
+    fn turn(self: Box<Self>) -> Handshake {
+        match *self {}
+    }
 }
 
-pub(crate) fn probe() -> Result<Vec<String>, String> {
+pub(crate) fn check(_: &Choice) -> Result<(), Unavailable> {
+    Err(Unavailable::Devices(WHY.into()))
+}
+
+pub(super) fn found() -> Result<Vec<String>, String> {
     Err(WHY.into())
 }

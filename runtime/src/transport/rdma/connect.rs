@@ -7,9 +7,19 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt;
+
+use super::registrations::Registrations;
 use super::stream::{Card, DEPTH, Stream};
 use super::verbs::Device;
-use super::{Choice, Handshake};
+use super::{Choice, DeviceStream};
+#[cfg(test)]
+use crate::transport::Carrier;
+use crate::transport::Unavailable;
+use crate::transport::fault::Fault;
+use crate::transport::stream::{self, Handshake};
+#[cfg(test)]
+use crate::transport::tcp::Socket;
 
 /// The number of queue pairs on each device, for each connection: with one device too a queue that fails
 /// leaves another.
@@ -50,7 +60,7 @@ fn devices() -> Result<&'static [Arc<Device>], String> {
 }
 
 /// Lists the devices that would be used, a line each, or says why there are none.
-pub(crate) fn probe() -> Result<Vec<String>, String> {
+pub(super) fn found() -> Result<Vec<String>, String> {
     Ok(devices()?.iter().map(Device::describe).collect())
 }
 
@@ -70,21 +80,30 @@ fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
 }
 
 /// Fails unless a choice can be had.
-pub(crate) fn check(choice: &Choice) -> Result<(), String> {
-    chosen(choice)?.iter().try_for_each(|device| device.gid(choice.gid).map(drop))
+pub(crate) fn check(choice: &Choice) -> Result<(), Unavailable> {
+    let devices = chosen(choice);
+    let each = |all: Vec<Arc<Device>>| all.iter().try_for_each(|d| d.gid(choice.gid).map(drop));
+    devices.and_then(each).map_err(Unavailable::Devices)
 }
 
 /// Two ends that tell each other of their queues over a fresh socket and connect them; they do the same, in any
 /// order. Nothing here waits: to connect a queue the kernel may ask the network for a second who has an address,
 /// and a thread of its own waits for that.
-pub(crate) struct Meeting {
+pub(super) struct Meeting {
     socket: TcpStream,
     stage: Stage,
-    /// True if the end must have heard the other over the devices too.
-    proves: bool,
+    purpose: Purpose,
     /// The bytes that the socket has yet to take, and those that came.
     said: Vec<u8>,
     heard: Vec<u8>,
+}
+
+/// What the stream is for.
+enum Purpose {
+    /// A connection of its own; devices may know this memory.
+    Rails(Option<Arc<Registrations>>),
+    /// A path: this end must have heard the other over the devices too.
+    Path,
 }
 
 enum Stage {
@@ -99,14 +118,18 @@ enum Stage {
 
 impl Meeting {
     /// Offers an end on the rails of a choice.
-    pub(crate) fn over_rails(socket: OwnedFd, choice: &Choice) -> Result<Meeting, String> {
-        Self::begin(socket, (choice, PAIRS), DEPTH)
+    pub(super) fn over_rails(
+        socket: OwnedFd,
+        choice: &Choice,
+        registrations: &Arc<Registrations>,
+    ) -> Result<Meeting, Fault> {
+        let purpose = Purpose::Rails(Some(registrations.clone()));
+        Self::begin(socket, (choice, PAIRS), DEPTH, purpose)
     }
 
     /// Offers an end on a path, where an end that exists also works.
-    pub(crate) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<Meeting, String> {
-        let meeting = Self::begin(socket, (choice, PATH_PAIRS), DEPTH)?;
-        Ok(Meeting { proves: true, ..meeting })
+    pub(super) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<Meeting, Fault> {
+        Self::begin(socket, (choice, PATH_PAIRS), DEPTH, Purpose::Path)
     }
 
     /// Offers an end with so many queue pairs on each device, and so many receives in each.
@@ -114,35 +137,23 @@ impl Meeting {
         socket: OwnedFd,
         (choice, pairs): (&Choice, usize),
         receives: u32,
-    ) -> Result<Meeting, String> {
-        let stream = Stream::new(&chosen(choice)?, pairs, choice.gid, receives)?;
+        purpose: Purpose,
+    ) -> Result<Meeting, Fault> {
+        let stream = chosen(choice).and_then(|all| Stream::new(&all, pairs, choice.gid, receives));
+        let stream = stream.map_err(Fault::Other)?;
         let socket = TcpStream::from(socket);
-        socket.set_nonblocking(true).map_err(|e| e.to_string())?;
-        let card = postcard::to_allocvec(&stream.card()).map_err(|e| e.to_string())?;
+        let other = |e: &dyn std::error::Error| Fault::Other(e.to_string());
+        socket.set_nonblocking(true).map_err(|e| other(&e))?;
+        let card = postcard::to_allocvec(&stream.card()).map_err(|e| other(&e))?;
         let mut said = (card.len() as u32).to_le_bytes().to_vec();
         said.extend(card);
         let (stage, heard) = (Stage::Hearing(Box::new(stream)), Vec::new());
-        Ok(Meeting { socket, stage, proves: false, said, heard })
-    }
-
-    /// Goes as far as possible.
-    pub(crate) fn turn(mut self) -> Handshake {
-        loop {
-            let is_said = match self.say() {
-                Ok(is_said) => is_said,
-                Err(why) => return Handshake::Failed(why),
-            };
-            self = match self.advance(is_said) {
-                Ok((meeting, true)) => meeting,
-                Ok((meeting, false)) => return Handshake::Waiting(meeting),
-                Err(handshake) => return handshake,
-            };
-        }
+        Ok(Meeting { socket, stage, purpose, said, heard })
     }
 
     /// Takes a step, and returns true if it could be taken; or ends.
     fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Handshake> {
-        let failed = Handshake::Failed;
+        let failed = |why: String| Handshake::Failed(Fault::Other(why));
         match self.stage {
             Stage::Hearing(mut stream) => {
                 let card = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
@@ -183,8 +194,11 @@ impl Meeting {
                 if self.heard != [READY] {
                     return Err(failed("it did not say that it is ready: another version".into()));
                 }
-                if !self.proves {
-                    return Err(Handshake::Done(self.socket.into(), stream));
+                if let Purpose::Rails(registrations) = &self.purpose {
+                    if let Some(registrations) = registrations {
+                        stream.register(registrations);
+                    }
+                    return Err(done(self.socket, *stream));
                 }
                 self.heard.clear();
                 stream.write([&[READY][..]].into_iter());
@@ -196,7 +210,10 @@ impl Meeting {
                     self.heard.push(word[0]);
                 }
                 if stream.settle() && self.heard == [READY] {
-                    return Err(Handshake::Done(self.socket.into(), stream));
+                    // The network that it goes over may be lost: devices have one of their own.
+                    let is_alone = sockopt::set_socket_keepalive(&self.socket, false);
+                    is_alone.map_err(|e| Handshake::Failed(Fault::SetUp(e)))?;
+                    return Err(done(self.socket, *stream));
                 }
                 match stream.trouble() {
                     Some(why) => Err(failed(why)),
@@ -223,6 +240,27 @@ impl Meeting {
     }
 }
 
+impl stream::Meeting for Meeting {
+    fn turn(self: Box<Self>) -> Handshake {
+        let mut meeting = *self;
+        loop {
+            let is_said = match meeting.say() {
+                Ok(is_said) => is_said,
+                Err(why) => return Handshake::Failed(Fault::Other(why)),
+            };
+            meeting = match meeting.advance(is_said) {
+                Ok((meeting, true)) => meeting,
+                Ok((meeting, false)) => return Handshake::Waiting(Box::new(meeting)),
+                Err(handshake) => return handshake,
+            };
+        }
+    }
+}
+
+fn done(socket: TcpStream, stream: Stream) -> Handshake {
+    Handshake::Done(DeviceStream::new(socket.into(), stream).into())
+}
+
 /// Hears until so many bytes are there; returns true if they are.
 fn hear(socket: &mut TcpStream, heard: &mut Vec<u8>, wanted: usize) -> Result<bool, String> {
     while heard.len() < wanted {
@@ -246,7 +284,7 @@ pub(super) fn connect(
     sockets: Vec<OwnedFd>,
     choice: &Choice,
     deadline: Instant,
-) -> Result<Vec<(OwnedFd, Stream)>, (usize, String)> {
+) -> Result<Vec<(Socket, Stream)>, (usize, Fault)> {
     connect_with(sockets, choice, DEPTH, deadline)
 }
 
@@ -257,13 +295,14 @@ pub(super) fn connect_with(
     choice: &Choice,
     receives: u32,
     deadline: Instant,
-) -> Result<Vec<(OwnedFd, Stream)>, (usize, String)> {
-    let begin = |socket| Handshake::from(Meeting::begin(socket, (choice, PAIRS), receives));
-    let all = super::handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
-    let end = |(at, handshake)| match handshake {
-        Handshake::Done(socket, stream) => Ok((socket, *stream)),
-        Handshake::Failed(why) => Err((at, why)),
-        Handshake::Waiting(_) => Err((at, "it still waits".into())),
+) -> Result<Vec<(Socket, Stream)>, (usize, Fault)> {
+    let begin =
+        |socket| Meeting::begin(socket, (choice, PAIRS), receives, Purpose::Rails(None)).into();
+    let all = stream::handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
+    let end = |(at, carrier)| match carrier {
+        Ok(Carrier::Rdma(stream)) => Ok(stream.into_parts()),
+        Ok(Carrier::Tcp(_)) => Err((at, Fault::Protocol("no device carries it"))),
+        Err(fault) => Err((at, fault)),
     };
     all.into_iter().enumerate().map(end).collect()
 }

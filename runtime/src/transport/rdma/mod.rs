@@ -1,11 +1,12 @@
-//! InfiniBand and RoCE: a stream of bytes that devices move, under the same messages as TCP.
+//! InfiniBand and RoCE: a stream of bytes that devices move.
 //!
 //! A connection begins as a socket (`net`), over which both ends exchange what their queues need to know
-//! ([`connect`], or a [`Meeting`] where nobody may wait). From then on [`Stream`] carries the bytes; the
-//! socket stays open and is how the end of a peer shows at once, long before a device gives up on it.
-//! Framing, staging and landing are those of `transport/tcp`: both are posted links.
+//! ([`Meeting`]). From then on a [`DeviceStream`] carries the bytes; the socket stays open and is how the end
+//! of a peer shows at once, long before a device gives up on it. Framing, staging and landing are those of
+//! `transport/stream`.
 //!
 //! * `verbs`: the library's calls, and all that is `unsafe`.
+//! * `device_stream`: the stream and its socket, as `transport/stream` sees them.
 //! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails;
 //!   `words`: what ends tell each other; `rails`: the queues of a stream.
 //! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
@@ -21,6 +22,8 @@
 mod absent;
 #[cfg(feature = "rdma")]
 mod connect;
+#[cfg(feature = "rdma")]
+mod device_stream;
 #[cfg(feature = "rdma")]
 mod joins;
 #[cfg(feature = "rdma")]
@@ -39,21 +42,22 @@ mod verbs;
 mod words;
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
 
 #[cfg(not(feature = "rdma"))]
-pub(crate) use absent::{Meeting, Registrations, Stream, check, probe};
-#[cfg(all(test, feature = "rdma"))]
-use connect::connect;
+pub(crate) use absent::{DeviceStream, Registrations, check};
+#[cfg(not(feature = "rdma"))]
+use absent::{Meeting, found};
 #[cfg(feature = "rdma")]
-pub(crate) use connect::{Meeting, check, probe};
+pub(crate) use connect::check;
+#[cfg(feature = "rdma")]
+use connect::{Meeting, found};
+#[cfg(feature = "rdma")]
+pub(crate) use device_stream::DeviceStream;
 #[cfg(feature = "rdma")]
 pub(crate) use registrations::Registrations;
-#[cfg(feature = "rdma")]
-pub(crate) use stream::Stream;
 
-/// The time between two looks at whether the ends have met.
-const TICK: Duration = Duration::from_micros(200);
+use crate::transport::stream::Handshake;
+use crate::transport::{Means, Unavailable};
 
 /// The devices that carry a connection, and the addresses they use. Both ends choose for themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,51 +69,18 @@ pub(crate) struct Choice {
     pub(crate) gid: Option<u32>,
 }
 
-/// The progress of a meeting.
-pub(crate) enum Handshake {
-    /// The peer has yet to say or do something.
-    Waiting(Meeting),
-    /// Both ends are connected.
-    #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "without it nobody meets"))]
-    Done(OwnedFd, Box<Stream>),
-    /// They will not be, and why.
-    Failed(String),
+/// Lists the devices that would be used, a line each.
+pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
+    found().map_err(Unavailable::Devices)
 }
 
-impl Handshake {
-    /// Goes as far as possible without waiting.
-    pub(crate) fn turn(self) -> Handshake {
-        match self {
-            Handshake::Waiting(meeting) => meeting.turn(),
-            handshake => handshake,
-        }
-    }
+/// Begins to meet the peer over a fresh socket, on the rails of a choice; devices read what lies in registered
+/// memory from there.
+pub(super) fn begin(socket: OwnedFd, means: &Means) -> Handshake {
+    Meeting::over_rails(socket, &means.devices, &means.registrations).into()
 }
 
-impl From<Result<Meeting, String>> for Handshake {
-    fn from(begun: Result<Meeting, String>) -> Handshake {
-        begun.map_or_else(Handshake::Failed, Handshake::Waiting)
-    }
-}
-
-/// Waits until all of these have met or failed, until the deadline, or until `stopped` says so.
-pub(crate) fn handshake(
-    mut all: Vec<Handshake>,
-    deadline: Instant,
-    stopped: &dyn Fn() -> bool,
-) -> Vec<Handshake> {
-    loop {
-        all = all.into_iter().map(Handshake::turn).collect();
-        if !all.iter().any(|handshake| matches!(handshake, Handshake::Waiting(_))) {
-            return all;
-        }
-        if Instant::now() >= deadline || stopped() {
-            let late = |handshake| match handshake {
-                Handshake::Waiting(_) => Handshake::Failed("it did not answer in time".into()),
-                handshake => handshake,
-            };
-            return all.into_iter().map(late).collect();
-        }
-        std::thread::sleep(TICK);
-    }
+/// Begins to meet the peer on a path, where an end that exists also works.
+pub(crate) fn over_path(socket: OwnedFd, choice: &Choice) -> Handshake {
+    Meeting::over_path(socket, choice).into()
 }

@@ -44,6 +44,10 @@ pub(crate) enum State {
     Left,
 }
 
+/// The bit of a bed that says that its rank was woken, and does not run yet. The others are 0 while it is awake,
+/// else the core on which it went to sleep, plus 1.
+const WOKEN: u32 = 1 << 31;
+
 /// Wakes whoever sleeps on a word.
 #[inline]
 pub(super) fn wake(bed: &AtomicU32) {
@@ -54,9 +58,19 @@ pub(super) fn wake(bed: &AtomicU32) {
 
 #[cold]
 fn rouse(bed: &AtomicU32) {
-    if bed.swap(0, Ordering::Relaxed) != 0 {
+    let was = bed.load(Ordering::Relaxed);
+    let asleep = was != 0 && was & WOKEN == 0;
+    // It fails if another rank wakes the sleeper, or it wakes by itself.
+    if asleep
+        && bed.compare_exchange(was, was | WOKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    {
         let _ = futex::wake(bed, futex::Flags::empty(), 1);
     }
+}
+
+/// Returns the core on which the thread runs, plus 1.
+fn core() -> u32 {
+    rustix::thread::sched_getcpu() as u32 + 1
 }
 
 impl Segment {
@@ -82,8 +96,7 @@ impl Segment {
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
 
-    /// Returns the word on which a rank sleeps: 1 from when it says so until it is woken. As wide as futexes
-    /// are.
+    /// Returns the word on which a rank sleeps, see [`WOKEN`]. As wide as futexes are.
     pub(super) fn bed(&self, rank: u32) -> &AtomicU32 {
         let word = self.word(self.layout.rank_line(rank, PRESENCE) + 24);
         // SAFETY: the first half of a word that is only accessed through this.
@@ -95,15 +108,32 @@ impl Segment {
     /// sleeps, which would cost every message a fence: so a wake-up may be missed, and nobody sleeps for
     /// long.
     pub(crate) fn announce_sleep(&self, rank: u32) {
-        self.bed(rank).store(1, Ordering::SeqCst);
+        self.bed(rank).store(core(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     /// Sleeps until the rank is woken, if it was not since it said so, or so long.
     pub(crate) fn sleep(&self, rank: u32, most: Duration) {
-        let most = Timespec { tv_sec: 0, tv_nsec: i64::from(most.subsec_nanos()) };
-        // Whatever it says, everything is looked at again.
-        let _ = futex::wait(self.bed(rank), futex::Flags::empty(), 1, Some(&most));
+        let bed = self.bed(rank);
+        let asleep = bed.load(Ordering::Relaxed);
+        if asleep & WOKEN == 0 {
+            let most = Timespec { tv_sec: 0, tv_nsec: i64::from(most.subsec_nanos()) };
+            // Whatever it says, everything is looked at again.
+            let _ = futex::wait(bed, futex::Flags::empty(), asleep, Some(&most));
+        }
+        self.rise(rank);
+    }
+
+    /// Records that a rank is awake.
+    pub(crate) fn rise(&self, rank: u32) {
+        self.bed(rank).store(0, Ordering::Relaxed);
+    }
+
+    /// Returns true if one of these ranks was woken on the caller's core and does not run yet, so that it waits
+    /// for the core that the caller holds.
+    pub(crate) fn owes_core(&self, ranks: impl Iterator<Item = u32>) -> bool {
+        let mut beds = ranks.map(|rank| self.bed(rank).load(Ordering::Relaxed));
+        beds.any(|bed| bed & WOKEN != 0 && bed == WOKEN | core())
     }
 
     /// Wakes a rank if it sleeps.

@@ -20,7 +20,7 @@ pub(crate) use cma::read;
 pub(crate) use control::{Exchange, State};
 pub use layout::Layout;
 pub(crate) use layout::{INLINE, PAGE, RING, cores};
-pub(crate) use slots::{Kind, Message, Receiver, Sender, meta};
+pub(crate) use slots::{Receiver, Sender};
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -29,9 +29,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use crate::error::{Bytes, Error};
+use roundelay_dsl::diag::codes;
+
+use super::Unavailable;
+use crate::error::{Bytes, Error, Source};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x01");
+
+/// Makes a small segment, to see whether that can be done here.
+pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
+    let layout = Layout { slot_bytes: 64, arena_bytes: 4096, ..Layout::new(1) };
+    Segment::create(layout)?;
+    Ok(Vec::new())
+}
 
 /// The shared memory of a job, mapped into this process.
 pub(crate) struct Segment {
@@ -47,15 +57,50 @@ unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
+/// The reason for which memory was refused, and the error of the system if the system refused it.
+struct Cause {
+    text: String,
+    source: Option<Source>,
+}
+
+impl Cause {
+    fn error(&self, text: String) -> Error {
+        match self.source.clone() {
+            Some(source) => Error::System { code: codes::START, text, source },
+            None => Error::Start(text),
+        }
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<String> for Cause {
+    fn from(text: String) -> Self {
+        Cause { text, source: None }
+    }
+}
+
+impl From<rustix::io::Errno> for Cause {
+    fn from(error: rustix::io::Errno) -> Self {
+        let text = error.to_string();
+        Cause { text, source: Some(Source::new(std::io::Error::from(error))) }
+    }
+}
+
 impl Segment {
     /// Makes the memory of a new job.
     pub(crate) fn create(layout: Layout) -> Result<Arc<Self>, Error> {
         layout.check()?;
         let len = layout.total().unwrap_or(u64::MAX);
-        let refused = |what: &str, cause: String| Error::Memory {
-            what: what.into(),
+        let refused = |cause: Cause| Error::Memory {
+            what: "the shared file of the ranks".into(),
             wanted: len,
-            cause,
+            cause: cause.text,
+            source: cause.source,
             remedy: "these are addresses, not memory: raise the limit on file sizes (`ulimit -f`) \
                      or on address space (`ulimit -v`), or make the arenas smaller"
                 .into(),
@@ -63,12 +108,11 @@ impl Segment {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < len) {
             let cause = format!("files may have {} here", Bytes(limit.unwrap_or(0)));
-            return Err(refused("the shared file of the ranks", cause));
+            return Err(refused(cause.into()));
         }
         let fd = rustix::fs::memfd_create("roundelay", MemfdFlags::CLOEXEC)
-            .map_err(|e| refused("the shared file of the ranks", e.to_string()))?;
-        rustix::fs::ftruncate(&fd, len)
-            .map_err(|e| refused("the shared file of the ranks", e.to_string()))?;
+            .map_err(|e| refused(e.into()))?;
+        rustix::fs::ftruncate(&fd, len).map_err(|e| refused(e.into()))?;
         let segment = Self::map(fd, layout)?;
         segment.reserve(0, layout.control_bytes(), "the control pages")?;
         let words = [
@@ -87,14 +131,14 @@ impl Segment {
 
     /// Maps the memory of the job that this process was started for.
     pub(crate) fn inherit(number: RawFd) -> Result<Arc<Self>, Error> {
-        let foreign = |why: String| {
-            Error::Start(format!(
+        let foreign = |why: Cause| {
+            why.error(format!(
                 "file descriptor {number} is not the shared memory of a job: {why}; \
                  start the ranks with the launcher, which passes it on"
             ))
         };
         if number < 3 {
-            return Err(foreign("it is a standard stream".into()));
+            return Err(foreign("it is a standard stream".to_string().into()));
         }
         // SAFETY: the launcher passed this number to this process for this purpose, and the
         // environment is read once; a number that is not open is refused by `fstat`.
@@ -117,24 +161,24 @@ impl Segment {
     pub(crate) fn of_process(pid: i32, number: RawFd) -> Result<Arc<Self>, Error> {
         let path = format!("/proc/{pid}/fd/{number}");
         let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-        let foreign = |why: String| Error::Start(format!("cannot share memory by {path}: {why}"));
+        let foreign = |why: Cause| why.error(format!("cannot share memory by {path}: {why}"));
         let fd = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())
-            .map_err(|e| foreign(e.to_string()))?;
+            .map_err(|e| foreign(e.into()))?;
         let layout = Self::read(&fd).map_err(foreign)?;
         Self::map(fd, layout).map(Arc::new)
     }
 
-    fn read(fd: &OwnedFd) -> Result<Layout, String> {
-        let stat = rustix::fs::fstat(fd).map_err(|e| e.to_string())?;
+    fn read(fd: &OwnedFd) -> Result<Layout, Cause> {
+        let stat = rustix::fs::fstat(fd)?;
         let mut bytes = [0u8; 48];
-        let n = rustix::io::pread(fd, &mut bytes, 0).map_err(|e| e.to_string())?;
+        let n = rustix::io::pread(fd, &mut bytes, 0)?;
         let word = |i: usize| {
             let mut w = [0; 8];
             w.copy_from_slice(&bytes[8 * i..8 * i + 8]);
             u64::from_le_bytes(w)
         };
         if n < bytes.len() || word(0) != MAGIC {
-            return Err("it does not begin as one of this version".into());
+            return Err("it does not begin as one of this version".to_string().into());
         }
         let layout = Layout {
             ranks: word(1) as u32,
@@ -143,9 +187,9 @@ impl Segment {
             arena_bytes: word(4),
             crowded: word(5) != 0,
         };
-        layout.check().map_err(|e| e.to_string())?;
+        layout.check().map_err(|e| Cause::from(e.to_string()))?;
         if layout.total() != u64::try_from(stat.st_size).ok() {
-            return Err("its size is wrong".into());
+            return Err("its size is wrong".to_string().into());
         }
         Ok(layout)
     }
@@ -165,6 +209,7 @@ impl Segment {
             cause: e.to_string(),
             remedy: "raise the limit on address space (`ulimit -v`) or make the arenas smaller"
                 .into(),
+            source: Cause::from(e).source,
         })?;
         Ok(Segment { fd, base: base.cast(), len, layout })
     }
@@ -206,22 +251,23 @@ impl Segment {
     pub(crate) fn reserve(&self, offset: u64, len: u64, what: &str) -> Result<(), Error> {
         let from = offset / PAGE * PAGE;
         let len = (offset + len).next_multiple_of(PAGE) - from;
-        let refused = |cause| Error::Memory {
+        let refused = |cause: Cause| Error::Memory {
             what: what.into(),
             wanted: len,
-            cause,
+            cause: cause.text,
+            source: cause.source,
             remedy: "give the machine or container more memory, or ask for smaller buffers, fewer \
                      ranks, or smaller slots (`--slot-bytes`)"
                 .into(),
         };
         if let Some(cause) = limits::objection(len) {
-            return Err(refused(cause));
+            return Err(refused(cause.into()));
         }
         loop {
             match rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), from, len) {
                 Ok(()) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(refused(e.to_string())),
+                Err(e) => return Err(refused(e.into())),
             }
         }
     }

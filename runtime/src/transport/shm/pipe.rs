@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Segment;
 use crate::backend::host::copy;
 use crate::error::Error;
-use crate::transport::tcp::IoVec;
+use crate::transport::message::IoVec;
 
 /// Bytes handed over at a time, a quarter of a message: enough to pay for the exchange of a line, and for the processor
 /// to get into its stride.

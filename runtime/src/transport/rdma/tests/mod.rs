@@ -5,10 +5,11 @@ use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::connect::{connect_with, probe};
+use super::Choice;
+use super::connect::{connect, connect_with, found};
 use super::stream::{DEPTH, PIECE, SLOTS, Stream};
 use super::verbs::Completion;
-use super::{Choice, connect};
+use crate::transport::fault::Fault;
 
 mod placed;
 mod renewed;
@@ -56,7 +57,7 @@ impl Unruly {
 
 /// Connects two ends over so many devices with so many receives; `None` where there is no device.
 fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
-    let names = match probe() {
+    let names = match found() {
         Ok(lines) => lines,
         Err(why) => {
             roundelay_tests::skip(roundelay_tests::Needs::Rdma, why);
@@ -72,7 +73,7 @@ fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
     let end = move |socket: TcpStream| {
         let mut ends =
             connect_with(vec![socket.into()], &choice, receives, Instant::now() + LIMIT)?;
-        Ok::<Stream, (usize, String)>(ends.remove(0).1)
+        Ok::<Stream, (usize, Fault)>(ends.remove(0).1)
     };
     let other = std::thread::spawn({
         let end = end.clone();
@@ -337,14 +338,14 @@ fn when_every_queue_has_failed_both_ends_say_so() {
 
 #[test]
 fn devices_and_addresses_that_do_not_exist_are_named() {
-    let Ok(devices) = probe() else { return };
+    let Ok(devices) = found() else { return };
     let socket = || {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         TcpStream::connect(listener.local_addr().expect("its address")).expect("a socket").into()
     };
     let error = |choice: &Choice| {
         let made = connect(vec![socket()], choice, Instant::now() + LIMIT);
-        made.err().expect("no such thing").1
+        made.err().expect("no such thing").1.to_string()
     };
     let name = devices[0].split(':').next().expect("its name");
     let why = error(&Choice { devices: vec!["none".into()], gid: None });

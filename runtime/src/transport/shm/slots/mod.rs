@@ -25,6 +25,8 @@ use super::copy_path::CopyPath;
 use super::layout::{HEADER_PAYLOAD, HEADS, Layout, RING};
 use super::{INLINE, Segment};
 use crate::error::Error;
+use crate::transport::mapped::{MappedReceiver, MappedSender};
+use crate::transport::message::{IoVec, Kind, Message};
 
 /// The word of a connection's first page by which the receiver says how it wishes to have private memory: whether
 /// it can read it through the kernel, above that bit the paths of all lengths, and in the upper half how many samples
@@ -52,56 +54,6 @@ fn path_of(word: u64) -> (CopyPath, u64) {
         _ => CopyPath::Past,
     };
     (path, word / 64 * 64)
-}
-
-/// The way in which a message carries its content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The content is in the header.
-    Inline = 0,
-    /// The content is in a slot.
-    Slot = 1,
-    /// The content is in the sender's arena; the header says where.
-    ZeroCopy = 2,
-    /// The content is in memory of the sender's own: the header says where, or it comes through the pipe.
-    Cma = 3,
-}
-
-/// Encodes the word beside the sequence number: digest of the call, length in bytes, kind.
-#[inline]
-pub(crate) fn meta(digest: u32, len: usize, kind: Kind) -> u64 {
-    (u64::from(digest) << 32) | ((len as u64) << 2) | kind as u64
-}
-
-/// A message that has arrived.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Message {
-    /// See [`meta`].
-    pub(crate) meta: u64,
-    /// The content, or the header's payload if it is to be pulled.
-    pub(crate) content: *const u8,
-}
-
-impl Message {
-    /// Returns the way in which the content travels.
-    #[inline]
-    pub(crate) fn kind(self) -> Kind {
-        match self.meta & 3 {
-            0 => Kind::Inline,
-            1 => Kind::Slot,
-            2 => Kind::ZeroCopy,
-            _ => Kind::Cma,
-        }
-    }
-
-    /// Returns the address of the content of a message whose memory is not here: an offset in the shared
-    /// file, or an address of the sender's, modulo 2^64.
-    #[inline]
-    pub(crate) fn pulled_from(self) -> u64 {
-        // SAFETY: `content` points at the payload of a header that has arrived and was not yet
-        // consumed; it is aligned to 16 bytes.
-        unsafe { self.content.cast::<u64>().read() }
-    }
 }
 
 /// The state of a connection that both ends have.
@@ -168,7 +120,7 @@ const _: () =
 mod tests {
     use super::super::pipe::Taker;
     use super::*;
-    use crate::transport::tcp::IoVec;
+    use crate::transport::message::meta;
 
     fn pair() -> (Sender, Receiver) {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 128, ..Layout::new(2) };
@@ -183,12 +135,12 @@ mod tests {
         for round in 0..50u64 {
             assert!(!receiver.has_begun(0));
             for m in 0..RING {
-                assert!(sender.has_room(RING));
+                assert!(sender.has_header());
                 // SAFETY: there is room, and 48 bytes of it.
                 unsafe { sender.inline().cast::<u64>().write(round * RING + m) };
                 sender.post(meta(7, 8, Kind::Inline));
             }
-            assert!(!sender.has_room(RING));
+            assert!(!sender.has_header());
             for m in 0..RING {
                 assert!(receiver.has_begun(0));
                 let message = receiver.message(2, 0);

@@ -62,19 +62,6 @@ impl Receiver {
         })
     }
 
-    /// Finds out whether the sender's memory can be read, and tells it. The sender has joined.
-    pub(crate) fn try_reach(&mut self) {
-        if self.reach.is_some() || self.taker.is_some() {
-            return;
-        }
-        self.reach = cma::reach(&self.end.segment, self.from);
-        if !self.end.segment.layout().crowded {
-            self.taker = Some(Taker::new(&self.end.segment, self.end.pipe));
-        }
-        *self.paths = CopyPaths::new(self.reach.is_some());
-        self.wish();
-    }
-
     /// Tells the sender what this end wishes for.
     pub(super) fn wish(&self) {
         let paths = if self.taker.is_some() { self.paths.wishes() } else { 0 };
@@ -84,40 +71,6 @@ impl Receiver {
         if word.load(Ordering::Relaxed) != wishes {
             word.store(wishes, Ordering::Relaxed);
         }
-    }
-
-    /// Returns the sender's process, if its memory can be read.
-    pub(crate) fn reach(&self) -> Option<i32> {
-        self.reach
-    }
-
-    /// Returns the bytes of memory that are kept to put messages together.
-    pub(crate) fn kept(&self) -> u64 {
-        self.stage.iter().map(|stage| size_of_val(&stage.lines[..]) as u64).sum()
-    }
-
-    /// Returns the position up to which the pipe was taken: what grows is not stuck.
-    #[inline]
-    pub(crate) fn taken(&self) -> u64 {
-        self.taker.as_ref().map_or(0, Taker::taken)
-    }
-
-    /// Returns true if the message has begun to come that follows the next `ahead` ones.
-    #[inline]
-    pub(crate) fn has_begun(&self, ahead: u64) -> bool {
-        let message = self.received + ahead;
-        self.end.word(Layout::header(message)).load(Ordering::Acquire) == message + 1
-    }
-
-    /// Returns true if the message is there that follows the next `ahead` ones. It is to have `len` bytes; if
-    /// it has not, it is there at once.
-    #[inline]
-    pub(crate) fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
-        self.has_begun(ahead)
-            && match self.pushed(ahead) {
-                Some((start, pushed)) if pushed == len => self.is_there(ahead, start, len),
-                _ => true,
-            }
     }
 
     /// Returns the position at which a message begins that comes through the pipe, and its bytes; it has
@@ -174,75 +127,10 @@ impl Receiver {
         Some(stage.lines.as_ptr().cast())
     }
 
-    /// Returns true if the next message can go to its destination [part by part](Self::part); `None` while it
-    /// has not begun to come. One that a plan did not ask for, by `meta`, goes nowhere.
-    #[inline]
-    pub(crate) fn lands(&self, meta: u64) -> Option<bool> {
-        self.has_begun(0).then(|| {
-            let came = self.end.word(Layout::header(self.received) + 8).load(Ordering::Relaxed);
-            (came ^ meta) >> 2 == 0 && self.pushed(0).is_some()
-        })
-    }
-
-    /// Returns a part of the next message that is there, after [`Self::lands`] said yes: its address, the
-    /// bytes of the message before it, and its own. Whoever asks again has taken the part before.
-    #[inline]
-    pub(crate) fn part(&mut self) -> Option<(*const u8, usize, usize)> {
-        let (start, len) = self.pushed(0)?;
-        let taker = self.taker.as_mut()?;
-        taker.release(start + self.given as u64);
-        self.end.wake();
-        let part = taker.part(start, len);
-        match part {
-            Some((_, before, bytes)) => self.given = before + bytes,
-            None => self.landed = self.given == len,
-        }
-        part
-    }
-
-    /// Returns true if the next message went straight to its destination.
-    #[inline]
-    pub(crate) fn has_landed(&self) -> bool {
-        self.landed
-    }
-
-    /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
-    #[inline]
-    pub(crate) fn message(&self, slots: u64, ahead: u64) -> Message {
-        let message = self.received + ahead;
-        let at = Layout::header(message);
-        let meta = self.end.word(at + 8).load(Ordering::Relaxed);
-        let content = if meta & 3 == Kind::Slot as u64 {
-            self.end.slot(message % slots).cast_const()
-        } else if let Some(content) = self.staged(ahead).or_else(|| self.in_place(ahead)) {
-            // Here it is like one that came in a slot.
-            return Message { meta: meta & !3 | Kind::Slot as u64, content };
-        } else {
-            self.end.base.wrapping_add((at + HEADER_PAYLOAD) as usize).cast_const()
-        };
-        Message { meta, content }
-    }
-
     #[inline]
     fn in_place(&self, ahead: u64) -> Option<*const u8> {
         let (start, len) = self.pushed(ahead)?;
         self.taker.as_ref()?.place(start, len)
-    }
-
-    /// Releases the message's content, which is no longer needed.
-    #[inline]
-    pub(crate) fn consume(&mut self) {
-        (self.given, self.landed, self.whole) = (0, false, false);
-        if self.taker.is_some() {
-            self.note();
-        }
-        if let Some(first) = self.stage.first_mut() {
-            first.whole = false;
-            self.stage.rotate_left(1);
-        }
-        self.received += 1;
-        self.end.consumed().store(self.received, Ordering::Release);
-        self.end.wake();
     }
 
     /// Gives back the next message's place in the pipe, and notes how long it took if it could have come another path.
@@ -263,5 +151,105 @@ impl Receiver {
         self.last = now;
         self.paths.note(path, len as usize, Duration::from_nanos(now.saturating_sub(began)));
         self.wish();
+    }
+}
+
+impl MappedReceiver for Receiver {
+    fn try_reach(&mut self) {
+        if self.reach.is_some() || self.taker.is_some() {
+            return;
+        }
+        self.reach = cma::reach(&self.end.segment, self.from);
+        if !self.end.segment.layout().crowded {
+            self.taker = Some(Taker::new(&self.end.segment, self.end.pipe));
+        }
+        *self.paths = CopyPaths::new(self.reach.is_some());
+        self.wish();
+    }
+
+    fn reach(&self) -> Option<i32> {
+        self.reach
+    }
+
+    fn kept(&self) -> u64 {
+        self.stage.iter().map(|stage| size_of_val(&stage.lines[..]) as u64).sum()
+    }
+
+    #[inline]
+    fn taken(&self) -> u64 {
+        self.taker.as_ref().map_or(0, Taker::taken)
+    }
+
+    #[inline]
+    fn has_begun(&self, ahead: u64) -> bool {
+        let message = self.received + ahead;
+        self.end.word(Layout::header(message)).load(Ordering::Acquire) == message + 1
+    }
+
+    #[inline]
+    fn is_ready(&mut self, ahead: u64, len: usize) -> bool {
+        self.has_begun(ahead)
+            && match self.pushed(ahead) {
+                Some((start, pushed)) if pushed == len => self.is_there(ahead, start, len),
+                _ => true,
+            }
+    }
+
+    #[inline]
+    fn lands(&self, meta: u64) -> Option<bool> {
+        self.has_begun(0).then(|| {
+            let came = self.end.word(Layout::header(self.received) + 8).load(Ordering::Relaxed);
+            (came ^ meta) >> 2 == 0 && self.pushed(0).is_some()
+        })
+    }
+
+    #[inline]
+    fn part(&mut self) -> Option<(*const u8, usize, usize)> {
+        let (start, len) = self.pushed(0)?;
+        let taker = self.taker.as_mut()?;
+        taker.release(start + self.given as u64);
+        self.end.wake();
+        let part = taker.part(start, len);
+        match part {
+            Some((_, before, bytes)) => self.given = before + bytes,
+            None => self.landed = self.given == len,
+        }
+        part
+    }
+
+    #[inline]
+    fn has_landed(&self) -> bool {
+        self.landed
+    }
+
+    #[inline]
+    fn message(&self, slots: u64, ahead: u64) -> Message {
+        let message = self.received + ahead;
+        let at = Layout::header(message);
+        let meta = self.end.word(at + 8).load(Ordering::Relaxed);
+        let content = if meta & 3 == Kind::Slot as u64 {
+            self.end.slot(message % slots).cast_const()
+        } else if let Some(content) = self.staged(ahead).or_else(|| self.in_place(ahead)) {
+            // Here it is like one that came in a slot.
+            return Message { meta: meta & !3 | Kind::Slot as u64, content };
+        } else {
+            self.end.base.wrapping_add((at + HEADER_PAYLOAD) as usize).cast_const()
+        };
+        Message { meta, content }
+    }
+
+    #[inline]
+    fn consume(&mut self) {
+        (self.given, self.landed, self.whole) = (0, false, false);
+        if self.taker.is_some() {
+            self.note();
+        }
+        if let Some(first) = self.stage.first_mut() {
+            first.whole = false;
+            self.stage.rotate_left(1);
+        }
+        self.received += 1;
+        self.end.consumed().store(self.received, Ordering::Release);
+        self.end.wake();
     }
 }

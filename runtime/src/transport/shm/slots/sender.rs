@@ -3,7 +3,6 @@
 use super::super::copy_path;
 use super::super::pipe::Pusher;
 use super::*;
-use crate::transport::tcp::IoVec;
 
 /// The number of calls without a new sample after which messages no longer go both ways.
 const LATELY: u32 = 32;
@@ -58,75 +57,21 @@ impl Sender {
         })
     }
 
-    /// Returns the number of messages sent since the job began.
-    #[inline]
-    pub(crate) fn sent(&self) -> u64 {
-        self.sent
-    }
-
-    /// Returns one more than the last message whose content was not copied when it was handed over.
-    #[inline]
-    pub(crate) fn zero_copied(&self) -> u64 {
-        self.zero_copied.max(self.pushed)
-    }
-
-    /// Returns true if the memory of all messages up to this one is no longer read.
-    #[inline]
-    pub(crate) fn is_free(&mut self, message: u64) -> bool {
-        let read = message.min(self.zero_copied.wrapping_sub(1));
-        (self.zero_copied == 0 || self.is_consumed(read))
-            && !self.pusher.as_ref().is_some_and(|pusher| pusher.holds(message))
-    }
-
     /// Returns true if fewer than `count` messages are in flight.
     #[inline]
-    pub(crate) fn has_room(&mut self, count: u64) -> bool {
+    fn has_room(&mut self, count: u64) -> bool {
         self.sent - self.seen < count || {
             self.seen = self.end.consumed().load(Ordering::Acquire);
             self.sent - self.seen < count
         }
     }
 
-    /// Returns true if the next message may use a slot of a plan with `slots` of them.
-    #[inline]
-    pub(crate) fn has_slot(&mut self, slots: u64) -> bool {
-        let same = slots == self.slots || self.slotted == 0 || self.is_consumed(self.slotted - 1);
-        same && self.has_room(slots)
-    }
-
     /// Returns true if the peer has consumed a message.
     #[inline]
-    pub(crate) fn is_consumed(&mut self, message: u64) -> bool {
+    pub(super) fn is_consumed(&mut self, message: u64) -> bool {
         message < self.seen || {
             self.seen = self.end.consumed().load(Ordering::Acquire);
             message < self.seen
-        }
-    }
-
-    /// Returns true if the receiver takes this process's own memory without slots, as far as it has said so
-    /// by the last time that this rank [learned](Self::learn).
-    #[inline]
-    pub(crate) fn reads(&self) -> bool {
-        self.wishes != 0
-    }
-
-    /// Learns how the receiver wishes to have this process's memory. If that rank sends too, as was sampled lately, the
-    /// lower of the two wishes for both.
-    #[inline]
-    pub(crate) fn learn(&mut self) {
-        let mut wishes = self.end.word(WISHES).load(Ordering::Relaxed) & u64::from(u32::MAX);
-        if let Some(back) = self.back.as_ref().filter(|_| wishes & 1 != 0) {
-            let own = back.word(WISHES).load(Ordering::Relaxed);
-            let samples = (own >> 32) as u32;
-            self.unchanged =
-                if samples == self.samples { self.unchanged.saturating_add(1) } else { 0 };
-            self.samples = samples;
-            if samples > 0 && self.unchanged < LATELY {
-                wishes = own & u64::from(u32::MAX);
-            }
-        }
-        if wishes != self.wishes {
-            self.heed(wishes);
         }
     }
 
@@ -142,34 +87,6 @@ impl Sender {
         }
     }
 
-    /// Pushes what can be pushed now of messages that go through the pipe; returns true if it was anything.
-    #[inline]
-    pub(crate) fn push(&mut self) -> bool {
-        let moved = self.pusher.as_mut().is_some_and(Pusher::push);
-        if moved {
-            self.end.wake();
-        }
-        moved
-    }
-
-    /// Returns the address to which a message of at most [`INLINE`] bytes is to be written; after
-    /// [`Self::has_room`].
-    #[inline]
-    pub(crate) fn inline(&self) -> *mut u8 {
-        let at = Layout::header(self.sent) + HEADER_PAYLOAD;
-        self.end.base.wrapping_add(at as usize)
-    }
-
-    /// Returns the address to which a longer message is to be written; after [`Self::has_slot`] said yes.
-    #[inline]
-    pub(crate) fn slot(&mut self, slots: u64, len: u64) -> Result<*mut u8, Error> {
-        if slots != self.slots || len > self.reserved {
-            self.grow(slots, len)?;
-        }
-        self.slotted = self.sent + 1;
-        Ok(self.end.slot(self.sent % slots))
-    }
-
     #[cold]
     fn grow(&mut self, slots: u64, len: u64) -> Result<(), Error> {
         let wanted = len.max(self.reserved).next_power_of_two().min(self.end.slot_bytes);
@@ -180,10 +97,54 @@ impl Sender {
         (self.slots, self.reserved) = (slots, wanted);
         Ok(())
     }
+}
 
-    /// Hands the next message over, its content being written.
+impl MappedSender for Sender {
     #[inline]
-    pub(crate) fn post(&mut self, meta: u64) {
+    fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    #[inline]
+    fn zero_copied(&self) -> u64 {
+        self.zero_copied.max(self.pushed)
+    }
+
+    #[inline]
+    fn is_free(&mut self, message: u64) -> bool {
+        let read = message.min(self.zero_copied.wrapping_sub(1));
+        (self.zero_copied == 0 || self.is_consumed(read))
+            && !self.pusher.as_ref().is_some_and(|pusher| pusher.holds(message))
+    }
+
+    #[inline]
+    fn has_header(&mut self) -> bool {
+        self.has_room(RING)
+    }
+
+    #[inline]
+    fn has_slot(&mut self, slots: u64) -> bool {
+        let same = slots == self.slots || self.slotted == 0 || self.is_consumed(self.slotted - 1);
+        same && self.has_room(slots)
+    }
+
+    #[inline]
+    fn inline(&self) -> *mut u8 {
+        let at = Layout::header(self.sent) + HEADER_PAYLOAD;
+        self.end.base.wrapping_add(at as usize)
+    }
+
+    #[inline]
+    fn slot(&mut self, slots: u64, len: u64) -> Result<*mut u8, Error> {
+        if slots != self.slots || len > self.reserved {
+            self.grow(slots, len)?;
+        }
+        self.slotted = self.sent + 1;
+        Ok(self.end.slot(self.sent % slots))
+    }
+
+    #[inline]
+    fn post(&mut self, meta: u64) {
         let at = Layout::header(self.sent);
         self.sent += 1;
         self.end.word(at + 8).store(meta, Ordering::Relaxed);
@@ -191,24 +152,16 @@ impl Sender {
         self.end.wake();
     }
 
-    /// Hands over the place of the next message's content in memory that the peer maps.
     #[inline]
-    pub(crate) fn post_pull(&mut self, meta: u64, offset: u64) {
+    fn post_pull(&mut self, meta: u64, offset: u64) {
         let at = Layout::header(self.sent) + HEADER_PAYLOAD;
         self.end.word(at).store(offset, Ordering::Relaxed);
         self.post(meta);
         self.zero_copied = self.sent;
     }
 
-    /// Hands over the next message, of `len` bytes in memory of this process: where that lies, or its content as
-    /// there is room.
-    ///
-    /// # Safety
-    ///
-    /// The pieces are readable, and neither freed nor written until [`Self::is_free`] has said yes of this
-    /// message, or until this end is dropped or never called again.
     #[inline]
-    pub(crate) unsafe fn post_private(
+    unsafe fn post_private(
         &mut self,
         meta: u64,
         address: u64,
@@ -230,5 +183,39 @@ impl Sender {
         self.post(meta);
         self.pushed = self.sent;
         self.push();
+    }
+
+    #[inline]
+    fn reads(&self) -> bool {
+        self.wishes != 0
+    }
+
+    /// Learns what the receiver wishes. If that rank sends too, as was sampled lately, the
+    /// lower of the two wishes for both.
+    #[inline]
+    fn learn(&mut self) {
+        let mut wishes = self.end.word(WISHES).load(Ordering::Relaxed) & u64::from(u32::MAX);
+        if let Some(back) = self.back.as_ref().filter(|_| wishes & 1 != 0) {
+            let own = back.word(WISHES).load(Ordering::Relaxed);
+            let samples = (own >> 32) as u32;
+            self.unchanged =
+                if samples == self.samples { self.unchanged.saturating_add(1) } else { 0 };
+            self.samples = samples;
+            if samples > 0 && self.unchanged < LATELY {
+                wishes = own & u64::from(u32::MAX);
+            }
+        }
+        if wishes != self.wishes {
+            self.heed(wishes);
+        }
+    }
+
+    #[inline]
+    fn push(&mut self) -> bool {
+        let moved = self.pusher.as_mut().is_some_and(Pusher::push);
+        if moved {
+            self.end.wake();
+        }
+        moved
     }
 }

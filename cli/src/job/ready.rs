@@ -1,0 +1,130 @@
+//! Holds an algorithm of a job, ready to be played.
+
+use std::sync::Arc;
+
+use roundelay_compiler::collective::Spec;
+use roundelay_compiler::program::Buffer;
+use roundelay_compiler::program::Kind;
+use roundelay_compiler::{Instance, Options, Program, Shape};
+use roundelay_dsl::span::SourceMap;
+
+use super::JobEntry;
+use super::places::Places;
+use crate::load::load_one;
+use crate::report::Failure;
+
+/// An algorithm of a job, for one root or for all in turn. `A` is the form in which the runtime plays it: a plan, or
+/// what devices compile.
+pub(crate) struct Ready<A> {
+    roots: Vec<Rooted<A>>,
+    /// The extents of the axes.
+    axes: Vec<u32>,
+    /// True if calls are in place.
+    pub(crate) in_place: bool,
+    /// True if results are to be bitwise equal on all ranks.
+    pub(crate) bitwise: bool,
+    /// Rounding on the wire, relative to the value.
+    pub(crate) wire: f64,
+}
+
+/// An algorithm with one root.
+struct Rooted<A> {
+    root: u32,
+    spec: Spec,
+    algorithm: A,
+}
+
+/// The program of an entry with one root.
+pub(super) struct RootedProgram<'a> {
+    pub(super) root: u32,
+    pub(super) program: &'a Arc<Program>,
+    pub(super) sources: &'a SourceMap,
+    pub(super) shape: &'a Shape,
+    pub(super) options: Options,
+}
+
+impl<A> Ready<A> {
+    /// Loads an entry, as `make` brings it into the form that is played; `root` is the only one, or every rank is
+    /// in turn.
+    pub(super) fn new(
+        entry: &JobEntry,
+        root: Option<u32>,
+        mut make: impl FnMut(&RootedProgram<'_>) -> Result<A, Failure>,
+    ) -> Result<Self, Failure> {
+        let shape: Shape = entry.shape.parse().map_err(Failure::Usage)?;
+        let ranks = u32::try_from(shape.ranks()).unwrap_or(1);
+        let (mut roots, mut axes) = (Vec::new(), Vec::new());
+        for root in root.map_or(0..ranks, |root| root..root + 1) {
+            let target = entry.target(root);
+            let (sources, program) = load_one(&target)?;
+            let options = target.options();
+            let instance = Instance::new(&program, &shape, &options)
+                .map_err(|found| Failure::Input(Box::new(sources.clone()), found))?;
+            axes.clone_from(&instance.shape.axes);
+            let spec = instance.spec.clone();
+            let source = RootedProgram {
+                root,
+                program: &program,
+                sources: &sources,
+                shape: &shape,
+                options,
+            };
+            let (rooted, algorithm) = (spec.kind.rooted(), make(&source)?);
+            roots.push(Rooted { root, spec, algorithm });
+            if !rooted {
+                break;
+            }
+        }
+        let JobEntry { in_place, bitwise, wire, .. } = *entry;
+        Ok(Ready { roots, axes, in_place, bitwise, wire })
+    }
+
+    fn turn(&self, turn: u64) -> &Rooted<A> {
+        &self.roots[(turn % self.roots.len() as u64) as usize]
+    }
+
+    /// Returns the number of roots that take turns.
+    pub(crate) fn roots(&self) -> u32 {
+        self.roots.len() as u32
+    }
+
+    /// Returns the algorithm of a call, by the number of calls before it.
+    pub(crate) fn algorithm(&self, turn: u64) -> &A {
+        &self.turn(turn).algorithm
+    }
+
+    /// Returns the root of a call.
+    pub(crate) fn root(&self, turn: u64) -> u32 {
+        self.turn(turn).root
+    }
+
+    /// Returns the collective.
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.turn(0).spec.kind
+    }
+
+    /// Returns the chunks of the input that a call must not change, and of the result.
+    pub(super) fn chunks(&self) -> [u32; 2] {
+        let spec = &self.turn(0).spec;
+        match self.in_place {
+            true => [0, spec.size(Buffer::Data)],
+            false => [spec.size(Buffer::Input), spec.size(Buffer::Output)],
+        }
+    }
+
+    /// Returns the places that a call of a rank of so many reads and must write.
+    pub(crate) fn places(&self, turn: u64, rank: u32, ranks: u32, count: usize) -> Places<'_> {
+        let Rooted { root, spec, .. } = self.turn(turn);
+        Places { kind: &spec.kind, axes: &self.axes, ranks, root: *root, rank, count }
+    }
+
+    /// Returns the bytes of the buffers of a call: data and nothing, or input and output.
+    pub(crate) fn lens(&self, rank: u32, ranks: u32, count: u64, size: usize) -> [usize; 2] {
+        let places = self.places(0, rank, ranks, usize::try_from(count).unwrap_or(usize::MAX));
+        let lens = match self.in_place {
+            true => [places.data(), 0],
+            false => [places.input(), places.output()],
+        };
+        lens.map(|n| n.saturating_mul(size))
+    }
+}

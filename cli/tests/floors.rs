@@ -1,0 +1,98 @@
+//! Checks that the modules of the command line stand on floors: one imports only those below it, so that there are
+//! no cycles.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
+const FLOORS: [&str; 25] = [
+    "values", "report", "args", "own", "load", "progress", "hints", "member", "choice", "peer",
+    "job", "plot", "run", "bench", "check", "show", "draw", "explain", "fmt", "info", "tune",
+    "route", "stress", "lib", "main",
+];
+
+/// Returns all source files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries =
+        fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let mut found: Vec<PathBuf> = entries
+        .flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Returns the floor of a module.
+fn floor(module: &str) -> Option<usize> {
+    FLOORS.iter().position(|&known| known == module)
+}
+
+/// Returns the modules that a text names as `crate::module`, with the lines where it does, tests and comments aside.
+fn named(text: &str) -> Vec<(usize, String)> {
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let lines = (1..).zip(code.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"));
+    let words = lines.flat_map(|(number, line)| {
+        let rest = line.split("crate::").skip(1);
+        rest.map(move |rest| {
+            let word = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            (number, word)
+        })
+    });
+    words.collect()
+}
+
+/// Returns the modules that a file of a module names although they do not stand below it.
+fn climbs(module: &str, text: &str) -> Vec<String> {
+    let own = floor(module);
+    let above = |word: &str| word != module && floor(word).is_some_and(|its| Some(its) > own);
+    let wrong = named(text).into_iter().filter(|(_, word)| above(word));
+    wrong
+        .map(|(line, word)| format!("line {line}: `{module}` names `{word}`, which is above it"))
+        .collect()
+}
+
+#[test]
+fn no_module_names_one_above_it() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut faults = Vec::new();
+    for path in files(&source) {
+        let inside = path.strip_prefix(&source).expect("inside").to_path_buf();
+        let parts: Vec<String> =
+            inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        if parts.iter().any(|part| part.starts_with("tests") || part.ends_with("tests.rs")) {
+            continue;
+        }
+        let module = parts[0].trim_end_matches(".rs");
+        if floor(module).is_none() {
+            faults.push(format!("{}: `{module}` has no floor in this test", inside.display()));
+        }
+        let text = fs::read_to_string(&path).expect("a text");
+        faults.extend(
+            climbs(module, &text).iter().map(|fault| format!("{}: {fault}", inside.display())),
+        );
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn a_module_that_climbs_is_found() {
+    let text =
+        "use crate::report::Failure;\n// crate::job is above\nfn f() { crate::job::play() }\n";
+    assert_eq!(climbs("choice", text), ["line 3: `choice` names `job`, which is above it"]);
+    assert!(climbs("bench", text).is_empty());
+    let braces = "use crate::{job, report};";
+    assert!(
+        named(braces).iter().all(|(_, word)| word.is_empty()),
+        "such imports are not used here"
+    );
+}
+
+#[test]
+fn no_import_of_several_modules_hides_one() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for path in files(&source) {
+        let text = fs::read_to_string(&path).expect("a text");
+        assert!(!text.contains("use crate::{"), "{}: name the modules one by one", path.display());
+    }
+}

@@ -1,0 +1,178 @@
+//! Checks: proofs without plans to keep, by symmetry or unrolled.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use roundelay_dsl::diag::{Diagnostics, codes};
+use roundelay_dsl::span::SourceMap;
+
+use super::{Way, slots};
+use crate::budget;
+use crate::cost;
+use crate::graph;
+use crate::instance::{Instance, Options};
+use crate::lower::plan_of;
+use crate::num::{float, whole};
+use crate::program::Program;
+use crate::shape::Shape;
+use crate::verify::symmetry::{self, Attempt};
+use crate::verify::{self, Facts};
+use crate::walk::walk;
+
+/// The method by which a shape was proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Every step of every rank was looked at, and the plans of all ranks.
+    Unrolled,
+    /// A few ranks were looked at; the others are their images under the group.
+    Symmetry {
+        /// `shift`, `shifts` (along several axes) or `xor`.
+        group: &'static str,
+        /// Number of ranks that were looked at.
+        orbits: u32,
+    },
+}
+
+impl std::fmt::Display for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Method::Unrolled => f.write_str("unrolled"),
+            Method::Symmetry { group, orbits: 1 } => write!(f, "symmetry ({group})"),
+            Method::Symmetry { group, orbits } => write!(f, "symmetry ({group}, {orbits} orbits)"),
+        }
+    }
+}
+
+/// The result of a check.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// The findings of the proof.
+    pub facts: Facts,
+    /// The method of the proof.
+    pub method: Method,
+    /// Fewest slots a connection that the schedule may ask for (`slots k`), whatever it does ask for; `None`
+    /// where only an upper bound was proved.
+    pub least_slots: Option<u32>,
+    /// Chunks of the whole vector; the facts count in these.
+    pub chunks: u32,
+    /// Warnings of what is right and could be better; looked for where the proof is unrolled.
+    pub warnings: Diagnostics,
+}
+
+/// Proves a program at a shape, without keeping plans: by symmetry where there is one and unrolling would
+/// cost more, and else unrolled as far as the limit of the options allows. The cause of a fault is looked for
+/// where a small change would set it right (`verify::blame`).
+pub fn check(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shape: &Shape,
+    options: &Options,
+) -> Result<Checked, Diagnostics> {
+    judge(program, sources, shape, options)
+        .map_err(|found| verify::blame::sharpen(program, shape, options, found))
+}
+
+fn judge(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shape: &Shape,
+    options: &Options,
+) -> Result<Checked, Diagnostics> {
+    let instance = Arc::new(Instance::new(program, shape, options)?);
+    let chunks = instance.spec.chunks;
+    let mut why = None;
+    if instance.ranks() > UNROLL || instance.ranks() >= TRY_SYMMETRY && costly(&instance) {
+        match by_symmetry(&instance, sources) {
+            Ok(Attempt::Proved { facts, group, orbits }) => {
+                let method = Method::Symmetry { group, orbits };
+                let warnings = Vec::new();
+                return Ok(Checked { facts, method, least_slots: None, chunks, warnings });
+            }
+            Ok(Attempt::Unknown(reason)) => why = Some(reason),
+            // Unrolled, faults come with a full trace, and waits are not judged by a clock.
+            Err(found) if instance.ranks() > UNROLL => return Err(found),
+            Err(_) => {}
+        }
+    }
+    let told = |d| match &why {
+        Some(why) if instance.ranks() > UNROLL => reach(d, program, options, why),
+        _ => d,
+    };
+    let split = cost::split(&instance).map_err(told)?;
+    // One graph serves all placements.
+    let graph = graph::unroll(&instance).and_then(verify::verify).map_err(told)?;
+    let mut least_slots = None;
+    for &placement in program.style.placements() {
+        let way = Way { graph: &graph, split: split.as_ref(), sources, placement };
+        let (plans, known) = way.plans(&instance).map_err(told)?;
+        let least = slots::least(&way, &plans, known)?;
+        least_slots = least_slots.max(Some(least));
+    }
+    let (facts, warnings) = (graph.facts().clone(), verify::waste::find(&graph));
+    Ok(Checked { facts, method: Method::Unrolled, least_slots, chunks, warnings })
+}
+
+/// Looks for a symmetry, and proves the instance by it, with the plans of the ranks that stand for all.
+///
+/// # Errors
+/// Returns the faults of the program, if a symmetry was found and the ranks that stand for all fail.
+pub fn by_symmetry(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Attempt, Diagnostics> {
+    let split = cost::split(instance)?;
+    symmetry::prove(instance, sources, &|own, placement| {
+        plan_of(own, instance, split.as_ref(), sources, placement)
+    })
+}
+
+/// Returns true if unrolling takes so many steps and moves that looking for a symmetry costs less; estimated
+/// from those of rank 0, times the ranks.
+fn costly(instance: &Arc<Instance>) -> bool {
+    let (mut list, mut work) = (Vec::new(), 0u64);
+    let done = walk(instance, &mut |round| {
+        list.clear();
+        round.of(0, &mut list)?;
+        work += list.iter().map(|t| 1 + u64::from(t.from.chunks())).sum::<u64>();
+        Ok(ControlFlow::Continue(()))
+    });
+    done.is_ok() && work.saturating_mul(instance.ranks().into()) > COSTLY
+}
+
+/// Adds to a refusal to unroll why no symmetry was found, and how far unrolling would reach: the
+/// growth between 64 and 128 ranks, continued.
+fn reach(
+    mut found: Diagnostics,
+    program: &Arc<Program>,
+    options: &Options,
+    why: &str,
+) -> Diagnostics {
+    if !found.iter().any(|d| d.code == codes::TOO_BIG) {
+        return found;
+    }
+    let steps = |n| {
+        let instance = Arc::new(Instance::new(program, &Shape::flat(n), options).ok()?);
+        let places = float(graph::asked(&instance));
+        let graph = graph::unroll(&instance).ok()?;
+        let moves: f64 = graph.graph.node_weights().map(|t| f64::from(t.from.chunks())).sum();
+        Some((moves.max(places), float(graph.graph.node_count())))
+    };
+    let mut note =
+        format!("no symmetry was found, by which a few ranks would stand for all: {why}");
+    if let (Some(a), Some(b)) = (steps(64), steps(128)) {
+        let most =
+            |a: f64, b: f64, limit: f64| 128.0 * (limit / b).powf(1.0 / (b / a).log2().max(0.5));
+        let n = most(a.0, b.0, float(options.limit)).min(most(a.1, b.1, float(budget::STEPS)));
+        note = format!("{note}; it can be unrolled up to about n = {}", whole(n));
+    }
+    for d in &mut found {
+        d.notes.push(note.clone());
+    }
+    found
+}
+
+/// The number of ranks beyond which a check looks for a symmetry first.
+pub const UNROLL: u32 = 512;
+
+/// The number of ranks from which on it does where unrolling is costly.
+const TRY_SYMMETRY: u32 = 64;
+
+/// Steps and chunk moves that are unrolled without a look for a symmetry, below [`UNROLL`] ranks.
+const COSTLY: u64 = 1 << 22;

@@ -1,0 +1,97 @@
+//! The way from a program to proved plans: instance, graph, proof, lowering, proof.
+
+mod check;
+mod slots;
+
+use std::sync::Arc;
+
+use roundelay_dsl::diag::Diagnostics;
+use roundelay_dsl::span::SourceMap;
+
+use crate::cost;
+use crate::graph::{StepGraph, unroll};
+use crate::instance::{Instance, Options};
+use crate::lower;
+use crate::plan::{Placement, Plan, UnprovedPlan, Weighted};
+use crate::program::Program;
+use crate::shape::Shape;
+use crate::verify::plan::least_slots;
+use crate::verify::{self, Facts, Verified};
+pub use check::{Checked, Method, UNROLL, by_symmetry, check};
+
+/// Plans of all ranks, with what was proved of them. Only [`compile`] makes one.
+#[derive(Debug, Clone)]
+pub struct Proved {
+    graph: Verified<StepGraph>,
+    plans: Vec<Plan>,
+    least_slots: u32,
+}
+
+impl Proved {
+    /// Returns the plans, by rank.
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// Returns the plans, by rank, for keeping.
+    pub fn into_plans(self) -> Vec<Plan> {
+        self.plans
+    }
+
+    /// Returns the proved graph.
+    pub fn graph(&self) -> &StepGraph {
+        self.graph.get()
+    }
+
+    /// Returns the findings of the proof.
+    pub fn facts(&self) -> &Facts {
+        self.graph.facts()
+    }
+
+    /// Returns the fewest slots a connection with which these plans cannot deadlock. With other slots asked
+    /// for, plans may be others: see [`Checked::least_slots`].
+    pub fn least_slots(&self) -> u32 {
+        self.least_slots
+    }
+}
+
+/// Compiles a program to proved plans of all ranks.
+pub fn compile(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shape: &Shape,
+    options: &Options,
+    placement: Placement,
+) -> Result<Proved, Diagnostics> {
+    let instance = Arc::new(Instance::new(program, shape, options)?);
+    let split = cost::split(&instance)?;
+    let graph = verify::verify(unroll(&instance)?)?;
+    let way = Way { graph: &graph, split: split.as_ref(), sources, placement };
+    let (plans, least_slots) = way.plans(&instance)?;
+    Ok(Proved { graph, plans, least_slots })
+}
+
+/// A proved graph on its way to the plans of one placement.
+struct Way<'g> {
+    graph: &'g Verified<StepGraph>,
+    /// The ranges that shares cut.
+    split: Option<&'g Weighted>,
+    sources: &'g SourceMap,
+    placement: Placement,
+}
+
+impl Way<'_> {
+    /// Lowers the graph for an instance that is the graph's, but for the slots that it asks for.
+    fn lowered(&self, instance: &Instance) -> Result<Vec<UnprovedPlan>, Diagnostics> {
+        lower::plans(self.graph, instance, self.split, self.sources, self.placement)
+    }
+
+    /// Returns proved plans of all ranks, and the fewest slots with which they cannot deadlock.
+    fn plans(&self, instance: &Instance) -> Result<(Vec<Plan>, u32), Diagnostics> {
+        let plans = self.lowered(instance)?;
+        // The proof refuses plans that deadlock whatever their number.
+        let least = least_slots(instance, &plans)?.unwrap_or(1);
+        let plans = lower::with_slots(instance, plans, least)?;
+        Ok((verify::plan::verify(instance, self.sources, plans)?, least))
+    }
+}

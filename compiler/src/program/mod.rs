@@ -1,0 +1,379 @@
+//! The resolved program: names are slots, types are checked, `each` bodies are flat lists of rules.
+//!
+//! Still symbolic: no rank count is known here. [`crate::walk`] executes it for one. What is serialised
+//! is what decides the plans, wherever and however it was written: the identity of plans is a hash of it.
+
+mod kind;
+
+use std::sync::Arc;
+
+use roundelay_dsl::ast::{BinOp, Op, UnOp};
+use roundelay_dsl::span::{SourceId, Span};
+use serde::Serialize;
+
+use crate::plan::{CopyPolicy, Placement, WireType};
+pub use kind::{COLLECTIVES, Custom, Ensure, Kind};
+
+/// Index of a variable of one program.
+pub type Slot = u16;
+
+/// An algorithm, resolved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// The collective that it claims to implement.
+    pub kind: Kind,
+    /// Its ranks.
+    pub axes: Axes,
+    /// Conditions on the shape, in order.
+    #[serde(skip)]
+    pub requires: Vec<Expr>,
+    /// True if it needs a commutative operator (`requires commutative(op)`).
+    pub commutative: bool,
+    /// Chunks of the whole vector.
+    pub chunks: Option<Expr>,
+    /// Scratch buffers and their chunks.
+    pub scratch: Vec<(String, Expr)>,
+    /// The buffers that it names: `data`, or `input` and `output`.
+    pub style: Style,
+    /// The statements.
+    pub body: Vec<Stmt>,
+    /// The schedule by which it is played.
+    pub schedule: Schedule,
+    /// Names of the variables, by slot; empty for those that the user cannot see.
+    #[serde(skip)]
+    pub slots: Vec<String>,
+    /// Slot of `root`.
+    pub root: Slot,
+    /// Slots of the coordinates of a group, one an axis (set where the program is used `over` an
+    /// axis of this one).
+    pub coordinates: Vec<Slot>,
+    /// Span of the header.
+    #[serde(skip)]
+    pub header: Span,
+    /// True if a `use` or a `split` occurs in it.
+    pub composed: bool,
+    /// All texts that it depends on, ascending.
+    #[serde(skip)]
+    pub sources: Vec<SourceId>,
+}
+
+impl Program {
+    /// Returns the split by bandwidth that the program is, if it is one.
+    pub fn weighted(&self) -> Option<&Split> {
+        self.body.iter().find_map(|s| match s {
+            Stmt::Split(split) if split.weighted => Some(&**split),
+            _ => None,
+        })
+    }
+}
+
+/// The ranks of a program. Slot 0 holds the number of ranks; the sizes of several axes follow.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Axes {
+    /// Their names, slowest first; one for `n ranks`.
+    #[serde(skip)]
+    pub names: Vec<String>,
+    /// Slots of their sizes.
+    pub sizes: Vec<Slot>,
+    /// True if it was written as a grid.
+    pub grid: bool,
+}
+
+/// The user buffers that a program names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Style {
+    /// `data`, in place.
+    Data,
+    /// `input` and `output`.
+    InputOutput,
+}
+
+impl Style {
+    /// Returns the placements that a program can be lowered to.
+    pub fn placements(self) -> &'static [Placement] {
+        match self {
+            Style::Data => &[Placement::InPlace, Placement::OutOfPlace],
+            Style::InputOutput => &[Placement::OutOfPlace],
+        }
+    }
+}
+
+/// The schedule block.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Schedule {
+    /// Least number of passes.
+    pub pipeline: Option<Expr>,
+    /// Parallel copies.
+    pub channels: Option<Expr>,
+    /// Messages in flight a connection.
+    pub slots: Option<Expr>,
+    /// The policy by which messages travel.
+    pub protocol: CopyPolicy,
+    /// Span of the block.
+    #[serde(skip)]
+    pub span: Option<Span>,
+}
+
+/// A statement outside of `each`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Stmt {
+    /// A variable.
+    Let(Slot, Expr),
+    /// A loop.
+    For {
+        /// The loop variable.
+        slot: Slot,
+        /// First value.
+        from: Expr,
+        /// One past the last value.
+        to: Expr,
+        /// The body.
+        body: Vec<Stmt>,
+    },
+    /// A choice.
+    If {
+        /// The condition.
+        cond: Expr,
+        /// The statements if it is true.
+        then: Vec<Stmt>,
+        /// The statements if it is false.
+        otherwise: Vec<Stmt>,
+    },
+    /// A simultaneous round.
+    Each(Each),
+    /// A sub-algorithm.
+    Use(Box<Use>),
+    /// Independent parts.
+    Split(Box<Split>),
+}
+
+/// One `each`, as rules that every rank follows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Each {
+    /// The linear rank.
+    pub var: Slot,
+    /// The transfers.
+    pub rules: Vec<Rule>,
+    /// Slots whose values depend on the rank, with their definitions, for the solver.
+    pub defs: Vec<(Slot, Expr)>,
+    /// A transfer outside `each`: it happens once, not once a rank.
+    pub once: bool,
+    /// Span of the header.
+    #[serde(skip)]
+    pub span: Span,
+}
+
+/// One transfer of an `each`, with what leads to it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rule {
+    /// In order.
+    pub binders: Vec<Binder>,
+    /// True if all loop bounds are the same for every rank.
+    pub uniform: bool,
+    /// Reads here.
+    pub src: Rank,
+    /// Writes there.
+    pub dst: Rank,
+    /// Copy or reduce.
+    pub op: Op,
+    /// Read at `src`.
+    pub from: Region,
+    /// Written at `dst`.
+    pub to: Region,
+    /// Narrower type on the wire.
+    pub wire: Option<WireType>,
+    /// Span of the statement.
+    #[serde(skip)]
+    pub span: Span,
+}
+
+/// A binder between an `each` and a transfer in it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Binder {
+    /// A variable.
+    Let(Slot, Expr),
+    /// A condition.
+    Where(Expr),
+    /// A loop.
+    For(Slot, Expr, Expr),
+}
+
+/// A rank as an expression of its linear number.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rank {
+    /// The linear number.
+    pub linear: Expr,
+    /// Coordinates of a tuple with the slots of the sizes that bound them.
+    pub coordinates: Vec<(Expr, Slot)>,
+    /// Span of the expression.
+    #[serde(skip)]
+    pub span: Span,
+}
+
+/// A region of a buffer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Region {
+    /// The buffer.
+    pub buf: Buffer,
+    /// The chunks.
+    pub index: Index,
+    /// Span of the region.
+    #[serde(skip)]
+    pub span: Span,
+}
+
+/// A buffer as the program names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum Buffer {
+    /// `data`
+    Data,
+    /// `input`
+    Input,
+    /// `output`
+    Output,
+    /// A scratch buffer of the program.
+    Scratch(u16),
+}
+
+/// The chunks that a region names.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Index {
+    /// All.
+    All,
+    /// One.
+    At(Expr),
+    /// `from..to by stride take block`
+    Range {
+        /// First chunk.
+        from: Expr,
+        /// One past the last chunk.
+        to: Expr,
+        /// Distance between block starts.
+        by: Option<Expr>,
+        /// Chunks a block.
+        take: Option<Expr>,
+    },
+    /// `from ..+ count by stride take block`
+    Cyclic {
+        /// First chunk.
+        from: Expr,
+        /// Number of chunks in all.
+        count: Expr,
+        /// Distance between block starts.
+        by: Option<Expr>,
+        /// Chunks a block.
+        take: Option<Expr>,
+    },
+}
+
+/// `use`, resolved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Use {
+    /// The sub-algorithm.
+    pub program: Arc<Program>,
+    /// Index of the axis along which groups are formed.
+    pub over: Option<usize>,
+    /// Its `data` or `input`.
+    pub on: Option<Region>,
+    /// Its `output`.
+    pub to: Option<Region>,
+    /// Its root.
+    pub root: Option<Expr>,
+    /// The path between hosts that it rides; that of the statement around it, if absent.
+    pub via: Option<Expr>,
+    /// Number of the statement among those of the program that have parts.
+    pub site: u32,
+    /// Span of the statement.
+    #[serde(skip)]
+    pub span: Span,
+}
+
+/// `split`, resolved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Split {
+    /// Number of the part.
+    pub slot: Slot,
+    /// Bounds; `None` is one part a path.
+    pub range: Option<(Expr, Expr)>,
+    /// True if shares cut it, `by bandwidth`, and not evenly. The parts are paths then, and the statement is
+    /// the only one of its program that moves anything.
+    pub weighted: bool,
+    /// The body.
+    pub body: Vec<Stmt>,
+    /// Number of the statement among those of the program that have parts.
+    pub site: u32,
+    /// Span of the header.
+    #[serde(skip)]
+    pub span: Span,
+}
+
+/// An expression over slots. Truth values are 0 and 1.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Expr {
+    /// The expression itself.
+    pub node: Node,
+    /// Span of the expression.
+    #[serde(skip)]
+    pub span: Span,
+}
+
+/// The kinds of expression.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Node {
+    /// A constant.
+    Int(i64),
+    /// A variable.
+    Var(Slot),
+    /// `-`, `!`
+    Unary(UnOp, Box<Expr>),
+    /// All binary operators.
+    Binary(BinOp, Box<Expr>, Box<Expr>),
+    /// A built-in function.
+    Call(Builtin, Vec<Expr>),
+    /// A choice.
+    If(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// A parameter or `let` of a function, bound in the body.
+    Let(Slot, Box<Expr>, Box<Expr>),
+}
+
+/// Built-in functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[allow(missing_docs, reason = "named in BUILTINS with their meaning")]
+pub enum Builtin {
+    Log2,
+    CeilLog2,
+    Pow2,
+    Pow,
+    Min,
+    Max,
+    Abs,
+    CeilDiv,
+    BitReverse,
+    Popcount,
+    TrailingZeros,
+    Lowbit,
+    Gcd,
+    Even,
+    Odd,
+}
+
+/// Name, function, arguments (none: two or more), whether it gives a truth value.
+pub const BUILTINS: &[(&str, Builtin, Option<usize>, bool)] = &[
+    ("log2", Builtin::Log2, Some(1), false),
+    ("ceil_log2", Builtin::CeilLog2, Some(1), false),
+    ("pow2", Builtin::Pow2, Some(1), true),
+    ("pow", Builtin::Pow, Some(2), false),
+    ("min", Builtin::Min, None, false),
+    ("max", Builtin::Max, None, false),
+    ("abs", Builtin::Abs, Some(1), false),
+    ("ceil_div", Builtin::CeilDiv, Some(2), false),
+    ("bit_reverse", Builtin::BitReverse, Some(2), false),
+    ("popcount", Builtin::Popcount, Some(1), false),
+    ("trailing_zeros", Builtin::TrailingZeros, Some(1), false),
+    ("lowbit", Builtin::Lowbit, Some(1), false),
+    ("gcd", Builtin::Gcd, Some(2), false),
+    ("even", Builtin::Even, Some(1), true),
+    ("odd", Builtin::Odd, Some(1), true),
+];

@@ -1,0 +1,90 @@
+//! Finds how many elements each chunk of a message has, as both its ends see it.
+//!
+//! Transfers from or to the vector are as long as the chunks of the vector; between scratch buffers whole
+//! chunks travel, for nobody knows what they hold. Only where data from scratch is added to data from the
+//! vector is its length known: the proof of the rounds showed that both are of one class. Its sender then has
+//! to look at what others send to the same place.
+
+use std::collections::BTreeMap;
+
+use roundelay_dsl::diag::Diagnostic;
+
+use super::{Round, Transfer};
+use crate::plan::{Buf, Region, Sizes};
+
+/// Lengths of sums in scratch that have operands of both kinds, by round, rank and region.
+#[derive(Debug, Default)]
+pub(crate) struct Lengths(BTreeMap<(u32, u32, Region), Sizes>);
+
+impl Lengths {
+    /// Returns the element counts of a transfer.
+    pub(crate) fn of(&self, t: &Transfer) -> Sizes {
+        known(t).unwrap_or_else(|| {
+            let told =
+                if self.0.is_empty() { None } else { self.0.get(&(t.round, t.dst, t.to.clone())) };
+            told.cloned().unwrap_or_else(|| Sizes::Full(t.from.chunks()))
+        })
+    }
+
+    /// Notes the sums of one round, of which these are all transfers to the ranks at hand.
+    pub(crate) fn note(&mut self, round: &[&Transfer]) {
+        let unknown = |t: &&&Transfer| known(t).is_none();
+        let targets: Vec<(u32, &Region)> =
+            round.iter().filter(unknown).map(|t| (t.dst, &t.to)).collect();
+        if targets.is_empty() {
+            return;
+        }
+        let mut least: BTreeMap<(u32, &Region), &Transfer> = BTreeMap::new();
+        for &t in round.iter().filter(|t| in_scratch(&t.to) && !unknown(t)) {
+            let first = least.entry((t.dst, &t.to)).or_insert(t);
+            if t.key < first.key {
+                *first = t;
+            }
+        }
+        for (dst, to) in targets {
+            if let Some(t) = least.get(&(dst, to))
+                && let Some(sizes) = known(t)
+            {
+                self.0.insert((t.round, dst, to.clone()), sizes);
+            }
+        }
+    }
+
+    /// Records the lengths that one rank needs, given its transfers of a round: asks for the transfers of
+    /// others to its targets where the form of the round says that they matter.
+    pub(crate) fn ask(
+        &mut self,
+        round: &Round<'_>,
+        rank: u32,
+        own: &[Transfer],
+    ) -> Result<(), Box<Diagnostic>> {
+        if !round.mixes() {
+            return Ok(());
+        }
+        let mut ranks: Vec<u32> =
+            own.iter().filter(|t| t.dst != rank && known(t).is_none()).map(|t| t.dst).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let mine: Vec<&Transfer> = own.iter().filter(|t| t.dst == rank).collect();
+        self.note(&mine);
+        let mut all = Vec::new();
+        for to in ranks {
+            all.clear();
+            round.of(to, &mut all)?;
+            let theirs: Vec<&Transfer> = all.iter().filter(|t| t.dst == to).collect();
+            self.note(&theirs);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the element counts, if a transfer tells them by itself.
+fn known(t: &Transfer) -> Option<Sizes> {
+    let region = [&t.from, &t.to].into_iter().find(|r| !in_scratch(r))?;
+    Some(Sizes::Of(region.pieces.iter().map(|p| p.set).collect()))
+}
+
+/// Returns true if a part of a region lies in scratch.
+fn in_scratch(region: &Region) -> bool {
+    region.pieces.iter().any(|p| matches!(p.buf, Buf::Scratch(_)))
+}

@@ -1,0 +1,55 @@
+//! Collects what one rank does in all rounds (endpoint projection): all that lowering needs to make its plans.
+
+use std::ops::ControlFlow;
+
+use roundelay_dsl::diag::Diagnostics;
+
+use super::lengths::Lengths;
+use super::{Round, Transfer, walk};
+use crate::instance::Instance;
+use crate::scope::Fail;
+
+/// A rank's share of one walk over the program.
+pub(crate) struct Projection {
+    /// The rank.
+    pub(crate) rank: u32,
+    /// Its transfers, in the order of the rounds.
+    pub(crate) transfers: Vec<Transfer>,
+    /// An upper bound of the chunks of a message, of all ranks.
+    pub(crate) message: u32,
+    /// True if a transfer, of any rank, is rounded on its way.
+    pub(crate) lossy: bool,
+    /// The lengths of its messages, where a transfer does not tell them.
+    pub(crate) lengths: Lengths,
+}
+
+impl Projection {
+    /// Walks the program for a rank.
+    pub(crate) fn of(instance: &Instance, rank: u32) -> Result<Self, Diagnostics> {
+        let mut own = Projection::new(rank);
+        let mut list = Vec::new();
+        let done = walk(instance, &mut |round| {
+            list.clear();
+            round.of(rank, &mut list)?;
+            own.add(round, &list)?;
+            Ok(ControlFlow::Continue(()))
+        });
+        done.map_err(|d| vec![*d])?;
+        Ok(own)
+    }
+
+    /// Begins a share in which no round is yet.
+    pub(crate) fn new(rank: u32) -> Self {
+        let (transfers, lengths) = (Vec::new(), Lengths::default());
+        Projection { rank, transfers, message: 0, lossy: false, lengths }
+    }
+
+    /// Adds the next round, of which the rank has these transfers.
+    pub(crate) fn add(&mut self, round: &Round<'_>, own: &[Transfer]) -> Result<(), Fail> {
+        self.message = self.message.max(round.message_bound()?);
+        self.lossy |= round.lossy();
+        self.lengths.ask(round, self.rank, own)?;
+        self.transfers.extend_from_slice(own);
+        Ok(())
+    }
+}

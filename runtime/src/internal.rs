@@ -1,0 +1,78 @@
+//! The part of the library that only roundelay's own command line, tests and benchmarks use. It may change with any
+//! version: there is no promise of stability.
+
+use roundelay_compiler::Plan;
+use roundelay_compiler::plan::Shares;
+
+#[cfg(feature = "cuda")]
+pub use crate::backend::cuda::wheels;
+use crate::bind::Stats;
+use crate::comm::Communicator;
+pub use crate::custom::Files;
+use crate::dtype::{Element, RedOp};
+use crate::engine::{Args, Call};
+use crate::error::Error;
+use crate::memory::{bytes, bytes_mut};
+pub use crate::net::scale;
+
+/// The devices of this host, as the system lists them.
+pub mod system {
+    pub use crate::fabric::system::{SYS, devices, named_paths};
+}
+
+/// Sets shares of the parts for plans that are split by bandwidth into as many, in place of those that
+/// the balance gives; `None` gives that back to it. All ranks must say the same.
+///
+/// # Errors
+///
+/// [`Error::Usage`] if the progress thread is gone.
+pub fn set_shares(comm: &mut Communicator, shares: Option<Shares>) -> Result<(), Error> {
+    comm.core()?.shares = shares;
+    Ok(())
+}
+
+/// Plays a plan out of place whose vector has one block a rank, block b of `counts[b]` elements.
+/// A buffer that is a rank's own block has that rank's count, and other buffers the sum.
+///
+/// # Errors
+///
+/// The errors of [`Communicator::run`]; [`Error::Unsupported`], which ends the job, if the algorithm
+/// relies on blocks of equal length.
+pub fn run_cut<T: Element>(
+    comm: &mut Communicator,
+    plan: &Plan,
+    op: RedOp,
+    counts: &[usize],
+    input: &[T],
+    output: &mut [T],
+) -> Result<Stats, Error> {
+    let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
+    let call = Call { count: 0, dtype: T::DTYPE, op, factor: 1.0, args };
+    comm.core()?.run_cut(plan, call, counts)
+}
+
+/// Returns the largest of all ranks' values.
+///
+/// # Errors
+///
+/// The errors of [`Communicator::run`].
+pub fn max_f64(comm: &mut Communicator, value: f64) -> Result<f64, Error> {
+    let mut most = value;
+    comm.core()?
+        .control_all_gather(value.to_bits(), |_, bits| most = most.max(f64::from_bits(bits)))?;
+    Ok(most)
+}
+
+/// Plays one rank's code on so many ranks, as threads of this process: the examples of the documentation.
+///
+/// # Panics
+///
+/// If a rank fails.
+pub fn each_rank(ranks: u32, play: impl Fn(&mut Communicator) -> Result<(), Error> + Sync) {
+    let play = &play;
+    std::thread::scope(|scope| {
+        for mut comm in Communicator::local(ranks).expect("ranks") {
+            scope.spawn(move || play(&mut comm).unwrap_or_else(|error| panic!("{error}")));
+        }
+    });
+}

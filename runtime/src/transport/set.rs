@@ -1,0 +1,129 @@
+//! Sets of transports.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Transport;
+use super::shm::Layout;
+
+/// A set of transports. Printed, it is their names with a `+` between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Transports(u8);
+
+impl Transports {
+    /// None of them: a rank needs none to reach itself.
+    pub const NONE: Transports = Transports(0);
+
+    /// Returns the set of this one alone.
+    pub const fn of(transport: Transport) -> Transports {
+        Transports(1 << transport as u8)
+    }
+
+    /// Returns the set with this one too.
+    #[must_use]
+    pub const fn with(self, transport: Transport) -> Transports {
+        self.or(Transports::of(transport))
+    }
+
+    /// Returns the transports of either set.
+    #[must_use]
+    pub const fn or(self, other: Transports) -> Transports {
+        Transports(self.0 | other.0)
+    }
+
+    /// Returns the transports of both sets.
+    #[must_use]
+    pub const fn and(self, other: Transports) -> Transports {
+        Transports(self.0 & other.0)
+    }
+
+    /// Returns true if this one is in the set.
+    pub const fn contains(self, transport: Transport) -> bool {
+        self.0 & Transports::of(transport).0 != 0
+    }
+
+    /// Returns true if none is in the set.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns those in the set, in the order of [`Transport::ALL`].
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = Transport> {
+        Transport::ALL.iter().copied().filter(move |&transport| self.contains(transport))
+    }
+
+    /// Returns those whose links are memory that both ends map.
+    #[must_use]
+    pub fn mapped(self) -> Transports {
+        self.iter().filter(|transport| transport.is_mapped()).collect()
+    }
+
+    /// Returns those whose links carry messages that are handed over.
+    #[must_use]
+    pub fn posted(self) -> Transports {
+        self.iter().filter(|transport| !transport.is_mapped()).collect()
+    }
+
+    /// Returns the capacity of a slot in bytes if nobody says otherwise.
+    pub fn slot_bytes(self) -> u64 {
+        match self.mapped().is_empty() {
+            false => Layout::SLOT_BYTES,
+            true => Layout::UNSHARED_SLOT_BYTES,
+        }
+    }
+}
+
+impl Default for Transports {
+    fn default() -> Self {
+        Transports::ALL
+    }
+}
+
+impl From<Transport> for Transports {
+    fn from(transport: Transport) -> Self {
+        Transports::of(transport)
+    }
+}
+
+impl FromIterator<Transport> for Transports {
+    fn from_iter<I: IntoIterator<Item = Transport>>(all: I) -> Self {
+        all.into_iter().fold(Transports::NONE, Transports::with)
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Transports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.pad("none");
+        }
+        let names: Vec<&str> = self.iter().map(Transport::name).collect();
+        f.pad(&names.join("+"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_print_themselves_in_the_order_of_the_list() {
+        for (set, text) in [
+            (Transports::NONE, "none"),
+            (Transports::TCP, "tcp"),
+            (Transports::RDMA.or(Transports::SHM), "shm+rdma"),
+            (Transports::ALL, "shm+tcp+rdma"),
+        ] {
+            assert_eq!(set.to_string(), text);
+            assert_eq!(set.iter().collect::<Transports>(), set);
+        }
+        assert_eq!(Transports::ALL.mapped(), Transports::SHM);
+        assert_eq!(Transports::ALL.posted().iter().next_back(), Some(Transport::Rdma));
+    }
+}

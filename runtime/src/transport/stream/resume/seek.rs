@@ -1,0 +1,107 @@
+//! Looks for another connection, and for the way home.
+
+use std::time::{Duration, Instant};
+
+use super::bearer::{Bearer, Stage, Word};
+use super::{Dialed, HOME, Lost, REPLY, Resumable};
+use crate::transport::fault::Fault;
+
+/// The time in which other paths may still show that the peer is there if one refuses.
+const DOUBT: Duration = Duration::from_millis(300);
+/// The number of offers that may be without an answer: what was answered late must still be read.
+const OFFERS: usize = 4;
+/// The time after which a stream that stayed home is there for good.
+const STAYED: Duration = Duration::from_secs(10);
+
+impl Resumable {
+    pub(super) fn lose(&mut self, why: Fault, silent: Option<usize>, now: Instant) {
+        if self.lost.is_some() {
+            return;
+        }
+        let (_, pause, stayed) = self.homing;
+        let pause = if now - stayed > STAYED { HOME.0 } else { (pause * 2).min(HOME.1) };
+        self.homing = (now + pause, pause, stayed);
+        self.lost = Some(Lost { since: now, why, silent });
+    }
+
+    /// Looks for another connection.
+    pub(super) fn seek(&mut self, now: Instant) {
+        let waits = |c: &Bearer| c.stage == Stage::Offered && now - c.since < REPLY;
+        if self.conns.last().is_some_and(waits) {
+            return;
+        }
+        if self.chooses
+            && let Some(at) = self.hopes.iter().position(|hope| hope.stage == Stage::Hoping)
+        {
+            let hope = self.hopes.swap_remove(at);
+            return self.offer(hope, now);
+        }
+        let Some(lost) = &self.lost else { return };
+        let (since, silent) = (lost.since, lost.silent);
+        let (mut refused, mut is_there) = (0, false);
+        for path in 0..self.troubles.len() {
+            let knocked = |hope: &Bearer| hope.own && hope.path == path && now - hope.since < REPLY;
+            if self.hopes.iter().any(knocked) {
+                is_there = true;
+                continue;
+            }
+            // A path that was silent may only have been slow: the others have a head start.
+            if silent == Some(path) && self.troubles.len() > 1 && now - since < DOUBT {
+                continue;
+            }
+            match self.reach.dial(path) {
+                Dialed::Waiting { answers, trouble } => {
+                    is_there |= answers;
+                    if trouble.is_some() {
+                        self.troubles[path] = trouble;
+                    }
+                }
+                Dialed::Refused(why) => {
+                    refused += 1;
+                    self.troubles[path] = Some(why);
+                }
+                Dialed::Made(carrier) => {
+                    let mut conn = Bearer::new(carrier, path, Stage::Hoping);
+                    conn.own = true;
+                    if self.chooses {
+                        self.reach.rest();
+                        return self.offer(conn, now);
+                    }
+                    conn.say(&Word::Knock { number: self.offers });
+                    self.hopes.push(conn);
+                    is_there = true;
+                }
+            }
+        }
+        self.despair(now - since, refused, is_there);
+    }
+
+    /// Gives up, if it is time.
+    fn despair(&mut self, since: Duration, refused: usize, is_there: bool) {
+        let Some(lost) = &self.lost else { return };
+        if refused == self.troubles.len() || refused > 0 && !is_there && since > DOUBT {
+            self.fault = Some(lost.why.clone());
+        } else if !is_there && since > self.timeout {
+            let named = self.reach.paths().iter().cloned().zip(self.troubles.iter().cloned());
+            self.fault = Some(Fault::NoPath(named.collect()));
+        }
+    }
+
+    /// Returns to the path that it is at home on, if that works again.
+    pub(super) fn go_home(&mut self, now: Instant) {
+        let (next, pause, stayed) = self.homing;
+        let is_away = self.path().is_some_and(|path| path != self.home);
+        if !is_away || now < next || self.conns.len() > OFFERS {
+            return;
+        }
+        match self.reach.dial(self.home) {
+            Dialed::Waiting { .. } => {}
+            Dialed::Refused(_) => self.homing.0 = now + HOME.1,
+            Dialed::Made(carrier) => {
+                self.reach.rest();
+                self.homing = (now + pause.max(REPLY), (pause * 2).min(HOME.1), stayed);
+                self.offer(Bearer::new(carrier, self.home, Stage::Hoping), now);
+            }
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Streams over real connections that are cut after random numbers of bytes, some of them while the ranks
+//! still say where they are. A cut is what the system makes of one: both sides see an end or a reset, and
+//! read what had arrived before. Cables that are pulled are for `tests/paths.rs`.
+
+#[cfg(feature = "rdma")]
+mod mixed;
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::net::Shutdown;
+
+use super::{Dialed, Reach, Resumable};
+use crate::transport::Carrier;
+use crate::transport::fault::Fault;
+use crate::transport::tcp::Socket;
+
+/// A generator of numbers: the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) % below.max(1)
+    }
+}
+
+/// Returns the byte at that place of a stream.
+fn byte(stream: u64, at: u64) -> u8 {
+    let x = (at ^ stream << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x >> 56) as u8 ^ at as u8
+}
+
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let near = TcpStream::connect(listener.local_addr().expect("its address")).expect("reached");
+    let far = listener.accept().expect("accepted").0;
+    for stream in [&near, &far] {
+        stream.set_nonblocking(true).expect("not to block");
+    }
+    (near, far)
+}
+
+/// A connection, as its ends are seen from outside.
+struct Cable {
+    ends: [OwnedFd; 2],
+    /// Bytes that may pass.
+    left: u64,
+}
+
+impl Cable {
+    /// Cuts it if its bytes have passed; returns true if it is cut.
+    fn is_cut(&self, dice: &mut Dice) -> bool {
+        let passed: u64 = self.ends.iter().map(arrived).sum();
+        if passed < self.left {
+            return false;
+        }
+        let end = &self.ends[dice.roll(2) as usize];
+        let how = if dice.roll(2) == 0 { Shutdown::Both } else { Shutdown::Write };
+        // It may have ended already.
+        let _ = rustix::net::shutdown(end, how);
+        true
+    }
+}
+
+/// Returns the bytes that have arrived at an end.
+fn arrived(fd: &OwnedFd) -> u64 {
+    // SAFETY: it is made of numbers, all of which may be zero.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let (fd, place) = (fd.as_raw_fd(), (&raw mut info).cast());
+    // SAFETY: the place is as long as is said.
+    unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut len) };
+    info.tcpi_bytes_received
+}
+
+/// All cables between two ranks, and the listeners of both.
+struct World {
+    dice: Dice,
+    cables: Vec<Cable>,
+    /// The connections that the other made, with their paths, by rank.
+    listeners: [VecDeque<(usize, OwnedFd)>; 2],
+    /// Paths that let nobody through.
+    closed: Vec<usize>,
+    shut: bool,
+    /// Cables that were cut and may still be.
+    cuts: u64,
+    most: u64,
+    longest: u64,
+}
+
+impl World {
+    fn new(seed: u64, most: u64, longest: u64) -> Arc<Mutex<World>> {
+        Arc::new(Mutex::new(World {
+            dice: Dice(seed),
+            cables: Vec::new(),
+            listeners: Default::default(),
+            closed: Vec::new(),
+            shut: false,
+            cuts: 0,
+            most,
+            longest,
+        }))
+    }
+
+    /// Makes a cable, and returns its ends.
+    fn cable(&mut self) -> [OwnedFd; 2] {
+        let (near, far) = pair();
+        let left = match self.cuts < self.most {
+            true => 1 + self.dice.roll(self.longest),
+            false => u64::MAX,
+        };
+        let ends = [&near, &far].map(|end| end.try_clone().expect("a copy").into());
+        self.cables.push(Cable { ends, left });
+        [near.into(), far.into()]
+    }
+
+    fn turn(&mut self) {
+        for at in (0..self.cables.len()).rev() {
+            if self.cables[at].is_cut(&mut self.dice) {
+                self.cuts += 1;
+                self.cables.swap_remove(at);
+            }
+        }
+    }
+}
+
+struct Rank(usize, Arc<Mutex<World>>, Vec<String>);
+
+impl Rank {
+    fn boxed(rank: usize, world: &Arc<Mutex<World>>) -> Box<Rank> {
+        Box::new(Rank(rank, world.clone(), vec!["one".into(), "two".into()]))
+    }
+}
+
+impl Reach for Rank {
+    fn paths(&self) -> &[String] {
+        &self.2
+    }
+
+    fn dial(&mut self, path: usize) -> Dialed {
+        let mut world = self.1.lock().expect("the world");
+        if world.shut {
+            return Dialed::Refused(Fault::Protocol("nobody listens"));
+        }
+        // Not at once, so that both may be at it.
+        if world.closed.contains(&path) || world.dice.roll(4) > 0 {
+            let closed = world.closed.contains(&path);
+            let trouble = closed.then(|| Fault::Other("no route".into()));
+            return Dialed::Waiting { answers: false, trouble };
+        }
+        let [near, far] = world.cable();
+        world.listeners[1 - self.0].push_back((path, far));
+        Dialed::Made(socket(near))
+    }
+
+    fn rest(&mut self) {}
+
+    fn incoming(&mut self) -> Option<(usize, Carrier)> {
+        let (path, fd) = self.1.lock().expect("the world").listeners[self.0].pop_front()?;
+        Some((path, socket(fd)))
+    }
+}
+
+fn socket(fd: OwnedFd) -> Carrier {
+    Socket::new(fd).into()
+}
+
+/// Makes two ranks with a stream between them.
+fn streams(world: &Arc<Mutex<World>>, timeout: Duration) -> [Resumable; 2] {
+    let [near, far] = world.lock().expect("the world").cable();
+    let stream = |rank, fd| {
+        let stream = Ok(socket(fd));
+        Resumable::new(stream, (0, 0), rank == 0, timeout, Rank::boxed(rank, world))
+    };
+    [stream(0, near), stream(1, far)]
+}
+
+/// The counts of the bytes that a rank wrote and read.
+#[derive(Default, Clone, Copy)]
+struct Tally {
+    written: u64,
+    read: u64,
+}
+
+/// Goes on with one rank: writes and reads some, and checks every byte.
+fn play(rank: usize, stream: &mut Resumable, tally: &mut Tally, total: u64, dice: &mut Dice) {
+    if dice.roll(3) > 0 && tally.written < total {
+        let most = (1 + dice.roll(3000)).min(total - tally.written);
+        let bytes: Vec<u8> = (0..most).map(|i| byte(rank as u64, tally.written + i)).collect();
+        let (a, b) = bytes.split_at(dice.roll(most) as usize);
+        tally.written += stream.write(&[IoSlice::new(a), IoSlice::new(b)]) as u64;
+    }
+    if dice.roll(3) > 0 {
+        let mut bytes = vec![0; 1 + dice.roll(5000) as usize];
+        let (a, b) = bytes.split_at_mut(1);
+        let n = stream.read(&mut [IoSliceMut::new(a), IoSliceMut::new(b)]);
+        for (i, &got) in bytes[..n].iter().enumerate() {
+            let at = tally.read + i as u64;
+            assert!(got == byte(1 - rank as u64, at), "byte {at} of rank {}", 1 - rank);
+        }
+        tally.read += n as u64;
+        assert!(tally.read <= total, "rank {rank} read more than was written");
+    }
+    if dice.roll(4) == 0 {
+        stream.tend();
+    }
+}
+
+/// Moves bytes both ways while cables are cut `most` times, and as many again.
+fn survive(seed: u64, most: u64, longest: u64) -> u64 {
+    let world = World::new(seed, most, longest);
+    let mut streams = streams(&world, Duration::from_secs(30));
+    let (mut tallies, mut dice) = ([Tally::default(); 2], Dice(!seed));
+    let began = Instant::now();
+    let mut total = u64::MAX;
+    let done = |t: &[Tally; 2], s: &mut [Resumable; 2]| {
+        t.iter().all(|t| t.written == t.read) && s.iter_mut().all(|s| s.settle())
+    };
+    while total == u64::MAX
+        || tallies.iter().any(|t| t.written < total || t.read < total)
+        || !done(&tallies, &mut streams)
+    {
+        let cuts = {
+            let mut world = world.lock().expect("the world");
+            world.turn();
+            world.cuts
+        };
+        if cuts >= most && total == u64::MAX {
+            total = 2 * tallies.iter().map(|t| t.written).max().unwrap_or(0);
+        }
+        let rank = dice.roll(2) as usize;
+        play(rank, &mut streams[rank], &mut tallies[rank], total, &mut dice);
+        assert_eq!(streams[rank].fault(), None, "seed {seed}");
+        assert!(began.elapsed() < Duration::from_secs(120), "nothing comes, seed {seed}");
+    }
+    let cuts = world.lock().expect("the world").cuts;
+    assert!(streams[0].resumed() >= most.min(1) && streams[1].resumed() >= most.min(1));
+    cuts
+}
+
+#[test]
+fn every_byte_comes_once_through_a_thousand_cuts() {
+    // Some cables end while ranks still say where they are.
+    let longest = |seed| if seed % 2 == 0 { 300 } else { 60_000 };
+    let cuts: u64 = std::thread::scope(|scope| {
+        let halves = [0..10, 10..20].map(|seeds| {
+            scope.spawn(move || seeds.map(|seed| survive(seed, 50, longest(seed))).sum::<u64>())
+        });
+        halves.into_iter().map(|half| half.join().expect("no panic")).sum()
+    });
+    assert!(cuts >= 1000, "{cuts} cuts");
+}
+
+#[test]
+fn without_a_cut_nothing_is_made_again() {
+    let world = World::new(1, 0, 1);
+    let mut streams = streams(&world, Duration::from_secs(30));
+    let (mut tallies, mut dice) = ([Tally::default(); 2], Dice(5));
+    while tallies.iter().any(|t| t.read < 300_000) {
+        world.lock().expect("the world").turn();
+        let rank = dice.roll(2) as usize;
+        play(rank, &mut streams[rank], &mut tallies[rank], 300_000, &mut dice);
+    }
+    assert_eq!(streams.map(|s| (s.resumed(), s.path())), [(0, Some(0)); 2]);
+}
+
+#[test]
+fn a_stream_returns_to_its_path() {
+    let world = World::new(3, 1, 1);
+    world.lock().expect("the world").closed.push(0);
+    let mut streams = streams(&world, Duration::from_secs(30));
+    let (mut tallies, mut dice) = ([Tally::default(); 2], Dice(5));
+    let mut home_again = false;
+    while !home_again {
+        world.lock().expect("the world").turn();
+        let rank = dice.roll(2) as usize;
+        play(rank, &mut streams[rank], &mut tallies[rank], u64::MAX, &mut dice);
+        assert_eq!(streams[rank].fault(), None);
+        if streams.iter().all(|s| s.path() == Some(1)) {
+            world.lock().expect("the world").closed.clear();
+        }
+        home_again = streams.iter().all(|s| s.path() == Some(0) && s.resumed() >= 2);
+    }
+}
+
+#[test]
+fn a_peer_whose_door_is_shut_is_gone() {
+    let world = World::new(4, 1, 1);
+    let mut streams = streams(&world, Duration::from_secs(3600));
+    world.lock().expect("the world").shut = true;
+    let began = Instant::now();
+    while streams[0].fault().is_none() {
+        world.lock().expect("the world").turn();
+        streams[0].write(&[IoSlice::new(&[1])]);
+        streams[0].read(&mut [IoSliceMut::new(&mut [0])]);
+        streams[0].tend();
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+    assert_eq!(streams[0].fault(), Some(&Fault::Closed));
+}
+
+#[test]
+fn without_a_path_the_fault_names_each() {
+    let world = World::new(4, 1, 1);
+    let mut streams = streams(&world, Duration::from_millis(50));
+    world.lock().expect("the world").closed.extend([0, 1]);
+    while streams[0].fault().is_none() {
+        world.lock().expect("the world").turn();
+        streams[0].write(&[IoSlice::new(&[1])]);
+        streams[0].read(&mut [IoSliceMut::new(&mut [0])]);
+        streams[0].tend();
+    }
+    let fault = streams[0].fault().map(Fault::to_string);
+    assert_eq!(fault.as_deref(), Some("no path to it is left (one: no route; two: no route)"));
+}
+
+/// Something on the way that acknowledges what it then loses: here the peer's own system is made to.
+#[test]
+fn bytes_that_were_acknowledged_and_lost_are_a_fault() {
+    let world = World::new(6, 0, 1);
+    let mut streams = streams(&world, Duration::from_secs(3600));
+    let block = [7; 32 << 10];
+    let mut written = 0;
+    while written < 1 << 20 && streams[0].kept.base() == 0 {
+        written += streams[0].write(&[IoSlice::new(&block)]);
+    }
+    let far = world.lock().expect("the world").cables[0].ends[1].as_raw_fd();
+    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+    // SAFETY: the address is as long as is said. This ends the connection and drops what had arrived.
+    unsafe { libc::connect(far, &raw const nobody, size_of::<libc::sockaddr>() as u32) };
+    let began = Instant::now();
+    while streams[1].fault().is_none() {
+        let mut place = [0; 100];
+        assert_eq!(streams[1].read(&mut [IoSliceMut::new(&mut place)]), 0);
+        streams.iter_mut().for_each(Resumable::tend);
+        streams[0].write(&[IoSlice::new(&[1])]);
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+    assert!(matches!(streams[1].fault(), Some(Fault::Missing(1..))), "{:?}", streams[1].fault());
+}
