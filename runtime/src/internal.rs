@@ -7,9 +7,10 @@ use roundelay_compiler::plan::Shares;
 #[cfg(feature = "cuda")]
 pub use crate::backend::cuda::wheels;
 use crate::bind::Stats;
-use crate::comm::{Args, Call, Communicator};
+use crate::comm::Communicator;
 pub use crate::custom::Files;
 use crate::dtype::{Element, RedOp};
+use crate::engine::{Args, Call};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 pub use crate::net::scale;
@@ -47,7 +48,7 @@ pub fn run_cut<T: Element>(
 ) -> Result<Stats, Error> {
     let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
     let call = Call { count: 0, dtype: T::DTYPE, op, factor: 1.0, args };
-    comm.core()?.call_cut(plan, call, counts)
+    comm.core()?.run_cut(plan, call, counts)
 }
 
 /// Returns the largest of all ranks' values.

@@ -26,7 +26,7 @@
 //! * [`Communicator`]: calls, buffers, deadlines. [`Work`]: calls in the background.
 //! * [`Algorithm`]: an algorithm of one's own. [`Prototype`]: one that was written as a Rust function.
 //! * [`Batch`]: messages between single ranks, at once.
-//! * [`Buffer`]: memory that the other ranks read in place.
+//! * [`Buffer`]: memory that the other ranks read in place. [`Memory`]: all memory that calls take.
 //! * [`Launcher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
 //! * [`cuda`]: the same on GPUs.
@@ -47,6 +47,7 @@ mod custom;
 mod digest;
 mod dtype;
 mod endpoints;
+mod engine;
 mod error;
 mod executor;
 pub mod fabric;
@@ -69,10 +70,13 @@ mod waiting;
 pub use bind::Stats;
 pub use bootstrap::{Ending, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
-pub use collectives::Reduction;
-pub use comm::{Args, Batch, Call, CallOptions, Communicator, Resources, Status, With, Work};
+pub use comm::{
+    Batch, CallOptions, Communicator, Engine, Host, Memory, MemoryMut, Resources, Status, With,
+    Work,
+};
 pub use custom::{Algorithm, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};
+pub use engine::{Args, Call, Reduction};
 pub use error::{Diagnostics, Error, Location, Source};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;

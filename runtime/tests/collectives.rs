@@ -238,9 +238,9 @@ const WRONG: [(Wrong, &str); 20] = [
     (|c| c.reduce(&mut [0u8; 2], 7, RedOp::Sum), "reduce: root 7 is not one of 3 ranks"),
     (|c| c.reduce_into(&mut [0u8; 2], &[0; 2], 3, RedOp::Sum), "roots go from 0 to 2"),
     (|c| c.gather_single(&mut [0u8; 3], &[0], 9), "root 9"),
-    (|c| c.gather(&mut [], &[0u8], 3), "root 3"),
+    (|c| c.gather::<[u8], _>(&mut [], &[0u8], 3), "root 3"),
     (|c| c.scatter_single(&mut [0u8], &[0; 3], u32::MAX), "root 4294967295"),
-    (|c| c.scatter(&mut [0u8], &[], 3), "root 3"),
+    (|c| c.scatter::<_, [u8]>(&mut [0u8], &[], 3), "root 3"),
     (|c| c.all_reduce_into(&mut [0u8; 2], &[0; 3], RedOp::Sum), "2 elements and the input 3"),
     (|c| c.reduce_into(&mut [0u8; 4], &[0; 5], 0, RedOp::Sum), "4 elements and the input 5"),
     (|c| c.all_gather_single(&mut [0u8; 7], &[0; 2]), "7 elements, which are not 3 blocks of 2"),
@@ -250,10 +250,10 @@ const WRONG: [(Wrong, &str); 20] = [
     (|c| c.gather_single(&mut [], &[0u8; 2], 0), "0 elements, which are not 3 blocks of 2"),
     (|c| c.scatter_single(&mut [0u8; 2], &[0; 4], 0), "4 elements"),
     (|c| c.all_gather(&mut [&mut [0u8][..]], &[0u8]), "1 outputs, and 3 ranks"),
-    (|c| c.reduce_scatter(&mut [0u8], &[&[0], &[0], &[0, 0]], RedOp::Sum), "inputs[2] has 2"),
+    (|c| c.reduce_scatter(&mut [0u8], &[&[0][..], &[0], &[0, 0]], RedOp::Sum), "inputs[2] has 2"),
     (|c| c.all_to_all(&mut [&mut [], &mut [], &mut []], &[&[0u8], &[0], &[0]]), "outputs[0] has 0"),
     (|c| c.gather(&mut [&mut [0u8][..], &mut []], &[0u8], 0), "2 outputs, and 3 ranks"),
-    (|c| c.scatter(&mut [0u8], &[], 0), "0 inputs, and 3 ranks"),
+    (|c| c.scatter::<_, [u8]>(&mut [0u8], &[], 0), "0 inputs, and 3 ranks"),
 ];
 
 #[test]

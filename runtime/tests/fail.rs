@@ -147,7 +147,7 @@ fn wrong_arguments_are_refused_and_do_no_harm() {
     threads(layout(2, 1024), |comm, rank| {
         let plan = &plans[rank];
         let mut short = [0u8; 12];
-        let args = Args::InPlace { data: &mut short };
+        let args = Args::InPlace { data: &mut short[..] };
         let (dtype, op) = (DType::F32, RedOp::Sum);
         let call = Call { count: 4, dtype, op, factor: 1.0, args };
         let error = comm.run(plan, call).expect_err("too short").to_string();

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use roundelay::{Buffer, Communicator, Error, Layout, RedOp};
+use roundelay::{Buffer, Communicator, Error, Host, Layout, RedOp};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::Dice;
 use support::{everywhere, header, layout, threads, two_shot};
@@ -244,7 +244,7 @@ fn messages_to_oneself_are_received_in_the_same_batch() {
         batch.send(&[0i32; 2], 0).recv(&mut c[..2], 0);
         refused(batch.run(comm).map(drop), "(2 x i32) to itself, and receives 8 bytes (2 x f32)");
         refused(comm.send(&a, 1), "there is no rank 1 to send with: the ranks are 0 to 0");
-        comm.batch().run(comm).expect("nothing to do");
+        comm.batch::<Host>().run(comm).expect("nothing to do");
         comm.barrier().expect("still usable");
     });
 }

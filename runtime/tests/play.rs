@@ -289,7 +289,7 @@ fn averages_and_factors() {
         comm.run_in_place(&plans[rank], RedOp::Avg, &mut whole).expect("a run");
         assert_eq!(whole[..2], [3, -2]);
         let mut bytes: Vec<u8> = [1.0f32; 50].iter().flat_map(|x| x.to_ne_bytes()).collect();
-        let args = Args::InPlace { data: &mut bytes };
+        let args = Args::InPlace { data: &mut bytes[..] };
         let (dtype, op) = (DType::F32, RedOp::PremulSum);
         let call = Call { count: 50, dtype, op, factor: rank as f64, args };
         comm.run(&plans[rank], call).expect("a run");
@@ -320,7 +320,7 @@ fn a_factor_leaves_the_input_alone() {
     threads(layout(2, 1024), |comm, rank| {
         let input: Vec<u8> = [3i32; 5000].iter().flat_map(|x| x.to_ne_bytes()).collect();
         let mut output = vec![0xaa; 20_000];
-        let args = Args::OutOfPlace { input: &input, output: &mut output };
+        let args = Args::OutOfPlace { input: &input[..], output: &mut output[..] };
         let (dtype, op) = (DType::I32, RedOp::PremulSum);
         let call = Call { count: 5000, dtype, op, factor: 1.0 + rank as f64, args };
         comm.run(&plans[rank], call).expect("a run");

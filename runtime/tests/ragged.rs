@@ -330,7 +330,7 @@ fn wrong_counts_are_refused_and_do_no_harm() {
         refused(comm, own, &[usize::MAX, 6], "the sum of the counts exceeds the address space");
         let error = comm.all_to_all_v(&mut [0; 2], &[1, 1], &[0u8; 3], &[1, 1]).expect_err("short");
         assert_eq!(error.to_string(), "the input has 3 elements, and the counts ask for 2");
-        let error = comm.all_to_all(&mut [], &[&[0u8; 3][..]]).expect_err("short");
+        let error = comm.all_to_all::<[u8], [u8]>(&mut [], &[&[0u8; 3][..]]).expect_err("short");
         let text = "all_to_all: there are 1 inputs, and 2 ranks: one is needed for each";
         assert_eq!(error.to_string(), text);
         comm.barrier().expect("still usable");

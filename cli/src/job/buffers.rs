@@ -11,7 +11,7 @@ pub(super) const GUARD_BYTE: u8 = 0xc3;
 pub(super) const POISON: u8 = 0xff;
 
 /// The memory of a call, wherever it lies: one buffer in place, else input and output.
-pub(crate) trait Memory {
+pub(crate) trait CallMemory {
     /// Returns the communicator of the rank.
     fn comm(&mut self) -> &mut Communicator;
 
@@ -133,7 +133,7 @@ impl Buffers {
     }
 
     /// Returns the buffers as arguments of a call.
-    pub(super) fn args(&mut self) -> Args<'_> {
+    pub(super) fn args(&mut self) -> Args<&[u8], &mut [u8]> {
         match &mut self.output {
             None => Args::InPlace { data: self.input.get_mut() },
             Some(output) => Args::OutOfPlace { input: self.input.get(), output: output.get_mut() },
@@ -147,7 +147,7 @@ pub(super) struct HostMemory<'a> {
     pub(super) buffers: &'a mut Buffers,
 }
 
-impl Memory for HostMemory<'_> {
+impl CallMemory for HostMemory<'_> {
     fn comm(&mut self) -> &mut Communicator {
         self.comm
     }

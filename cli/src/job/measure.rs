@@ -5,7 +5,7 @@
 use roundelay::trace::Trace;
 use roundelay::{Error, internal};
 
-use super::buffers::Memory;
+use super::buffers::CallMemory;
 use super::data::Rule;
 use super::ready::Ready;
 use super::trial::Trial;
@@ -23,7 +23,7 @@ const SMALL: usize = 1 << 20;
 /// The calls of a case on this rank, with the memory and the clock that they have.
 pub(super) trait CaseCalls {
     /// The memory of a call.
-    type Memory<'a>: Memory
+    type Memory<'a>: CallMemory
     where
         Self: 'a;
 

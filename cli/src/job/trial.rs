@@ -2,7 +2,7 @@
 
 use roundelay::Error;
 
-use super::buffers::{Memory, digest_of};
+use super::buffers::{CallMemory, digest_of};
 use super::data::Rule;
 use super::many::{fill_all, judge_all, threads};
 use super::ready::Ready;
@@ -26,7 +26,7 @@ pub(crate) struct Trial<'a, A> {
 
 impl<A> Trial<'_, A> {
     /// Writes poison and guards everywhere, and this rank's contributions; returns a digest of the input.
-    pub(crate) fn prepare(&self, memory: &mut impl Memory) -> Result<u64, Error> {
+    pub(crate) fn prepare(&self, memory: &mut impl CallMemory) -> Result<u64, Error> {
         let Trial { ready, turn, count, rule, .. } = self;
         let (rank, ranks) = memory.rank();
         let before = ready.places(*turn, rank, ranks, *count).before(ready.in_place);
@@ -45,7 +45,7 @@ impl<A> Trial<'_, A> {
     /// digests say the rest; if anything is wrong, each compares all.
     pub(crate) fn verify(
         &self,
-        memory: &mut impl Memory,
+        memory: &mut impl CallMemory,
         input: u64,
     ) -> Result<(u64, Vec<String>), Error> {
         let Trial { ready, turn, count, rule, verify } = self;

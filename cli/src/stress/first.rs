@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use roundelay::cuda::{CudaArgs, CudaBuffers, CudaComm, CudaOptions};
-use roundelay::{Communicator, DType, Error, RedOp};
+use roundelay::cuda::{CudaOptions, Launch};
+use roundelay::{Args, Call, Communicator, DType, Error, RedOp};
 use roundelay_algorithms::find;
 
 use super::series::MENU;
@@ -37,30 +37,24 @@ fn round(
     let mut gpu = comm.cuda(options.clone())?;
     let n = u64::from(gpu.size());
     let bytes = (COUNTS[1] * n * 4) as usize;
-    let (input, output) = (gpu.alloc::<u8>(bytes)?, gpu.alloc::<u8>(bytes)?);
+    let (input, output) = (gpu.alloc_device::<u8>(bytes)?, gpu.alloc_device::<u8>(bytes)?);
     let mut times = <[FirstTimes; 3]>::default();
     let began = Instant::now();
     let barrier = gpu.algorithm(LIBRARY.0, LIBRARY.1)?;
-    let nothing = CudaBuffers::InPlace { data: input.ptr() };
-    let mut args = CudaArgs {
-        buffers: nothing,
-        count: 0,
-        dtype: DType::F32,
-        reduction: RedOp::Sum.into(),
-        protocol: None,
-        blocks: None,
-    };
-    let stream = gpu.stream();
+    let nothing = Args::InPlace { data: input.ptr() };
+    let (dtype, op) = (DType::F32, RedOp::Sum);
+    let mut args = Launch::from(Call { count: 0, dtype, op, factor: 1.0, args: nothing });
+    let stream = gpu.stream()?;
     gpu.call(&barrier, args, &stream)?;
     times[2].0.push(began.elapsed().as_secs_f64() * 1e3);
-    args.buffers = CudaBuffers::OutOfPlace { input: input.ptr(), output: output.ptr() };
+    args.call.args = Args::OutOfPlace { input: input.ptr(), output: output.ptr() };
     for (collective, name, protocol) in MENU {
         if find(collective, name).is_none() {
             continue;
         }
         args.protocol = Some(protocol);
         for (of, count) in COUNTS.into_iter().enumerate() {
-            args.count = count;
+            args.call.count = count;
             one(&mut gpu, (collective, name), args, &mut times[of], said)?;
         }
     }
@@ -69,14 +63,14 @@ fn round(
 
 /// Makes one call: from its name to its launch.
 fn one(
-    gpu: &mut CudaComm,
+    gpu: &mut Communicator,
     (collective, name): (&str, &str),
-    args: CudaArgs,
+    args: Launch,
     times: &mut FirstTimes,
     said: &mut Said,
 ) -> Result<(), Error> {
-    let stream = gpu.stream();
-    gpu.host().barrier()?;
+    let stream = gpu.stream()?;
+    gpu.barrier()?;
     let began = Instant::now();
     let algorithm = gpu.algorithm(collective, name)?;
     gpu.call(&algorithm, args, &stream)?;

@@ -44,7 +44,7 @@ fn grid(ranks: u32) -> Option<Shape> {
 
 /// Returns true if another call is begun: all ranks go by the clock of the slowest.
 fn goes_on(player: &mut Player<'_>, began: Instant, order: &StressOrder) -> Result<bool, Error> {
-    Ok(internal::max_f64(player.gpu.host(), began.elapsed().as_secs_f64())? < order.seconds)
+    Ok(internal::max_f64(player.gpu, began.elapsed().as_secs_f64())? < order.seconds)
 }
 
 /// The calls that are played with an algorithm.
@@ -66,7 +66,8 @@ fn all(
     plays: &Plays<'_>,
 ) -> Result<Said, Error> {
     let (mut said, began) = (Said::default(), Instant::now());
-    let buffers = [player.gpu.alloc::<u8>(room(MOST))?, player.gpu.alloc::<u8>(room(MOST))?];
+    let buffers =
+        [player.gpu.alloc_device::<u8>(room(MOST))?, player.gpu.alloc_device::<u8>(room(MOST))?];
     let areas = Areas::of(&buffers, 0)?;
     let (mut played, mut refused, mut left, mut number) = (0, 0, 0, order.seed as usize % 64);
     for entry in CATALOGUE.iter().filter(|e| names(e)) {
@@ -178,16 +179,16 @@ fn same_bits(player: &mut Player<'_>, calls: Calls<'_>, turn: u64) -> Result<boo
         true => Placement::InPlace,
         false => Placement::OutOfPlace,
     };
-    let (input, result) = (player.input.data().to_vec(), player.output.data());
-    let host = player.gpu.host();
+    let (input, result) = (player.input.data(), player.output.data());
+    let host = &mut *player.gpu;
     let plan = host.plan(ready.algorithm(turn), placement)?;
     let mut output = vec![0xff; result.len()];
     let args = match ready.in_place {
         true => {
-            output.copy_from_slice(&input);
-            Args::InPlace { data: &mut output }
+            output.copy_from_slice(input);
+            Args::InPlace { data: &mut output[..] }
         }
-        false => Args::OutOfPlace { input: &input, output: &mut output },
+        false => Args::OutOfPlace { input, output: &mut output[..] },
     };
     host.run(&plan, Call { count, dtype, op, factor: FACTOR, args })?;
     Ok(meant(player, calls, turn).into_iter().all(|at| output[at.clone()] == result[at]))

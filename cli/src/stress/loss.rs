@@ -54,24 +54,25 @@ fn played(
     for (ready, protocol) in &both {
         let one = Calls { ready, count: COUNT, dtype, op, protocol: Some(*protocol), blocks: None };
         let room = one.lens(player.gpu).map(room);
-        let buffers = [player.gpu.alloc::<u8>(room[0])?, player.gpu.alloc::<u8>(room[1])?];
+        let buffers =
+            [player.gpu.alloc_device::<u8>(room[0])?, player.gpu.alloc_device::<u8>(room[1])?];
         let view = one.view(player.gpu, Areas::of(&buffers, 0)?);
         view.clear(player.gpu)?;
         calls.push((ready.algorithm(0), one.args(&view)));
         kept.push(buffers);
     }
     // What comes behind a failed call is not played: the first rank's values would arrive at the second.
-    let behind = player.gpu.alloc::<u32>(BEHIND)?;
+    let mut behind = player.gpu.alloc_device::<u32>(BEHIND)?;
     let own = [player.gpu.rank() + 1; BEHIND];
-    let call = |player: &mut Player<'_>, times: u32| {
+    let mut call = |player: &mut Player<'_>, times: u32| {
         behind.copy_from(&own)?;
         let mut all = calls.iter().cycle().take(times as usize);
         all.try_for_each(|(algorithm, args)| player.gpu.call(algorithm, *args, &stream))?;
-        player.gpu.broadcast(behind.ptr(), BEHIND, DType::U32, 0, &stream)?;
+        player.gpu.on(&stream).broadcast(&mut behind, 0)?;
         player.gpu.synchronize(&stream)
     };
     call(player, BEFORE)?;
-    player.gpu.host().barrier()?;
+    player.gpu.barrier()?;
     if player.gpu.rank() + 1 == player.gpu.size() {
         lose();
     }

@@ -79,7 +79,7 @@ fn part(order: &StressOrder) -> Result<Said, Error> {
         return first::first(order, &mut comm);
     }
     let mut gpu = comm.cuda(CudaOptions::default())?;
-    let mut player = Player::new(&mut gpu);
+    let mut player = Player::new(&mut gpu)?;
     match order.part {
         StressPart::Library => library::library(order, &mut player),
         StressPart::Types => library::types(order, &mut player),

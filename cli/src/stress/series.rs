@@ -107,7 +107,7 @@ pub(super) fn random(order: &StressOrder, player: &mut Player<'_>) -> Result<Sai
     let menu = menu(player)?;
     let slot = room(MOST as usize);
     let bytes = slot * TOGETHER;
-    let buffers = [player.gpu.alloc::<u8>(bytes)?, player.gpu.alloc::<u8>(bytes)?];
+    let buffers = [player.gpu.alloc_device::<u8>(bytes)?, player.gpu.alloc_device::<u8>(bytes)?];
     let mut made = 0;
     while made < order.calls && !menu.is_empty() {
         let mut batch = Vec::new();
@@ -143,7 +143,7 @@ pub(super) fn random(order: &StressOrder, player: &mut Player<'_>) -> Result<Sai
             said.add(wrong, words.into_iter().map(|w| format!("{at}: {w}")));
         }
         made += TOGETHER as u64;
-        if internal::max_f64(player.gpu.host(), began.elapsed().as_secs_f64())? > order.seconds {
+        if internal::max_f64(player.gpu, began.elapsed().as_secs_f64())? > order.seconds {
             break;
         }
     }
@@ -161,7 +161,7 @@ pub(super) fn graph(order: &StressOrder, player: &mut Player<'_>) -> Result<Said
     let menu = menu(player)?;
     let slot = room(MOST as usize);
     let bytes = slot * menu.len().max(1);
-    let buffers = [player.gpu.alloc::<u8>(bytes)?, player.gpu.alloc::<u8>(bytes)?];
+    let buffers = [player.gpu.alloc_device::<u8>(bytes)?, player.gpu.alloc_device::<u8>(bytes)?];
     let mut calls = Vec::new();
     for (i, (ready, protocol)) in menu.iter().enumerate() {
         let (dtype, op) = KINDS[i % KINDS.len()];
@@ -213,7 +213,7 @@ pub(super) fn graph(order: &StressOrder, player: &mut Player<'_>) -> Result<Said
             said.add(wrong + u64::from(!same), words);
         }
         replays += 1;
-        if internal::max_f64(player.gpu.host(), began.elapsed().as_secs_f64())? > order.seconds {
+        if internal::max_f64(player.gpu, began.elapsed().as_secs_f64())? > order.seconds {
             break;
         }
     }

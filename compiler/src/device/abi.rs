@@ -99,7 +99,7 @@ pub const fn staging(n: u32) -> u64 {
 /// The parameters before the arrays of addresses, in the order of the kernel's structure. After it follow, each
 /// with an entry a rank: `arena`, `data`, `input`, `output`, addresses as mapped here, 0 where the kernel
 /// has no use for them. A kernel's own rank always has those that its plan addresses.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[repr(C)]
 pub struct Params {
     /// Elements that the caller gave; the vector has `blocks` times as many.
@@ -157,9 +157,11 @@ pub struct State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Report {
-    /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set. Written after all else.
+    /// 0 nothing failed, 1 a wait took too long, 2 the abort word was set, or a number of
+    /// [`batch`](crate::emit::cuda::batch). Written after all else.
     pub what: u32,
-    /// 0 `entered`, 1 `sent`, 2 `consumed`, 3 a packet, 4 the peer's entry into the call before.
+    /// 0 `entered`, 1 `sent`, 2 `consumed`, 3 a packet, 4 the peer's entry into the call before, or a number of
+    /// [`batch`](crate::emit::cuda::batch).
     pub word: u32,
     /// The peer that was waited for.
     pub peer: u32,

@@ -1,37 +1,47 @@
 //! The seam between playing a plan and computing: a backend owns memory and arithmetic.
 //!
-//! Everything above this seam moves addresses and counts; only a backend reads or writes elements.
-//! Today there is one, the host's processor ([`host`]). A second one offers the same three things
-//! under the same rules, and an executor picks one backend for a whole call.
+//! Everything above this seam moves addresses and counts; only a backend reads or writes elements. There are two, and
+//! an engine uses one of them for a whole call. The executor gives [`host`] one step after the other
+//! ([`Kernel::fold`]). [`cuda`] is given whole programs: [`cuda::Kernel::launch`] puts one into a stream, and the text
+//! that the compiler wrote (`compiler/src/emit/cuda`) does what `fold` does, step by step.
 //!
 //! **What a backend promises**
 //!
-//! - *One form.* [`Kernel::fold`] is the only operation of a plan: it folds some inputs, element by
-//!   element, and hands the result to some outputs. With one input it copies. [`Kernel::scale`] and
-//!   [`Kernel::divide`] are what `premul_sum` and `avg` need before and after.
+//! - *One form.* A step folds some inputs, element by element, and hands the result to some outputs. With one input it
+//!   copies. `premul_sum` multiplies before the first step ([`Kernel::scale`]), `avg` divides after the last
+//!   ([`Kernel::divide`]).
 //! - *Order.* The operands of an element are combined strictly first to last. Nothing about count,
-//!   alignment, block size or instruction set changes a bit of the result, except which NaN a NaN is.
+//!   alignment, block size, instruction set or number of threads changes a bit of the result, except which NaN a NaN
+//!   is.
 //! - *Rounding.* `f32` and `f64` round at every step, as written. `f16` and `bf16` are accumulated in
 //!   `f32` over all inputs of one fold and rounded once, when stored. All roundings are to nearest,
 //!   ties to even; a NaN stays a NaN.
 //! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
 //!   equal (the two zeros) they keep the first.
-//! - *Wire types.* A source or destination may hold another float type than the buffer's
-//!   ([`Src::wire`], [`Dst::wire`]). It is converted when loaded and when stored; the arithmetic
-//!   between is the same. A value goes from the accumulator to each destination in one rounding.
-//! - *Memory is passed once.* Long folds go in blocks that stay in the first-level cache. Nothing is
-//!   allocated, locked or logged.
+//! - *Wire types.* An operand may hold another float type than the buffer's ([`Src::wire`], [`Dst::wire`]). It is
+//!   converted when loaded and when stored; the arithmetic between is the same. A value goes from the accumulator to
+//!   each destination in one rounding.
+//! - *Memory is passed once.* Long folds go in blocks that stay near the arithmetic: in the first-level cache, in
+//!   registers. A step, or a launch, allocates nothing and logs nothing.
 //!
-//! **What a caller promises** (and the seam does not check)
+//! So both give the same bits for the same plan (`runtime/tests/cuda` compares them), and refuse the same types and
+//! operators.
 //!
-//! - Every address is good for `count` elements of its type for the length of the call; no alignment
-//!   is needed. Nobody else writes the sources, or touches the destinations.
+//! **What a caller owes** (and the seam does not check)
+//!
+//! - Every address is good for its elements until the step is over, or the stream has come past the launch; no
+//!   alignment is needed, and kernels for aligned memory are given only that. Nobody else writes the sources, or
+//!   touches the destinations.
 //! - A destination is apart from all other operands, or begins exactly where a source of the same
 //!   type begins (reducing in place). It overlaps nothing in part, and no two destinations overlap.
-//! - [`Kernel::wire_size`] was asked before a wire type is used.
+//! - The operator has a meaning for the type, and the type can be rounded to the wire's: [`kernel`] and
+//!   [`Kernel::wire_size`] were asked, or the compiler when it wrote the text.
+//! - For [`cuda`]: the words of a launch are those of the kernel's parameter, all ranks that a program concerns launch
+//!   theirs, in the same order, and no launch has more blocks than are resident at once.
 //!
-//! Kernels order nothing between threads: who hands the result to another thread or process stores a
-//! flag with `Release` afterwards. Streaming stores are fenced before `fold` returns.
+//! **Between threads.** `fold` orders nothing: who hands its result to another thread or process stores a
+//! flag with `Release` afterwards. Streaming stores are fenced before `fold` returns. A kernel signals its peers by
+//! itself; what it leaves is visible to what comes after it in the stream.
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;

@@ -54,7 +54,7 @@ pub(crate) struct Transfer {
 
 /// The messages that a bound batch was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Batch {
+pub(crate) struct BatchShape {
     /// `batch`, `send`, `recv`, or the collective that is played as a batch.
     pub(crate) name: &'static str,
     /// The messages, in the order in which they were listed.
@@ -105,7 +105,7 @@ impl std::fmt::Display for Transfer {
 /// Makes steps of a batch, and opens the connections that it uses. Buffer `i` of the call is the
 /// memory of message `i`.
 pub(crate) fn bind_batch(
-    batch: Batch,
+    batch: BatchShape,
     group: &mut Group,
     endpoints: &mut Endpoints,
     timeout: Duration,
@@ -158,7 +158,7 @@ pub(crate) fn bind_batch(
 
 /// Makes a bound batch without steps. What plans say of the whole vector has no meaning here: the elements
 /// are bytes, and the lengths are those of the messages.
-fn empty(batch: Batch) -> Bound {
+fn empty(batch: BatchShape) -> Bound {
     let key = Key { hash: [0; 16], count: 0, dtype: DType::U8, op: RedOp::Sum };
     let lens: Vec<u64> = batch.transfers.iter().map(|t| t.bytes).collect();
     let (shape, kernel) = (Shape::bytes(lens), Kernel::copies(DType::U8));
@@ -190,6 +190,33 @@ fn header(name: &str) -> Header {
     }
 }
 
+/// Returns the messages that a rank sends to itself, the first one sent with the first one received.
+pub(crate) fn own_pairs(own: u32, transfers: &[Transfer]) -> Result<Vec<(usize, usize)>, Error> {
+    let mine = |dir| {
+        let listed = transfers.iter().enumerate();
+        listed.filter(move |(_, t)| (t.peer, t.dir) == (own, dir))
+    };
+    let (sent, received) = (mine(Dir::Send).count(), mine(Dir::Recv).count());
+    if sent != received {
+        return Err(Error::Usage(format!(
+            "rank {own} sends {sent} messages to itself and receives {received}: what a rank \
+             sends to itself it must receive in the same batch"
+        )));
+    }
+    let pairs = mine(Dir::Send).zip(mine(Dir::Recv));
+    let alike = pairs.map(|((from, send), (to, recv))| {
+        match (send.dtype, send.bytes) == (recv.dtype, recv.bytes) {
+            true => Ok((from, to)),
+            false => Err(Error::Usage(format!(
+                "rank {own} sends {} to itself, and receives {}: both must be alike",
+                content(send.dtype, send.bytes),
+                content(recv.dtype, recv.bytes)
+            ))),
+        }
+    });
+    alike.collect()
+}
+
 struct Builder {
     slot_bytes: u64,
     bound: Bound,
@@ -214,37 +241,20 @@ impl Builder {
         })
     }
 
-    /// Adds the rank's messages to itself, the first one sent to the first one received: copies, in a lane of
-    /// their own.
+    /// Adds the rank's messages to itself: copies, in a lane of their own.
     fn own_part(&mut self, own: u32, transfers: &[Transfer]) -> Result<(), Error> {
-        let mine = |dir| {
-            let listed = transfers.iter().enumerate();
-            listed.filter(move |(_, t)| (t.peer, t.dir) == (own, dir))
-        };
-        let (sent, received) = (mine(Dir::Send).count(), mine(Dir::Recv).count());
-        if sent != received {
-            return Err(Error::Usage(format!(
-                "rank {own} sends {sent} messages to itself and receives {received}: what a rank \
-                 sends to itself it must receive in the same batch"
-            )));
-        }
         let first = self.bound.steps.len() as u32;
-        for ((from, send), (to, recv)) in mine(Dir::Send).zip(mine(Dir::Recv)) {
-            if (send.dtype, send.bytes) != (recv.dtype, recv.bytes) {
-                return Err(Error::Usage(format!(
-                    "rank {own} sends {} to itself, and receives {}: both must be alike",
-                    content(send.dtype, send.bytes),
-                    content(recv.dtype, recv.bytes)
-                )));
-            }
+        for (from, to) in own_pairs(own, transfers)? {
+            let send = &transfers[from];
             for (offset, len) in self.pieces(send.bytes) {
                 self.local();
                 let buffers = [from, to];
                 self.step(send, to, &buffers, (offset, len), 1);
             }
         }
-        if sent > 0 {
-            self.bound.lanes.push(first..self.bound.steps.len() as u32);
+        let end = self.bound.steps.len() as u32;
+        if end > first {
+            self.bound.lanes.push(first..end);
         }
         Ok(())
     }

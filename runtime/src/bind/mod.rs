@@ -14,7 +14,9 @@ mod check;
 mod shape;
 mod short;
 
-pub(crate) use batch::{Batch, Transfer, bind_batch, tagged};
+#[cfg(feature = "cuda")]
+pub(crate) use batch::own_pairs;
+pub(crate) use batch::{BatchShape, Transfer, bind_batch, tagged};
 pub(crate) use build::bind;
 pub(crate) use shape::{Pace, Shape, digest};
 pub use short::Stats;
@@ -104,7 +106,7 @@ pub(crate) struct Bound {
     pub(crate) header: Header,
     pub(crate) sites: Vec<Site>,
     /// The messages that this was made of, if not of a plan.
-    pub(crate) batch: Option<Batch>,
+    pub(crate) batch: Option<BatchShape>,
 }
 
 /// An operation.

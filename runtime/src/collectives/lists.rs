@@ -1,98 +1,18 @@
 //! Collectives with a buffer for each rank. The blocks go through one buffer that is kept between
-//! calls and that the other ranks can read, so a list costs one copy of the data here.
+//! calls, so a list costs one copy of the data here.
 
-use super::{Moved, Reduction};
-use crate::comm::{Communicator, Core};
+use std::iter::Empty;
+
+use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::dtype::Element;
+use crate::engine::{
+    ALL_GATHER, ALL_TO_ALL, Args, Blocks, Call, Collective, GATHER, REDUCE_SCATTER, Reduction,
+    SCATTER, each,
+};
 use crate::error::Error;
-use crate::memory::{Buffer, bytes, bytes_mut};
 
-impl Core {
-    /// Returns a staging buffer of `len` bytes at least for the input, out of what is kept; to be put back.
-    pub(super) fn stage_input(&mut self, len: usize) -> Result<Buffer<u8>, Error> {
-        let kept = self.staging.input.take();
-        self.stage(kept, len)
-    }
-
-    /// Returns a staging buffer for the output, like [`Self::stage_input`].
-    pub(super) fn stage_output(&mut self, len: usize) -> Result<Buffer<u8>, Error> {
-        let kept = self.staging.output.take();
-        self.stage(kept, len)
-    }
-
-    fn stage(&mut self, kept: Option<Buffer<u8>>, len: usize) -> Result<Buffer<u8>, Error> {
-        match kept {
-            Some(buffer) if buffer.len() >= len => Ok(buffer),
-            other => {
-                drop(other);
-                // Memory is short on this rank only: the others must not wait for it.
-                Buffer::zeroed(&self.arena, len).map_err(|error| self.fail(error))
-            }
-        }
-    }
-
-    /// Performs a call whose input is a list, or its output, or both. An empty list stands for a buffer of no
-    /// meaning on this rank.
-    fn listed<T: Element>(
-        &mut self,
-        moved: Moved,
-        count: usize,
-        outputs: Outputs<'_, '_, T>,
-        inputs: Inputs<'_, T>,
-    ) -> Result<(), Error> {
-        self.usable()?;
-        let block = count * size_of::<T>();
-        if block == 0 {
-            return Ok(());
-        }
-        let mut staged = (None, None);
-        let input = match inputs {
-            Inputs::One(input) => bytes(input),
-            Inputs::List([]) => &[],
-            Inputs::List(list) => {
-                let buffer = staged.0.insert(self.stage_input(block.saturating_mul(list.len()))?);
-                for (place, input) in buffer.chunks_exact_mut(block).zip(list) {
-                    place.copy_from_slice(bytes(input));
-                }
-                &buffer[..block * list.len()]
-            }
-        };
-        let done = match outputs {
-            Outputs::One(output) => {
-                self.move_bytes(moved, T::DTYPE, count, bytes_mut(output), input)
-            }
-            Outputs::List([]) => self.move_bytes(moved, T::DTYPE, count, &mut [], input),
-            Outputs::List(list) => {
-                let len = block.saturating_mul(list.len());
-                let buffer = staged.1.insert(self.stage_output(len)?);
-                let done = self.move_bytes(moved, T::DTYPE, count, &mut buffer[..len], input);
-                if done.is_ok() {
-                    for (output, place) in list.iter_mut().zip(buffer.chunks_exact(block)) {
-                        bytes_mut(output).copy_from_slice(place);
-                    }
-                }
-                done
-            }
-        };
-        if let Some(input) = staged.0 {
-            self.staging.input = Some(input);
-        }
-        if let Some(output) = staged.1 {
-            self.staging.output = Some(output);
-        }
-        done
-    }
-}
-
-enum Inputs<'a, T> {
-    One(&'a [T]),
-    List(&'a [&'a [T]]),
-}
-
-enum Outputs<'a, 'b, T> {
-    One(&'a mut [T]),
-    List(&'a mut [&'b mut [T]]),
-}
+/// A buffer, and no list.
+type One<B> = Blocks<B, Empty<B>>;
 
 impl Communicator {
     /// Gathers the inputs of all ranks on every rank: that of rank r in `outputs[r]`. All have the length of
@@ -106,15 +26,12 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_gather<T: Element>(
-        &mut self,
-        outputs: &mut [&mut [T]],
-        input: &[T],
-    ) -> Result<(), Error> {
-        let lens = outputs.iter().map(|o| o.len());
-        self.list("all_gather", "outputs", outputs.len(), lens, input.len())?;
-        let (count, moved) = (input.len(), Moved::blocks("all_gather", 0));
-        self.core()?.listed(moved, count, Outputs::List(outputs), Inputs::One(input))
+    pub fn all_gather<O, I>(&mut self, outputs: &mut [&mut O], input: &I) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.gather_list("all_gather", &ALL_GATHER, outputs, input, 0)
     }
 
     /// Reduces the `inputs[r]` of all ranks and leaves the result on rank r. All have the length of `output`.
@@ -128,16 +45,18 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn reduce_scatter<T: Element>(
+    pub fn reduce_scatter<O, I>(
         &mut self,
-        output: &mut [T],
-        inputs: &[&[T]],
+        output: &mut O,
+        inputs: &[&I],
         op: impl Into<Reduction>,
-    ) -> Result<(), Error> {
-        let lens = inputs.iter().map(|i| i.len());
-        self.list("reduce_scatter", "inputs", inputs.len(), lens, output.len())?;
-        let moved = Moved { reduction: op.into(), ..Moved::blocks("reduce_scatter", 0) };
-        self.core()?.listed(moved, output.len(), Outputs::One(output), Inputs::List(inputs))
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let collective = &REDUCE_SCATTER;
+        self.scatter_list("reduce_scatter", collective, output, inputs, 0, op.into())
     }
 
     /// Sends `inputs[b]` of rank a to `outputs[a]` of rank b. All have one length.
@@ -150,17 +69,24 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_to_all<T: Element>(
-        &mut self,
-        outputs: &mut [&mut [T]],
-        inputs: &[&[T]],
-    ) -> Result<(), Error> {
-        let count = inputs.first().map_or(0, |input| input.len());
-        self.list("all_to_all", "inputs", inputs.len(), inputs.iter().map(|i| i.len()), count)?;
-        let lens = outputs.iter().map(|o| o.len());
-        self.list("all_to_all", "outputs", outputs.len(), lens, count)?;
-        let moved = Moved::blocks("all_to_all", 0);
-        self.core()?.listed(moved, count, Outputs::List(outputs), Inputs::List(inputs))
+    pub fn all_to_all<O, I>(&mut self, outputs: &mut [&mut O], inputs: &[&I]) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let (ranks, count) = (self.size(), inputs.first().map_or(0, |input| input.elements()));
+        let lens = inputs.iter().map(|i| i.elements());
+        each("all_to_all", "inputs", ranks, lens, count)?;
+        let lens = outputs.iter().map(|o| o.elements());
+        each("all_to_all", "outputs", ranks, lens, count)?;
+        let args = Args::OutOfPlace {
+            input: Blocks::Each(inputs.iter().map(|i| i.lend())),
+            output: Blocks::Each(outputs.iter_mut().map(|o| o.lend_mut())),
+        };
+        let (count, dtype, Reduction { op, factor }) =
+            (count as u64, O::Element::DTYPE, Reduction::NONE);
+        let call = Call { count, dtype, op, factor, args };
+        O::Engine::perform_listed(self, &ALL_TO_ALL, 0, call)
     }
 
     /// Gathers the inputs of all ranks on the root: that of rank r in `outputs[r]`. All have the length of
@@ -176,20 +102,17 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn gather<T: Element>(
+    pub fn gather<O, I>(
         &mut self,
-        outputs: &mut [&mut [T]],
-        input: &[T],
+        outputs: &mut [&mut O],
+        input: &I,
         root: u32,
-    ) -> Result<(), Error> {
-        self.rooted("gather", root)?;
-        let outputs = if self.rank() == root { outputs } else { &mut [] };
-        if self.rank() == root {
-            let lens = outputs.iter().map(|o| o.len());
-            self.list("gather", "outputs", outputs.len(), lens, input.len())?;
-        }
-        let (count, moved) = (input.len(), Moved::blocks("gather", root));
-        self.core()?.listed(moved, count, Outputs::List(outputs), Inputs::One(input))
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.gather_list("gather", &GATHER, outputs, input, root)
     }
 
     /// Sends `inputs[r]` of the root to rank r. All have the length of `output`. Elsewhere `inputs` has no
@@ -203,43 +126,67 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn scatter<T: Element>(
-        &mut self,
-        output: &mut [T],
-        inputs: &[&[T]],
-        root: u32,
-    ) -> Result<(), Error> {
-        self.rooted("scatter", root)?;
-        let inputs = if self.rank() == root { inputs } else { &[] };
-        if self.rank() == root {
-            let lens = inputs.iter().map(|i| i.len());
-            self.list("scatter", "inputs", inputs.len(), lens, output.len())?;
-        }
-        let (count, moved) = (output.len(), Moved::blocks("scatter", root));
-        self.core()?.listed(moved, count, Outputs::One(output), Inputs::List(inputs))
+    pub fn scatter<O, I>(&mut self, output: &mut O, inputs: &[&I], root: u32) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.scatter_list("scatter", &SCATTER, output, inputs, root, Reduction::NONE)
     }
 
-    /// Fails unless a list has a buffer of the wanted length for every rank.
-    fn list(
-        &self,
-        call: &str,
-        what: &str,
-        buffers: usize,
-        mut lens: impl Iterator<Item = usize>,
-        wanted: usize,
-    ) -> Result<(), Error> {
-        if buffers != self.size() as usize {
-            return Err(Error::Usage(format!(
-                "{call}: there are {buffers} {what}, and {} ranks: one is needed for each",
-                self.size()
-            )));
+    fn gather_list<O, I>(
+        &mut self,
+        name: &str,
+        collective: &'static Collective,
+        outputs: &mut [&mut O],
+        input: &I,
+        root: u32,
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let seat = self.seat(root);
+        seat.check(name)?;
+        let (outputs, count) = match collective.has_output(seat) {
+            true => (outputs, input.elements()),
+            false => (&mut [][..], input.elements()),
+        };
+        if collective.has_output(seat) {
+            each(name, "outputs", self.size(), outputs.iter().map(|o| o.elements()), count)?;
         }
-        match lens.by_ref().enumerate().find(|&(_, len)| len != wanted) {
-            None => Ok(()),
-            Some((r, len)) => Err(Error::Usage(format!(
-                "{call}: {what}[{r}] has {len} elements, and needs {wanted}: all buffers of the \
-                 call have one length"
-            ))),
+        let input: One<_> = Blocks::One(input.lend());
+        let output = Blocks::Each(outputs.iter_mut().map(|o| o.lend_mut()));
+        let (count, dtype, Reduction { op, factor }) =
+            (count as u64, O::Element::DTYPE, Reduction::NONE);
+        let call = Call { count, dtype, op, factor, args: Args::OutOfPlace { input, output } };
+        O::Engine::perform_listed(self, collective, root, call)
+    }
+
+    fn scatter_list<O, I>(
+        &mut self,
+        name: &str,
+        collective: &'static Collective,
+        output: &mut O,
+        inputs: &[&I],
+        root: u32,
+        Reduction { op, factor }: Reduction,
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let seat = self.seat(root);
+        seat.check(name)?;
+        let count = output.elements();
+        let inputs = if collective.has_input(seat) { inputs } else { &[] };
+        if collective.has_input(seat) {
+            each(name, "inputs", self.size(), inputs.iter().map(|i| i.elements()), count)?;
         }
+        let input = Blocks::Each(inputs.iter().map(|i| i.lend()));
+        let output: One<_> = Blocks::One(output.lend_mut());
+        let (count, dtype) = (count as u64, O::Element::DTYPE);
+        let call = Call { count, dtype, op, factor, args: Args::OutOfPlace { input, output } };
+        O::Engine::perform_listed(self, collective, root, call)
     }
 }

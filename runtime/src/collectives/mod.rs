@@ -1,5 +1,5 @@
-//! The collectives by name, as a framework calls them: arguments are checked before anything moves,
-//! then a plan is found (`plans`) and played.
+//! The collectives by name, as a framework calls them, on memory of any kind: arguments are checked before
+//! anything moves, then the engine of the memory finds a plan and plays it.
 //!
 //! Outputs stand before inputs, as in torchcomms. Collectives whose vector has a block a rank exist
 //! twice: with a buffer a rank (`all_gather`, in `lists`), and with one buffer for all blocks, one
@@ -12,17 +12,14 @@ mod lists;
 mod nonblocking;
 mod play;
 mod ragged;
-mod reduction;
 
-use roundelay_compiler::Plan;
-use roundelay_compiler::plan::{Buf, Placement};
-
-pub use reduction::Reduction;
-
-use crate::comm::{Args, Call, Communicator, Core, Named};
+use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::dtype::{DType, Element};
+use crate::engine::{
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Call, Collective, GATHER, REDUCE,
+    REDUCE_SCATTER, Reduction, SCATTER, Seat,
+};
 use crate::error::Error;
-use crate::memory::{bytes, bytes_mut};
 
 impl Communicator {
     /// Sums (or otherwise reduces) the buffers of all ranks; everyone ends with the result.
@@ -42,12 +39,13 @@ impl Communicator {
     /// For this and the other collectives: [`Error::Usage`] if an argument is wrong; nothing has
     /// moved then, and the communicator stays usable. [`Error::Refused`] if an installed algorithm
     /// does not allow the call. Otherwise the errors of [`Communicator::run`].
-    pub fn all_reduce<T: Element>(
+    #[inline]
+    pub fn all_reduce<M: MemoryMut + ?Sized>(
         &mut self,
-        data: &mut [T],
+        data: &mut M,
         op: impl Into<Reduction>,
     ) -> Result<(), Error> {
-        self.core()?.in_place("all_reduce", 0, op.into(), T::DTYPE, bytes_mut(data))
+        self.in_place("all_reduce", &ALL_REDUCE, 0, op.into(), data)
     }
 
     /// Performs [`Communicator::all_reduce`] out of place: both buffers have the same length.
@@ -61,15 +59,17 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_reduce_into<T: Element>(
+    pub fn all_reduce_into<O, I>(
         &mut self,
-        output: &mut [T],
-        input: &[T],
+        output: &mut O,
+        input: &I,
         op: impl Into<Reduction>,
-    ) -> Result<(), Error> {
-        same("all_reduce_into", output.len(), input.len())?;
-        let moved = Moved { collective: "all_reduce", root: 0, reduction: op.into(), blocks: 1 };
-        self.core()?.out_of_place::<T>(moved, input.len(), output, input)
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.out_of_place("all_reduce_into", &ALL_REDUCE, 0, op.into(), output, input)
     }
 
     /// Reduces the buffers of all ranks and leaves the result on the root; the buffers of the others end with
@@ -86,14 +86,13 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn reduce<T: Element>(
+    pub fn reduce<M: MemoryMut + ?Sized>(
         &mut self,
-        data: &mut [T],
+        data: &mut M,
         root: u32,
         op: impl Into<Reduction>,
     ) -> Result<(), Error> {
-        self.rooted("reduce", root)?;
-        self.core()?.in_place("reduce", root, op.into(), T::DTYPE, bytes_mut(data))
+        self.in_place("reduce", &REDUCE, root, op.into(), data)
     }
 
     /// Performs [`Communicator::reduce`] out of place: the root's output has the length of the input; that of
@@ -113,19 +112,18 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn reduce_into<T: Element>(
+    pub fn reduce_into<O, I>(
         &mut self,
-        output: &mut [T],
-        input: &[T],
+        output: &mut O,
+        input: &I,
         root: u32,
         op: impl Into<Reduction>,
-    ) -> Result<(), Error> {
-        self.rooted("reduce_into", root)?;
-        if self.rank() == root || !output.is_empty() {
-            same("reduce_into", output.len(), input.len())?;
-        }
-        let moved = Moved { collective: "reduce", root, reduction: op.into(), blocks: 1 };
-        self.core()?.out_of_place::<T>(moved, input.len(), output, input)
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.out_of_place("reduce_into", &REDUCE, root, op.into(), output, input)
     }
 
     /// Copies the root's buffer to all ranks.
@@ -138,9 +136,12 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32) -> Result<(), Error> {
-        self.rooted("broadcast", root)?;
-        self.core()?.in_place("broadcast", root, Reduction::NONE, T::DTYPE, bytes_mut(data))
+    pub fn broadcast<M: MemoryMut + ?Sized>(
+        &mut self,
+        data: &mut M,
+        root: u32,
+    ) -> Result<(), Error> {
+        self.in_place("broadcast", &BROADCAST, root, Reduction::NONE, data)
     }
 
     /// Gathers the inputs of all ranks on every rank, by rank: `output` is `size()` times as long as `input`.
@@ -153,13 +154,12 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_gather_single<T: Element>(
-        &mut self,
-        output: &mut [T],
-        input: &[T],
-    ) -> Result<(), Error> {
-        self.blocks("all_gather_single", "output", output.len(), input.len())?;
-        self.core()?.out_of_place::<T>(Moved::blocks("all_gather", 0), input.len(), output, input)
+    pub fn all_gather_single<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.out_of_place("all_gather_single", &ALL_GATHER, 0, Reduction::NONE, output, input)
     }
 
     /// Reduces the inputs and leaves block r of the result on rank r: `input` is `size()` times as long as
@@ -174,15 +174,17 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn reduce_scatter_single<T: Element>(
+    pub fn reduce_scatter_single<O, I>(
         &mut self,
-        output: &mut [T],
-        input: &[T],
+        output: &mut O,
+        input: &I,
         op: impl Into<Reduction>,
-    ) -> Result<(), Error> {
-        self.blocks("reduce_scatter_single", "input", input.len(), output.len())?;
-        let moved = Moved { reduction: op.into(), ..Moved::blocks("reduce_scatter", 0) };
-        self.core()?.out_of_place::<T>(moved, output.len(), output, input)
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.out_of_place("reduce_scatter_single", &REDUCE_SCATTER, 0, op.into(), output, input)
     }
 
     /// Sends block b of rank a's input to block a of rank b's output; both have `size()` equal blocks.
@@ -195,21 +197,12 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_to_all_single<T: Element>(
-        &mut self,
-        output: &mut [T],
-        input: &[T],
-    ) -> Result<(), Error> {
-        same("all_to_all_single", output.len(), input.len())?;
-        let ranks = self.size() as usize;
-        if !input.len().is_multiple_of(ranks) {
-            return Err(Error::Usage(format!(
-                "all_to_all_single: the input has {} elements, which are not {ranks} equal blocks",
-                input.len()
-            )));
-        }
-        let count = input.len() / ranks;
-        self.core()?.out_of_place::<T>(Moved::blocks("all_to_all", 0), count, output, input)
+    pub fn all_to_all_single<O, I>(&mut self, output: &mut O, input: &I) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.out_of_place("all_to_all_single", &ALL_TO_ALL, 0, Reduction::NONE, output, input)
     }
 
     /// Gathers the inputs of all ranks on the root, by rank: there, `output` is `size()` times as long as
@@ -225,17 +218,12 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn gather_single<T: Element>(
-        &mut self,
-        output: &mut [T],
-        input: &[T],
-        root: u32,
-    ) -> Result<(), Error> {
-        self.rooted("gather_single", root)?;
-        if self.rank() == root || !output.is_empty() {
-            self.blocks("gather_single", "output", output.len(), input.len())?;
-        }
-        self.core()?.out_of_place::<T>(Moved::blocks("gather", root), input.len(), output, input)
+    pub fn gather_single<O, I>(&mut self, output: &mut O, input: &I, root: u32) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.out_of_place("gather_single", &GATHER, root, Reduction::NONE, output, input)
     }
 
     /// Sends block r of the root's input to rank r: there, `input` is `size()` times as long as `output`;
@@ -250,18 +238,17 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn scatter_single<T: Element>(
+    pub fn scatter_single<O, I>(
         &mut self,
-        output: &mut [T],
-        input: &[T],
+        output: &mut O,
+        input: &I,
         root: u32,
-    ) -> Result<(), Error> {
-        self.rooted("scatter_single", root)?;
-        if self.rank() == root || !input.is_empty() {
-            self.blocks("scatter_single", "input", input.len(), output.len())?;
-        }
-        let count = output.len();
-        self.core()?.out_of_place::<T>(Moved::blocks("scatter", root), count, output, input)
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.out_of_place("scatter_single", &SCATTER, root, Reduction::NONE, output, input)
     }
 
     /// Waits until all ranks have come here.
@@ -279,141 +266,52 @@ impl Communicator {
     pub fn barrier(&mut self) -> Result<(), Error> {
         let core = self.core()?;
         match core.is_installed("barrier") {
-            true => core.in_place("barrier", 0, Reduction::NONE, DType::U8, &mut []),
+            true => {
+                let args = Args::InPlace { data: &mut [][..] };
+                let Reduction { op, factor } = Reduction::NONE;
+                core.perform(&BARRIER, 0, Call { count: 0, dtype: DType::U8, op, factor, args })
+            }
             false => core.control_all_gather(0, |_, _| {}),
         }
     }
 
-    fn rooted(&self, call: &str, root: u32) -> Result<(), Error> {
-        let ranks = self.size();
-        match root < ranks {
-            true => Ok(()),
-            false => Err(Error::Usage(format!(
-                "{call}: root {root} is not one of {ranks} ranks; roots go from 0 to {}",
-                ranks - 1
-            ))),
-        }
-    }
-
-    /// Fails unless a buffer has a block of that length for every rank.
-    fn blocks(&self, call: &str, what: &str, len: usize, block: usize) -> Result<(), Error> {
-        let ranks = self.size() as usize;
-        match block.checked_mul(ranks) {
-            Some(wanted) if wanted == len => Ok(()),
-            _ => Err(Error::Usage(format!(
-                "{call}: the {what} has {len} elements, which are not {ranks} blocks of {block}"
-            ))),
-        }
-    }
-}
-
-fn same(call: &str, output: usize, input: usize) -> Result<(), Error> {
-    match output == input {
-        true => Ok(()),
-        false => Err(Error::Usage(format!(
-            "{call}: the output has {output} elements and the input {input}; both must have the \
-             same number"
-        ))),
-    }
-}
-
-/// The description of a call out of place, apart from its buffers.
-#[derive(Debug, Clone, Copy)]
-struct Moved {
-    collective: &'static str,
-    root: u32,
-    reduction: Reduction,
-    /// Blocks of the whole vector; 0 stands for one a rank.
-    blocks: u32,
-}
-
-impl Moved {
-    /// Describes a collective that copies blocks, one a rank.
-    fn blocks(collective: &'static str, root: u32) -> Self {
-        Moved { collective, root, reduction: Reduction::NONE, blocks: 0 }
-    }
-}
-
-impl Core {
-    /// Performs a call in place by name, of a collective whose vector is one block.
-    fn in_place(
+    #[inline]
+    fn in_place<M: MemoryMut + ?Sized>(
         &mut self,
-        collective: &'static str,
+        call: &str,
+        collective: &'static Collective,
         root: u32,
-        reduction: Reduction,
-        dtype: DType,
-        data: &mut [u8],
+        Reduction { op, factor }: Reduction,
+        data: &mut M,
     ) -> Result<(), Error> {
-        self.usable()?;
-        if data.is_empty() && collective != "barrier" {
-            return Ok(());
-        }
-        let Reduction { op, factor } = reduction;
-        let (bytes, placement) = (data.len() as u64, Placement::InPlace);
-        let named = Named { collective, bytes, dtype, op, root, placement };
-        let count = (data.len() / dtype.size()) as u64;
-        self.with_plan(named, |core, plan| {
-            if plan.header.placement == Placement::InPlace {
-                let args = Args::InPlace { data };
-                return core.run(plan, Call { count, dtype, op, factor, args }).map(drop);
-            }
-            let mut input = core.stage_input(data.len())?;
-            input[..data.len()].copy_from_slice(data);
-            let args = Args::OutOfPlace { input: &input[..data.len()], output: data };
-            let done = core.run(plan, Call { count, dtype, op, factor, args });
-            core.staging.input = Some(input);
-            done.map(drop)
-        })
+        self.seat(root).check(call)?;
+        let (count, dtype) = (data.elements() as u64, M::Element::DTYPE);
+        let args = Args::InPlace { data: data.lend_mut() };
+        M::Engine::perform(self, collective, root, Call { count, dtype, op, factor, args })
     }
 
-    /// Performs a call out of place by name, with `count` elements a block.
-    fn out_of_place<T: Element>(
+    #[inline]
+    fn out_of_place<O, I>(
         &mut self,
-        moved: Moved,
-        count: usize,
-        output: &mut [T],
-        input: &[T],
-    ) -> Result<(), Error> {
-        self.move_bytes(moved, T::DTYPE, count, bytes_mut(output), bytes(input))
+        call: &str,
+        collective: &'static Collective,
+        root: u32,
+        Reduction { op, factor }: Reduction,
+        output: &mut O,
+        input: &I,
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let count =
+            collective.count(call, self.seat(root), output.elements(), input.elements())? as u64;
+        let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
+        let dtype = O::Element::DTYPE;
+        O::Engine::perform(self, collective, root, Call { count, dtype, op, factor, args })
     }
 
-    /// Performs the call for all element types alike. A buffer that has no meaning on this rank, and so is
-    /// empty, is replaced by memory that is kept if the plan needs it.
-    fn move_bytes(
-        &mut self,
-        moved: Moved,
-        dtype: DType,
-        count: usize,
-        output: &mut [u8],
-        input: &[u8],
-    ) -> Result<(), Error> {
-        self.usable()?;
-        if count == 0 {
-            return Ok(());
-        }
-        let Moved { collective, root, reduction: Reduction { op, factor }, blocks } = moved;
-        let blocks = if blocks == 0 { self.size() } else { blocks } as usize;
-        let wanted = blocks.saturating_mul(count).saturating_mul(dtype.size());
-        let (bytes, placement) = (wanted as u64, Placement::OutOfPlace);
-        let named = Named { collective, bytes, dtype, op, root, placement };
-        let count = count as u64;
-        self.with_plan(named, |core, plan| {
-            if !output.is_empty() || !writes_output(plan) {
-                let args = Args::OutOfPlace { input, output };
-                return core.run(plan, Call { count, dtype, op, factor, args }).map(drop);
-            }
-            let mut spare = core.stage_output(wanted)?;
-            let args = Args::OutOfPlace { input, output: &mut spare[..wanted] };
-            let done = core.run(plan, Call { count, dtype, op, factor, args });
-            core.staging.output = Some(spare);
-            done.map(drop)
-        })
+    fn seat(&self, root: u32) -> Seat {
+        Seat { rank: self.rank(), ranks: self.size(), root }
     }
-}
-
-/// Returns true if this rank's part of a plan writes to its output.
-fn writes_output(plan: &Plan) -> bool {
-    let stores =
-        plan.part.lanes.iter().flat_map(|lane| &lane.ops).filter_map(|op| op.store.as_ref());
-    stores.into_iter().any(|s| s.region.pieces.iter().any(|piece| piece.buf == Buf::Output))
 }

@@ -4,9 +4,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::Reduction;
 use crate::comm::{Communicator, Work};
 use crate::dtype::Element;
+use crate::engine::Reduction;
 
 impl Communicator {
     /// Starts [`Communicator::all_reduce`].
@@ -26,7 +26,7 @@ impl Communicator {
         B: DerefMut<Target = [T]> + Send + 'static,
     {
         let op = op.into();
-        self.start(move |comm| comm.all_reduce(&mut data, op).map(|()| data))
+        self.start(move |comm| comm.all_reduce(&mut *data, op).map(|()| data))
     }
 
     /// Starts [`Communicator::broadcast`].
@@ -43,7 +43,7 @@ impl Communicator {
         T: Element,
         B: DerefMut<Target = [T]> + Send + 'static,
     {
-        self.start(move |comm| comm.broadcast(&mut data, root).map(|()| data))
+        self.start(move |comm| comm.broadcast(&mut *data, root).map(|()| data))
     }
 
     /// Starts [`Communicator::all_gather_single`]; gives output and input back.
@@ -63,7 +63,7 @@ impl Communicator {
         I: Deref<Target = [T]> + Send + 'static,
     {
         self.start(move |comm| {
-            comm.all_gather_single(&mut output, &input).map(|()| (output, input))
+            comm.all_gather_single(&mut *output, &*input).map(|()| (output, input))
         })
     }
 
@@ -91,7 +91,7 @@ impl Communicator {
     {
         let op = op.into();
         self.start(move |comm| {
-            comm.reduce_scatter_single(&mut output, &input, op).map(|()| (output, input))
+            comm.reduce_scatter_single(&mut *output, &*input, op).map(|()| (output, input))
         })
     }
 

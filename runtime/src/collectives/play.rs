@@ -4,15 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use roundelay_compiler::Plan;
-use roundelay_compiler::plan::{Header, Placement};
+use roundelay_compiler::plan::Placement;
 
-use super::Reduction;
-use crate::bind::Stats;
-use crate::comm::{Args, Call, Communicator};
+use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::custom::Algorithm;
 use crate::dtype::Element;
+use crate::engine::{Args, Reduction};
 use crate::error::Error;
-use crate::memory::{bytes, bytes_mut};
 use crate::prototype::Playable;
 
 impl Communicator {
@@ -49,6 +47,25 @@ impl Communicator {
         Algorithm::parse(name, text)
     }
 
+    /// Returns an algorithm of the library, by collective and name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if there is none; the message lists what there is.
+    pub fn algorithm(&mut self, collective: &str, name: &str) -> Result<Algorithm, Error> {
+        match roundelay_algorithms::find(collective, name) {
+            Some(entry) => self.core()?.plans.of_library(entry),
+            None => {
+                let names: Vec<&str> =
+                    roundelay_algorithms::of(collective).map(|entry| entry.name).collect();
+                Err(Error::Usage(format!(
+                    "the algorithm library has no {collective}.{name}; for {collective} it has {}",
+                    if names.is_empty() { "nothing".into() } else { names.join(", ") }
+                )))
+            }
+        }
+    }
+
     /// Returns this rank's plan of an algorithm, compiled and proved at the first time. To be played by
     /// [`Communicator::run`].
     ///
@@ -61,8 +78,7 @@ impl Communicator {
         algorithm: &impl Playable,
         placement: Placement,
     ) -> Result<Arc<Plan>, Error> {
-        let algorithm = algorithm.algorithm()?;
-        algorithm.plan(self.size(), self.rank(), algorithm.root(), placement, self.paths())
+        self.plan_of(algorithm.algorithm()?, placement)
     }
 
     /// Plays an algorithm in place.
@@ -84,19 +100,15 @@ impl Communicator {
     /// # Errors
     ///
     /// The errors of [`Communicator::plan`] and [`Communicator::run`].
-    pub fn run_algorithm<T: Element>(
+    pub fn run_algorithm<M: MemoryMut + ?Sized>(
         &mut self,
         algorithm: &impl Playable,
-        data: &mut [T],
+        data: &mut M,
         op: impl Into<Reduction>,
-    ) -> Result<Stats, Error> {
-        let algorithm = algorithm.algorithm()?;
-        let plan = self.plan(algorithm, Placement::InPlace)?;
-        let blocks = u64::from(plan.header.blocks);
-        let count = divided(algorithm, "data", data.len(), blocks)?;
-        let Reduction { op, factor } = op.into();
-        let args = Args::InPlace { data: bytes_mut(data) };
-        self.run(&plan, Call { count, dtype: T::DTYPE, op, factor, args })
+    ) -> Result<<M::Engine as Engine>::Played, Error> {
+        let (lens, of) = ([data.elements(), 0], (M::Element::DTYPE, op.into()));
+        let args = Args::InPlace { data: data.lend_mut() };
+        M::Engine::play(self, algorithm.algorithm()?, of, lens, args)
     }
 
     /// Plays an algorithm out of place, as in the example of [`Communicator::load_text`]. A buffer that has no meaning
@@ -106,40 +118,19 @@ impl Communicator {
     /// # Errors
     ///
     /// The errors of [`Communicator::plan`] and [`Communicator::run`].
-    pub fn run_algorithm_into<T: Element>(
+    pub fn run_algorithm_into<O, I>(
         &mut self,
         algorithm: &impl Playable,
-        output: &mut [T],
-        input: &[T],
+        output: &mut O,
+        input: &I,
         op: impl Into<Reduction>,
-    ) -> Result<Stats, Error> {
-        let algorithm = algorithm.algorithm()?;
-        let plan = self.plan(algorithm, Placement::OutOfPlace)?;
-        let Header { input_chunks, output_chunks, .. } = plan.header;
-        let count = match input.is_empty() {
-            false => {
-                divided(algorithm, "input", input.len(), blocks_in(&plan.header, input_chunks))?
-            }
-            true => {
-                divided(algorithm, "output", output.len(), blocks_in(&plan.header, output_chunks))?
-            }
-        };
-        let Reduction { op, factor } = op.into();
-        let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
-        self.run(&plan, Call { count, dtype: T::DTYPE, op, factor, args })
-    }
-}
-
-/// Returns the number of blocks in a buffer of so many chunks.
-fn blocks_in(header: &Header, chunks: u32) -> u64 {
-    u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks).max(1)
-}
-
-fn divided(algorithm: &Algorithm, what: &str, len: usize, blocks: u64) -> Result<u64, Error> {
-    match (len as u64).checked_rem(blocks) {
-        Some(0) => Ok(len as u64 / blocks),
-        _ => Err(Error::Usage(format!(
-            "{algorithm}: the {what} has {len} elements, which are not {blocks} equal blocks"
-        ))),
+    ) -> Result<<O::Engine as Engine>::Played, Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let (lens, of) = ([input.elements(), output.elements()], (O::Element::DTYPE, op.into()));
+        let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
+        O::Engine::play(self, algorithm.algorithm()?, of, lens, args)
     }
 }

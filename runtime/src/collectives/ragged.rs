@@ -1,18 +1,17 @@
 //! Collectives whose blocks have lengths of their own.
 //!
-//! `all_gather_v` and `reduce_scatter_v` play the same proved algorithms as their namesakes
-//! (`bind/shape.rs` says why they may). `all_to_all_v` is a batch of messages: no rank knows the
-//! lengths of the others' blocks, so there is nothing to plan.
+//! On a host, `all_gather_v` and `reduce_scatter_v` play the same proved algorithms as their namesakes
+//! (`bind/shape.rs` says why they may); on GPUs blocks are made equal on the way (`cuda/packed.rs`).
+//! `all_to_all_v` is a batch of messages: no rank knows the lengths of the others' blocks, so there is
+//! nothing to plan.
 
-use roundelay_compiler::plan::Placement;
-
-use super::Reduction;
-use crate::comm::Named;
-use crate::comm::{Args, Call, Communicator, Message};
+use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::digest::mix;
-use crate::dtype::{Element, RedOp};
+use crate::dtype::Element;
+use crate::engine::{
+    ALL_GATHER, Args, Call, Collective, Message, REDUCE_SCATTER, Reduction, fits, total,
+};
 use crate::error::Error;
-use crate::memory::{bytes, bytes_mut};
 
 /// The number that tells this collective from others where calls are compared.
 const ALL_TO_ALL_V: u64 = 2;
@@ -35,16 +34,20 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::run`], for this and the other collectives; [`Error::Usage`] too if the
     /// buffers do not have the lengths that the counts ask for.
-    pub fn all_gather_v<T: Element>(
+    pub fn all_gather_v<O, I>(
         &mut self,
-        output: &mut [T],
-        input: &[T],
+        output: &mut O,
+        input: &I,
         counts: &[usize],
-    ) -> Result<(), Error> {
-        let total = self.total(counts)?;
-        fits("input", input.len(), counts[self.rank() as usize])?;
-        fits("output", output.len(), total)?;
-        self.cut("all_gather", total, RedOp::Sum.into(), counts, (input, output))
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let total = total(self.size(), counts)?;
+        fits("input", input.elements(), counts[self.rank() as usize])?;
+        fits("output", output.elements(), total)?;
+        self.cut(&ALL_GATHER, total, Reduction::NONE, counts, (output, input))
     }
 
     /// Reduces the inputs and leaves block r of the result, which has `counts[r]` elements, on rank r. All
@@ -60,18 +63,21 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn reduce_scatter_v<T: Element>(
+    pub fn reduce_scatter_v<O, I>(
         &mut self,
-        output: &mut [T],
-        input: &[T],
+        output: &mut O,
+        input: &I,
         counts: &[usize],
         op: impl Into<Reduction>,
-    ) -> Result<(), Error> {
-        let Reduction { op, factor } = op.into();
-        let total = self.total(counts)?;
-        fits("input", input.len(), total)?;
-        fits("output", output.len(), counts[self.rank() as usize])?;
-        self.cut("reduce_scatter", total, Reduction { op, factor }, counts, (input, output))
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let total = total(self.size(), counts)?;
+        fits("input", input.elements(), total)?;
+        fits("output", output.elements(), counts[self.rank() as usize])?;
+        self.cut(&REDUCE_SCATTER, total, op.into(), counts, (output, input))
     }
 
     /// Sends block b of rank a's input to block a of rank b's output. The blocks of this rank's input have
@@ -89,77 +95,50 @@ impl Communicator {
     /// # Ok(())
     /// # });
     /// ```
-    pub fn all_to_all_v<T: Element>(
+    pub fn all_to_all_v<O, I>(
         &mut self,
-        output: &mut [T],
+        output: &mut O,
         recv_counts: &[usize],
-        input: &[T],
+        input: &I,
         send_counts: &[usize],
-    ) -> Result<(), Error> {
-        fits("input", input.len(), self.total(send_counts)?)?;
-        fits("output", output.len(), self.total(recv_counts)?)?;
-        let (mut input, mut output) = (input, output);
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        fits("input", input.elements(), total(self.size(), send_counts)?)?;
+        fits("output", output.elements(), total(self.size(), recv_counts)?)?;
+        let (mut input, mut output) = (input.lend(), output.lend_mut());
+        let (dtype, size) = (O::Element::DTYPE, size_of::<O::Element>());
         let mut messages = Vec::with_capacity(2 * send_counts.len());
-        for (peer, &count) in (0..).zip(send_counts) {
-            let (block, rest) = input.split_at(count);
-            messages.push(Message::sent(block, peer));
+        for (peer, count) in (0..).zip(send_counts) {
+            let [block, rest] = O::Engine::cut_input(input, count * size);
+            messages.push(Message::sent(block, (dtype, count * size), peer));
             input = rest;
         }
-        for (peer, &count) in (0..).zip(recv_counts) {
-            let (block, rest) = output.split_at_mut(count);
-            messages.push(Message::received(block, peer));
+        for (peer, count) in (0..).zip(recv_counts) {
+            let [block, rest] = O::Engine::cut_output(output, count * size);
+            messages.push(Message::received(block, (dtype, count * size), peer));
             output = rest;
         }
-        self.exchange_all::<T>(&mut messages)
+        let word = mix(ALL_TO_ALL_V, dtype as u64);
+        O::Engine::exchange(self, "all_to_all_v", &mut messages, Some(word)).map(drop)
     }
 
-    fn cut<T: Element>(
+    fn cut<O, I>(
         &mut self,
-        collective: &'static str,
+        collective: &'static Collective,
         total: usize,
         Reduction { op, factor }: Reduction,
         counts: &[usize],
-        (input, output): (&[T], &mut [T]),
-    ) -> Result<(), Error> {
-        let core = self.core()?;
-        let bytes_of = total.saturating_mul(size_of::<T>()) as u64;
-        let placement = Placement::OutOfPlace;
-        let (dtype, root) = (T::DTYPE, 0);
-        let named = Named { collective, bytes: bytes_of, dtype, op, root, placement };
-        core.with_plan(named, |core, plan| {
-            let args = Args::OutOfPlace { input: bytes(input), output: bytes_mut(output) };
-            core.call_cut(plan, Call { count: 0, dtype, op, factor, args }, counts).map(drop)
-        })
-    }
-
-    fn exchange_all<T: Element>(&mut self, messages: &mut [Message<'_>]) -> Result<(), Error> {
-        let word = mix(ALL_TO_ALL_V, T::DTYPE as u64);
-        self.core()?.exchange("all_to_all_v", messages, Some(word)).map(drop)
-    }
-
-    /// Returns the sum of one count a rank.
-    fn total(&self, counts: &[usize]) -> Result<usize, Error> {
-        self.one_each("counts", counts.len())?;
-        let total = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
-        total.ok_or_else(|| Error::Usage("the sum of the counts exceeds the address space".into()))
-    }
-
-    fn one_each(&self, what: &str, given: usize) -> Result<(), Error> {
-        match given == self.size() as usize {
-            true => Ok(()),
-            false => Err(Error::Usage(format!(
-                "{given} {what} were given to {} ranks: one for each is needed",
-                self.size()
-            ))),
-        }
-    }
-}
-
-fn fits(what: &str, has: usize, wanted: usize) -> Result<(), Error> {
-    match has == wanted {
-        true => Ok(()),
-        false => Err(Error::Usage(format!(
-            "the {what} has {has} elements, and the counts ask for {wanted}"
-        ))),
+        (output, input): (&mut O, &I),
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
+        let (count, dtype) = (total as u64, O::Element::DTYPE);
+        O::Engine::perform_cut(self, collective, Call { count, dtype, op, factor, args }, counts)
     }
 }

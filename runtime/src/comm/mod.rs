@@ -1,26 +1,23 @@
 //! The communicator: a rank's handle on the others, and the calls it makes together with them.
 //!
-//! [`Communicator`] is what callers hold. The state behind it, [`core::Core`], is in one of two
+//! [`Communicator`] is what callers hold. The state behind it, [`Core`], is in one of two
 //! places: at home in the communicator, and a call is then made on the caller's thread, without a
 //! lock; or with the progress thread (`worker`), which plays asynchronous work in the order in which
 //! it was started. A call on the caller's thread while work is pending waits until the core is home
 //! again, so that calls happen in issue order whichever way they are made.
 //!
-//! `call` prepares a call for the executor, `control` is what ranks say to each other outside plans, `p2p`
-//! prepares messages between single ranks, `split` makes communicators of a part of the ranks, `options` is
-//! what a caller may ask of single calls, `work` the handle on pending work, `resources` what it all takes.
-//! The collectives by name are methods in `crate::collectives`.
+//! `p2p` has messages between single ranks, `split` makes communicators of a part of the ranks, `options` is
+//! what a caller may ask of single calls, `install` what decides the algorithm, `work` the handle on pending
+//! work, `resources` what it all takes. The collectives by name are methods in `crate::collectives`.
 
-mod call;
-mod control;
-mod core;
-mod liveness;
+#[cfg(feature = "cuda")]
+mod device;
+mod install;
+mod memory;
 mod options;
 mod p2p;
-mod plans;
 mod record;
 mod resources;
-mod share;
 mod split;
 mod work;
 mod worker;
@@ -29,23 +26,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::Topology;
-use roundelay_compiler::plan::Plan;
+use roundelay_compiler::plan::{Placement, Plan};
 
-pub use call::{Args, Call};
-pub(crate) use core::Core;
+pub use memory::{Engine, Host, Memory, MemoryMut};
 use options::Settings;
 pub use options::{CallOptions, With};
 pub use p2p::Batch;
-pub(crate) use p2p::Message;
-pub(crate) use plans::Named;
-#[cfg(all(test, feature = "cuda"))]
-pub(crate) use plans::SERVED;
 pub use resources::Resources;
 pub use work::{Status, Work};
 use worker::Worker;
 
 use crate::bind::Stats;
+#[cfg(feature = "cuda")]
+use crate::cuda::Gpu;
+use crate::custom::Algorithm;
 use crate::dtype::{Element, RedOp};
+use crate::engine::{Args, Call, Core};
 use crate::error::Error;
 use crate::group::Group;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
@@ -61,7 +57,7 @@ use crate::transport::shm::Segment;
 ///
 /// The examples of the calls are the code of one rank, and are played by two.
 ///
-/// Dropping it waits for pending work; each call of that has its deadline.
+/// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline.
 pub struct Communicator {
     rank: u32,
     size: u32,
@@ -72,6 +68,9 @@ pub struct Communicator {
     /// The state, unless the worker has it.
     home: Option<Box<Core>>,
     worker: Option<Worker>,
+    /// This rank's GPU, if the ranks opened theirs.
+    #[cfg(feature = "cuda")]
+    gpu: Option<Box<Gpu>>,
 }
 
 impl Communicator {
@@ -114,6 +113,8 @@ impl Communicator {
             settings,
             home: Some(core),
             worker: None,
+            #[cfg(feature = "cuda")]
+            gpu: None,
         }
     }
 
@@ -214,7 +215,7 @@ impl Communicator {
     /// [`Error::PlanMismatch`] if another rank makes another call, [`Error::Timeout`],
     /// [`Error::LostRank`], [`Error::Aborted`], [`Error::Memory`].
     #[inline]
-    pub fn run(&mut self, plan: &Plan, call: Call<'_>) -> Result<Stats, Error> {
+    pub fn run(&mut self, plan: &Plan, call: Call<&[u8], &mut [u8]>) -> Result<Stats, Error> {
         self.core()?.run(plan, call)
     }
 
@@ -225,6 +226,15 @@ impl Communicator {
     /// The errors of [`Communicator::run`].
     pub fn all_gather_u64(&mut self, word: u64) -> Result<Vec<u64>, Error> {
         self.core()?.words(word)
+    }
+
+    /// Returns this rank's plan of an algorithm.
+    pub(crate) fn plan_of(
+        &self,
+        algorithm: &Algorithm,
+        placement: Placement,
+    ) -> Result<Arc<Plan>, Error> {
+        algorithm.plan(self.size(), self.rank(), algorithm.root(), placement, self.paths())
     }
 
     /// Returns the state, ready for a call with the settings of now. Every call on the caller's thread comes
@@ -266,6 +276,8 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
+        #[cfg(feature = "cuda")]
+        self.leave_gpu();
         if let Some(worker) = self.worker.take() {
             worker.stop();
         }

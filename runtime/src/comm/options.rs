@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Communicator;
+#[cfg(feature = "cuda")]
+use crate::cuda::CudaStream;
 use crate::hints::Hints;
 
 /// The default timeout of a wait for another rank.
@@ -15,11 +17,19 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) struct Settings {
     pub(super) timeout: Duration,
     pub(super) hints: Option<Arc<Hints>>,
+    /// The stream that calls on GPUs are put into, if not the communicator's own.
+    #[cfg(feature = "cuda")]
+    pub(super) stream: Option<CudaStream>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { timeout: TIMEOUT, hints: None }
+        Settings {
+            timeout: TIMEOUT,
+            hints: None,
+            #[cfg(feature = "cuda")]
+            stream: None,
+        }
     }
 }
 
@@ -29,6 +39,8 @@ impl Default for Settings {
 pub struct CallOptions {
     timeout: Option<Duration>,
     hints: Hints,
+    #[cfg(feature = "cuda")]
+    stream: Option<CudaStream>,
 }
 
 impl CallOptions {
@@ -49,10 +61,23 @@ impl CallOptions {
         self
     }
 
+    /// Sets the stream that calls on GPUs are put into; it is the communicator's own
+    /// ([`Communicator::stream`]) otherwise.
+    #[cfg(feature = "cuda")]
+    pub fn stream(mut self, stream: &CudaStream) -> Self {
+        self.stream = Some(stream.clone());
+        self
+    }
+
     fn over(self, settings: &Settings) -> Settings {
         let timeout = self.timeout.or(self.hints.timeout()).unwrap_or(settings.timeout);
         let hints = (!self.hints.is_empty()).then(|| Arc::new(self.hints));
-        Settings { timeout, hints }
+        Settings {
+            timeout,
+            hints,
+            #[cfg(feature = "cuda")]
+            stream: self.stream.or_else(|| settings.stream.clone()),
+        }
     }
 }
 

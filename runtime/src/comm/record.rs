@@ -1,37 +1,8 @@
 //! Reports of a communicator about itself: its flight recorder, and traces.
 
-use super::{Communicator, Core};
+use super::Communicator;
 use crate::error::Error;
-use crate::executor::watchdog;
 use crate::trace::{Flight, Trace, Tracer, now};
-
-impl Core {
-    fn flight(&self) -> Flight {
-        let (recorded, events) = self.recorder.entries(self.calls, self.failed.is_some());
-        let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
-        Flight {
-            rank: self.rank(),
-            ranks: self.size(),
-            pid: rustix::process::getpid().as_raw_nonzero().get(),
-            calls: self.calls,
-            waiting: self.recorder.waiting().map(|w| w.spell(sites)),
-            error: self.failed.clone(),
-            recorded,
-            events,
-            seen: self.seen.clone(),
-        }
-        .bounded()
-    }
-
-    /// Records the state of the others before they learn of an error and leave.
-    pub(super) fn look_around(&mut self, error: &Error) {
-        // A rank that only follows another one has nothing to add.
-        if !matches!(error, Error::Aborted { .. }) {
-            let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
-            self.seen = watchdog::standings(&self.group, sites);
-        }
-    }
-}
 
 impl Communicator {
     /// Returns the record of this rank: its latest calls, its long waits, and after a failure, the wait that

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use super::worker::Messages;
+use super::worker::Orders;
 use crate::error::Error;
 
 /// The progress of work.
@@ -40,7 +40,7 @@ impl Status {
 pub struct Work<R> {
     shared: Arc<Shared<R>>,
     /// The sender to the progress thread, if there is one.
-    messages: Option<Messages>,
+    orders: Option<Orders>,
 }
 
 /// The side that does the work. Dropped without a result, it says so.
@@ -74,13 +74,10 @@ impl<R> Shared<R> {
 }
 
 /// Makes both sides of work that is done on that thread.
-pub(super) fn pair<R>(
-    messages: Option<Messages>,
-    thread: Option<ThreadId>,
-) -> (Promise<R>, Work<R>) {
+pub(super) fn pair<R>(orders: Option<Orders>, thread: Option<ThreadId>) -> (Promise<R>, Work<R>) {
     let state = State { status: Status::NotStarted, result: None, then: Vec::new(), waker: None };
     let shared = Arc::new(Shared { state: Mutex::new(state), done: Condvar::new(), thread });
-    (Promise { shared: shared.clone() }, Work { shared, messages })
+    (Promise { shared: shared.clone() }, Work { shared, orders })
 }
 
 impl<R> Work<R> {
@@ -126,8 +123,8 @@ impl<R> Work<R> {
         }
         drop(state);
         let callback = Callback { call: Some(Box::new(move || callback(status))) };
-        if let Some(messages) = &self.messages {
-            messages.call(callback);
+        if let Some(orders) = &self.orders {
+            orders.call(callback);
         }
     }
 

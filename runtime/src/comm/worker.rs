@@ -8,14 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::thread::{JoinHandle, ThreadId};
 
+use super::Communicator;
 use super::options::Settings;
 use super::work::{Callback, Work, pair};
-use super::{Communicator, Core};
+use crate::engine::Core;
 use crate::error::Error;
 
 type Job = Box<dyn FnOnce(&mut Communicator) + Send>;
 
-enum Message {
+enum Order {
     /// The state, for the jobs that follow.
     Core(Box<Core>),
     /// A piece of work, with the settings at its start.
@@ -30,20 +31,20 @@ enum Message {
 
 /// The communicator's side of its progress thread.
 pub(super) struct Worker {
-    messages: Sender<Message>,
+    orders: Sender<Order>,
     returns: Receiver<Option<Box<Core>>>,
     thread: JoinHandle<()>,
 }
 
 /// A way to the progress thread for those who may outlive it.
 #[derive(Clone)]
-pub(super) struct Messages(Sender<Message>);
+pub(super) struct Orders(Sender<Order>);
 
-impl Messages {
+impl Orders {
     /// Has the callback called on that thread, or on this one if that is gone.
     pub(super) fn call(&self, callback: Callback) {
         // A callback that cannot be sent is dropped, which is a call too.
-        let _ = self.0.send(Message::Call(callback));
+        let _ = self.0.send(Order::Call(callback));
     }
 }
 
@@ -55,13 +56,13 @@ pub(super) fn gone() -> Error {
 
 impl Worker {
     fn start(rank: u32) -> Result<Self, Error> {
-        let (messages, inbox) = channel();
+        let (orders, inbox) = channel();
         let (outbox, returns) = channel();
         let thread = std::thread::Builder::new()
             .name(format!("roundelay-{rank}"))
             .spawn(move || serve(&inbox, &outbox))
             .map_err(|e| Error::system(format!("cannot start a progress thread: {e}"), e))?;
-        Ok(Worker { messages, returns, thread })
+        Ok(Worker { orders, returns, thread })
     }
 
     fn id(&self) -> ThreadId {
@@ -81,13 +82,13 @@ impl Worker {
                     .into(),
             ));
         }
-        self.messages.send(Message::GiveBack).map_err(|_| gone())?;
+        self.orders.send(Order::GiveBack).map_err(|_| gone())?;
         self.returns.recv().ok().flatten().ok_or_else(gone)
     }
 
     /// Waits for all pending work, and ends the thread.
     pub(super) fn stop(self) {
-        let _ = self.messages.send(Message::Stop);
+        let _ = self.orders.send(Order::Stop);
         // A callback may own the communicator, and drop it on the progress thread itself.
         if !self.is_this_thread() {
             let _ = self.thread.join();
@@ -130,20 +131,20 @@ impl Communicator {
                 return failed;
             }
         };
-        let messages = Messages(worker.messages.clone());
-        let (promise, handle) = pair(Some(messages), Some(worker.id()));
+        let orders = Orders(worker.orders.clone());
+        let (promise, handle) = pair(Some(orders), Some(worker.id()));
         let job: Job = Box::new(move |comm| {
             promise.begin();
             let result = catch_unwind(AssertUnwindSafe(|| work(comm)));
             promise.end(result.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))));
         });
         if let Some(core) = self.home.take()
-            && let Err(SendError(Message::Core(core))) = worker.messages.send(Message::Core(core))
+            && let Err(SendError(Order::Core(core))) = worker.orders.send(Order::Core(core))
         {
             self.home = Some(core);
         }
         // A job that cannot be sent is dropped, and its promise with it: the work has then failed.
-        let _ = worker.messages.send(Message::Job(job, self.settings.clone()));
+        let _ = worker.orders.send(Order::Job(job, self.settings.clone()));
         handle
     }
 }
@@ -151,27 +152,27 @@ impl Communicator {
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::Usage(format!("the work panicked: {}", text.unwrap_or("without a message")))
+    Error::Usage(format!("the work panicked: {}", text.unwrap_or("without a order")))
 }
 
-fn serve(inbox: &Receiver<Message>, outbox: &Sender<Option<Box<Core>>>) {
+fn serve(inbox: &Receiver<Order>, outbox: &Sender<Option<Box<Core>>>) {
     let mut comm: Option<Communicator> = None;
-    for message in inbox {
-        match message {
-            Message::Core(core) => comm = Some(Communicator::new(core, Settings::default())),
-            Message::Job(job, settings) => {
+    for order in inbox {
+        match order {
+            Order::Core(core) => comm = Some(Communicator::new(core, Settings::default())),
+            Order::Job(job, settings) => {
                 let Some(comm) = &mut comm else { continue };
                 comm.settings = settings;
                 // The closure's panics are caught inside; this is for what it leaves to be dropped.
                 let _ = catch_unwind(AssertUnwindSafe(|| job(comm)));
             }
-            Message::Call(callback) => drop(callback),
-            Message::GiveBack => {
+            Order::Call(callback) => drop(callback),
+            Order::GiveBack => {
                 if outbox.send(comm.take().and_then(Communicator::into_core)).is_err() {
                     return;
                 }
             }
-            Message::Stop => return,
+            Order::Stop => return,
         }
     }
 }

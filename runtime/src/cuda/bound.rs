@@ -12,10 +12,11 @@ use super::engine::{EngineCopy, pieces};
 use super::gpu::Gpu;
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
 use super::region::Spot;
+use super::unplayable::Unplayable;
 use crate::backend::cuda::{Aside, CudaStream, Kernel};
-use crate::comm::Core;
 use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
+use crate::engine::Core;
 use crate::error::Error;
 
 /// Bound calls that are kept.
@@ -95,8 +96,8 @@ impl Gpu {
         &mut self,
         plans: &Proved,
         protocol: Protocol,
-    ) -> Result<Arc<Lowered>, String> {
-        let Some(first) = plans.plans().first() else { return Err("there are no plans".into()) };
+    ) -> Result<Arc<Lowered>, Unplayable> {
+        let Some(first) = plans.plans().first() else { return Err(Unplayable::NoPlans) };
         let key = (first.header.hash, protocol);
         if let Some(known) = self.lowered.get(&key) {
             return known.clone();
@@ -107,7 +108,7 @@ impl Gpu {
     }
 
     /// Returns the sizes of a call.
-    pub(super) fn cut(&self, lowered: &Lowered, key: &Key) -> Result<(Cut, u64), String> {
+    pub(super) fn cut(&self, lowered: &Lowered, key: &Key) -> Result<(Cut, u64), Unplayable> {
         let job = job(lowered, key);
         let (_, half) = self.layout.staging(key.protocol);
         Ok((job.cut(key.blocks, half)?, job.scratch(abi::ALIGN)?))
@@ -166,8 +167,8 @@ impl Gpu {
             }
             if lowered.remote[i] && key.spots[i].is_none() && !is_empty {
                 return Err(Error::Unsupported(format!(
-                    "{} as `{}`: peers address the {name}, which is not memory of `CudaComm::alloc` or \
-                     `CudaComm::register` on rank {}{}; `staged` and `packet` take any memory",
+                    "{} as `{}`: peers address the {name}, which is not memory of \
+                     `Communicator::alloc_device` or `Communicator::register` on rank {}{}; `staged` and `packet` take any memory",
                     lowered.name(),
                     key.protocol.name(),
                     self.rank,
@@ -175,7 +176,7 @@ impl Gpu {
                 )));
             }
         }
-        self.cut(lowered, key).map_err(Error::Unsupported)
+        Ok(self.cut(lowered, key)?)
     }
 
     fn prepared(
@@ -246,8 +247,7 @@ impl Gpu {
             Some(kernel) => kernel.clone(),
             None => {
                 let text = bound.lowered.text(bound.dtype, bound.op, even);
-                let text = text.map_err(Error::Unsupported)?;
-                let kernel = self.kernels.get(&text, KERNEL, abi::THREADS);
+                let kernel = self.kernels.get(&text?, KERNEL, abi::THREADS);
                 let name = bound.lowered.name();
                 kernel.map_err(|what| self.failed(format!("the kernel of {name}: {what}")))?
             }

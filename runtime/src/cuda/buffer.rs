@@ -1,11 +1,11 @@
 //! Device memory that all ranks map.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::CudaStream;
-use super::comm::drain;
 use super::region::Region;
 use crate::backend::cuda::Fault;
 use crate::dtype::{DType, Element};
@@ -38,16 +38,54 @@ impl DevicePtr {
         self.0
     }
 
+    /// Returns the address so many bytes further; that of nothing is nothing.
+    pub(crate) fn after(self, bytes: usize) -> Self {
+        DevicePtr(if self.0 == 0 { 0 } else { self.0 + bytes as u64 })
+    }
+
     /// Returns true if it is [`DevicePtr::NULL`].
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
 }
 
+/// Elements from an address on: a part of a [`CudaBuffer`], or memory of another allocator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CudaSlice<T> {
+    ptr: DevicePtr,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Element> CudaSlice<T> {
+    /// The slice of no elements: for buffers that have no meaning on a rank.
+    pub const NONE: CudaSlice<T> = CudaSlice::new(DevicePtr::NULL, 0);
+
+    /// Returns `len` elements from an address on.
+    pub const fn new(ptr: DevicePtr, len: usize) -> Self {
+        CudaSlice { ptr, len, elements: PhantomData }
+    }
+
+    /// Returns the address of the first element.
+    pub const fn ptr(&self) -> DevicePtr {
+        self.ptr
+    }
+
+    /// Returns the number of elements.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns true if there are no elements.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
 /// Memory of this rank's device that all ranks of the communicator map: calls on it need not copy.
 ///
-/// The communicator keeps the memory until it is dropped itself, or [`CudaComm::free`](super::CudaComm::free)
-/// is called: peers may still read it when this rank is done with it.
+/// The communicator keeps the memory until it is dropped itself, or
+/// [`Communicator::free`](crate::Communicator::free) is called: peers may still read it when this rank is done with it.
 #[derive(Debug)]
 pub struct CudaBuffer<T> {
     number: u32,
@@ -91,6 +129,17 @@ impl<T: Element> CudaBuffer<T> {
                 self.len
             ))),
         }
+    }
+
+    /// Returns the elements of a range.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if there are no such elements.
+    pub fn slice(&self, range: Range<usize>) -> Result<CudaSlice<T>, Error> {
+        self.at(range.end)?;
+        let len = range.end.saturating_sub(range.start);
+        Ok(CudaSlice::new(self.at(range.start.min(range.end))?, len))
     }
 
     /// Returns the number of elements.
@@ -158,7 +207,7 @@ impl<T: Element> CudaBuffer<T> {
     }
 
     fn done(&self, begun: Result<(), Fault>) -> Result<(), Error> {
-        let done = begun.and_then(|()| drain(&self.stream, COPIED));
+        let done = begun.and_then(|()| self.stream.drain(COPIED));
         done.map_err(|fault| fault.on(self.rank, self.stream.context().device()))
     }
 }

@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use crate::comm::Core;
+use crate::engine::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorMessage, DescriptorSocket};
 

@@ -4,6 +4,7 @@
 use roundelay_compiler::device::Protocol;
 use roundelay_compiler::plan::Header;
 
+use super::unplayable::Unplayable;
 use crate::dtype::DType;
 
 /// The least bytes of a message that a pass for pipelining alone moves, for each block.
@@ -50,8 +51,8 @@ impl Job<'_> {
     ///
     /// # Errors
     ///
-    /// A text that says why it cannot be played so: the same on all ranks.
-    pub(crate) fn cut(&self, blocks: u32, half: u64) -> Result<Cut, String> {
+    /// The reason for which it cannot be played so: the same on all ranks.
+    pub(crate) fn cut(&self, blocks: u32, half: u64) -> Result<Cut, Unplayable> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let ceil = self.ceil()?;
         let (b, group) = (u64::from(blocks.max(1)), GROUP / size);
@@ -66,15 +67,14 @@ impl Job<'_> {
             None => 0,
         };
         if fits == 0 || self.protocol.is_one_pass() && fits < whole {
-            return Err(format!(
-                "{}.{} as `{}` needs {} of staging memory for {ceil} elements of {} a chunk, and half of it has {}",
-                header.collective,
-                header.algorithm,
-                self.protocol.name(),
-                crate::error::Bytes(units(staging, b, whole * on_the_wire)),
-                self.dtype,
-                crate::error::Bytes(half)
-            ));
+            return Err(Unplayable::Staging {
+                name: format!("{}.{}", header.collective, header.algorithm),
+                protocol: self.protocol,
+                wanted: units(staging, b, whole * on_the_wire),
+                elements: ceil,
+                dtype: self.dtype,
+                has: half,
+            });
         }
         let worthwhile = (u64::from(header.message.max(1)) * whole * wide / LEAST_PIECE).max(1);
         let wanted = match header.pipeline {
@@ -92,7 +92,7 @@ impl Job<'_> {
         let pass = whole.min(fits).min(pipelined).min(bounded);
         let passes = ceil.div_ceil(b * pass).max(1);
         if passes.checked_mul(u64::from(self.messages) + 1).is_none_or(|m| m >> 32 != 0) {
-            return Err(format!("{passes} passes of {} messages are too many", self.messages));
+            return Err(Unplayable::Passes { passes, messages: self.messages });
         }
         let unit = (pass * on_the_wire).next_multiple_of(GROUP);
         Ok(Cut { blocks: b as u32, pass, passes, unit })
@@ -107,17 +107,17 @@ impl Job<'_> {
     }
 
     /// Returns `ceil(N/C)`, if the vector fits an address space.
-    fn ceil(&self) -> Result<u64, String> {
+    fn ceil(&self) -> Result<u64, Unplayable> {
         let (header, size) = (self.header, self.dtype.size() as u64);
         let elements = u64::from(header.blocks).checked_mul(self.count);
         elements
             .filter(|n| n.checked_mul(size.max(4)).is_some_and(|bytes| bytes < 1 << 46))
             .map(|n| n.div_ceil(u64::from(header.chunks.max(1))))
-            .ok_or_else(|| "so many elements exceed the address space".into())
+            .ok_or(Unplayable::TooLong)
     }
 
     /// Returns the bytes of the scratch buffers.
-    pub(crate) fn scratch(&self, align: u64) -> Result<u64, String> {
+    pub(crate) fn scratch(&self, align: u64) -> Result<u64, Unplayable> {
         let chunk = self.ceil()? * self.dtype.size() as u64;
         let buffers = self.header.scratch.iter();
         Ok(buffers.map(|&chunks| (u64::from(chunks) * chunk).next_multiple_of(align)).sum())
@@ -210,7 +210,7 @@ mod tests {
             count: 1 << 20,
             dtype: DType::F32,
         };
-        let error = job.cut(8, 1 << 20).expect_err("12 MiB in 1 MiB");
+        let error = job.cut(8, 1 << 20).expect_err("12 MiB in 1 MiB").to_string();
         assert!(error.contains("all_reduce.a as `packet` needs 12 MiB"), "{error}");
         let staged = Job { protocol: Protocol::Staged, ..job };
         assert!(staged.cut(8, 1 << 20).is_ok_and(|cut| cut.passes > 1));

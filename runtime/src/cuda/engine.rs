@@ -156,10 +156,11 @@ mod tests {
     use roundelay_dsl::span::SourceMap;
 
     fn programs(collective: &str, name: &str, n: u32, placement: Placement) -> Programs {
-        let entry = find(collective, name).expect("the book has it");
+        let entry = find(collective, name).expect("the algorithm library has it");
         let mut sources = SourceMap::new();
         let id = sources.add(entry.path, entry.text);
-        let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("the book resolves");
+        let programs =
+            resolve(&mut sources, id, &AlgorithmLibrary).expect("the algorithm library resolves");
         let program = programs.iter().find(|p| p.name == name).expect("it declares it");
         let shape = Shape::flat(n);
         let proved = compile(program, &sources, &shape, &Options::default(), placement);

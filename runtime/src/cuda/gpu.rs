@@ -7,18 +7,20 @@ use std::time::Duration;
 use roundelay_compiler::device::Protocol;
 
 use super::bound::{Bound, Key};
-use super::comm::drain;
+use super::buffer::CudaBuffer;
 use super::control::same;
 use super::journal::Journal;
 use super::layout::Layout;
 use super::named::Choices;
+use super::packed::Staging;
 use super::program::Lowered;
 use super::region::{Region, Regions};
 use super::share::Sharing;
+use super::unplayable::Unplayable;
 use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{Beside, Context, CudaStream, Fault, Kernel, Mailbox};
-use crate::comm::Core;
-use crate::dtype::{DType, RedOp};
+use crate::dtype::{DType, Element, RedOp};
+use crate::engine::Core;
 use crate::error::Error;
 use crate::transport::nvlink::Shared;
 
@@ -26,21 +28,24 @@ use crate::transport::nvlink::Shared;
 type Compiled = ([u8; 16], Protocol, DType, RedOp, bool);
 
 /// A rank's GPU: its streams, kernels, and the memory that ranks share.
-pub(super) struct Gpu {
+pub(crate) struct Gpu {
     pub(super) rank: u32,
     pub(super) ranks: u32,
     /// The multiprocessors of the GPU with the fewest, so that all ranks choose alike.
     pub(super) sms: u32,
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and protocol.
-    pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, String>>,
+    pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, Unplayable>>,
     /// Calls that were made ready, and where each is among them.
     pub(super) known: BTreeMap<Key, usize>,
     pub(super) bounds: Vec<Option<Box<Bound>>>,
     pub(super) next_bound: usize,
     /// Kernels, whatever the count.
     pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
-    pub(super) choices: Choices,
+    /// The kernel of messages between single ranks.
+    pub(super) batch: Option<Arc<Kernel>>,
+    pub(crate) choices: Choices,
+    pub(super) staging: Staging,
     pub(super) regions: Regions,
     /// Regions that were replaced, for calls that may still use them.
     pub(super) retired: Vec<Arc<Region>>,
@@ -48,18 +53,18 @@ pub(super) struct Gpu {
     pub(super) mailbox: Mailbox,
     pub(super) kernels: Kernels,
     pub(super) journal: Journal,
-    pub(super) stream: CudaStream,
+    pub(crate) stream: CudaStream,
     /// The stream for copies and looks beside calls.
-    pub(super) aside: CudaStream,
+    pub(crate) aside: CudaStream,
     /// The stream for what a rank copies in its own memory while it copies from peers.
     pub(super) beside: Beside,
     pub(super) sharing: Sharing,
-    pub(super) context: Arc<Context>,
+    pub(crate) context: Arc<Context>,
 }
 
 impl Gpu {
     /// Returns the error of a call of the driver.
-    pub(super) fn fault(&self, fault: &Fault) -> Error {
+    pub(crate) fn fault(&self, fault: &Fault) -> Error {
         self.sharing.fault(fault)
     }
 
@@ -76,12 +81,17 @@ impl Gpu {
         }
     }
 
-    /// Makes new memory that all ranks map, for buffers.
-    pub(super) fn share(
+    /// Makes a buffer of so many elements on every rank, mapped by all.
+    pub(crate) fn alloc<T: Element>(
         &mut self,
         core: &mut Core,
-        bytes: u64,
-    ) -> Result<(u32, Arc<Region>), Error> {
+        count: usize,
+    ) -> Result<CudaBuffer<T>, Error> {
+        let bytes = (count as u64).checked_mul(size_of::<T>() as u64);
+        let bytes = bytes.filter(|bytes| *bytes < 1 << 46).ok_or_else(|| {
+            Error::Usage(format!("{count} elements of {} exceed any GPU", T::DTYPE))
+        })?;
+        core.usable()?;
         if let Some(peer) = same(core, bytes)? {
             return Err(Error::Usage(format!(
                 "rank {} allocates {bytes} bytes on its GPU, and rank {peer} another number: all ranks must allocate \
@@ -90,16 +100,18 @@ impl Gpu {
             )));
         }
         let shared = self.sharing.whole(core, bytes)?;
-        Ok(self.regions.add(Region::Own(shared)))
+        let (number, region) = self.regions.add(Region::Own(shared));
+        Ok(CudaBuffer::new(number, region, count, self.aside.clone(), self.rank))
     }
 
     /// Maps memory of another allocator on all ranks.
-    pub(super) fn register(
+    pub(crate) fn register(
         &mut self,
         core: &mut Core,
         address: u64,
         bytes: u64,
     ) -> Result<(), Error> {
+        core.usable()?;
         let found = self.context.find(address).map_err(|fault| self.fault(&fault));
         let known = found.as_ref().is_ok_and(|found| self.regions.known(found, address, bytes));
         let words = core.words(if known { u64::MAX } else { bytes.min(u64::MAX - 1) })?;
@@ -113,8 +125,23 @@ impl Gpu {
         Ok(())
     }
 
+    /// Frees a buffer, after all calls.
+    pub(crate) fn free<T: Element>(
+        &mut self,
+        core: &mut Core,
+        buffer: &CudaBuffer<T>,
+    ) -> Result<(), Error> {
+        let latest = self.journal.lock().latest();
+        if let Some(stream) = latest {
+            self.watch(core, || stream.is_done())?;
+        }
+        self.regions.remove(buffer.number());
+        self.forget(buffer.number());
+        Ok(())
+    }
+
     /// Forgets the calls that use a region.
-    pub(super) fn forget(&mut self, region: u32) {
+    fn forget(&mut self, region: u32) {
         let bounds = &mut self.bounds;
         self.known.retain(|key, at| {
             if key.uses(region) {
@@ -125,13 +152,13 @@ impl Gpu {
     }
 
     /// Waits for calls before the memory goes; makes kernels leave that wait in vain.
-    pub(super) fn leave(&mut self, timeout: Duration) {
+    pub(crate) fn leave(&mut self, timeout: Duration) {
         let Some(stream) = self.journal.lock().latest() else { return };
-        if drain(&stream, timeout).is_ok() {
+        if stream.drain(timeout).is_ok() {
             return;
         }
         self.mailbox.abort();
-        if drain(&stream, LEAVE).is_err() {
+        if stream.drain(LEAVE).is_err() {
             self.abandon();
         }
     }
@@ -140,9 +167,10 @@ impl Gpu {
     fn abandon(&mut self) {
         self.arena.abandon();
         self.mailbox.abandon();
+        self.abandon_staging();
         let regions = self.regions.all().chain(&self.retired);
         regions.cloned().for_each(std::mem::forget);
-        self.compiled.values().cloned().for_each(std::mem::forget);
+        self.compiled.values().chain(&self.batch).cloned().for_each(std::mem::forget);
     }
 }
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::CudaStream;
+use super::gpu::Gpu;
 use super::journal::Journal;
 use super::program::Lowered;
-use super::{CudaComm, CudaStream};
 use crate::backend::cuda::{Event, Fault, Graph, Recording};
+use crate::engine::Core;
 use crate::error::Error;
 
 /// Work that was captured, to be played again and again. It is good as long as the communicator whose calls are in it.
@@ -25,10 +27,7 @@ impl CudaGraph {
     /// [`Error::Cuda`] if the driver refuses.
     pub fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         let mut journal = self.journal.lock();
-        let launched = match self.calls.is_empty() {
-            true => Ok(()),
-            false => journal.follow(stream),
-        };
+        let launched = journal.follow(stream);
         journal.replayed(&self.calls);
         drop(journal);
         let launched = launched.and_then(|()| self.graph.launch(stream));
@@ -71,48 +70,40 @@ fn failed(rank: u32, stream: &CudaStream, fault: &Fault) -> Error {
     fault.on(rank, stream.context().device())
 }
 
-impl CudaComm {
-    /// Captures what `record` puts into the stream, calls and anything else, without playing it. All ranks
-    /// capture the same calls. A timeout holds for the calls that are captured while it is set.
-    ///
-    /// # Errors
-    ///
-    /// The error of `record`; [`Error::Cuda`] if the driver refuses.
-    pub fn capture<E: From<Error>>(
-        &mut self,
-        stream: &CudaStream,
-        record: impl FnOnce(&mut CudaComm) -> Result<(), E>,
-    ) -> Result<CudaGraph, E> {
-        self.comm.core()?.usable()?;
+impl Gpu {
+    /// Begins to capture a stream.
+    pub(crate) fn record<'s>(&mut self, stream: &'s CudaStream) -> Result<Recording<'s>, Error> {
         let recording = Recording::begin(stream).map_err(|fault| self.fault(&fault))?;
-        self.gpu.journal.lock().capture();
-        let recorded = record(self);
-        let calls = self.gpu.journal.lock().captured();
-        recorded?;
-        let graph = recording.end().map_err(|fault| self.fault(&fault))?;
-        Ok(CudaGraph { graph, calls, journal: self.gpu.journal.clone(), rank: self.rank() })
+        self.journal.lock().capture();
+        Ok(recording)
     }
 
-    /// Returns the point that the stream has been filled up to.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Cuda`] if the driver refuses.
-    pub fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
-        let event = Event::new(&self.gpu.context).and_then(|event| {
+    /// Ends a capture, of which nothing is kept if it failed.
+    pub(crate) fn recorded(
+        &mut self,
+        recording: Recording<'_>,
+        is_well: bool,
+    ) -> Result<Option<CudaGraph>, Error> {
+        let calls = self.journal.lock().captured();
+        if !is_well {
+            return Ok(None);
+        }
+        let graph = recording.end().map_err(|fault| self.fault(&fault))?;
+        Ok(Some(CudaGraph { graph, calls, journal: self.journal.clone(), rank: self.rank }))
+    }
+
+    /// Returns the point that a stream has been filled up to.
+    pub(crate) fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
+        let event = Event::new(&self.context).and_then(|event| {
             event.record(stream)?;
             Ok(event)
         });
         let event = event.map_err(|fault| self.fault(&fault))?;
-        Ok(CudaWork { event, stream: stream.clone(), rank: self.rank() })
+        Ok(CudaWork { event, stream: stream.clone(), rank: self.rank })
     }
 
     /// Waits until the stream has come to a point.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`CudaComm::synchronize`].
-    pub fn wait(&mut self, work: &CudaWork) -> Result<(), Error> {
-        self.watch(|| work.event.is_done())
+    pub(crate) fn wait(&mut self, core: &mut Core, work: &CudaWork) -> Result<(), Error> {
+        self.watch(core, || work.event.is_done())
     }
 }

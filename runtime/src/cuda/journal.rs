@@ -21,7 +21,7 @@ pub(super) struct Entries {
     /// Epoch of the last call that was launched.
     epoch: u32,
     /// First epoch and calls of a launch, oldest first.
-    launches: VecDeque<(u32, Launch)>,
+    launches: VecDeque<(u32, Entry)>,
     /// Calls of the graph that is being captured.
     captured: Option<Vec<Arc<Lowered>>>,
     /// True if calls went into a graph that is not ours: epochs are not known any more.
@@ -29,7 +29,7 @@ pub(super) struct Entries {
 }
 
 #[derive(Debug, Clone)]
-enum Launch {
+enum Entry {
     Call(Arc<Lowered>),
     Graph(Arc<[Arc<Lowered>]>),
 }
@@ -72,7 +72,7 @@ impl Entries {
         match (&mut self.captured, captured) {
             (Some(list), true) => list.push(call.clone()),
             (None, true) => self.astray = true,
-            (_, false) => self.launched(1, Launch::Call(call.clone())),
+            (_, false) => self.launched(1, Entry::Call(call.clone())),
         }
     }
 
@@ -88,10 +88,10 @@ impl Entries {
 
     /// Records that a graph with these calls was put into a stream.
     pub(super) fn replayed(&mut self, calls: &Arc<[Arc<Lowered>]>) {
-        self.launched(calls.len() as u32, Launch::Graph(calls.clone()));
+        self.launched(calls.len() as u32, Entry::Graph(calls.clone()));
     }
 
-    fn launched(&mut self, calls: u32, launch: Launch) {
+    fn launched(&mut self, calls: u32, launch: Entry) {
         if self.launches.len() == KEPT {
             self.launches.pop_front();
         }
@@ -105,8 +105,8 @@ impl Entries {
             self.launches.iter().rev().find(|(first, _)| epoch.wrapping_sub(*first) < 1 << 31)?;
         match launch {
             _ if self.astray => None,
-            Launch::Call(call) => (epoch == *first).then(|| call.clone()),
-            Launch::Graph(calls) => calls.get(epoch.wrapping_sub(*first) as usize).cloned(),
+            Entry::Call(call) => (epoch == *first).then(|| call.clone()),
+            Entry::Graph(calls) => calls.get(epoch.wrapping_sub(*first) as usize).cloned(),
         }
     }
 }

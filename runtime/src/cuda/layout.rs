@@ -4,6 +4,7 @@
 //! this rank's alone; they lie here because the arena is at hand.
 
 use roundelay_compiler::device::{Protocol, abi};
+use roundelay_compiler::emit::cuda::batch;
 
 use super::CudaOptions;
 
@@ -22,6 +23,9 @@ pub(super) struct Layout {
     /// Two halves of `slot_half` bytes.
     pub(super) slots: u64,
     pub(super) slot_half: u64,
+    /// Words of messages between single ranks, then an inbox for those of each rank.
+    pub(super) batch: u64,
+    ranks: u32,
     /// The end of what kernels of all calls use; scratch buffers lie from here on.
     pub(super) scratch: u64,
 }
@@ -45,14 +49,40 @@ impl Layout {
         let bytes = u64::from(abi::BLOCKS) * size_of::<abi::State>() as u64;
         let packets = (states + bytes).next_multiple_of(abi::ALIGN);
         let slots = packets + 2 * packet_half;
-        Ok(Layout {
-            states,
-            packets,
-            packet_half,
-            slots,
-            slot_half,
-            scratch: slots + 2 * slot_half,
-        })
+        let batch = slots + 2 * slot_half;
+        let mut layout =
+            Layout { states, packets, packet_half, slots, slot_half, batch, ranks, scratch: 0 };
+        layout.scratch = layout.inbox(ranks);
+        Ok(layout)
+    }
+
+    /// Returns the offset of the words that count messages of a rank that have arrived here.
+    pub(super) fn arrived(&self, source: u32) -> u64 {
+        self.counts(0, source)
+    }
+
+    /// Returns the offset of the words that count messages of this rank that a rank has taken.
+    pub(super) fn freed(&self, target: u32) -> u64 {
+        self.counts(1, target)
+    }
+
+    /// Returns the offset of this rank's own counts of messages sent to a rank.
+    pub(super) fn sent(&self, target: u32) -> u64 {
+        self.counts(2, target)
+    }
+
+    /// Returns the offset of this rank's own counts of messages received from a rank.
+    pub(super) fn received(&self, source: u32) -> u64 {
+        self.counts(3, source)
+    }
+
+    /// Returns the offset of the slots for messages of a rank.
+    pub(super) fn inbox(&self, source: u32) -> u64 {
+        self.counts(4, 0).next_multiple_of(abi::ALIGN) + u64::from(source) * batch::INBOX
+    }
+
+    fn counts(&self, list: u32, peer: u32) -> u64 {
+        self.batch + 8 * u64::from((list * self.ranks + peer) * batch::LANES)
     }
 
     /// Returns the offset of the staging memory of a protocol, and the number of bytes of half of it.
@@ -75,8 +105,8 @@ mod tests {
             assert!(l.states >= abi::words(ranks) * 8);
             assert!(l.packets >= l.states + 16 * u64::from(abi::BLOCKS));
             assert_eq!(l.slots, l.packets + (32 << 20));
-            assert_eq!(l.scratch, l.slots + (64 << 20));
-            let offsets = [l.states, l.packets, l.slots, l.scratch];
+            assert_eq!(l.batch, l.slots + (64 << 20));
+            let offsets = [l.states, l.packets, l.slots, l.inbox(0), l.scratch];
             assert!(offsets.iter().all(|o| o.is_multiple_of(abi::ALIGN)));
             assert_eq!(l.staging(Protocol::Packet), (l.packets, 16 << 20));
             assert_eq!(l.staging(Protocol::Get), (l.slots, 32 << 20));

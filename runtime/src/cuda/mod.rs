@@ -1,9 +1,11 @@
-//! Collective calls on buffers in the memory of NVIDIA GPUs.
+//! The engine that plays calls on buffers in the memory of NVIDIA GPUs.
 //!
-//! A [`CudaComm`] is made from a [`Communicator`](crate::Communicator) whose ranks are on one machine, one rank a
-//! GPU (several may share one, which is slow). It plays the same proved plans, each as a kernel of its own that the
-//! compiler writes for it. Calls are put into a [`CudaStream`] and return at once; [`CudaComm::synchronize`] waits for
-//! them, and says what went wrong. `docs/cuda.md` is the user's view.
+//! A communicator that [`Communicator::cuda`](crate::Communicator::cuda) made has a GPU, one a rank (several may
+//! share one, which is slow); its ranks are on one machine. It plays the same proved plans, each as a kernel of its
+//! own that the compiler writes for it. Calls are the communicator's, with a [`CudaBuffer`] or a [`CudaSlice`] in
+//! place of host memory. They are put into a [`CudaStream`] and return at once;
+//! [`Communicator::synchronize`](crate::Communicator::synchronize) waits for them, and says what went wrong.
+//! `docs/cuda.md` is the user's view.
 //!
 //! CUDA is looked for at run time: [`probe()`] says what there is, or why nothing is.
 //!
@@ -13,22 +15,19 @@
 //! use roundelay::RedOp;
 //! use roundelay::cuda::CudaOptions;
 //!
-//! let mut gpu = comm.cuda(CudaOptions::default())?;
-//! let stream = gpu.stream();
-//! let buffer = gpu.alloc::<f32>(1 << 20)?;
+//! let mut comm = comm.cuda(CudaOptions::default())?;
+//! let mut buffer = comm.alloc_device::<f32>(1 << 20)?;
 //! buffer.copy_from(&vec![1.0; 1 << 20])?;
-//! gpu.all_reduce(buffer.ptr(), buffer.len(), f32::DTYPE, RedOp::Sum, &stream)?;
-//! gpu.synchronize(&stream)?;
-//! # use roundelay::Element;
+//! comm.all_reduce(&mut buffer, RedOp::Sum)?;
+//! comm.synchronize(&comm.stream()?)?;
 //! # Ok(())
 //! # }
 //! ```
 
+mod batch;
 mod bound;
 mod buffer;
 mod call;
-mod collectives;
-mod comm;
 mod control;
 mod cut;
 mod engine;
@@ -37,18 +36,27 @@ mod graph;
 mod journal;
 mod layout;
 mod named;
+mod options;
+mod packed;
 mod probe;
 mod program;
 mod region;
 mod setup;
 mod share;
+mod unplayable;
 mod wait;
 
-pub use buffer::{CudaBuffer, DevicePtr};
-pub use call::{CudaArgs, CudaBuffers};
-pub use comm::{CudaComm, CudaOptions};
+pub use buffer::{CudaBuffer, CudaSlice, DevicePtr};
+pub use call::Launch;
+pub(crate) use gpu::Gpu;
 pub use graph::{CudaGraph, CudaWork};
+pub use options::CudaOptions;
 pub use probe::{Machine, Nvrtc, probe};
+pub(crate) use setup::open;
 
 pub use crate::backend::cuda::{CudaStream, Device};
 pub use roundelay_compiler::device::Protocol;
+
+/// The engine of the memory of NVIDIA GPUs.
+#[derive(Debug)]
+pub enum Cuda {}

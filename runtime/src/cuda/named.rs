@@ -1,132 +1,69 @@
-//! Finds the algorithm that a call by name plays.
+//! Calls by name on GPUs: the algorithm of the call is found and played.
 
 use std::sync::Arc;
 
 use roundelay_compiler::{Placement, Proved};
 
-use super::call::{CudaArgs, CudaBuffers};
-use super::comm::CudaComm;
+use super::gpu::Gpu;
 use super::{CudaStream, DevicePtr};
 use crate::choose::How;
-use crate::collectives::Reduction;
-use crate::comm::Named;
-use crate::dtype::DType;
+use crate::engine::{Args, Call, Collective, Core, Named, Recent, writes_output};
 use crate::error::Error;
-
-/// Calls whose plans are remembered.
-const KEPT: usize = 256;
 
 /// Plans, and how they are best played, as measured.
 type Chosen = (Arc<Proved>, Option<How>);
 
-/// Calls by name and the plans that they play; the oldest make protocol.
-#[derive(Debug, Default)]
-pub(super) struct Choices {
-    list: Vec<(Named, Chosen)>,
-    next: usize,
-}
+/// Calls by name and the plans that they play.
+pub(super) type Choices = Recent<(Named, Chosen), 256>;
 
-impl Choices {
-    /// Forgets all: other hints hold.
-    pub(super) fn clear(&mut self) {
-        self.list.clear();
-        self.next = 0;
-    }
+/// A call on device memory.
+pub(crate) type DeviceCall = Call<DevicePtr, DevicePtr>;
 
-    fn find(&self, call: &Named) -> Option<Chosen> {
-        self.list.iter().find(|(known, _)| known == call).map(|(_, chosen)| chosen.clone())
-    }
-
-    fn keep(&mut self, call: Named, chosen: Chosen) {
-        let at = self.next % KEPT;
-        self.next += 1;
-        match self.list.get_mut(at) {
-            Some(oldest) => *oldest = (call, chosen),
-            None => self.list.push((call, chosen)),
-        }
-    }
-}
-
-/// A call by name, apart from its buffers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
-    pub(super) collective: &'static str,
-    pub(super) root: u32,
-    pub(super) reduction: Reduction,
-    /// Blocks of the whole vector.
-    pub(super) blocks: u32,
-    /// Elements of a block.
-    pub(super) count: usize,
-    pub(super) dtype: DType,
-}
-
-impl Asked {
-    /// Describes a call that copies, from or to nobody in particular: of a vector of so many blocks of
-    /// `count` elements.
-    pub(super) fn of(collective: &'static str, blocks: u32, count: usize, dtype: DType) -> Self {
-        Asked { collective, root: 0, reduction: Reduction::NONE, blocks, count, dtype }
-    }
-
-    pub(super) fn root(self, root: u32) -> Self {
-        Asked { root, ..self }
-    }
-
-    pub(super) fn reduced(self, by: impl Into<Reduction>) -> Self {
-        Asked { reduction: by.into(), ..self }
-    }
-}
-
-impl CudaComm {
-    /// Performs a call by name.
-    pub(super) fn named(
+impl Gpu {
+    /// Performs a call. A buffer that has no meaning on this rank, and so is null, is replaced by memory that is
+    /// kept if the plan needs it.
+    pub(crate) fn perform(
         &mut self,
-        asked: Asked,
-        buffers: CudaBuffers,
+        core: &mut Core,
+        collective: &Collective,
+        root: u32,
+        call: DeviceCall,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let Asked { collective, root, reduction, blocks, count, dtype } = asked;
-        if root >= self.size() {
-            return Err(Error::Usage(format!(
-                "{collective}: root {root} is not one of {} ranks; roots go from 0 to {}",
-                self.size(),
-                self.size() - 1
-            )));
+        core.usable()?;
+        if call.count == 0 && collective.name != "barrier" {
+            return Ok(());
         }
-        let count = count as u64;
-        let elements = u64::from(blocks).saturating_mul(count);
-        let bytes = elements.saturating_mul(dtype.size() as u64);
-        let placement = buffers.placement();
-        let call = Named { collective, bytes, dtype, op: reduction.op, root, placement };
-        let (plans, how) = match self.gpu.choices.find(&call) {
-            Some(chosen) => chosen,
+        let named = collective.named(self.ranks, root, &call);
+        let (plans, how) = match self.choices.position(|(known, _)| *known == named) {
+            Some(at) => self.choices[at].1.clone(),
             None => {
-                let chosen = self.chosen(&call)?;
-                self.gpu.choices.keep(call, chosen.clone());
+                let chosen = chosen(core, &named)?;
+                self.choices.keep((named, chosen.clone()));
                 chosen
             }
         };
-        let args = CudaArgs { buffers, count, dtype, reduction, protocol: None, blocks: None };
-        self.play(&plans, &args, how, stream)
-    }
-
-    fn chosen(&mut self, call: &Named) -> Result<Chosen, Error> {
-        let ranks = self.size();
-        let (algorithm, how) = self.comm.core()?.device_algorithm(call)?;
-        if !algorithm.allows(call.placement) && call.placement == Placement::InPlace {
-            return Err(Error::Usage(format!(
-                "{algorithm} moves `input` to `output`: on GPUs it is called with two buffers"
-            )));
-        }
-        Ok((algorithm.proved(ranks, call.root, call.placement)?, how))
+        let Some(plan) = plans.plans().get(self.rank as usize) else { return Ok(()) };
+        let args = match call.args {
+            Args::InPlace { data } if plan.header.placement == Placement::OutOfPlace => {
+                let input = self.stage(core, named.bytes)?;
+                self.copy_in(core, stream, [(input.0, data.0, named.bytes)])?;
+                Args::OutOfPlace { input, output: data }
+            }
+            Args::OutOfPlace { input, output } if output.is_null() && writes_output(plan) => {
+                Args::OutOfPlace { input, output: self.stage(core, named.bytes)? }
+            }
+            args => args,
+        };
+        self.play(core, &plans, &Call { args, ..call }.into(), how, stream)
     }
 }
 
-/// Returns the buffers of a call in place.
-pub(super) fn in_place(data: DevicePtr) -> CudaBuffers {
-    CudaBuffers::InPlace { data }
-}
-
-/// Returns the buffers of a call out of place.
-pub(super) fn moved(output: DevicePtr, input: DevicePtr) -> CudaBuffers {
-    CudaBuffers::OutOfPlace { input, output }
+fn chosen(core: &mut Core, call: &Named) -> Result<Chosen, Error> {
+    let (algorithm, how) = core.device_algorithm(call)?;
+    let placement = match algorithm.allows(call.placement) {
+        true => call.placement,
+        false => Placement::OutOfPlace,
+    };
+    Ok((algorithm.proved(core.size(), call.root, placement)?, how))
 }

@@ -9,6 +9,7 @@ use roundelay_compiler::device::{
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::plan::{Buf, Region, Site};
 
+use super::unplayable::Unplayable;
 use crate::dtype::{DType, RedOp};
 
 /// The user's buffers of a call: data, input, output.
@@ -33,10 +34,13 @@ impl Lowered {
     ///
     /// # Errors
     ///
-    /// A text that says why a device cannot play the plans so.
-    pub(super) fn new(plans: &Proved, rank: u32, protocol: Protocol) -> Result<Arc<Self>, String> {
-        let programs =
-            prove(plans, protocol, &Options::default()).map_err(|why| why.to_string())?;
+    /// The reason for which a device cannot play the plans so.
+    pub(super) fn new(
+        plans: &Proved,
+        rank: u32,
+        protocol: Protocol,
+    ) -> Result<Arc<Self>, Unplayable> {
+        let programs = prove(plans, protocol, &Options::default())?;
         let list = programs.list();
         let most = |of: &dyn Fn(&DeviceProgram) -> u32| list.iter().map(of).max().unwrap_or(0);
         let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));
@@ -45,7 +49,7 @@ impl Lowered {
         for program in list {
             visit(program, |region, is_remote| mark(region, &mut remote, is_remote));
         }
-        let program = programs.of(rank).ok_or_else(|| format!("there is no rank {rank}"))?;
+        let program = programs.of(rank).ok_or(Unplayable::NoRank(rank))?;
         let mut own = [false; 3];
         visit(&program, |region, is_remote| mark(region, &mut own, !is_remote));
         Ok(Arc::new(Lowered { program, own, remote, messages, tasks }))
@@ -66,11 +70,17 @@ impl Lowered {
     /// # Errors
     ///
     /// Why there is none: type and operator do not go together, too many ranks.
-    pub(super) fn text(&self, dtype: DType, op: RedOp, aligned: bool) -> Result<String, String> {
-        let element = Element::named(dtype.name()).ok_or("a type that kernels do not know")?;
-        let operator = Operator::named(op.name()).ok_or("an operator that kernels do not know")?;
-        let spec = Spec { element, operator, aligned };
-        cuda(&self.program, &spec).map(|source| source.text()).map_err(|why| why.to_string())
+    pub(super) fn text(
+        &self,
+        dtype: DType,
+        op: RedOp,
+        aligned: bool,
+    ) -> Result<String, Unplayable> {
+        let (element, operator) = (Element::named(dtype.name()), Operator::named(op.name()));
+        let (Some(element), Some(operator)) = (element, operator) else {
+            return Err(Unplayable::Arithmetic { dtype, op });
+        };
+        Ok(cuda(&self.program, &Spec { element, operator, aligned })?.text())
     }
 }
 

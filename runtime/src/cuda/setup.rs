@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use roundelay_compiler::device::abi;
 
 use super::CudaOptions;
-use super::comm::drain;
 use super::control::{agree, same, trade};
 use super::gpu::Gpu;
 use super::journal::Journal;
 use super::layout::Layout;
 use super::named::Choices;
+use super::packed::Staging;
 use super::region::Regions;
 use super::share::Sharing;
 use crate::backend::cuda::cache::Cache;
@@ -22,8 +22,8 @@ use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{
     Beside, Context, CudaStream, Device, Event, Fault, Mailbox, Physical, devices, library,
 };
-use crate::comm::Core;
 use crate::digest::mix;
+use crate::engine::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorSocket, Shared};
 
@@ -53,7 +53,7 @@ struct Own {
 }
 
 /// Opens this rank on its GPU, with the others on theirs.
-pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
+pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let (rank, ranks) = (core.rank(), core.size());
     let fails = |device: String, what: String| Error::Cuda { rank, device, what, source: None };
     if let Some(other) = core.elsewhere() {
@@ -115,7 +115,9 @@ pub(super) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         bounds: Vec::new(),
         next_bound: 0,
         compiled: BTreeMap::new(),
+        batch: None,
         choices: Choices::default(),
+        staging: Staging::default(),
         regions: Regions::new(rank),
         retired: Vec::new(),
         arena,
@@ -153,7 +155,7 @@ fn remember(gpu: &Gpu, calls: u32) -> Result<(), Fault> {
     for (at, bytes) in [(0, words), (gpu.layout.states, state.repeat(abi::BLOCKS as usize))] {
         // SAFETY: they lie in the arena, which is mapped as far as the layout goes; it is waited for.
         unsafe { gpu.aside.write(base + at, &bytes) }?;
-        drain(&gpu.aside, PATIENCE)?;
+        gpu.aside.drain(PATIENCE)?;
     }
     Ok(())
 }

@@ -4,11 +4,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::comm::drain;
 use super::control::{agree, trade};
 use super::region::Region;
 use crate::backend::cuda::{Context, CudaStream, Fault, Found, Handle, IpcMemory};
-use crate::comm::Core;
+use crate::engine::Core;
 use crate::error::Error;
 use crate::transport::nvlink::{DescriptorSocket, Shared, offer};
 
@@ -94,7 +93,7 @@ impl Sharing {
         shared.put(memory)?;
         // SAFETY: the memory was just mapped, and nobody else knows of it.
         unsafe { self.aside.set(at, 0, bytes) }?;
-        drain(&self.aside, ZEROED)?;
+        self.aside.drain(ZEROED)?;
         Ok(descriptor)
     }
 

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi::Report;
+use roundelay_compiler::emit::cuda::batch;
 
-use super::CudaComm;
-use super::comm::drain;
-use super::gpu::LEAVE;
+use super::gpu::{Gpu, LEAVE};
 use super::program::Lowered;
-use crate::backend::cuda::{CudaStream, Fault};
+use crate::backend::cuda::Fault;
+use crate::bind::tagged;
+use crate::engine::Core;
 use crate::error::{Error, Location};
 
 /// The number of polls before the core is given away.
@@ -21,24 +22,17 @@ const LINGER: Duration = Duration::from_secs(1);
 /// work is in it.
 const STALLED: u32 = 10;
 
-impl CudaComm {
-    /// Waits until everything in the stream is done.
-    ///
-    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in the
-    /// stream may take ten times as long.
-    ///
-    /// # Errors
-    ///
-    /// These end the communicator; the process and its GPU stay usable. [`Error::Timeout`] if a wait of a
-    /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
-    /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
-    pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        self.watch(|| stream.is_done())
-    }
-
+impl Gpu {
     /// Waits until `done` says so.
-    pub(super) fn watch(&mut self, done: impl Fn() -> Result<bool, Fault>) -> Result<(), Error> {
-        self.comm.core()?.usable()?;
+    ///
+    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in a stream may
+    /// take ten times as long.
+    pub(crate) fn watch(
+        &mut self,
+        core: &mut Core,
+        done: impl Fn() -> Result<bool, Fault>,
+    ) -> Result<(), Error> {
+        core.usable()?;
         let mut polls = 0u32;
         let (mut heard, began) = (Instant::now(), Instant::now());
         let mut gone: Option<Instant> = None;
@@ -48,7 +42,7 @@ impl CudaComm {
                 Ok(false) => {}
                 Err(fault) => {
                     let error = self.fault(&fault);
-                    return Err(self.end(error));
+                    return Err(self.end(core, error));
                 }
             }
             polls = polls.saturating_add(1);
@@ -61,29 +55,33 @@ impl CudaComm {
                 continue;
             }
             heard = Instant::now();
-            if self.gpu.mailbox.report().is_some() {
+            if self.mailbox.report().is_some() {
                 break;
             }
-            if let Err(error) = self.look(began, &mut gone) {
-                return Err(self.end(error));
+            if let Err(error) = self.look(core, began, &mut gone) {
+                return Err(self.end(core, error));
             }
         }
-        match self.gpu.mailbox.report() {
+        match self.mailbox.report() {
             None => Ok(()),
             Some(report) => {
-                let error = self.reported(&report)?;
-                Err(self.end(error))
+                let error = self.reported(core, &report);
+                Err(self.end(core, error))
             }
         }
     }
 
     /// Listens to the other ranks, and sees whether they are still there.
-    fn look(&mut self, began: Instant, gone: &mut Option<Instant>) -> Result<(), Error> {
-        let stalled = self.gpu.failed(format!(
+    fn look(
+        &mut self,
+        core: &mut Core,
+        began: Instant,
+        gone: &mut Option<Instant>,
+    ) -> Result<(), Error> {
+        let stalled = self.failed(format!(
             "the stream did not come to its end within {:?}: work of others in it takes longer, or the GPU hangs",
             began.elapsed()
         ));
-        let core = self.comm.core()?;
         core.hear(None)?;
         if let Some((peer, how)) = core.dead()
             && gone.get_or_insert_with(Instant::now).elapsed() > LINGER
@@ -97,34 +95,35 @@ impl CudaComm {
     }
 
     /// Ends the communicator: the others are told, kernels leave.
-    pub(super) fn end(&mut self, error: Error) -> Error {
-        let error = match self.comm.core() {
-            Ok(core) => core.fail(error),
-            Err(_) => error,
-        };
-        self.gpu.mailbox.abort();
-        let latest = self.gpu.journal.lock().latest();
+    pub(super) fn end(&mut self, core: &mut Core, error: Error) -> Error {
+        let error = core.fail(error);
+        self.mailbox.abort();
+        let latest = self.journal.lock().latest();
         if let Some(stream) = latest {
-            let _ = drain(&stream, LEAVE);
+            let _ = stream.drain(LEAVE);
         }
         error
     }
 
     /// Returns the error of a wait that a kernel gave up.
-    fn reported(&mut self, report: &Report) -> Result<Error, Error> {
-        let call = self.gpu.journal.lock().call(report.epoch);
-        let location = location(self.rank(), call.as_deref(), report);
-        let core = self.comm.core()?;
+    fn reported(&mut self, core: &mut Core, report: &Report) -> Error {
+        let call = self.journal.lock().call(report.epoch);
+        let location = location(self.rank, call.as_deref(), report);
         // Somebody may have failed first, or be gone: that is the cause.
         if let Err(error) = core.hear(Some(&location)) {
-            return Ok(error);
+            return error;
         }
         if let Some(how) = core.gone(report.peer, true) {
             let how = format!("{how} while rank {} waited for {}", core.rank(), awaited(report));
-            return Ok(core.lost(report.peer, how, Some(location)));
+            return core.lost(report.peer, how, Some(location));
         }
-        Ok(match report.what {
-            2 => self.gpu.failed("its kernels were told to leave".into()),
+        match report.what {
+            2 => self.failed("its kernels were told to leave".into()),
+            batch::OTHER => Error::MessageMismatch {
+                location: Box::new(location),
+                peer: report.peer,
+                sent: tagged(report.seen as u32),
+            },
             _ => Error::Timeout {
                 location: Box::new(location),
                 awaited: awaited(report),
@@ -132,12 +131,21 @@ impl CudaComm {
                 after: core.timeout(),
                 remark: remark(report),
             },
-        })
+        }
     }
 }
 
 /// Returns the place in an algorithm at which a kernel was.
 fn location(rank: u32, call: Option<&Lowered>, report: &Report) -> Location {
+    if report.word >= batch::ARRIVED {
+        let text = match report.what {
+            batch::OTHER => {
+                format!("receive {} from rank {}", tagged(report.wanted as u32), report.peer)
+            }
+            _ => String::new(),
+        };
+        return Location { rank, name: "batch".into(), step: 0, site: String::new(), text };
+    }
     let site = call.and_then(|call| call.site(report.site));
     Location {
         rank,
@@ -152,17 +160,21 @@ fn awaited(report: &Report) -> String {
     let peer = report.peer;
     match report.word {
         0 => format!("rank {peer} to enter the call"),
-        1 => format!("a message from rank {peer}"),
-        2 => format!("rank {peer} to take a message"),
+        1 | batch::ARRIVED => format!("a message from rank {peer}"),
+        2 | batch::ROOM => format!("rank {peer} to take a message"),
         3 => format!("a packet from rank {peer}"),
         _ => format!("rank {peer} to enter the call before"),
     }
 }
 
 fn remark(report: &Report) -> String {
-    let Report { peer, block, wanted, seen, epoch, .. } = report;
+    let Report { peer, block, wanted, seen, .. } = report;
+    let call = match report.word {
+        batch::ARRIVED.. => "a batch".into(),
+        _ => format!("call {}", report.epoch),
+    };
     format!(
-        " in block {block} of call {epoch} on the GPU (wanted {wanted:#x}, saw {seen:#x}); rank {peer} is alive: see \
+        " in block {block} of {call} on the GPU (wanted {wanted:#x}, saw {seen:#x}); rank {peer} is alive: see \
          whether it makes the same call and is not far behind, or raise the timeout"
     )
 }

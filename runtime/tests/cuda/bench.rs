@@ -1,7 +1,7 @@
 //! Compares calls on GPUs with the host's.
 
-use roundelay::cuda::{CudaArgs, CudaBuffer, CudaBuffers, CudaComm, Protocol};
-use roundelay::{Algorithm, Communicator, DType, Element, Error, Reduction};
+use roundelay::cuda::{CudaBuffer, Launch, Protocol};
+use roundelay::{Algorithm, Args, Call, Communicator, DType, Element, Error, Reduction};
 use roundelay_compiler::plan::{Header, Placement};
 use roundelay_tests::Dice;
 
@@ -138,20 +138,20 @@ pub(crate) struct Trial {
 }
 
 impl Bench {
-    pub(crate) fn new(gpu: &mut CudaComm) -> Result<Self, Error> {
-        Ok(Bench { input: gpu.alloc(ROOM)?, output: gpu.alloc(ROOM)?, round: 0 })
+    pub(crate) fn new(gpu: &mut Communicator) -> Result<Self, Error> {
+        Ok(Bench { input: gpu.alloc_device(ROOM)?, output: gpu.alloc_device(ROOM)?, round: 0 })
     }
 
     /// Plays a call on GPUs and on the host. Says whether it can be played so.
     pub(crate) fn compare(
         &mut self,
-        gpu: &mut CudaComm,
+        gpu: &mut Communicator,
         algorithm: &Algorithm,
         placement: Placement,
         trial: Trial,
     ) -> Result<bool, Error> {
         let Trial { count, dtype, reduction, protocol, blocks, shift } = trial;
-        let plan = gpu.host().plan(algorithm, placement)?;
+        let plan = gpu.plan(algorithm, placement)?;
         let (inputs, outputs) = lens(&plan.header, count);
         let size = dtype.size();
         let longest = inputs.max(outputs) * size + 2 * GUARD + shift;
@@ -160,27 +160,22 @@ impl Bench {
         }
         self.round += 1;
         let input = content(dtype, inputs, gpu.rank(), self.round);
-        let (at, stream) = (GUARD + shift, gpu.stream());
+        let (at, stream) = (GUARD + shift, gpu.stream()?);
         self.output.fill(0x5a)?;
         self.input.fill(0x5a)?;
         gpu.write(self.input.at(at)?, &input)?;
-        let args = CudaArgs {
-            buffers: match placement {
-                Placement::InPlace => CudaBuffers::InPlace { data: self.input.at(at)? },
-                Placement::OutOfPlace => CudaBuffers::OutOfPlace {
-                    input: self.input.at(at)?,
-                    output: self.output.at(at)?,
-                },
-            },
-            count,
-            dtype,
-            reduction,
-            protocol,
-            blocks,
+        let args = match placement {
+            Placement::InPlace => Args::InPlace { data: self.input.at(at)? },
+            Placement::OutOfPlace => {
+                Args::OutOfPlace { input: self.input.at(at)?, output: self.output.at(at)? }
+            }
         };
+        let Reduction { op, factor } = reduction;
+        let call = Call { count, dtype, op, factor, args };
+        let launch = Launch { call, protocol, blocks };
         // Nobody writes into buffers that others still fill.
-        gpu.host().barrier()?;
-        match gpu.call(algorithm, args, &stream) {
+        gpu.barrier()?;
+        match gpu.call(algorithm, launch, &stream) {
             Ok(()) => {}
             Err(Error::Unsupported(_)) => return Ok(false),
             Err(error) => return Err(error),
@@ -192,7 +187,7 @@ impl Bench {
         };
         let mut all = vec![0; GUARD + shift + elements * size + GUARD];
         buffer.copy_to(&mut all)?;
-        let comm = gpu.host();
+        let comm = &mut *gpu;
         let wanted = with_type!(dtype, &input, |typed| {
             reference(comm, algorithm, placement, typed, outputs, reduction)
         })?;
@@ -215,7 +210,7 @@ impl Bench {
             say(&format!("{}: differs from byte {at:?} on", what()));
             std::process::exit(9);
         }
-        gpu.host().barrier()?;
+        gpu.barrier()?;
         Ok(true)
     }
 }

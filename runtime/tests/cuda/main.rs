@@ -63,6 +63,16 @@ fn collectives_by_name() {
 }
 
 #[test]
+fn lists_and_blocks_of_unequal_length() {
+    all_well("ragged");
+}
+
+#[test]
+fn messages_between_single_ranks() {
+    all_well("messages");
+}
+
+#[test]
 fn many_calls_of_random_sizes() {
     all_well("random");
 }

@@ -1,9 +1,7 @@
 //! Plays the scenes of ranks on their GPUs.
 
-use roundelay::cuda::{
-    CudaArgs, CudaBuffer, CudaBuffers, CudaComm, CudaOptions, DevicePtr, Protocol,
-};
-use roundelay::{Algorithm, Communicator, DType, Error, RedOp, Reduction};
+use roundelay::cuda::{CudaBuffer, CudaOptions, CudaSlice, DevicePtr, Launch, Protocol};
+use roundelay::{Algorithm, Args, Call, Communicator, DType, Error, RedOp, Reduction};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::plan::Placement;
 use roundelay_dsl::diag::codes;
@@ -23,6 +21,8 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "library" => library(&mut gpu),
         "types" => types(&mut gpu),
         "named" => named(&mut gpu),
+        "ragged" => ragged(&mut gpu),
+        "messages" => messages(&mut gpu),
         "random" | "wrap" => random(&mut gpu),
         "graphs" => graphs(&mut gpu),
         "memory" => memory(&mut gpu),
@@ -37,14 +37,21 @@ fn sum() -> Reduction {
     RedOp::Sum.into()
 }
 
+/// Returns a call that sums in place, by a protocol.
+fn in_place(data: DevicePtr, count: usize, dtype: DType, protocol: Protocol) -> Launch {
+    let (count, args) = (count as u64, Args::InPlace { data });
+    let call = Call { count, dtype, op: RedOp::Sum, factor: 1.0, args };
+    Launch { protocol: Some(protocol), ..call.into() }
+}
+
 /// Returns the placements in which an algorithm can be played here; none if it does not allow these ranks.
-fn placements(gpu: &mut CudaComm, algorithm: &Algorithm) -> Vec<Placement> {
+fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<Placement> {
     let both = [Placement::InPlace, Placement::OutOfPlace];
-    let can = |p: &Placement| gpu.host().plan(algorithm, *p).is_ok();
+    let can = |p: &Placement| gpu.plan(algorithm, *p).is_ok();
     both.into_iter().filter(can).collect()
 }
 
-fn library(gpu: &mut CudaComm) -> Result<(), Error> {
+fn library(gpu: &mut Communicator) -> Result<(), Error> {
     let mut bench = Bench::new(gpu)?;
     let mut played = 0;
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
@@ -69,7 +76,7 @@ fn library(gpu: &mut CudaComm) -> Result<(), Error> {
     }
 }
 
-fn types(gpu: &mut CudaComm) -> Result<(), Error> {
+fn types(gpu: &mut Communicator) -> Result<(), Error> {
     let mut bench = Bench::new(gpu)?;
     let algorithm = gpu.algorithm("all_reduce", "two_shot")?;
     for &dtype in DType::ALL {
@@ -92,118 +99,276 @@ fn types(gpu: &mut CudaComm) -> Result<(), Error> {
 }
 
 /// Fills a buffer with elements, and returns them.
-fn filled(gpu: &mut CudaComm, buffer: &CudaBuffer<f32>, round: u64) -> Result<Vec<f32>, Error> {
+fn filled(gpu: &mut Communicator, buffer: &CudaBuffer<f32>, round: u64) -> Result<Vec<f32>, Error> {
     let values = cast::<f32>(&content(DType::F32, buffer.len(), gpu.rank(), round));
     buffer.copy_from(&values)?;
-    gpu.host().barrier()?;
+    gpu.barrier()?;
     Ok(values)
 }
 
-fn equal(gpu: &mut CudaComm, what: &str, has: &[f32], wanted: &[f32]) -> Result<(), Error> {
-    gpu.host().barrier()?;
+fn equal(gpu: &mut Communicator, what: &str, has: &[f32], wanted: &[f32]) -> Result<(), Error> {
+    gpu.barrier()?;
     match has == wanted {
         true => Ok(()),
         false => Err(Error::Usage(format!("rank {}: {what} is wrong", gpu.rank()))),
     }
 }
 
-fn named(gpu: &mut CudaComm) -> Result<(), Error> {
+fn named(gpu: &mut Communicator) -> Result<(), Error> {
     let n = gpu.size() as usize;
-    let (rank, root, stream) = (gpu.rank(), gpu.size() - 1, gpu.stream());
+    let (rank, root, stream) = (gpu.rank(), gpu.size() - 1, gpu.stream()?);
     for count in [1, 1000, 70_001] {
-        let small = gpu.alloc::<f32>(count)?;
-        let (a, b) = (gpu.alloc::<f32>(n * count)?, gpu.alloc::<f32>(n * count)?);
-        let dtype = DType::F32;
+        let mut small = gpu.alloc_device::<f32>(count)?;
+        let (mut a, mut b) =
+            (gpu.alloc_device::<f32>(n * count)?, gpu.alloc_device::<f32>(n * count)?);
         let mut got = vec![0.0; count];
         let mut all = vec![0.0; n * count];
 
         let mut values = filled(gpu, &small, 1)?;
-        gpu.all_reduce(small.ptr(), count, dtype, RedOp::Sum, &stream)?;
+        gpu.on(&stream).all_reduce(&mut small, RedOp::Sum)?;
         gpu.synchronize(&stream)?;
         small.copy_to(&mut got)?;
-        gpu.host().all_reduce(&mut values, RedOp::Sum)?;
+        gpu.all_reduce(&mut values, RedOp::Sum)?;
         equal(gpu, "all_reduce", &got, &values)?;
 
         let mut values = filled(gpu, &small, 2)?;
-        gpu.broadcast(small.ptr(), count, dtype, root, &stream)?;
+        gpu.broadcast(&mut small, root)?;
         gpu.synchronize(&stream)?;
         small.copy_to(&mut got)?;
-        gpu.host().broadcast(&mut values, root)?;
+        gpu.broadcast(&mut values, root)?;
         equal(gpu, "broadcast", &got, &values)?;
 
         let mut values = filled(gpu, &small, 3)?;
-        gpu.reduce(small.ptr(), count, dtype, root, RedOp::Max, &stream)?;
+        gpu.reduce(&mut small, root, RedOp::Max)?;
         gpu.synchronize(&stream)?;
         small.copy_to(&mut got)?;
-        gpu.host().reduce(&mut values, root, RedOp::Max)?;
+        gpu.reduce(&mut values, root, RedOp::Max)?;
         let same = if rank == root { values } else { got.clone() };
         equal(gpu, "reduce", &got, &same)?;
 
         let values = filled(gpu, &small, 4)?;
-        gpu.all_gather(a.ptr(), small.ptr(), count, dtype, &stream)?;
+        gpu.all_gather_single(&mut a, &small)?;
         gpu.synchronize(&stream)?;
         a.copy_to(&mut all)?;
         let mut wanted = vec![0.0; n * count];
-        gpu.host().all_gather_single(&mut wanted, &values)?;
+        gpu.all_gather_single(&mut wanted, &values)?;
         equal(gpu, "all_gather", &all, &wanted)?;
 
         let values = filled(gpu, &a, 5)?;
-        gpu.reduce_scatter(small.ptr(), a.ptr(), count, dtype, RedOp::Sum, &stream)?;
+        gpu.reduce_scatter_single(&mut small, &a, RedOp::Sum)?;
         gpu.synchronize(&stream)?;
         small.copy_to(&mut got)?;
         let mut wanted = vec![0.0; count];
-        gpu.host().reduce_scatter_single(&mut wanted, &values, RedOp::Sum)?;
+        gpu.reduce_scatter_single(&mut wanted, &values, RedOp::Sum)?;
         equal(gpu, "reduce_scatter", &got, &wanted)?;
 
         let values = filled(gpu, &a, 6)?;
-        gpu.all_to_all(b.ptr(), a.ptr(), count, dtype, &stream)?;
+        gpu.all_to_all_single(&mut b, &a)?;
         gpu.synchronize(&stream)?;
         b.copy_to(&mut all)?;
         let mut wanted = vec![0.0; n * count];
-        gpu.host().all_to_all_single(&mut wanted, &values)?;
+        gpu.all_to_all_single(&mut wanted, &values)?;
         equal(gpu, "all_to_all", &all, &wanted)?;
 
         let values = filled(gpu, &small, 7)?;
-        let output = if rank == root { a.ptr() } else { DevicePtr::NULL };
-        gpu.gather(output, small.ptr(), count, dtype, root, &stream)?;
+        let mut output = if rank == root { a.slice(0..n * count)? } else { CudaSlice::NONE };
+        gpu.gather_single(&mut output, &small, root)?;
         gpu.synchronize(&stream)?;
         a.copy_to(&mut all)?;
         let mut wanted = if rank == root { vec![0.0; n * count] } else { Vec::new() };
-        gpu.host().gather_single(&mut wanted, &values, root)?;
+        gpu.gather_single(&mut wanted, &values, root)?;
         let wanted = if rank == root { wanted } else { all.clone() };
         equal(gpu, "gather", &all, &wanted)?;
 
         let values = filled(gpu, &a, 8)?;
-        let input = if rank == root { a.ptr() } else { DevicePtr::NULL };
-        gpu.scatter(small.ptr(), input, count, dtype, root, &stream)?;
+        let input = if rank == root { a.slice(0..n * count)? } else { CudaSlice::NONE };
+        gpu.scatter_single(&mut small, &input, root)?;
         gpu.synchronize(&stream)?;
         small.copy_to(&mut got)?;
         let mut wanted = vec![0.0; count];
-        gpu.host().scatter_single(&mut wanted, &values, root)?;
+        gpu.scatter_single(&mut wanted, &values, root)?;
         equal(gpu, "scatter", &got, &wanted)?;
 
-        gpu.barrier(&stream)?;
+        gpu.stream_barrier()?;
         gpu.synchronize(&stream)?;
         gpu.free(a)?;
         gpu.free(b)?;
     }
     // No elements, no call.
-    gpu.all_reduce(DevicePtr::NULL, 0, DType::F32, RedOp::Sum, &stream)?;
+    let mut none = CudaSlice::<f32>::NONE;
+    gpu.all_reduce(&mut none, RedOp::Sum)?;
     gpu.synchronize(&stream)
 }
 
-fn random(gpu: &mut CudaComm) -> Result<(), Error> {
+/// Plays lists, and blocks of unequal length, and compares them with the host's.
+fn ragged(gpu: &mut Communicator) -> Result<(), Error> {
+    let (n, rank, root) = (gpu.size() as usize, gpu.rank() as usize, gpu.size() - 1);
+    let stream = gpu.stream()?;
+    for unit in [1usize, 700, 50_001] {
+        let counts: Vec<usize> = (0..n).map(|r| r * unit).collect();
+        let total = counts.iter().sum::<usize>();
+        let whole = n * n * unit;
+        let (a, b) = (gpu.alloc_device::<f32>(whole)?, gpu.alloc_device::<f32>(whole)?);
+        let mut all = vec![0.0; whole];
+
+        let values = filled(gpu, &a, 1)?;
+        let (own, mut output) = (a.slice(0..counts[rank])?, b.slice(0..total)?);
+        gpu.all_gather_v(&mut output, &own, &counts)?;
+        gpu.synchronize(&stream)?;
+        b.copy_to(&mut all)?;
+        let mut wanted = vec![0.0; total];
+        gpu.all_gather_v(&mut wanted, &values[..counts[rank]], &counts)?;
+        equal(gpu, "all_gather_v", &all[..total], &wanted)?;
+
+        let values = filled(gpu, &a, 2)?;
+        let (input, mut output) = (a.slice(0..total)?, b.slice(0..counts[rank])?);
+        gpu.reduce_scatter_v(&mut output, &input, &counts, RedOp::Max)?;
+        gpu.synchronize(&stream)?;
+        b.copy_to(&mut all)?;
+        let mut wanted = vec![0.0; counts[rank]];
+        gpu.reduce_scatter_v(&mut wanted, &values[..total], &counts, RedOp::Max)?;
+        equal(gpu, "reduce_scatter_v", &all[..counts[rank]], &wanted)?;
+
+        // From rank a to rank b go a + b units.
+        let values = filled(gpu, &a, 3)?;
+        let both: Vec<usize> = (0..n).map(|peer| (rank + peer) * unit / 2).collect();
+        let sum = both.iter().sum::<usize>();
+        let (input, mut output) = (a.slice(0..sum)?, b.slice(0..sum)?);
+        gpu.all_to_all_v(&mut output, &both, &input, &both)?;
+        gpu.synchronize(&stream)?;
+        b.copy_to(&mut all)?;
+        let mut wanted = vec![0.0; sum];
+        gpu.all_to_all_v(&mut wanted, &both, &values[..sum], &both)?;
+        equal(gpu, "all_to_all_v", &all[..sum], &wanted)?;
+
+        // Lists whose buffers lie in the order of ranks turned round.
+        let values = filled(gpu, &a, 4)?;
+        let turned = |r: usize| (n - 1 - r) * unit..(n - r) * unit;
+        let mut places: Vec<CudaSlice<f32>> =
+            (0..n).map(|r| b.slice(turned(r))).collect::<Result<_, Error>>()?;
+        let mut outputs: Vec<&mut CudaSlice<f32>> = places.iter_mut().collect();
+        gpu.all_gather(&mut outputs, &a.slice(0..unit)?)?;
+        gpu.synchronize(&stream)?;
+        b.copy_to(&mut all)?;
+        let mut wanted = vec![0.0; n * unit];
+        gpu.all_gather_single(&mut wanted, &values[..unit])?;
+        let turned_back: Vec<f32> = (0..n).flat_map(|r| all[turned(r)].to_vec()).collect();
+        equal(gpu, "all_gather, listed", &turned_back, &wanted)?;
+
+        let values = filled(gpu, &a, 5)?;
+        let inputs: Vec<CudaSlice<f32>> =
+            (0..n).map(|r| a.slice(turned(r))).collect::<Result<_, Error>>()?;
+        let inputs: Vec<&CudaSlice<f32>> = inputs.iter().collect();
+        gpu.reduce_scatter(&mut b.slice(0..unit)?, &inputs, RedOp::Max)?;
+        gpu.synchronize(&stream)?;
+        b.copy_to(&mut all)?;
+        let inputs: Vec<&[f32]> = (0..n).map(|r| &values[turned(r)]).collect();
+        let mut wanted = vec![0.0; unit];
+        gpu.reduce_scatter(&mut wanted, &inputs, RedOp::Max)?;
+        equal(gpu, "reduce_scatter, listed", &all[..unit], &wanted)?;
+
+        filled(gpu, &a, 6)?;
+        let before = if rank as u32 == root { values_of(&a)? } else { Vec::new() };
+        let inputs: Vec<CudaSlice<f32>> =
+            (0..n).map(|r| a.slice(turned(r))).collect::<Result<_, Error>>()?;
+        let inputs: Vec<&CudaSlice<f32>> = inputs.iter().collect();
+        let inputs = if rank as u32 == root { inputs } else { Vec::new() };
+        gpu.scatter(&mut b.slice(0..unit)?, &inputs, root)?;
+        gpu.synchronize(&stream)?;
+        b.copy_to(&mut all)?;
+        let mut wanted = vec![0.0; unit];
+        let inputs: Vec<&[f32]> = if before.is_empty() {
+            Vec::new()
+        } else {
+            (0..n).map(|r| &before[turned(r)]).collect()
+        };
+        gpu.scatter(&mut wanted, &inputs, root)?;
+        equal(gpu, "scatter, listed", &all[..unit], &wanted)?;
+        gpu.free(a)?;
+        gpu.free(b)?;
+    }
+    Ok(())
+}
+
+fn values_of(buffer: &CudaBuffer<f32>) -> Result<Vec<f32>, Error> {
+    let mut values = vec![0.0; buffer.len()];
+    buffer.copy_to(&mut values)?;
+    Ok(values)
+}
+
+/// Plays messages between single ranks, alone and in batches, also in a graph; and one that its receiver does not
+/// expect.
+fn messages(gpu: &mut Communicator) -> Result<(), Error> {
+    let (n, rank, stream) = (gpu.size(), gpu.rank(), gpu.stream()?);
+    let (right, left) = ((rank + 1) % n, (rank + n - 1) % n);
+    for count in [0usize, 1, 37, 4096, 300_001, 1 << 21] {
+        let (a, b) = (gpu.alloc_device::<f32>(count + 3)?, gpu.alloc_device::<f32>(count + 3)?);
+        let values = filled(gpu, &a, 1)?;
+        let expected = |round| cast::<f32>(&content(DType::F32, count + 3, left, round));
+        // Off the usual alignment too.
+        for shift in [0, 1] {
+            b.fill(0)?;
+            let (sent, mut received) =
+                (a.slice(shift..shift + count)?, b.slice(shift..shift + count)?);
+            let (own, mut same) = (a.slice(0..1)?, b.slice(count + 2..count + 3)?);
+            let mut batch = gpu.batch();
+            batch.send(&sent, right).recv(&mut received, left);
+            batch.send(&own, rank).recv(&mut same, rank);
+            batch.run(gpu)?;
+            gpu.synchronize(&stream)?;
+            let got = values_of(&b)?;
+            let wanted = expected(1);
+            equal(gpu, "a batch", &got[shift..shift + count], &wanted[shift..shift + count])?;
+            equal(gpu, "a message to oneself", &got[count + 2..], &values[..1])?;
+        }
+        // Two ranks only, many times, with collectives between.
+        for _ in 0..20 {
+            match rank {
+                0 => gpu.send(&a.slice(0..count)?, 1)?,
+                1 => gpu.recv(&mut b.slice(0..count)?, 0)?,
+                _ => {}
+            }
+            gpu.stream_barrier()?;
+        }
+        let graph = gpu.capture(&stream, |gpu| {
+            let (sent, mut received) = (a.slice(0..count)?, b.slice(0..count)?);
+            let mut batch = gpu.batch();
+            batch.send(&sent, right).recv(&mut received, left);
+            batch.run(gpu)
+        })?;
+        b.fill(0)?;
+        gpu.barrier()?;
+        for _ in 0..5 {
+            graph.launch(&stream)?;
+        }
+        gpu.synchronize(&stream)?;
+        let got = values_of(&b)?;
+        let wanted = expected(1);
+        equal(gpu, "a batch in a graph", &got[..count], &wanted[..count])?;
+    }
+    let (a, b) = (gpu.alloc_device::<f32>(10)?, gpu.alloc_device::<f32>(10)?);
+    let (short, mut long) = (a.slice(0..5)?, b.slice(0..6)?);
+    let mut batch = gpu.batch();
+    batch.send(&short, right).recv(&mut long, left);
+    let error = batch.run(gpu).and_then(|()| gpu.synchronize(&stream)).expect_err("another length");
+    let text = error.to_string();
+    assert!(text.contains("5 x f32") || text.contains("rank"), "{text}");
+    say(&text);
+    Ok(())
+}
+
+fn random(gpu: &mut Communicator) -> Result<(), Error> {
     const CALLS: usize = 2000;
     let most = 1 << 18;
-    let stream = gpu.stream();
+    let stream = gpu.stream()?;
     let names = ["one_shot", "two_shot", "ring"];
     let algorithms: Result<Vec<Algorithm>, Error> =
         names.iter().map(|name| gpu.algorithm("all_reduce", name)).collect();
     let (algorithms, mut dice) = (algorithms?, Dice(5));
-    let (buffer, n) = (gpu.alloc::<i32>(most)?, gpu.size() as i32);
+    let (buffer, n) = (gpu.alloc_device::<i32>(most)?, gpu.size() as i32);
     let start: Vec<i32> = (0..most as i32).map(|i| i % 1000).collect();
     buffer.copy_from(&start)?;
-    gpu.host().barrier()?;
+    gpu.barrier()?;
     // The times that each element was multiplied by the number of ranks.
     let mut times = vec![0u32; most];
     for _ in 0..CALLS {
@@ -211,19 +376,13 @@ fn random(gpu: &mut CudaComm) -> Result<(), Error> {
         let count = 1 + dice.below(1 << size);
         let from = dice.below(most - count + 1);
         let algorithm = &algorithms[dice.below(3)];
-        let args = CudaArgs {
-            buffers: CudaBuffers::InPlace { data: buffer.at(from / 64 * 64)? },
-            count: count as u64,
-            dtype: DType::I32,
-            reduction: sum(),
-            protocol: Some(if count < 20_000 {
-                Protocol::ALL[dice.below(2)]
-            } else {
-                Protocol::Staged
-            }),
-            blocks: None,
+        let data = buffer.at(from / 64 * 64)?;
+        let protocol = match count < 20_000 {
+            true => Protocol::ALL[dice.below(2)],
+            false => Protocol::Staged,
         };
-        gpu.call(algorithm, args, &stream)?;
+        let launch = in_place(data, count, DType::I32, protocol);
+        gpu.call(algorithm, launch, &stream)?;
         times[from / 64 * 64..from / 64 * 64 + count].iter_mut().for_each(|t| *t += 1);
     }
     gpu.synchronize(&stream)?;
@@ -242,30 +401,29 @@ fn random(gpu: &mut CudaComm) -> Result<(), Error> {
     }
 }
 
-fn graphs(gpu: &mut CudaComm) -> Result<(), Error> {
+fn graphs(gpu: &mut Communicator) -> Result<(), Error> {
     const COUNT: usize = 5000;
-    let stream = gpu.stream();
-    let (a, b) = (gpu.alloc::<f32>(COUNT)?, gpu.alloc::<f32>(COUNT)?);
+    let stream = gpu.stream()?;
+    let (a, mut b) = (gpu.alloc_device::<f32>(COUNT)?, gpu.alloc_device::<f32>(COUNT)?);
     let values = filled(gpu, &a, 1)?;
     // The first calls make the kernels; in a graph they may be made too.
-    let (x, y) = (a.ptr(), b.ptr());
     let graph = gpu.capture(&stream, |gpu| {
-        gpu.all_reduce_into(y, x, COUNT, DType::F32, RedOp::Sum, &stream)?;
-        gpu.broadcast(y, COUNT, DType::F32, 0, &stream)?;
-        gpu.barrier(&stream)
+        gpu.all_reduce_into(&mut b, &a, RedOp::Sum)?;
+        gpu.broadcast(&mut b, 0)?;
+        gpu.stream_barrier()
     })?;
     let mut untouched = vec![0.0; COUNT];
     b.copy_to(&mut untouched)?;
     assert!(untouched.iter().all(|&x| x == 0.0), "capturing plays nothing");
     let mut wanted = values;
-    gpu.host().all_reduce(&mut wanted, RedOp::Sum)?;
+    gpu.all_reduce(&mut wanted, RedOp::Sum)?;
     for replay in 0..100 {
         b.fill(0)?;
-        gpu.host().barrier()?;
+        gpu.barrier()?;
         graph.launch(&stream)?;
         if replay % 3 == 0 {
             // Calls between replays keep their numbers.
-            gpu.barrier(&stream)?;
+            gpu.stream_barrier()?;
         }
         gpu.synchronize(&stream)?;
         b.copy_to(&mut untouched)?;
@@ -283,7 +441,7 @@ fn graphs(gpu: &mut CudaComm) -> Result<(), Error> {
     equal(gpu, "the last replay", &untouched, &wanted)
 }
 
-fn memory(gpu: &mut CudaComm) -> Result<(), Error> {
+fn memory(gpu: &mut Communicator) -> Result<(), Error> {
     let mut bench = Bench::new(gpu)?;
     for (collective, name) in [("all_reduce", "two_shot"), ("all_gather", "direct")] {
         let algorithm = gpu.algorithm(collective, name)?;
@@ -315,27 +473,20 @@ fn memory(gpu: &mut CudaComm) -> Result<(), Error> {
 }
 
 /// Plays with memory that another library allocated: unknown, then registered, then registered again.
-fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
+fn foreign(gpu: &mut Communicator) -> Result<(), Error> {
     const COUNT: usize = 300_000;
     let bytes = COUNT * size_of::<f32>() + 512;
     // SAFETY: the context is current; the memory is kept until the process ends.
     let base = unsafe { cudarc::driver::result::malloc_sync(bytes) }.expect("room");
     // SAFETY: it has the bytes that calls here need.
     let at = unsafe { DevicePtr::new(base + 256) };
-    let stream = gpu.stream();
+    let stream = gpu.stream()?;
     let algorithm = gpu.algorithm("all_reduce", "two_shot")?;
-    let mut args = CudaArgs {
-        buffers: CudaBuffers::InPlace { data: at },
-        count: COUNT as u64,
-        dtype: DType::F32,
-        reduction: sum(),
-        protocol: Some(Protocol::Get),
-        blocks: None,
-    };
+    let mut args = in_place(at, COUNT, DType::F32, Protocol::Get);
     let unknown = gpu.call(&algorithm, args, &stream);
     assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
     let chain = gpu.algorithm("broadcast", "chain")?;
-    let copied = CudaArgs { protocol: Some(Protocol::Engine), ..args };
+    let copied = Launch { protocol: Some(Protocol::Engine), ..args };
     let unknown = gpu.call(&chain, copied, &stream);
     assert!(matches!(unknown, Err(Error::Unsupported(_))), "{unknown:?}");
     for (round, protocol) in [(0, None), (1, Some(Protocol::Get)), (2, Some(Protocol::Put))] {
@@ -344,19 +495,19 @@ fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
         }
         let input = content(DType::F32, COUNT, gpu.rank(), round);
         gpu.write(at, &input)?;
-        gpu.host().barrier()?;
+        gpu.barrier()?;
         args.protocol = protocol;
         gpu.call(&algorithm, args, &stream)?;
         gpu.synchronize(&stream)?;
         let mut result = vec![0; input.len()];
         gpu.read(at, &mut result)?;
         let mut wanted = cast::<f32>(&input);
-        gpu.host().all_reduce(&mut wanted, RedOp::Sum)?;
+        gpu.all_reduce(&mut wanted, RedOp::Sum)?;
         equal(gpu, "memory of others", &cast::<f32>(&result), &wanted)?;
     }
     let input = content(DType::F32, COUNT, gpu.rank(), 3);
     gpu.write(at, &input)?;
-    gpu.host().barrier()?;
+    gpu.barrier()?;
     gpu.call(&chain, copied, &stream)?;
     gpu.synchronize(&stream)?;
     let mut result = vec![0; input.len()];
@@ -368,61 +519,47 @@ fn foreign(gpu: &mut CudaComm) -> Result<(), Error> {
     Ok(())
 }
 
-fn refused(gpu: &mut CudaComm) -> Result<(), Error> {
-    let stream = gpu.stream();
-    let buffer = gpu.alloc::<f32>(1000)?;
-    let null = gpu.all_reduce(DevicePtr::NULL, 10, DType::F32, RedOp::Sum, &stream);
+fn refused(gpu: &mut Communicator) -> Result<(), Error> {
+    let stream = gpu.stream()?;
+    let mut buffer = gpu.alloc_device::<f32>(1000)?;
+    let null = gpu.all_reduce(&mut CudaSlice::<f32>::new(DevicePtr::NULL, 10), RedOp::Sum);
     assert!(matches!(null, Err(Error::Usage(_))), "{null:?}");
-    let senseless = gpu.all_reduce(buffer.ptr(), 10, DType::F32, RedOp::Xor, &stream);
+    let senseless = gpu.all_reduce(&mut buffer.slice(0..10)?, RedOp::Xor);
     let code = senseless.map_err(|error| error.code());
     assert_eq!(code, Err(codes::UNSUPPORTED));
-    let nobody = gpu.broadcast(buffer.ptr(), 10, DType::F32, 99, &stream);
+    let nobody = gpu.broadcast(&mut buffer, 99);
     assert!(matches!(nobody, Err(Error::Usage(_))), "{nobody:?}");
     let none = gpu.algorithm("all_reduce", "rong");
     assert!(none.is_err_and(|error| error.to_string().contains("ring")));
     let algorithm = gpu.algorithm("all_reduce", "one_shot")?;
-    let args = CudaArgs {
-        buffers: CudaBuffers::InPlace { data: buffer.ptr() },
-        count: 1 << 40,
-        dtype: DType::F32,
-        reduction: sum(),
-        protocol: Some(Protocol::Packet),
-        blocks: None,
-    };
+    let args = in_place(buffer.ptr(), 1 << 40, DType::F32, Protocol::Packet);
     let huge = gpu.call(&algorithm, args, &stream);
     assert!(matches!(huge, Err(Error::Unsupported(_))), "{huge:?}");
-    let copied = CudaArgs { count: 100, protocol: Some(Protocol::Engine), ..args };
+    let copied = in_place(buffer.ptr(), 100, DType::F32, Protocol::Engine);
     let error = gpu.call(&algorithm, copied, &stream).expect_err("engines do not add");
     assert!(error.to_string().contains("copy engines only copy"), "{error}");
     let only = if gpu.rank() == 0 { 1 } else { 2 };
-    assert!(gpu.alloc::<f32>(only).is_err(), "different lengths");
+    assert!(gpu.alloc_device::<f32>(only).is_err(), "different lengths");
     named(gpu)
 }
 
 /// Plays calls of which rank 1 does not make the last, or is no more.
-fn ill(scene: &str, mut gpu: CudaComm) -> Result<(), Error> {
-    let stream = gpu.stream();
-    let buffer = gpu.alloc::<f32>(100_000)?;
+fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
+    let stream = gpu.stream()?;
+    let buffer = gpu.alloc_device::<f32>(100_000)?;
     let ring = gpu.algorithm("all_reduce", "ring")?;
-    let args = CudaArgs {
-        buffers: CudaBuffers::InPlace { data: buffer.ptr() },
-        count: 100_000,
-        dtype: DType::F32,
-        reduction: sum(),
-        protocol: Some(Protocol::Staged),
-        blocks: None,
-    };
+    let args = in_place(buffer.ptr(), 100_000, DType::F32, Protocol::Staged);
     gpu.set_timeout(Duration::from_secs(3));
     gpu.call(&ring, args, &stream)?;
     gpu.synchronize(&stream)?;
-    gpu.host().barrier()?;
+    gpu.barrier()?;
     if gpu.rank() == 1 {
         if scene == "killed" {
             kill_process(getpid(), Signal::KILL).expect("the end");
         }
         // The others give up; then this rank hears of it, however long it takes.
         gpu.set_timeout(Duration::from_secs(600));
-        let error = (0..).find_map(|_| gpu.host().barrier().err());
+        let error = (0..).find_map(|_| gpu.barrier().err());
         say(&error.map(|e| e.to_string()).unwrap_or_default());
         drop(gpu);
         return usable();
@@ -443,10 +580,10 @@ fn usable() -> Result<(), Error> {
 
 fn compute(comm: &mut Communicator) -> Result<(), Error> {
     let mut gpu = comm.cuda(CudaOptions::default())?;
-    let (stream, buffer) = (gpu.stream(), gpu.alloc::<f32>(1000)?);
+    let (stream, mut buffer) = (gpu.stream()?, gpu.alloc_device::<f32>(1000)?);
     buffer.copy_from(&[1.0; 1000])?;
-    gpu.host().barrier()?;
-    gpu.all_reduce(buffer.ptr(), 1000, DType::F32, RedOp::Sum, &stream)?;
+    gpu.barrier()?;
+    gpu.all_reduce(&mut buffer, RedOp::Sum)?;
     gpu.synchronize(&stream)?;
     let mut result = [0.0; 1000];
     buffer.copy_to(&mut result)?;

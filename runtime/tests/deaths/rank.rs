@@ -74,7 +74,7 @@ impl Call {
             "all_reduce" => {
                 let mut data = room(comm, count)?;
                 data.copy_from_slice(&tile(&pattern(salt, r), count));
-                comm.with(self.options()).all_reduce(&mut data, RedOp::Sum)?;
+                comm.with(self.options()).all_reduce(&mut *data, RedOp::Sum)?;
                 let mut sum = pattern(salt, 0);
                 for other in 1..n {
                     sum.iter_mut().zip(pattern(salt, other)).for_each(|(s, x)| *s += x);
@@ -84,7 +84,7 @@ impl Call {
             "all_gather" => {
                 let (mut input, mut output) = (room(comm, count)?, room(comm, n * count)?);
                 input.copy_from_slice(&tile(&pattern(salt, r), count));
-                comm.with(self.options()).all_gather_single(&mut output, &input)?;
+                comm.with(self.options()).all_gather_single(&mut *output, &*input)?;
                 for (b, block) in output.chunks(count).enumerate() {
                     self.check(salt, block, &tile(&pattern(salt, b), count));
                 }
@@ -95,7 +95,7 @@ impl Call {
                 if comm.rank() == root {
                     data.copy_from_slice(&tile(&pattern(salt, r), count));
                 }
-                comm.with(self.options()).broadcast(&mut data, root)?;
+                comm.with(self.options()).broadcast(&mut *data, root)?;
                 self.check(salt, &data, &tile(&pattern(salt, root as usize), count));
             }
             "all_to_all" => {
@@ -104,7 +104,7 @@ impl Call {
                 for (to, block) in input.chunks_mut(count).enumerate() {
                     block.copy_from_slice(&tile(&pattern(salt, r * n + to), count));
                 }
-                comm.with(self.options()).all_to_all_single(&mut output, &input)?;
+                comm.with(self.options()).all_to_all_single(&mut *output, &*input)?;
                 for (from, block) in output.chunks(count).enumerate() {
                     self.check(salt, block, &tile(&pattern(salt, from * n + r), count));
                 }
@@ -139,7 +139,8 @@ impl Call {
         up.copy_from_slice(&tile(&pattern(salt, 2 * r as usize), self.count));
         down.copy_from_slice(&tile(&pattern(salt, 2 * r as usize + 1), self.count));
         let mut batch = comm.batch();
-        batch.send(&up, right).send(&down, left).recv(&mut lower, left).recv(&mut higher, right);
+        batch.send(&*up, right).send(&*down, left);
+        batch.recv(&mut *lower, left).recv(&mut *higher, right);
         batch.run(comm)?;
         self.check(salt, &lower, &tile(&pattern(salt, 2 * left as usize), self.count));
         self.check(salt, &higher, &tile(&pattern(salt, 2 * right as usize + 1), self.count));

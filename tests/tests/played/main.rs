@@ -357,8 +357,10 @@ fn a_barrier_lets_nobody_out_before_all_are_in() {
                 for round in 1..=100 {
                     arrived.fetch_add(1, Ordering::SeqCst);
                     let args = match placement {
-                        Placement::InPlace => Args::InPlace { data: &mut [] },
-                        Placement::OutOfPlace => Args::OutOfPlace { input: &[], output: &mut [] },
+                        Placement::InPlace => Args::InPlace { data: &mut [][..] },
+                        Placement::OutOfPlace => {
+                            Args::OutOfPlace { input: &[][..], output: &mut [][..] }
+                        }
                     };
                     let (dtype, op) = (DType::U8, RedOp::Sum);
                     let call = Call { count: 0, dtype, op, factor: 1.0, args };
@@ -414,7 +416,7 @@ fn what_does_not_go_together_is_refused_and_does_no_harm() {
             for &dtype in DType::ALL {
                 for &op in RedOp::ALL {
                     let mut bytes = vec![1; 16 * dtype.size()];
-                    let args = Args::InPlace { data: &mut bytes };
+                    let args = Args::InPlace { data: &mut bytes[..] };
                     let call = Call { count: 16, dtype, op, factor: 1.0, args };
                     let result = comm.run(&plans.plans[0][comm.rank() as usize], call);
                     let fits = plans.takes(dtype, op);

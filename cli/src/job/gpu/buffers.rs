@@ -3,10 +3,10 @@
 //! Two areas, as large as the largest call of a job needs, serve all its calls: for input (or data in place)
 //! and output. Libraries inside the ranks that bring memory of their own have two of theirs.
 
-use roundelay::cuda::{CudaBuffer, CudaBuffers, CudaComm, DevicePtr};
-use roundelay::{Communicator, Error};
+use roundelay::cuda::{CudaBuffer, DevicePtr};
+use roundelay::{Args, Communicator, Error};
 
-use super::super::buffers::{GUARD, GUARD_BYTE, Memory, POISON, is_intact};
+use super::super::buffers::{CallMemory, GUARD, GUARD_BYTE, POISON, is_intact};
 
 /// Returns the bytes of an area for so many bytes of data.
 pub(crate) fn room(len: usize) -> usize {
@@ -49,12 +49,10 @@ impl View {
     }
 
     /// Returns the buffers as arguments of a call of ours.
-    pub(crate) fn buffers(&self) -> CudaBuffers {
+    pub(crate) fn buffers(&self) -> Args<DevicePtr, DevicePtr> {
         match self.in_place {
-            true => CudaBuffers::InPlace { data: self.areas.data[0] },
-            false => {
-                CudaBuffers::OutOfPlace { input: self.areas.data[0], output: self.areas.data[1] }
-            }
+            true => Args::InPlace { data: self.areas.data[0] },
+            false => Args::OutOfPlace { input: self.areas.data[0], output: self.areas.data[1] },
         }
     }
 
@@ -68,7 +66,7 @@ impl View {
     }
 
     /// Writes guards around the data, and poison in it.
-    fn poison(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+    fn poison(&self, gpu: &mut Communicator) -> Result<(), Error> {
         for area in self.used() {
             gpu.fill(self.areas.begin[area], GUARD_BYTE, room(self.lens[area]))?;
             gpu.fill(self.areas.data[area], POISON, self.lens[area])?;
@@ -77,23 +75,23 @@ impl View {
     }
 
     /// Writes poison where the result will be, out of place.
-    pub(crate) fn spoil(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+    pub(crate) fn spoil(&self, gpu: &mut Communicator) -> Result<(), Error> {
         gpu.fill(self.areas.data[1], POISON, self.lens[1])
     }
 
     /// Zeros in the data.
-    pub(crate) fn clear(&self, gpu: &mut CudaComm) -> Result<(), Error> {
+    pub(crate) fn clear(&self, gpu: &mut Communicator) -> Result<(), Error> {
         self.used().try_for_each(|area| gpu.fill(self.areas.data[area], 0, self.lens[area]))
     }
 
     /// Reads the result; returns true if the guards around it are as they were.
-    pub(crate) fn read(&self, gpu: &mut CudaComm, into: &mut HostCopy) -> Result<bool, Error> {
+    pub(crate) fn read(&self, gpu: &mut Communicator, into: &mut HostCopy) -> Result<bool, Error> {
         self.read_area(gpu, self.result(), into)
     }
 
     fn read_area(
         &self,
-        gpu: &mut CudaComm,
+        gpu: &mut Communicator,
         area: usize,
         into: &mut HostCopy,
     ) -> Result<bool, Error> {
@@ -130,15 +128,15 @@ impl HostCopy {
 
 /// The memory of a call on a rank, and what the host has copied of it.
 pub(crate) struct DeviceMemory<'a> {
-    pub(crate) gpu: &'a mut CudaComm,
+    pub(crate) gpu: &'a mut Communicator,
     pub(crate) view: View,
     pub(crate) input: &'a mut HostCopy,
     pub(crate) output: &'a mut HostCopy,
 }
 
-impl Memory for DeviceMemory<'_> {
+impl CallMemory for DeviceMemory<'_> {
     fn comm(&mut self) -> &mut Communicator {
-        self.gpu.host()
+        self.gpu
     }
 
     fn prepare(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<(), Error> {

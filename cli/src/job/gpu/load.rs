@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use roundelay::cuda::CudaComm;
-use roundelay::{Algorithm, Error};
+use roundelay::{Algorithm, Communicator, Error};
 use roundelay_compiler::plan::WireType;
 use roundelay_compiler::{Placement, Shape};
 
@@ -16,7 +15,7 @@ use crate::report::Failure;
 
 /// Loads it; `root` is the only one, or every rank is in turn.
 pub(super) fn load(
-    gpu: &mut CudaComm,
+    gpu: &mut Communicator,
     entry: &JobEntry,
     root: Option<u32>,
 ) -> Result<Ready<Algorithm>, Failure> {
@@ -32,7 +31,7 @@ pub(super) fn load(
 /// Returns an algorithm of the library with all its roots in turn; none if it does not allow these ranks or
 /// this placement.
 pub(crate) fn of_library(
-    gpu: &mut CudaComm,
+    gpu: &mut Communicator,
     name: &str,
     shape: &Shape,
     in_place: bool,
@@ -52,7 +51,7 @@ pub(crate) fn of_library(
         Err(Failure::Call(error)) => return Err(error),
         Err(_) => return Ok(None),
     };
-    match gpu.host().plan(ready.algorithm(0), placement) {
+    match gpu.plan(ready.algorithm(0), placement) {
         Ok(plan) => {
             // This rounding is as coarse as any.
             ready.wire = if plan.header.lossy { wire_epsilon(WireType::Bf16) } else { 0.0 };
@@ -63,11 +62,11 @@ pub(crate) fn of_library(
     }
 }
 
-fn named(gpu: &mut CudaComm, target: &Target) -> Result<Algorithm, Error> {
+fn named(gpu: &mut Communicator, target: &Target) -> Result<Algorithm, Error> {
     if let Some((collective, name)) = entry(&target.target) {
         return gpu.algorithm(collective, name);
     }
-    let algorithm = gpu.host().load(Path::new(&target.target))?;
+    let algorithm = gpu.load(Path::new(&target.target))?;
     match &target.algorithm {
         Some(name) => algorithm.named(name),
         None => Ok(algorithm),

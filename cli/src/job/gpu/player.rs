@@ -1,7 +1,7 @@
 //! Plays calls on a GPU.
 
-use roundelay::cuda::{CudaArgs, CudaComm, CudaStream, Protocol};
-use roundelay::{Algorithm, DType, Error, RedOp, Reduction};
+use roundelay::cuda::{CudaStream, Launch, Protocol};
+use roundelay::{Algorithm, Call, Communicator, DType, Error, RedOp};
 
 use super::super::data::{FACTOR, Rule};
 use super::super::ready::Ready;
@@ -28,35 +28,26 @@ pub(crate) struct Calls<'a> {
 
 impl<'a> Calls<'a> {
     /// Returns the bytes of data in the two areas.
-    pub(crate) fn lens(&self, gpu: &CudaComm) -> [usize; 2] {
+    pub(crate) fn lens(&self, gpu: &Communicator) -> [usize; 2] {
         self.ready.lens(gpu.rank(), gpu.size(), self.count, self.dtype.size())
     }
 
     /// Returns their memory.
-    pub(crate) fn view(&self, gpu: &CudaComm, areas: Areas) -> View {
+    pub(crate) fn view(&self, gpu: &Communicator, areas: Areas) -> View {
         View { in_place: self.ready.in_place, areas, lens: self.lens(gpu) }
     }
 
     /// Returns the arguments of a call as the runtime takes them.
-    pub(crate) fn args(&self, view: &View) -> CudaArgs {
-        let reduction = match self.op {
-            RedOp::PremulSum => Reduction::premul_sum(FACTOR),
-            op => op.into(),
-        };
-        CudaArgs {
-            buffers: view.buffers(),
-            count: self.count,
-            dtype: self.dtype,
-            reduction,
-            protocol: self.protocol,
-            blocks: self.blocks,
-        }
+    pub(crate) fn args(&self, view: &View) -> Launch {
+        let Calls { count, dtype, op, protocol, blocks, .. } = *self;
+        let call = Call { count, dtype, op, factor: FACTOR, args: view.buffers() };
+        Launch { call, protocol, blocks }
     }
 
     /// Returns a call on fresh data. `whole` numbers have exact sums.
     pub(crate) fn trial(
         &self,
-        gpu: &CudaComm,
+        gpu: &Communicator,
         turn: u64,
         seed: u64,
         whole: bool,
@@ -69,7 +60,7 @@ impl<'a> Calls<'a> {
 
 /// A rank's GPU, and memory of the host for what is compared.
 pub(crate) struct Player<'a> {
-    pub(crate) gpu: &'a mut CudaComm,
+    pub(crate) gpu: &'a mut Communicator,
     pub(crate) stream: CudaStream,
     /// The input as it was prepared last, or fetched.
     pub(crate) input: HostCopy,
@@ -78,9 +69,9 @@ pub(crate) struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    pub(crate) fn new(gpu: &'a mut CudaComm) -> Self {
-        let stream = gpu.stream();
-        Player { gpu, stream, input: HostCopy::default(), output: HostCopy::default() }
+    pub(crate) fn new(gpu: &'a mut Communicator) -> Result<Self, Error> {
+        let stream = gpu.stream()?;
+        Ok(Player { gpu, stream, input: HostCopy::default(), output: HostCopy::default() })
     }
 
     /// Returns the memory of a call.
@@ -93,7 +84,7 @@ impl<'a> Player<'a> {
     pub(crate) fn tried(
         &mut self,
         calls: Calls<'_>,
-        args: &CudaArgs,
+        args: &Launch,
     ) -> Result<(Protocol, u32), Error> {
         let algorithm = calls.ready.algorithm(0);
         let how = self.gpu.how(algorithm, args)?;

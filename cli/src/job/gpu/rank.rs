@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use roundelay::cuda::{CudaComm, CudaGraph, CudaOptions, probe};
+use roundelay::cuda::{CudaGraph, CudaOptions, probe};
 use roundelay::{Algorithm, Communicator, Error, internal};
 
 use super::super::measure;
@@ -35,7 +35,7 @@ pub(in super::super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'
 fn cases(
     job: &Job,
     settings: &GpuSettings,
-    gpu: &mut CudaComm,
+    gpu: &mut Communicator,
     ready: &[Ready<Algorithm>],
     say: &mut Say<'_>,
 ) -> Result<(), Error> {
@@ -44,28 +44,27 @@ fn cases(
         shared(gpu.size()).into_iter().for_each(|text| say(Event::Job(JobEvent::Remark(text))));
     }
     let rooms = rooms(job, gpu, ready);
-    let buffers = [gpu.alloc::<u8>(rooms[0])?, gpu.alloc::<u8>(rooms[1])?];
+    let buffers = [gpu.alloc_device::<u8>(rooms[0])?, gpu.alloc_device::<u8>(rooms[1])?];
     let areas = Areas::of(&buffers, 0)?;
     let inside = &settings.inside[..];
     let time_limit = TimeLimit::new(SETUP, rank, "NCCL");
     let opened = match inside.is_empty() {
         true => Err(String::new()),
-        false => Opened::new(gpu.host())?,
+        false => Opened::new(gpu)?,
     };
     drop(time_limit);
     if let (0, Ok(opened)) = (rank, &opened) {
         say(Event::Job(JobEvent::Remark(opened.words())));
     }
     let mut libraries = Libraries::new(&opened, inside, rooms, areas);
-    let mut bench = CasePlayer { job, settings, player: Player::new(gpu), areas };
+    let mut bench = CasePlayer { job, settings, player: Player::new(gpu)?, areas };
     let time = SETUP + Duration::from_secs_f64(20.0 * job.budget.min(1e4));
     let began = Instant::now();
     for (index, case) in job.cases.iter().enumerate() {
-        if let Some(most) = settings.seconds {
-            let host = bench.player.gpu.host();
-            if internal::max_f64(host, began.elapsed().as_secs_f64())? > most {
-                break;
-            }
+        if let Some(most) = settings.seconds
+            && internal::max_f64(bench.player.gpu, began.elapsed().as_secs_f64())? > most
+        {
+            break;
         }
         let _limit = TimeLimit::new(time, rank, "a case");
         let Some(ready) = ready.get(case.entry) else { continue };
@@ -99,7 +98,7 @@ pub(crate) fn shared(ranks: u32) -> Option<String> {
 }
 
 /// Returns the bytes of areas that are large enough for all cases.
-fn rooms(job: &Job, gpu: &CudaComm, ready: &[Ready<Algorithm>]) -> [usize; 2] {
+fn rooms(job: &Job, gpu: &Communicator, ready: &[Ready<Algorithm>]) -> [usize; 2] {
     let mut most = [room(0); 2];
     for case in &job.cases {
         let Some(ready) = ready.get(case.entry) else { continue };
@@ -125,7 +124,7 @@ impl Came {
 }
 
 /// Puts the call of a turn into the stream.
-type Put<'a> = dyn FnMut(&mut CudaComm, u64) -> Result<(), Error> + 'a;
+type Put<'a> = dyn FnMut(&mut Communicator, u64) -> Result<(), Error> + 'a;
 
 struct CasePlayer<'a> {
     job: &'a Job,
@@ -147,8 +146,9 @@ impl CasePlayer<'_> {
         };
         let how = How { protocol: protocol.name().into(), blocks };
         let stream = self.player.stream.clone();
-        let mut put =
-            |gpu: &mut CudaComm, turn: u64| gpu.call(calls.ready.algorithm(turn), args, &stream);
+        let mut put = |gpu: &mut Communicator, turn: u64| {
+            gpu.call(calls.ready.algorithm(turn), args, &stream)
+        };
         let (time, wrong) = self.played(case, calls, view, &mut put, say)?;
         Ok(Came::Done(time, wrong, Some(how)))
     }
@@ -162,7 +162,7 @@ impl CasePlayer<'_> {
         say: &mut Say<'_>,
     ) -> Result<Came, Error> {
         let Calls { ready, dtype, op, .. } = calls;
-        libraries.join(ready.kind(), self.player.gpu.host())?;
+        libraries.join(ready.kind(), self.player.gpu)?;
         let (joined, areas) = match libraries.at(who) {
             Ok(at) => at,
             Err(why) => return Ok(Came::Lacks(why)),
@@ -174,21 +174,21 @@ impl CasePlayer<'_> {
         let view = calls.view(player.gpu, areas);
         let (input, output) = view.addresses();
         let (count, stream) = (calls.count as usize, player.stream.raw());
-        let (rank, device) = (player.gpu.rank(), player.gpu.device().name.clone());
+        let (rank, device) = (player.gpu.rank(), player.gpu.device()?.name.clone());
         let call = |turn: u64| {
             let (kind, root) = (ready.kind(), ready.root(turn));
             joined.call(&nccl::Call { kind, count, dtype, op, root, input, output, stream })
         };
         // What it refuses, it refuses at once.
         let refused = call(0).err();
-        let all = player.gpu.host().all_gather_u64(u64::from(refused.is_some()))?;
+        let all = player.gpu.all_gather_u64(u64::from(refused.is_some()))?;
         if let Some(other) = all.iter().position(|&refused| refused != 0) {
             let why = refused.unwrap_or_else(|| format!("rank {other} was refused"));
             libraries.refused(who, &why);
             return Ok(Came::Lacks(why));
         }
         player.gpu.synchronize(&player.stream)?;
-        let mut put = |_: &mut CudaComm, turn: u64| {
+        let mut put = |_: &mut Communicator, turn: u64| {
             call(turn).map_err(|what| Error::Cuda {
                 rank,
                 device: device.clone(),

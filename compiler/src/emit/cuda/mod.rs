@@ -23,6 +23,7 @@
 
 mod alike;
 mod average;
+pub mod batch;
 mod body;
 mod moves;
 mod place;

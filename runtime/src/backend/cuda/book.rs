@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
 use roundelay_compiler::device::{Options as Lower, Protocol, prove};
+use roundelay_compiler::emit::cuda::batch::batch;
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
@@ -73,6 +74,12 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
             }
         }
     }
+}
+
+#[test]
+fn the_kernel_of_messages_compiles() {
+    let Some(nvrtc) = compiler() else { return };
+    assert_eq!(fault(&nvrtc, &batch()), None);
 }
 
 /// Returns the first number before a word of the log.

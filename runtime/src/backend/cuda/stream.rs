@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 
@@ -69,6 +70,26 @@ impl CudaStream {
     pub(crate) fn is_done(&self) -> Result<bool, Fault> {
         // SAFETY: the handle is good.
         is_done(unsafe { cuda!(cuStreamQuery(self.0.raw)) })
+    }
+
+    /// Waits until everything in it is done.
+    ///
+    /// # Errors
+    ///
+    /// The driver's; also if it takes longer than that.
+    pub(crate) fn drain(&self, timeout: Duration) -> Result<(), Fault> {
+        let began = Instant::now();
+        while !self.is_done()? {
+            if began.elapsed() > timeout {
+                return Err(Fault {
+                    call: "cuStreamQuery",
+                    code: "CUDA_ERROR_NOT_READY".into(),
+                    text: format!("the GPU did not come to it within {timeout:?}"),
+                });
+            }
+            rustix::thread::sched_yield();
+        }
+        Ok(())
     }
 }
 

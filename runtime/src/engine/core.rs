@@ -1,6 +1,6 @@
 //! Holds all that a rank needs to make calls: the group, its connections, the plans bound so far.
 //!
-//! A [`Communicator`](super::Communicator) holds it, or its progress thread does while asynchronous
+//! A [`Communicator`](crate::Communicator) holds it, or its progress thread does while asynchronous
 //! work is pending. Whoever holds it makes the calls, so there is nothing to lock.
 
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use std::time::Duration;
 use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::plan::{Plan, Shares};
 
-use super::call::{Args, Call};
-use super::p2p::Batches;
+use super::Recent;
+use super::batch::Batches;
+use super::call::{Args, HostCall};
 use super::plans::Plans;
 use crate::abort;
 use crate::bind::Stats;
@@ -36,37 +37,37 @@ pub(crate) struct Staging {
 
 /// The state with which a rank makes calls; see the [module](self).
 pub(crate) struct Core {
-    pub(super) group: Group,
+    pub(crate) group: Group,
     /// The longest time without progress in the next call.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) arena: Arc<Arena>,
-    pub(super) scratch: Option<Cut>,
-    pub(super) endpoints: Endpoints,
-    pub(super) work: Work,
-    pub(super) bounds: Vec<Bound>,
-    pub(super) next_bound: usize,
-    pub(super) batches: Batches,
+    pub(crate) scratch: Option<Cut>,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) work: Work,
+    /// Bound plans.
+    pub(crate) bounds: Recent<Bound, 256>,
+    pub(crate) batches: Batches,
     /// The bound plan of the call in progress, or of the last one.
-    pub(super) current: Option<usize>,
+    pub(crate) current: Option<usize>,
     /// The number of calls made, and a digest of all of them in order.
-    pub(super) calls: u64,
-    pub(super) history: u64,
-    pub(super) failed: Option<String>,
-    pub(super) recorder: Recorder,
+    pub(crate) calls: u64,
+    pub(crate) history: u64,
+    pub(crate) failed: Option<String>,
+    pub(crate) recorder: Recorder,
     /// The observed state of the other ranks when a call failed.
-    pub(super) seen: Vec<Standing>,
+    pub(crate) seen: Vec<Standing>,
     pub(crate) plans: Plans,
     /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
     pub(crate) shares: Option<Shares>,
     /// The measurements of the paths, once a plan is split over them.
-    pub(super) balance: Option<Balance>,
+    pub(crate) balance: Option<Balance>,
     /// Bytes sent and received over each path before the call in progress.
-    pub(super) moved: Vec<(u64, u64)>,
+    pub(crate) moved: Vec<(u64, u64)>,
     pub(crate) staging: Staging,
 }
 
 impl Core {
-    pub(super) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
+    pub(crate) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
         Core {
             group,
             timeout,
@@ -74,8 +75,7 @@ impl Core {
             scratch: None,
             endpoints: Endpoints::default(),
             work: Work::default(),
-            bounds: Vec::new(),
-            next_bound: 0,
+            bounds: Recent::default(),
             batches: Batches::default(),
             current: None,
             calls: 0,
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Opens the connections that calls will need, unless that is to be done when they need them.
-    pub(super) fn open_links(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
+    pub(crate) fn open_links(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
         let wanted = self.group.links_at_once();
         self.endpoints.connect(&mut self.group, wanted.into_iter(), deadline)
     }
@@ -128,37 +128,37 @@ impl Core {
         self.group.size()
     }
 
-    /// Plays a plan; see [`Communicator::run`](super::Communicator::run).
-    pub(crate) fn run(&mut self, plan: &Plan, call: Call<'_>) -> Result<Stats, Error> {
+    /// Plays a plan; see [`Communicator::run`](crate::Communicator::run).
+    pub(crate) fn run(&mut self, plan: &Plan, call: HostCall<'_>) -> Result<Stats, Error> {
         self.call(plan, call, &[])
     }
 
     /// Plays a plan with so many elements in each block.
-    pub(crate) fn call_cut(
+    pub(crate) fn run_cut(
         &mut self,
         plan: &Plan,
-        call: Call<'_>,
+        call: HostCall<'_>,
         counts: &[usize],
     ) -> Result<Stats, Error> {
         let counts: Vec<u64> = counts.iter().map(|&c| c as u64).collect();
         let blocks = counts.len() as u64 == u64::from(plan.header.blocks);
         match counts.first() {
             Some(&count) if blocks && counts.iter().all(|&c| c == count) => {
-                self.call(plan, Call { count, ..call }, &[])
+                self.call(plan, HostCall { count, ..call }, &[])
             }
             _ => {
                 let count = counts.iter().fold(0u64, |sum, &c| sum.saturating_add(c));
-                self.call(plan, Call { count, ..call }, &counts)
+                self.call(plan, HostCall { count, ..call }, &counts)
             }
         }
     }
 
-    fn call(&mut self, plan: &Plan, call: Call<'_>, counts: &[u64]) -> Result<Stats, Error> {
+    fn call(&mut self, plan: &Plan, call: HostCall<'_>, counts: &[u64]) -> Result<Stats, Error> {
         self.usable()?;
         if call.count == 0 && plan.header.collective != "barrier" {
             return Ok(Stats::default());
         }
-        let Call { count, dtype, op, factor, mut args } = call;
+        let HostCall { count, dtype, op, factor, mut args } = call;
         let key = Key { hash: plan.header.hash, count, dtype, op };
         let shares = self.divide(plan, &key)?;
         let sizing = Sizing { counts, shares: shares.as_ref() };
@@ -172,7 +172,7 @@ impl Core {
         // Most calls are like the one before.
         let at = match self.current.filter(|&at| known(&self.bounds[at])) {
             Some(at) => at,
-            None => match self.bounds.iter().position(known) {
+            None => match self.bounds.position(known) {
                 Some(at) => at,
                 None => self.bind(plan, key, sizing)?,
             },

@@ -7,54 +7,23 @@ use roundelay_algorithms::Entry;
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Placement;
 
-use super::{Communicator, Core};
+use super::table::{Named, served};
+use super::{Core, Recent};
 use crate::choose::{Choice, Request, Resolver};
 #[cfg(feature = "cuda")]
 use crate::choose::{How, NVLINK};
 use crate::custom::Algorithm;
 use crate::digest::mix;
-use crate::dtype::{DType, RedOp};
 use crate::error::Error;
 use crate::hints::Hints;
-use crate::prototype::Playable;
-
-/// The number of calls whose plan is remembered.
-const KEPT: usize = 256;
-
-/// The collectives for which an algorithm can be installed: those with a method of their own.
-pub(crate) const SERVED: [&str; 9] = [
-    "all_reduce",
-    "reduce",
-    "broadcast",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "barrier",
-];
-
-/// The part of a call by name that decides the algorithm: the same on all ranks. Calls are compared in this
-/// order, and mostly differ in the first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Named {
-    /// The length of the whole vector.
-    pub(crate) bytes: u64,
-    pub(crate) root: u32,
-    pub(crate) dtype: DType,
-    pub(crate) op: RedOp,
-    pub(crate) placement: Placement,
-    pub(crate) collective: &'static str,
-}
 
 /// The plans of a communicator, and the settings that choose them.
 #[derive(Debug, Default)]
 pub(crate) struct Plans {
-    /// Plans by call; the oldest make way.
-    calls: Vec<(Named, Arc<Plan>)>,
-    next: usize,
+    /// Plans by call.
+    calls: Recent<(Named, Arc<Plan>), 256>,
     /// Algorithms of the library that were chosen before, by path.
-    book: Vec<(&'static str, Algorithm)>,
+    library: Vec<(&'static str, Algorithm)>,
     /// The hints of the communicator, and those of the call in progress.
     hints: Hints,
     call: Option<Arc<Hints>>,
@@ -76,12 +45,12 @@ impl Plans {
     }
 
     /// Returns an algorithm of the library, read once.
-    pub(crate) fn of_book(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
-        if let Some((_, known)) = self.book.iter().find(|(path, _)| *path == entry.path) {
+    pub(crate) fn of_library(&mut self, entry: &Entry) -> Result<Algorithm, Error> {
+        if let Some((_, known)) = self.library.iter().find(|(path, _)| *path == entry.path) {
             return Ok(known.clone());
         }
         let algorithm = Algorithm::of_library(entry)?;
-        self.book.push((entry.path, algorithm.clone()));
+        self.library.push((entry.path, algorithm.clone()));
         Ok(algorithm)
     }
 
@@ -95,6 +64,12 @@ impl Plans {
             none => none.insert(Resolver::from_env()?),
         };
         Ok(resolver.merged(&call, &own).hints().clone())
+    }
+
+    /// Sets the hints of the communicator.
+    pub(crate) fn set_hints(&mut self, hints: Hints) {
+        self.hints = hints;
+        self.calls.clear();
     }
 
     /// Returns the hints of the communicator.
@@ -116,7 +91,7 @@ impl Core {
         call: Named,
         play: impl FnOnce(&mut Core, &Plan) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let known = self.plans.calls.iter().position(|(known, _)| *known == call);
+        let known = self.plans.calls.position(|(known, _)| *known == call);
         match known.filter(|_| self.plans.call.is_none()) {
             Some(at) => {
                 let lent = std::mem::take(&mut self.plans.calls);
@@ -146,12 +121,7 @@ impl Core {
         if plans.call.is_some() {
             return Ok(plan);
         }
-        let at = plans.next % KEPT;
-        plans.next += 1;
-        match plans.calls.get_mut(at) {
-            Some(oldest) => *oldest = (call, plan.clone()),
-            None => plans.calls.push((call, plan.clone())),
-        }
+        plans.calls.keep((call, plan.clone()));
         Ok(plan)
     }
 
@@ -177,12 +147,12 @@ impl Core {
     }
 
     fn algorithm(&mut self, Choice { entry, shape, .. }: Choice) -> Result<Algorithm, Error> {
-        let algorithm = self.plans.of_book(entry)?;
+        let algorithm = self.plans.of_library(entry)?;
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
     /// Returns the resolver's choice for a call over these links.
-    fn choice(&mut self, call: &Named, transport: &str) -> Result<Choice, Error> {
+    pub(crate) fn choice(&mut self, call: &Named, transport: &str) -> Result<Choice, Error> {
         let Named { collective, bytes, dtype, op, root, placement } = *call;
         let request = Request {
             collective,
@@ -201,7 +171,7 @@ impl Core {
         self.resolver()?.choose(&request, &hints, &own)
     }
 
-    fn resolver(&mut self) -> Result<&mut Resolver, Error> {
+    pub(crate) fn resolver(&mut self) -> Result<&mut Resolver, Error> {
         match &mut self.plans.resolver {
             Some(resolver) => Ok(resolver),
             none => Ok(none.insert(Resolver::from_env()?)),
@@ -230,11 +200,11 @@ impl Core {
         }
     }
 
-    fn install(&mut self, algorithm: &Algorithm) -> Result<(), Error> {
+    pub(crate) fn install(&mut self, algorithm: &Algorithm) -> Result<(), Error> {
         self.usable()?;
         let collective = algorithm.collective().to_string();
         // A rank that cannot install it tells the others so, by a word that none of them has.
-        let plan = match SERVED.contains(&collective.as_str()) {
+        let plan = match served(&collective).is_some() {
             true => self.standard_plan(algorithm),
             false => Err(Error::Usage(format!(
                 "{algorithm} cannot be installed: `{collective}` is not called by name; play it by \
@@ -256,7 +226,7 @@ impl Core {
         Ok(())
     }
 
-    fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
+    pub(crate) fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
         self.usable()?;
         let installed = self.plans.installed(collective).cloned();
         let word = match &installed {
@@ -280,75 +250,4 @@ impl Core {
 /// Returns a word, not 0, for what is done with something.
 fn digest(what: &str, with: &[u8]) -> u64 {
     what.bytes().chain(with.iter().copied()).fold(1, |d, byte| mix(d, byte.into())) | 1
-}
-
-impl Communicator {
-    /// Sets the hints of this communicator, in place of those it had: they hold for the calls that
-    /// follow, where a call brings none of its own. All ranks must set the same. What has been settled
-    /// when the ranks joined (transports, connections) stays.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Usage`] if the environment's hints or the tuned table are wrong.
-    pub fn set_hints(&mut self, hints: Hints) -> Result<(), Error> {
-        let core = self.core()?;
-        let merged = core.resolver()?.merged(&Hints::default(), &hints);
-        let timeout = merged.hints().timeout();
-        core.plans.hints = hints;
-        core.plans.calls.clear();
-        if let Some(timeout) = timeout {
-            self.set_timeout(timeout);
-        }
-        Ok(())
-    }
-
-    /// Returns what a call would play, and the reason: by the hints in force for calls made now
-    /// ([`Communicator::with`]), those of this communicator, the environment, the tuned table and the cost
-    /// model. Moves nothing. `bytes` are those of the whole vector.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Refused`] and [`Error::Usage`] if a hint names what cannot be played.
-    pub fn explain(
-        &mut self,
-        collective: &str,
-        bytes: u64,
-        dtype: DType,
-        op: RedOp,
-    ) -> Result<Choice, Error> {
-        let Some(&collective) = SERVED.iter().find(|&&name| name == collective) else {
-            let text = format!("there is no call `{collective}`; there are {}", SERVED.join(", "));
-            return Err(Error::Usage(text));
-        };
-        let placement = match collective {
-            "all_reduce" | "broadcast" | "reduce" | "barrier" => Placement::InPlace,
-            _ => Placement::OutOfPlace,
-        };
-        let core = self.core()?;
-        let transport = core.transports().to_string();
-        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, &transport)
-    }
-
-    /// Installs this algorithm for its collective on this communicator, at every size, in the place of those
-    /// of the library or of one installed before. All ranks call this together, each with its own copy of the
-    /// algorithm; it takes effect only if all copies are the same.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
-    /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
-    /// communicator stays usable. Otherwise the errors of [`Communicator::barrier`].
-    pub fn install(&mut self, algorithm: &impl Playable) -> Result<(), Error> {
-        self.core()?.install(algorithm.algorithm()?)
-    }
-
-    /// Undoes [`Communicator::install`] for a collective, on all ranks together; returns true if there
-    /// was something to undo.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Communicator::install`].
-    pub fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
-        self.core()?.uninstall(collective)
-    }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::core::Core;
+use super::Core;
 use crate::digest::mix;
 use crate::error::{Error, Location};
 use crate::executor::wait::{Look, Wait};
@@ -14,7 +14,7 @@ use crate::trace::{Waiting, What};
 impl Core {
     /// Counts a call; the result tells it, with all before it, from others.
     #[inline]
-    pub(super) fn enter(&mut self, digest: u64, at: Option<usize>) -> u32 {
+    pub(crate) fn enter(&mut self, digest: u64, at: Option<usize>) -> u32 {
         self.calls += 1;
         self.history = mix(self.history, digest);
         let call_digest = (self.history >> 32) as u32;
@@ -24,7 +24,7 @@ impl Core {
     }
 
     /// Makes sure, before a plan moves its first byte, that all ranks hold parts of one plan.
-    pub(super) fn agree(&mut self, at: usize, call_digest: u32) -> Result<(), Error> {
+    pub(crate) fn agree(&mut self, at: usize, call_digest: u32) -> Result<(), Error> {
         let mine = self.bounds[at].digest;
         let mut other = None;
         self.round(mine, call_digest, |rank, theirs| {
@@ -158,7 +158,7 @@ impl Core {
 
     /// Examines a rank that this one has waited for outside of calls since `since`, and returns the error
     /// that ends the wait, if there is one. Publishes that this rank waits.
-    pub(super) fn watch(&mut self, peer: u32, since: u64) -> Option<Error> {
+    pub(crate) fn watch(&mut self, peer: u32, since: u64) -> Option<Error> {
         let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);
         self.group.publish_wait(Some(&waiting));
         self.group.listen();
@@ -176,12 +176,12 @@ impl Core {
     }
 
     /// Ends such a wait.
-    pub(super) fn watched(&mut self) {
+    pub(crate) fn watched(&mut self) {
         self.group.publish_wait(None);
     }
 
     /// Explains a connection that did not come about in time: its other side may wait for a third rank.
-    pub(super) fn explain(&mut self, error: Error) -> Error {
+    pub(crate) fn explain(&mut self, error: Error) -> Error {
         let Error::Timeout { location, awaited, peer, after, remark } = error else { return error };
         let since = watchdog::began(&self.recorder, after);
         let waiting = Waiting::new(What::Meeting, peer, self.calls, 0, since);

@@ -6,8 +6,10 @@ use crate::dtype::RedOp;
 /// [`RedOp`], or [`Reduction::premul_sum`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reduction {
-    pub(crate) op: RedOp,
-    pub(crate) factor: f64,
+    /// The operator.
+    pub op: RedOp,
+    /// The factor by which this rank multiplies its elements first, for [`RedOp::PremulSum`].
+    pub factor: f64,
 }
 
 impl Reduction {

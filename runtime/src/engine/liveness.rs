@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::core::Core;
+use super::Core;
 use crate::error::{Error, Location};
 use crate::executor::watchdog::{self, Trouble};
 use crate::transport::shm::State;

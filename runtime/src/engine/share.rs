@@ -5,7 +5,7 @@ use std::time::Duration;
 use roundelay_compiler::cost::Link;
 use roundelay_compiler::plan::{Plan, Shares, Weighted};
 
-use super::core::Core;
+use super::Core;
 use crate::bind::Key;
 use crate::error::Error;
 use crate::paths::{Balance, Code};
@@ -13,7 +13,7 @@ use crate::paths::{Balance, Code};
 impl Core {
     /// Returns the shares for a plan that is split by bandwidth: those that were set, or else those of the
     /// balance. All ranks agree on that now and then.
-    pub(super) fn divide(&mut self, plan: &Plan, key: &Key) -> Result<Option<Shares>, Error> {
+    pub(crate) fn divide(&mut self, plan: &Plan, key: &Key) -> Result<Option<Shares>, Error> {
         let Some(split) = &plan.header.split else { return Ok(None) };
         if let Some(set) = self.shares.as_ref().filter(|s| s.parts() == split.parts) {
             return Ok(Some(set.clone()));
@@ -58,13 +58,13 @@ impl Core {
     }
 
     /// Describes how the last call was divided, and the reason, if it was.
-    pub(super) fn divided(&self) -> Option<String> {
+    pub(crate) fn divided(&self) -> Option<String> {
         let shares = self.bounds.get(self.current?)?.shares.as_ref()?;
         Some(self.balance.as_ref()?.explain(self.group.paths(), shares))
     }
 
     /// Begins to measure a call that is divided.
-    pub(super) fn measure(&mut self, at: usize) {
+    pub(crate) fn measure(&mut self, at: usize) {
         let bound = &self.bounds[at];
         if let (Some(shares), Some(_)) = (&bound.shares, &self.balance) {
             self.moved.resize(shares.parts() as usize, (0, 0));
@@ -73,7 +73,7 @@ impl Core {
     }
 
     /// Ends the measurement: takes in how long each part took, and how much it moved.
-    pub(super) fn measured(&mut self, at: usize) {
+    pub(crate) fn measured(&mut self, at: usize) {
         let bound = &self.bounds[at];
         let (Some(shares), Some(balance)) = (&bound.shares, &mut self.balance) else { return };
         let mut now = vec![(0, 0); shares.parts() as usize];

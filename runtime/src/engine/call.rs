@@ -3,7 +3,7 @@
 
 use roundelay_compiler::plan::{Placement, Plan};
 
-use super::core::Core;
+use super::Core;
 use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing, bind};
@@ -12,12 +12,9 @@ use crate::error::Error;
 use crate::executor::wait::Wait;
 use crate::executor::{Base, Player, Work, run_ahead};
 
-/// Bound plans that are kept. All ranks forget the same ones, for they make the same calls.
-const KEPT: usize = 256;
-
-/// One call of a plan.
-#[derive(Debug)]
-pub struct Call<'a> {
+/// One call of a plan, on buffers of any kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Call<I, O> {
     /// Element count, in the unit of the plan's collective: the vector has `blocks * count` elements.
     pub count: u64,
     /// Type of the elements.
@@ -27,29 +24,52 @@ pub struct Call<'a> {
     /// The factor by which this rank's elements are multiplied first, for [`RedOp::PremulSum`].
     pub factor: f64,
     /// The buffers.
-    pub args: Args<'a>,
+    pub args: Args<I, O>,
 }
 
-/// The buffers of a call, as bytes.
-#[derive(Debug)]
-pub enum Args<'a> {
+/// The buffers of a call: bytes of this host, or addresses on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Args<I, O> {
     /// The buffer of a plan in place: the whole vector.
     InPlace {
         /// The vector, read and written.
-        data: &'a mut [u8],
+        data: O,
     },
     /// The buffers of a plan out of place. A buffer that this rank's part of the plan never touches may be
     /// empty.
     OutOfPlace {
         /// The input, which is never written.
-        input: &'a [u8],
+        input: I,
         /// The output, which is written.
-        output: &'a mut [u8],
+        output: O,
     },
 }
 
+/// A call on memory of this host.
+pub(crate) type HostCall<'a> = Call<&'a [u8], &'a mut [u8]>;
+
+/// The blocks of a call: in one buffer, or in a buffer each.
+#[derive(Debug)]
+pub enum Blocks<B, L> {
+    /// All of them, one after the other.
+    One(B),
+    /// A buffer for each.
+    Each(L),
+}
+
+#[cfg(feature = "cuda")]
+impl<B, L: ExactSizeIterator> Blocks<B, L> {
+    /// Returns the number of buffers in the list, if it is one.
+    pub(crate) fn listed(&self) -> u64 {
+        match self {
+            Blocks::One(_) => 0,
+            Blocks::Each(list) => list.len() as u64,
+        }
+    }
+}
+
 impl Core {
-    pub(super) fn bind(
+    pub(crate) fn bind(
         &mut self,
         plan: &Plan,
         key: Key,
@@ -70,19 +90,16 @@ impl Core {
                 return Err(self.fail(error));
             }
         };
-        let at = self.next_bound % KEPT;
-        self.recorder.learn(at, &bound);
-        self.next_bound += 1;
-        if at == self.bounds.len() {
-            self.bounds.push(bound);
-        } else {
-            self.bounds[at] = bound;
-        }
-        Ok(at)
+        self.recorder.learn(self.bounds.next(), &bound);
+        Ok(self.bounds.keep(bound))
     }
 
     /// Compares the buffers of a call with its plan, and notes where they lie.
-    pub(super) fn buffers(&mut self, at: usize, args: &mut Args<'_>) -> Result<(), Error> {
+    pub(crate) fn buffers(
+        &mut self,
+        at: usize,
+        args: &mut Args<&[u8], &mut [u8]>,
+    ) -> Result<(), Error> {
         let bound = &self.bounds[at];
         let placement = bound.header.placement;
         let wanted = |index: usize| (bound.shape.lens[index] * bound.shape.size) as usize;
@@ -158,7 +175,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn play(&mut self, at: usize, factor: f64, in_place: bool) -> Result<Stats, Error> {
+    pub(crate) fn play(&mut self, at: usize, factor: f64, in_place: bool) -> Result<Stats, Error> {
         let call_digest = self.enter(self.bounds[at].digest, Some(at));
         let op = self.bounds[at].key.op;
         let reduces = self.bounds[at].reduces;
@@ -173,7 +190,7 @@ impl Core {
             scale(&self.bounds[at], &mut self.work, factor, in_place);
         }
         self.measure(at);
-        let stats = self.perform(at, call_digest)?;
+        let stats = self.play_bound(at, call_digest)?;
         self.measured(at);
         if avg {
             let bound = &self.bounds[at];
@@ -189,7 +206,7 @@ impl Core {
     }
 
     /// Plays a plan whose buffers are noted.
-    fn perform(&mut self, at: usize, call_digest: u32) -> Result<Stats, Error> {
+    fn play_bound(&mut self, at: usize, call_digest: u32) -> Result<Stats, Error> {
         let bound = &self.bounds[at];
         // A poll of a socket is a system call: to yield as well costs little beside it.
         let yields = bound.posted || self.group.layout().crowded;

@@ -1,0 +1,422 @@
+//! Communicators whose ranks have GPUs: opening them, their memory, streams and graphs.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use super::memory::{Engine, Listed, Memory, MemoryMut, Sealed, count_of};
+use super::{CallOptions, Communicator, With, worker};
+use crate::cuda::{
+    Cuda, CudaBuffer, CudaGraph, CudaOptions, CudaSlice, CudaStream, CudaWork, Device, DevicePtr,
+    Gpu, Launch, Protocol, open,
+};
+use crate::custom::Algorithm;
+use crate::dtype::{DType, Element};
+use crate::engine::{Args, Call, Collective, Core, Message, Reduction};
+use crate::error::Error;
+
+impl Communicator {
+    /// Opens these ranks on their GPUs. All ranks call together. The communicator that comes back is a part
+    /// of this one ([`Communicator::split`]) with all its ranks: calls go on side by side, but an error that ends
+    /// it ends this one too. Its calls take memory of the host and of the GPU; those on the GPU are put into a
+    /// stream and return at once.
+    ///
+    /// The device's primary context is current on the calling thread afterwards.
+    ///
+    /// # Errors
+    ///
+    /// On all ranks if any fails, naming the rank and its reason: [`Error::Cuda`] if it has no GPU, no driver or
+    /// no memory, if GPUs cannot reach each other, or ranks are on several machines; [`Error::Usage`] if ranks gave
+    /// different options. Otherwise the errors of [`Communicator::split`].
+    pub fn cuda(&mut self, options: CudaOptions) -> Result<Communicator, Error> {
+        let ranks: Vec<u32> = (0..self.size()).collect();
+        let hints = self.core()?.plans.hints().clone();
+        let Some(mut comm) = self.split(&ranks)? else {
+            return Err(Error::Usage("a rank is not among all ranks".into()));
+        };
+        comm.set_hints(hints)?;
+        let gpu = open(comm.core()?, &options)?;
+        comm.gpu = Some(Box::new(gpu));
+        Ok(comm)
+    }
+
+    /// Returns this rank's GPU. As with all methods about GPUs, it is an error without [`Communicator::cuda`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the ranks have not opened their GPUs.
+    pub fn device(&self) -> Result<&Device, Error> {
+        Ok(self.gpu()?.context.device())
+    }
+
+    /// Returns the stream that this communicator brings, for calls that are given no other.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::device`].
+    pub fn stream(&self) -> Result<CudaStream, Error> {
+        Ok(self.gpu()?.stream.clone())
+    }
+
+    /// Makes another stream on this rank's device.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::device`]; [`Error::Cuda`] if the driver refuses.
+    pub fn new_stream(&self) -> Result<CudaStream, Error> {
+        let gpu = self.gpu()?;
+        CudaStream::new(&gpu.context).map_err(|fault| gpu.fault(&fault))
+    }
+
+    /// Takes a stream of another library's.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::device`].
+    ///
+    /// # Safety
+    ///
+    /// `raw` is a stream (`CUstream`, `cudaStream_t`) of the primary context of this rank's device, and lives as long
+    /// as all handles that are made of it.
+    pub unsafe fn borrow_stream(&self, raw: *mut c_void) -> Result<CudaStream, Error> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { CudaStream::borrowed(&self.gpu()?.context, raw) })
+    }
+
+    /// Returns the communicator with a stream for the calls that are made through it.
+    ///
+    /// Calls are played in the order in which they are made, even in different streams: a call that is put into
+    /// another stream than the one before waits for that one.
+    pub fn on(&mut self, stream: &CudaStream) -> With<'_> {
+        self.with(CallOptions::new().stream(stream))
+    }
+
+    /// Allocates memory on every rank's device, mapped by all. All ranks call together, with the same count.
+    /// Zeros at first.
+    ///
+    /// # Errors
+    ///
+    /// On all ranks if any fails: [`Error::Cuda`] naming it and its reason, [`Error::Usage`] if counts differ.
+    pub fn alloc_device<T: Element>(&mut self, count: usize) -> Result<CudaBuffer<T>, Error> {
+        let (core, gpu) = self.both()?;
+        gpu.alloc(core, count)
+    }
+
+    /// Frees memory of [`Communicator::alloc_device`] on all ranks. All ranks call together, with the buffers of the
+    /// same allocation. Graphs that use it must not be launched any more.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::synchronize`], for it waits for all calls.
+    pub fn free<T: Element>(&mut self, buffer: CudaBuffer<T>) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        gpu.free(core, &buffer)
+    }
+
+    /// Maps memory of another allocator on all ranks, so that calls on it need not copy. All ranks call together, with
+    /// the same number of bytes. Known memory costs one exchange of words.
+    ///
+    /// The memory must not be freed before the communicator is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::alloc_device`]; also if the memory cannot be shared (only that of `cuMemAlloc` or
+    /// `cudaMalloc` can).
+    pub fn register(&mut self, ptr: DevicePtr, bytes: u64) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        gpu.register(core, ptr.0, bytes)
+    }
+
+    /// Copies host memory to an address, any device memory of this process. Waits until it is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] if the driver refuses, or the copy does not end within the timeout.
+    pub fn write(&mut self, to: DevicePtr, from: &[u8]) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        // SAFETY: whoever made the address promised it; the copy is waited for.
+        let done = unsafe { gpu.aside.write(to.0, from) };
+        done.and_then(|()| gpu.aside.drain(core.timeout())).map_err(|fault| gpu.fault(&fault))
+    }
+
+    /// Copies from an address to host memory, as [`Communicator::write`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::write`].
+    pub fn read(&mut self, from: DevicePtr, to: &mut [u8]) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        // SAFETY: whoever made the address promised it; the copy is waited for.
+        let done = unsafe { gpu.aside.read(to, from.0) };
+        done.and_then(|()| gpu.aside.drain(core.timeout())).map_err(|fault| gpu.fault(&fault))
+    }
+
+    /// Sets bytes from an address on, as [`Communicator::write`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::write`].
+    pub fn fill(&mut self, at: DevicePtr, byte: u8, bytes: usize) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        // SAFETY: whoever made the address promised it; it is waited for.
+        let done = unsafe { gpu.aside.set(at.0, byte, bytes as u64) };
+        done.and_then(|()| gpu.aside.drain(core.timeout())).map_err(|fault| gpu.fault(&fault))
+    }
+
+    /// Puts a barrier into the stream of calls: what is put there after it runs when all ranks have come here in
+    /// theirs.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::call`].
+    pub fn stream_barrier(&mut self) -> Result<(), Error> {
+        let Reduction { op, factor } = Reduction::NONE;
+        let args = Args::InPlace { data: DevicePtr::NULL };
+        let call = Call { count: 0, dtype: DType::U8, op, factor, args };
+        Cuda::perform(self, &crate::engine::BARRIER, 0, call)
+    }
+
+    /// Puts a call of an algorithm (of a text, or of the library by [`Communicator::algorithm`]) into a stream.
+    /// Returns before it is played. The first call of its kind compiles and loads its kernel, and waits for
+    /// the other ranks to do so; later ones talk to nobody.
+    ///
+    /// # Errors
+    ///
+    /// On all ranks: [`Error::Refused`], [`Error::Unsupported`], [`Error::Usage`] if the call cannot be made; the
+    /// communicator stays usable. [`Error::PlanMismatch`] if ranks call different things, [`Error::Cuda`] if the
+    /// driver refuses: these end it.
+    pub fn call(
+        &mut self,
+        algorithm: &Algorithm,
+        launch: Launch,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        let plans = gpu.plans(algorithm, &launch)?;
+        gpu.play(core, &plans, &launch, None, stream)
+    }
+
+    /// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::call`].
+    pub fn how(
+        &mut self,
+        algorithm: &Algorithm,
+        launch: &Launch,
+    ) -> Result<(Protocol, u32), Error> {
+        let (core, gpu) = self.both()?;
+        gpu.how(core, algorithm, launch)
+    }
+
+    /// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::call`].
+    pub fn source(&mut self, algorithm: &Algorithm, launch: &Launch) -> Result<String, Error> {
+        let (core, gpu) = self.both()?;
+        gpu.source(core, algorithm, launch)
+    }
+
+    /// Waits until everything in the stream is done.
+    ///
+    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in the
+    /// stream may take ten times as long.
+    ///
+    /// # Errors
+    ///
+    /// These end the communicator; the process and its GPU stay usable. [`Error::Timeout`] if a wait of a
+    /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
+    /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
+    pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        gpu.watch(core, || stream.is_done())
+    }
+
+    /// Captures what `record` puts into the stream, calls (which go there) and anything else, without playing it.
+    /// All ranks capture the same calls. A timeout holds for the calls that are captured while it is set.
+    ///
+    /// # Errors
+    ///
+    /// The error of `record`; [`Error::Cuda`] if the driver refuses.
+    pub fn capture<E: From<Error>>(
+        &mut self,
+        stream: &CudaStream,
+        record: impl FnOnce(&mut Communicator) -> Result<(), E>,
+    ) -> Result<CudaGraph, E> {
+        let (core, gpu) = self.both()?;
+        core.usable()?;
+        let recording = gpu.record(stream)?;
+        let recorded = record(&mut self.on(stream));
+        let (_, gpu) = self.both()?;
+        let graph = gpu.recorded(recording, recorded.is_ok())?;
+        recorded?;
+        graph.ok_or_else(|| Error::Usage("nothing was captured".into()).into())
+    }
+
+    /// Returns the point that the stream has been filled up to.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] if the driver refuses.
+    pub fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
+        self.gpu()?.work(stream)
+    }
+
+    /// Waits until the stream has come to a point.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::synchronize`].
+    pub fn wait(&mut self, work: &CudaWork) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        gpu.wait(core, work)
+    }
+
+    fn gpu(&self) -> Result<&Gpu, Error> {
+        self.gpu.as_deref().ok_or_else(none)
+    }
+
+    /// Returns the state and the GPU, ready for a call.
+    fn both(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
+        self.core()?;
+        match (self.home.as_deref_mut(), self.gpu.as_deref_mut()) {
+            (Some(core), Some(gpu)) => Ok((core, gpu)),
+            (None, _) => Err(worker::gone()),
+            (_, None) => Err(none()),
+        }
+    }
+
+    /// Returns both, and the stream that calls are put into.
+    fn streamed(&mut self) -> Result<(&mut Core, &mut Gpu, CudaStream), Error> {
+        let given = self.settings.stream.clone();
+        let (core, gpu) = self.both()?;
+        let stream = given.unwrap_or_else(|| gpu.stream.clone());
+        Ok((core, gpu, stream))
+    }
+
+    /// Waits for the calls in streams before the memory goes.
+    pub(super) fn leave_gpu(&mut self) {
+        let Some(mut gpu) = self.gpu.take() else { return };
+        // After a failure kernels were told to leave already.
+        let timeout = match self.core() {
+            Ok(core) if core.usable().is_ok() => core.timeout(),
+            _ => Duration::ZERO,
+        };
+        gpu.leave(timeout);
+    }
+}
+
+#[cold]
+fn none() -> Error {
+    Error::Usage(
+        "this communicator has no GPUs: `Communicator::cuda` makes one that has; work that is started has none \
+         either, as calls on GPUs return at once"
+            .into(),
+    )
+}
+
+impl Sealed for Cuda {}
+
+impl Engine for Cuda {
+    type Input<'a> = DevicePtr;
+    type Output<'a> = DevicePtr;
+    type Played = ();
+
+    fn perform(
+        comm: &mut Communicator,
+        collective: &'static Collective,
+        root: u32,
+        call: Call<DevicePtr, DevicePtr>,
+    ) -> Result<(), Error> {
+        let (core, gpu, stream) = comm.streamed()?;
+        gpu.perform(core, collective, root, call, &stream)
+    }
+
+    fn perform_listed<'a: 'a>(
+        comm: &mut Communicator,
+        collective: &'static Collective,
+        root: u32,
+        call: Listed<
+            'a,
+            Self,
+            impl ExactSizeIterator<Item = DevicePtr>,
+            impl ExactSizeIterator<Item = DevicePtr>,
+        >,
+    ) -> Result<(), Error> {
+        let (core, gpu, stream) = comm.streamed()?;
+        gpu.perform_listed(core, collective, root, call, &stream)
+    }
+
+    fn perform_cut(
+        comm: &mut Communicator,
+        collective: &'static Collective,
+        call: Call<DevicePtr, DevicePtr>,
+        counts: &[usize],
+    ) -> Result<(), Error> {
+        let (core, gpu, stream) = comm.streamed()?;
+        gpu.perform_cut(core, collective, call, counts, &stream)
+    }
+
+    fn exchange<'a: 'a>(
+        comm: &mut Communicator,
+        name: &'static str,
+        messages: &mut [Message<DevicePtr, DevicePtr>],
+        collective: Option<u64>,
+    ) -> Result<(), Error> {
+        let (core, gpu, stream) = comm.streamed()?;
+        gpu.exchange(core, name, messages, collective.is_some(), &stream)
+    }
+
+    fn play(
+        comm: &mut Communicator,
+        algorithm: &Algorithm,
+        (dtype, Reduction { op, factor }): (DType, Reduction),
+        lens: [usize; 2],
+        args: Args<DevicePtr, DevicePtr>,
+    ) -> Result<(), Error> {
+        let (core, gpu, stream) = comm.streamed()?;
+        let launch = Launch::from(Call { count: 0, dtype, op, factor, args });
+        let plans = gpu.plans(algorithm, &launch)?;
+        let Some(plan) = plans.plans().first() else { return Ok(()) };
+        let count = count_of(algorithm, &plan.header, &args, lens)?;
+        let launch = Launch { call: Call { count, ..launch.call }, ..launch };
+        gpu.play(core, &plans, &launch, None, &stream)
+    }
+
+    fn cut_input<'a: 'a>(input: DevicePtr, bytes: usize) -> [DevicePtr; 2] {
+        [input, input.after(bytes)]
+    }
+
+    fn cut_output<'a: 'a>(output: DevicePtr, bytes: usize) -> [DevicePtr; 2] {
+        [output, output.after(bytes)]
+    }
+}
+
+macro_rules! device_memory {
+    ($($memory:ident),*) => {$(
+        impl<T: Element> Sealed for $memory<T> {}
+
+        impl<T: Element> Memory for $memory<T> {
+            type Element = T;
+            type Engine = Cuda;
+
+            fn elements(&self) -> usize {
+                self.len()
+            }
+
+            fn lend(&self) -> DevicePtr {
+                self.ptr()
+            }
+        }
+
+        impl<T: Element> MemoryMut for $memory<T> {
+            fn lend_mut(&mut self) -> DevicePtr {
+                self.ptr()
+            }
+        }
+    )*};
+}
+
+device_memory!(CudaBuffer, CudaSlice);

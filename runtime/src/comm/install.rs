@@ -1,0 +1,86 @@
+//! What decides the algorithm of a call: hints, and installed algorithms.
+
+use roundelay_compiler::plan::Placement;
+
+use super::Communicator;
+use crate::choose::Choice;
+use crate::dtype::{DType, RedOp};
+use crate::engine::{Collective, Named, SERVED, served};
+use crate::error::Error;
+use crate::hints::Hints;
+use crate::prototype::Playable;
+
+impl Communicator {
+    /// Sets the hints of this communicator, in place of those it had: they hold for the calls that
+    /// follow, where a call brings none of its own. All ranks must set the same. What has been settled
+    /// when the ranks joined (transports, connections) stays.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the environment's hints or the tuned table are wrong.
+    pub fn set_hints(&mut self, hints: Hints) -> Result<(), Error> {
+        let core = self.core()?;
+        let merged = core.resolver()?.merged(&Hints::default(), &hints);
+        let timeout = merged.hints().timeout();
+        core.plans.set_hints(hints);
+        #[cfg(feature = "cuda")]
+        if let Some(gpu) = &mut self.gpu {
+            gpu.choices.clear();
+        }
+        if let Some(timeout) = timeout {
+            self.set_timeout(timeout);
+        }
+        Ok(())
+    }
+
+    /// Returns what a call would play, and the reason: by the hints in force for calls made now
+    /// ([`Communicator::with`]), those of this communicator, the environment, the tuned table and the cost
+    /// model. Moves nothing. `bytes` are those of the whole vector.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] and [`Error::Usage`] if a hint names what cannot be played.
+    pub fn explain(
+        &mut self,
+        collective: &str,
+        bytes: u64,
+        dtype: DType,
+        op: RedOp,
+    ) -> Result<Choice, Error> {
+        let Some(Collective { name: collective, .. }) = served(collective) else {
+            let names = SERVED.map(|served| served.name).join(", ");
+            let text = format!("there is no call `{collective}`; there are {names}");
+            return Err(Error::Usage(text));
+        };
+        let placement = match *collective {
+            "all_reduce" | "broadcast" | "reduce" | "barrier" => Placement::InPlace,
+            _ => Placement::OutOfPlace,
+        };
+        let core = self.core()?;
+        let transport = core.transports().to_string();
+        core.choice(&Named { collective, bytes, dtype, op, root: 0, placement }, &transport)
+    }
+
+    /// Installs this algorithm for its collective on this communicator, at every size, in the place of those
+    /// of the library or of one installed before. All ranks call this together, each with its own copy of the
+    /// algorithm; it takes effect only if all copies are the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PlanMismatch`] if ranks disagree, on all ranks; [`Error::Refused`] and
+    /// [`Error::Usage`] if the algorithm cannot be played here. Nothing has changed then, and the
+    /// communicator stays usable. Otherwise the errors of [`Communicator::barrier`].
+    pub fn install(&mut self, algorithm: &impl Playable) -> Result<(), Error> {
+        self.core()?.install(algorithm.algorithm()?)
+    }
+
+    /// Undoes [`Communicator::install`] for a collective, on all ranks together; returns true if there
+    /// was something to undo.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::install`].
+    pub fn uninstall(&mut self, collective: &str) -> Result<bool, Error> {
+        self.core()?.uninstall(collective)
+    }
+}

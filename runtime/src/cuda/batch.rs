@@ -1,0 +1,233 @@
+//! Messages between single ranks: one kernel for all of them, or a copy where a rank sends to itself. Its protocol
+//! stands at [`roundelay_compiler::emit::cuda::batch`].
+
+use std::sync::Arc;
+
+use roundelay_compiler::device::abi;
+use roundelay_compiler::emit::cuda::KERNEL;
+use roundelay_compiler::emit::cuda::batch::{self, ENDS, LANES, MESSAGES, PARAMS};
+use roundelay_compiler::plan::Dir;
+
+use super::gpu::Gpu;
+use super::layout::Layout;
+use super::program::{WORDS, words};
+use super::unplayable::Unplayable;
+use super::{CudaStream, DevicePtr};
+use crate::backend::cuda::{Aside, Kernel};
+use crate::bind::{Transfer, own_pairs};
+use crate::engine::{Core, End, Message, peers};
+use crate::error::Error;
+
+/// A message on device memory.
+type DeviceMessage = Message<DevicePtr, DevicePtr>;
+
+impl Gpu {
+    /// Puts a batch of messages into a stream: all of them side by side. `is_collective` is true if all ranks make
+    /// this call.
+    pub(crate) fn exchange(
+        &mut self,
+        core: &mut Core,
+        name: &'static str,
+        messages: &[DeviceMessage],
+        is_collective: bool,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        core.usable()?;
+        peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
+        let transfers: Vec<Transfer> = messages.iter().map(Message::transfer).collect();
+        let pairs = own_pairs(self.rank, &transfers)?;
+        let address = |at: usize| match messages[at].end {
+            End::Sent(from) => from.0,
+            End::Received(to) => to.0,
+        };
+        if let Some(null) = (0..messages.len()).find(|&i| transfers[i].bytes > 0 && address(i) == 0)
+        {
+            return Err(Error::Usage(format!("{name}: the memory of message {null} is null")));
+        }
+        let place = Place { rank: self.rank, layout: &self.layout };
+        let refused = |why: Unplayable| Error::Unsupported(format!("{name}: {why}"));
+        let (ends, order) =
+            ends(&place, &transfers, |rank| self.arena.base(rank)).map_err(refused)?;
+        let (blocks, sms) = (ends.len() as u32 * LANES, self.sms);
+        if blocks > sms {
+            return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks, sms }));
+        }
+        let copies =
+            pairs.into_iter().map(|(from, to)| (address(to), address(from), transfers[from].bytes));
+        self.copy_in(core, stream, copies)?;
+        if ends.is_empty() {
+            return Ok(());
+        }
+        let kernel = match self.batch_kernel() {
+            Ok(kernel) => kernel,
+            // The peers must not wait for a rank that cannot play it.
+            Err(error) => return Err(self.end(core, error)),
+        };
+        let list = order.iter().map(|&i| (address(i), transfers[i].bytes, transfers[i].tag()));
+        let timeout = u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX);
+        let params = self.batch_params(&ends, list, timeout);
+        // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
+        // caller's memory is good as whoever made its address promised.
+        let launched = unsafe { kernel.launch(stream, (blocks, abi::THREADS), &params) };
+        launched.map_err(|fault| {
+            let error = self.fault(&fault);
+            self.end(core, error)
+        })
+    }
+
+    fn batch_kernel(&mut self) -> Result<Arc<Kernel>, Error> {
+        if let Some(kernel) = &self.batch {
+            return Ok(kernel.clone());
+        }
+        // A stream that is being captured would not let this thread load code.
+        let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
+        let kernel = self.kernels.get(&batch::batch(), KERNEL, abi::THREADS);
+        let kernel = kernel.map_err(|why| self.failed(format!("the kernel of messages: {why}")))?;
+        self.batch = Some(kernel.clone());
+        Ok(kernel)
+    }
+
+    /// Returns the words of the kernel's parameter.
+    fn batch_params(
+        &self,
+        ends: &[batch::End],
+        messages: impl Iterator<Item = (u64, u64, u32)>,
+        timeout: u64,
+    ) -> Vec<u64> {
+        let (abort, report) = self.mailbox.addresses();
+        let state = self.arena.base(self.rank) + self.layout.states;
+        let fixed = abi::Params { state, abort, report, timeout, ..abi::Params::default() };
+        let mut params = vec![0; PARAMS / 8];
+        params[..WORDS].copy_from_slice(&words(&fixed));
+        // An address a rank of four kinds, which this kernel has no use for.
+        let first = WORDS + 4;
+        for (at, end) in params[first..].chunks_exact_mut(6).zip(ends) {
+            let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+            at.copy_from_slice(&[
+                end.slots,
+                end.wait,
+                end.tell,
+                end.count,
+                pair(end.peer, end.receives),
+                pair(end.first, end.messages),
+            ]);
+        }
+        let first = first + 6 * ENDS;
+        for (at, (address, bytes, tag)) in params[first..].chunks_exact_mut(3).zip(messages) {
+            at.copy_from_slice(&[address, bytes, tag.into()]);
+        }
+        params
+    }
+}
+
+/// A rank in a layout.
+struct Place<'a> {
+    rank: u32,
+    layout: &'a Layout,
+}
+
+/// Returns the ends of messages with other ranks, and the order in which the ends have the messages; `base` is where
+/// a rank's arena is mapped.
+fn ends(
+    place: &Place<'_>,
+    transfers: &[Transfer],
+    base: impl Fn(u32) -> u64,
+) -> Result<(Vec<batch::End>, Vec<usize>), Unplayable> {
+    let &Place { rank, layout } = place;
+    let mut found: Vec<(u32, Dir)> = Vec::new();
+    for transfer in transfers.iter().filter(|t| t.peer != rank) {
+        if !found.contains(&(transfer.peer, transfer.dir)) {
+            found.push((transfer.peer, transfer.dir));
+        }
+    }
+    let (mut ends, mut order) = (Vec::new(), Vec::new());
+    for (peer, dir) in found {
+        let first = order.len() as u32;
+        let listed =
+            (0..transfers.len()).filter(|&i| (transfers[i].peer, transfers[i].dir) == (peer, dir));
+        order.extend(listed);
+        let messages = order.len() as u32 - first;
+        let (own, theirs) = (base(rank), base(peer));
+        let end = batch::End { peer, first, messages, ..batch::End::default() };
+        ends.push(match dir {
+            Dir::Send => batch::End {
+                slots: theirs + layout.inbox(rank),
+                wait: own + layout.freed(peer),
+                tell: theirs + layout.arrived(rank),
+                count: own + layout.sent(peer),
+                ..end
+            },
+            Dir::Recv => batch::End {
+                slots: own + layout.inbox(peer),
+                wait: own + layout.arrived(peer),
+                tell: theirs + layout.freed(rank),
+                count: own + layout.received(peer),
+                receives: 1,
+                ..end
+            },
+        });
+    }
+    match (ends.len() <= ENDS, order.len() <= MESSAGES) {
+        (true, true) => Ok((ends, order)),
+        (false, _) => Err(Unplayable::Ends(ends.len())),
+        (_, false) => Err(Unplayable::Messages(order.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::CudaOptions;
+    use crate::dtype::DType;
+
+    fn transfer(peer: u32, dir: Dir, bytes: u64) -> Transfer {
+        Transfer { peer, dir, dtype: DType::U8, bytes }
+    }
+
+    #[test]
+    fn both_ends_of_a_message_meet() {
+        let layout = Layout::new(3, &CudaOptions::default()).expect("a layout");
+        let base = |rank: u32| u64::from(rank) << 40;
+        let of = |rank, transfers: &[Transfer]| {
+            ends(&Place { rank, layout: &layout }, transfers, base).expect("few")
+        };
+        let (sends, order) = of(
+            0,
+            &[
+                transfer(1, Dir::Send, 5),
+                transfer(2, Dir::Recv, 7),
+                transfer(0, Dir::Send, 9),
+                transfer(1, Dir::Send, 6),
+            ],
+        );
+        assert_eq!(order, [0, 3, 1], "an end has its messages one after the other");
+        let (receives, _) = of(1, &[transfer(0, Dir::Recv, 5)]);
+        let (send, receive) = (sends[0], receives[0]);
+        assert_eq!((send.peer, send.receives, send.first, send.messages), (1, 0, 0, 2));
+        assert_eq!((receive.peer, receive.receives), (0, 1));
+        assert_eq!((send.slots, send.tell, send.wait), (receive.slots, receive.wait, receive.tell));
+        assert_ne!(send.count, sends[1].count);
+        let spans = [
+            layout.arrived(0),
+            layout.freed(0),
+            layout.sent(0),
+            layout.received(0),
+            layout.inbox(0),
+            layout.inbox(1),
+            layout.inbox(2),
+            layout.scratch,
+        ];
+        assert!(spans.is_sorted_by(|a, b| a < b), "{spans:?}");
+        assert_eq!(layout.inbox(2) + batch::INBOX, layout.scratch);
+    }
+
+    #[test]
+    fn what_has_no_room_in_the_parameters_is_refused() {
+        let layout = Layout::new(40, &CudaOptions::default()).expect("a layout");
+        let place = Place { rank: 0, layout: &layout };
+        let many: Vec<Transfer> = (1..40).map(|peer| transfer(peer, Dir::Send, 1)).collect();
+        assert!(ends(&place, &many, |_| 0) == Err(Unplayable::Ends(39)));
+        let long = vec![transfer(1, Dir::Send, 1); MESSAGES + 1];
+        assert!(ends(&place, &long, |_| 0) == Err(Unplayable::Messages(89)));
+    }
+}

@@ -1,0 +1,37 @@
+//! The engine of the host, and what all engines have in common.
+//!
+//! An engine binds and plays calls on one kind of memory; this one has the memory of this host, `crate::cuda` that
+//! of GPUs. Common to them are the [table](table) of collectives, which makes one [`Call`] of a method's arguments,
+//! plans by name (`plans`), words from rank to rank (`control`), and what is kept for the next calls (`recent`).
+//!
+//! The state of a rank is a [`Core`]: group, connections, bound plans, recorder. Whoever holds it makes the calls,
+//! so there is nothing to lock. `named` performs calls by name, `call` prepares a plan for the executor, `batch`
+//! messages between single ranks, `share` divides calls over the paths.
+
+mod batch;
+mod call;
+mod control;
+mod core;
+mod liveness;
+mod named;
+mod plans;
+mod recent;
+mod record;
+mod reduction;
+mod share;
+pub(crate) mod table;
+
+pub(crate) use self::core::Core;
+pub(crate) use batch::Message;
+#[cfg(feature = "cuda")]
+pub(crate) use batch::{End, peers};
+pub(crate) use call::Blocks;
+pub use call::{Args, Call};
+#[cfg(feature = "cuda")]
+pub(crate) use named::writes_output;
+pub(crate) use recent::Recent;
+pub use reduction::Reduction;
+pub(crate) use table::{
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, Collective, GATHER, Named, REDUCE,
+    REDUCE_SCATTER, SCATTER, SERVED, Seat, each, fits, served, total,
+};

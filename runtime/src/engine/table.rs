@@ -1,0 +1,318 @@
+//! The table of collectives that have a method of their own: it checks their arguments, and makes the [`Call`]
+//! that engines bind and play, whatever memory the buffers are in.
+
+use roundelay_compiler::plan::Placement;
+
+use super::call::{Args, Call};
+use crate::dtype::{DType, RedOp};
+use crate::error::Error;
+
+/// The blocks of a call that a buffer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// One block.
+    One,
+    /// One block of each rank.
+    Each,
+    /// As [`Extent::One`]; beside the root the buffer has no meaning.
+    RootOne,
+    /// As [`Extent::Each`]; beside the root the buffer has no meaning.
+    RootEach,
+}
+
+impl Extent {
+    fn is_one(self) -> bool {
+        matches!(self, Extent::One | Extent::RootOne)
+    }
+
+    /// Returns true if the buffer has a meaning on all ranks.
+    fn is_everywhere(self) -> bool {
+        matches!(self, Extent::One | Extent::Each)
+    }
+}
+
+/// A collective that is called by name.
+#[derive(Debug)]
+pub struct Collective {
+    /// Its name in the language.
+    pub(crate) name: &'static str,
+    input: Extent,
+    output: Extent,
+}
+
+pub(crate) static ALL_REDUCE: Collective = collective("all_reduce", Extent::One, Extent::One);
+pub(crate) static REDUCE: Collective = collective("reduce", Extent::One, Extent::RootOne);
+pub(crate) static BROADCAST: Collective = collective("broadcast", Extent::RootOne, Extent::One);
+pub(crate) static ALL_GATHER: Collective = collective("all_gather", Extent::One, Extent::Each);
+pub(crate) static REDUCE_SCATTER: Collective =
+    collective("reduce_scatter", Extent::Each, Extent::One);
+pub(crate) static ALL_TO_ALL: Collective = collective("all_to_all", Extent::Each, Extent::Each);
+pub(crate) static GATHER: Collective = collective("gather", Extent::One, Extent::RootEach);
+pub(crate) static SCATTER: Collective = collective("scatter", Extent::RootEach, Extent::One);
+pub(crate) static BARRIER: Collective = collective("barrier", Extent::One, Extent::One);
+
+/// The collectives for which an algorithm can be installed.
+pub(crate) static SERVED: [&Collective; 9] = [
+    &ALL_REDUCE,
+    &REDUCE,
+    &BROADCAST,
+    &ALL_GATHER,
+    &REDUCE_SCATTER,
+    &ALL_TO_ALL,
+    &GATHER,
+    &SCATTER,
+    &BARRIER,
+];
+
+const fn collective(name: &'static str, input: Extent, output: Extent) -> Collective {
+    Collective { name, input, output }
+}
+
+/// Returns the collective of that name.
+pub(crate) fn served(name: &str) -> Option<&'static Collective> {
+    SERVED.into_iter().find(|collective| collective.name == name)
+}
+
+/// The part of a call by name that decides the algorithm: the same on all ranks. Calls are compared in this
+/// order, and mostly differ in the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// The length of the whole vector.
+    pub(crate) bytes: u64,
+    pub(crate) root: u32,
+    pub(crate) dtype: DType,
+    pub(crate) op: RedOp,
+    pub(crate) placement: Placement,
+    pub(crate) collective: &'static str,
+}
+
+/// A rank among all of a call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) root: u32,
+}
+
+impl Seat {
+    /// Fails unless the root exists; `call` is the method.
+    #[inline]
+    pub(crate) fn check(self, call: &str) -> Result<(), Error> {
+        match self.root < self.ranks {
+            true => Ok(()),
+            false => Err(self.rootless(call)),
+        }
+    }
+
+    #[cold]
+    fn rootless(self, call: &str) -> Error {
+        let Seat { ranks, root, .. } = self;
+        Error::Usage(format!(
+            "{call}: root {root} is not one of {ranks} ranks; roots go from 0 to {}",
+            ranks - 1
+        ))
+    }
+
+    fn is_root(self) -> bool {
+        self.rank == self.root
+    }
+}
+
+impl Collective {
+    /// Returns the blocks of the whole vector.
+    fn blocks(&self, ranks: u32) -> u32 {
+        if self.input.is_one() && self.output.is_one() { 1 } else { ranks }
+    }
+
+    /// Returns true if some rank may give no output.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_output_optional(&self) -> bool {
+        !self.output.is_everywhere()
+    }
+
+    /// Returns true if some rank may give no input.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_input_optional(&self) -> bool {
+        !self.input.is_everywhere()
+    }
+
+    /// Returns true if this rank's output has a meaning.
+    pub(crate) fn has_output(&self, seat: Seat) -> bool {
+        self.output.is_everywhere() || seat.is_root()
+    }
+
+    /// Returns true if this rank's input has a meaning.
+    pub(crate) fn has_input(&self, seat: Seat) -> bool {
+        self.input.is_everywhere() || seat.is_root()
+    }
+
+    /// Returns what decides the algorithm of a call.
+    #[inline]
+    pub(crate) fn named<I, O>(&self, ranks: u32, root: u32, call: &Call<I, O>) -> Named {
+        let Call { dtype, op, .. } = *call;
+        let elements = u64::from(self.blocks(ranks)).saturating_mul(call.count);
+        Named {
+            bytes: elements.saturating_mul(dtype.size() as u64),
+            root,
+            dtype,
+            op,
+            placement: call.args.placement(),
+            collective: self.name,
+        }
+    }
+
+    /// Returns the elements of a block, from those of both buffers of the method `call`.
+    pub(crate) fn count(
+        &self,
+        call: &str,
+        seat: Seat,
+        output: usize,
+        input: usize,
+    ) -> Result<usize, Error> {
+        seat.check(call)?;
+        let ranks = seat.ranks as usize;
+        let (has_output, has_input) =
+            (self.has_output(seat) || output > 0, self.has_input(seat) || input > 0);
+        match (self.output.is_one(), self.input.is_one()) {
+            (true, true) if has_output => same(call, output, input).map(|()| input),
+            (true, true) => Ok(input),
+            (false, true) if has_output => blocks(call, "output", ranks, output, input),
+            (false, true) => Ok(input),
+            (true, false) if has_input => blocks(call, "input", ranks, input, output),
+            (true, false) => Ok(output),
+            (false, false) => {
+                same(call, output, input)?;
+                match input.is_multiple_of(ranks) {
+                    true => Ok(input / ranks),
+                    false => Err(Error::Usage(format!(
+                        "{call}: the input has {input} elements, which are not {ranks} equal blocks"
+                    ))),
+                }
+            }
+        }
+    }
+}
+
+/// Fails unless a buffer has a block of that length for every rank.
+fn blocks(call: &str, what: &str, ranks: usize, len: usize, block: usize) -> Result<usize, Error> {
+    match block.checked_mul(ranks) {
+        Some(wanted) if wanted == len => Ok(block),
+        _ => Err(Error::Usage(format!(
+            "{call}: the {what} has {len} elements, which are not {ranks} blocks of {block}"
+        ))),
+    }
+}
+
+fn same(call: &str, output: usize, input: usize) -> Result<(), Error> {
+    match output == input {
+        true => Ok(()),
+        false => Err(Error::Usage(format!(
+            "{call}: the output has {output} elements and the input {input}; both must have the \
+             same number"
+        ))),
+    }
+}
+
+/// Fails unless a list has a buffer of the wanted length for every rank.
+pub(crate) fn each(
+    call: &str,
+    what: &str,
+    ranks: u32,
+    mut lens: impl ExactSizeIterator<Item = usize>,
+    wanted: usize,
+) -> Result<(), Error> {
+    let buffers = lens.len();
+    if buffers != ranks as usize {
+        return Err(Error::Usage(format!(
+            "{call}: there are {buffers} {what}, and {ranks} ranks: one is needed for each"
+        )));
+    }
+    match lens.by_ref().enumerate().find(|&(_, len)| len != wanted) {
+        None => Ok(()),
+        Some((r, len)) => Err(Error::Usage(format!(
+            "{call}: {what}[{r}] has {len} elements, and needs {wanted}: all buffers of the \
+             call have one length"
+        ))),
+    }
+}
+
+/// Returns the sum of one count a rank.
+pub(crate) fn total(ranks: u32, counts: &[usize]) -> Result<usize, Error> {
+    if counts.len() != ranks as usize {
+        return Err(Error::Usage(format!(
+            "{} counts were given to {ranks} ranks: one for each is needed",
+            counts.len()
+        )));
+    }
+    let total = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
+    total.ok_or_else(|| Error::Usage("the sum of the counts exceeds the address space".into()))
+}
+
+/// Fails unless a buffer has the elements that counts ask for.
+pub(crate) fn fits(what: &str, has: usize, wanted: usize) -> Result<(), Error> {
+    match has == wanted {
+        true => Ok(()),
+        false => Err(Error::Usage(format!(
+            "the {what} has {has} elements, and the counts ask for {wanted}"
+        ))),
+    }
+}
+
+impl<I, O> Args<I, O> {
+    /// Returns the placement of a plan that takes these buffers.
+    #[inline]
+    pub(crate) fn placement(&self) -> Placement {
+        match self {
+            Args::InPlace { .. } => Placement::InPlace,
+            Args::OutOfPlace { .. } => Placement::OutOfPlace,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roundelay_algorithms::CATALOGUE;
+
+    #[test]
+    fn every_collective_has_algorithms() {
+        for collective in SERVED {
+            assert!(CATALOGUE.iter().any(|e| e.collective == collective.name), "{collective:?}");
+            assert!(std::ptr::eq(served(collective.name).expect("served"), collective));
+        }
+        assert!(served("halo").is_none());
+    }
+
+    #[test]
+    fn counts_come_from_both_buffers() {
+        let seat = |rank, root| Seat { rank, ranks: 3, root };
+        let count = |collective: &Collective, seat, output, input| {
+            collective.count("call", seat, output, input).ok()
+        };
+        let root = seat(1, 1);
+        let other = seat(0, 1);
+        for (collective, output, input, at_root, elsewhere) in [
+            (&ALL_REDUCE, 5, 5, Some(5), Some(5)),
+            (&ALL_REDUCE, 0, 5, None, None),
+            (&REDUCE, 0, 5, None, Some(5)),
+            (&REDUCE, 4, 5, None, None),
+            (&ALL_GATHER, 15, 5, Some(5), Some(5)),
+            (&ALL_GATHER, 0, 5, None, None),
+            (&REDUCE_SCATTER, 5, 15, Some(5), Some(5)),
+            (&ALL_TO_ALL, 15, 15, Some(5), Some(5)),
+            (&ALL_TO_ALL, 16, 16, None, None),
+            (&GATHER, 15, 5, Some(5), Some(5)),
+            (&GATHER, 0, 5, None, Some(5)),
+            (&SCATTER, 5, 0, None, Some(5)),
+            (&SCATTER, 5, 14, None, None),
+        ] {
+            assert_eq!(count(collective, root, output, input), at_root, "{collective:?} {output}");
+            assert_eq!(
+                count(collective, other, output, input),
+                elsewhere,
+                "{collective:?} {output}"
+            );
+        }
+        assert_eq!(count(&BROADCAST, seat(0, 3), 1, 1), None, "there is no such root");
+    }
+}
