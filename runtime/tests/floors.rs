@@ -37,6 +37,7 @@ const FLOORS: [&str; 33] = [
     "comm",
     "collectives",
     "bootstrap",
+    "internal",
     "lib",
     "tests",
 ];
