@@ -198,7 +198,8 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// The errors of [`Communicator::from_env`].
+    /// The errors of [`Communicator::from_env`]; of several ranks that failed, the error of one that saw the
+    /// cause itself, not that it was told to end.
     pub fn local_over(
         ranks: u32,
         setup: impl Fn(u32) -> Setup + Sync,
@@ -210,10 +211,16 @@ impl Communicator {
                 scope.spawn(move || Self::meet_at(rank, ranks, &mut store, &setup(rank)))
             };
             let threads: Vec<_> = (0..ranks).map(join).collect();
-            let joined = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|_| Err(Error::Start("a rank panicked".into())))
-            });
-            joined.collect()
+            let (mut comms, mut saw, mut heard) = (Vec::new(), None, None);
+            for thread in threads {
+                let joined = thread.join();
+                match joined.unwrap_or_else(|_| Err(Error::Start("a rank panicked".into()))) {
+                    Ok(comm) => comms.push(comm),
+                    Err(error @ Error::Aborted { .. }) => heard = heard.or(Some(error)),
+                    Err(error) => saw = saw.or(Some(error)),
+                }
+            }
+            saw.or(heard).map_or(Ok(comms), Err)
         })
     }
 
