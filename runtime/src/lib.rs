@@ -71,8 +71,8 @@ pub use bind::Stats;
 pub use bootstrap::{Ending, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use comm::{
-    Batch, CallOptions, Communicator, Engine, Host, Memory, MemoryMut, Resources, Status, With,
-    Work,
+    AbortHandle, AnyElement, Batch, CallOptions, Communicator, Engine, Host, Memory, MemoryMut,
+    Resources, Status, Typed, With, Work,
 };
 pub use custom::{Algorithm, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};

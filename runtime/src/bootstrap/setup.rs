@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::rendezvous::shared;
 use super::store::InProcessStore;
 use super::{HOST, Membership, SECRET, Store, store};
 use crate::comm::Communicator;
@@ -184,8 +185,41 @@ impl Communicator {
         let timeout = setup.options.timeout;
         let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
         let mut store = store(membership, secret, timeout)?;
-        let mut comm = Self::meet_at(membership.rank, membership.size, &mut *store, setup)?;
-        match store.finish(Instant::now() + timeout) {
+        Self::join_at(membership.rank, membership.size, &mut *store, setup)
+    }
+
+    /// Joins as one rank of a job whose ranks can pass a note in some way of their own: a key-value store, a
+    /// file, a broadcast of another library. Rank 0's `share` is given a note of at most 4 KiB and makes it
+    /// known; the others' is given `None`, waits for the note and returns it. Ranks may be threads of one
+    /// process. Collective.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `share`, and of [`Communicator::join`]; [`Error::Usage`] if there is no such rank.
+    pub fn join_with(
+        rank: u32,
+        size: u32,
+        setup: &Setup,
+        share: impl FnOnce(Option<&str>) -> Result<String, Error>,
+    ) -> Result<Communicator, Error> {
+        if rank >= size {
+            return Err(Error::Usage(format!(
+                "rank {rank} is not one of {size} ranks; they go from 0 to size - 1"
+            )));
+        }
+        let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
+        let mut store = shared((rank, size), secret, setup.options.timeout, share)?;
+        Self::join_at(rank, size, &mut store, setup)
+    }
+
+    fn join_at(
+        rank: u32,
+        size: u32,
+        store: &mut dyn Store,
+        setup: &Setup,
+    ) -> Result<Communicator, Error> {
+        let mut comm = Self::meet_at(rank, size, store, setup)?;
+        match store.finish(Instant::now() + setup.options.timeout) {
             Ok(()) => Ok(comm),
             // The others have joined this rank, and must hear why it leaves.
             Err(error) => Err(comm.core()?.fail(store.fail(error))),

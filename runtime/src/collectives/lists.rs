@@ -4,10 +4,9 @@
 use std::iter::Empty;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::dtype::Element;
 use crate::engine::{
     ALL_GATHER, ALL_TO_ALL, Args, Blocks, Call, Collective, GATHER, REDUCE_SCATTER, Reduction,
-    SCATTER, each,
+    SCATTER, alike, each,
 };
 use crate::error::Error;
 
@@ -79,12 +78,14 @@ impl Communicator {
         each("all_to_all", "inputs", ranks, lens, count)?;
         let lens = outputs.iter().map(|o| o.elements());
         each("all_to_all", "outputs", ranks, lens, count)?;
+        let dtype = inputs[0].dtype();
+        let all = inputs.iter().map(|i| i.dtype()).chain(outputs.iter().map(|o| o.dtype()));
+        alike("all_to_all", dtype, all)?;
         let args = Args::OutOfPlace {
             input: Blocks::Each(inputs.iter().map(|i| i.lend())),
             output: Blocks::Each(outputs.iter_mut().map(|o| o.lend_mut())),
         };
-        let (count, dtype, Reduction { op, factor }) =
-            (count as u64, O::Element::DTYPE, Reduction::NONE);
+        let (count, dtype, Reduction { op, factor }) = (count as u64, dtype, Reduction::NONE);
         let call = Call { count, dtype, op, factor, args };
         O::Engine::perform_listed(self, &ALL_TO_ALL, 0, call)
     }
@@ -155,10 +156,11 @@ impl Communicator {
         if collective.has_output(seat) {
             each(name, "outputs", self.size(), outputs.iter().map(|o| o.elements()), count)?;
         }
+        let dtype = input.dtype();
+        alike(name, dtype, outputs.iter().map(|o| o.dtype()))?;
         let input: One<_> = Blocks::One(input.lend());
         let output = Blocks::Each(outputs.iter_mut().map(|o| o.lend_mut()));
-        let (count, dtype, Reduction { op, factor }) =
-            (count as u64, O::Element::DTYPE, Reduction::NONE);
+        let (count, dtype, Reduction { op, factor }) = (count as u64, dtype, Reduction::NONE);
         let call = Call { count, dtype, op, factor, args: Args::OutOfPlace { input, output } };
         O::Engine::perform_listed(self, collective, root, call)
     }
@@ -183,9 +185,11 @@ impl Communicator {
         if collective.has_input(seat) {
             each(name, "inputs", self.size(), inputs.iter().map(|i| i.elements()), count)?;
         }
+        let dtype = output.dtype();
+        alike(name, dtype, inputs.iter().map(|i| i.dtype()))?;
         let input = Blocks::Each(inputs.iter().map(|i| i.lend()));
         let output: One<_> = Blocks::One(output.lend_mut());
-        let (count, dtype) = (count as u64, O::Element::DTYPE);
+        let count = count as u64;
         let call = Call { count, dtype, op, factor, args: Args::OutOfPlace { input, output } };
         O::Engine::perform_listed(self, collective, root, call)
     }

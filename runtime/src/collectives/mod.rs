@@ -14,10 +14,10 @@ mod play;
 mod ragged;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::dtype::{DType, Element};
+use crate::dtype::DType;
 use crate::engine::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Call, Collective, GATHER, REDUCE,
-    REDUCE_SCATTER, Reduction, SCATTER, Seat,
+    REDUCE_SCATTER, Reduction, SCATTER, Seat, alike,
 };
 use crate::error::Error;
 
@@ -285,7 +285,7 @@ impl Communicator {
         data: &mut M,
     ) -> Result<(), Error> {
         self.seat(root).check(call)?;
-        let (count, dtype) = (data.elements() as u64, M::Element::DTYPE);
+        let (count, dtype) = (data.elements() as u64, data.dtype());
         let args = Args::InPlace { data: data.lend_mut() };
         M::Engine::perform(self, collective, root, Call { count, dtype, op, factor, args })
     }
@@ -306,8 +306,9 @@ impl Communicator {
     {
         let count =
             collective.count(call, self.seat(root), output.elements(), input.elements())? as u64;
+        let dtype = output.dtype();
+        alike(call, dtype, [input.dtype()])?;
         let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
-        let dtype = O::Element::DTYPE;
         O::Engine::perform(self, collective, root, Call { count, dtype, op, factor, args })
     }
 

@@ -8,8 +8,7 @@ use roundelay_compiler::plan::Placement;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::custom::Algorithm;
-use crate::dtype::Element;
-use crate::engine::{Args, Reduction};
+use crate::engine::{Args, Reduction, alike};
 use crate::error::Error;
 use crate::prototype::Playable;
 
@@ -106,7 +105,7 @@ impl Communicator {
         data: &mut M,
         op: impl Into<Reduction>,
     ) -> Result<<M::Engine as Engine>::Played, Error> {
-        let (lens, of) = ([data.elements(), 0], (M::Element::DTYPE, op.into()));
+        let (lens, of) = ([data.elements(), 0], (data.dtype(), op.into()));
         let args = Args::InPlace { data: data.lend_mut() };
         M::Engine::play(self, algorithm.algorithm()?, of, lens, args)
     }
@@ -129,7 +128,8 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let (lens, of) = ([input.elements(), output.elements()], (O::Element::DTYPE, op.into()));
+        let (lens, of) = ([input.elements(), output.elements()], (output.dtype(), op.into()));
+        alike("run_algorithm_into", output.dtype(), [input.dtype()])?;
         let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
         O::Engine::play(self, algorithm.algorithm()?, of, lens, args)
     }

@@ -7,9 +7,8 @@
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::digest::mix;
-use crate::dtype::Element;
 use crate::engine::{
-    ALL_GATHER, Args, Call, Collective, Message, REDUCE_SCATTER, Reduction, fits, total,
+    ALL_GATHER, Args, Call, Collective, Message, REDUCE_SCATTER, Reduction, alike, fits, total,
 };
 use crate::error::Error;
 
@@ -108,8 +107,9 @@ impl Communicator {
     {
         fits("input", input.elements(), total(self.size(), send_counts)?)?;
         fits("output", output.elements(), total(self.size(), recv_counts)?)?;
-        let (mut input, mut output) = (input.lend(), output.lend_mut());
-        let (dtype, size) = (O::Element::DTYPE, size_of::<O::Element>());
+        let dtype = output.dtype();
+        alike("all_to_all_v", dtype, [input.dtype()])?;
+        let (mut input, mut output, size) = (input.lend(), output.lend_mut(), dtype.size());
         let mut messages = Vec::with_capacity(2 * send_counts.len());
         for (peer, count) in (0..).zip(send_counts) {
             let [block, rest] = O::Engine::cut_input(input, count * size);
@@ -137,8 +137,9 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
+        let (count, dtype) = (total as u64, output.dtype());
+        alike(collective.name, dtype, [input.dtype()])?;
         let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
-        let (count, dtype) = (total as u64, O::Element::DTYPE);
         O::Engine::perform_cut(self, collective, Call { count, dtype, op, factor, args }, counts)
     }
 }

@@ -406,6 +406,10 @@ macro_rules! device_memory {
                 self.len()
             }
 
+            fn dtype(&self) -> DType {
+                T::DTYPE
+            }
+
             fn lend(&self) -> DevicePtr {
                 self.ptr()
             }

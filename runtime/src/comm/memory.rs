@@ -18,13 +18,16 @@ pub trait Sealed {}
 /// Elements in memory, as calls read them: slices, arrays, vectors and [`Buffer`]s of this host, and buffers of
 /// its GPUs (`roundelay::cuda`). All buffers of a call belong to one engine.
 pub trait Memory: Sealed {
-    /// The type of the elements.
-    type Element: Element;
+    /// The type of the elements; [`AnyElement`] if it is known at run time only.
+    type Element;
     /// The engine that plays calls on it.
     type Engine: Engine;
 
     /// Returns the number of elements.
     fn elements(&self) -> usize;
+
+    /// Returns the type of the elements.
+    fn dtype(&self) -> DType;
 
     #[doc(hidden)]
     fn lend(&self) -> <Self::Engine as Engine>::Input<'_>;
@@ -190,6 +193,11 @@ macro_rules! host_memory {
             #[inline]
             fn elements(&self) -> usize {
                 self.len()
+            }
+
+            #[inline]
+            fn dtype(&self) -> DType {
+                T::DTYPE
             }
 
             #[inline]

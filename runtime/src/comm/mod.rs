@@ -10,6 +10,7 @@
 //! what a caller may ask of single calls, `install` what decides the algorithm, `work` the handle on pending
 //! work, `resources` what it all takes. The collectives by name are methods in `crate::collectives`.
 
+mod abort;
 #[cfg(feature = "cuda")]
 mod device;
 mod install;
@@ -19,6 +20,7 @@ mod p2p;
 mod record;
 mod resources;
 mod split;
+mod typed;
 mod work;
 mod worker;
 
@@ -28,11 +30,13 @@ use std::time::Duration;
 use roundelay_compiler::cost::Topology;
 use roundelay_compiler::plan::{Placement, Plan};
 
+pub use abort::AbortHandle;
 pub use memory::{Engine, Host, Memory, MemoryMut};
 use options::Settings;
 pub use options::{CallOptions, With};
 pub use p2p::Batch;
 pub use resources::Resources;
+pub use typed::{AnyElement, Typed};
 pub use work::{Status, Work};
 use worker::Worker;
 

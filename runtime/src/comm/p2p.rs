@@ -5,7 +5,6 @@
 
 use super::Communicator;
 use super::memory::{Engine, Memory, MemoryMut};
-use crate::dtype::Element;
 use crate::engine::Message;
 use crate::error::Error;
 
@@ -118,11 +117,11 @@ type MessageOf<'a, M> = Message<
 >;
 
 fn sent<M: Memory + ?Sized>(data: &M, to: u32) -> MessageOf<'_, M> {
-    let bytes = data.elements() * size_of::<M::Element>();
-    Message::sent(data.lend(), (M::Element::DTYPE, bytes), to)
+    let bytes = data.elements() * data.dtype().size();
+    Message::sent(data.lend(), (data.dtype(), bytes), to)
 }
 
 fn received<M: MemoryMut + ?Sized>(data: &mut M, from: u32) -> MessageOf<'_, M> {
-    let bytes = data.elements() * size_of::<M::Element>();
-    Message::received(data.lend_mut(), (M::Element::DTYPE, bytes), from)
+    let of = (data.dtype(), data.elements() * data.dtype().size());
+    Message::received(data.lend_mut(), of, from)
 }

@@ -33,5 +33,5 @@ pub(crate) use recent::Recent;
 pub use reduction::Reduction;
 pub(crate) use table::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, Collective, GATHER, Named, REDUCE,
-    REDUCE_SCATTER, SCATTER, SERVED, Seat, each, fits, served, total,
+    REDUCE_SCATTER, SCATTER, SERVED, Seat, alike, each, fits, served, total,
 };

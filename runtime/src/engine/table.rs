@@ -236,6 +236,21 @@ pub(crate) fn each(
     }
 }
 
+/// Fails unless all buffers of a call have one type; that of most is known to the compiler.
+#[inline]
+pub(crate) fn alike(
+    call: &str,
+    dtype: DType,
+    others: impl IntoIterator<Item = DType>,
+) -> Result<(), Error> {
+    match others.into_iter().find(|&other| other != dtype) {
+        None => Ok(()),
+        Some(other) => Err(Error::Usage(format!(
+            "{call}: buffers of {dtype} and of {other} were given; all buffers of a call have one type"
+        ))),
+    }
+}
+
 /// Returns the sum of one count a rank.
 pub(crate) fn total(ranks: u32, counts: &[usize]) -> Result<usize, Error> {
     if counts.len() != ranks as usize {

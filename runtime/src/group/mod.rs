@@ -99,6 +99,30 @@ impl Above {
     }
 }
 
+/// Makes the ranks of a group stop, and those of what it is a part of, whoever makes its calls now.
+#[derive(Clone)]
+pub(crate) struct Alarm {
+    rank: u32,
+    groups: Vec<Above>,
+}
+
+impl Alarm {
+    /// Returns the rank that it belongs to.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Raises the abort flag. A rank that holds the sockets sees the flag and tells those elsewhere.
+    pub(crate) fn raise(&self, cause: &AbortRecord) {
+        self.groups.iter().for_each(|group| group.abort(cause));
+    }
+
+    /// Returns true once a rank has raised the abort flag.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.groups.first().is_some_and(|own| own.control.is_aborted())
+    }
+}
+
 /// The ranks of a communicator, and the memory and sockets between them.
 pub(crate) struct Group {
     rank: u32,
@@ -390,6 +414,16 @@ impl Group {
             net.alarm(&cause);
         }
         self.above.iter().for_each(|above| above.abort(&cause));
+    }
+
+    /// Returns what stops these ranks from any thread.
+    pub(crate) fn alarm(&self) -> Alarm {
+        let own = Above {
+            control: self.control.clone(),
+            net: self.net.clone(),
+            members: (0..self.size()).collect(),
+        };
+        Alarm { rank: self.rank, groups: std::iter::once(own).chain(self.above.clone()).collect() }
     }
 
     /// Returns true once a rank has raised the abort flag.
