@@ -55,8 +55,13 @@ struct Origin {
 }
 
 impl Algorithm {
-    /// Returns the first algorithm of a text; `name` stands in messages.
-    pub(crate) fn parse(name: &str, text: &str) -> Result<Self, Error> {
+    /// Returns the first algorithm of a text; `name` stands in messages. Names are resolved now; what depends on
+    /// the ranks is proved when it is played or installed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] with rendered diagnostics if the text is wrong.
+    pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
         let text = check_text(text.as_bytes()).map_err(|d| refused(&SourceMap::new(), &[d]))?;
         let mut sources = SourceMap::new();
         let id = sources.add(name, text);
@@ -64,8 +69,12 @@ impl Algorithm {
         Self::resolved(name, sources, programs)
     }
 
-    /// Returns the first algorithm of a file.
-    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+    /// Returns the first algorithm of a file, as [`Algorithm::parse`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Algorithm::parse`]; [`Error::Refused`] too if the file cannot be read.
+    pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let text = text(path).map_err(|Unread { code, why, source }| Error::Refused {
             code,

@@ -16,11 +16,14 @@ pub struct AbortHandle {
 impl AbortHandle {
     /// Makes all ranks stop: calls that are pending, and those that follow, end with [`Error::Aborted`]. It returns
     /// at once, never waits for the thread that makes the calls, and may be called any number of times; the first
-    /// cause is what all ranks report. A rank of another machine hears of it as soon as this rank makes, or is in,
-    /// a call, or drops its communicator.
+    /// cause is what all ranks report.
     pub fn abort(&self, why: &str) {
         let rank = self.alarm.rank();
-        self.alarm.raise(&AbortRecord { code: codes::ABORTED, rank, text: format!("abort was called: {why}") });
+        self.alarm.raise(&AbortRecord {
+            code: codes::ABORTED,
+            rank,
+            text: format!("abort was called: {why}"),
+        });
     }
 
     /// Returns true once any rank has made all ranks stop.

@@ -100,6 +100,14 @@ impl<R> Work<R> {
         self.sleep(until).is_ok_and(|()| self.is_completed())
     }
 
+    /// Returns the error of work that has failed, and leaves it there.
+    pub fn error(&self) -> Option<Error> {
+        match &self.shared.lock().result {
+            Some(Err(error)) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
     /// Returns true if the work has ended, with or without success.
     pub fn is_completed(&self) -> bool {
         self.status().is_final()

@@ -1,0 +1,100 @@
+//! Memory of a caller in another language: an address, a length, a type.
+
+use roundelay::cuda::DevicePtr;
+use roundelay::{DType, Error, Typed};
+
+/// The place of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// Memory of this host.
+    Host,
+    /// Memory of the communicator's GPU.
+    Cuda,
+}
+
+/// Elements at an address. It is a promise of whoever made it ([`Buffer::new`]), not a borrow.
+#[derive(Debug, Clone, Copy)]
+pub struct Buffer {
+    address: u64,
+    elements: usize,
+    dtype: DType,
+    device: Device,
+}
+
+impl Buffer {
+    /// A buffer of no elements on this host.
+    pub(crate) const NONE: Buffer =
+        Buffer { address: 0, elements: 0, dtype: DType::U8, device: Device::Host };
+
+    /// Returns a buffer of no elements, of the same type and kind of memory.
+    pub(crate) fn none(&self) -> Self {
+        Buffer { address: 0, elements: 0, ..*self }
+    }
+
+    /// Describes elements of a type at an address.
+    ///
+    /// # Safety
+    ///
+    /// Until the operation that it is given to has ended, so many elements lie there; nobody else writes them
+    /// meanwhile, nor reads them where the operation writes.
+    pub unsafe fn new(address: u64, elements: usize, dtype: DType, device: Device) -> Self {
+        Buffer { address, elements, dtype, device }
+    }
+
+    /// Returns the number of elements.
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Returns the type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Returns where the buffer is.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    fn bytes(&self) -> Result<usize, Error> {
+        let bytes = self.elements.checked_mul(self.dtype.size());
+        match bytes.filter(|&bytes| bytes == 0 || self.address != 0) {
+            Some(bytes) if isize::try_from(bytes).is_ok() => Ok(bytes),
+            _ if self.address == 0 => Err(Error::Usage(format!(
+                "a buffer of {} {} begins at address 0",
+                self.elements, self.dtype
+            ))),
+            _ => Err(Error::Usage(format!(
+                "a buffer of {} {} exceeds the address space",
+                self.elements, self.dtype
+            ))),
+        }
+    }
+
+    pub(crate) fn read<'a>(&self) -> Result<Typed<&'a [u8]>, Error> {
+        let bytes = self.bytes()?;
+        if bytes == 0 {
+            return Typed::read(&[], self.dtype);
+        }
+        let address = std::ptr::with_exposed_provenance(self.address as usize);
+        // SAFETY: `new` promises that the bytes lie there until the operation has ended.
+        Typed::read(unsafe { std::slice::from_raw_parts(address, bytes) }, self.dtype)
+    }
+
+    pub(crate) fn write<'a>(&self) -> Result<Typed<&'a mut [u8]>, Error> {
+        let bytes = self.bytes()?;
+        if bytes == 0 {
+            return Typed::write(&mut [], self.dtype);
+        }
+        let address = std::ptr::with_exposed_provenance_mut(self.address as usize);
+        // SAFETY: as in `read`, and nobody else touches them.
+        Typed::write(unsafe { std::slice::from_raw_parts_mut(address, bytes) }, self.dtype)
+    }
+
+    pub(crate) fn on_device(&self) -> Result<Typed<DevicePtr>, Error> {
+        self.bytes()?;
+        // SAFETY: `new` promises that the elements lie there until the operation has ended.
+        let address = unsafe { DevicePtr::new(self.address) };
+        Ok(Typed::device(address, self.elements, self.dtype))
+    }
+}

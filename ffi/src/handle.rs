@@ -1,0 +1,228 @@
+//! A communicator that any thread may use.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use roundelay::{
+    AbortHandle, CallOptions, Communicator, DType, Error, Hints, Reduction, Setup, Status, Work,
+};
+
+use crate::operation::Operation;
+
+/// Options of one operation; what is not set is as the communicator has it.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The longest time without progress.
+    pub timeout: Option<Duration>,
+    /// Hints for this operation, which go before those of the communicator.
+    pub hints: Option<Hints>,
+    /// The CUDA stream, as the driver names it, for buffers on a GPU.
+    pub stream: Option<u64>,
+}
+
+/// A communicator that any thread may use, and end while another one waits in it. Operations are collective: all
+/// ranks perform, or start, the same ones in the same order. Clones are the same communicator.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    rank: u32,
+    size: u32,
+    abort: AbortHandle,
+    /// None after it was shut down.
+    comm: Mutex<Option<Communicator>>,
+}
+
+/// An operation in the background. Dropped, it goes on.
+pub struct Pending {
+    work: Work<()>,
+}
+
+impl Handle {
+    /// Takes a communicator over.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::abort_handle`].
+    pub fn new(mut comm: Communicator) -> Result<Self, Error> {
+        let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle()?);
+        let shared = Shared { rank, size, abort, comm: Mutex::new(Some(comm)) };
+        Ok(Handle { shared: Arc::new(shared) })
+    }
+
+    /// Joins the other ranks, which can pass a note: see [`Communicator::join_with`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::join_with`].
+    pub fn join(
+        rank: u32,
+        size: u32,
+        setup: &Setup,
+        share: impl FnOnce(Option<&str>) -> Result<String, Error>,
+    ) -> Result<Self, Error> {
+        Handle::new(Communicator::join_with(rank, size, setup, share)?)
+    }
+
+    /// Makes all ranks of a job whose ranks are threads of this process.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::local`].
+    pub fn local(ranks: u32) -> Result<Vec<Self>, Error> {
+        Communicator::local(ranks)?.into_iter().map(Handle::new).collect()
+    }
+
+    /// Returns the number of this rank.
+    pub fn rank(&self) -> u32 {
+        self.shared.rank
+    }
+
+    /// Returns the number of ranks.
+    pub fn size(&self) -> u32 {
+        self.shared.size
+    }
+
+    /// Performs an operation on this thread, after all that were started.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Operation::perform`]; [`Error::Usage`] after [`Handle::shutdown`].
+    pub fn perform(&self, operation: &Operation, options: Options) -> Result<(), Error> {
+        self.with(|comm| {
+            let options = options.of(comm)?;
+            operation.perform(&mut comm.with(options))
+        })
+    }
+
+    /// Starts an operation in the background. `kept` is dropped when it has ended: whatever owns the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] after [`Handle::shutdown`], or if the stream is none. Errors of the operation come with
+    /// [`Pending::wait`].
+    pub fn start(
+        &self,
+        operation: Operation,
+        options: Options,
+        kept: Box<dyn Any + Send>,
+    ) -> Result<Pending, Error> {
+        self.with(|comm| {
+            let options = options.of(comm)?;
+            let work = comm.with(options).start(move |comm| {
+                let done = operation.perform(comm);
+                drop(kept);
+                done
+            });
+            Ok(Pending { work })
+        })
+    }
+
+    /// Calls a function with the communicator, after all operations that were started before it makes a call.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the function; [`Error::Usage`] after [`Handle::shutdown`].
+    pub fn with<R>(
+        &self,
+        call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        match &mut *self.lock() {
+            Some(comm) => call(comm),
+            None => Err(Error::Usage("this communicator was shut down: make a new one".into())),
+        }
+    }
+
+    /// Makes a communicator of some of the ranks, in the order in which they are listed; `None` on a rank that
+    /// lists none. Collective.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::split`].
+    pub fn split(&self, ranks: &[u32]) -> Result<Option<Handle>, Error> {
+        self.with(|comm| comm.split(ranks))?.map(Handle::new).transpose()
+    }
+
+    /// Says which algorithm a call would use, and why.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::explain`].
+    pub fn explain(
+        &self,
+        collective: &str,
+        bytes: u64,
+        dtype: DType,
+        reduction: Reduction,
+    ) -> Result<String, Error> {
+        let choice = self.with(|comm| comm.explain(collective, bytes, dtype, reduction.op))?;
+        Ok(format!("{}.{}, by {}", choice.entry.collective, choice.entry.name, choice.source))
+    }
+
+    /// Ends the communicator on all ranks, from any thread, at once: operations that are pending, or follow, fail
+    /// with [`Error::Aborted`].
+    pub fn abort(&self, why: &str) {
+        self.shared.abort.abort(why);
+    }
+
+    /// Returns true once any rank has ended the communicator.
+    pub fn is_aborted(&self) -> bool {
+        self.shared.abort.is_aborted()
+    }
+
+    /// Ends this rank's part after all operations that were started, and frees what it holds. Others may go on
+    /// with operations that this rank has performed.
+    pub fn shutdown(&self) {
+        let comm = self.lock().take();
+        drop(comm);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Communicator>> {
+        self.shared.comm.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Options {
+    fn of(self, comm: &Communicator) -> Result<CallOptions, Error> {
+        let mut options = CallOptions::new();
+        if let Some(timeout) = self.timeout {
+            options = options.timeout(timeout);
+        }
+        if let Some(hints) = self.hints {
+            options = options.hints(hints);
+        }
+        if let Some(stream) = self.stream {
+            let raw = std::ptr::with_exposed_provenance_mut(stream as usize);
+            // SAFETY: whoever gives a stream promises that it is one of this GPU and lives on
+            // (`rl_options`).
+            options = options.stream(&unsafe { comm.borrow_stream(raw) }?);
+        }
+        Ok(options)
+    }
+}
+
+impl Pending {
+    /// Waits for the end of the operation, at most that long; returns `None` if it has not ended then.
+    pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), Error>> {
+        // A wait without a deadline ends too: every wait inside an operation has one.
+        while !self.work.wait_timeout(timeout.unwrap_or(Duration::from_secs(3600))) {
+            if timeout.is_some() {
+                return None;
+            }
+        }
+        Some(self.work.error().map_or(Ok(()), Err))
+    }
+
+    /// Returns the progress of the operation.
+    pub fn status(&self) -> Status {
+        self.work.status()
+    }
+
+    /// Has a function called once, when the operation has ended; see [`Work::on_completion`].
+    pub fn on_completion(&self, callback: impl FnOnce(Status) + Send + 'static) {
+        self.work.on_completion(callback);
+    }
+}

@@ -1,0 +1,13 @@
+//! The C interface of roundelay, and what bindings of other languages share with it.
+//!
+//! An [`Operation`] is a call as data, on [`Buffer`]s: addresses, lengths and types that the caller vouches for. A
+//! [`Handle`] is a communicator that any thread may use; it performs operations on the caller's thread, or starts
+//! them in the background ([`Pending`]).
+
+mod buffer;
+mod handle;
+mod operation;
+
+pub use buffer::{Buffer, Device};
+pub use handle::{Handle, Options, Pending};
+pub use operation::{Message, Name, Operation, Side};

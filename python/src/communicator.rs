@@ -1,0 +1,277 @@
+//! Communicators on plain addresses.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use roundelay::{Error, Setup};
+use roundelay_ffi::{Handle, Message, Operation};
+
+use crate::algorithm::Algorithm;
+use crate::arguments::{
+    Address, Memory, buffer, hints, name, options, parse, reduction, seconds, side,
+};
+use crate::errors::exception;
+use crate::work::Work;
+
+/// One rank's handle on the others; any thread may use it.
+#[pyclass(module = "roundelay._native", frozen)]
+pub(crate) struct Communicator {
+    handle: Handle,
+}
+
+type Pairs = Vec<(String, String)>;
+
+fn raised<T>(result: Result<T, Error>) -> PyResult<T> {
+    result.map_err(|e| exception(&e))
+}
+
+impl Communicator {
+    fn of(handle: Handle) -> Self {
+        Communicator { handle }
+    }
+}
+
+#[pymethods]
+impl Communicator {
+    /// Makes all ranks of a job whose ranks are threads of this process.
+    #[staticmethod]
+    fn local(py: Python<'_>, ranks: u32) -> PyResult<Vec<Self>> {
+        let handles = raised(py.detach(|| Handle::local(ranks)))?;
+        Ok(handles.into_iter().map(Self::of).collect())
+    }
+
+    /// Joins the job that a launcher started.
+    #[staticmethod]
+    fn from_env(py: Python<'_>) -> PyResult<Self> {
+        let made = || Handle::new(roundelay::Communicator::from_env()?);
+        raised(py.detach(made)).map(Self::of)
+    }
+
+    /// Joins ranks that can pass a note: `share(note)` on rank 0 makes it known, `share(None)` elsewhere returns
+    /// it.
+    #[staticmethod]
+    #[pyo3(signature = (rank, size, share, given=Vec::new(), timeout=None, host=None))]
+    fn join(
+        py: Python<'_>,
+        rank: u32,
+        size: u32,
+        share: Py<PyAny>,
+        given: Pairs,
+        timeout: Option<f64>,
+        host: Option<String>,
+    ) -> PyResult<Self> {
+        let mut setup = raised(Setup::from_env())?.hints(&hints(given)?);
+        if let Some(timeout) = timeout {
+            setup = setup.timeout(seconds(timeout)?);
+        }
+        if let Some(host) = host {
+            setup = setup.host_label(host);
+        }
+        let mut failed = None;
+        let share = |note: Option<&str>| {
+            let passed =
+                Python::attach(|py| share.call1(py, (note,))?.extract::<Option<String>>(py));
+            match passed {
+                Ok(passed) => Ok(passed.or(note.map(Into::into)).unwrap_or_default()),
+                Err(error) => {
+                    let text = format!("the store of rank {rank} failed: {error}");
+                    failed = Some(error);
+                    Err(Error::Start(text))
+                }
+            }
+        };
+        match py.detach(|| Handle::join(rank, size, &setup, share)) {
+            Ok(handle) => Ok(Self::of(handle)),
+            Err(error) => {
+                let error = exception(&error);
+                error.set_cause(py, failed);
+                Err(error)
+            }
+        }
+    }
+
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.handle.rank()
+    }
+
+    #[getter]
+    fn size(&self) -> u32 {
+        self.handle.size()
+    }
+
+    /// Performs a collective on this thread, or starts it in the background with `kept` as what owns the memory.
+    #[pyo3(signature = (
+        collective, output=None, input=None, op="sum", factor=1.0, root=0, timeout=None,
+        given=None, stream=None, kept=None
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one function for all collectives, called by name"
+    )]
+    fn call(
+        &self,
+        py: Python<'_>,
+        collective: &str,
+        output: Option<Memory>,
+        input: Option<Memory>,
+        op: &str,
+        factor: f64,
+        root: u32,
+        timeout: Option<f64>,
+        given: Option<Pairs>,
+        stream: Option<u64>,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        let operation = Operation::Collective {
+            name: name(collective)?,
+            output: side(output)?,
+            input: side(input)?,
+            reduction: reduction(op, factor)?,
+            root,
+        };
+        self.play(py, operation, options(timeout, given, stream)?, kept)
+    }
+
+    /// Plays an algorithm, as `call` does a collective.
+    #[pyo3(signature = (
+        algorithm, output=None, input=None, op="sum", factor=1.0, timeout=None, given=None,
+        stream=None, kept=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "as `call`")]
+    fn run(
+        &self,
+        py: Python<'_>,
+        algorithm: &Algorithm,
+        output: Option<Memory>,
+        input: Option<Memory>,
+        op: &str,
+        factor: f64,
+        timeout: Option<f64>,
+        given: Option<Pairs>,
+        stream: Option<u64>,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        let operation = Operation::Algorithm {
+            algorithm: algorithm.inner.clone(),
+            output: side(output)?,
+            input: side(input)?,
+            reduction: reduction(op, factor)?,
+        };
+        self.play(py, operation, options(timeout, given, stream)?, kept)
+    }
+
+    /// Sends and receives messages at once: of each its buffer, the other rank, and whether it is sent.
+    #[pyo3(signature = (messages, timeout=None, stream=None, kept=None))]
+    fn messages(
+        &self,
+        py: Python<'_>,
+        messages: Vec<(Address, u32, bool)>,
+        timeout: Option<f64>,
+        stream: Option<u64>,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        let message =
+            |(address, peer, is_send)| Ok(Message { buffer: buffer(address)?, peer, is_send });
+        let messages = messages.into_iter().map(message).collect::<PyResult<_>>()?;
+        self.play(py, Operation::Messages(messages), options(timeout, None, stream)?, kept)
+    }
+
+    /// Makes a communicator of some ranks. Collective.
+    fn split(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<Option<Self>> {
+        Ok(raised(py.detach(|| self.handle.split(&ranks)))?.map(Self::of))
+    }
+
+    /// Makes a communicator of the same ranks with a GPU each. Collective.
+    #[pyo3(signature = (device=None))]
+    fn cuda(&self, py: Python<'_>, device: Option<u32>) -> PyResult<Self> {
+        let mut options = roundelay::cuda::CudaOptions::default();
+        if let Some(device) = device {
+            options.device = Some(device);
+        }
+        let made = || Handle::new(self.handle.with(|comm| comm.cuda(options))?);
+        raised(py.detach(made)).map(Self::of)
+    }
+
+    /// Ends the communicator on all ranks, at once.
+    fn abort(&self, why: &str) {
+        self.handle.abort(why);
+    }
+
+    #[getter]
+    fn aborted(&self) -> bool {
+        self.handle.is_aborted()
+    }
+
+    /// Ends this rank's part, after what was started.
+    fn shutdown(&self, py: Python<'_>) {
+        py.detach(|| self.handle.shutdown());
+    }
+
+    fn set_timeout(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let timeout = seconds(timeout)?;
+        let set = |comm: &mut roundelay::Communicator| {
+            comm.set_timeout(timeout);
+            Ok(())
+        };
+        raised(py.detach(|| self.handle.with(set)))
+    }
+
+    fn set_hints(&self, py: Python<'_>, given: Pairs) -> PyResult<()> {
+        let hints = hints(given)?;
+        raised(py.detach(|| self.handle.with(|comm| comm.set_hints(hints))))
+    }
+
+    /// Returns the collective, the algorithm, and who chose it.
+    #[pyo3(signature = (collective, bytes, dtype="f32", op="sum"))]
+    fn explain(
+        &self,
+        py: Python<'_>,
+        collective: &str,
+        bytes: u64,
+        dtype: &str,
+        op: &str,
+    ) -> PyResult<(String, String, String)> {
+        let (dtype, op) = (parse(dtype)?, parse(op)?);
+        let choice = raised(
+            py.detach(|| self.handle.with(|comm| comm.explain(collective, bytes, dtype, op))),
+        )?;
+        let entry = choice.entry;
+        Ok((entry.collective.into(), entry.name.into(), choice.source.to_string()))
+    }
+
+    /// Has an algorithm serve all calls of its collective. Collective.
+    fn install(&self, py: Python<'_>, algorithm: &Algorithm) -> PyResult<()> {
+        raised(py.detach(|| self.handle.with(|comm| comm.install(&algorithm.inner))))
+    }
+
+    fn uninstall(&self, py: Python<'_>, collective: &str) -> PyResult<bool> {
+        raised(py.detach(|| self.handle.with(|comm| comm.uninstall(collective))))
+    }
+
+    /// Returns the flight recorder as JSON.
+    fn flight(&self, py: Python<'_>) -> PyResult<String> {
+        let flight = raised(py.detach(|| self.handle.with(|comm| comm.flight())))?;
+        serde_json::to_string(&flight).map_err(|e| PyRuntimeError::new_err(e.to_string()))
+    }
+}
+
+impl Communicator {
+    fn play(
+        &self,
+        py: Python<'_>,
+        operation: Operation,
+        options: roundelay_ffi::Options,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        match kept {
+            None => {
+                raised(py.detach(|| self.handle.perform(&operation, options)))?;
+                Ok(None)
+            }
+            Some(kept) => {
+                let pending = py.detach(|| self.handle.start(operation, options, Box::new(kept)));
+                Ok(Some(Work::new(raised(pending)?)))
+            }
+        }
+    }
+}

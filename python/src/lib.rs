@@ -1,0 +1,22 @@
+//! The native part of the Python package `roundelay`: communicators, work and algorithms on plain addresses.
+//!
+//! Everything that users see is in the package's Python files; they look into arrays and tensors, and call this
+//! module with addresses, lengths and names of types. Waits release the interpreter's lock.
+
+mod algorithm;
+mod arguments;
+mod communicator;
+mod completion;
+mod errors;
+mod work;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<communicator::Communicator>()?;
+    module.add_class::<work::Work>()?;
+    module.add_class::<algorithm::Algorithm>()?;
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! Operations in the background.
+
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use roundelay::Status;
+use roundelay_ffi::Pending;
+
+use crate::arguments::seconds;
+use crate::completion;
+use crate::errors::exception;
+
+/// The time between two looks for signals, as Ctrl-C.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+/// An operation in the background; dropped, it goes on.
+#[pyclass(module = "roundelay._native", frozen)]
+pub(crate) struct Work {
+    pending: Pending,
+}
+
+impl Work {
+    pub(crate) fn new(pending: Pending) -> Self {
+        Work { pending }
+    }
+}
+
+#[pymethods]
+impl Work {
+    /// Waits for the end of the operation; returns False if it has not ended in time.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let until = timeout.map(seconds).transpose()?.and_then(|t| Instant::now().checked_add(t));
+        loop {
+            let left = until.map_or(SIGNALS, |at| at.saturating_duration_since(Instant::now()));
+            match py.detach(|| self.pending.wait(Some(left.min(SIGNALS)))) {
+                Some(Ok(())) => return Ok(true),
+                Some(Err(error)) => return Err(exception(&error)),
+                None if left.is_zero() => return Ok(false),
+                None => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Returns True if the operation has ended, with or without success.
+    fn done(&self) -> bool {
+        self.pending.status().is_final()
+    }
+
+    /// Returns `not_started`, `in_progress`, `completed`, `timed_out` or `failed`.
+    fn status(&self) -> &'static str {
+        match self.pending.status() {
+            Status::NotStarted => "not_started",
+            Status::InProgress => "in_progress",
+            Status::Completed => "completed",
+            Status::TimedOut => "timed_out",
+            Status::Failed => "failed",
+        }
+    }
+
+    /// Returns the exception of the operation, if it has failed.
+    fn exception(&self) -> Option<PyErr> {
+        match self.pending.wait(Some(Duration::ZERO)) {
+            Some(Err(error)) => Some(exception(&error)),
+            _ => None,
+        }
+    }
+
+    /// Has a function called once, when the operation has ended, on a thread that may wait for others.
+    fn add_done_callback(&self, callback: Py<PyAny>) {
+        self.pending.on_completion(move |_| {
+            completion::run(Box::new(move || {
+                // The interpreter may have ended meanwhile.
+                let _ = Python::try_attach(|py| {
+                    if let Err(error) = callback.call0(py) {
+                        error.write_unraisable(py, Some(callback.bind(py)));
+                    }
+                });
+            }));
+        });
+    }
+}
