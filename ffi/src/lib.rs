@@ -4,6 +4,8 @@
 //! [`Handle`] is a communicator that any thread may use; it performs operations on the caller's thread, or starts
 //! them in the background ([`Pending`]).
 
+#[allow(non_camel_case_types, reason = "names of C")]
+pub mod abi;
 mod buffer;
 mod handle;
 mod operation;

@@ -4,44 +4,62 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
 use roundelay::{DType, Error, Hints, RedOp, Reduction};
 use roundelay_ffi::{Buffer, Device, Name, Options, Side};
 
 use crate::errors::exception;
 
-/// A buffer: address, elements, name of the type, whether it is on a GPU.
-pub(crate) type Address = (u64, usize, String, bool);
+/// A buffer, passed as a tuple: address, elements, name of the type, whether it is on a GPU.
+pub(crate) struct Address(pub(crate) Buffer);
 
-/// The memory of one side of a call.
-#[derive(FromPyObject)]
-pub(crate) enum Memory {
-    /// A buffer of unequal blocks.
-    Cut((Address, Vec<usize>)),
-    /// One buffer.
-    One(Address),
-    /// A buffer for each rank.
-    List(Vec<Address>),
+/// The memory of one side of a call: a buffer, a buffer with the counts of its blocks, or a list of buffers. They are
+/// told apart by their shape, since an extraction that fails costs more than a short call.
+pub(crate) struct Memory(pub(crate) Side);
+
+impl FromPyObject<'_, '_> for Address {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        address(given.cast::<PyTuple>()?).map(Address)
+    }
+}
+
+impl FromPyObject<'_, '_> for Memory {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        let Ok(tuple) = given.cast::<PyTuple>() else {
+            let list: Vec<Address> = given.extract()?;
+            return Ok(Memory(Side::List(
+                list.into_iter().map(|Address(buffer)| buffer).collect(),
+            )));
+        };
+        Ok(Memory(match tuple.len() {
+            2 => {
+                let Address(buffer) = tuple.get_borrowed_item(0)?.extract()?;
+                Side::Cut(buffer, tuple.get_borrowed_item(1)?.extract()?)
+            }
+            _ => Side::One(address(tuple)?),
+        }))
+    }
 }
 
 /// Returns the buffer at an address. The package keeps the object that owns the memory until the operation has
 /// ended.
-pub(crate) fn buffer((address, elements, dtype, is_cuda): Address) -> PyResult<Buffer> {
-    let dtype: DType = parse(&dtype)?;
-    let device = if is_cuda { Device::Cuda } else { Device::Host };
+fn address(tuple: Borrowed<'_, '_, PyTuple>) -> PyResult<Buffer> {
+    let [ptr, elements, dtype, is_cuda] = [0, 1, 2, 3].map(|at| tuple.get_borrowed_item(at));
+    let dtype = dtype?;
+    let dtype: DType = parse(dtype.cast::<PyString>()?.to_str()?)?;
+    let device = if is_cuda?.is_truthy()? { Device::Cuda } else { Device::Host };
     // SAFETY: the package passes addresses of objects that it keeps until the operation has ended; that nobody
     // else touches them meanwhile is what the caller owes, as with every asynchronous interface of Python.
-    Ok(unsafe { Buffer::new(address, elements, dtype, device) })
+    Ok(unsafe { Buffer::new(ptr?.extract()?, elements?.extract()?, dtype, device) })
 }
 
-pub(crate) fn side(memory: Option<Memory>) -> PyResult<Side> {
-    Ok(match memory {
-        None => Side::None,
-        Some(Memory::One(address)) => Side::One(buffer(address)?),
-        Some(Memory::List(list)) => {
-            Side::List(list.into_iter().map(buffer).collect::<PyResult<_>>()?)
-        }
-        Some(Memory::Cut((address, counts))) => Side::Cut(buffer(address)?, counts),
-    })
+/// Returns a side of a call; none where the call is in place, or has none here.
+pub(crate) fn side(memory: Option<Memory>) -> Side {
+    memory.map_or(Side::None, |Memory(side)| side)
 }
 
 pub(crate) fn parse<T: std::str::FromStr<Err = roundelay::UnknownName>>(text: &str) -> PyResult<T> {

@@ -6,9 +6,7 @@ use roundelay::{Error, Setup};
 use roundelay_ffi::{Handle, Message, Operation};
 
 use crate::algorithm::Algorithm;
-use crate::arguments::{
-    Address, Memory, buffer, hints, name, options, parse, reduction, seconds, side,
-};
+use crate::arguments::{Address, Memory, hints, name, options, parse, reduction, seconds, side};
 use crate::errors::exception;
 use crate::work::Work;
 
@@ -124,8 +122,8 @@ impl Communicator {
     ) -> PyResult<Option<Work>> {
         let operation = Operation::Collective {
             name: name(collective)?,
-            output: side(output)?,
-            input: side(input)?,
+            output: side(output),
+            input: side(input),
             reduction: reduction(op, factor)?,
             root,
         };
@@ -153,8 +151,8 @@ impl Communicator {
     ) -> PyResult<Option<Work>> {
         let operation = Operation::Algorithm {
             algorithm: algorithm.inner.clone(),
-            output: side(output)?,
-            input: side(input)?,
+            output: side(output),
+            input: side(input),
             reduction: reduction(op, factor)?,
         };
         self.play(py, operation, options(timeout, given, stream)?, kept)
@@ -170,9 +168,8 @@ impl Communicator {
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        let message =
-            |(address, peer, is_send)| Ok(Message { buffer: buffer(address)?, peer, is_send });
-        let messages = messages.into_iter().map(message).collect::<PyResult<_>>()?;
+        let message = |(Address(buffer), peer, is_send)| Message { buffer, peer, is_send };
+        let messages = messages.into_iter().map(message).collect();
         self.play(py, Operation::Messages(messages), options(timeout, None, stream)?, kept)
     }
 

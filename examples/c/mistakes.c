@@ -1,0 +1,49 @@
+// What the errors of wrong calls look like. Refused calls move nothing, and the communicator stays usable; a wait that
+// passed its deadline, or an abort, ends it.
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "roundelay.h"
+
+static void say(int32_t status) {
+    rl_error error;
+    rl_last_error(&error);
+    if (status != error.code) printf("the status is %d, and the error's code %d\n", status, error.code);
+    printf("%d: %s\n", status, error.text);
+}
+
+static void *waits(void *argument) {
+    float data[4] = {0};
+    rl_comm *comm = argument;
+    say(rl_all_reduce(comm, data, 4, RL_F32, RL_SUM, NULL, NULL));
+    return NULL;
+}
+
+int main(void) {
+    rl_comm *ranks[2];
+    float data[4] = {1, 2, 3, 4};
+    say(rl_all_reduce(NULL, data, 4, RL_F32, RL_SUM, NULL, NULL));
+    if (rl_local(2, ranks) != 0) return 1;
+    say(rl_broadcast(ranks[0], data, 4, RL_F32, 2, NULL, NULL));
+    say(rl_all_reduce(ranks[0], data, 4, 99, RL_SUM, NULL, NULL));
+    say(rl_all_reduce(ranks[0], data, 4, RL_F32, RL_AND, NULL, NULL));
+    say(rl_all_reduce(ranks[0], NULL, 4, RL_F32, RL_SUM, NULL, NULL));
+
+    // Rank 1 waits until rank 0 gives up.
+    pthread_t thread;
+    pthread_create(&thread, NULL, waits, ranks[1]);
+    rl_abort(ranks[0], "enough");
+    pthread_join(thread, NULL);
+    rl_free(ranks[0]);
+    rl_free(ranks[1]);
+
+    // Nobody comes.
+    if (rl_local(2, ranks) != 0) return 1;
+    rl_options options = {.timeout_ms = 100};
+    say(rl_barrier(ranks[0], &options, NULL));
+    rl_free(ranks[0]);
+    rl_free(ranks[1]);
+    return 0;
+}

@@ -1,0 +1,136 @@
+//! Algorithms that the program brings.
+
+use std::ffi::{c_char, c_void};
+use std::path::Path;
+
+use super::error::guard;
+use super::{
+    Common, give, object, play, rl_comm, rl_dtype, rl_op, rl_options, rl_work, text, there,
+};
+use crate::operation::Operation;
+
+/// An algorithm of a text or a file.
+pub struct rl_algorithm {
+    inner: roundelay::Algorithm,
+}
+
+fn algorithm(inner: roundelay::Algorithm) -> *mut rl_algorithm {
+    Box::into_raw(Box::new(rl_algorithm { inner }))
+}
+
+/// Reads the first algorithm of a text; `name` stands in messages. What depends on the ranks is proved when it is run
+/// or installed.
+///
+/// # Safety
+///
+/// `name` and `source` are texts, `out` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_algorithm_parse(
+    name: *const c_char,
+    source: *const c_char,
+    out: *mut *mut rl_algorithm,
+) -> i32 {
+    guard(|| {
+        there(out, "out")?;
+        // SAFETY: what the caller promises.
+        let (name, source) = unsafe { (text(name, "name")?, text(source, "source")?) };
+        let inner = roundelay::Algorithm::parse(name, source)?;
+        // SAFETY: as above.
+        unsafe { give(out, algorithm(inner), "out") }
+    })
+}
+
+/// Reads the first algorithm of a file.
+///
+/// # Safety
+///
+/// `path` is a text, `out` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_algorithm_load(
+    path: *const c_char,
+    out: *mut *mut rl_algorithm,
+) -> i32 {
+    guard(|| {
+        there(out, "out")?;
+        // SAFETY: what the caller promises.
+        let inner = roundelay::Algorithm::read(Path::new(unsafe { text(path, "path")? }))?;
+        // SAFETY: as above.
+        unsafe { give(out, algorithm(inner), "out") }
+    })
+}
+
+/// Plays an algorithm on an output and an input of so many elements each; in place if `input` is NULL, on `output`.
+///
+/// # Safety
+///
+/// `comm` and `algorithm` are live. The buffers hold so many elements of the type until the operation has ended, and
+/// nobody else writes them meanwhile, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
+/// pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_run(
+    comm: *const rl_comm,
+    algorithm: *const rl_algorithm,
+    output: *mut c_void,
+    output_count: u64,
+    input: *const c_void,
+    input_count: u64,
+    dtype: rl_dtype,
+    op: rl_op,
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
+        // SAFETY: as above.
+        let algorithm = unsafe { object(algorithm, "algorithm")? }.inner.clone();
+        // SAFETY: as above.
+        let (output, input) =
+            unsafe { (common.maybe(output, output_count), common.maybe(input, input_count)) };
+        let reduction = common.reduction(op)?;
+        let operation = Operation::Algorithm { algorithm, output, input, reduction };
+        // SAFETY: as above.
+        unsafe { play(comm, operation, common.options, work) }
+    })
+}
+
+/// Has an algorithm serve all calls of its collective. Collective: it takes effect only if all ranks bring the same.
+///
+/// # Safety
+///
+/// `comm` and `algorithm` are live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_install(comm: *const rl_comm, algorithm: *const rl_algorithm) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let (comm, algorithm) = unsafe { (object(comm, "comm")?, object(algorithm, "algorithm")?) };
+        comm.handle.with(|comm| comm.install(&algorithm.inner))
+    })
+}
+
+/// Has the algorithm library serve a collective again. Collective.
+///
+/// # Safety
+///
+/// `comm` is live, `collective` a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_uninstall(comm: *const rl_comm, collective: *const c_char) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let (comm, name) = unsafe { (object(comm, "comm")?, text(collective, "collective")?) };
+        comm.handle.with(|comm| comm.uninstall(name)).map(drop)
+    })
+}
+
+/// Frees an algorithm. NULL is no fault; a communicator on which it was installed keeps it.
+///
+/// # Safety
+///
+/// `algorithm` is NULL or live, and nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_algorithm_free(algorithm: *mut rl_algorithm) {
+    if !algorithm.is_null() {
+        // SAFETY: it came from `Box::into_raw`, and the caller gives it back once.
+        drop(unsafe { Box::from_raw(algorithm) });
+    }
+}

@@ -1,0 +1,98 @@
+//! Messages between single ranks. Messages from one rank to another are received in the order in which they are sent.
+
+use std::ffi::c_void;
+
+use super::error::guard;
+use super::{Common, RL_U8, object, play, rl_comm, rl_dtype, rl_options, rl_work};
+use crate::operation::{Message, Operation};
+
+/// A message of a batch.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct rl_message {
+    /// The elements that are sent, or the place for those that are received.
+    pub ptr: *mut c_void,
+    /// The number of elements.
+    pub count: u64,
+    /// Their type.
+    pub dtype: rl_dtype,
+    /// The rank at the other end.
+    pub peer: u32,
+    /// 1 if the message is sent, 0 if it is received.
+    pub is_send: i32,
+}
+
+/// Sends `count` elements to a rank, which calls `rl_recv` with the same count and type. Two ranks must not both send
+/// before they receive: for that there is `rl_batch`.
+///
+/// # Safety
+///
+/// `comm` is a live communicator; `data` holds so many elements until the operation has ended, and nobody writes them
+/// meanwhile. `options` is NULL or valid, `work` NULL or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_send(
+    comm: *const rl_comm,
+    data: *const c_void,
+    count: u64,
+    dtype: rl_dtype,
+    peer: u32,
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> i32 {
+    let message = rl_message { ptr: data.cast_mut(), count, dtype, peer, is_send: 1 };
+    // SAFETY: what the caller promises.
+    unsafe { rl_batch(comm, &raw const message, 1, options, work) }
+}
+
+/// Receives `count` elements from a rank.
+///
+/// # Safety
+///
+/// As [`rl_send`], but that nobody else touches the elements meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_recv(
+    comm: *const rl_comm,
+    data: *mut c_void,
+    count: u64,
+    dtype: rl_dtype,
+    peer: u32,
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> i32 {
+    let message = rl_message { ptr: data, count, dtype, peer, is_send: 0 };
+    // SAFETY: what the caller promises.
+    unsafe { rl_batch(comm, &raw const message, 1, options, work) }
+}
+
+/// Sends and receives `count` messages at once; no order among them can block them.
+///
+/// # Safety
+///
+/// `messages` has so many entries, each of which keeps the promises of [`rl_send`] and [`rl_recv`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_batch(
+    comm: *const rl_comm,
+    messages: *const rl_message,
+    count: u64,
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let comm = unsafe { object(comm, "comm")? };
+        let mut all = Vec::new();
+        for at in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: as above.
+            let given = unsafe { object(messages.wrapping_add(at), "messages")? };
+            // SAFETY: as above.
+            let common = unsafe { Common::read(given.dtype, options)? };
+            // SAFETY: as above.
+            let buffer = unsafe { common.buffer(given.ptr, given.count) };
+            all.push(Message { buffer, peer: given.peer, is_send: given.is_send != 0 });
+        }
+        // SAFETY: as above.
+        let options = unsafe { Common::read(RL_U8, options)? }.options;
+        // SAFETY: as above.
+        unsafe { play(comm, Operation::Messages(all), options, work) }
+    })
+}

@@ -1,0 +1,77 @@
+//! The example programs in C and C++ are compiled against the header and the library, without warnings, and run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use roundelay_tests::Needs;
+
+/// Returns the folder in which cargo put the library for this test.
+fn library() -> PathBuf {
+    let own = std::env::current_exe().expect("this test is a file");
+    let deps = own.parent().expect("it lies in a folder");
+    let found = [deps, deps.parent().expect("a folder of the profile")];
+    let has = |folder: &&Path| folder.join("libroundelay_ffi.so").exists();
+    found.into_iter().find(has).expect("cargo has built the library").to_owned()
+}
+
+/// Compiles and runs a program; returns what it printed.
+fn play(compiler: &str, flags: &[&str], source: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = root.join("../examples").join(source);
+    let name = source.file_name().expect("a file").to_string_lossy().replace('.', "_");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let folder = library();
+    let out = Command::new(compiler)
+        .args(flags)
+        .args(["-Wall", "-Wextra", "-Werror", "-pthread"])
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg(&source)
+        .arg("-o")
+        .arg(&program)
+        .arg("-L")
+        .arg(&folder)
+        .arg(format!("-Wl,-rpath,{}", folder.display()))
+        .arg("-lroundelay_ffi")
+        .output()
+        .expect("the compiler runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let out = Command::new("timeout").arg("60").arg(&program).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{:?}\n{said}\n{err}", out.status);
+    said
+}
+
+#[test]
+fn a_program_in_c() {
+    let said = play("cc", &["-std=c11"], "c/all_reduce.c");
+    assert!(said.contains("rank 0 of 4: the sum of element 0 is 6"), "{said}");
+    assert!(said.contains("rank 3 of 4: the sum of element 0 is 6"), "{said}");
+    assert!(said.contains("would use all_reduce."), "{said}");
+}
+
+#[test]
+fn mistakes_in_c() {
+    let said = play("cc", &["-std=c11"], "c/mistakes.c");
+    for part in [
+        "712: comm is NULL",
+        "712: broadcast: root 2 is not one of 2 ranks",
+        "712: 99 is no type of elements",
+        "703: ",
+        "715: rank 1 stopped because rank 0 failed: abort was called: enough",
+    ] {
+        assert!(said.contains(part), "no `{part}` in\n{said}");
+    }
+}
+
+#[test]
+fn a_program_in_cpp() {
+    if Command::new("c++").arg("--version").output().is_err() {
+        roundelay_tests::skip(Needs::Tool, "there is no C++ compiler (c++)");
+        return;
+    }
+    let said = play("c++", &["-std=c++17"], "cpp/overlap.cpp");
+    assert!(said.contains("rank 0: 4 works done, sum 10"), "{said}");
+    assert!(said.contains("rank 1: 4 works done, sum 10"), "{said}");
+}
