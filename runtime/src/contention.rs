@@ -10,7 +10,12 @@
 //! Two ranks may share a core although there is one for each, since another program sits on the second. Each then
 //! spins while the other could run. A yield that took as long as a peer spins shows it: for a while such a rank
 //! yields without spinning first.
+//!
+//! A progress thread shares its core with the program that started its work, and that computes meanwhile: it sleeps
+//! at once, as long as nobody waits for what it does.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The time from which on a yield gave the core to somebody else.
@@ -35,6 +40,8 @@ pub(crate) enum Core {
     Shared,
     /// A program runs there that leaves it only when its slice ends.
     Contended,
+    /// The rank's own program computes there: the call is made in its background.
+    Computing,
 }
 
 /// The observed competition for a rank's core.
@@ -47,11 +54,23 @@ pub(crate) struct Contention {
     span: Duration,
     /// The time until which the rank yields at once.
     shared: Option<Instant>,
+    /// The number of threads that wait for work in the background, while a progress thread makes the calls.
+    awaited: Option<Arc<AtomicU32>>,
 }
 
 impl Contention {
     pub(crate) fn new() -> Self {
-        Contention { taken: None, until: None, span: CALM.0, shared: None }
+        Contention { taken: None, until: None, span: CALM.0, shared: None, awaited: None }
+    }
+
+    /// Records that calls are made in the background, with the number of threads that wait for them, or no longer.
+    pub(crate) fn set_background(&mut self, awaited: Option<Arc<AtomicU32>>) {
+        self.awaited = awaited;
+    }
+
+    /// Returns true if calls are made in the background, and nobody waits for them.
+    fn is_background(&self) -> bool {
+        self.awaited.as_ref().is_some_and(|threads| threads.load(Ordering::Relaxed) == 0)
     }
 
     /// Records how long a yield took.
@@ -83,6 +102,9 @@ impl Contention {
     /// Returns the rank's share in its core.
     #[inline]
     pub(crate) fn core(&self, now: Instant) -> Core {
+        if self.is_background() {
+            return Core::Computing;
+        }
         let before = |end: Option<Instant>| end.is_some_and(|end| now < end);
         match (before(self.until), before(self.shared)) {
             (true, _) => Core::Contended,
@@ -94,7 +116,7 @@ impl Contention {
     /// Returns true if the core may be another's too: nobody who has a core to themselves reads a clock for it.
     #[inline]
     pub(crate) fn is_known(&self) -> bool {
-        self.until.is_some() || self.shared.is_some()
+        self.until.is_some() || self.shared.is_some() || self.awaited.is_some()
     }
 }
 

@@ -381,3 +381,31 @@ fn work_is_a_future() {
     assert_eq!(work.as_mut().poll(&mut context), Poll::Ready(Ok("done")));
     assert!(matches!(work.as_mut().poll(&mut context), Poll::Ready(Err(Error::Usage(_)))));
 }
+
+/// Returns the time for which a thread of this process has run.
+fn ran(thread: i32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat"));
+    let stat = stat.expect("the kernel counts the time of threads");
+    let nanoseconds = stat.split(' ').next().and_then(|n| n.parse().ok());
+    Duration::from_nanos(nanoseconds.expect("a number"))
+}
+
+#[test]
+fn a_progress_thread_sleeps_while_nobody_waits_for_it() {
+    const COMPUTES: Duration = Duration::from_millis(300);
+    let mut ranks = Communicator::local(2).expect("two ranks");
+    let (told, thread) = mpsc::channel();
+    let work = ranks[0].start(move |comm| {
+        told.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("the test listens");
+        comm.barrier()
+    });
+    let thread = thread.recv_timeout(LONG).expect("the thread begins");
+    let (began, before) = (Instant::now(), ran(thread));
+    while began.elapsed() < COMPUTES {
+        std::hint::spin_loop();
+    }
+    let ran = ran(thread) - before;
+    assert!(ran < COMPUTES / 5, "it ran for {ran:?} of {COMPUTES:?} in which nothing came");
+    ranks[1].barrier().expect("both are there");
+    work.wait().expect("both are there");
+}

@@ -144,6 +144,7 @@ impl<R> Work<R> {
                     .into(),
             ));
         }
+        let _waiter = self.orders.as_ref().map(Orders::waiter);
         let done = &self.shared.done;
         while !state.status.is_final() {
             state = match until.map(|at| at.saturating_duration_since(Instant::now())) {

@@ -5,6 +5,8 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::thread::{JoinHandle, ThreadId};
 
@@ -34,17 +36,42 @@ pub(super) struct Worker {
     orders: Sender<Order>,
     returns: Receiver<Option<Box<Core>>>,
     thread: JoinHandle<()>,
+    awaited: Arc<AtomicU32>,
 }
 
 /// A way to the progress thread for those who may outlive it.
 #[derive(Clone)]
-pub(super) struct Orders(Sender<Order>);
+pub(super) struct Orders {
+    sender: Sender<Order>,
+    awaited: Arc<AtomicU32>,
+}
+
+/// A thread that waits for the progress thread, for as long as this lives.
+pub(super) struct Waiter<'a>(&'a AtomicU32);
+
+impl<'a> Waiter<'a> {
+    fn new(awaited: &'a AtomicU32) -> Self {
+        awaited.fetch_add(1, Ordering::Relaxed);
+        Waiter(awaited)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 impl Orders {
+    /// Says that this thread waits: the progress thread has its core, and need not sleep.
+    pub(super) fn waiter(&self) -> Waiter<'_> {
+        Waiter::new(&self.awaited)
+    }
+
     /// Has the callback called on that thread, or on this one if that is gone.
     pub(super) fn call(&self, callback: Callback) {
         // A callback that cannot be sent is dropped, which is a call too.
-        let _ = self.0.send(Order::Call(callback));
+        let _ = self.sender.send(Order::Call(callback));
     }
 }
 
@@ -58,11 +85,13 @@ impl Worker {
     fn start(rank: u32) -> Result<Self, Error> {
         let (orders, inbox) = channel();
         let (outbox, returns) = channel();
+        let awaited = Arc::new(AtomicU32::new(0));
+        let waiting = awaited.clone();
         let thread = std::thread::Builder::new()
             .name(format!("roundelay-{rank}"))
-            .spawn(move || serve(&inbox, &outbox))
+            .spawn(move || serve(&inbox, &outbox, &waiting))
             .map_err(|e| Error::system(format!("cannot start a progress thread: {e}"), e))?;
-        Ok(Worker { orders, returns, thread })
+        Ok(Worker { orders, returns, thread, awaited })
     }
 
     fn id(&self) -> ThreadId {
@@ -82,12 +111,14 @@ impl Worker {
                     .into(),
             ));
         }
+        let _waiter = Waiter::new(&self.awaited);
         self.orders.send(Order::GiveBack).map_err(|_| gone())?;
         self.returns.recv().ok().flatten().ok_or_else(gone)
     }
 
     /// Waits for all pending work, and ends the thread.
     pub(super) fn stop(self) {
+        let _waiter = Waiter::new(&self.awaited);
         let _ = self.orders.send(Order::Stop);
         // A callback may own the communicator, and drop it on the progress thread itself.
         if !self.is_this_thread() {
@@ -131,7 +162,7 @@ impl Communicator {
                 return failed;
             }
         };
-        let orders = Orders(worker.orders.clone());
+        let orders = Orders { sender: worker.orders.clone(), awaited: worker.awaited.clone() };
         let (promise, handle) = pair(Some(orders), Some(worker.id()));
         let job: Job = Box::new(move |comm| {
             promise.begin();
@@ -155,11 +186,14 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
     Error::Usage(format!("the work panicked: {}", text.unwrap_or("without a order")))
 }
 
-fn serve(inbox: &Receiver<Order>, outbox: &Sender<Option<Box<Core>>>) {
+fn serve(inbox: &Receiver<Order>, outbox: &Sender<Option<Box<Core>>>, awaited: &Arc<AtomicU32>) {
     let mut comm: Option<Communicator> = None;
     for order in inbox {
         match order {
-            Order::Core(core) => comm = Some(Communicator::new(core, Settings::default())),
+            Order::Core(mut core) => {
+                core.group.contention.set_background(Some(awaited.clone()));
+                comm = Some(Communicator::new(core, Settings::default()));
+            }
             Order::Job(job, settings) => {
                 let Some(comm) = &mut comm else { continue };
                 comm.settings = settings;
@@ -168,7 +202,11 @@ fn serve(inbox: &Receiver<Order>, outbox: &Sender<Option<Box<Core>>>) {
             }
             Order::Call(callback) => drop(callback),
             Order::GiveBack => {
-                if outbox.send(comm.take().and_then(Communicator::into_core)).is_err() {
+                let mut core = comm.take().and_then(Communicator::into_core);
+                if let Some(core) = &mut core {
+                    core.group.contention.set_background(None);
+                }
+                if outbox.send(core).is_err() {
                     return;
                 }
             }

@@ -122,7 +122,7 @@ impl Wait {
             true => group.contention.core(Instant::now()),
             false => Core::Own,
         };
-        let contended = core == Core::Contended;
+        let contended = matches!(core, Core::Contended | Core::Computing);
         if self.polls == EAGER.min(self.spins) + 1 {
             group.rise();
             self.owing = group.owes_core();
@@ -130,7 +130,7 @@ impl Wait {
         let spinning = match core {
             // Whoever is awaited has been woken, and waits for this core.
             _ if self.owing => false,
-            Core::Shared => false,
+            Core::Shared | Core::Computing => false,
             Core::Contended if self.sockets => {
                 self.began.get_or_insert_with(Instant::now).elapsed() < BRISK
             }
