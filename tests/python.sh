@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# The Python package: builds the wheel, installs it into a fresh environment, and tests it there.
+#
+#   tests/python.sh [PART ...]
+#
+# Parts: wheel (built in cargo's profile $ROUNDELAY_WHEEL_PROFILE, `dev` by default); types (mypy); test (the package);
+# torch (the backend of torch.distributed, with the PyTorch of the environment that $ROUNDELAY_TEST_TORCHRUN names). All by
+# default. Ends with 77 and the reason where something that it needs cannot be had.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+profile=${ROUNDELAY_WHEEL_PROFILE:-dev}
+folder=$target/python
+parts=" ${*:-wheel types test torch} "
+export CARGO_TARGET_DIR=$target
+
+wanted() { [[ $parts == *" $1 "* ]]; }
+
+# What builds and tests: kept for the next run on this machine.
+tools=${XDG_CACHE_HOME:-$HOME/.cache}/roundelay-ci/python-1
+if ! "$tools/bin/python" -c 'import maturin, mypy, numpy, pytest, pytest_timeout' >/dev/null 2>&1; then
+    rm -rf "$tools"
+    if ! { python3 -m venv "$tools" && "$tools/bin/pip" install -q 'maturin>=1.9,<2' mypy numpy pytest pytest-timeout; } \
+        >/dev/null 2>&1; then
+        echo "the Python package cannot be tested: python3 with venv, or maturin, mypy, numpy and pytest, cannot be had" >&2
+        exit 77
+    fi
+fi
+
+if wanted wheel; then
+    # The command line travels in the wheel.
+    cargo build --quiet --locked --workspace --profile "$profile"
+    built=$target/$profile
+    [ "$profile" != dev ] || built=$target/debug
+    scripts=python/roundelay.data/scripts
+    mkdir -p "$scripts"
+    cp "$built/roundelay" "$scripts/roundelay"
+    strip "$scripts/roundelay" 2>/dev/null || true
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    (cd python && "$tools/bin/maturin" build --quiet --locked --profile "$profile" --out "$folder") || exit 1
+    ls -sh "$folder"/*.whl
+fi
+
+# A fresh environment with the wheel, and what the tests need from elsewhere.
+environment=$folder/env
+fresh() {
+    rm -rf "$environment"
+    python3 -m venv --without-pip "$environment"
+    local own
+    own=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    "$tools/bin/pip" --python "$environment/bin/python" install -q --no-deps --no-index "$folder"/*.whl
+    "$tools/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/tools.pth"
+}
+
+if wanted types || wanted test || wanted torch; then
+    fresh
+fi
+if wanted types; then
+    "$tools/bin/python" -m mypy --strict --python-executable "$environment/bin/python" -p roundelay
+fi
+if wanted test; then
+    "$environment/bin/python" -m pytest -q -p no:cacheprovider --timeout 300 python/tests --ignore python/tests/torch
+fi
+if wanted torch; then
+    torch=$(dirname "${ROUNDELAY_TEST_TORCHRUN:-/}")/python
+    if ! place=$("$torch" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2>/dev/null); then
+        echo "skipped: the backend of torch.distributed: ROUNDELAY_TEST_TORCHRUN names no environment with PyTorch" >&2
+        exit 77
+    fi
+    own=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    echo "$place" >"$own/torch.pth"
+    "$environment/bin/python" -m pytest -q -p no:cacheprovider --timeout 600 python/tests/torch
+fi
