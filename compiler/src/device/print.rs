@@ -74,8 +74,8 @@ impl Display for DeviceProgram {
             for task in &phase.tasks {
                 self.task(f, task)?;
             }
-            if phase.meet {
-                writeln!(f, "  meet")?;
+            if phase.block_barrier {
+                writeln!(f, "  block barrier")?;
             }
             for s in &phase.signals {
                 let sent =

@@ -433,7 +433,7 @@ impl<'a> Body<'a> {
             self.enter();
             self.entered = true;
         }
-        if phase.meet {
+        if phase.block_barrier {
             self.line("__syncthreads();");
         }
         for release in [true, false] {
