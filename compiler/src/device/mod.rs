@@ -40,6 +40,7 @@ mod print;
 mod verify;
 
 pub use lower::{Options, Refused, lower};
+pub use print::UnknownProtocol;
 pub use verify::{Fault, Programs, ProvedProgram, prove, verify};
 
 use serde::Serialize;

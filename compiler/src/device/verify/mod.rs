@@ -71,16 +71,9 @@ pub fn prove(proved: &Proved, protocol: Protocol, options: &Options) -> Result<P
 }
 
 /// A fault of device programs, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Fault(pub String);
-
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// Proves the programs of all ranks.
 ///
