@@ -125,7 +125,7 @@ pub struct DeviceConnection {
     pub base: u32,
 }
 
-/// Arms side by side, then what follows them.
+/// Tasks side by side, then what follows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Phase {
     /// Folds that touch nothing of each other's.

@@ -21,7 +21,7 @@ struct Rank {
     pass: u32,
     phase: usize,
     task: usize,
-    /// Arms played.
+    /// Tasks played.
     tasks: u32,
     /// Block barriers so far.
     section: u32,

@@ -34,7 +34,7 @@ pub(super) struct Body<'a> {
     depth: usize,
 }
 
-/// Arms of a phase that are alike.
+/// Tasks of a phase that are alike.
 struct Kind {
     texts: Vec<String>,
     role: Role,
