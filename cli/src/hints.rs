@@ -6,7 +6,7 @@ use roundelay::fabric::{Fabric, NetworkPath, RDMA};
 use roundelay::hints::{Level, Merged};
 use roundelay::internal::system;
 use roundelay::{HintError, Hints};
-use roundelay_compiler::cost::{Link, PathCost};
+use roundelay_compiler::cost::{LinkCost, PathCost};
 
 use crate::args::Play;
 use crate::report::{Failure, fault, refused, usage};
@@ -35,7 +35,7 @@ pub(crate) fn costs(hints: &Hints) -> Result<Vec<PathCost>, Failure> {
         return load(file)?.costs(hints.paths(), &[]).map_err(usage);
     }
     let unknown = |path: NetworkPath| {
-        let link = if path.transport == RDMA { Link::DEVICE } else { Link::NETWORK };
+        let link = if path.transport == RDMA { LinkCost::DEVICE } else { LinkCost::NETWORK };
         PathCost { name: path.name, link }
     };
     Ok(paths(hints)?.into_iter().map(unknown).collect())

@@ -3,7 +3,34 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use roundelay_compiler::Shape;
+use roundelay_compiler::{Shape, ShapeError};
+
+/// The reason for which a text is no value of an option.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ValueError {
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    #[error("`{0}`: a range is of rank counts such as 2..64, not of grids")]
+    RangeOfGrids(String),
+    #[error("`{text}` is an empty range: {from} is more than {to}")]
+    NoRanks { text: String, from: u32, to: u32 },
+    #[error("`{0}` has more than {MOST} rank counts")]
+    TooMany(String),
+    #[error("`{0}` is an empty range")]
+    NoSizes(String),
+    #[error("`{0}` is not a size such as 64K or 1M")]
+    Size(String),
+    #[error("`{0}` is no unit of size; there are K, M and G")]
+    SizeUnit(String),
+    #[error("`{0}` is more than 1024G")]
+    TooLarge(String),
+    #[error("`{0}` is not a time such as 5s or 500ms")]
+    Time(String),
+    #[error("`{0}` is no unit of time; there are ms, s, m and h")]
+    TimeUnit(String),
+    #[error("`{0}` is not between 1ms and 10 days")]
+    OutOfRange(String),
+}
 
 /// `8`, `2x4`, `2,4,8` or `2..64` (both ends included).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,9 +45,9 @@ pub(crate) struct Ranks {
 const MOST: u32 = 100_000;
 
 impl FromStr for Ranks {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let Some((from, to)) = text.split_once("..") else {
             let shapes = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
             return Ok(Ranks { shapes, range: false });
@@ -29,17 +56,15 @@ impl FromStr for Ranks {
             let shape: Shape = s.strip_prefix('=').unwrap_or(s).parse()?;
             match shape.axes[..] {
                 [n] => Ok(n),
-                _ => {
-                    Err(format!("`{text}`: a range is of rank counts such as 2..64, not of grids"))
-                }
+                _ => Err(ValueError::RangeOfGrids(text.into())),
             }
         };
         let (from, to) = (end(from)?, end(to)?);
         if from > to {
-            return Err(format!("`{text}` is an empty range: {from} is more than {to}"));
+            return Err(ValueError::NoRanks { text: text.into(), from, to });
         }
         if to - from >= MOST {
-            return Err(format!("`{text}` has more than {MOST} rank counts"));
+            return Err(ValueError::TooMany(text.into()));
         }
         Ok(Ranks { shapes: (from..=to).map(Shape::flat).collect(), range: true })
     }
@@ -80,16 +105,16 @@ pub(crate) fn steps(from: u64, to: u64, factor: u64, sizes: &mut Vec<u64>) {
 }
 
 impl FromStr for Sizes {
-    type Err = String;
+    type Err = ValueError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ValueError> {
         let item = |part: &str| match part.split_once("..") {
             None => bytes(part).map(Item::One),
             Some((from, to)) => {
                 let (from, to) = (bytes(from)?, bytes(to.strip_prefix('=').unwrap_or(to))?);
                 match from <= to {
                     true => Ok(Item::Range(from, to)),
-                    false => Err(format!("`{part}` is an empty range")),
+                    false => Err(ValueError::NoSizes(part.into())),
                 }
             }
         };
@@ -98,7 +123,7 @@ impl FromStr for Sizes {
 }
 
 /// Parses `64`, `64K`, `1M`, `2G`: binary units, of bytes.
-pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, ValueError> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
@@ -106,13 +131,12 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         "K" | "KB" | "KIB" => 10,
         "M" | "MB" | "MIB" => 20,
         "G" | "GB" | "GIB" => 30,
-        unit => return Err(format!("`{unit}` is no unit of size; there are K, M and G")),
+        unit => return Err(ValueError::SizeUnit(unit.into())),
     };
-    let number: u64 =
-        digits.parse().map_err(|_| format!("`{text}` is not a size such as 64K or 1M"))?;
+    let number: u64 = digits.parse().map_err(|_| ValueError::Size(text.into()))?;
     match number.checked_mul(1 << shift) {
         Some(bytes) if bytes <= 1 << 40 => Ok(bytes),
-        _ => Err(format!("`{text}` is more than 1024G")),
+        _ => Err(ValueError::TooLarge(text.into())),
     }
 }
 
@@ -126,7 +150,7 @@ pub(crate) fn size_text(bytes: u64) -> String {
 }
 
 /// Parses `5s`, `500ms`, `2m`, or seconds without a unit.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -135,13 +159,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        unit => return Err(format!("`{unit}` is no unit of time; there are ms, s, m and h")),
+        unit => return Err(ValueError::TimeUnit(unit.into())),
     };
-    let number: f64 =
-        digits.parse().map_err(|_| format!("`{text}` is not a time such as 5s or 500ms"))?;
+    let number: f64 = digits.parse().map_err(|_| ValueError::Time(text.into()))?;
     let seconds = number * unit;
     if !(1e-3..=1e6).contains(&seconds) {
-        return Err(format!("`{text}` is not between 1ms and 10 days"));
+        return Err(ValueError::OutOfRange(text.into()));
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -167,7 +190,7 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn ranks(text: &str) -> Result<(Vec<String>, bool), String> {
+    fn ranks(text: &str) -> Result<(Vec<String>, bool), ValueError> {
         let ranks: Ranks = text.parse()?;
         Ok((ranks.shapes.iter().map(Shape::to_string).collect(), ranks.range))
     }

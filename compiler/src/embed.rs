@@ -85,20 +85,33 @@ impl Embedded {
     ///
     /// # Errors
     ///
-    /// Returns a text if the bytes were not written by [`Embedded::encode`] of this version.
-    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let (version, _) = postcard::take_from_bytes::<String>(bytes)
-            .map_err(|e| format!("it is damaged ({e})"))?;
+    /// Fails if the bytes were not written by [`Embedded::encode`] of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, EmbedError> {
+        let (version, _) = postcard::take_from_bytes::<String>(bytes)?;
         if version != VERSION {
-            return Err(format!("it was built by {version}, and this is {VERSION}"));
+            return Err(EmbedError::Version(version));
         }
-        let decoded: Self =
-            postcard::from_bytes(bytes).map_err(|e| format!("it is damaged ({e})"))?;
+        let decoded: Self = postcard::from_bytes(bytes)?;
         match decoded.sources.is_empty() {
-            true => Err("it is damaged (no source)".into()),
+            true => Err(EmbedError::NoSource),
             false => Ok(decoded),
         }
     }
+}
+
+/// The reason for which bytes are not an algorithm.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmbedError {
+    /// They do not decode.
+    #[error("it is damaged ({0})")]
+    Damaged(#[from] postcard::Error),
+    /// They have no text.
+    #[error("it is damaged (no source)")]
+    NoSource,
+    /// Another version wrote them.
+    #[error("it was built by {0}, and this is {VERSION}")]
+    Version(String),
 }
 
 /// Programs with all texts, or what is wrong with them.

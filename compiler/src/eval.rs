@@ -1,5 +1,8 @@
 //! The values of expressions with numbers in them.
 
+use ArithmeticError::{
+    DivisionByZero, NoArguments, NotPositive, Overflow, Power, Shift, TooManyBits,
+};
 use roundelay_dsl::ast::{BinOp, UnOp};
 use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::Span;
@@ -7,50 +10,76 @@ use roundelay_dsl::span::Span;
 use crate::num::index;
 use crate::program::{Builtin, Expr, Node};
 
+/// Arithmetic without a result; texts show the operation with its operands.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArithmeticError {
+    /// The result has more than 64 bits.
+    #[error("{0} overflows 64 bits")]
+    Overflow(String),
+    /// A shift by fewer than 0 or more than 62 bits.
+    #[error("{0}: shifts go from 0 to 62")]
+    Shift(String),
+    /// A division by zero.
+    #[error("{0} has no value")]
+    DivisionByZero(String),
+    /// A logarithm of a number that is not positive.
+    #[error("{0} has no value: it needs a positive number")]
+    NotPositive(String),
+    /// A power by a negative number, or of more than 64 bits.
+    #[error("pow({0}, {1}) has no value in 64 bits")]
+    Power(i64, i64),
+    /// A number that does not have so few bits.
+    #[error("bit_reverse({0}, {1}): the number must have at most {1} bits")]
+    TooManyBits(i64, i64),
+    /// A function of nothing.
+    #[error("a function has arguments")]
+    NoArguments,
+}
+
 /// Arithmetic without a result, at its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
 pub(crate) struct EvalError {
     /// The expression at fault.
-    pub span: Span,
-    /// The error, with the operands.
-    pub message: String,
+    pub(crate) span: Span,
+    pub(crate) error: ArithmeticError,
 }
 
 impl EvalError {
     /// Converts the error into a diagnostic.
     pub(crate) fn diagnostic(self) -> roundelay_dsl::diag::Diagnostic {
-        roundelay_dsl::diag::Diagnostic::error(codes::ARITHMETIC, self.message)
+        roundelay_dsl::diag::Diagnostic::error(codes::ARITHMETIC, self.error.to_string())
             .label(self.span, "here")
     }
 }
 
 /// Evaluates `e`.
 pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
+    let here = |error| EvalError { span: e.span, error };
     Ok(match &e.node {
         Node::Int(v) => *v,
         Node::Var(s) => env[index(*s)],
         Node::Unary(UnOp::Neg, a) => {
             let a = eval(a, env)?;
-            a.checked_neg().ok_or_else(|| overflow(e.span, format!("-({a})")))?
+            a.checked_neg().ok_or_else(|| here(Overflow(format!("-({a})"))))?
         }
         Node::Unary(UnOp::Not, a) => i64::from(eval(a, env)? == 0),
         Node::Binary(BinOp::And, a, b) => i64::from(eval(a, env)? != 0 && eval(b, env)? != 0),
         Node::Binary(BinOp::Or, a, b) => i64::from(eval(a, env)? != 0 || eval(b, env)? != 0),
         Node::Binary(op, a, b) => {
             let (a, b) = (eval(a, env)?, eval(b, env)?);
-            operate(*op, a, b).map_err(|m| EvalError { span: e.span, message: m })?
+            operate(*op, a, b).map_err(here)?
         }
         Node::Call(f, args) => {
             let first = eval(&args[0], env)?;
             let mut acc = first;
             if args.len() == 1 {
-                acc =
-                    unary_builtin(*f, first).map_err(|m| EvalError { span: e.span, message: m })?;
+                acc = unary_builtin(*f, first).map_err(here)?;
             }
             for arg in &args[1..] {
                 let b = eval(arg, env)?;
-                acc = binary_builtin(*f, acc, b)
-                    .map_err(|m| EvalError { span: e.span, message: m })?;
+                acc = binary_builtin(*f, acc, b).map_err(here)?;
             }
             acc
         }
@@ -69,19 +98,15 @@ pub(crate) fn eval(e: &Expr, env: &mut [i64]) -> Result<i64, EvalError> {
     })
 }
 
-fn overflow(span: Span, what: String) -> EvalError {
-    EvalError { span, message: format!("{what} overflows 64 bits") }
-}
-
 impl Builtin {
     /// Returns the value, as programs compute it; with more than two arguments, pair by pair.
     ///
     /// # Errors
     ///
-    /// Returns a text where there is no value.
-    pub fn value(self, args: &[i64]) -> Result<i64, String> {
+    /// Fails where there is no value.
+    pub fn value(self, args: &[i64]) -> Result<i64, ArithmeticError> {
         match args {
-            [] => Err("a function has arguments".into()),
+            [] => Err(NoArguments),
             [a] => unary_builtin(self, *a),
             [a, rest @ ..] => rest.iter().try_fold(*a, |a, &b| binary_builtin(self, a, b)),
         }
@@ -92,16 +117,11 @@ impl Builtin {
 ///
 /// # Errors
 ///
-/// Returns a text where there is no value.
-pub fn operate(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
-    let checked =
-        |v: Option<i64>| v.ok_or_else(|| format!("{a} {} {b} overflows 64 bits", op.symbol()));
-    let shift = || {
-        u32::try_from(b)
-            .ok()
-            .filter(|&b| b < 63)
-            .ok_or_else(|| format!("{a} {} {b}: shifts go from 0 to 62", op.symbol()))
-    };
+/// Fails where there is no value.
+pub fn operate(op: BinOp, a: i64, b: i64) -> Result<i64, ArithmeticError> {
+    let shown = || format!("{a} {} {b}", op.symbol());
+    let checked = |v: Option<i64>| v.ok_or_else(|| Overflow(shown()));
+    let shift = || u32::try_from(b).ok().filter(|&b| b < 63).ok_or_else(|| Shift(shown()));
     Ok(match op {
         BinOp::Or => i64::from(a != 0 || b != 0),
         BinOp::And => i64::from(a != 0 && b != 0),
@@ -122,10 +142,8 @@ pub fn operate(op: BinOp, a: i64, b: i64) -> Result<i64, String> {
         BinOp::Add => checked(a.checked_add(b))?,
         BinOp::Sub => checked(a.checked_sub(b))?,
         BinOp::Mul => checked(a.checked_mul(b))?,
-        BinOp::Div | BinOp::Mod if b == 0 => {
-            return Err(format!("{a} {} 0 has no value", op.symbol()));
-        }
-        BinOp::Div => floor_div(a, b).ok_or_else(|| format!("{a} / {b} overflows 64 bits"))?,
+        BinOp::Div | BinOp::Mod if b == 0 => return Err(DivisionByZero(shown())),
+        BinOp::Div => checked(floor_div(a, b))?,
         BinOp::Mod => match a.checked_rem(b).unwrap_or(0) {
             r if r != 0 && (r < 0) != (b < 0) => r + b,
             r => r,
@@ -139,13 +157,10 @@ fn floor_div(a: i64, b: i64) -> Option<i64> {
     Some(if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q })
 }
 
-fn unary_builtin(f: Builtin, a: i64) -> Result<i64, String> {
-    let positive = |name: &str| {
-        if a > 0 {
-            Ok(a.unsigned_abs())
-        } else {
-            Err(format!("{name}({a}) has no value: it needs a positive number"))
-        }
+fn unary_builtin(f: Builtin, a: i64) -> Result<i64, ArithmeticError> {
+    let positive = |name: &str| match a > 0 {
+        true => Ok(a.unsigned_abs()),
+        false => Err(NotPositive(format!("{name}({a})"))),
     };
     Ok(match f {
         Builtin::Log2 => i64::from(positive("log2")?.ilog2()),
@@ -154,7 +169,7 @@ fn unary_builtin(f: Builtin, a: i64) -> Result<i64, String> {
             i64::from(u64::BITS - (a - 1).leading_zeros())
         }
         Builtin::Pow2 => i64::from(a > 0 && a.count_ones() == 1),
-        Builtin::Abs => a.checked_abs().ok_or_else(|| format!("abs({a}) overflows 64 bits"))?,
+        Builtin::Abs => a.checked_abs().ok_or_else(|| Overflow(format!("abs({a})")))?,
         Builtin::Popcount => i64::from(a.count_ones()),
         Builtin::TrailingZeros => i64::from(positive("trailing_zeros")?.trailing_zeros()),
         Builtin::Lowbit => a & a.wrapping_neg(),
@@ -165,27 +180,22 @@ fn unary_builtin(f: Builtin, a: i64) -> Result<i64, String> {
     })
 }
 
-fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, String> {
+fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, ArithmeticError> {
     Ok(match f {
         Builtin::Min => a.min(b),
         Builtin::Max => a.max(b),
-        Builtin::Pow => u32::try_from(b)
-            .ok()
-            .and_then(|e| a.checked_pow(e))
-            .ok_or_else(|| format!("pow({a}, {b}) has no value in 64 bits"))?,
+        Builtin::Pow => u32::try_from(b).ok().and_then(|e| a.checked_pow(e)).ok_or(Power(a, b))?,
         Builtin::CeilDiv => {
+            let shown = || format!("ceil_div({a}, {b})");
             if b == 0 {
-                return Err(format!("ceil_div({a}, 0) has no value"));
+                return Err(DivisionByZero(shown()));
             }
-            let q =
-                floor_div(a, b).ok_or_else(|| format!("ceil_div({a}, {b}) overflows 64 bits"))?;
+            let q = floor_div(a, b).ok_or_else(|| Overflow(shown()))?;
             q + i64::from(a % b != 0)
         }
         Builtin::BitReverse => {
             if !(0..=62).contains(&b) || a < 0 || (a >> b) != 0 {
-                return Err(format!(
-                    "bit_reverse({a}, {b}): the number must have at most {b} bits"
-                ));
+                return Err(TooManyBits(a, b));
             }
             if b == 0 { 0 } else { (a.cast_unsigned().reverse_bits() >> (64 - b)).cast_signed() }
         }
@@ -194,7 +204,7 @@ fn binary_builtin(f: Builtin, a: i64, b: i64) -> Result<i64, String> {
             while b != 0 {
                 (a, b) = (b, a % b);
             }
-            i64::try_from(a).map_err(|_| "gcd overflows 64 bits".to_string())?
+            i64::try_from(a).map_err(|_| Overflow("gcd".into()))?
         }
         _ => a,
     })

@@ -27,7 +27,7 @@ use crate::collective::Spec;
 use crate::instance::Instance;
 use crate::num::{index, wide};
 use crate::plan::Buf;
-use crate::postcondition;
+use crate::postcondition::{self, PostconditionError};
 use crate::program::{Buffer, Kind, Style};
 use crate::walk::{Transfer, walk};
 
@@ -57,8 +57,23 @@ pub fn interpret(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics>
         let mut run = Run { instance, seed, cut, memory: BTreeMap::new() };
         run.play(&rounds).err().map(|why| format!("with {cut:?}: {why}"))
     });
-    let fault = fault.or_else(|| barrier(instance, &rounds).err());
+    let fault = fault.or_else(|| barrier(instance, &rounds).err().map(|why| why.to_string()));
     Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
+}
+
+/// A run that goes wrong.
+#[derive(Debug, thiserror::Error)]
+enum WrongRun {
+    #[error("round {round}: rank {rank} sends {buf:?} {chunk}, where nothing is")]
+    Unwritten { round: u32, rank: u32, buf: Buf, chunk: u32 },
+    #[error("round {round}: rank {rank}'s {buf:?} {chunk} from ranks {from:?}: {what}")]
+    Write { round: u32, rank: u32, buf: Buf, chunk: u32, from: Vec<u32>, what: &'static str },
+    #[error("rank {rank}'s chunk {chunk} is wrong at the end")]
+    Result { rank: u32, chunk: u32 },
+    #[error("rank {rank} never hears of rank {other}")]
+    Unheard { rank: usize, other: usize },
+    #[error(transparent)]
+    Postcondition(#[from] PostconditionError),
 }
 
 /// The rule that gives the lengths of chunks.
@@ -137,7 +152,7 @@ impl Run<'_> {
         self.elements(chunk).map(|e| random(self.seed, rank, e)).collect()
     }
 
-    fn play(&mut self, rounds: &[Vec<Transfer>]) -> Result<(), String> {
+    fn play(&mut self, rounds: &[Vec<Transfer>]) -> Result<(), WrongRun> {
         let spec = &self.instance.spec;
         let (first, last) = match self.instance.program.style {
             Style::Data => ((Buffer::Data, Buf::Data), (Buffer::Data, Buf::Data)),
@@ -164,7 +179,7 @@ impl Run<'_> {
                     }
                 }
                 if sum.is_some() && self.memory.get(&(rank, last.1, chunk)) != sum.as_ref() {
-                    return Err(format!("rank {rank}'s chunk {chunk} is wrong at the end"));
+                    return Err(WrongRun::Result { rank, chunk });
                 }
             }
         }
@@ -172,7 +187,7 @@ impl Run<'_> {
     }
 
     /// Returns the results that a rank must end with: chunks, and the contributions of each.
-    fn asked(&self, buffer: Buffer, rank: u32) -> Result<Vec<Asked>, String> {
+    fn asked(&self, buffer: Buffer, rank: u32) -> Result<Vec<Asked>, PostconditionError> {
         let spec = &self.instance.spec;
         let Kind::Custom(custom) = &spec.kind else {
             let of = |chunk| Some((chunk, spec.expected(buffer, rank, chunk)?));
@@ -192,16 +207,13 @@ impl Run<'_> {
     }
 
     /// Plays one round: all reads first, then all writes.
-    fn round(&mut self, round: &[Transfer]) -> Result<(), String> {
+    fn round(&mut self, round: &[Transfer]) -> Result<(), WrongRun> {
         let mut writes: BTreeMap<Place, Writes<'_>> = BTreeMap::new();
         for t in round {
             let region: Vec<(Buf, u32)> = t.to.iter().collect();
             for ((buf, chunk), &(to, at)) in t.from.iter().zip(&region) {
                 let Some(value) = self.memory.get(&(t.src, buf, chunk)) else {
-                    return Err(format!(
-                        "round {}: rank {} sends {buf:?} {chunk}, where nothing is",
-                        t.round, t.src
-                    ));
+                    return Err(WrongRun::Unwritten { round: t.round, rank: t.src, buf, chunk });
                 };
                 let w = writes.entry((t.dst, to, at)).or_default();
                 if t.op == Op::Copy { &mut w.copied } else { &mut w.added }.push(value.clone());
@@ -211,12 +223,9 @@ impl Run<'_> {
         }
         for (place, w) in writes {
             let (rank, buf, chunk) = place;
-            let fault = |what: &str| {
-                let from: Vec<u32> = w.by.iter().map(|t| t.src).collect();
-                Err(format!(
-                    "round {}: rank {rank}'s {buf:?} {chunk} from ranks {from:?}: {what}",
-                    w.by[0].round
-                ))
+            let fault = |what| {
+                let from = w.by.iter().map(|t| t.src).collect();
+                Err(WrongRun::Write { round: w.by[0].round, rank, buf, chunk, from, what })
             };
             if w.copied.len() > 1 {
                 return fault("two copies");
@@ -255,7 +264,7 @@ fn add(sum: &mut [u128], operand: &[u128]) {
 
 /// Looks whether every rank of a barrier hears of every other. What a rank has heard on one lane it sends
 /// on there; lanes do not wait for each other.
-fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> {
+fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), WrongRun> {
     if instance.spec.kind != Kind::Barrier {
         return Ok(());
     }
@@ -278,7 +287,7 @@ fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), String> 
     }
     for rank in 0..n {
         if let Some(other) = (0..n).find(|&o| knows.iter().all(|lane| !lane[rank][o])) {
-            return Err(format!("rank {rank} never hears of rank {other}"));
+            return Err(WrongRun::Unheard { rank, other });
         }
     }
     Ok(())

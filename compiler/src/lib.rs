@@ -42,12 +42,12 @@ pub mod verify;
 pub mod walk;
 
 pub use compile::{Checked, Method, Proved, UNROLL, by_symmetry, check, compile};
-pub use embed::{Embedded, Resolved};
-pub use eval::operate;
+pub use embed::{EmbedError, Embedded, Resolved};
+pub use eval::{ArithmeticError, operate};
 pub use instance::{Instance, Options};
 pub use lower::project;
 pub use plan::{Placement, Plan, UnprovedPlan};
 pub use program::Program;
 pub use resolve::{Library, NoLibrary, resolve, resolve_tree};
-pub use shape::Shape;
+pub use shape::{Shape, ShapeError};
 pub use verify::Verified;

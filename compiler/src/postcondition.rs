@@ -4,7 +4,9 @@
 //! use (`instance/custom.rs`) but the values of expressions, so that a fault of one of the two shows.
 //! It lists every contribution by itself, and gives no answer where the postconditions have no meaning.
 
-use crate::eval::eval;
+use std::num::TryFromIntError;
+
+use crate::eval::{ArithmeticError, eval};
 use crate::program::{Binder, Custom, Ensure, Expr, Index};
 
 /// The contributions that one chunk of a rank's output must hold.
@@ -15,6 +17,56 @@ pub struct Asked {
     /// The contributions that are summed, or the one that is copied: ranks with chunks of their input.
     pub of: Vec<(u32, u32)>,
 }
+
+/// The reason for which postconditions have no meaning at a shape.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostconditionError {
+    /// An expression has no value.
+    #[error(transparent)]
+    Arithmetic(#[from] ArithmeticError),
+    /// The shape has fewer axes than the declaration.
+    #[error("the grid has fewer axes")]
+    FewerAxes,
+    /// A number of chunks that there cannot be.
+    #[error(transparent)]
+    Size(#[from] TryFromIntError),
+    /// Two postconditions for one chunk.
+    #[error("rank {rank}'s output[{chunk}] is asked for twice")]
+    Twice {
+        /// The rank.
+        rank: u32,
+        /// The chunk of its output.
+        chunk: u32,
+    },
+    /// A contribution that is in a sum twice.
+    #[error("rank {rank}'s chunk {chunk} is counted twice")]
+    CountedTwice {
+        /// The rank.
+        rank: u32,
+        /// The chunk of its input.
+        chunk: u32,
+    },
+    /// The two sides have different numbers of chunks.
+    #[error("regions of different length")]
+    Lengths,
+    /// A coordinate, a rank or a chunk that there is not.
+    #[error("{what} {value} of {size}")]
+    Absent {
+        /// The word for it.
+        what: &'static str,
+        /// The number that is asked for.
+        value: i64,
+        /// The number of them that there are.
+        size: i64,
+    },
+    /// The chunks of a region are less than one apart.
+    #[error("a stride below 1")]
+    Stride,
+}
+
+/// A result, or the reason for which there is none.
+type Result<T, E = PostconditionError> = std::result::Result<T, E>;
 
 /// One collective at one shape.
 struct Reader<'c> {
@@ -29,14 +81,14 @@ struct Reader<'c> {
 /// those of the declaration.
 ///
 /// # Errors
-/// Returns a text where the postconditions have no meaning at this shape.
-pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>, String> {
+/// Fails where the postconditions have no meaning at this shape.
+pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>> {
     let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
     let mut env = vec![0i64; custom.slots.len()];
     env[0] = ranks;
     for (i, &slot) in custom.axes.sizes.iter().enumerate() {
         let size = if custom.axes.grid { axes.get(i).copied().map(i64::from) } else { Some(ranks) };
-        env[usize::from(slot)] = size.ok_or("the grid has fewer axes")?;
+        env[usize::from(slot)] = size.ok_or(PostconditionError::FewerAxes)?;
     }
     let (input, output) = (number(&custom.input, &mut env)?, number(&custom.output, &mut env)?);
     let mut reader = Reader { custom, ranks, input, output, found: Vec::new() };
@@ -48,7 +100,7 @@ pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>, Str
     }
     reader.found.sort_by_key(|a| a.output);
     match reader.found.windows(2).find(|w| w[0].output == w[1].output) {
-        Some(w) => Err(format!("rank {rank}'s output[{}] is asked for twice", w[0].output)),
+        Some(w) => Err(PostconditionError::Twice { rank, chunk: w[0].output }),
         None => Ok(reader.found),
     }
 }
@@ -56,25 +108,24 @@ pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>, Str
 /// Returns the numbers of chunks of input and output.
 ///
 /// # Errors
-/// Returns a text where there are no such numbers.
-pub fn sizes(custom: &Custom, axes: &[u32]) -> Result<(u32, u32), String> {
+/// Fails where there are no such numbers.
+pub fn sizes(custom: &Custom, axes: &[u32]) -> Result<(u32, u32)> {
     let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
     let mut env = vec![0i64; custom.slots.len()];
     env[0] = ranks;
     for (&slot, &size) in custom.axes.sizes.iter().zip(axes) {
         env[usize::from(slot)] = if custom.axes.grid { size.into() } else { ranks };
     }
-    let mut size =
-        |e| number(e, &mut env).and_then(|v| u32::try_from(v).map_err(|e| e.to_string()));
+    let mut size = |e| -> Result<u32> { Ok(u32::try_from(number(e, &mut env)?)?) };
     Ok((size(&custom.input)?, size(&custom.output)?))
 }
 
-fn number(e: &Expr, env: &mut [i64]) -> Result<i64, String> {
-    eval(e, env).map_err(|e| e.message)
+fn number(e: &Expr, env: &mut [i64]) -> Result<i64> {
+    Ok(eval(e, env).map_err(|e| e.error)?)
 }
 
 impl Reader<'_> {
-    fn follow(&mut self, ensure: &Ensure, at: usize, env: &mut [i64]) -> Result<(), String> {
+    fn follow(&mut self, ensure: &Ensure, at: usize, env: &mut [i64]) -> Result<()> {
         match ensure.binders.get(at) {
             None => self.place(ensure, env),
             Some(Binder::Let(slot, e)) => {
@@ -96,14 +147,14 @@ impl Reader<'_> {
     }
 
     /// Adds the results that a postcondition asks for, with all its variables set.
-    fn place(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<(), String> {
+    fn place(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<()> {
         let targets = chunks(&ensure.target, self.output, env)?;
         let mut of: Vec<Vec<(u32, u32)>> = vec![Vec::new(); targets.len()];
         let mut term = |env: &mut [i64]| {
             let rank = self.whose(ensure, env)?;
             let sources = chunks(&ensure.source, self.input, env)?;
             if sources.len() != targets.len() {
-                return Err("regions of different length".to_string());
+                return Err(PostconditionError::Lengths);
             }
             of.iter_mut().zip(sources).for_each(|(of, source)| of.push((rank, source)));
             Ok(())
@@ -126,7 +177,8 @@ impl Reader<'_> {
             let mut once = of.clone();
             once.sort_unstable();
             if let Some(w) = once.windows(2).find(|w| w[0] == w[1]) {
-                return Err(format!("rank {}'s chunk {} is counted twice", w[0].0, w[0].1));
+                let (rank, chunk) = w[0];
+                return Err(PostconditionError::CountedTwice { rank, chunk });
             }
         }
         let all = targets.into_iter().zip(of).map(|(output, of)| Asked { output, of });
@@ -135,12 +187,12 @@ impl Reader<'_> {
     }
 
     /// Returns the rank at which a contribution begins, from its coordinates where they are given.
-    fn whose(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32, String> {
+    fn whose(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32> {
         let mut linear = 0;
         for (e, size) in &ensure.at.coordinates {
             let (v, size) = (number(e, env)?, env[usize::from(*size)]);
             if v < 0 || v >= size {
-                return Err(format!("coordinate {v} of {size}"));
+                return Err(absent("coordinate", v, size));
             }
             linear = linear * size + v;
         }
@@ -149,13 +201,17 @@ impl Reader<'_> {
         }
         match u32::try_from(linear) {
             Ok(rank) if linear < self.ranks => Ok(rank),
-            _ => Err(format!("rank {linear} of {}", self.ranks)),
+            _ => Err(absent("rank", linear, self.ranks)),
         }
     }
 }
 
+fn absent(what: &'static str, value: i64, size: i64) -> PostconditionError {
+    PostconditionError::Absent { what, value, size }
+}
+
 /// Returns the chunks that an index names, one by one.
-fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>, String> {
+fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>> {
     let (from, end, by, take, count) = match index {
         Index::All => (0, size, &None, &None, None),
         Index::At(e) => {
@@ -173,7 +229,7 @@ fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>, String>
     let step = |e: &Option<Expr>, env: &mut [i64]| e.as_ref().map_or(Ok(1), |e| number(e, env));
     let (stride, block) = (step(by, env)?, step(take, env)?);
     if stride < 1 || block < 1 {
-        return Err("a stride below 1".into());
+        return Err(PostconditionError::Stride);
     }
     let (mut list, mut start) = (Vec::new(), from);
     let enough = |list: &Vec<u32>| {
@@ -186,7 +242,7 @@ fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>, String>
             }
             let at = if count.is_some() && size > 0 { at % size } else { at };
             let fits = u32::try_from(at).ok().filter(|_| at < size);
-            list.push(fits.ok_or_else(|| format!("chunk {at} of {size}"))?);
+            list.push(fits.ok_or_else(|| absent("chunk", at, size))?);
         }
         start = start.saturating_add(stride);
     }

@@ -19,6 +19,21 @@ impl Shape {
     }
 }
 
+/// The reason for which a text is no shape.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShapeError {
+    /// It is neither a number nor numbers with `x` between them.
+    #[error("`{0}` is not a rank count such as 8 or 2x4")]
+    NoCount(String),
+    /// There are no ranks.
+    #[error("at least one rank is needed")]
+    NoRanks,
+    /// There are more ranks than algorithms are compiled for.
+    #[error("{0} ranks are more than the {MAX_RANKS} supported")]
+    TooMany(u64),
+}
+
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts: Vec<String> = self.axes.iter().map(u32::to_string).collect();
@@ -27,15 +42,14 @@ impl std::fmt::Display for Shape {
 }
 
 impl std::str::FromStr for Shape {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
+    type Err = ShapeError;
+
+    fn from_str(s: &str) -> Result<Self, ShapeError> {
         let axes: Result<Vec<u32>, _> = s.split('x').map(|p| p.trim().parse::<u32>()).collect();
-        let shape = Shape {
-            axes: axes.map_err(|_| format!("`{s}` is not a rank count such as 8 or 2x4"))?,
-        };
+        let shape = Shape { axes: axes.map_err(|_| ShapeError::NoCount(s.into()))? };
         match shape.ranks() {
-            0 => Err("at least one rank is needed".into()),
-            n if n > MAX_RANKS => Err(format!("{n} ranks are more than the {MAX_RANKS} supported")),
+            0 => Err(ShapeError::NoRanks),
+            n if n > MAX_RANKS => Err(ShapeError::TooMany(n)),
             _ => Ok(shape),
         }
     }

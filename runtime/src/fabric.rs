@@ -360,9 +360,13 @@ impl Fabric {
 impl Class {
     /// Returns the link as the cost model has it: a further message of a round costs a rank what it costs
     /// with TCP in general.
-    pub fn link(self) -> cost::Link {
+    pub fn link(self) -> cost::LinkCost {
         let Class { latency_us, gbs } = self;
-        cost::Link { latency_us, message_us: cost::Link::NETWORK.message_us.min(latency_us), gbs }
+        cost::LinkCost {
+            latency_us,
+            message_us: cost::LinkCost::NETWORK.message_us.min(latency_us),
+            gbs,
+        }
     }
 }
 

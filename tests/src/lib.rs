@@ -162,7 +162,7 @@ pub fn shapes<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Shape>, St
         let number = |text: &str| text.parse::<u32>().map_err(|e| format!("`{word}`: {e}"));
         match word.split_once("..") {
             Some((a, b)) => shapes.extend((number(a)?..=number(b)?).map(Shape::flat)),
-            None => shapes.push(word.parse()?),
+            None => shapes.push(word.parse::<Shape>().map_err(|e| e.to_string())?),
         }
     }
     Ok(shapes)

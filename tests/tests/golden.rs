@@ -26,19 +26,26 @@ fn golden(collective: &str, name: &str, n: u32, rank: u32, text: ExpectFile) {
     text.assert_eq(&all);
 }
 
-/// The ways in which kernels play sums.
+/// The protocols by which kernels play sums.
 const KERNELS: [Protocol; 4] = [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get];
 
 /// Prints what the blocks of one rank play, and compares it.
-fn device(collective: &str, name: &str, n: u32, rank: usize, ways: &[Protocol], text: ExpectFile) {
+fn device(
+    collective: &str,
+    name: &str,
+    n: u32,
+    rank: usize,
+    protocols: &[Protocol],
+    text: ExpectFile,
+) {
     let entry = find(collective, name).expect("the library has it");
     let (sources, program) = of_library(entry).expect("the library resolves");
     let proved =
         compile(&program, &sources, &Shape::flat(n), &Options::default(), Placement::InPlace)
             .expect("it is proved");
     let mut all = String::new();
-    for &way in ways {
-        let programs = prove(&proved, way, &Default::default()).expect("a device can play it");
+    for &protocol in protocols {
+        let programs = prove(&proved, protocol, &Default::default()).expect("a device can play it");
         all += &programs.list()[rank].to_string();
     }
     text.assert_eq(&all);

@@ -40,10 +40,10 @@ struct GpuRow {
     sms: u32,
 }
 
-impl From<Result<String, String>> for Found {
-    fn from(result: Result<String, String>) -> Self {
+impl<E: ToString> From<Result<String, E>> for Found {
+    fn from(result: Result<String, E>) -> Self {
         let found = result.is_ok();
-        Found { found, what: result.unwrap_or_else(|why| why) }
+        Found { found, what: result.unwrap_or_else(|why| why.to_string()) }
     }
 }
 

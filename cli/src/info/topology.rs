@@ -5,7 +5,7 @@ use std::path::Path;
 use roundelay::cuda::probe;
 use roundelay::fabric::{Class, Device, Fabric, Host, NetworkPath, RDMA};
 use roundelay::internal::system;
-use roundelay_compiler::cost::Link;
+use roundelay_compiler::cost::LinkCost;
 use roundelay_compiler::plan::MAX_PATHS;
 use serde::Serialize;
 
@@ -51,8 +51,8 @@ fn detected(sys: &Path) -> Fabric {
     devices.sort_by(|a, b| b.gbs.unwrap_or(0.0).total_cmp(&a.gbs.unwrap_or(0.0)));
     let mut fabric = Fabric::default();
     for device in devices.iter().take(MAX_PATHS as usize) {
-        let gbs = device.gbs.unwrap_or(Link::NETWORK.gbs);
-        let usual = if device.kind == RDMA { Link::DEVICE } else { Link::NETWORK };
+        let gbs = device.gbs.unwrap_or(LinkCost::NETWORK.gbs);
+        let usual = if device.kind == RDMA { LinkCost::DEVICE } else { LinkCost::NETWORK };
         let latency_us = usual.latency_us;
         let class = format!("{}-{:.0}", device.kind, gbs * 8000.0);
         fabric.classes.insert(class.clone(), Class { latency_us, gbs });

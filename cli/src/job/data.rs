@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use roundelay::{DType, RedOp};
 use roundelay_compiler::plan::WireType;
 
-use super::element::{Truth, Value};
+use super::element::{ReferenceValue, Truth, Value};
 use super::places::{Contributors, Part};
 
 /// Elements that are made and judged together.
@@ -300,19 +300,19 @@ fn is_sure<T: Value>(
     }
 }
 
-/// Compares one element with the reference; the error is the reference's value, as text.
+/// Compares one element with the reference.
 fn judge_one<T: Value>(
     rule: &Rule,
     spread: &Spread,
     from: &Contributors,
     index: u64,
     got: T,
-) -> Result<(), String> {
+) -> Result<(), ReferenceValue> {
     let of = |rank: u32, index: u64| T::make(bits::<T>(rule, rank, index), spread);
     match from {
         Contributors::One(rank) => {
             let want = of(*rank, index);
-            if got.judge_copy(rule, want) { Ok(()) } else { Err(want.to_string()) }
+            if got.judge_copy(rule, want) { Ok(()) } else { Err(ReferenceValue(want.to_string())) }
         }
         Contributors::All => got.judge(rule, (0..rule.ranks).map(|rank| of(rank, index))),
         // The part's own index counts from its first element: see `clip`.

@@ -10,6 +10,11 @@ use roundelay::RedOp;
 
 use super::data::{BLOCK, FACTOR, Rule, Spread};
 
+/// The reference's value, where a result is not: as text, with what a result may be off.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct ReferenceValue(pub(super) String);
+
 /// A type of elements.
 pub(super) trait Value: Copy + PartialEq + std::fmt::Display {
     /// The value that fills blocks before their elements are made.
@@ -18,7 +23,7 @@ pub(super) trait Value: Copy + PartialEq + std::fmt::Display {
     fn read(bytes: &[u8]) -> Self;
     fn write(self, bytes: &mut [u8]);
     /// Fails with the reference if the result is not within what is allowed around it.
-    fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), String>;
+    fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue>;
     /// Returns true if a copy is right.
     fn judge_copy(self, rule: &Rule, from: Self) -> bool;
     /// Returns true if a block of at most [`BLOCK`] results is right beyond doubt. `next` gives the
@@ -88,13 +93,13 @@ macro_rules! integers {
                 bytes.copy_from_slice(&self.to_le_bytes());
             }
 
-            fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), String> {
+            fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue> {
                 let want = match fold(rule.op, from.map(i128::from)) {
                     Some(sum) if rule.op == RedOp::Avg => (sum as $type as i128 / i128::from(rule.ranks)) as $type,
                     Some(want) => want as $type,
                     None => return Ok(()),
                 };
-                if self == want { Ok(()) } else { Err(want.to_string()) }
+                if self == want { Ok(()) } else { Err(ReferenceValue(want.to_string())) }
             }
 
             fn judge_copy(self, _: &Rule, from: Self) -> bool {
@@ -158,7 +163,7 @@ macro_rules! floats {
                 bytes.copy_from_slice(&self.to_le_bytes());
             }
 
-            fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), String> {
+            fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue> {
                 let epsilon = { let $x = <$type>::EPSILON; $to };
                 let got = { let $x = self; $to };
                 judge_float(got, rule, epsilon, $tiny, from.map(|$x| $to))
@@ -227,7 +232,7 @@ fn judge_float(
     epsilon: f64,
     tiny: f64,
     from: impl Iterator<Item = f64>,
-) -> Result<(), String> {
+) -> Result<(), ReferenceValue> {
     let factor = if rule.op == RedOp::PremulSum { FACTOR } else { 1.0 };
     let (mut sum, mut lost, mut magnitude, mut operands) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
     let (mut product, mut least, mut most) = (1.0f64, f64::INFINITY, f64::NEG_INFINITY);
@@ -259,8 +264,8 @@ fn judge_float(
     };
     match (got - want).abs() <= allowed {
         true => Ok(()),
-        false if allowed == 0.0 => Err(want.to_string()),
-        false => Err(format!("{want} within {allowed:.1e}")),
+        false if allowed == 0.0 => Err(ReferenceValue(want.to_string())),
+        false => Err(ReferenceValue(format!("{want} within {allowed:.1e}"))),
     }
 }
 
@@ -289,7 +294,7 @@ impl Value for Truth {
         self.0.write(bytes);
     }
 
-    fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), String> {
+    fn judge(self, rule: &Rule, from: impl Iterator<Item = Self>) -> Result<(), ReferenceValue> {
         self.0.judge(rule, from.map(|x| x.0))
     }
 

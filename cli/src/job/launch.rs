@@ -16,7 +16,7 @@ use crate::args::Play;
 use crate::hints;
 use crate::member::Member;
 use crate::peer::Inside;
-use crate::report::{Failure, fault};
+use crate::report::{Failure, fault, usage};
 
 /// The settings with which the ranks of a job are started.
 pub(crate) struct Start {
@@ -108,7 +108,7 @@ pub(crate) fn play(
     if let Some(member) = &start.member {
         return joined::play(job, member, tell);
     }
-    let shape: Shape = job.shape.parse().map_err(Failure::Usage)?;
+    let shape: Shape = job.shape.parse().map_err(usage)?;
     let ranks = u32::try_from(shape.ranks()).unwrap_or(u32::MAX);
     let handed = Handed::new(job)?;
     let mut layout = Layout::new(ranks);

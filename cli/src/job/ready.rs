@@ -11,7 +11,7 @@ use roundelay_dsl::span::SourceMap;
 use super::JobEntry;
 use super::places::Places;
 use crate::load::load_one;
-use crate::report::Failure;
+use crate::report::{Failure, usage};
 
 /// An algorithm of a job, for one root or for all in turn. `A` is the form in which the runtime plays it: a plan, or
 /// what devices compile.
@@ -51,7 +51,7 @@ impl<A> Ready<A> {
         root: Option<u32>,
         mut make: impl FnMut(&RootedProgram<'_>) -> Result<A, Failure>,
     ) -> Result<Self, Failure> {
-        let shape: Shape = entry.shape.parse().map_err(Failure::Usage)?;
+        let shape: Shape = entry.shape.parse().map_err(usage)?;
         let ranks = u32::try_from(shape.ranks()).unwrap_or(1);
         let (mut roots, mut axes) = (Vec::new(), Vec::new());
         for root in root.map_or(0..ranks, |root| root..root + 1) {

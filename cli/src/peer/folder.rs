@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, test_kill_process};
 
+use super::PeerError;
+
 /// Its name, before the number of the process.
 const PREFIX: &str = "roundelay-peers-";
 
@@ -14,14 +16,14 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     /// Makes it, and removes those of benches that were interrupted.
-    pub(crate) fn new() -> Result<Folder, String> {
+    pub(crate) fn new() -> Result<Folder, PeerError> {
         let parent = std::env::temp_dir();
         sweep(&parent);
         let path = parent.join(format!("{PREFIX}{}", std::process::id()));
         // Nobody else's from the start: what lies there is executed.
         let _ = std::fs::remove_dir_all(&path);
         let made = DirBuilder::new().mode(0o700).create(&path);
-        made.map(|()| Folder(path.clone())).map_err(|e| format!("{}: {e}", path.display()))
+        made.map(|()| Folder(path.clone())).map_err(PeerError::at(&path))
     }
 
     /// Returns its path.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use roundelay::fabric::TCP;
 
-use super::{Library, Setting, installed};
+use super::{Library, PeerError, Remedy, Setting, installed};
 
 const SOURCE: (&str, &str) = ("gloo.cc", include_str!("../../peers/gloo.cc"));
 /// The folders in which a compiler looks for headers by default.
@@ -27,12 +27,15 @@ impl Library for Gloo {
         SOURCE
     }
 
-    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String> {
+    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, PeerError> {
         if !installed("g++") {
-            return Err("g++ is not installed; Debian: apt install g++".into());
+            return Err(PeerError::NotInstalled {
+                what: "g++".into(),
+                remedy: Remedy::debian("g++"),
+            });
         }
         if !HEADERS.iter().any(|h| Path::new(h).join("gloo/allreduce.h").is_file()) {
-            return Err("it is not installed; Debian: apt install libgloo-dev".into());
+            return Err(PeerError::NotInstalled { what: "it".into(), remedy: self.remedy() });
         }
         let mut command = Command::new("g++");
         command.args(["-O2", "-std=c++17", "-w", "-o"]).arg(program).arg(source);
@@ -40,8 +43,8 @@ impl Library for Gloo {
         Ok(command)
     }
 
-    fn remedy(&self) -> String {
-        "Debian: apt install libgloo-dev".into()
+    fn remedy(&self) -> Remedy {
+        Remedy::debian("libgloo-dev")
     }
 
     fn start(&self, setting: &Setting<'_>) -> Vec<Command> {

@@ -19,6 +19,7 @@ pub(crate) mod nccl;
 mod oneccl;
 mod session;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -35,6 +36,47 @@ pub(crate) const FOLDER: &str = "ROUNDELAY_PEERS";
 
 /// The header that all programs include.
 const HEADER: (&str, &str) = ("peer.h", include_str!("../../peers/peer.h"));
+
+/// The reason for which a library beside our ranks is not measured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PeerError {
+    /// The library, its launcher or a compiler.
+    #[error("{what} is not installed; {remedy}")]
+    NotInstalled { what: String, remedy: Remedy },
+    /// A header or a library that the compiler did not find.
+    #[error("the {kind} {name} is missing; {remedy}")]
+    Missing { kind: &'static str, name: String, remedy: Remedy },
+    #[error("{tool} failed: {said}")]
+    Compiler { tool: String, said: String },
+    /// A file, or a program that is to be started.
+    #[error("{what}: {error}")]
+    At { what: String, error: io::Error },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Its ranks did not start, ended, hang, or answer with something else.
+    #[error("{0}")]
+    Ranks(String),
+}
+
+impl PeerError {
+    /// Returns the error of a path.
+    fn at(path: &Path) -> impl FnOnce(io::Error) -> PeerError + use<> {
+        let what = path.display().to_string();
+        move |error| PeerError::At { what, error }
+    }
+}
+
+/// The commands that get a library.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Remedy(String);
+
+impl Remedy {
+    /// Returns the command that installs Debian's packages.
+    fn debian(packages: &str) -> Remedy {
+        Remedy(format!("Debian: apt install {packages}"))
+    }
+}
 
 /// A library that is opened by our ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,11 +114,11 @@ pub(crate) trait Library {
     /// Returns the name and the text of its program.
     fn source(&self) -> (&'static str, &'static str);
 
-    /// Returns the command that compiles the program; the error says what is missing, and how to get it.
-    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String>;
+    /// Returns the command that compiles the program.
+    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, PeerError>;
 
     /// Says how to get the library, where its headers or its libraries are not found.
-    fn remedy(&self) -> String;
+    fn remedy(&self) -> Remedy;
 
     /// Returns the commands that start the program: one launcher, or a process for each rank.
     fn start(&self, setting: &Setting<'_>) -> Vec<Command>;
@@ -187,7 +229,7 @@ impl ReadyPeer {
     }
 
     /// Starts its ranks if they do not run already; if so, says which version they are of.
-    pub(crate) fn version(&mut self, ranks: u64) -> Result<Option<String>, String> {
+    pub(crate) fn version(&mut self, ranks: u64) -> Result<Option<String>, PeerError> {
         let before = self.starts;
         let version = self.session(ranks)?.version.clone();
         Ok((self.starts > before).then_some(version))
@@ -202,12 +244,12 @@ impl ReadyPeer {
             Err(why) => {
                 // Its ranks are in no known state: the next order starts others.
                 self.session = None;
-                Answer::Broken(why)
+                Answer::Broken(why.to_string())
             }
         }
     }
 
-    fn session(&mut self, ranks: u64) -> Result<&mut Session, String> {
+    fn session(&mut self, ranks: u64) -> Result<&mut Session, PeerError> {
         if self.session.as_ref().is_some_and(|(n, _)| *n != ranks) {
             self.session = None;
         }
@@ -221,11 +263,11 @@ impl ReadyPeer {
         Ok(session)
     }
 
-    fn start(&mut self, ranks: u64) -> Result<Session, String> {
+    fn start(&mut self, ranks: u64) -> Result<Session, PeerError> {
         self.starts += 1;
         let place = self.folder.join(format!("{}-{}", self.name(), self.starts));
         let (socket, store) = (place.join("socket"), place.join("store"));
-        std::fs::create_dir_all(&store).map_err(|e| format!("{}: {e}", store.display()))?;
+        std::fs::create_dir_all(&store).map_err(PeerError::at(&store))?;
         let setting = Setting {
             program: &self.program,
             socket: &socket,
@@ -319,27 +361,29 @@ fn inside(wanted: &[Peer]) -> Vec<Inside> {
     }
 }
 
-fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, String> {
+fn compile(library: &dyn Library, folder: &Path) -> Result<PathBuf, PeerError> {
     let (name, text) = library.source();
     let (source, program) = (folder.join(name), folder.join(library.name()));
     for (path, text) in [(folder.join(HEADER.0), HEADER.1), (source.clone(), text)] {
-        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        std::fs::write(&path, text).map_err(PeerError::at(&path))?;
     }
     let mut command = library.compiler(&source, &program)?;
     let tool = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
-        Err(e) => Err(format!("{tool}: {e}")),
+        Err(error) => Err(PeerError::At { what: tool, error }),
         Ok(out) if !out.status.success() => {
             let said = String::from_utf8_lossy(&out.stderr);
-            let lacks = lacks(&said, &library.remedy());
-            Err(lacks.unwrap_or_else(|| format!("{tool} failed: {}", session::telling(&said))))
+            Err(missing(&said, library.remedy()).unwrap_or_else(|| {
+                let said = session::telling(&said).to_owned();
+                PeerError::Compiler { tool, said }
+            }))
         }
         Ok(_) => Ok(program),
     }
 }
 
 /// Returns what a compiler did not find, and how to get it.
-fn lacks(said: &str, remedy: &str) -> Option<String> {
+fn missing(said: &str, remedy: Remedy) -> Option<PeerError> {
     let after = |line: &str, mark: &str| Some(line.split_once(mark)?.1.to_owned());
     let header = said.lines().find_map(|line| {
         let after = after(line, "fatal error: ")?;
@@ -349,14 +393,14 @@ fn lacks(said: &str, remedy: &str) -> Option<String> {
         let own = header.contains('/') && !header.starts_with("sys/") || header == "mpi.h";
         let remedy = match (own, header.ends_with(".h")) {
             (true, _) => remedy,
-            (_, true) => "Debian: apt install libc6-dev",
-            (_, false) => "Debian: apt install g++",
+            (_, true) => Remedy::debian("libc6-dev"),
+            (_, false) => Remedy::debian("g++"),
         };
-        return Some(format!("the header {header} is missing; {remedy}"));
+        return Some(PeerError::Missing { kind: "header", name: header, remedy });
     }
     let library = said.lines().find_map(|line| after(line, "cannot find -l"))?;
     let library = library.split([':', ' ']).find(|word| !word.is_empty())?;
-    Some(format!("the library {library} is missing; {remedy}"))
+    Some(PeerError::Missing { kind: "library", name: library.into(), remedy })
 }
 
 /// Returns true if there are more ranks than cores.
@@ -365,18 +409,18 @@ fn crowded(ranks: u64) -> bool {
 }
 
 /// Returns the folder of Python's virtual environments, and one environment in it.
-fn environment(name: &str, package: &str) -> Result<PathBuf, String> {
+fn environment(name: &str, package: &str) -> Result<PathBuf, Remedy> {
     let Some(folder) = std::env::var_os(FOLDER).filter(|f| !f.is_empty()) else {
-        return Err(format!(
+        return Err(Remedy(format!(
             "`python3 -m venv DIR/{name} && DIR/{name}/bin/pip install {package}`, then set {FOLDER} to DIR"
-        ));
+        )));
     };
     let folder = PathBuf::from(folder).join(name);
     match folder.join("lib").is_dir() {
         true => Ok(folder),
         false => {
             let at = folder.display();
-            Err(format!("`python3 -m venv {at} && {at}/bin/pip install {package}`"))
+            Err(Remedy(format!("`python3 -m venv {at} && {at}/bin/pip install {package}`")))
         }
     }
 }

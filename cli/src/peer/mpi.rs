@@ -7,7 +7,7 @@ use std::process::Command;
 
 use roundelay::fabric::TCP;
 
-use super::{Library, Setting, environment, installed};
+use super::{Library, PeerError, Remedy, Setting, environment, installed};
 use crate::args::Peer;
 
 const SOURCE: (&str, &str) = ("mpi.c", include_str!("../../peers/mpi.c"));
@@ -83,7 +83,7 @@ impl Library for &Mpi {
         SOURCE
     }
 
-    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String> {
+    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, PeerError> {
         let compiler = self.tool(Tool::Compiler)?;
         self.tool(Tool::Launcher)?;
         let mut command = Command::new(compiler);
@@ -91,12 +91,13 @@ impl Library for &Mpi {
         Ok(command)
     }
 
-    fn remedy(&self) -> String {
+    fn remedy(&self) -> Remedy {
         match self.from {
-            From::Debian(_, _, packages) => format!("Debian: apt install {packages}"),
-            From::Python(_, package) => {
-                self.environment().err().unwrap_or_else(|| format!("install {package} again"))
-            }
+            From::Debian(_, _, packages) => Remedy::debian(packages),
+            From::Python(_, package) => self
+                .environment()
+                .err()
+                .unwrap_or_else(|| Remedy(format!("install {package} again"))),
         }
     }
 
@@ -124,21 +125,22 @@ enum Tool {
 }
 
 impl Mpi {
-    fn environment(&self) -> Result<PathBuf, String> {
+    fn environment(&self) -> Result<PathBuf, Remedy> {
         match self.from {
-            From::Debian(..) => Err("it has no environment".into()),
+            From::Debian(..) => Err(Remedy("it has no environment".into())),
             From::Python(name, package) => environment(name, package),
         }
     }
 
     /// Returns the compiler or the launcher; or how to get them.
-    fn tool(&self, tool: Tool) -> Result<PathBuf, String> {
-        let missing = |what: &str, remedy: &str| Err(format!("{what} is not installed; {remedy}"));
+    fn tool(&self, tool: Tool) -> Result<PathBuf, PeerError> {
+        let missing =
+            |what: &str, remedy| Err(PeerError::NotInstalled { what: what.into(), remedy });
         if let From::Debian(compiler, launcher, packages) = self.from {
             let name = if tool == Tool::Compiler { compiler } else { launcher };
             return match installed(name) {
                 true => Ok(name.into()),
-                false => missing(name, &format!("Debian: apt install {packages}")),
+                false => missing(name, Remedy::debian(packages)),
             };
         }
         let path = match (tool, self.kind) {
@@ -151,9 +153,9 @@ impl Mpi {
             (Tool::Launcher, _) => self.environment().map(|e| e.join("bin/mpiexec.hydra")),
         };
         match path {
-            Err(remedy) => missing(self.name, &remedy),
+            Err(remedy) => missing(self.name, remedy),
             Ok(path) if path.is_file() => Ok(path),
-            Ok(path) => missing(self.name, &format!("there is no {}", path.display())),
+            Ok(path) => missing(self.name, Remedy(format!("there is no {}", path.display()))),
         }
     }
 

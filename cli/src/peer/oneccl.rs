@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Library, Setting, environment, installed};
+use super::{Library, PeerError, Remedy, Setting, environment, installed};
 
 const SOURCE: (&str, &str) = ("oneccl.cc", include_str!("../../peers/oneccl.cc"));
 
@@ -23,12 +23,15 @@ impl Library for OneCcl {
         SOURCE
     }
 
-    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, String> {
+    fn compiler(&self, source: &Path, program: &Path) -> Result<Command, PeerError> {
         if !installed("g++") {
-            return Err("g++ is not installed; Debian: apt install g++".into());
+            return Err(PeerError::NotInstalled {
+                what: "g++".into(),
+                remedy: Remedy::debian("g++"),
+            });
         }
         let root = environment("oneccl", "oneccl-devel")
-            .map_err(|remedy| format!("it is not installed; {remedy}"))?;
+            .map_err(|remedy| PeerError::NotInstalled { what: "it".into(), remedy })?;
         let mut command = Command::new("g++");
         command.args(["-O2", "-std=c++17", "-w", "-o"]).arg(program).arg(source);
         command.arg("-I").arg(root.join("include")).arg("-L").arg(root.join("lib"));
@@ -37,10 +40,10 @@ impl Library for OneCcl {
         Ok(command)
     }
 
-    fn remedy(&self) -> String {
+    fn remedy(&self) -> Remedy {
         environment("oneccl", "oneccl-devel")
             .err()
-            .unwrap_or_else(|| "install oneccl-devel again".into())
+            .unwrap_or_else(|| Remedy("install oneccl-devel again".into()))
     }
 
     fn start(&self, setting: &Setting<'_>) -> Vec<Command> {

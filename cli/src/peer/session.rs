@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::Answer;
+use super::{Answer, PeerError};
 
 /// The longest time that all ranks may take to start.
 const START: Duration = Duration::from_secs(60);
@@ -48,27 +48,28 @@ impl Session {
         commands: Vec<Command>,
         ranks: u64,
         place: &Path,
-    ) -> Result<Session, String> {
+    ) -> Result<Session, PeerError> {
         let socket = place.join("socket");
         let listener = UnixListener::bind(&socket)
             .and_then(|l| l.set_nonblocking(true).map(|()| l))
-            .map_err(|e| format!("{}: {e}", socket.display()))?;
+            .map_err(PeerError::at(&socket))?;
         let errors = place.join("errors");
-        let file = File::create(&errors).map_err(|e| format!("{}: {e}", errors.display()))?;
+        let file = File::create(&errors).map_err(PeerError::at(&errors))?;
         let mut session =
             Session { started: Vec::new(), ranks: Vec::new(), errors, version: String::new() };
         for mut command in commands {
             let tool = command.get_program().to_string_lossy().into_owned();
-            let said = file.try_clone().map_err(|e| e.to_string())?;
+            let said = file.try_clone()?;
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
-            session.started.push(command.spawn().map_err(|e| format!("{tool}: {e}"))?);
+            let child = command.spawn().map_err(|error| PeerError::At { what: tool, error })?;
+            session.started.push(child);
         }
         session.welcome(&listener, ranks)?;
         Ok(session)
     }
 
     /// Waits for all ranks.
-    fn welcome(&mut self, listener: &UnixListener, ranks: u64) -> Result<(), String> {
+    fn welcome(&mut self, listener: &UnixListener, ranks: u64) -> Result<(), PeerError> {
         let deadline = Instant::now() + START;
         while (self.ranks.len() as u64) < ranks {
             match listener.accept() {
@@ -82,23 +83,32 @@ impl Session {
                     }
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                Err(e) => return Err(e.to_string()),
+                Err(e) => return Err(e.into()),
             }
         }
         self.ranks.sort_by_key(|r| r.number);
         let each_once = self.ranks.iter().zip(0..).all(|(rank, number)| rank.number == number);
-        if each_once { Ok(()) } else { Err("its ranks are not numbered 0, 1, …".into()) }
+        match each_once {
+            true => Ok(()),
+            false => Err(PeerError::Ranks("its ranks are not numbered 0, 1, …".into())),
+        }
     }
 
-    fn greet(&mut self, stream: UnixStream, ranks: u64, deadline: Instant) -> Result<(), String> {
+    fn greet(
+        &mut self,
+        stream: UnixStream,
+        ranks: u64,
+        deadline: Instant,
+    ) -> Result<(), PeerError> {
         let line = self.line(&stream, deadline)?;
         let mut words = line.splitn(4, ' ');
         let mut number = || words.next().and_then(|w| w.parse::<u64>().ok());
         let (Some(number), Some(size), Some(pid)) = (number(), number(), number()) else {
-            return Err(format!("a rank introduces itself with `{line}`"));
+            return Err(PeerError::Ranks(format!("a rank introduces itself with `{line}`")));
         };
         if size != ranks {
-            return Err(format!("it runs on {size} ranks where {ranks} were asked for"));
+            let why = format!("it runs on {size} ranks where {ranks} were asked for");
+            return Err(PeerError::Ranks(why));
         }
         self.version = words.next().unwrap_or("").trim().into();
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -108,7 +118,7 @@ impl Session {
     }
 
     /// Has one size measured. After an error the session is of no use any more.
-    pub(crate) fn ask(&mut self, order: &str, timeout: Duration) -> Result<Answer, String> {
+    pub(crate) fn ask(&mut self, order: &str, timeout: Duration) -> Result<Answer, PeerError> {
         let deadline = Instant::now() + timeout;
         for rank in &mut self.ranks {
             if rank.stream.write_all(order.as_bytes()).is_err() {
@@ -116,8 +126,10 @@ impl Session {
                 return Err(self.told(&gone));
             }
         }
-        let Some(first) = self.ranks.first() else { return Err("it has no ranks".into()) };
-        let stream = first.stream.try_clone().map_err(|e| e.to_string())?;
+        let Some(first) = self.ranks.first() else {
+            return Err(PeerError::Ranks("it has no ranks".into()));
+        };
+        let stream = first.stream.try_clone()?;
         let line = self.line(&stream, deadline).map_err(|why| match Instant::now() > deadline {
             true => self.told(&format!("no result in {:.0} s", timeout.as_secs_f64())),
             false => why,
@@ -126,25 +138,25 @@ impl Session {
             let (time, wrong) = text.split_once(' ')?;
             Some(Answer::Measured(time.parse().ok()?, wrong.parse().ok()?))
         };
-        match line.split_once(' ') {
-            Some(("no", why)) => Ok(Answer::Lacks(why.into())),
-            Some(("ok", text)) => numbers(text).ok_or_else(|| format!("it answers `{line}`")),
-            _ => Err(format!("it answers `{line}`")),
-        }
+        let answer = match line.split_once(' ') {
+            Some(("no", why)) => Some(Answer::Lacks(why.into())),
+            Some(("ok", text)) => numbers(text),
+            _ => None,
+        };
+        answer.ok_or_else(|| PeerError::Ranks(format!("it answers `{line}`")))
     }
 
     /// Reads a line, asleep until it comes.
-    fn line(&mut self, mut stream: &UnixStream, deadline: Instant) -> Result<String, String> {
-        let fail = |e: std::io::Error| e.to_string();
-        stream.set_nonblocking(false).map_err(fail)?;
-        stream.set_read_timeout(Some(LOOK)).map_err(fail)?;
+    fn line(&mut self, mut stream: &UnixStream, deadline: Instant) -> Result<String, PeerError> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(LOOK))?;
         let (mut line, mut byte) = (Vec::new(), [0]);
         loop {
             match stream.read(&mut byte) {
                 Ok(0) => return Err(self.told("a rank has ended")),
                 Ok(_) if byte[0] == b'\n' => return Ok(String::from_utf8_lossy(&line).into()),
                 Ok(_) if line.len() < LONGEST => line.push(byte[0]),
-                Ok(_) => return Err("it answers without end".into()),
+                Ok(_) => return Err(PeerError::Ranks("it answers without end".into())),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     self.alive()?;
@@ -152,13 +164,13 @@ impl Session {
                         return Err(self.told("no answer"));
                     }
                 }
-                Err(e) => return Err(fail(e)),
+                Err(e) => return Err(e.into()),
             }
         }
     }
 
     /// Fails if one of the started processes has ended.
-    fn alive(&mut self) -> Result<(), String> {
+    fn alive(&mut self) -> Result<(), PeerError> {
         let ended = |child: &mut Child| child.try_wait().ok().flatten();
         match self.started.iter_mut().find_map(ended) {
             Some(status) => Err(self.told(&format!("it ended with {status}"))),
@@ -167,13 +179,13 @@ impl Session {
     }
 
     /// Describes what happened, with the last line on standard error that tells something.
-    fn told(&mut self, what: &str) -> String {
+    fn told(&mut self, what: &str) -> PeerError {
         // Processes that have just failed may still be writing why.
         self.wait(Duration::from_millis(300));
         let text = std::fs::read(&self.errors).unwrap_or_default();
         match telling(&String::from_utf8_lossy(&text)) {
-            "" => what.into(),
-            line => format!("{what}: {line}"),
+            "" => PeerError::Ranks(what.into()),
+            line => PeerError::Ranks(format!("{what}: {line}")),
         }
     }
 

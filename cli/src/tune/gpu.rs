@@ -15,8 +15,8 @@ use super::{plan, save, table};
 use crate::args::{Play, Target, Tune};
 use crate::job::{self, Case, GpuSettings, Job, JobEvent, Proof, Start, Turn};
 use crate::progress::Progress;
-use crate::report::{Failure, Outcome, Report, fault};
-use crate::values::{Sizes, size_text};
+use crate::report::{Failure, Outcome, Report, fault, usage};
+use crate::values::size_text;
 
 /// Sizes, where none are named.
 const SIZES: &str = "1K,4K,16K,64K,256K,1M,4M,16M,64M,256M";
@@ -94,9 +94,9 @@ pub(super) fn tune(args: &Tune, output: &Path, report: Report) -> Outcome {
 }
 
 fn work(args: &Tune, ranks: u32) -> Result<GpuWork, Failure> {
-    let default: Result<Sizes, String> = crate::args::TUNE_SIZES.parse();
+    let default = crate::args::TUNE_SIZES.parse();
     let named = default.as_ref() != Ok(&args.bytes);
-    let sizes = if named { args.bytes.clone() } else { SIZES.parse().map_err(Failure::Usage)? };
+    let sizes = if named { args.bytes.clone() } else { SIZES.parse().map_err(usage)? };
     let sizes = sizes.list(args.factor);
     let shape = Shape::flat(ranks);
     let mut work = GpuWork { settings: Vec::new(), job: empty(args, &shape), points: Vec::new() };

@@ -273,9 +273,9 @@ fn fabric(paths: &[NetworkPath], titles: &[String], all: &[FoundLink]) -> Fabric
     let hosts = titles.iter().map(host).collect();
     let mut fabric = Fabric { hosts, ..Fabric::default() };
     let mut ranked: Vec<(f64, NetworkPath)> = Vec::new();
-    for (path, way) in paths.iter().enumerate() {
-        let name = &way.name;
-        let of_path: Vec<&FoundLink> = all.iter().filter(|f| f.path == path).collect();
+    for (index, path) in paths.iter().enumerate() {
+        let name = &path.name;
+        let of_path: Vec<&FoundLink> = all.iter().filter(|f| f.path == index).collect();
         let class = Class {
             latency_us: median(of_path.iter().map(|f| f.class.latency_us)).unwrap_or_default(),
             gbs: median(of_path.iter().map(|f| f.class.gbs)).unwrap_or_default(),
@@ -287,11 +287,11 @@ fn fabric(paths: &[NetworkPath], titles: &[String], all: &[FoundLink]) -> Fabric
             fabric.classes.insert(own.clone(), rounded(found.class));
             fabric.links.push(Pair { path: name.clone(), between, class: own });
         }
-        let way = NetworkPath { class: name.clone(), ..way.clone() };
-        ranked.push((class.latency_us + 65.536 / class.gbs, way));
+        let classed = NetworkPath { class: name.clone(), ..path.clone() };
+        ranked.push((class.latency_us + 65.536 / class.gbs, classed));
     }
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
-    fabric.paths = ranked.into_iter().map(|(_, way)| way).collect();
+    fabric.paths = ranked.into_iter().map(|(_, path)| path).collect();
     fabric
 }
 
@@ -309,7 +309,7 @@ fn rounded(class: Class) -> Class {
 
 fn planned(paths: &[NetworkPath], titles: &[String], pairs: &[[usize; 2]], report: Report) {
     for hosts in pairs {
-        for path in paths.iter().map(|way| way.name.as_str()) {
+        for path in paths.iter().map(|path| path.name.as_str()) {
             let between = hosts.map(|h| titles[h].as_str());
             report.line(format!("{path} between {} and {}", between[0], between[1]));
             let (latency_us, gbs, state) = (None, None, "planned");
@@ -339,11 +339,11 @@ mod tests {
 
     #[test]
     fn links_that_differ_have_a_class_of_their_own_and_the_best_path_is_first() {
-        let way = |name: &str, transport: &str| {
+        let path = |name: &str, transport: &str| {
             let (name, transport, class) = (name.into(), transport.into(), String::new());
             NetworkPath { name, transport, class, devices: Default::default() }
         };
-        let paths = [way("slow", "tcp"), way("fast", "rdma")];
+        let paths = [path("slow", "tcp"), path("fast", "rdma")];
         let titles = ["a".to_string(), "b".to_string(), "c".to_string()];
         let found = |path, hosts, latency_us, gbs| FoundLink {
             path,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
-use super::{Way, slots};
+use super::{Lowering, slots};
 use crate::budget;
 use crate::cost;
 use crate::graph;
@@ -103,9 +103,9 @@ fn judge(
     let graph = graph::unroll(&instance).and_then(verify::verify).map_err(told)?;
     let mut least_slots = None;
     for &placement in program.style.placements() {
-        let way = Way { graph: &graph, split: split.as_ref(), sources, placement };
-        let (plans, known) = way.plans(&instance).map_err(told)?;
-        let least = slots::least(&way, &plans, known)?;
+        let lowering = Lowering { graph: &graph, split: split.as_ref(), sources, placement };
+        let (plans, known) = lowering.plans(&instance).map_err(told)?;
+        let least = slots::least(&lowering, &plans, known)?;
         least_slots = least_slots.max(Some(least));
     }
     let (facts, warnings) = (graph.facts().clone(), verify::waste::find(&graph));

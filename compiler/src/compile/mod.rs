@@ -66,13 +66,13 @@ pub fn compile(
     let instance = Arc::new(Instance::new(program, shape, options)?);
     let split = cost::split(&instance)?;
     let graph = verify::verify(unroll(&instance)?)?;
-    let way = Way { graph: &graph, split: split.as_ref(), sources, placement };
-    let (plans, least_slots) = way.plans(&instance)?;
+    let lowering = Lowering { graph: &graph, split: split.as_ref(), sources, placement };
+    let (plans, least_slots) = lowering.plans(&instance)?;
     Ok(Proved { graph, plans, least_slots })
 }
 
-/// A proved graph on its way to the plans of one placement.
-struct Way<'g> {
+/// The lowering of a proved graph to the plans of one placement.
+struct Lowering<'g> {
     graph: &'g Verified<StepGraph>,
     /// The ranges that shares cut.
     split: Option<&'g Weighted>,
@@ -80,7 +80,7 @@ struct Way<'g> {
     placement: Placement,
 }
 
-impl Way<'_> {
+impl Lowering<'_> {
     /// Lowers the graph for an instance that is the graph's, but for the slots that it asks for.
     fn lowered(&self, instance: &Instance) -> Result<Vec<UnprovedPlan>, Diagnostics> {
         lower::plans(self.graph, instance, self.split, self.sources, self.placement)

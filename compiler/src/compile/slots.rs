@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roundelay_dsl::diag::Diagnostics;
 
-use super::Way;
+use super::Lowering;
 use crate::instance::Instance;
 use crate::lower::{fusion_slots, with_slots};
 use crate::num::index;
@@ -18,21 +18,25 @@ use crate::verify::plan::{least_slots, verify};
 /// messages leave early, which ask for less, or wait for messages before them on their lane, which asks for
 /// more. So the plans of each number are tried, the fewest first. Where they are proved, those of more slots
 /// are: a message that leaves early waits for earlier rounds alone, and all else waits for less.
-pub(super) fn least(way: &Way<'_>, plans: &[Plan], known: u32) -> Result<u32, Diagnostics> {
-    let own: &Instance = &way.graph.get().instance;
+pub(super) fn least(
+    lowering: &Lowering<'_>,
+    plans: &[Plan],
+    known: u32,
+) -> Result<u32, Diagnostics> {
+    let own: &Instance = &lowering.graph.get().instance;
     let made = fusion_slots(own.slots);
     for (few, many) in [(1, 2), (3, 3), (4, MAX_SLOTS)] {
         let fused = fusion_slots(Some(few));
         let mut alike = fused == made || fused < made && independent(plans, fused);
         if !alike {
             let instance = Instance { slots: Some(few), ..own.clone() };
-            let others = way.lowered(&instance)?;
+            let others = lowering.lowered(&instance)?;
             alike = others.iter().zip(plans).all(|(other, plan)| other.part == plan.part);
             if !alike {
                 let least = least_slots(&instance, &others)?;
                 if let Some(k) = least.map(|k| k.max(few)).filter(|k| *k <= many) {
                     let instance = Instance { slots: Some(k), ..instance };
-                    verify(&instance, way.sources, with_slots(&instance, others, k)?)?;
+                    verify(&instance, lowering.sources, with_slots(&instance, others, k)?)?;
                     return Ok(k);
                 }
             }

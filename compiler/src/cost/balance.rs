@@ -9,7 +9,7 @@
 //!
 //! Sums, products, quotients and maxima of doubles only: all ranks come to the same shares.
 
-use super::Link;
+use super::LinkCost;
 use crate::num::{count, float, index};
 use crate::plan::{MAX_PATHS, Shares, WHOLE, Weighted};
 
@@ -41,8 +41,8 @@ impl Flow {
 }
 
 /// Returns the costs of the parts of a plan on these paths; part i rides path i.
-pub fn flows(split: &Weighted, paths: &[Link]) -> Vec<Flow> {
-    let flow = |(load, link): (&crate::plan::Load, &Link)| Flow {
+pub fn flows(split: &Weighted, paths: &[LinkCost]) -> Vec<Flow> {
+    let flow = |(load, link): (&crate::plan::Load, &LinkCost)| Flow {
         us: f64::from(load.rounds) * link.latency_us,
         us_per_byte: load.vectors() * link.slope(),
     };

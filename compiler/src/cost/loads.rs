@@ -3,7 +3,7 @@
 use roundelay_dsl::diag::Diagnostics;
 
 use super::survey::Survey;
-use super::{Link, Rates, Topology};
+use super::{LinkCost, Rates, Topology};
 use crate::instance::Instance;
 use crate::num::{count, float, short, whole};
 use crate::plan::{Load, Weighted};
@@ -28,7 +28,7 @@ pub(crate) fn split(instance: &Instance) -> Result<Option<Weighted>, Diagnostics
 /// do the bytes of the part.
 fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Diagnostics> {
     let unit = |latency_us, gbs| {
-        let link = Link { latency_us, message_us: 0.0, gbs };
+        let link = LinkCost { latency_us, message_us: 0.0, gbs };
         let (local, remote, free) = (link, link, f64::INFINITY);
         let rates = Rates { local, remote, uplink_gbs: free, reduce_gbs: free, ..Rates::default() };
         Topology::one_host(instance.ranks()).with(rates)

@@ -25,4 +25,4 @@ mod topology;
 
 pub(crate) use loads::split;
 pub use profile::Profile;
-pub use topology::{Link, PathCost, Rates, Topology};
+pub use topology::{LinkCost, PathCost, Rates, Topology};

@@ -4,7 +4,7 @@ use roundelay_dsl::diag::Diagnostics;
 
 use super::balance::{self, Flow};
 use super::survey::Survey;
-use super::{Link, Topology};
+use super::{LinkCost, Topology};
 use crate::instance::Instance;
 use crate::num::{float, index, wide};
 use crate::plan::{Shares, WireType};
@@ -114,7 +114,7 @@ impl Profile {
     ) -> Result<Profile, Diagnostics> {
         let mut whole = Survey::of(instance, topology, element, None)?;
         if let Some(split) = &super::split(instance)? {
-            let links: Vec<Link> =
+            let links: Vec<LinkCost> =
                 (0..split.parts).map(|p| topology.clone().on(p).rates.remote).collect();
             for (part, flow) in (0..).zip(balance::flows(split, &links)) {
                 let topology = topology.clone().on(u32::from(part));

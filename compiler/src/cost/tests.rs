@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay_dsl::span::SourceMap;
 
-use super::{Link, PathCost, Profile, Rates, Topology, split};
+use super::{LinkCost, PathCost, Profile, Rates, Topology, split};
 use crate::plan::Shares;
 use crate::{Instance, NoLibrary, Options, Program, Shape, resolve};
 
@@ -58,8 +58,8 @@ fn profile(text: &str, shape: &str, topology: &Topology) -> Profile {
 }
 
 const RATES: Rates = Rates {
-    local: Link { latency_us: 2.0, message_us: 0.5, gbs: 10.0 },
-    remote: Link::NETWORK,
+    local: LinkCost { latency_us: 2.0, message_us: 0.5, gbs: 10.0 },
+    remote: LinkCost::NETWORK,
     uplink_gbs: 1.0,
     reduce_gbs: f64::INFINITY,
     cores: u32::MAX,
@@ -68,7 +68,7 @@ const RATES: Rates = Rates {
 
 /// Returns rates with a gigabit network between hosts.
 fn thin() -> Rates {
-    let remote = Link { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
+    let remote = LinkCost { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
     Rates { remote, uplink_gbs: 0.125, ..Rates::default() }
 }
 
@@ -224,7 +224,7 @@ fn parts_know_what_they_take() {
     for load in &loads {
         assert_eq!((load.rounds, load.vectors()), (3, 3.0));
     }
-    let path = |gbs| PathCost { name: String::new(), link: Link { gbs, ..RATES.local } };
+    let path = |gbs| PathCost { name: String::new(), link: LinkCost { gbs, ..RATES.local } };
     let topology = Topology::even(4, 1).with(RATES).over(vec![path(4.0), path(2.0), path(2.0)]);
     let profile = Profile::new(&instance, &topology, 4).expect("a profile");
     let shares = profile.shares(1 << 30).expect("shares");

@@ -6,9 +6,9 @@ use crate::num::{count, index};
 use crate::plan::MAX_PATHS;
 use crate::shape::Shape;
 
-/// A class of links, as one pair of ranks sees it.
+/// The cost of a link, as one pair of ranks sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Link {
+pub struct LinkCost {
     /// The time from the sender's call to the receiver's use of a message without content, in microseconds.
     pub latency_us: f64,
     /// The cost of each further message of a round to a rank, in microseconds.
@@ -17,15 +17,15 @@ pub struct Link {
     pub gbs: f64,
 }
 
-impl Link {
+impl LinkCost {
     /// Shared memory: copies by the cores.
-    pub const SHARED: Link = Link { latency_us: 0.15, message_us: 0.1, gbs: 24.0 };
+    pub const SHARED: LinkCost = LinkCost { latency_us: 0.15, message_us: 0.1, gbs: 24.0 };
     /// TCP inside a host.
-    pub const LOOPBACK: Link = Link { latency_us: 6.0, message_us: 3.0, gbs: 4.0 };
+    pub const LOOPBACK: LinkCost = LinkCost { latency_us: 6.0, message_us: 3.0, gbs: 4.0 };
     /// TCP between hosts over 10 Gbit/s.
-    pub const NETWORK: Link = Link { latency_us: 25.0, message_us: 4.0, gbs: 1.18 };
+    pub const NETWORK: LinkCost = LinkCost { latency_us: 25.0, message_us: 4.0, gbs: 1.18 };
     /// An RDMA device between hosts, of which nothing is known: a guess.
-    pub const DEVICE: Link = Link { latency_us: 3.0, message_us: 1.0, gbs: 1.18 };
+    pub const DEVICE: LinkCost = LinkCost { latency_us: 3.0, message_us: 1.0, gbs: 1.18 };
 
     /// Returns the time of a byte, in microseconds.
     pub(super) fn slope(&self) -> f64 {
@@ -37,9 +37,9 @@ impl Link {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// The link between ranks of one host.
-    pub local: Link,
+    pub local: LinkCost,
     /// The link between ranks of different hosts.
-    pub remote: Link,
+    pub remote: LinkCost,
     /// The bandwidth from all ranks of a host together to other hosts (and from them), in GB/s.
     pub uplink_gbs: f64,
     /// The rate at which a rank adds, beyond reading the operands, in GB/s of incoming data.
@@ -56,11 +56,11 @@ impl Rates {
     /// assembles its operands in memory of its own. 60 GB/s make most choices right by recorded tables of two
     /// and four ranks.
     pub fn apart(self) -> Self {
-        Rates { local: Link::LOOPBACK, reduce_gbs: 60.0, ..self }
+        Rates { local: LinkCost::LOOPBACK, reduce_gbs: 60.0, ..self }
     }
 
     /// Returns the rates with `link` between hosts.
-    fn on(self, link: Link) -> Self {
+    fn on(self, link: LinkCost) -> Self {
         Rates { remote: link, uplink_gbs: link.gbs, ..self }
     }
 }
@@ -70,9 +70,9 @@ impl Default for Rates {
     /// rank.
     fn default() -> Self {
         Rates {
-            local: Link::SHARED,
-            remote: Link::NETWORK,
-            uplink_gbs: Link::NETWORK.gbs,
+            local: LinkCost::SHARED,
+            remote: LinkCost::NETWORK,
+            uplink_gbs: LinkCost::NETWORK.gbs,
             reduce_gbs: 2000.0,
             cores: u32::MAX,
             turn_us: 1.2,
@@ -86,7 +86,7 @@ pub struct PathCost {
     /// Its name: an interface, a device, or what the topology file calls it.
     pub name: String,
     /// The performance of the path between ranks of different hosts.
-    pub link: Link,
+    pub link: LinkCost,
 }
 
 /// The ranks of a communicator, their hosts and links.

@@ -6,13 +6,13 @@
 //! Packets carry the epoch and not the pass: a program of packets is played in one.
 //!
 //! **Phases.** A program is a list of phases, played in order. The tasks of a phase touch nothing of each
-//! other's: groups of warps play them side by side ([`abi`]). After its tasks a phase may *meet* (all
-//! threads of the block wait for each other), and then signal. A task is a fold, element by element and in
+//! other's: groups of warps play them side by side ([`abi`]). After its tasks a phase may have a *block
+//! barrier* (`__syncthreads`), and then signal. A task is a fold, element by element and in
 //! the order listed, like an operation of a plan; what it reads and writes says how its messages travel:
 //!
 //! | protocol | sender | receiver |
 //! |---|---|---|
-//! | packet | writes units of 8 bytes, each beside the call's epoch, into the receiver's staging memory | polls each unit: no flag, no fence, no meeting |
+//! | packet | writes units of 8 bytes, each beside the call's epoch, into the receiver's staging memory | polls each unit: no flag, no fence, no block barrier |
 //! | staged | writes the content into a slot of the receiver's staging memory, then signals `Sent` | waits for `Sent`, folds from the slot, signals `Consumed` |
 //! | landed | writes the content to its last place in the receiver's buffer, then signals `Sent` | waits for `Sent`, moves nothing |
 //! | pulled | signals `Sent`; waits for `Consumed` before it overwrites the region, and before it ends | waits for `Sent`, folds from the sender's buffer, signals `Consumed` |
@@ -40,6 +40,7 @@ mod print;
 mod verify;
 
 pub use lower::{Options, Refused, lower};
+pub use print::UnknownProtocol;
 pub use verify::{Fault, Programs, ProvedProgram, prove, verify};
 
 use serde::Serialize;
@@ -124,13 +125,14 @@ pub struct DeviceConnection {
     pub base: u32,
 }
 
-/// Arms side by side, then what follows them.
+/// Tasks side by side, then what follows them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Phase {
     /// Folds that touch nothing of each other's.
     pub tasks: Vec<Task>,
-    /// True if all threads of the block meet after the tasks.
-    pub meet: bool,
+    /// True if a block barrier follows the tasks.
+    #[serde(rename = "meet")]
+    pub block_barrier: bool,
     /// The signals to peers after that.
     pub signals: Vec<Signal>,
 }

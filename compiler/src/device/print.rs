@@ -24,15 +24,18 @@ impl Protocol {
 }
 
 impl std::str::FromStr for Protocol {
-    type Err = String;
+    type Err = UnknownProtocol;
 
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let found = Protocol::ALL.into_iter().find(|w| w.name() == text);
-        found.ok_or_else(|| {
-            format!("`{text}` is none of {}", Protocol::ALL.map(Protocol::name).join(", "))
-        })
+    fn from_str(text: &str) -> std::result::Result<Self, UnknownProtocol> {
+        let found = Protocol::ALL.into_iter().find(|protocol| protocol.name() == text);
+        found.ok_or_else(|| UnknownProtocol(text.into()))
     }
 }
+
+/// A text that names no protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is none of {all}", all = Protocol::ALL.map(Protocol::name).join(", "))]
+pub struct UnknownProtocol(pub String);
 
 impl Display for Protocol {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -74,8 +77,8 @@ impl Display for DeviceProgram {
             for task in &phase.tasks {
                 self.task(f, task)?;
             }
-            if phase.meet {
-                writeln!(f, "  meet")?;
+            if phase.block_barrier {
+                writeln!(f, "  block barrier")?;
             }
             for s in &phase.signals {
                 let sent =

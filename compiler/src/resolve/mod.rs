@@ -27,7 +27,7 @@ pub trait Library {
     fn file(&self, from: &str, path: &str) -> Option<(String, String)>;
 }
 
-/// A library without books.
+/// A library without algorithms.
 pub struct NoLibrary;
 
 impl Library for NoLibrary {

@@ -1,7 +1,7 @@
 //! Each hint changes the choice; levels in order; preconditions; what is said of those that lost.
 
 use roundelay_compiler::Placement;
-use roundelay_compiler::cost::{Link, PathCost, Rates, Topology};
+use roundelay_compiler::cost::{LinkCost, PathCost, Rates, Topology};
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn why<'c>(choice: &'c Choice, name: &str) -> &'c Why {
 
 /// Returns a topology with Gigabit between hosts.
 fn thin(hosts: u32, per: u32) -> Topology {
-    let remote = Link { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
+    let remote = LinkCost { latency_us: 30.0, message_us: 3.0, gbs: 0.125 };
     Topology::even(hosts, per).with(Rates { remote, uplink_gbs: 0.125, ..Rates::default() })
 }
 
@@ -315,7 +315,7 @@ fn on_crowded_cores_fewer_rounds_win_among_those_that_are_alike() {
 fn two_paths(hosts: u32, per: u32) -> Topology {
     let path = |name: &str, gbs| PathCost {
         name: name.into(),
-        link: Link { latency_us: 30.0, message_us: 3.0, gbs },
+        link: LinkCost { latency_us: 30.0, message_us: 3.0, gbs },
     };
     Topology::even(hosts, per).over(vec![path("wide", 0.5), path("narrow", 0.125)])
 }

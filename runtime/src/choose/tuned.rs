@@ -1,7 +1,7 @@
 //! The tuned table: what `roundelay tune` measured on a machine.
 //!
-//! A row is one measured size: the time of each algorithm that was tried there; on GPUs, of each way that it
-//! was played, as in `one_shot packet 8`. Between two sizes the times of an algorithm lie on a line; below
+//! A row is one measured size: the time of each algorithm that was tried there; on GPUs, of each protocol by
+//! which it was played, as in `one_shot packet 8`. Between two sizes the times of an algorithm lie on a line; below
 //! the smallest they are those of the smallest, and beyond the largest they grow with the bytes. Where two
 //! sizes have nothing in common, and on GPUs, the nearer one counts. Rows of other rank counts, hosts or
 //! transports say nothing.
@@ -240,11 +240,11 @@ impl Tuned {
                 let both = low.iter().filter_map(|(name, t)| Some((name, t, high.get(name)?)));
                 let both: Times =
                     both.map(|(name, t, u)| (name.clone(), t + (u - t) * share)).collect();
-                // Ways of GPUs are told apart by size: what lies between is as what is nearer.
-                let ways = both.is_empty() || low.keys().any(|name| name.contains(' '));
+                // Protocols of GPUs are told apart by size: what lies between is as what is nearer.
+                let protocols = both.is_empty() || low.keys().any(|name| name.contains(' '));
                 let lower = u128::from(bytes).pow(2) < u128::from(*a) * u128::from(*b);
                 let nearer = if lower { low } else { high };
-                Some(if ways { nearer.clone() } else { both })
+                Some(if protocols { nearer.clone() } else { both })
             }
             (None, Some((_, times))) => Some(times.clone()),
             (Some((a, times)), None) => {

@@ -23,7 +23,7 @@ use crate::error::Error;
 pub struct Launch {
     /// The call. A buffer without meaning on this rank may be [`DevicePtr::NULL`](super::DevicePtr::NULL).
     pub call: DeviceCall,
-    /// The way in which messages travel; chosen by size and memory if left out. It is the same on all ranks.
+    /// The protocol by which messages travel; chosen by size and memory if left out. It is the same on all ranks.
     ///
     /// [`Protocol::Put`], [`Protocol::Get`] and [`Protocol::Engine`] ask that what peers address is memory of
     /// [`Communicator::alloc_device`](crate::Communicator::alloc_device) or

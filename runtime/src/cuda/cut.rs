@@ -13,7 +13,7 @@ const LEAST_PIECE: u64 = 16 << 10;
 /// memory that lies together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at
 /// 364.
 const MOST_PIECE: u64 = 2 << 20;
-/// The bytes that a link could carry while a hop's waits and meetings last: 12 us at 350 GB/s. Measured:
+/// The bytes that a link could carry while a hop's waits and barriers last: 12 us at 350 GB/s. Measured:
 /// broadcast.chain of 32 MiB on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter,
 /// 121.5 with an eighth.
 const HOP_BYTES: u64 = 4 << 20;
@@ -99,7 +99,7 @@ impl Job<'_> {
     }
 
     /// Returns the number of passes of a plan that is pipelined: T of them take `(T + h) (l + m / T)`, with h
-    /// hops more than one, l for a hop's waits and meetings, and m for the bytes; the least is at `sqrt(h m /
+    /// hops more than one, l for a hop's waits and barriers, and m for the bytes; the least is at `sqrt(h m /
     /// l)`.
     fn pieces(&self, bytes: u64) -> u64 {
         let hops = u64::from(self.header.ranks.saturating_sub(2));

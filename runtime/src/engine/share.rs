@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roundelay_compiler::cost::Link;
+use roundelay_compiler::cost::LinkCost;
 use roundelay_compiler::plan::{Plan, Shares, Weighted};
 
 use super::Core;
@@ -24,7 +24,7 @@ impl Core {
         }
         let size = u64::from(plan.header.blocks) * key.dtype.size() as u64;
         let bytes = key.count.saturating_mul(size);
-        let links: Vec<Link> = self.group.path_costs().iter().map(|path| path.link).collect();
+        let links: Vec<LinkCost> = self.group.path_costs().iter().map(|path| path.link).collect();
         let balance = self.balance.get_or_insert_with(|| Balance::new(&links));
         if balance.is_time() {
             self.agree_on_paths(split, bytes)?;

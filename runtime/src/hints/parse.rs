@@ -79,7 +79,9 @@ pub const TABLE: &[Key] = &[
                   written to where they belong in the peers' buffers, read from there, or read from there by copy \
                   engines. By size and memory by default.",
         example: "packet",
-        read: |h, v| word(v, &Protocol::ALL.map(|way| (way.name(), way)), &mut h.protocol),
+        read: |h, v| {
+            word(v, &Protocol::ALL.map(|protocol| (protocol.name(), protocol)), &mut h.protocol)
+        },
     },
     Key {
         name: "max_sms",

@@ -1,6 +1,6 @@
 //! Decides how much of a call each path is given.
 
-use roundelay_compiler::cost::{Link, balance};
+use roundelay_compiler::cost::{LinkCost, balance};
 use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
 
 use super::trial::Trials;
@@ -23,7 +23,7 @@ const SELDOM: u32 = 64;
 /// The state of a path, the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Known {
-    link: Link,
+    link: LinkCost,
     /// The bandwidth that the model says.
     said: f64,
     /// Its bandwidth as it was measured last, if it was.
@@ -60,8 +60,8 @@ pub(crate) struct Balance {
 
 impl Balance {
     /// Begins with what the model says of each path.
-    pub(crate) fn new(links: &[Link]) -> Self {
-        let known = |&link: &Link| Known { link, said: link.gbs, last: None, lost: false };
+    pub(crate) fn new(links: &[LinkCost]) -> Self {
+        let known = |&link: &LinkCost| Known { link, said: link.gbs, last: None, lost: false };
         let known: Vec<Known> = links.iter().map(known).collect();
         let used = known.clone();
         let (own, trials) = (Measured::default(), Trials::default());
@@ -176,7 +176,7 @@ impl Balance {
 
 /// Returns the times of the parts. With no path left there is nothing to choose: the former paths are tried.
 fn flows(split: &Weighted, known: &[Known]) -> Vec<balance::Flow> {
-    let links: Vec<Link> = known.iter().map(|path| path.link).collect();
+    let links: Vec<LinkCost> = known.iter().map(|path| path.link).collect();
     let mut flows = balance::flows(split, &links);
     if known.iter().any(|path| !path.lost) {
         let lost = flows.iter_mut().zip(known).filter(|(_, path)| path.lost);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     fn balance(gbs: [f64; 2]) -> Balance {
-        Balance::new(&gbs.map(|gbs| Link { gbs, ..Link::NETWORK }))
+        Balance::new(&gbs.map(|gbs| LinkCost { gbs, ..LinkCost::NETWORK }))
     }
 
     /// Returns the words of a rank that moved so many bytes over each path in so many milliseconds.

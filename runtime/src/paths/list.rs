@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay_compiler::cost::{Link, PathCost};
+use roundelay_compiler::cost::{LinkCost, PathCost};
 
 use super::options::{Medium, Options};
 use crate::digest::mix;
@@ -129,9 +129,9 @@ pub(crate) fn costs(
     let known = speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
     let cost = |((name, medium), &speed): ((&String, &Medium), &u32)| {
         // Nine tenths and a half of a link are content.
-        let gbs = if known { f64::from(speed) / 8000.0 * 0.95 } else { Link::NETWORK.gbs };
-        let link = if medium.device().is_some() { Link::DEVICE } else { Link::NETWORK };
-        PathCost { name: name.clone(), link: Link { gbs, ..link } }
+        let gbs = if known { f64::from(speed) / 8000.0 * 0.95 } else { LinkCost::NETWORK.gbs };
+        let link = if medium.device().is_some() { LinkCost::DEVICE } else { LinkCost::NETWORK };
+        PathCost { name: name.clone(), link: LinkCost { gbs, ..link } }
     };
     Ok(options.paths.iter().zip(&options.media).zip(speeds).map(cost).collect())
 }

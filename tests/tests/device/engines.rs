@@ -71,7 +71,7 @@ fn copies_stand_alone() {
     assert!(joined.contains(alone), "{joined}");
     let twice = refused(&|p| {
         let copy = p.phases[2].tasks.pop().expect("a copy");
-        p.phases.push(Phase { tasks: vec![copy], meet: false, signals: Vec::new() });
+        p.phases.push(Phase { tasks: vec![copy], block_barrier: false, signals: Vec::new() });
     });
     assert!(twice.contains(alone), "{twice}");
     let aside = refused(&|p| {

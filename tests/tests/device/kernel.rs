@@ -68,7 +68,7 @@ pub(crate) struct Fold {
 pub(crate) enum Step {
     Wait { at: At, wanted: u64, acquire: bool },
     Fold(Rc<Fold>),
-    Meet,
+    BlockBarrier,
     Tell { at: At, value: u64, release: bool },
 }
 
@@ -184,8 +184,8 @@ impl Writer<'_> {
                 for (j, task) in phase.tasks.iter().enumerate() {
                     self.task(t, i, j, task);
                 }
-                if phase.meet {
-                    self.steps.push(Step::Meet);
+                if phase.block_barrier {
+                    self.steps.push(Step::BlockBarrier);
                 }
                 for s in phase.signals.iter().filter(|_| first) {
                     let (at, value) = self.told(t, s.message);

@@ -2,7 +2,7 @@
 //!
 //! An element that was read and is to be written may stay under way for long: until something that must come
 //! after it asks for it. That is an access of the same warp to the same memory, or of any warp of the
-//! block after they have met, a release, or the kernel's end.
+//! block after a block barrier, a release, or the kernel's end.
 
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ struct Warp {
     steps: Vec<Step>,
     next: usize,
     view: View,
-    met: bool,
+    arrived: bool,
 }
 
 /// The calls that were made before, and what becomes of what they left.
@@ -40,7 +40,7 @@ pub(crate) const NONE: Past = Past { first: 1, renews: true };
 /// An element under way.
 struct Pending {
     warp: usize,
-    /// Number of times that the block had met.
+    /// Number of block barriers before.
     after: usize,
     fold: Rc<Fold>,
     /// Contents of packets.
@@ -50,7 +50,7 @@ struct Pending {
 struct Block {
     warps: Vec<Warp>,
     pending: Vec<Pending>,
-    meets: usize,
+    barriers: usize,
 }
 
 struct Rank {
@@ -190,9 +190,9 @@ impl<'c> Machine<'c> {
                     synchronized: of.synchronized,
                     steps: Vec::new(),
                 };
-                Warp { steps: writer.write(), next: 0, view: of.view.clone(), met: false }
+                Warp { steps: writer.write(), next: 0, view: of.view.clone(), arrived: false }
             });
-            let block = Block { warps: warps.collect(), pending: Vec::new(), meets: 0 };
+            let block = Block { warps: warps.collect(), pending: Vec::new(), barriers: 0 };
             of.blocks.push(block);
         }
     }
@@ -363,19 +363,19 @@ impl<'c> Machine<'c> {
                     return false;
                 }
             }
-            Step::Meet => {
-                me.met = true;
-                if of.warps.iter().any(|w| !w.met) {
+            Step::BlockBarrier => {
+                me.arrived = true;
+                if of.warps.iter().any(|w| !w.arrived) {
                     return false;
                 }
                 let mut all = of.warps[0].view.clone();
                 of.warps.iter().for_each(|w| join(&mut all, &w.view));
                 for w in &mut of.warps {
                     w.view.clone_from(&all);
-                    w.met = false;
+                    w.arrived = false;
                     w.next += 1;
                 }
-                of.meets += 1;
+                of.barriers += 1;
                 return true;
             }
             Step::Tell { at, value, release } => {
@@ -394,12 +394,12 @@ impl<'c> Machine<'c> {
         true
     }
 
-    /// Delivers what is under way of the warp, and of all warps from before they last met.
+    /// Delivers what is under way of the warp, and of all warps from before the last block barrier.
     fn settle(&mut self, rank: usize, block: usize, warp: usize) {
         let of = &self.ranks[rank].blocks[block];
-        let (mut i, meets) = (0, of.meets);
+        let (mut i, barriers) = (0, of.barriers);
         while let Some(p) = self.ranks[rank].blocks[block].pending.get(i) {
-            if p.warp == warp || p.after < meets {
+            if p.warp == warp || p.after < barriers {
                 self.deliver(rank, block, i);
                 i = 0;
             } else {
@@ -419,14 +419,14 @@ impl<'c> Machine<'c> {
             }
             got.push(x);
         }
-        let meets = of.meets;
-        let before = |p: &Pending| p.warp == warp || p.after < meets;
+        let barriers = of.barriers;
+        let before = |p: &Pending| p.warp == warp || p.after < barriers;
         if of.pending.iter().any(|p| before(p) && conflict(&p.fold, &fold)) {
             self.settle(rank, block, warp);
         }
         let lazy = self.dice.below(10) < self.lazy;
         let of = &mut self.ranks[rank].blocks[block];
-        of.pending.push(Pending { warp, after: of.meets, fold, got });
+        of.pending.push(Pending { warp, after: of.barriers, fold, got });
         of.warps[warp].next += 1;
         if !lazy {
             let last = of.pending.len() - 1;
@@ -475,7 +475,7 @@ impl<'c> Machine<'c> {
         }
         let written: Vec<(u32, u32)> =
             p.fold.outs.iter().map(|d| (d.at, view[d.at as usize])).collect();
-        if p.after < of.meets {
+        if p.after < of.barriers {
             for w in &mut of.warps {
                 for &(at, number) in &written {
                     w.view[at as usize] = w.view[at as usize].max(number);

@@ -1,4 +1,4 @@
-//! Takes away every wait, signal, fence, meeting and greeting, one at a time: the proof refuses what remains, and
+//! Takes away every wait, signal, fence, block barrier and greeting, one at a time: the proof refuses what remains, and
 //! the machine shows why.
 
 use roundelay_compiler::Proved;
@@ -35,8 +35,8 @@ fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
                     });
                 }
             }
-            if phase.meet {
-                add(rank, format!("meet {i}"), &|p| p.phases[i].meet = false);
+            if phase.block_barrier {
+                add(rank, format!("block barrier {i}"), &|p| p.phases[i].block_barrier = false);
             }
             for s in 0..phase.signals.len() {
                 let at = format!("phase {i} {:?}", phase.signals[s].message);
@@ -145,7 +145,7 @@ fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> boo
 }
 
 /// Returns true if the proof may accept the program without it: a word that is told again by a later signal,
-/// so that peers only wait longer; a meeting between passes that another rank's meeting stands for; and of
+/// so that peers only wait longer; a block barrier between passes that another rank's stands for; and of
 /// what several channels of a rank tell at once that engines may read, all but one.
 fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> bool {
     let told = |p: &DeviceProgram| {
@@ -164,9 +164,9 @@ fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> boo
     };
     let told_twice =
         whole.protocol == Protocol::Engine && whole.links.iter().any(|link| twins(&link));
-    let orders = !what.contains("meet");
+    let orders = !what.contains("block barrier");
     what.contains("signal ") && again
-        || what.contains(&format!("meet {last}"))
+        || what.contains(&format!("block barrier {last}"))
         || told_twice && orders
 }
 

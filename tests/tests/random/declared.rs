@@ -12,7 +12,7 @@ use crate::{Count, number};
 /// Compares the table that the proofs use with the postconditions, at one shape; returns true if it is refused.
 fn compare(program: &Arc<Program>, shape: &Shape) -> Result<bool, String> {
     let Kind::Custom(custom) = &program.kind else { return Err("not declared".into()) };
-    let plain: Result<Vec<_>, String> = (0..u32::try_from(shape.ranks()).unwrap_or(0))
+    let plain: Result<Vec<_>, _> = (0..u32::try_from(shape.ranks()).unwrap_or(0))
         .map(|rank| postcondition::asked(custom, &shape.axes, rank))
         .collect();
     let instance = Instance::new(program, shape, &Options::default());

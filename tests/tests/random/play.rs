@@ -175,7 +175,7 @@ impl Case<'_> {
     fn asked(&self, rank: u32, buffer: Buffer) -> Result<Vec<Asked>, String> {
         if let Kind::Custom(custom) = &self.spec.kind {
             let per = self.spec.per_block();
-            let asked = postcondition::asked(custom, self.axes, rank)?;
+            let asked = postcondition::asked(custom, self.axes, rank).map_err(|e| e.to_string())?;
             let cut = |a: &postcondition::Asked, k| {
                 let of = a.of.iter().map(|&(r, c)| (r, c * per + k)).collect();
                 (a.output * per + k, of)

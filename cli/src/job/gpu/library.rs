@@ -12,18 +12,18 @@ use super::buffers::Areas;
 use super::rank::SETUP;
 use super::time_limit::TimeLimit;
 use crate::peer::Inside;
-use crate::peer::nccl::{Joined, Opened, Windows};
+use crate::peer::nccl::{Joined, NcclError, Opened, Windows};
 
 /// The libraries inside a rank.
 pub(super) struct Libraries<'a> {
-    opened: Result<&'a Opened, String>,
+    opened: Result<&'a Opened, NcclError>,
     which: &'a [Inside],
     /// Bytes of windows, and the memory of calls that have none.
     rooms: [usize; 2],
     ours: Areas,
     /// The collective that they have joined for.
     kind: Option<Kind>,
-    joined: Result<Joined<'a>, String>,
+    joined: Result<Joined<'a>, NcclError>,
     libraries: Vec<LibraryRank>,
 }
 
@@ -31,18 +31,18 @@ pub(super) struct Libraries<'a> {
 struct LibraryRank {
     windows: Option<Windows>,
     /// The reason why it has none, or what it refused.
-    fault: Option<String>,
+    fault: Option<NcclError>,
 }
 
 impl<'a> Libraries<'a> {
     pub(super) fn new(
-        opened: &'a Result<Opened, String>,
+        opened: &'a Result<Opened, NcclError>,
         which: &'a [Inside],
         rooms: [usize; 2],
         ours: Areas,
     ) -> Self {
-        let opened = opened.as_ref().map_err(String::clone);
-        let joined = Err(String::new());
+        let opened = opened.as_ref().map_err(NcclError::clone);
+        let joined = Err(NcclError::NotJoined);
         Libraries { opened, which, rooms, ours, kind: None, joined, libraries: Vec::new() }
     }
 
@@ -73,9 +73,9 @@ impl<'a> Libraries<'a> {
     }
 
     /// Returns what a library calls, and the memory of its calls, or the reason why it does not call.
-    pub(super) fn at(&self, who: usize) -> Result<(&Joined<'a>, Areas), String> {
-        let joined = self.joined.as_ref().map_err(String::clone)?;
-        let library = self.libraries.get(who).ok_or("it has not joined")?;
+    pub(super) fn at(&self, who: usize) -> Result<(&Joined<'a>, Areas), NcclError> {
+        let joined = self.joined.as_ref().map_err(NcclError::clone)?;
+        let library = self.libraries.get(who).ok_or(NcclError::NotJoined)?;
         match (&library.fault, &library.windows) {
             (Some(why), _) => Err(why.clone()),
             (None, None) => Ok((joined, self.ours)),
@@ -86,16 +86,16 @@ impl<'a> Libraries<'a> {
     }
 
     /// Notes that a library is not asked any more for this collective.
-    pub(super) fn refused(&mut self, who: usize, why: &str) {
+    pub(super) fn refused(&mut self, who: usize, why: NcclError) {
         if let Some(library) = self.libraries.get_mut(who) {
-            library.fault = Some(why.into());
+            library.fault = Some(why);
         }
     }
 
     /// Gives memory back and leaves, together with all ranks.
     pub(super) fn leave(&mut self) {
         let libraries = std::mem::take(&mut self.libraries);
-        let left = std::mem::replace(&mut self.joined, Err("it has left".into()));
+        let left = std::mem::replace(&mut self.joined, Err(NcclError::Left));
         if let Ok(joined) = left {
             for windows in libraries.into_iter().filter_map(|library| library.windows) {
                 let _ = joined.close(windows);

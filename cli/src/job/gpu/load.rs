@@ -11,7 +11,7 @@ use super::super::data::wire_epsilon;
 use super::super::ready::Ready;
 use crate::args::Target;
 use crate::load::entry;
-use crate::report::Failure;
+use crate::report::{Failure, usage};
 
 /// Loads it; `root` is the only one, or every rank is in turn.
 pub(super) fn load(
@@ -19,7 +19,7 @@ pub(super) fn load(
     entry: &JobEntry,
     root: Option<u32>,
 ) -> Result<Ready<Algorithm>, Failure> {
-    let shape: Shape = entry.shape.parse().map_err(Failure::Usage)?;
+    let shape: Shape = entry.shape.parse().map_err(usage)?;
     let algorithm = named(gpu, &entry.target(0))?;
     let algorithm = if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm };
     let mut ready = Ready::new(entry, root, |source| Ok(algorithm.clone().rooted(source.root)))?;

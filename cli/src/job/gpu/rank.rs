@@ -13,7 +13,7 @@ use super::library::Libraries;
 use super::load::load;
 use super::player::{Calls, Player};
 use super::time_limit::TimeLimit;
-use crate::peer::nccl::{self, Joined, Opened};
+use crate::peer::nccl::{self, Joined, NcclError, Opened};
 use crate::report::Outcome;
 
 /// The longest time that a GPU may take to be set up, and a case to be played, beside the timeout of single waits.
@@ -49,7 +49,7 @@ fn cases(
     let inside = &settings.inside[..];
     let time_limit = TimeLimit::new(SETUP, rank, "NCCL");
     let opened = match inside.is_empty() {
-        true => Err(String::new()),
+        true => Err(NcclError::NotJoined),
         false => Opened::new(gpu)?,
     };
     drop(time_limit);
@@ -165,7 +165,7 @@ impl CasePlayer<'_> {
         libraries.join(ready.kind(), self.player.gpu)?;
         let (joined, areas) = match libraries.at(who) {
             Ok(at) => at,
-            Err(why) => return Ok(Came::Lacks(why)),
+            Err(why) => return Ok(Came::Lacks(why.to_string())),
         };
         if let Some(why) = Joined::lacks(ready.kind(), dtype, op, ready.in_place) {
             return Ok(Came::Lacks(why));
@@ -183,16 +183,18 @@ impl CasePlayer<'_> {
         let refused = call(0).err();
         let all = player.gpu.all_gather_u64(u64::from(refused.is_some()))?;
         if let Some(other) = all.iter().position(|&refused| refused != 0) {
-            let why = refused.unwrap_or_else(|| format!("rank {other} was refused"));
-            libraries.refused(who, &why);
-            return Ok(Came::Lacks(why));
+            let elsewhere = NcclError::Elsewhere { rank: other, what: "was refused" };
+            let why = refused.unwrap_or(elsewhere);
+            let said = why.to_string();
+            libraries.refused(who, why);
+            return Ok(Came::Lacks(said));
         }
         player.gpu.synchronize(&player.stream)?;
         let mut put = |_: &mut Communicator, turn: u64| {
-            call(turn).map_err(|what| Error::Cuda {
+            call(turn).map_err(|why| Error::Cuda {
                 rank,
                 device: device.clone(),
-                what,
+                what: why.to_string(),
                 source: None,
             })
         };

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 use roundelay::cuda::DevicePtr;
 
+use super::NcclError;
+
 /// Bytes of what one rank makes and all others need to join it.
 pub(super) const ID_BYTES: usize = 128;
 /// Memory of a window has the same offset on all ranks.
@@ -23,6 +25,11 @@ struct Id([u8; ID_BYTES]);
 /// `ncclComm_t`, `ncclWindow_t`, `cudaStream_t`.
 type Handle = *mut c_void;
 
+/// A function that the library does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("it has no {0}")]
+struct Absent(&'static str);
+
 macro_rules! functions {
     ($(#[$doc:meta] $name:ident = $symbol:literal: fn($($argument:ty),*);)*
      optional: $(#[$maybe_doc:meta] $maybe:ident = $maybe_symbol:literal: fn($($maybe_argument:ty),*);)*) => {
@@ -33,11 +40,11 @@ macro_rules! functions {
         }
 
         impl Functions {
-            fn of(library: &Library) -> Result<Self, String> {
+            fn of(library: &Library) -> Result<Self, Absent> {
                 Ok(Functions {
                     // SAFETY: nccl.h declares the function with these types; the library is never closed.
                     $($name: *unsafe { library.get($symbol.as_bytes()) }
-                        .map_err(|_| format!("it has no {}", $symbol))?,)*
+                        .map_err(|_| Absent($symbol))?,)*
                     // SAFETY: as above.
                     $($maybe: unsafe { library.get($maybe_symbol.as_bytes()) }.ok().map(|f| *f),)*
                 })
@@ -118,7 +125,7 @@ impl Window {
 
 impl Nccl {
     /// Opens one of these, the first that can be.
-    pub(super) fn open(paths: &[PathBuf]) -> Result<Self, String> {
+    pub(super) fn open(paths: &[PathBuf]) -> Result<Self, NcclError> {
         let mut why = Vec::new();
         for path in paths {
             match Self::one(path) {
@@ -126,7 +133,7 @@ impl Nccl {
                 Err(text) => why.push(text),
             }
         }
-        Err(why.join("; "))
+        Err(NcclError::NotFound(why))
     }
 
     fn one(path: &Path) -> Result<Self, String> {
@@ -155,7 +162,7 @@ impl Nccl {
         f.allocate.is_some() && f.free.is_some() && f.register.is_some() && f.deregister.is_some()
     }
 
-    fn check(&self, call: &str, code: c_int, comm: Handle) -> Result<(), String> {
+    fn check(&self, call: &'static str, code: c_int, comm: Handle) -> Result<(), NcclError> {
         if code == 0 {
             return Ok(());
         }
@@ -169,14 +176,15 @@ impl Nccl {
         // SAFETY: NCCL ignores the communicator here.
         let last = self.last.and_then(|f| words(unsafe { f(comm) })).filter(|t| !t.is_empty());
         let text = text.unwrap_or_else(|| format!("code {code}"));
-        Err(match last {
-            Some(last) => format!("{call}: {text} ({})", last.trim()),
-            None => format!("{call}: {text}"),
-        })
+        let text = match last {
+            Some(last) => format!("{text} ({})", last.trim()),
+            None => text,
+        };
+        Err(NcclError::Call { call, text })
     }
 
     /// Returns its version, as `2.28.9`.
-    pub(super) fn version(&self) -> Result<String, String> {
+    pub(super) fn version(&self) -> Result<String, NcclError> {
         let mut number = 0;
         // SAFETY: it writes the number.
         let code = unsafe { (self.functions.version)(&mut number) };
@@ -185,7 +193,7 @@ impl Nccl {
     }
 
     /// Makes the identifier that one rank creates and all others need to join.
-    pub(super) fn unique_id(&self) -> Result<[u8; ID_BYTES], String> {
+    pub(super) fn unique_id(&self) -> Result<[u8; ID_BYTES], NcclError> {
         let mut id = Id([0; ID_BYTES]);
         // SAFETY: it writes the bytes.
         let code = unsafe { (self.functions.unique_id)(&mut id) };
@@ -199,7 +207,7 @@ impl Nccl {
         id: [u8; ID_BYTES],
         ranks: u32,
         rank: u32,
-    ) -> Result<Comm<'_>, String> {
+    ) -> Result<Comm<'_>, NcclError> {
         let mut handle = std::ptr::null_mut();
         let (ranks, rank) = (ranks as c_int, rank as c_int);
         // SAFETY: it writes the handle; the bytes are those of a `unique_id`.
@@ -241,7 +249,7 @@ pub(super) struct Move {
 }
 
 impl Comm<'_> {
-    pub(super) fn all_reduce(&self, m: Move, op: c_int, stream: Stream) -> Result<(), String> {
+    pub(super) fn all_reduce(&self, m: Move, op: c_int, stream: Stream) -> Result<(), NcclError> {
         call!(self, all_reduce, "ncclAllReduce", stream, m.from, m.to, m.count, m.dtype, op)
     }
 
@@ -251,24 +259,29 @@ impl Comm<'_> {
         op: c_int,
         root: c_int,
         stream: Stream,
-    ) -> Result<(), String> {
+    ) -> Result<(), NcclError> {
         call!(self, reduce, "ncclReduce", stream, m.from, m.to, m.count, m.dtype, op, root)
     }
 
-    pub(super) fn broadcast(&self, m: Move, root: c_int, stream: Stream) -> Result<(), String> {
+    pub(super) fn broadcast(&self, m: Move, root: c_int, stream: Stream) -> Result<(), NcclError> {
         call!(self, broadcast, "ncclBroadcast", stream, m.from, m.to, m.count, m.dtype, root)
     }
 
-    pub(super) fn all_gather(&self, m: Move, stream: Stream) -> Result<(), String> {
+    pub(super) fn all_gather(&self, m: Move, stream: Stream) -> Result<(), NcclError> {
         call!(self, all_gather, "ncclAllGather", stream, m.from, m.to, m.count, m.dtype)
     }
 
-    pub(super) fn reduce_scatter(&self, m: Move, op: c_int, stream: Stream) -> Result<(), String> {
+    pub(super) fn reduce_scatter(
+        &self,
+        m: Move,
+        op: c_int,
+        stream: Stream,
+    ) -> Result<(), NcclError> {
         call!(self, reduce_scatter, "ncclReduceScatter", stream, m.from, m.to, m.count, m.dtype, op)
     }
 
     /// Calls all_to_all; `None` if the library has no such function.
-    pub(super) fn all_to_all(&self, m: Move, stream: Stream) -> Option<Result<(), String>> {
+    pub(super) fn all_to_all(&self, m: Move, stream: Stream) -> Option<Result<(), NcclError>> {
         let function = self.nccl.functions.all_to_all?;
         // SAFETY: as in `call!`.
         let code = unsafe { function(m.from, m.to, m.count, m.dtype, self.handle, stream.0) };
@@ -281,7 +294,7 @@ impl Comm<'_> {
         sent: impl Iterator<Item = (u32, Move)>,
         received: impl Iterator<Item = (u32, Move)>,
         stream: Stream,
-    ) -> Result<(), String> {
+    ) -> Result<(), NcclError> {
         let nccl = self.nccl;
         // SAFETY: it has no arguments.
         nccl.check("ncclGroupStart", unsafe { (nccl.functions.group_start)() }, self.handle)?;
@@ -301,10 +314,10 @@ impl Comm<'_> {
     }
 
     /// Allocates memory of so many bytes as a symmetric window: all ranks make it together.
-    pub(super) fn window(&self, bytes: usize) -> Result<Window, String> {
+    pub(super) fn window(&self, bytes: usize) -> Result<Window, NcclError> {
         let f = &self.nccl.functions;
         let (Some(allocate), Some(register)) = (f.allocate, f.register) else {
-            return Err("it has no windows, which came with NCCL 2.27".into());
+            return Err(NcclError::NoWindows);
         };
         let (mut address, mut window) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: it writes the address.
@@ -314,13 +327,13 @@ impl Comm<'_> {
         let code = unsafe { register(self.handle, address, bytes, &mut window, SYMMETRIC) };
         self.nccl.check("ncclCommWindowRegister", code, self.handle)?;
         match window.is_null() {
-            true => Err("ncclCommWindowRegister gave no window: it is not possible here".into()),
+            true => Err(NcclError::Impossible),
             false => Ok(Window { address, window }),
         }
     }
 
     /// Gives a window back, together with all ranks. Nothing uses it any more.
-    pub(super) fn close(&self, window: Window) -> Result<(), String> {
+    pub(super) fn close(&self, window: Window) -> Result<(), NcclError> {
         let f = &self.nccl.functions;
         let (Some(deregister), Some(free)) = (f.deregister, f.free) else { return Ok(()) };
         // SAFETY: both are those of `window`, which is consumed.
@@ -331,7 +344,7 @@ impl Comm<'_> {
     }
 
     /// Leaves, together with all ranks.
-    pub(super) fn leave(self) -> Result<(), String> {
+    pub(super) fn leave(self) -> Result<(), NcclError> {
         // SAFETY: the communicator is consumed.
         let code = unsafe { (self.nccl.functions.destroy)(self.handle) };
         self.nccl.check("ncclCommDestroy", code, std::ptr::null_mut())

@@ -21,15 +21,33 @@ use library::{Comm, ID_BYTES, Move, Nccl, Stream, Window};
 /// does not use either.
 pub(crate) const MULTICAST: (&str, &str) = ("NCCL_NVLS_ENABLE", "0");
 
-/// Describes the NCCL that is found; the error says why none is.
-pub(crate) fn probe() -> Result<String, String> {
-    let nccl = Nccl::open(&find::candidates()).map_err(|why| missing(&why))?;
-    let windows = if nccl.windows() { "" } else { ", without symmetric windows" };
-    Ok(format!("{}, {}{windows}", nccl.version()?, nccl.path().display()))
+/// The reason for which NCCL is not measured.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum NcclError {
+    /// None of the libraries can be opened, for these reasons.
+    #[error("{}; `pip install nvidia-nccl-cu13`, or set {VARIABLE} to the path of libnccl.so.2", .0.join("; "))]
+    NotFound(Vec<String>),
+    /// It refused a call, in its words.
+    #[error("{call}: {text}")]
+    Call { call: &'static str, text: String },
+    #[error("it has no windows, which came with NCCL 2.27")]
+    NoWindows,
+    #[error("ncclCommWindowRegister gave no window: it is not possible here")]
+    Impossible,
+    /// Another rank cannot go on.
+    #[error("rank {rank} {what}")]
+    Elsewhere { rank: usize, what: &'static str },
+    #[error("it has not joined")]
+    NotJoined,
+    #[error("it has left")]
+    Left,
 }
 
-fn missing(why: &str) -> String {
-    format!("{why}; `pip install nvidia-nccl-cu13`, or set {VARIABLE} to the path of libnccl.so.2")
+/// Describes the NCCL that is found.
+pub(crate) fn probe() -> Result<String, NcclError> {
+    let nccl = Nccl::open(&find::candidates())?;
+    let windows = if nccl.windows() { "" } else { ", without symmetric windows" };
+    Ok(format!("{}, {}{windows}", nccl.version()?, nccl.path().display()))
 }
 
 /// A call of a collective.
@@ -58,19 +76,19 @@ pub(crate) struct Opened(Nccl);
 
 impl Opened {
     /// Opens it, on all ranks or none: every rank says why not.
-    pub(crate) fn new(host: &mut Communicator) -> Result<Result<Self, String>, Error> {
+    pub(crate) fn new(host: &mut Communicator) -> Result<Result<Self, NcclError>, Error> {
         let opened = Nccl::open(&find::candidates());
         let all = host.all_gather_u64(u64::from(opened.is_ok()))?;
         Ok(match (opened, all.iter().position(|&found| found == 0)) {
             (Ok(nccl), None) => Ok(Opened(nccl)),
-            (Err(why), _) => Err(missing(&why)),
-            (Ok(_), Some(rank)) => Err(format!("rank {rank} does not find it")),
+            (Err(why), _) => Err(why),
+            (Ok(_), Some(rank)) => Err(NcclError::Elsewhere { rank, what: "does not find it" }),
         })
     }
 
     /// Returns version and place, in words.
     pub(crate) fn words(&self) -> String {
-        let version = self.0.version().unwrap_or_else(|why| why);
+        let version = self.0.version().unwrap_or_else(|why| why.to_string());
         format!("NCCL {version}, {}", self.0.path().display())
     }
 
@@ -78,7 +96,7 @@ impl Opened {
     pub(crate) fn join(
         &self,
         host: &mut Communicator,
-    ) -> Result<Result<Joined<'_>, String>, Error> {
+    ) -> Result<Result<Joined<'_>, NcclError>, Error> {
         let mut id = [0; ID_BYTES];
         let mut fault = None;
         if host.rank() == 0 {
@@ -92,13 +110,13 @@ impl Opened {
         let (rank, ranks) = (host.rank(), host.size());
         let joined = match fault {
             Some(why) => Err(why),
-            None if none => Err("rank 0 could not begin".into()),
+            None if none => Err(NcclError::Elsewhere { rank: 0, what: "could not begin" }),
             None => self.0.join(id, ranks, rank),
         };
         let all = host.all_gather_u64(u64::from(joined.is_ok()))?;
         Ok(match (joined, all.iter().position(|&joined| joined == 0)) {
             (Ok(comm), None) => Ok(Joined { comm, rank, ranks }),
-            (Ok(_), Some(other)) => Err(format!("rank {other} could not join")),
+            (Ok(_), Some(rank)) => Err(NcclError::Elsewhere { rank, what: "could not join" }),
             (Err(why), _) => Err(why),
         })
     }
@@ -127,24 +145,24 @@ impl Joined<'_> {
         &self,
         host: &mut Communicator,
         bytes: &[usize],
-    ) -> Result<Result<Windows, String>, Error> {
-        let made: Result<Vec<Window>, String> =
+    ) -> Result<Result<Windows, NcclError>, Error> {
+        let made: Result<Vec<Window>, _> =
             bytes.iter().map(|&bytes| self.comm.window(bytes)).collect();
         let all = host.all_gather_u64(u64::from(made.is_ok()))?;
         Ok(match (made, all.iter().position(|&made| made == 0)) {
             (Ok(made), None) => Ok(Windows(made)),
-            (Ok(_), Some(rank)) => Err(format!("rank {rank} has no window")),
+            (Ok(_), Some(rank)) => Err(NcclError::Elsewhere { rank, what: "has no window" }),
             (Err(why), _) => Err(why),
         })
     }
 
     /// Gives windows back, together with all ranks.
-    pub(crate) fn close(&self, windows: Windows) -> Result<(), String> {
+    pub(crate) fn close(&self, windows: Windows) -> Result<(), NcclError> {
         windows.0.into_iter().try_for_each(|window| self.comm.close(window))
     }
 
     /// Leaves, together with all ranks.
-    pub(crate) fn leave(self) -> Result<(), String> {
+    pub(crate) fn leave(self) -> Result<(), NcclError> {
         self.comm.leave()
     }
 
@@ -162,7 +180,7 @@ impl Joined<'_> {
     }
 
     /// Puts a call on the stream. Not for what it [lacks](Self::lacks).
-    pub(crate) fn call(&self, call: &Call<'_>) -> Result<(), String> {
+    pub(crate) fn call(&self, call: &Call<'_>) -> Result<(), NcclError> {
         let (comm, stream) = (&self.comm, Stream(call.stream));
         let dtype = number(call.dtype).unwrap_or(0);
         let op = operator(call.op).unwrap_or(0);

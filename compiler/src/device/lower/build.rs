@@ -1,4 +1,4 @@
-//! Arms of operations, and what each would have to wait for.
+//! Tasks of operations, and what each would have to wait for.
 
 use super::order::Order;
 use super::travel::Travel;

@@ -116,22 +116,22 @@ fn split(program: &mut DeviceProgram, last: usize, offered: &[Region]) {
         let early = |link: u32| links[index(link)].dir == Dir::Send && !written;
         (phase.signals, late) = phase.signals.drain(..).partition(|s| early(s.message.link));
     }
-    // Meetings are there for what was waited for, not for copies any more.
-    let mut unmet = false;
+    // Block barriers are there for what was waited for, not for copies any more.
+    let mut behind = false;
     for phase in phases {
-        unmet |= !phase.tasks.is_empty();
-        let meet = phase.meet && unmet;
-        unmet &= !meet;
+        behind |= !phase.tasks.is_empty();
+        let block_barrier = phase.block_barrier && behind;
+        behind &= !block_barrier;
         if !phase.tasks.is_empty() || !phase.signals.is_empty() {
-            program.phases.push(Phase { meet, ..phase });
-        } else if let (true, Some(before)) = (meet, program.phases.last_mut()) {
-            before.meet = true;
+            program.phases.push(Phase { block_barrier, ..phase });
+        } else if let (true, Some(before)) = (block_barrier, program.phases.last_mut()) {
+            before.block_barrier = true;
         }
     }
-    if let (true, Some(before)) = (unmet, program.phases.last_mut()) {
-        before.meet = true;
+    if let (true, Some(before)) = (behind, program.phases.last_mut()) {
+        before.block_barrier = true;
     }
-    program.phases.push(Phase { tasks: copies, meet: !late.is_empty(), signals: late });
+    program.phases.push(Phase { tasks: copies, block_barrier: !late.is_empty(), signals: late });
     program.phases.extend(rest);
 }
 

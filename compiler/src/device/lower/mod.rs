@@ -1,14 +1,14 @@
 //! Lowers the plans of all ranks to device programs.
 //!
 //! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
-//! what they would have to wait for, `prune` leaves out what is known anyway, `meets` finds where a block's
-//! threads must meet; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it.
+//! what they would have to wait for, `prune` leaves out what is known anyway, `barriers` finds where block
+//! barriers must be; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it.
 //! The result is proved by [`super::verify`].
 
+mod barriers;
 mod build;
 mod engine;
 mod evidence;
-mod meets;
 mod order;
 mod prune;
 mod travel;
@@ -34,16 +34,9 @@ pub struct Options {
 }
 
 /// The reason for which a device cannot play a plan, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Refused(pub String);
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// Lowers the plans of all ranks, in order of rank. The result is not yet proved.
 ///
@@ -80,7 +73,7 @@ pub fn lower(
     let mut programs = Vec::with_capacity(plans.len());
     for (rank, (plan, drafts)) in plans.iter().zip(drafts).enumerate() {
         let signals = &tells[rank];
-        let meet = meets::Rank {
+        let barriers = barriers::Rank {
             plan,
             drafts: &drafts,
             landed: &pruned.landed[rank],
@@ -88,15 +81,15 @@ pub fn lower(
             needs: &needs[rank],
             around: &pruned.around[rank],
             renewed: pruned.renewed[rank],
-        };
-        let meet = meet.all();
+        }
+        .all();
         programs.push(DeviceProgram {
             header: plan.header.clone(),
             rank: count(rank),
             protocol,
             links: links[rank].clone(),
             greets: greets[rank].iter().copied().collect(),
-            phases: phases(drafts, signals, &meet),
+            phases: phases(drafts, signals, &barriers),
             leave: waits(&leave[rank]),
             staging,
             synchronizes,
@@ -247,9 +240,13 @@ fn waits(conditions: &[Condition]) -> Vec<Wait> {
 }
 
 /// Returns the phases of which something is left.
-fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]) -> Vec<Phase> {
+fn phases(
+    drafts: Vec<Vec<Draft>>,
+    signals: &[BTreeMap<u32, u32>],
+    barriers: &[bool],
+) -> Vec<Phase> {
     let mut phases: Vec<Phase> = Vec::new();
-    for ((drafts, signals), &meet) in drafts.into_iter().zip(signals).zip(meet) {
+    for ((drafts, signals), &block_barrier) in drafts.into_iter().zip(signals).zip(barriers) {
         let tasks = drafts
             .into_iter()
             .filter(works)
@@ -260,9 +257,9 @@ fn phases(drafts: Vec<Vec<Draft>>, signals: &[BTreeMap<u32, u32>], meet: &[bool]
             .map(|(&link, &index)| Signal { message: Message { link, index }, release: true })
             .collect();
         if !tasks.is_empty() || !signals.is_empty() {
-            phases.push(Phase { tasks, meet, signals });
-        } else if let (true, Some(last)) = (meet, phases.last_mut()) {
-            last.meet = true;
+            phases.push(Phase { tasks, block_barrier, signals });
+        } else if let (true, Some(last)) = (block_barrier, phases.last_mut()) {
+            last.block_barrier = true;
         }
     }
     phases

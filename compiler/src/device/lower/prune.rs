@@ -3,7 +3,7 @@
 
 use super::build::{Condition, Draft};
 use super::order::Order;
-use super::travel::{Known, Meets, learn};
+use super::travel::{Barriers, Known, learn};
 use crate::num::{count, index};
 
 /// The knowledge of ranks when phases are over, in the first pass.
@@ -12,18 +12,18 @@ pub(super) struct Pruned {
     pub(super) end: Vec<Known>,
     /// For each task whose message landed, the phase from which on that is known.
     pub(super) landed: Vec<Vec<Vec<u32>>>,
-    /// The meetings that ranks need between a phase of one pass and a phase of the next.
-    pub(super) around: Meets,
+    /// The block barriers that ranks need between a phase of one pass and a phase of the next.
+    pub(super) around: Barriers,
     /// Ranks of which a phase tells that the pass before is over.
     pub(super) renewed: Vec<bool>,
 }
 
-/// Leaves out conditions of tasks and of leaving; adds what ranks must meet for.
+/// Leaves out conditions of tasks and of leaving; adds what needs a block barrier.
 pub(super) fn prune(
     order: &Order<'_>,
     drafts: &mut [Vec<Vec<Draft>>],
     leave: &mut [Vec<Condition>],
-    meets: &mut Meets,
+    barriers: &mut Barriers,
 ) -> Pruned {
     let n = order.plans.len();
     let mut pass = Pass { known: vec![Vec::new(); n] };
@@ -38,7 +38,7 @@ pub(super) fn prune(
             let when = match since {
                 Some(since) if draft.landed.is_some() && !works && !kept => since,
                 Some(since) => {
-                    meets[index(rank)].push((since, phase));
+                    barriers[index(rank)].push((since, phase));
                     phase
                 }
                 None => phase,
@@ -49,7 +49,7 @@ pub(super) fn prune(
         pass.idle(rank, tasks);
         pass.ends(rank, tasks);
     }
-    let (around, renewed) = earlier(order, drafts, &pass, meets);
+    let (around, renewed) = earlier(order, drafts, &pass, barriers);
     let mut end = Vec::new();
     for (rank, conditions) in leave.iter_mut().enumerate() {
         pass.task(count(rank), count(order.phases[rank].len()), conditions);
@@ -66,8 +66,8 @@ fn earlier(
     order: &Order<'_>,
     drafts: &mut [Vec<Vec<Draft>>],
     pass: &Pass,
-    meets: &mut Meets,
-) -> (Meets, Vec<bool>) {
+    barriers: &mut Barriers,
+) -> (Barriers, Vec<bool>) {
     let mut around = vec![Vec::new(); order.plans.len()];
     let mut renewed = vec![false; order.plans.len()];
     for (rank, phases) in drafts.iter_mut().enumerate() {
@@ -98,7 +98,7 @@ fn earlier(
                     let known_since = now < phase || then < known.len();
                     renewed[peer] |= known_since && (now < phase || c.earlier > 1);
                     if now < phase {
-                        meets[rank].push((count(now), count(phase)));
+                        barriers[rank].push((count(now), count(phase)));
                     } else if then < known.len() && c.earlier > 2 {
                         around[rank].push((0, count(known.len())));
                     } else if then < known.len() {

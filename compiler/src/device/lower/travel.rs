@@ -10,7 +10,7 @@ use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Input, Region};
 
-/// The way in which a message travels.
+/// The route of a message through memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Travel {
     Packet,
@@ -29,18 +29,19 @@ pub(super) fn learn(known: &mut Known, other: &[u32]) {
     }
 }
 
-/// A phase of the rank itself that must have been over for all threads before a phase of it begins.
-pub(super) type Meets = Vec<Vec<(u32, u32)>>;
+/// For each rank, pairs of its phases with a block barrier between them: the first must be over for all threads
+/// before the second begins.
+pub(super) type Barriers = Vec<Vec<(u32, u32)>>;
 
-/// Returns the way of each message, by wire and number, and the meetings that these ways need.
-pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>>, Meets) {
+/// Returns how each message travels, by wire and number, and the block barriers that this needs.
+pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>>, Barriers) {
     let all = |travel: Travel| -> Vec<Vec<Travel>> {
         order.wires.iter().map(|w| vec![travel; w.messages.len()]).collect()
     };
-    let mut meets = vec![Vec::new(); order.plans.len()];
+    let mut barriers = vec![Vec::new(); order.plans.len()];
     let mut travels = match protocol {
-        Protocol::Packet => return (all(Travel::Packet), meets),
-        Protocol::Staged => return (all(Travel::Staged), meets),
+        Protocol::Packet => return (all(Travel::Packet), barriers),
+        Protocol::Staged => return (all(Travel::Staged), barriers),
         Protocol::Put | Protocol::Get | Protocol::Engine => all(Travel::Staged),
     };
     let pulls = matches!(protocol, Protocol::Get | Protocol::Engine);
@@ -56,14 +57,14 @@ pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>
             let lands = copied && protocol != Protocol::Engine;
             let place = op.store.as_ref().filter(|s| lands && !s.dead);
             if let Some(needs) = place.and_then(|s| land.allowed(from.0, to.0, &s.region)) {
-                meets[index(wire.source)].extend(needs);
+                barriers[index(wire.source)].extend(needs);
                 travels[w][i] = Travel::Landed;
             } else if pulls && out.wire.is_none() && out.pull.is_some() && pull.is_some() {
                 travels[w][i] = Travel::Pulled;
             }
         }
     }
-    (travels, meets)
+    (travels, barriers)
 }
 
 /// An access to a place, a read or a write.
@@ -117,13 +118,13 @@ impl<'o> Land<'o> {
     }
 
     /// Decides if the message that `from` sends may land in the region where `to` stores it. Returns the
-    /// meetings of the sender that this takes, or `None` if it may not land.
+    /// block barriers of the sender that this takes, or `None` if it may not land.
     fn allowed(&self, from: u32, to: u32, region: &Region) -> Option<Vec<(u32, u32)>> {
         let (sender, receiver) = (&self.order.nodes[index(from)], &self.order.nodes[index(to)]);
         let mut own = vec![0; self.order.plans.len()];
         arrive(self.order, &self.known, from, &mut own);
         let before = &self.known[index(sender.rank)][..index(sender.phase)];
-        let mut meets = Vec::new();
+        let mut barriers = Vec::new();
         for (k, (buf, c)) in region.iter().enumerate() {
             let at = self.places[index(receiver.rank)].local(buf, c);
             let cell = &self.accesses[index(receiver.rank)][at];
@@ -135,17 +136,17 @@ impl<'o> Land<'o> {
                     if by.phase >= sender.phase {
                         return None;
                     }
-                    meets.push((by.phase, sender.phase));
+                    barriers.push((by.phase, sender.phase));
                 } else if own[index(by.rank)] < by.phase + 2 {
                     let since = before.partition_point(|k| k[index(by.rank)] < by.phase + 2);
                     if since == before.len() {
                         return None;
                     }
-                    meets.push((count(since), sender.phase));
+                    barriers.push((count(since), sender.phase));
                 }
             }
         }
-        Some(meets)
+        Some(barriers)
     }
 }
 

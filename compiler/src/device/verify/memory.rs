@@ -15,11 +15,11 @@ use crate::ranks::RankSet;
 use crate::verify::rounds::class_of;
 use crate::verify::value::Value;
 
-/// The author of an access: a task, between two meetings of its rank.
+/// The author of an access: a task, between two block barriers of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) rank: u32,
-    /// Number of meetings of the rank before.
+    /// Number of block barriers of the rank before.
     pub(super) section: u32,
     /// Number of the task among those of its rank.
     pub(super) task: u32,

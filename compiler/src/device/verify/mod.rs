@@ -6,8 +6,8 @@
 //! * **Deadlock** (`play`): the programs are played, task by task, as if a block had one thread: no more order than
 //!   that is ever asked for, and a wait that is fulfilled stays so. So if all end, all always do.
 //! * **Races and unseen data** (`play`, `memory`): each access is behind every access to the same place that it must
-//!   come after: on the same rank behind a meeting; between ranks behind a wait that acquires on a signal
-//!   that releases and that comes behind a meeting. Elements are the same thread's only within a task.
+//!   come after: on the same rank behind a block barrier; between ranks behind a wait that acquires on a signal
+//!   that releases and that comes behind a block barrier. Elements are the same thread's only within a task.
 //! * **Leaving**: what peers do in a rank's buffers is over when it ends.
 //! * **Result**: the contributions of every place, in the order of the folds, are what the collective asks for.
 //! * **Entering**: if the programs say that they synchronise, every rank has heard of every rank.
@@ -71,16 +71,9 @@ pub fn prove(proved: &Proved, protocol: Protocol, options: &Options) -> Result<P
 }
 
 /// A fault of device programs, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Fault(pub String);
-
-impl std::fmt::Display for Fault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// Proves the programs of all ranks.
 ///

@@ -21,12 +21,12 @@ struct Rank {
     pass: u32,
     phase: usize,
     task: usize,
-    /// Arms played.
+    /// Tasks played.
     tasks: u32,
-    /// Meetings so far.
+    /// Block barriers so far.
     section: u32,
-    /// The knowledge that all threads have since they last met, and that which some have.
-    met: Known,
+    /// The knowledge that all threads have since the last block barrier, and that which some have.
+    all: Known,
     some: Known,
     heard: RankSet,
     left: bool,
@@ -57,15 +57,15 @@ pub(super) fn play(
     let start = |rank: usize| {
         let mut known = vec![0; n];
         known[rank] = 1;
-        let met: Known = Arc::new(known);
+        let all: Known = Arc::new(known);
         Rank {
             pass: 0,
             phase: 0,
             task: 0,
             tasks: 0,
             section: 0,
-            some: met.clone(),
-            met,
+            some: all.clone(),
+            all,
             heard: RankSet::one(count(rank)),
             left: false,
         }
@@ -124,11 +124,11 @@ impl Play<'_> {
                 None => Fault(what),
             });
         }
-        if phase.meet {
-            self.meet(rank);
+        if phase.block_barrier {
+            self.block_barrier(rank);
         }
         for s in &phase.signals {
-            let known = s.release.then(|| self.ranks[rank].met.clone());
+            let known = s.release.then(|| self.ranks[rank].all.clone());
             self.tell(rank, s.message, known)?;
         }
         let at = &mut self.ranks[rank];
@@ -136,12 +136,12 @@ impl Play<'_> {
         Ok(true)
     }
 
-    fn meet(&mut self, rank: usize) {
+    fn block_barrier(&mut self, rank: usize) {
         let at = &mut self.ranks[rank];
         at.section += 1;
         let known = Arc::make_mut(&mut at.some);
         known[rank] = at.section + 1;
-        at.met = at.some.clone();
+        at.all = at.some.clone();
     }
 
     fn number(&self, rank: usize, pass: u32, m: Message) -> u64 {
@@ -166,7 +166,7 @@ impl Play<'_> {
 
     /// Returns the knowledge of a rank once all waits are over; `None` if they are not yet.
     fn wait(&self, rank: usize, pass: u32, waits: &[Wait]) -> Option<Known> {
-        let mut known = self.ranks[rank].met.clone();
+        let mut known = self.ranks[rank].all.clone();
         for w in waits {
             let (m, consumed, wanted) = match w.event {
                 Event::Entered { peer } => {

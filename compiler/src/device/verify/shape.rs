@@ -8,7 +8,7 @@ use crate::plan::{Buf, Dir, Header, Placement, Region, Sizes};
 
 /// Checks all programs.
 pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(), Fault> {
-    let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(Fault(what.into())) };
+    let need = |ok: bool, what| if ok { Ok(()) } else { Err(fault(what)) };
     need(programs.len() == index(instance.ranks()), "these are not the programs of all ranks")?;
     let first = &programs[0];
     for (rank, p) in programs.iter().enumerate() {
@@ -17,7 +17,7 @@ pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(
             && p.staging == first.staging
             && p.synchronizes == first.synchronizes;
         need(same && index(p.rank) == rank, "the programs are not of one schedule")?;
-        program(p).map_err(|what| Fault(format!("rank {rank}: {what}")))?;
+        program(p).map_err(|Fault(what)| Fault(format!("rank {rank}: {what}")))?;
     }
     Ok(())
 }
@@ -33,39 +33,43 @@ pub(super) fn chunks(h: &Header, buf: Buf) -> u32 {
     }
 }
 
-fn program(p: &DeviceProgram) -> Result<(), String> {
+fn fault(what: &str) -> Fault {
+    Fault(what.into())
+}
+
+fn program(p: &DeviceProgram) -> Result<(), Fault> {
     for (i, link) in p.links.iter().enumerate() {
         let end = |l: &crate::device::DeviceConnection| (l.peer, l.channel, l.dir);
         if link.peer >= p.header.ranks || u32::from(link.channel) >= abi::CHANNELS {
-            return Err(format!("link {i} leads nowhere"));
+            return Err(Fault(format!("link {i} leads nowhere")));
         }
         if p.links[..i].iter().any(|other| end(other) == end(link)) {
-            return Err(format!("link {i} is there twice"));
+            return Err(Fault(format!("link {i} is there twice")));
         }
         let last = u64::from(link.base) + u64::from(link.slots) * u64::from(link.chunks);
         if last > p.staging.into() {
-            return Err(format!("link {i} needs more staging memory than there is"));
+            return Err(Fault(format!("link {i} needs more staging memory than there is")));
         }
     }
     if p.greets.iter().any(|&g| g >= p.header.ranks || g == p.rank) {
-        return Err("it greets nobody".into());
+        return Err(fault("it greets nobody"));
     }
     if p.protocol == Protocol::Engine {
         engines(p)?;
     }
     for (i, phase) in p.phases.iter().enumerate() {
         for (j, a) in phase.tasks.iter().enumerate() {
-            task(p, a).map_err(|what| format!("phase {i}, task {j}: {what}"))?;
+            task(p, a).map_err(|Fault(what)| Fault(format!("phase {i}, task {j}: {what}")))?;
         }
         for s in &phase.signals {
-            link(p, s.message, None).map_err(|what| format!("phase {i}: {what}"))?;
+            link(p, s.message, None).map_err(|Fault(what)| Fault(format!("phase {i}: {what}")))?;
         }
     }
     p.leave.iter().try_for_each(|w| event(p, w.event))
 }
 
 /// Checks that engines can make all copies between two parts of the kernel.
-fn engines(p: &DeviceProgram) -> Result<(), String> {
+fn engines(p: &DeviceProgram) -> Result<(), Fault> {
     let kept = |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, Buf::Scratch(_)));
     let copies = |task: &Task| {
         let from = match &task.inputs[..] {
@@ -81,34 +85,34 @@ fn engines(p: &DeviceProgram) -> Result<(), String> {
     };
     match p.phases.iter().enumerate().all(is_one) {
         true => Ok(()),
-        false => Err("its copies are not one phase of nothing else".into()),
+        false => Err(fault("its copies are not one phase of nothing else")),
     }
 }
 
 /// Checks that the message is one of a link, in that direction.
-fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), String> {
+fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), Fault> {
     match p.links.get(index(m.link)) {
         Some(l) if m.index < l.messages && dir.is_none_or(|d| d == l.dir) => Ok(()),
-        _ => Err("no such message".into()),
+        _ => Err(fault("no such message")),
     }
 }
 
-fn event(p: &DeviceProgram, event: Event) -> Result<(), String> {
+fn event(p: &DeviceProgram, event: Event) -> Result<(), Fault> {
     match event {
         Event::Entered { peer } if peer < p.header.ranks => Ok(()),
-        Event::Entered { .. } => Err("no such rank".into()),
+        Event::Entered { .. } => Err(fault("no such rank")),
         Event::Sent(m) => link(p, m, Some(Dir::Recv)),
         Event::Consumed(m) | Event::Room(m) => link(p, m, Some(Dir::Send)),
     }
 }
 
-fn task(p: &DeviceProgram, task: &Task) -> Result<(), String> {
+fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
     let moves = task.store.is_some() || !task.outs.is_empty();
     if moves == task.inputs.is_empty() {
-        return Err("something is folded to nowhere, or nothing to somewhere".into());
+        return Err(fault("something is folded to nowhere, or nothing to somewhere"));
     }
     if index(task.site) >= p.sites.len() {
-        return Err("no such source line".into());
+        return Err(fault("no such source line"));
     }
     task.waits.iter().try_for_each(|w| event(p, w.event))?;
     let chunks = task.sizes.chunks();
@@ -133,7 +137,7 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), String> {
             }
         };
         if !allowed {
-            return Err("messages do not travel so by this protocol".into());
+            return Err(fault("messages do not travel so by this protocol"));
         }
     }
     if let Some(store) = &task.store {
@@ -150,26 +154,26 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), String> {
         };
         link(p, *m, Some(Dir::Send))?;
         if !allowed {
-            return Err("messages do not travel so by this protocol".into());
+            return Err(fault("messages do not travel so by this protocol"));
         }
     }
     Ok(())
 }
 
-fn region(p: &DeviceProgram, r: &Region, len: u32) -> Result<(), String> {
+fn region(p: &DeviceProgram, r: &Region, len: u32) -> Result<(), Fault> {
     if r.chunks() != len {
-        return Err("regions of different lengths".into());
+        return Err(fault("regions of different lengths"));
     }
     match r.iter().all(|(buf, c)| c < chunks(&p.header, buf)) {
         true => Ok(()),
-        false => Err("a region out of bounds".into()),
+        false => Err(fault("a region out of bounds")),
     }
 }
 
-fn written(p: &DeviceProgram, r: &Region, len: u32) -> Result<(), String> {
+fn written(p: &DeviceProgram, r: &Region, len: u32) -> Result<(), Fault> {
     region(p, r, len)?;
     match r.pieces.iter().all(|p| p.buf != Buf::Input) {
         true => Ok(()),
-        false => Err("the input is written".into()),
+        false => Err(fault("the input is written")),
     }
 }

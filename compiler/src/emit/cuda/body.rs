@@ -34,7 +34,7 @@ pub(super) struct Body<'a> {
     depth: usize,
 }
 
-/// Arms of a phase that are alike.
+/// Tasks of a phase that are alike.
 struct Kind {
     texts: Vec<String>,
     role: Role,
@@ -433,7 +433,7 @@ impl<'a> Body<'a> {
             self.enter();
             self.entered = true;
         }
-        if phase.meet {
+        if phase.block_barrier {
             self.line("__syncthreads();");
         }
         for release in [true, false] {

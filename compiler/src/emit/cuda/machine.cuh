@@ -24,7 +24,7 @@ typedef long long i64;
         __VA_ARGS__;                                                                                                 \
     }
 
-// ---- weak accesses: ordered by waits, signals and meetings ---------------------------------------------
+// ---- weak accesses: ordered by waits, signals and block barriers ---------------------------------------
 
 // Some neighbouring elements as they lie in memory: at least a word, so that they stay in registers.
 template <u32 BYTES> struct Piece {

@@ -227,8 +227,8 @@ struct Event {
 [[maybe_unused]] constexpr u32 EAGER = 16;
 
 // Looks at words of this rank, each lane at one, until they have reached what is wanted. A function, as loops of tasks
-// are that occur often (moves.rs). All lanes call it and meet in it: with the call of a single lane in a branch the
-// warps did not meet again, and moved all they had to in two parts.
+// are that occur often (moves.rs). All lanes call it and converge in it: with the call of a single lane in a branch
+// the warps did not converge again, and moved all they had to in two parts.
 template <bool ACQUIRE>
 __device__ __noinline__ void await(const Params &params, u32 index, u64 wanted, u32 site, u32 round, u32 epoch) {
     if (wanted != 0) {
@@ -278,7 +278,7 @@ struct News {
     INLINE News(u32 peer, u32 word, u64 value) : peer(peer), word(word), value(value) {}
 };
 
-// Tells peers, after all threads have met: a thread for each of so many news that are alike, or of some.
+// Tells peers, after a block barrier: a thread for each of so many news that are alike, or of some.
 template <bool RELEASE, class OF> INLINE void signal(Me &me, u32 count, OF of) {
     me.here();
     if (me.thread >= count || *(volatile u32 *)&failed) return;
@@ -317,8 +317,8 @@ template <u32... PEERS> __device__ __noinline__ void ended_apart(const Params &p
     ended<PEERS...>(params, last_call, epoch);
 }
 
-// Before the first write into the staging memory of these peers. Each thread finds out by itself, without meeting the
-// others. Kernels that prove it for the next call seldom look, and are shorter without.
+// Before the first write into the staging memory of these peers. Each thread finds out by itself, without a block
+// barrier. Kernels that prove it for the next call seldom look, and are shorter without.
 template <u32... PEERS> INLINE void enter(Me &me) {
     me.know();
     if (me.synchronized) return;
@@ -371,7 +371,7 @@ INLINE void renew(const Me &me) {
     }
 }
 
-// At the end, when all threads of the block have met.
+// At the end, behind a block barrier.
 INLINE void leave(const Me &me) {
 #pragma unroll 1
     for (u32 b = me.block + me.thread * me.blocks; b < MOST_BLOCKS; b += THREADS * me.blocks)

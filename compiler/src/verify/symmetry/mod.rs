@@ -59,6 +59,34 @@ pub enum Attempt {
     Unknown(String),
 }
 
+/// The reason for which a program does not map onto itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Asymmetry {
+    #[error("its axes move the chunks in ways that depend on their order")]
+    Axes,
+    #[error("the chunks cannot be dealt to the ranks")]
+    Undealt,
+    #[error("asks different things of different ranks")]
+    Asked,
+    #[error("it cannot be evaluated")]
+    Unevaluated,
+    #[error("round {0} {1}")]
+    Round(u32, Unlike),
+}
+
+/// The reason for which a round is not known to map onto itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Unlike {
+    #[error("does not map onto itself by {0}")]
+    Differs(&'static str),
+    #[error("has too many transfers to compare one by one")]
+    TooMany,
+    #[error("has regions of too many pieces to compare")]
+    Pieces,
+    #[error("cannot be evaluated")]
+    Unevaluated,
+}
+
 /// Lowers one rank for a placement.
 pub(crate) type Lower<'l> =
     &'l (dyn Fn(&Projection, Placement) -> Result<UnprovedPlan, Diagnostics> + Sync);
@@ -101,7 +129,8 @@ pub(crate) fn prove(
         let orbits = spec.ranks / action.group.order(spec.ranks);
         return Ok(Attempt::Proved { facts, group: action.group.name(), orbits });
     }
-    Ok(Attempt::Unknown(first.unwrap_or_else(|| "no group fits the ranks".into())))
+    let why = first.map_or("no group fits the ranks".into(), |why| why.to_string());
+    Ok(Attempt::Unknown(why))
 }
 
 /// Returns the groups that may map the program onto itself, those with few orbits first.
@@ -137,7 +166,7 @@ fn groups(instance: &Instance) -> Vec<Group> {
 }
 
 /// Returns the movement of buffers that maps the program onto itself; the error says why there is none.
-fn find(instance: &Instance, group: Group) -> Result<Action, String> {
+fn find(instance: &Instance, group: Group) -> Result<Action, Asymmetry> {
     let generators: SmallVec<[Rotation; 2]> = match &group {
         Group::Xor => smallvec![Rotation { modulus: instance.spec.ranks, by: 1 }],
         Group::Turns(list) => list.clone(),
@@ -160,7 +189,7 @@ fn find(instance: &Instance, group: Group) -> Result<Action, String> {
         [] => true,
     };
     if generators.len() > 2 || !buffers.iter().all(apart) {
-        return Err("its axes move the chunks in ways that depend on their order".into());
+        return Err(Asymmetry::Axes);
     }
     let classes = instance.spec.blocks() == 1;
     Ok(Action { group, n: instance.spec.ranks, buffers, owners: None, classes, rooted: false })
@@ -188,7 +217,7 @@ fn alone_moves(
     instance: &Instance,
     group: &Group,
     generator: Rotation,
-) -> Result<Vec<Rotation>, String> {
+) -> Result<Vec<Rotation>, Asymmetry> {
     let (spec, classes) = (&instance.spec, instance.spec.blocks() == 1);
     let declared = matches!(spec.kind, Kind::Custom(_));
     let whole = if declared { spec.size(Buffer::Input) } else { spec.chunks };
@@ -204,7 +233,7 @@ fn alone_moves(
         .collect();
     let mut why = None;
     let mut tries = 0;
-    for &vector in &vectors {
+    'tried: for &vector in &vectors {
         let user = |buffer| if spec.size(buffer) == whole { vector } else { Rotation::STILL };
         let output = (!declared).then(|| user(Buffer::Output));
         let mut at = vec![0usize; others.len()];
@@ -231,7 +260,7 @@ fn alone_moves(
             }
             tries += 1;
             if tries >= MOST_TRIES {
-                return Err(why.unwrap_or_default());
+                break 'tried;
             }
             let Some(next) = at.iter().zip(&others).position(|(&i, list)| i + 1 < list.len())
             else {
@@ -241,7 +270,7 @@ fn alone_moves(
             at[next] += 1;
         }
     }
-    Err(why.unwrap_or_else(|| "the chunks cannot be dealt to the ranks".into()))
+    Err(why.unwrap_or(Asymmetry::Undealt))
 }
 
 /// Returns the possible movements of a buffer of `size` chunks: with its ranks, if it has as many blocks; in

@@ -7,7 +7,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use super::group::{Action, Element};
-use super::{Lower, clock, result_buffer};
+use super::{Asymmetry, Lower, clock, result_buffer};
 use crate::cells::Cells;
 use crate::collective::{Expected, Ranks};
 use crate::instance::Instance;
@@ -213,7 +213,7 @@ fn start(instance: &Instance, action: &Action, least: &[u32], spacing: u32) -> S
 
 /// Checks that a declared collective asks of the image of every place the image of what it asks of the place.
 /// The others do where their blocks move with their ranks.
-pub(super) fn asked_alike(instance: &Instance, action: &Action) -> Result<(), String> {
+pub(super) fn asked_alike(instance: &Instance, action: &Action) -> Result<(), Asymmetry> {
     let spec = &instance.spec;
     if spec.custom.is_none() {
         return Ok(());
@@ -238,7 +238,7 @@ pub(super) fn asked_alike(instance: &Instance, action: &Action) -> Result<(), St
                 }
                 from.iter_mut().for_each(|list| list.sort_unstable());
                 if from != parts(spec.expected(Buffer::Output, image.0, image.1)) {
-                    return Err("asks different things of different ranks".into());
+                    return Err(Asymmetry::Asked);
                 }
             }
         }

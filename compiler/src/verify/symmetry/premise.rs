@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::group::{Action, Element, Group, Rotation};
 use super::owners::Images;
+use super::{Asymmetry, Unlike};
 use crate::instance::Instance;
 use crate::num::wide;
 use crate::plan::{Buf, WireType};
@@ -41,14 +42,14 @@ pub(super) struct Norm {
     runs: SmallVec<[Run; 1]>,
 }
 
-/// Checks that every round is its own image; the error says in words which one is not.
-pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), String> {
+/// Checks that every round is its own image.
+pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), Asymmetry> {
     let (mut fault, mut listed) = (None, 0u64);
     let mut all: Vec<Transfer> = Vec::new();
     let done = walk(instance, &mut |round| {
         match one(round, action, &mut all, &mut listed) {
             Ok(()) => return Ok(ControlFlow::Continue(())),
-            Err(why) => fault = Some(format!("round {} {why}", round.index)),
+            Err(why) => fault = Some(Asymmetry::Round(round.index, why)),
         }
         Ok(ControlFlow::Break(()))
     });
@@ -56,7 +57,7 @@ pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), String> 
         (Ok(()), None) => Ok(()),
         (_, Some(why)) => Err(why),
         // Faults of evaluation are found again, and explained, by the other proof.
-        (Err(_), None) => Err("it cannot be evaluated".into()),
+        (Err(_), None) => Err(Asymmetry::Unevaluated),
     }
 }
 
@@ -84,7 +85,7 @@ fn one(
     action: &Action,
     all: &mut Vec<Transfer>,
     listed: &mut u64,
-) -> Result<(), String> {
+) -> Result<(), Unlike> {
     let mut open = SmallVec::<[usize; 2]>::new();
     match &action.group {
         Group::Turns(list) => {
@@ -100,13 +101,12 @@ fn one(
         }
         Group::Xor => open.push(0),
     }
-    let away = "has too many transfers to compare one by one";
-    let unknown = |_| "cannot be evaluated".to_string();
-    let differs = || format!("does not map onto itself by {}", action.group.name());
+    let unknown = |_| Unlike::Unevaluated;
+    let differs = || Unlike::Differs(action.group.name());
     all.clear();
     round.of(0, all).map_err(unknown)?;
     if wide(all.len()).saturating_mul(u64::from(action.n)) > MOST_TRANSFERS {
-        return Err(away.into());
+        return Err(Unlike::TooMany);
     }
     // Most that do not map onto themselves show it at the first rank.
     for &generator in &open {
@@ -118,9 +118,9 @@ fn one(
     round.all(all).map_err(unknown)?;
     *listed += wide(all.len()) * wide(open.len());
     if *listed > MOST_TRANSFERS {
-        return Err(away.into());
+        return Err(Unlike::TooMany);
     }
-    let norms = norms(all).ok_or("has regions of too many pieces to compare")?;
+    let norms = norms(all).ok_or(Unlike::Pieces)?;
     let generators = action.group.generators(action.n);
     for generator in open {
         let images = match &action.group {

@@ -11,8 +11,6 @@
 //! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk
 //! ([`cache`]), or by NVRTC ([`nvrtc`]).
 
-#[cfg(test)]
-mod book;
 pub(crate) mod cache;
 mod context;
 mod device;
@@ -20,6 +18,8 @@ mod fault;
 mod graph;
 pub(crate) mod kernels;
 pub(crate) mod library;
+#[cfg(test)]
+mod library_kernels;
 mod mailbox;
 mod memory;
 mod module;

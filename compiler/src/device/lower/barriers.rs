@@ -1,5 +1,5 @@
-//! Decides after which phases the threads of a block meet: before they signal, and between phases of which
-//! the later one counts on the earlier one.
+//! Decides after which phases there are block barriers: before signals, and between phases of which the later
+//! one counts on the earlier one.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::{reads, works};
 use crate::num::{count, index};
 use crate::plan::{Plan, Region};
 
-/// The facts that decide after which phases a rank meets.
+/// The facts that decide after which phases of a rank there are block barriers.
 pub(super) struct Rank<'d> {
     pub(super) plan: &'d Plan,
     pub(super) drafts: &'d [Vec<Draft>],
     /// For each task whose message landed, the phase from which on that is known.
     pub(super) landed: &'d [Vec<u32>],
     pub(super) signals: &'d [BTreeMap<u32, u32>],
-    /// Phases with a meeting between them.
+    /// Phases with a block barrier between them.
     pub(super) needs: &'d [(u32, u32)],
     /// The second one in the pass after.
     pub(super) around: &'d [(u32, u32)],
@@ -25,8 +25,8 @@ pub(super) struct Rank<'d> {
 }
 
 impl Rank<'_> {
-    /// Returns, for each phase, true if the rank meets after it. Meetings are as few as possible: each is
-    /// either before signals, or as late as the first that counts on it allows.
+    /// Returns, for each phase, true if there is a block barrier after it. They are as few as possible: each is
+    /// either before signals, or as late as the first phase that counts on it allows.
     pub(super) fn all(&self) -> Vec<bool> {
         let phases = self.drafts.len();
         let mut before: Vec<Option<u32>> = vec![None; phases];
@@ -34,28 +34,29 @@ impl Rank<'_> {
             let latest = &mut before[index(b)];
             *latest = (*latest).max(Some(a));
         }
-        let mut meets = vec![false; phases];
-        // The latest meeting so far, and whether anything was played since.
-        let (mut last, mut unmet): (Option<u32>, bool) = (None, false);
+        let mut barriers = vec![false; phases];
+        // The latest barrier so far, and whether anything was played since.
+        let (mut last, mut played): (Option<u32>, bool) = (None, false);
         for phase in 0..phases {
             if before[phase].is_some_and(|a| last.is_none_or(|l| l < a)) {
-                meets[phase - 1] = true;
-                (last, unmet) = (Some(count(phase) - 1), false);
+                barriers[phase - 1] = true;
+                (last, played) = (Some(count(phase) - 1), false);
             }
-            unmet |= self.drafts[phase].iter().any(works);
-            if unmet && !self.signals[phase].is_empty() {
-                meets[phase] = true;
-                (last, unmet) = (Some(count(phase)), false);
+            played |= self.drafts[phase].iter().any(works);
+            if played && !self.signals[phase].is_empty() {
+                barriers[phase] = true;
+                (last, played) = (Some(count(phase)), false);
             }
         }
-        let met = |range: std::ops::Range<u32>| range.into_iter().any(|p| meets[index(p)]);
-        let mut around = self.around.iter().any(|&(a, b)| !met(a..count(phases)) && !met(0..b));
+        let within = |range: std::ops::Range<u32>| range.into_iter().any(|p| barriers[index(p)]);
+        let mut around =
+            self.around.iter().any(|&(a, b)| !within(a..count(phases)) && !within(0..b));
         let first = self.signals.iter().position(|s| !s.is_empty());
-        around |= self.renewed && unmet && first.is_some_and(|first| !met(0..count(first) + 1));
-        if let (true, Some(last)) = (around, meets.last_mut()) {
+        around |= self.renewed && played && first.is_some_and(|first| !within(0..count(first) + 1));
+        if let (true, Some(last)) = (around, barriers.last_mut()) {
             *last = true;
         }
-        meets
+        barriers
     }
 
     /// Returns pairs of phases that touch the same memory of the rank.
