@@ -99,6 +99,9 @@ pub enum Error {
     /// The arguments of a call are wrong.
     #[error("{0}")]
     Usage(String),
+    /// Started work panicked, or the thread that does it is gone.
+    #[error("{0}")]
+    Work(String),
     /// A hint, the tuned table or the topology file is wrong.
     #[error("{text}")]
     Settings {
@@ -160,6 +163,7 @@ impl Error {
             Error::Cuda { .. } => codes::CUDA,
             Error::Unsupported(_) => codes::UNSUPPORTED,
             Error::Usage(_) => codes::USAGE,
+            Error::Work(_) => codes::WORK,
             Error::Settings { .. } => codes::SETTINGS,
             Error::Plan(_) => codes::PLAN_DAMAGED,
             Error::Aborted { code, .. }

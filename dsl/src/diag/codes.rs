@@ -80,6 +80,7 @@ codes! {
     WRITE "RL0711" "a file cannot be written";
     USAGE "RL0712" "the arguments of a call are wrong";
     SETTINGS "RL0713" "a hint, the tuned table or the topology file is wrong";
+    WORK "RL0714" "started work panicked, or lost its thread";
 }
 
 /// Returns the code and title of that text (`RL0501`, case-insensitive).
