@@ -11,13 +11,13 @@
 //! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk
 //! ([`cache`]), or by NVRTC ([`nvrtc`]).
 
-#[cfg(test)]
-mod book;
 pub(crate) mod cache;
 mod context;
 mod device;
 mod fault;
 mod graph;
+#[cfg(test)]
+mod kernel_tests;
 pub(crate) mod kernels;
 pub(crate) mod library;
 mod mailbox;
