@@ -10,7 +10,8 @@ use roundelay_dsl::diag::{Code, Diagnostic, codes};
 ///
 /// [`source`](std::error::Error::source) is the underlying error where there is one: [`std::io::Error`],
 /// [`HintError`](crate::HintError), [`FabricError`](crate::fabric::FabricError),
-/// [`TunedError`](crate::choose::TunedError), [`Diagnostics`]. The message has its text too.
+/// [`TunedError`](crate::choose::TunedError), [`Diagnostics`], with the feature `cuda`
+/// `DriverError` and `NvrtcError`. The message has its text too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -187,6 +188,12 @@ pub struct Source(Arc<dyn std::error::Error + Send + Sync>);
 impl Source {
     pub(crate) fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Source(Arc::new(error))
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

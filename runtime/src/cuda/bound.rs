@@ -17,7 +17,7 @@ use crate::backend::cuda::{Aside, CudaStream, Kernel};
 use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
 use crate::engine::Core;
-use crate::error::Error;
+use crate::error::{Error, Source};
 
 /// Bound calls that are kept.
 const KEPT: usize = 1024;
@@ -249,7 +249,9 @@ impl Gpu {
                 let text = bound.lowered.text(bound.dtype, bound.op, even);
                 let kernel = self.kernels.get(&text?, KERNEL, abi::THREADS);
                 let name = bound.lowered.name();
-                kernel.map_err(|what| self.failed(format!("the kernel of {name}: {what}")))?
+                kernel.map_err(|error| {
+                    self.failed(format!("the kernel of {name}: {error}"), Some(Source::new(error)))
+                })?
             }
         };
         self.compiled.insert(which, kernel.clone());

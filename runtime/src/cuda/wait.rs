@@ -81,7 +81,7 @@ impl Gpu {
         let stalled = self.failed(format!(
             "the stream did not come to its end within {:?}: work of others in it takes longer, or the GPU hangs",
             began.elapsed()
-        ));
+        ), None);
         core.hear(None)?;
         if let Some((peer, how)) = core.dead()
             && gone.get_or_insert_with(Instant::now).elapsed() > LINGER
@@ -118,7 +118,7 @@ impl Gpu {
             return core.lost(report.peer, how, Some(location));
         }
         match report.what {
-            2 => self.failed("its kernels were told to leave".into()),
+            2 => self.failed("its kernels were told to leave".into(), None),
             batch::OTHER => Error::MessageMismatch {
                 location: Box::new(location),
                 peer: report.peer,
