@@ -141,14 +141,14 @@ pub enum Error {
     /// The ranks could not be started, or the environment does not describe a job.
     #[error("{0}")]
     Start(String),
-    /// The system refused what a job needs: a socket, a process, a thread, a file.
+    /// The system refused what a job needs, a socket, a process, a thread, a file; or a peer a connection.
     #[error("{text}")]
     System {
         /// The code of the fault for which this stands.
         code: Code,
         /// The operation, the reason and the remedy.
         text: String,
-        /// The error of the system.
+        /// The error of the system, or of the connection.
         source: Source,
     },
 }

@@ -46,7 +46,7 @@ use rustix::io::Errno;
 
 pub use set::Transports;
 
-use crate::error::Error;
+use crate::error::{Error, Source};
 use fault::Fault;
 use stream::{ByteStream, Handshake};
 
@@ -65,9 +65,18 @@ pub enum Unavailable {
     /// Memory cannot be shared.
     #[error(transparent)]
     Memory(#[from] Error),
-    /// There are no devices, and the remedy.
-    #[error("{0}")]
-    Devices(String),
+    /// There are no devices.
+    #[error("{source}")]
+    Devices {
+        /// The reason, and the remedy.
+        source: Source,
+    },
+}
+
+impl Unavailable {
+    fn devices(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Unavailable::Devices { source: Source::new(error) }
+    }
 }
 
 /// What streams between ranks may use.
