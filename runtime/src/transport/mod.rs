@@ -20,7 +20,7 @@
 //! that the first message of a new size on a connection reserves its memory; nothing calls the system
 //! but the reads and writes of sockets, and the reading of a peer's private memory.
 //!
-//! To add a transport: one folder here, and one line in the list. Its module has `probe`, which says whether it
+//! To add a transport: one folder here, its `mod` line, and one line in the list. Its module has `probe`, which says whether it
 //! can be used here; and for posted links the stream, and `begin`, by which two ends meet over a socket that
 //! `net` has made. `tests/conformance` plays one suite over every transport of the list.
 
