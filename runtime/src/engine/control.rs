@@ -74,16 +74,15 @@ impl Core {
         let crowded = self.group.is_networked() || self.group.layout().crowded;
         let mut wait = Wait::new(self.timeout, crowded);
         for peer in 0..self.size() {
-            let word = loop {
-                match self.group.word_of(peer) {
-                    Shown::Word(word) => break word,
-                    Shown::OtherCall(other) => return Err(self.other_call(other)),
-                    Shown::Nothing => match wait.pause(&mut self.group) {
-                        Look::Again | Look::Doze => {}
-                        look => self.look(peer, look, call_digest, wait.waited())?,
-                    },
-                }
-            };
+            let word = wait.until(
+                self,
+                |core| match core.group.word_of(peer) {
+                    Shown::Word(word) => Ok(Some(word)),
+                    Shown::OtherCall(other) => Err(core.other_call(other)),
+                    Shown::Nothing => Ok(None),
+                },
+                |core, look, waited| core.look(peer, look, call_digest, waited),
+            )?;
             // The peer published its call before its word; it may be several calls ahead.
             if self.group.call_of(peer, self.calls).is_some_and(|theirs| theirs != call_digest) {
                 return Err(self.other_call(peer));
