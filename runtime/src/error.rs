@@ -40,6 +40,8 @@ pub enum Error {
         how: String,
         /// The place at which the reporting rank was, if it was in a call.
         location: Option<Box<Location>>,
+        /// The error of the connection or of the system that shows it, if there is one.
+        source: Option<Source>,
     },
     /// Two ranks play different plans, or one plan with different arguments.
     #[error(

@@ -133,9 +133,7 @@ impl Core {
         match trouble {
             Some(Trouble::OtherCall) => Err(self.other_call(peer)),
             Some(Trouble::Gone(_)) if group.is_aborted() => Err(group.aborted(None)),
-            Some(Trouble::Gone(how)) => {
-                Err(Error::LostRank { rank: self.rank(), lost: peer, how, location: None })
-            }
+            Some(Trouble::Gone(gone)) => Err(self.lost(peer, gone.to_string(), None)),
             None if look == Look::Expired => {
                 let remark = watchdog::remark(group, &waiting, sites);
                 // Others may have given up first, and a rank that did looks gone.
@@ -167,9 +165,7 @@ impl Core {
         }
         match trouble {
             _ if self.group.is_aborted() => Some(self.group.aborted(None)),
-            Some(Trouble::Gone(how)) => {
-                Some(Error::LostRank { rank: self.rank(), lost: peer, how, location: None })
-            }
+            Some(Trouble::Gone(gone)) => Some(self.lost(peer, gone.to_string(), None)),
             Some(Trouble::OtherCall) | None => None,
         }
     }

@@ -39,7 +39,7 @@ impl Core {
             return None;
         }
         match watchdog::examine(&self.group, peer, 0, None) {
-            Some(Trouble::Gone(how)) => Some(how),
+            Some(Trouble::Gone(gone)) => Some(gone.to_string()),
             _ => None,
         }
     }
@@ -51,6 +51,7 @@ impl Core {
 
     /// Returns the error of a lost rank.
     pub(crate) fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
-        Error::LostRank { rank: self.rank(), lost, how, location: location.map(Box::new) }
+        let (rank, location) = (self.rank(), location.map(Box::new));
+        Error::LostRank { rank, lost, how, location, source: None }
     }
 }
