@@ -175,6 +175,12 @@ impl Core {
         self.group.publish_wait(None);
     }
 
+    /// Returns the error of a lost rank.
+    pub(crate) fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
+        let (rank, location) = (self.rank(), location.map(Box::new));
+        Error::LostRank { rank, lost, how, location, source: None }
+    }
+
     /// Explains a connection that did not come about in time: its other side may wait for a third rank.
     pub(crate) fn explain(&mut self, error: Error) -> Error {
         let Error::Timeout { location, awaited, peer, after, remark } = error else { return error };

@@ -48,10 +48,4 @@ impl Core {
     pub(crate) fn dead(&self) -> Option<(u32, String)> {
         (0..self.size()).find_map(|peer| Some((peer, self.gone(peer, false)?)))
     }
-
-    /// Returns the error of a lost rank.
-    pub(crate) fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
-        let (rank, location) = (self.rank(), location.map(Box::new));
-        Error::LostRank { rank, lost, how, location, source: None }
-    }
 }
