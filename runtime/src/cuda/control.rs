@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_go_round() {
+    fn messages_go_round() {
         let results = everywhere(4, |core| {
             let mut socket = DescriptorSocket::open(core.rank()).expect("a socket");
             let tokens = core.words(socket.token()).expect("words");

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The description that a rank sends of its GPU.
 #[derive(Debug, Serialize, Deserialize)]
-struct Card {
+struct GpuInfo {
     uuid: [u8; 16],
     name: String,
     sms: u32,
@@ -78,25 +78,25 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     let mut own = agree(core, own(rank, options))?;
     let tokens = core.words(own.socket.token())?;
     let device = own.context.device().clone();
-    let card = Card {
+    let info = GpuInfo {
         uuid: device.uuid,
         name: device.name.clone(),
         sms: device.sms,
         granularity: own.granularity,
     };
-    let content = postcard::to_stdvec(&card).unwrap_or_default();
+    let content = postcard::to_stdvec(&info).unwrap_or_default();
     let messages = trade(core, (&mut own.socket, &tokens), &content, &[])?;
     let reached_all = messages.and_then(|messages| {
-        let mut cards = vec![card];
+        let mut infos = vec![info];
         for (peer, message) in (0u32..).zip(messages) {
             let Some(message) = message else { continue };
-            cards.push(reached(&own, (rank, peer), &message.content)?);
+            infos.push(reached(&own, (rank, peer), &message.content)?);
         }
-        Ok(cards)
+        Ok(infos)
     });
-    let cards = agree(core, reached_all)?;
-    let sms = cards.iter().map(|card| card.sms).min().unwrap_or(1);
-    let granularity = cards.iter().map(|card| card.granularity).max().unwrap_or(1);
+    let infos = agree(core, reached_all)?;
+    let sms = infos.iter().map(|info| info.sms).min().unwrap_or(1);
+    let granularity = infos.iter().map(|info| info.granularity).max().unwrap_or(1);
     // No scratch buffer is larger than a device.
     let most = (layout.scratch + device.memory).next_multiple_of(granularity);
     let arena = Shared::reserve(&own.context, (rank, ranks), most);
@@ -199,7 +199,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
 }
 
 /// Decodes a peer's description of its GPU; fails if this rank's GPU cannot reach it.
-fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<Card, Error> {
+fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<GpuInfo, Error> {
     let device = own.context.device();
     let fails = |what: String, source: Option<Source>| Error::Cuda {
         rank,
@@ -207,20 +207,20 @@ fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<Card, 
         what,
         source,
     };
-    let card: Card = postcard::from_bytes(content).map_err(|error| {
-        let what = format!("rank {peer} passed no card: it has another version");
+    let info: GpuInfo = postcard::from_bytes(content).map_err(|error| {
+        let what = format!("rank {peer} passed no description of its GPU: it has another version");
         fails(what, Some(Source::new(error)))
     })?;
     // A GPU that this process does not see is tried when its memory is mapped.
-    let seen = own.all.iter().find(|device| device.uuid == card.uuid);
+    let seen = own.all.iter().find(|device| device.uuid == info.uuid);
     let reaches = seen.map_or(Ok(true), |device| own.context.reaches(device));
     match reaches.map_err(|fault| fault.on(rank, device))? {
-        true => Ok(card),
+        true => Ok(info),
         false => Err(fails(
             format!(
                 "it cannot reach the GPU of rank {peer} ({}): no NVLink or bus between them lets one load and store \
                  in the other's memory; see `nvidia-smi topo -p2p rw`",
-                card.name
+                info.name
             ),
             None,
         )),

@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 
 use super::error::VerbsError;
 use super::registrations::Registrations;
-use super::stream::{Card, DEPTH, Stream};
+use super::stream::{ConnectionInfo, DEPTH, Stream};
 use super::verbs::Device;
 use super::{Choice, DeviceStream};
 use crate::error::Source;
@@ -30,8 +30,8 @@ const PAIRS: usize = 2;
 /// The number of queue pairs of a connection on a path: if it fails, the stream above goes on over another
 /// connection.
 const PATH_PAIRS: usize = 1;
-/// The most bytes of a card.
-const CARD: usize = 1 << 12;
+/// The most bytes of a connection info.
+const INFO: usize = 1 << 12;
 /// The byte that both ends send when their queues are connected.
 const READY: u8 = 0x52;
 /// The time that this may take over the devices.
@@ -81,12 +81,12 @@ pub(crate) fn check(choice: &Choice) -> Result<(), Unavailable> {
     devices.and_then(each).map_err(Unavailable::devices)
 }
 
-/// The reason for which a peer's card says nothing of its queues.
+/// The reason for which a peer's connection info says nothing of its queues.
 #[derive(Debug, thiserror::Error)]
-enum CardError {
-    #[error("its card has {0} bytes: it is no rank of roundelay's")]
+enum InfoError {
+    #[error("its connection info has {0} bytes: it is no rank of roundelay's")]
     TooLong(u32),
-    #[error("its card: {0}")]
+    #[error("its connection info: {0}")]
     Malformed(#[source] postcard::Error),
 }
 
@@ -111,7 +111,7 @@ enum Purpose {
 }
 
 enum Stage {
-    /// The peer's card is awaited.
+    /// The peer's connection info is awaited.
     Hearing(Box<Stream>),
     Connecting(JoinHandle<Result<Box<Stream>, Fault>>),
     /// The peer's word is awaited that its end is connected.
@@ -147,9 +147,9 @@ impl Meeting {
         let stream = stream.map_err(Fault::other)?;
         let socket = TcpStream::from(socket);
         socket.set_nonblocking(true).map_err(Fault::other)?;
-        let card = postcard::to_allocvec(&stream.card()).map_err(Fault::other)?;
-        let mut said = (card.len() as u32).to_le_bytes().to_vec();
-        said.extend(card);
+        let info = postcard::to_allocvec(&stream.info()).map_err(Fault::other)?;
+        let mut said = (info.len() as u32).to_le_bytes().to_vec();
+        said.extend(info);
         let (stage, heard) = (Stage::Hearing(Box::new(stream)), Vec::new());
         Ok(Meeting { socket, stage, purpose, said, heard })
     }
@@ -158,21 +158,21 @@ impl Meeting {
     fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Handshake> {
         match self.stage {
             Stage::Hearing(mut stream) => {
-                let card = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
+                let info = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
                     let len = self.heard.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
-                    if len as usize > CARD {
-                        return Err(Fault::other(CardError::TooLong(len)));
+                    if len as usize > INFO {
+                        return Err(Fault::other(InfoError::TooLong(len)));
                     }
                     let len = 4 + len as usize;
                     Ok(is_there && hear(&mut self.socket, &mut self.heard, len)?)
                 });
-                if !card.map_err(Handshake::Failed)? {
+                if !info.map_err(Handshake::Failed)? {
                     return Ok((Meeting { stage: Stage::Hearing(stream), ..self }, false));
                 }
-                let card = postcard::from_bytes::<Card>(&self.heard[4..]);
-                let card = card.map_err(|e| failed(CardError::Malformed(e)))?;
+                let info = postcard::from_bytes::<ConnectionInfo>(&self.heard[4..]);
+                let info = info.map_err(|e| failed(InfoError::Malformed(e)))?;
                 self.heard.clear();
-                let connecting = move || stream.connect(&card).map(|()| stream);
+                let connecting = move || stream.connect(&info).map(|()| stream);
                 let thread = std::thread::Builder::new().name("roundelay-rdma".into());
                 let thread = thread.spawn(connecting);
                 let no_thread = |e| VerbsError::NoThread { source: Source::new(e) };

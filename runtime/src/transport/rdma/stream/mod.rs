@@ -70,7 +70,7 @@ const LOOKS: u32 = 4;
 
 /// The description of this end that a peer needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Card {
+pub(super) struct ConnectionInfo {
     /// Address of the region.
     start: u64,
     pieces: (u32, u32),
@@ -186,8 +186,8 @@ impl Stream {
     }
 
     /// Returns the description of this end that the peer needs.
-    pub(super) fn card(&self) -> Card {
-        Card {
+    pub(super) fn info(&self) -> ConnectionInfo {
+        ConnectionInfo {
             start: self.region.start() as u64,
             pieces: (PIECE as u32, SLOTS as u32),
             rails: self
@@ -202,14 +202,14 @@ impl Stream {
     }
 
     /// Connects queues with those of the peer's that they are to be joined with, in an order that both ends know.
-    pub(super) fn connect(&mut self, peer: &Card) -> Result<(), Fault> {
+    pub(super) fn connect(&mut self, peer: &ConnectionInfo) -> Result<(), Fault> {
         if peer.pieces != (PIECE as u32, SLOTS as u32) {
             let why = "it cuts messages into other pieces: another version of roundelay";
             return Err(Fault::Protocol(why));
         }
         self.peer = peer.start;
         let known = |(address, _): &(Address, u32)| (address.network(), address.identity());
-        let ends = [self.card().rails, peer.rails.clone()];
+        let ends = [self.info().rails, peer.rails.clone()];
         let [here, there] = ends.map(|rails| rails.iter().map(known).collect::<Vec<_>>());
         let joins = joins(&here, &there);
         let (Some(&(own, other)), true) = (joins.first(), !there.is_empty()) else {
