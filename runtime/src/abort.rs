@@ -20,7 +20,7 @@ pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Locati
     let AbortRecord { code, rank: by, text } = cause;
     let location = location.map(Box::new);
     match code == codes::LOST_RANK {
-        true => Error::LostRank { rank, lost: by, how: text, location },
+        true => Error::LostRank { rank, lost: by, how: text, location, source: None },
         false => Error::Aborted { rank, by, cause: text, code, location },
     }
 }

@@ -10,7 +10,8 @@ use roundelay_dsl::diag::{Code, Diagnostic, codes};
 ///
 /// [`source`](std::error::Error::source) is the underlying error where there is one: [`std::io::Error`],
 /// [`HintError`](crate::HintError), [`FabricError`](crate::fabric::FabricError),
-/// [`TunedError`](crate::choose::TunedError), [`Diagnostics`]. The message has its text too.
+/// [`TunedError`](crate::choose::TunedError), [`Diagnostics`], with the feature `cuda`
+/// `DriverError` and `NvrtcError`. The message has its text too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,6 +40,8 @@ pub enum Error {
         how: String,
         /// The place at which the reporting rank was, if it was in a call.
         location: Option<Box<Location>>,
+        /// The error of the connection or of the system that shows it, if there is one.
+        source: Option<Source>,
     },
     /// Two ranks play different plans, or one plan with different arguments.
     #[error(
@@ -99,6 +102,9 @@ pub enum Error {
     /// The arguments of a call are wrong.
     #[error("{0}")]
     Usage(String),
+    /// Started work panicked, or the thread that does it is gone.
+    #[error("{0}")]
+    Work(String),
     /// A hint, the tuned table or the topology file is wrong.
     #[error("{text}")]
     Settings {
@@ -137,14 +143,14 @@ pub enum Error {
     /// The ranks could not be started, or the environment does not describe a job.
     #[error("{0}")]
     Start(String),
-    /// The system refused what a job needs: a socket, a process, a thread, a file.
+    /// The system refused what a job needs, a socket, a process, a thread, a file; or a peer a connection.
     #[error("{text}")]
     System {
         /// The code of the fault for which this stands.
         code: Code,
         /// The operation, the reason and the remedy.
         text: String,
-        /// The error of the system.
+        /// The error of the system, or of the connection.
         source: Source,
     },
 }
@@ -160,6 +166,7 @@ impl Error {
             Error::Cuda { .. } => codes::CUDA,
             Error::Unsupported(_) => codes::UNSUPPORTED,
             Error::Usage(_) => codes::USAGE,
+            Error::Work(_) => codes::WORK,
             Error::Settings { .. } => codes::SETTINGS,
             Error::Plan(_) => codes::PLAN_DAMAGED,
             Error::Aborted { code, .. }
@@ -183,6 +190,12 @@ pub struct Source(Arc<dyn std::error::Error + Send + Sync>);
 impl Source {
     pub(crate) fn new(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Source(Arc::new(error))
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -68,7 +68,8 @@ impl Gpus {
         let machine = match probe() {
             Ok(machine) => machine,
             Err(why) => {
-                return Gpus { fault: Some(why), driver: None, nvrtc: None, nccl, devices: vec![] };
+                let fault = Some(why.to_string());
+                return Gpus { fault, driver: None, nvrtc: None, nccl, devices: vec![] };
             }
         };
         let (major, minor) = machine.cuda;
@@ -80,7 +81,7 @@ impl Gpus {
         Gpus {
             fault: None,
             driver: Some(format!("{driver}, CUDA {major}.{minor}")),
-            nvrtc: Some(nvrtc.into()),
+            nvrtc: Some(nvrtc.map_err(|why| why.to_string()).into()),
             nccl,
             devices: machine.devices.iter().map(GpuRow::of).collect(),
         }

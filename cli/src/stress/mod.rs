@@ -98,7 +98,7 @@ impl StressPart {
 
 /// Runs the verb.
 pub(crate) fn stress(args: &Stress, report: Report) -> Outcome {
-    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why)))?;
+    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why.to_string())))?;
     let ranks = args.n.unwrap_or(machine.devices.len() as u32).max(1);
     let clock = SystemTime::now().duration_since(UNIX_EPOCH);
     let seed = args.seed.unwrap_or_else(|| clock.map_or(1, |d| d.as_nanos() as u64));

@@ -61,7 +61,7 @@ fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
 
 /// Runs the verb on GPUs.
 pub(super) fn tune(args: &Tune, output: &Path, report: Report) -> Outcome {
-    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why)));
+    let machine = probe().map_err(|why| Failure::Run(fault(codes::CUDA, why.to_string())));
     let counts: Vec<u32> = match (&args.n, machine) {
         (Some(ranks), Ok(_)) => ranks.shapes.iter().map(|s| s.ranks() as u32).collect(),
         // A plan can be made anywhere.

@@ -86,8 +86,8 @@ impl<R> Work<R> {
     ///
     /// # Errors
     ///
-    /// The error of the work; [`Error::Usage`] if the work panicked, or if it could never be done because its
-    /// own progress thread waits for it.
+    /// The error of the work; [`Error::Work`] if it panicked; [`Error::Usage`] if it could never be done because
+    /// its own progress thread waits for it.
     pub fn wait(self) -> Result<R, Error> {
         self.sleep(None)?;
         let result = self.shared.lock().result.take();
@@ -213,7 +213,7 @@ impl<R> Promise<R> {
 
 impl<R> Drop for Promise<R> {
     fn drop(&mut self) {
-        self.end(Err(Error::Usage("the communicator ended before this work was done".into())));
+        self.end(Err(Error::Work("the communicator ended before this work was done".into())));
     }
 }
 

@@ -78,7 +78,7 @@ impl Orders {
 /// Returns the error of a call whose communicator has no state any more.
 #[cold]
 pub(super) fn gone() -> Error {
-    Error::Usage("this communicator has lost its progress thread: start the job again".into())
+    Error::Work("this communicator has lost its progress thread: start the job again".into())
 }
 
 impl Worker {
@@ -183,7 +183,7 @@ impl Communicator {
 fn panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::Usage(format!("the work panicked: {}", text.unwrap_or("without a order")))
+    Error::Work(format!("the work panicked: {}", text.unwrap_or("without a message")))
 }
 
 fn serve(inbox: &Receiver<Order>, outbox: &Sender<Option<Box<Core>>>, awaited: &Arc<AtomicU32>) {

@@ -16,7 +16,7 @@ use super::{CudaStream, DevicePtr};
 use crate::backend::cuda::{Aside, Kernel};
 use crate::bind::{Transfer, own_pairs};
 use crate::engine::{Core, End, Message, peers};
-use crate::error::Error;
+use crate::error::{Error, Source};
 
 /// A message on device memory.
 type DeviceMessage = Message<DevicePtr, DevicePtr>;
@@ -82,7 +82,9 @@ impl Gpu {
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
         let kernel = self.kernels.get(&batch::batch(), KERNEL, abi::THREADS);
-        let kernel = kernel.map_err(|why| self.failed(format!("the kernel of messages: {why}")))?;
+        let kernel = kernel.map_err(|error| {
+            self.failed(format!("the kernel of messages: {error}"), Some(Source::new(error)))
+        })?;
         self.batch = Some(kernel.clone());
         Ok(kernel)
     }

@@ -17,7 +17,7 @@ use crate::backend::cuda::{Aside, CudaStream, Kernel};
 use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
 use crate::engine::Core;
-use crate::error::Error;
+use crate::error::{Error, Source};
 
 /// Bound calls that are kept.
 const KEPT: usize = 1024;
@@ -82,7 +82,7 @@ pub(super) struct Bound {
 
 /// The arguments of a call beside its key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lent {
+pub(super) struct LaunchArgs {
     /// Addresses of data, input, output; 0 for none.
     pub(super) buffers: [u64; 3],
     pub(super) factor: f64,
@@ -120,11 +120,11 @@ impl Gpu {
         core: &mut Core,
         key: Key,
         lowered: &Arc<Lowered>,
-        lent: &Lent,
+        args: &LaunchArgs,
     ) -> Result<(), Error> {
         // A stream that is being captured would not let this thread load code or map memory.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let sized = self.sized(&key, lowered, lent);
+        let sized = self.sized(&key, lowered, args);
         let (cut, scratch) = agree(core, sized)?;
         if let Some(peer) = same(core, key.digest())? {
             let detail = format!(
@@ -142,7 +142,7 @@ impl Gpu {
             return Err(core.fail(error));
         }
         self.grow(core, self.layout.scratch + scratch)?;
-        let bound = self.prepared(&key, cut, lowered.clone(), lent);
+        let bound = self.prepared(&key, cut, lowered.clone(), args);
         let bound = agree(core, bound)?;
         // All ranks forget the same ones, for they make the same calls.
         let at = self.next_bound % KEPT;
@@ -157,11 +157,11 @@ impl Gpu {
     }
 
     /// Cuts a call, with the checks that need no other rank; the others are told of an error.
-    fn sized(&self, key: &Key, lowered: &Lowered, lent: &Lent) -> Result<(Cut, u64), Error> {
+    fn sized(&self, key: &Key, lowered: &Lowered, args: &LaunchArgs) -> Result<(Cut, u64), Error> {
         for (i, name) in BUFFERS.iter().enumerate() {
             // A barrier's buffers have no elements.
             let is_empty = key.count == 0;
-            if lowered.own[i] && lent.buffers[i] == 0 && !is_empty {
+            if lowered.own[i] && args.buffers[i] == 0 && !is_empty {
                 let name = format!("{}: the {name} of rank {} is null", lowered.name(), self.rank);
                 return Err(Error::Usage(format!("{name}, and it is read or written there")));
             }
@@ -184,7 +184,7 @@ impl Gpu {
         key: &Key,
         cut: Cut,
         lowered: Arc<Lowered>,
-        lent: &Lent,
+        args: &LaunchArgs,
     ) -> Result<Bound, Error> {
         let header = &lowered.program.header;
         let vector = u64::from(header.blocks) * key.count;
@@ -201,7 +201,7 @@ impl Gpu {
             .then(|| pieces(&lowered.program, key.count, key.dtype.size() as u64));
         let mut bound =
             Bound { lowered, cut, even, peers_even, dtype, op, kernels, params, pieces };
-        let even = bound.is_even(lent);
+        let even = bound.is_even(args);
         self.kernel(&mut bound, even)?;
         Ok(bound)
     }
@@ -249,7 +249,9 @@ impl Gpu {
                 let text = bound.lowered.text(bound.dtype, bound.op, even);
                 let kernel = self.kernels.get(&text?, KERNEL, abi::THREADS);
                 let name = bound.lowered.name();
-                kernel.map_err(|what| self.failed(format!("the kernel of {name}: {what}")))?
+                kernel.map_err(|error| {
+                    self.failed(format!("the kernel of {name}: {error}"), Some(Source::new(error)))
+                })?
             }
         };
         self.compiled.insert(which, kernel.clone());
@@ -261,14 +263,14 @@ impl Gpu {
     pub(super) fn launch(
         &mut self,
         key: &Key,
-        lent: &Lent,
+        args: &LaunchArgs,
         stream: &CudaStream,
     ) -> Result<bool, Error> {
         let Some(&at) = self.known.get(key) else { return Ok(false) };
         let Some(mut bound) = self.bounds.get_mut(at).and_then(Option::take) else {
             return Ok(false);
         };
-        let done = self.launch_bound(&mut bound, lent, stream);
+        let done = self.launch_bound(&mut bound, args, stream);
         self.bounds[at] = Some(bound);
         done.map(|()| true)
     }
@@ -276,10 +278,10 @@ impl Gpu {
     fn launch_bound(
         &mut self,
         bound: &mut Bound,
-        lent: &Lent,
+        args: &LaunchArgs,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let even = bound.is_even(lent);
+        let even = bound.is_even(args);
         let kernel = match &bound.kernels[usize::from(even)] {
             Some(kernel) => kernel.clone(),
             None => {
@@ -288,9 +290,9 @@ impl Gpu {
             }
         };
         let params = &mut bound.params;
-        params[word!(timeout)] = lent.timeout;
-        params[word!(factor)] = lent.factor.to_bits();
-        for (i, &address) in lent.buffers.iter().enumerate() {
+        params[word!(timeout)] = args.timeout;
+        params[word!(factor)] = args.factor.to_bits();
+        for (i, &address) in args.buffers.iter().enumerate() {
             params[WORDS + (i + 1) * self.ranks as usize + self.rank as usize] = address;
         }
         let grid = (bound.cut.blocks, abi::THREADS);
@@ -313,8 +315,8 @@ impl Gpu {
 
 impl Bound {
     /// Returns true if everything of a call lies at multiples of 16 bytes.
-    fn is_even(&self, lent: &Lent) -> bool {
-        self.even && self.peers_even && lent.buffers.iter().all(|b| b.is_multiple_of(16))
+    fn is_even(&self, args: &LaunchArgs) -> bool {
+        self.even && self.peers_even && args.buffers.iter().all(|b| b.is_multiple_of(16))
     }
 }
 

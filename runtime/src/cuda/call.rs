@@ -6,7 +6,7 @@ use roundelay_compiler::Proved;
 use roundelay_compiler::device::abi;
 use roundelay_compiler::plan::Header;
 
-use super::bound::{Key, Lent};
+use super::bound::{Key, LaunchArgs};
 use super::gpu::Gpu;
 use super::named::DeviceCall;
 use super::program::Lowered;
@@ -66,15 +66,15 @@ impl Gpu {
             return Ok(());
         }
         let (key, lowered) = self.key(core, plans, launch, measured)?;
-        let lent = Lent {
+        let args = LaunchArgs {
             buffers: launch.call.addresses(),
             factor: launch.call.factor,
             timeout: u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX),
         };
-        let mut launched = self.launch(&key, &lent, stream);
+        let mut launched = self.launch(&key, &args, stream);
         if launched == Ok(false) {
-            self.bind(core, key, &lowered, &lent)?;
-            launched = self.launch(&key, &lent, stream);
+            self.bind(core, key, &lowered, &args)?;
+            launched = self.launch(&key, &args, stream);
         }
         // A call that one rank does not make ends the others' too.
         launched.map(drop).map_err(|error| self.end(core, error))

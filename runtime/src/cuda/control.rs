@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use crate::engine::Core;
-use crate::error::Error;
-use crate::transport::nvlink::{DescriptorMessage, DescriptorSocket};
+use crate::error::{Error, Source};
+use crate::transport::nvlink::{DescriptorError, DescriptorMessage, DescriptorSocket};
 
 /// The most bytes of a reason that are passed on.
 const REASON: usize = 600;
@@ -71,13 +71,15 @@ pub(super) fn same(core: &mut Core, word: u64) -> Result<Option<u32>, Error> {
 enum Stop {
     /// An error that concerns all ranks: they know it, or are told.
     Ended(Error),
-    /// An error that concerns this rank.
-    Failed(String),
+    /// A rank did not pass its message in time.
+    Late(u32),
+    /// This rank's socket does not serve.
+    Failed(DescriptorError),
 }
 
-impl From<String> for Stop {
-    fn from(text: String) -> Self {
-        Stop::Failed(text)
+impl From<DescriptorError> for Stop {
+    fn from(error: DescriptorError) -> Self {
+        Stop::Failed(error)
     }
 }
 
@@ -100,19 +102,18 @@ pub(super) fn trade(
         }
         match Instant::now() < deadline {
             true => Ok(()),
-            false => Err(Stop::Failed(format!(
-                "rank {awaited} did not pass its descriptors within {:?}",
-                core.timeout()
-            ))),
+            false => Err(Stop::Late(awaited)),
         }
     };
-    match socket.exchange(tokens, content, descriptors, timeout) {
-        Ok(messages) => Ok(Ok(messages)),
-        Err(Stop::Ended(error)) => Err(core.fail(error)),
-        Err(Stop::Failed(what)) => {
-            Ok(Err(Error::Cuda { rank: core.rank(), device: String::new(), what, source: None }))
+    let (what, source) = match socket.exchange(tokens, content, descriptors, timeout) {
+        Ok(messages) => return Ok(Ok(messages)),
+        Err(Stop::Ended(error)) => return Err(core.fail(error)),
+        Err(Stop::Late(rank)) => {
+            (format!("rank {rank} did not pass its descriptors within {:?}", core.timeout()), None)
         }
-    }
+        Err(Stop::Failed(error)) => (error.to_string(), Some(Source::new(error))),
+    };
+    Ok(Err(Error::Cuda { rank: core.rank(), device: String::new(), what, source }))
 }
 
 #[cfg(test)]
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_go_round() {
+    fn messages_go_round() {
         let results = everywhere(4, |core| {
             let mut socket = DescriptorSocket::open(core.rank()).expect("a socket");
             let tokens = core.words(socket.token()).expect("words");

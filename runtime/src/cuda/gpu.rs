@@ -21,7 +21,7 @@ use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{Beside, Context, CudaStream, Fault, Kernel, Mailbox};
 use crate::dtype::{DType, Element, RedOp};
 use crate::engine::Core;
-use crate::error::Error;
+use crate::error::{Error, Source};
 use crate::transport::nvlink::Shared;
 
 /// Plan, protocol, type, operator, and whether memory lies at multiples of 16 bytes.
@@ -68,9 +68,9 @@ impl Gpu {
         self.sharing.fault(fault)
     }
 
-    /// Returns the error of something on this rank's device.
-    pub(super) fn failed(&self, what: String) -> Error {
-        self.sharing.failed(what)
+    /// Returns the error of something on this rank's device, with the error that underlies it if there is one.
+    pub(super) fn failed(&self, what: String, source: Option<Source>) -> Error {
+        self.sharing.failed(what, source)
     }
 
     /// Extends the memory of the arena to `bytes` at least.

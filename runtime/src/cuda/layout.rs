@@ -7,6 +7,7 @@ use roundelay_compiler::device::{Protocol, abi};
 use roundelay_compiler::emit::cuda::batch;
 
 use super::CudaOptions;
+use crate::error::Error;
 
 /// Bytes of a half of the staging memory by default.
 const SLOTS: u64 = 32 << 20;
@@ -31,7 +32,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(ranks: u32, options: &CudaOptions) -> Result<Self, String> {
+    pub(super) fn new(ranks: u32, options: &CudaOptions) -> Result<Self, Error> {
         let half = |given: Option<u64>, usual: u64| match given {
             None => Ok(usual),
             Some(bytes)
@@ -39,9 +40,9 @@ impl Layout {
             {
                 Ok(bytes)
             }
-            Some(bytes) => Err(format!(
+            Some(bytes) => Err(Error::Usage(format!(
                 "{bytes} bytes of staging memory: give a multiple of 1 MiB, from 1 MiB to 4 GiB"
-            )),
+            ))),
         };
         let slot_half = half(options.staging_bytes, SLOTS)?;
         let packet_half = half(options.packet_bytes, PACKETS)?;
@@ -117,7 +118,8 @@ mod tests {
     fn odd_sizes_are_refused() {
         for bytes in [0, 1000, 1 << 33] {
             let options = CudaOptions { staging_bytes: Some(bytes), ..CudaOptions::default() };
-            assert!(Layout::new(2, &options).is_err_and(|why| why.contains("1 MiB")));
+            let refused = Layout::new(2, &options).expect_err("no such size");
+            assert!(matches!(&refused, Error::Usage(why) if why.contains("1 MiB")), "{refused}");
         }
     }
 }

@@ -54,7 +54,7 @@ pub use options::CudaOptions;
 pub use probe::{Machine, Nvrtc, probe};
 pub(crate) use setup::open;
 
-pub use crate::backend::cuda::{CudaStream, Device};
+pub use crate::backend::cuda::{CudaStream, Device, DriverError, NvrtcError};
 pub use roundelay_compiler::device::Protocol;
 
 /// The engine of the memory of NVIDIA GPUs.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Device;
 use crate::backend::cuda::nvrtc::Nvrtc as Library;
-use crate::backend::cuda::{devices, library, reach};
+use crate::backend::cuda::{DriverError, NvrtcError, devices, library, reach};
 
 /// A machine with GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Machine {
     /// The version of the driver, such as `580.159.04`, if the kernel module tells it.
     pub driver: Option<String>,
     /// The compiler of kernels; why there is none, otherwise.
-    pub nvrtc: Result<Nvrtc, String>,
+    pub nvrtc: Result<Nvrtc, NvrtcError>,
     /// The GPUs, at least one.
     pub devices: Vec<Device>,
     /// True at `[a][b]` if GPU a can load and store in the memory of GPU b.
@@ -30,17 +30,17 @@ pub struct Nvrtc {
     pub path: PathBuf,
 }
 
-/// Returns the parts of CUDA that there are.
+/// Returns the parts of CUDA that there are. Never panics.
 ///
 /// # Errors
 ///
-/// A text that says why GPUs cannot be used here: no driver, one that is too old, no device. Never panics.
-pub fn probe() -> Result<Machine, String> {
+/// The reason why GPUs cannot be used here: no driver, one that is too old, no device.
+pub fn probe() -> Result<Machine, DriverError> {
     let cuda = library::load()?;
     let devices = devices()?;
     let nvrtc = Library::load(None)
         .map(|library| Nvrtc { version: library.version(), path: library.path().into() });
-    let reach = reach(&devices).map_err(|fault| fault.to_string())?;
+    let reach = reach(&devices)?;
     Ok(Machine { cuda, driver: driver(), nvrtc, devices, reach })
 }
 
@@ -64,7 +64,7 @@ mod tests {
     fn a_machine_is_described_or_it_is_said_why_not() {
         match probe() {
             Ok(machine) => assert!(!machine.devices.is_empty()),
-            Err(why) => assert!(why.len() > 20, "{why}"),
+            Err(why) => assert!(why.to_string().len() > 20, "{why}"),
         }
     }
 

@@ -20,11 +20,12 @@ use super::share::Sharing;
 use crate::backend::cuda::cache::Cache;
 use crate::backend::cuda::kernels::Kernels;
 use crate::backend::cuda::{
-    Beside, Context, CudaStream, Device, Event, Fault, Mailbox, Physical, devices, library,
+    Beside, Context, CudaStream, Device, DriverError, Event, Fault, Mailbox, Physical, devices,
+    library,
 };
 use crate::digest::mix;
 use crate::engine::Core;
-use crate::error::Error;
+use crate::error::{Error, Source};
 use crate::transport::nvlink::{DescriptorSocket, Shared};
 
 /// The time that a copy of some kilobytes may take.
@@ -32,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The description that a rank sends of its GPU.
 #[derive(Debug, Serialize, Deserialize)]
-struct Card {
+struct GpuInfo {
     uuid: [u8; 16],
     name: String,
     sms: u32,
@@ -55,18 +56,18 @@ struct Own {
 /// Opens this rank on its GPU, with the others on theirs.
 pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let (rank, ranks) = (core.rank(), core.size());
-    let fails = |device: String, what: String| Error::Cuda { rank, device, what, source: None };
     if let Some(other) = core.elsewhere() {
-        return Err(fails(
-            String::new(),
-            format!(
+        return Err(Error::Cuda {
+            rank,
+            device: String::new(),
+            what: format!(
                 "rank {other} is on another machine: device buffers reach as far as NVLink does; use one \
                  communicator a machine, and the host's between them"
             ),
-        ));
+            source: None,
+        });
     }
-    let layout = Layout::new(ranks, options).map_err(Error::Usage);
-    let layout = agree(core, layout)?;
+    let layout = agree(core, Layout::new(ranks, options))?;
     let sizes = mix(mix(7, layout.packet_half), layout.slot_half);
     if let Some(peer) = same(core, mix(sizes, options.calls_before.into()))? {
         return Err(Error::Usage(format!(
@@ -74,30 +75,28 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
              before: all ranks must be given the same"
         )));
     }
-    let made = own(rank, options).map_err(|(device, what)| fails(device, what));
-    let mut own = agree(core, made)?;
+    let mut own = agree(core, own(rank, options))?;
     let tokens = core.words(own.socket.token())?;
     let device = own.context.device().clone();
-    let card = Card {
+    let info = GpuInfo {
         uuid: device.uuid,
         name: device.name.clone(),
         sms: device.sms,
         granularity: own.granularity,
     };
-    let content = postcard::to_stdvec(&card).unwrap_or_default();
+    let content = postcard::to_stdvec(&info).unwrap_or_default();
     let messages = trade(core, (&mut own.socket, &tokens), &content, &[])?;
     let reached_all = messages.and_then(|messages| {
-        let mut cards = vec![card];
+        let mut infos = vec![info];
         for (peer, message) in (0u32..).zip(messages) {
             let Some(message) = message else { continue };
-            let card = reached(&own, peer, &message.content);
-            cards.push(card.map_err(|what| fails(device.to_string(), what))?);
+            infos.push(reached(&own, (rank, peer), &message.content)?);
         }
-        Ok(cards)
+        Ok(infos)
     });
-    let cards = agree(core, reached_all)?;
-    let sms = cards.iter().map(|card| card.sms).min().unwrap_or(1);
-    let granularity = cards.iter().map(|card| card.granularity).max().unwrap_or(1);
+    let infos = agree(core, reached_all)?;
+    let sms = infos.iter().map(|info| info.sms).min().unwrap_or(1);
+    let granularity = infos.iter().map(|info| info.granularity).max().unwrap_or(1);
     // No scratch buffer is larger than a device.
     let most = (layout.scratch + device.memory).next_multiple_of(granularity);
     let arena = Shared::reserve(&own.context, (rank, ranks), most);
@@ -160,24 +159,28 @@ fn remember(gpu: &Gpu, calls: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A failure: the device, if it is settled, and what happened.
-type Failure = (String, String);
-
-fn own(rank: u32, options: &CudaOptions) -> Result<Own, Failure> {
-    let nowhere = |what: String| (String::new(), what);
-    library::load().map_err(nowhere)?;
-    let all = devices().map_err(nowhere)?;
+fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
+    let fails = |device: String, what: String, source: Option<Source>| Error::Cuda {
+        rank,
+        device,
+        what,
+        source,
+    };
+    let unusable =
+        |error: DriverError| fails(String::new(), error.to_string(), Some(Source::new(error)));
+    library::load().map_err(unusable)?;
+    let all = devices().map_err(unusable)?;
     let index = options.device.unwrap_or(rank % all.len() as u32);
     let Some(device) = all.get(index as usize).cloned() else {
         let last = all.len() - 1;
-        return Err(nowhere(format!("there is no GPU {index}; they go from 0 to {last}")));
+        let what = format!("there is no GPU {index}; they go from 0 to {last}");
+        return Err(fails(String::new(), what, None));
     };
-    let label = device.to_string();
-    let faulty = |fault: Fault| (label.clone(), fault.to_string());
-    let context = Context::new(device).map_err(faulty)?;
+    let faulty = |fault: Fault| fault.on(rank, &device);
+    let context = Context::new(device.clone()).map_err(faulty)?;
     if !context.shares().map_err(faulty)? {
         let what = "its memory cannot be passed to other processes as descriptors";
-        return Err((label, what.into()));
+        return Err(fails(device.to_string(), what.into(), None));
     }
     Ok(Own {
         stream: CudaStream::new(&context).map_err(faulty)?,
@@ -186,8 +189,9 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Failure> {
         order: Event::new(&context).map_err(faulty)?,
         mailbox: Mailbox::new(&context).map_err(faulty)?,
         granularity: Physical::granularity(&context).map_err(faulty)?,
-        socket: DescriptorSocket::open(rank).map_err(|why| {
-            (label.clone(), format!("no socket to pass descriptors by could be made: {why}"))
+        socket: DescriptorSocket::open(rank).map_err(|error| {
+            let what = format!("no socket to pass descriptors by could be made: {error}");
+            fails(device.to_string(), what, Some(Source::new(error)))
         })?,
         context,
         all,
@@ -195,18 +199,30 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Failure> {
 }
 
 /// Decodes a peer's description of its GPU; fails if this rank's GPU cannot reach it.
-fn reached(own: &Own, peer: u32, content: &[u8]) -> Result<Card, String> {
-    let card: Card = postcard::from_bytes(content)
-        .map_err(|_| format!("rank {peer} passed no card: it has another version"))?;
+fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<GpuInfo, Error> {
+    let device = own.context.device();
+    let fails = |what: String, source: Option<Source>| Error::Cuda {
+        rank,
+        device: device.to_string(),
+        what,
+        source,
+    };
+    let info: GpuInfo = postcard::from_bytes(content).map_err(|error| {
+        let what = format!("rank {peer} passed no description of its GPU: it has another version");
+        fails(what, Some(Source::new(error)))
+    })?;
     // A GPU that this process does not see is tried when its memory is mapped.
-    let seen = own.all.iter().find(|device| device.uuid == card.uuid);
+    let seen = own.all.iter().find(|device| device.uuid == info.uuid);
     let reaches = seen.map_or(Ok(true), |device| own.context.reaches(device));
-    match reaches.map_err(|fault| fault.to_string())? {
-        true => Ok(card),
-        false => Err(format!(
-            "it cannot reach the GPU of rank {peer} ({}): no NVLink or bus between them lets one load and store in \
-             the other's memory; see `nvidia-smi topo -p2p rw`",
-            card.name
+    match reaches.map_err(|fault| fault.on(rank, device))? {
+        true => Ok(info),
+        false => Err(fails(
+            format!(
+                "it cannot reach the GPU of rank {peer} ({}): no NVLink or bus between them lets one load and store \
+                 in the other's memory; see `nvidia-smi topo -p2p rw`",
+                info.name
+            ),
+            None,
         )),
     }
 }

@@ -8,7 +8,7 @@ use super::control::{agree, trade};
 use super::region::Region;
 use crate::backend::cuda::{Context, CudaStream, Fault, Found, Handle, IpcMemory};
 use crate::engine::Core;
-use crate::error::Error;
+use crate::error::{Error, Source};
 use crate::transport::nvlink::{DescriptorSocket, Shared, offer};
 
 /// The time that zeroing memory may take.
@@ -34,18 +34,15 @@ impl Sharing {
         fault.on(self.rank, self.context.device())
     }
 
-    /// Returns the error of something on this rank's device.
-    pub(super) fn failed(&self, what: String) -> Error {
-        Error::Cuda {
-            rank: self.rank,
-            device: self.context.device().to_string(),
-            what,
-            source: None,
-        }
+    /// Returns the error of something on this rank's device, with the error that underlies it if there is one.
+    pub(super) fn failed(&self, what: String, source: Option<Source>) -> Error {
+        let device = self.context.device().to_string();
+        Error::Cuda { rank: self.rank, device, what, source }
     }
 
-    fn unmapped(&self, peer: u32, fault: &Fault) -> Error {
-        self.failed(format!("the memory of rank {peer} cannot be mapped: {fault}"))
+    fn unmapped(&self, peer: u32, fault: Fault) -> Error {
+        let what = format!("the memory of rank {peer} cannot be mapped: {fault}");
+        self.failed(what, Some(Source::new(fault)))
     }
 
     /// Makes memory of `bytes` at least on every rank, zeros, mapped by all.
@@ -76,10 +73,10 @@ impl Sharing {
                 let descriptor = message.descriptors.into_iter().next();
                 let (true, Some(descriptor)) = (message.content == content, descriptor) else {
                     let what = format!("rank {peer} passed other memory than was agreed");
-                    return Err(self.failed(what));
+                    return Err(self.failed(what, None));
                 };
                 let taken = shared.take(peer, descriptor, bytes);
-                taken.map_err(|fault| self.unmapped(peer, &fault))?;
+                taken.map_err(|fault| self.unmapped(peer, fault))?;
             }
             Ok(())
         });
@@ -150,9 +147,9 @@ impl Sharing {
         let handle = content.get(..64).and_then(|h| Handle::try_from(h).ok());
         let offset = content.get(64..).and_then(|o| o.try_into().ok()).map(u64::from_le_bytes);
         let (Some(handle), Some(offset)) = (handle, offset) else {
-            return Err(self.failed(format!("rank {peer} passed no name of memory")));
+            return Err(self.failed(format!("rank {peer} passed no name of memory"), None));
         };
         let opened = IpcMemory::open(&self.context, &handle);
-        Ok((opened.map_err(|fault| self.unmapped(peer, &fault))?, offset))
+        Ok((opened.map_err(|fault| self.unmapped(peer, fault))?, offset))
     }
 }

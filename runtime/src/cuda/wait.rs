@@ -11,11 +11,8 @@ use crate::backend::cuda::Fault;
 use crate::bind::tagged;
 use crate::engine::Core;
 use crate::error::{Error, Location};
+use crate::executor::wait::{Look, Wait};
 
-/// The number of polls before the core is given away.
-const SPINS: u32 = 2000;
-/// The interval at which the others are heard.
-const HEAR: Duration = Duration::from_millis(1);
 /// The time that the kernels of a rank that is gone may still take to be seen.
 const LINGER: Duration = Duration::from_secs(1);
 /// The number of timeouts after which a stream is given up in which no kernel of ours reports anything: other
@@ -33,64 +30,46 @@ impl Gpu {
         done: impl Fn() -> Result<bool, Fault>,
     ) -> Result<(), Error> {
         core.usable()?;
-        let mut polls = 0u32;
-        let (mut heard, began) = (Instant::now(), Instant::now());
-        let mut gone: Option<Instant> = None;
-        loop {
-            match done() {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(fault) => {
-                    let error = self.fault(&fault);
-                    return Err(self.end(core, error));
-                }
-            }
-            polls = polls.saturating_add(1);
-            if polls < SPINS {
-                std::hint::spin_loop();
-                continue;
-            }
-            rustix::thread::sched_yield();
-            if heard.elapsed() < HEAR {
-                continue;
-            }
-            heard = Instant::now();
-            if self.mailbox.report().is_some() {
-                break;
-            }
-            if let Err(error) = self.look(core, began, &mut gone) {
-                return Err(self.end(core, error));
-            }
-        }
-        match self.mailbox.report() {
-            None => Ok(()),
-            Some(report) => {
-                let error = self.reported(core, &report);
-                Err(self.end(core, error))
-            }
-        }
+        let mut wait =
+            Wait::new(core.timeout().saturating_mul(STALLED), core.group.layout().crowded);
+        let mut gone = None;
+        let ended = wait.until(
+            core,
+            |_| done().map(|is_done| is_done.then_some(())).map_err(|fault| self.fault(&fault)),
+            |core, look, waited| self.look(core, look, waited, &mut gone),
+        );
+        ended.and_then(|()| self.heard(core)).map_err(|error| self.end(core, error))
     }
 
-    /// Listens to the other ranks, and sees whether they are still there.
+    /// Fails if a kernel gave up.
+    fn heard(&self, core: &mut Core) -> Result<(), Error> {
+        self.mailbox.report().map_or(Ok(()), |report| Err(self.reported(core, &report)))
+    }
+
+    /// Listens to kernels and to the other ranks, and sees whether those are still there.
     fn look(
-        &mut self,
+        &self,
         core: &mut Core,
-        began: Instant,
+        look: Look,
+        waited: Duration,
         gone: &mut Option<Instant>,
     ) -> Result<(), Error> {
-        let stalled = self.failed(format!(
-            "the stream did not come to its end within {:?}: work of others in it takes longer, or the GPU hangs",
-            began.elapsed()
-        ));
+        self.heard(core)?;
         core.hear(None)?;
         if let Some((peer, how)) = core.dead()
             && gone.get_or_insert_with(Instant::now).elapsed() > LINGER
         {
             return Err(core.lost(peer, how, None));
         }
-        match began.elapsed() > core.timeout() * STALLED {
-            true => Err(stalled),
-            false => Ok(()),
+        match look {
+            Look::Expired => Err(self.failed(
+                format!(
+                    "the stream did not come to its end within {waited:?}: work of others in it takes longer, or the \
+                     GPU hangs"
+                ),
+                None,
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -106,7 +85,7 @@ impl Gpu {
     }
 
     /// Returns the error of a wait that a kernel gave up.
-    fn reported(&mut self, core: &mut Core, report: &Report) -> Error {
+    fn reported(&self, core: &mut Core, report: &Report) -> Error {
         let call = self.journal.lock().call(report.epoch);
         let location = location(self.rank, call.as_deref(), report);
         // Somebody may have failed first, or be gone: that is the cause.
@@ -118,7 +97,7 @@ impl Gpu {
             return core.lost(report.peer, how, Some(location));
         }
         match report.what {
-            2 => self.failed("its kernels were told to leave".into()),
+            2 => self.failed("its kernels were told to leave".into(), None),
             batch::OTHER => Error::MessageMismatch {
                 location: Box::new(location),
                 peer: report.peer,

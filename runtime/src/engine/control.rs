@@ -74,16 +74,15 @@ impl Core {
         let crowded = self.group.is_networked() || self.group.layout().crowded;
         let mut wait = Wait::new(self.timeout, crowded);
         for peer in 0..self.size() {
-            let word = loop {
-                match self.group.word_of(peer) {
-                    Shown::Word(word) => break word,
-                    Shown::OtherCall(other) => return Err(self.other_call(other)),
-                    Shown::Nothing => match wait.pause(&mut self.group) {
-                        Look::Again | Look::Doze => {}
-                        look => self.look(peer, look, call_digest, wait.waited())?,
-                    },
-                }
-            };
+            let word = wait.until(
+                self,
+                |core| match core.group.word_of(peer) {
+                    Shown::Word(word) => Ok(Some(word)),
+                    Shown::OtherCall(other) => Err(core.other_call(other)),
+                    Shown::Nothing => Ok(None),
+                },
+                |core, look, waited| core.look(peer, look, call_digest, waited),
+            )?;
             // The peer published its call before its word; it may be several calls ahead.
             if self.group.call_of(peer, self.calls).is_some_and(|theirs| theirs != call_digest) {
                 return Err(self.other_call(peer));
@@ -134,9 +133,7 @@ impl Core {
         match trouble {
             Some(Trouble::OtherCall) => Err(self.other_call(peer)),
             Some(Trouble::Gone(_)) if group.is_aborted() => Err(group.aborted(None)),
-            Some(Trouble::Gone(how)) => {
-                Err(Error::LostRank { rank: self.rank(), lost: peer, how, location: None })
-            }
+            Some(Trouble::Gone(gone)) => Err(self.lost(peer, gone.to_string(), None)),
             None if look == Look::Expired => {
                 let remark = watchdog::remark(group, &waiting, sites);
                 // Others may have given up first, and a rank that did looks gone.
@@ -168,9 +165,7 @@ impl Core {
         }
         match trouble {
             _ if self.group.is_aborted() => Some(self.group.aborted(None)),
-            Some(Trouble::Gone(how)) => {
-                Some(Error::LostRank { rank: self.rank(), lost: peer, how, location: None })
-            }
+            Some(Trouble::Gone(gone)) => Some(self.lost(peer, gone.to_string(), None)),
             Some(Trouble::OtherCall) | None => None,
         }
     }
@@ -178,6 +173,12 @@ impl Core {
     /// Ends such a wait.
     pub(crate) fn watched(&mut self) {
         self.group.publish_wait(None);
+    }
+
+    /// Returns the error of a lost rank.
+    pub(crate) fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
+        let (rank, location) = (self.rank(), location.map(Box::new));
+        Error::LostRank { rank, lost, how, location, source: None }
     }
 
     /// Explains a connection that did not come about in time: its other side may wait for a third rank.

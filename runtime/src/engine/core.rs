@@ -66,6 +66,12 @@ pub(crate) struct Core {
     pub(crate) staging: Staging,
 }
 
+impl AsMut<Group> for Core {
+    fn as_mut(&mut self) -> &mut Group {
+        &mut self.group
+    }
+}
+
 impl Core {
     pub(crate) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
         Core {

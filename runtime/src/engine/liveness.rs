@@ -39,7 +39,7 @@ impl Core {
             return None;
         }
         match watchdog::examine(&self.group, peer, 0, None) {
-            Some(Trouble::Gone(how)) => Some(how),
+            Some(Trouble::Gone(gone)) => Some(gone.to_string()),
             _ => None,
         }
     }
@@ -47,10 +47,5 @@ impl Core {
     /// Returns the first rank whose process does not exist any more.
     pub(crate) fn dead(&self) -> Option<(u32, String)> {
         (0..self.size()).find_map(|peer| Some((peer, self.gone(peer, false)?)))
-    }
-
-    /// Returns the error of a lost rank.
-    pub(crate) fn lost(&self, lost: u32, how: String, location: Option<Location>) -> Error {
-        Error::LostRank { rank: self.rank(), lost, how, location: location.map(Box::new) }
     }
 }

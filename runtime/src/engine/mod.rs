@@ -12,6 +12,7 @@ mod batch;
 mod call;
 mod control;
 mod core;
+#[cfg(feature = "cuda")]
 mod liveness;
 mod named;
 mod plans;

@@ -73,6 +73,7 @@ impl Plans {
     }
 
     /// Returns the hints of the communicator.
+    #[cfg(feature = "cuda")]
     pub(crate) fn hints(&self) -> &Hints {
         &self.hints
     }

@@ -7,7 +7,7 @@ use super::watchdog;
 use crate::backend::{CacheLine, Dst, Src};
 use crate::bind::{At, Bound, NOWHERE, Operand, Step};
 use crate::endpoints::Receiver;
-use crate::error::Error;
+use crate::error::{Error, Source};
 use crate::transport::mapped::MappedReceiver;
 use crate::transport::message::IoVecMut;
 use crate::transport::posted::PostedReceiver;
@@ -127,7 +127,7 @@ impl Player<'_> {
             // SAFETY: the store was checked by `bind`, and is this step's alone; a block of the
             // bounce buffer has room for as many elements as `fetch` cuts.
             if let Err(e) = unsafe { shm::read(pid, from, to, len) } {
-                return Err(self.unreadable(step, operand.receiver, &e));
+                return Err(self.unreadable(step, operand.receiver, e));
             }
             self.work.sources[i] = OperandSource::Cma { pid, base, copy: to };
         }
@@ -178,7 +178,7 @@ impl Player<'_> {
     }
 
     #[cold]
-    fn unreadable(&self, step: &Step, receiver: u32, error: &std::io::Error) -> Error {
+    fn unreadable(&self, step: &Step, receiver: u32, error: std::io::Error) -> Error {
         let location = watchdog::location(self, Some(step));
         // A rank that failed may have freed memory that its peers read; it raised the alarm before.
         if self.group.is_aborted() {
@@ -187,7 +187,8 @@ impl Player<'_> {
         let from = self.bound.froms.iter().find(|f| f.receiver == receiver);
         let lost = from.map_or(self.rank, |f| f.peer);
         let how = format!("its memory can no longer be read ({error})");
-        Error::LostRank { rank: self.rank, lost, how, location: Some(location.into()) }
+        let (location, source) = (Some(location.into()), Some(Source::new(error)));
+        Error::LostRank { rank: self.rank, lost, how, location, source }
     }
 }
 

@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use crate::contention::Core;
+use crate::error::Error;
 use crate::group::Group;
 
 /// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
@@ -105,6 +106,25 @@ impl Wait {
     /// Returns true if this wait is so long that to be woken late costs little beside it.
     pub(crate) fn is_long(&self) -> bool {
         self.polls > self.spins && self.began.is_some_and(|began| began.elapsed() > LONG)
+    }
+
+    /// Polls until there is something. `look` is called where the wait needs more than another poll: to examine
+    /// peers, and when some rank failed or the deadline passed; what it returns without an error is waited on.
+    pub(crate) fn until<R: AsMut<Group>, T>(
+        &mut self,
+        rank: &mut R,
+        mut poll: impl FnMut(&mut R) -> Result<Option<T>, Error>,
+        mut look: impl FnMut(&mut R, Look, Duration) -> Result<(), Error>,
+    ) -> Result<T, Error> {
+        loop {
+            if let Some(found) = poll(rank)? {
+                return Ok(found);
+            }
+            match self.pause(rank.as_mut()) {
+                Look::Again | Look::Doze => {}
+                next => look(rank, next, self.waited())?,
+            }
+        }
     }
 
     /// Records that nothing moved, and returns the next action.
@@ -254,6 +274,41 @@ mod tests {
             test.join()
         });
         pinned.expect("no panic");
+    }
+
+    /// A rank that does nothing but wait.
+    struct Waiter(Group);
+
+    impl AsMut<Group> for Waiter {
+        fn as_mut(&mut self) -> &mut Group {
+            &mut self.0
+        }
+    }
+
+    #[test]
+    fn a_loop_ends_by_what_comes_or_by_what_a_look_says() {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let mut rank = Waiter(Group::whole(segment, 0));
+        let mut wait = Wait::new(Duration::from_millis(5), true);
+        let mut polls = 0;
+        let third = |_: &mut Waiter| {
+            polls += 1;
+            Ok((polls == 3).then_some(polls))
+        };
+        let found = wait.until(&mut rank, third, |_, look, _| panic!("it came, and {look:?}"));
+        assert_eq!(found, Ok(3));
+        assert!(!wait.progress(), "nobody was examined");
+        let vain = |look: Look, waited: Duration| match look {
+            Look::Expired => Err(Error::Usage(format!("{}", waited.as_millis() >= 5))),
+            _ => Ok(()),
+        };
+        let nothing = |_: &mut Waiter| Ok(None::<()>);
+        let expired = wait.until(&mut rank, nothing, |_, look, waited| vain(look, waited));
+        assert_eq!(expired, Err(Error::Usage("true".into())));
+        let refused = |_: &mut Waiter| Err::<Option<()>, _>(Error::Usage("a poll failed".into()));
+        let refused = wait.until(&mut rank, refused, |_, _, _| Ok(()));
+        assert_eq!(refused, Err(Error::Usage("a poll failed".into())));
     }
 
     #[test]

@@ -9,18 +9,49 @@ use super::player::Player;
 use super::wait::Look;
 use crate::bind::Blocked;
 use crate::bind::{Step, Transfer, tagged};
-use crate::error::{Error, Location};
+use crate::error::{Error, Location, Source};
 use crate::group::Group;
 use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
+use crate::transport::fault::Fault;
 use crate::transport::shm::State;
 
 /// The fault of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// It has left or died; whatever it sent before is still there.
-    Gone(String),
+    Gone(Gone),
     /// It makes another call.
     OtherCall,
+}
+
+/// The way in which a peer is gone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Gone {
+    /// It said so.
+    #[error("it left the job")]
+    Left,
+    /// Its process, of this number, has ended.
+    #[error("its process {0} no longer exists")]
+    Ended(i32),
+    /// The connections on which ranks talk show it.
+    #[error("{0}")]
+    Told(String),
+    /// A connection for messages has ended.
+    #[error("{0}")]
+    Cut(#[source] Fault),
+}
+
+impl Gone {
+    /// Returns the error of a rank that waited at that place for something that the peer kept from it.
+    fn lost(self, peer: u32, awaited: &str, location: Location) -> Error {
+        let rank = location.rank;
+        let how = format!("{self} while rank {rank} waited for {awaited}");
+        let source = match self {
+            Gone::Cut(fault) => Some(Source::new(fault)),
+            _ => None,
+        };
+        Error::LostRank { rank, lost: peer, how, location: Some(location.into()), source }
+    }
 }
 
 /// Examines a peer that this rank waits for.
@@ -30,20 +61,20 @@ pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) 
         return Some(Trouble::OtherCall);
     }
     if let Some(how) = group.gone(peer) {
-        return Some(Trouble::Gone(how));
+        return Some(Trouble::Gone(Gone::Told(how)));
     }
     match group.state(peer) {
         (State::Absent, _) => None,
-        (State::Left, _) => Some(Trouble::Gone("it left the job".into())),
+        (State::Left, _) => Some(Trouble::Gone(Gone::Left)),
         (State::Present, pid) => missing(pid?).map(Trouble::Gone),
     }
 }
 
-/// Describes a process that no longer exists; returns `None` if it does.
-fn missing(pid: i32) -> Option<String> {
-    let pid = rustix::process::Pid::from_raw(pid)?;
-    let gone = rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH);
-    gone.then(|| format!("its process {} no longer exists", pid.as_raw_nonzero()))
+/// Returns the end of a process; `None` if it still exists.
+fn missing(pid: i32) -> Option<Gone> {
+    let process = rustix::process::Pid::from_raw(pid)?;
+    let gone = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
+    gone.then_some(Gone::Ended(pid))
 }
 
 /// Returns the reason for which a rank waits in vain, as far as that can be seen from here, and the remedy.
@@ -99,7 +130,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
         (State::Absent, _) => Condition::Absent,
         (State::Left, _) => Condition::Left,
         (State::Present, Some(pid)) if rank != group.rank() => match missing(pid) {
-            Some(how) => Condition::Died(how),
+            Some(how) => Condition::Died(how.to_string()),
             None if is_stopped(pid) => Condition::Stopped,
             None => Condition::Running,
         },
@@ -236,12 +267,12 @@ pub(crate) fn look(
     let described = blocked.map(|b| describe(player, b)).zip(waits);
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
     let trouble = examine(player.group, peer, player.call, player.entered)
-        .or_else(|| player.endpoints.fault(peer).map(|fault| Trouble::Gone(fault.to_string())));
+        .or_else(|| player.endpoints.fault(peer).map(|fault| Trouble::Gone(Gone::Cut(fault))));
     // Whoever waits for that may be somebody else, who cannot know why it does not come.
     let elsewhere =
         if trouble.is_none() { player.endpoints.lost(&player.bound.sends) } else { None };
     let (gone, trouble) = match elsewhere {
-        Some((gone, fault)) => (gone, Some(Trouble::Gone(fault.to_string()))),
+        Some((gone, fault)) => (gone, Some(Trouble::Gone(Gone::Cut(fault)))),
         None => (peer, trouble),
     };
     if trouble.is_none() && look == Look::Expired {
@@ -258,15 +289,7 @@ pub(crate) fn look(
         Some(Trouble::Gone(_)) if player.group.is_aborted() => {
             Err(player.group.aborted(Some(location)))
         }
-        Some(Trouble::Gone(how)) => {
-            let how = format!("{how} while rank {} waited for {awaited}", player.rank);
-            Err(Error::LostRank {
-                rank: player.rank,
-                lost: gone,
-                how,
-                location: Some(location.into()),
-            })
-        }
+        Some(Trouble::Gone(way)) => Err(way.lost(gone, &awaited, location)),
         None if look == Look::Expired => {
             let batch = player.bound.batch.as_ref();
             let in_batch = blocked.filter(|_| batch.is_some());
@@ -360,5 +383,28 @@ pub(crate) fn location(player: &Player<'_>, step: Option<&Step>) -> Location {
         step: step.map_or(0, |s| s.round),
         site: site.map(|s| format!("{}:{}:{}", s.file, s.line, s.column)).unwrap_or_default(),
         text: site.map(|s| s.text.clone()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn the_fault_of_a_connection_is_the_source_of_a_lost_rank() {
+        let (name, site, text) = ("all_reduce.ring".into(), String::new(), String::new());
+        let here = Location { rank: 1, name, step: 2, site, text };
+        let fault = Fault::Failed(Errno::NETUNREACH);
+        let error = Gone::Cut(fault.clone()).lost(3, "a message", here.clone());
+        let wanted = format!("rank 3 is gone: {fault} while rank 1 waited for a message; {here}");
+        assert_eq!(error.to_string(), wanted);
+        let source = error.source().expect("the fault");
+        assert_eq!(source.downcast_ref(), Some(&fault));
+        assert!(source.source().is_some_and(|source| source.is::<Errno>()));
+        assert!(Gone::Left.lost(3, "a message", here).source().is_none());
     }
 }

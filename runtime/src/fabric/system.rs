@@ -54,13 +54,24 @@ pub(crate) fn mbit(device: &str) -> u32 {
     rate(&port).map_or(0, |gbit| (gbit * 1000.0) as u32)
 }
 
-/// Names the state of the first port of a device, if that is not the state in which it works.
-pub(crate) fn fault(device: &str) -> Option<String> {
+/// The reason for which a device moves nothing, as the system reports it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DeviceFault {
+    /// There is no such device any more.
+    #[error("the device is gone")]
+    Gone,
+    /// Its port is in a state in which it does not work.
+    #[error("its port is {0} on this host")]
+    Port(String),
+}
+
+/// Returns the fault of a device's first port, if it has one.
+pub(crate) fn fault(device: &str) -> Option<DeviceFault> {
     let state = read(&Path::new(SYS).join(INFINIBAND).join(device).join("ports/1/state"));
-    let Some(state) = state else { return Some("the device is gone".into()) };
+    let Some(state) = state else { return Some(DeviceFault::Gone) };
     // "4: ACTIVE"
-    let word = state.rsplit(' ').next().unwrap_or_default().to_owned();
-    (word != "ACTIVE").then(|| format!("its port is {word} on this host"))
+    let word = state.rsplit(' ').next().unwrap_or_default();
+    (word != "ACTIVE").then(|| DeviceFault::Port(word.to_owned()))
 }
 
 /// Returns the network interfaces that are up and lead somewhere.

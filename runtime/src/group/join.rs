@@ -49,7 +49,7 @@ pub(crate) struct Note {
     speeds: Vec<u32>,
     /// The name of this host in topology files, and the digest of the file, if there is one.
     name: String,
-    sheet: Option<u64>,
+    topology: Option<u64>,
 }
 
 impl Note {
@@ -61,8 +61,8 @@ impl Note {
         let paths = listener.options().paths.clone();
         let speeds = if paths.len() > 1 { listener.speeds() } else { Vec::new() };
         let name = paths::host_name(listener.options());
-        let sheet = listener.options().sheet.as_ref().map(|sheet| sheet.digest);
-        Note { terms, has, paths, devices: devices(listener.options()), speeds, name, sheet }
+        let topology = listener.options().topology_file.as_ref().map(|file| file.digest);
+        Note { terms, has, paths, devices: devices(listener.options()), speeds, name, topology }
     }
 }
 
@@ -227,7 +227,7 @@ fn peers(
                 paths[at]
             )));
         }
-        if note.sheet != options.sheet.as_ref().map(|sheet| sheet.digest) {
+        if note.topology != options.topology_file.as_ref().map(|file| file.digest) {
             return Err(Error::Start(format!(
                 "rank {rank} and rank {other} were given different topology files: give all ranks the \
                  same, under the hint `topology`"

@@ -4,9 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::cost::PathCost;
+use roundelay_dsl::diag::codes;
 
 use super::Group;
-use crate::error::Error;
+use crate::error::{Error, Source};
 use crate::net::{ConnectionId, Deadline};
 use crate::transport::fault::Fault;
 use crate::transport::rdma;
@@ -76,12 +77,14 @@ impl Group {
         match carrier {
             Ok(carrier) => Ok(Connection::new(carrier)),
             Err(_) if self.is_aborted() => Err(self.aborted(None)),
-            Err(why) => Err(Error::Start(format!(
-                "rank {} cannot reach rank {} by {}: {why}; without it: transport=shm,tcp",
-                self.rank,
-                connection.peer,
-                self.link(connection.peer).title()
-            ))),
+            Err(fault) => {
+                let (rank, peer) = (self.rank, connection.peer);
+                let link = self.link(peer).title();
+                let text = format!(
+                    "rank {rank} cannot reach rank {peer} by {link}: {fault}; without it: transport=shm,tcp"
+                );
+                Err(Error::System { code: codes::START, text, source: Source::new(fault) })
+            }
         }
     }
 

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags};
 
+use roundelay_dsl::diag::codes;
+
 use super::dial::{Dial, DialTarget, Turn};
 use super::hello::Name;
 use super::listener::Listener;
-use crate::error::{Error, Location};
+use crate::error::{Error, Location, Source};
 
 /// The time after the end of a connection in which its reason may arrive by another.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
@@ -182,12 +184,12 @@ impl Open {
         match dial.turn(pending.listener.options()) {
             Turn::Waiting => Ok(None),
             Turn::Connected(stream) => Ok(Some(stream)),
-            Turn::Failed(why) => Err(Error::Start(format!(
-                "rank {} cannot connect to rank {}{}: {why}",
-                pending.rank,
-                pending.name(self.name.to),
-                at(dial.address())
-            ))),
+            Turn::Failed(error) => {
+                let (rank, peer) = (pending.rank, pending.name(self.name.to));
+                let place = at(dial.address());
+                let text = format!("rank {rank} cannot connect to rank {peer}{place}: {error}");
+                Err(Error::System { code: codes::START, text, source: Source::new(error) })
+            }
         }
     }
 
@@ -199,12 +201,9 @@ impl Open {
             let awaited = format!("a connection from rank {} to {here}", pending.name(peer));
             return pending.expired(peer, awaited, "");
         };
-        let trouble = match dial.trouble() {
-            "" => String::new(),
-            text => format!("; the last attempt: {text}"),
-        };
+        let trouble = dial.trouble().map(|error| format!("; the last attempt: {error}"));
         let awaited = format!("rank {}{} to answer", pending.name(peer), at(dial.address()));
-        pending.expired(peer, awaited, &trouble)
+        pending.expired(peer, awaited, &trouble.unwrap_or_default())
     }
 }
 

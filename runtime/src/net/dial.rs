@@ -1,6 +1,6 @@
 //! The connecting side of a connection, as a machine that never waits.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -10,8 +10,9 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::Options;
-use super::hello::{HELLO, Hello, Name, REPLY, Reply};
+use super::hello::{HELLO, Hello, Name, REPLY, Refusal, Reply};
 use super::listener::tune;
+use crate::error::Source;
 use crate::secret::{NONCE, PROOF, Side, random};
 
 /// The pause before another attempt, at first; it doubles up to [`PAUSE_MAX`].
@@ -38,7 +39,7 @@ pub(super) struct Dial {
     attempt: usize,
     state: State,
     failing_since: Option<Instant>,
-    trouble: String,
+    trouble: Option<DialError>,
     refused: bool,
     /// True if an attempt that is not answered soon makes room for another.
     brief: bool,
@@ -65,22 +66,66 @@ pub(super) enum Turn {
     Waiting,
     Connected(TcpStream),
     /// The reason for which it makes no sense to go on, and the remedy.
-    Failed(String),
+    Failed(DialError),
 }
 
-/// The reason for which an attempt failed.
+/// The reason for which a connection, or an attempt to make it, failed; said of the peer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum DialError {
+    /// The system failed.
+    #[error("{source}")]
+    System { source: Source },
+    /// The process may open no more descriptors.
+    #[error("{0}; allow this process more descriptors (`ulimit -n`), or use fewer channels")]
+    Descriptors(#[source] Errno),
+    /// Its addresses are not known.
+    #[error("it listens nowhere")]
+    Nowhere,
+    /// Its system does not answer.
+    #[error("no answer")]
+    Silent,
+    /// Nobody was found at any address for so long.
+    #[error(
+        "{source}, for {patience:?}; its process is gone, or a firewall is between: choose an interface that both \
+         hosts reach"
+    )]
+    Unreachable { source: Source, patience: Duration },
+    /// It closed the connection.
+    #[error("it closed the connection")]
+    Closed,
+    /// The connection has no room for a greeting.
+    #[error("the connection took only part of a greeting")]
+    Full,
+    /// It does not speak the protocol.
+    #[error("whatever listens there is not a rank")]
+    Stranger,
+    /// It turned this rank away.
+    #[error("refused: {}", .0.text())]
+    Refused(Refusal),
+    /// It has another secret.
+    #[error("it cannot prove that it knows the secret: give all ranks the same secret")]
+    Unproved,
+    /// It has no secret.
+    #[error("it does not ask for the secret: give all ranks the same secret")]
+    Unasked,
+}
+
+impl DialError {
+    fn system(error: impl Into<io::Error>) -> Self {
+        DialError::System { source: Source::new(error.into()) }
+    }
+}
+
+/// The failure of an attempt.
 enum Trouble {
     /// Another attempt may succeed; nobody is there now.
-    Nobody(String),
+    Nobody(DialError),
     /// Another attempt may succeed; somebody is there.
-    Busy(String),
-    Final(String),
+    Busy(DialError),
+    Final(DialError),
 }
 
 impl Dial {
-    /// Begins what is said of a listener that turned this rank away.
-    pub(super) const REFUSED: &str = "refused: ";
-
     pub(super) fn new(name: Name, targets: Vec<DialTarget>) -> Self {
         let (state, brief) = (State::Resting(Instant::now()), targets.len() > 1);
         Dial {
@@ -89,7 +134,7 @@ impl Dial {
             attempt: 0,
             state,
             failing_since: None,
-            trouble: String::new(),
+            trouble: None,
             refused: false,
             brief,
         }
@@ -121,9 +166,9 @@ impl Dial {
         matches!(self.state, State::Talking(_))
     }
 
-    /// Describes the fault of the last attempt; empty if there was none.
-    pub(super) fn trouble(&self) -> &str {
-        &self.trouble
+    /// Returns the fault of the last attempt, if there was one.
+    pub(super) fn trouble(&self) -> Option<&DialError> {
+        self.trouble.as_ref()
     }
 
     /// Returns the descriptor and the events to wait for before the next turn.
@@ -148,7 +193,7 @@ impl Dial {
                 State::Resting(_) => self.connect(),
                 State::Connecting(stream, since) => match is_connected(&stream) {
                     Ok(false) if self.brief && since.elapsed() > ATTEMPT => {
-                        Err(Trouble::Nobody("no answer".into()))
+                        Err(Trouble::Nobody(DialError::Silent))
                     }
                     Ok(false) => {
                         self.state = State::Connecting(stream, since);
@@ -157,14 +202,14 @@ impl Dial {
                     Ok(true) => self.greet(stream, options),
                     Err(e) => {
                         self.refused = e == Errno::CONNREFUSED;
-                        Err(Trouble::Nobody(e.to_string()))
+                        Err(Trouble::Nobody(DialError::system(e)))
                     }
                 },
                 State::Talking(mut talk) => match talk.turn(options) {
                     Ok(Some(true)) => {
                         match tune(&talk.stream, options.timeout, self.name.is_control()) {
                             Ok(()) => return Turn::Connected(talk.stream),
-                            Err(e) => Err(Trouble::Busy(e.to_string())),
+                            Err(e) => Err(Trouble::Busy(DialError::system(e))),
                         }
                     }
                     Ok(Some(false)) => Ok(State::Talking(talk)),
@@ -178,7 +223,7 @@ impl Dial {
             match next {
                 Ok(state) => self.state = state,
                 Err(trouble) => match self.rest(trouble, PATIENCE.min(options.timeout / 6)) {
-                    Some(text) => return Turn::Failed(text),
+                    Some(error) => return Turn::Failed(error),
                     None => return Turn::Waiting,
                 },
             }
@@ -187,13 +232,11 @@ impl Dial {
 
     fn connect(&mut self) -> Result<State, Trouble> {
         let Some(DialTarget { from, to: address }) = self.target() else {
-            return Err(Trouble::Final("it listens nowhere".into()));
+            return Err(Trouble::Final(DialError::Nowhere));
         };
         let nobody = |e: Errno| match e {
-            Errno::MFILE | Errno::NFILE => Trouble::Final(format!(
-                "{e}; allow this process more descriptors (`ulimit -n`), or use fewer channels"
-            )),
-            _ => Trouble::Nobody(e.to_string()),
+            Errno::MFILE | Errno::NFILE => Trouble::Final(DialError::Descriptors(e)),
+            _ => Trouble::Nobody(DialError::system(e)),
         };
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -214,7 +257,8 @@ impl Dial {
     }
 
     fn greet(&mut self, mut stream: TcpStream, options: &Options) -> Result<State, Trouble> {
-        let nonce = random().map_err(|e| Trouble::Final(e.to_string()))?;
+        let denied = |e| Trouble::Final(DialError::System { source: Source::new(e) });
+        let nonce = random().map_err(denied)?;
         let hello = Hello { name: self.name, has_secret: options.secret.is_some(), nonce }.encode();
         say(&mut stream, &hello)?;
         self.refused = false;
@@ -222,23 +266,20 @@ impl Dial {
     }
 
     /// Prepares another attempt, or gives up.
-    fn rest(&mut self, trouble: Trouble, patience: Duration) -> Option<String> {
+    fn rest(&mut self, trouble: Trouble, patience: Duration) -> Option<DialError> {
         let now = Instant::now();
         match trouble {
-            Trouble::Final(text) => return Some(text),
-            Trouble::Busy(text) => {
+            Trouble::Final(error) => return Some(error),
+            Trouble::Busy(error) => {
                 self.failing_since = None;
-                self.trouble = text;
+                self.trouble = Some(error);
             }
-            Trouble::Nobody(text) => {
+            Trouble::Nobody(error) => {
                 let since = *self.failing_since.get_or_insert(now);
                 if now - since > patience {
-                    return Some(format!(
-                        "{text}, for {patience:?}; its process is gone, or a firewall is between: \
-                         choose an interface that both hosts reach"
-                    ));
+                    return Some(DialError::Unreachable { source: Source::new(error), patience });
                 }
-                self.trouble = text;
+                self.trouble = Some(error);
             }
         }
         let pause = PAUSE * (1 << (self.attempt / self.targets.len().max(1)).min(8)) as u32;
@@ -255,20 +296,18 @@ impl Talk {
         while self.heard.len() < REPLY {
             let mut buffer = [0; REPLY];
             match self.stream.read(&mut buffer[..REPLY - self.heard.len()]) {
-                Ok(0) => return Err(Trouble::Busy("it closed the connection".into())),
+                Ok(0) => return Err(Trouble::Busy(DialError::Closed)),
                 Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(e) => return Err(Trouble::Busy(e.to_string())),
+                Err(e) => return Err(Trouble::Busy(DialError::system(e))),
             }
         }
-        let stranger = || Trouble::Final("whatever listens there is not a rank".into());
+        let stranger = || Trouble::Final(DialError::Stranger);
         let reply = self.heard.first_chunk().and_then(Reply::decode).ok_or_else(stranger)?;
         self.heard.clear();
         match (reply, &options.secret, self.proof) {
-            (Reply::Refused(why), _, _) => {
-                Err(Trouble::Final(format!("{}{}", Dial::REFUSED, why.text())))
-            }
+            (Reply::Refused(why), _, _) => Err(Trouble::Final(DialError::Refused(why))),
             (Reply::Challenge(nonce), Some(secret), None) => {
                 let proof = secret.proof(Side::Connecting, &[&self.hello, &nonce]);
                 self.proof = Some((nonce, proof));
@@ -279,15 +318,10 @@ impl Talk {
             (Reply::Accepted(theirs), Some(secret), Some((nonce, mine))) => {
                 match secret.accepts(&theirs, Side::Accepting, &[&self.hello, &nonce, &mine]) {
                     true => Ok(Some(true)),
-                    false => Err(Trouble::Final(
-                        "it cannot prove that it knows the secret: give all ranks the same secret"
-                            .into(),
-                    )),
+                    false => Err(Trouble::Final(DialError::Unproved)),
                 }
             }
-            (Reply::Accepted(_), Some(_), None) => Err(Trouble::Final(
-                "it does not ask for the secret: give all ranks the same secret".into(),
-            )),
+            (Reply::Accepted(_), Some(_), None) => Err(Trouble::Final(DialError::Unasked)),
             (Reply::Challenge(_) | Reply::Accepted(_), _, _) => Err(stranger()),
         }
     }
@@ -306,7 +340,7 @@ fn is_connected(stream: &TcpStream) -> Result<bool, Errno> {
 fn say(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Trouble> {
     match stream.write(bytes) {
         Ok(n) if n == bytes.len() => Ok(()),
-        Ok(_) => Err(Trouble::Busy("the connection took only part of a greeting".into())),
-        Err(e) => Err(Trouble::Busy(e.to_string())),
+        Ok(_) => Err(Trouble::Busy(DialError::Full)),
+        Err(e) => Err(Trouble::Busy(DialError::system(e))),
     }
 }

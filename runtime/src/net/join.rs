@@ -480,7 +480,7 @@ impl Net {
     fn lost(&self, peer: u32, members: &[u32]) -> Option<Error> {
         let how = self.gone(peer)?.to_owned();
         let (rank, lost) = (called(self.rank, members), called(peer, members));
-        Some(Error::LostRank { rank, lost, how, location: None })
+        Some(Error::LostRank { rank, lost, how, location: None, source: None })
     }
 }
 

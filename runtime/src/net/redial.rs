@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::dial::{Dial, DialTarget, Turn};
+use super::dial::{Dial, DialError, DialTarget, Turn};
 use super::hello::{Name, again};
 use super::listener::Listener;
 use crate::fabric::system;
@@ -126,18 +126,14 @@ impl Redial {
                     (Turn::Connected(stream), None) => {
                         (None, Dialed::Made(Socket::new(stream.into()).into()))
                     }
-                    (Turn::Failed(why), _) => {
-                        let is_shut = is_shut || why.starts_with(Dial::REFUSED);
-                        (None, failed(Fault::Other(why), is_shut))
+                    (Turn::Failed(error), _) => {
+                        let is_shut = is_shut || matches!(error, DialError::Refused(_));
+                        (None, failed(Fault::other(error), is_shut))
                     }
                     (Turn::Waiting, _) => {
-                        let trouble = Fault::Other(dial.trouble().to_owned());
-                        let dialed = match is_shut {
-                            true => Dialed::Refused(trouble),
-                            false => Dialed::Waiting {
-                                answers: dial.is_answered(),
-                                trouble: (!dial.trouble().is_empty()).then_some(trouble),
-                            },
+                        let dialed = match dial.trouble().cloned().map(Fault::other) {
+                            Some(fault) if is_shut => Dialed::Refused(fault),
+                            trouble => Dialed::Waiting { answers: dial.is_answered(), trouble },
                         };
                         (Some(Attempt::Dial(dial)), dialed)
                     }
@@ -157,7 +153,7 @@ fn over(choice: &rdma::Choice, fd: OwnedFd) -> Handshake {
 
 /// Describes the fault of a device that this host's system reports, if there is one.
 fn fault(choice: &rdma::Choice) -> Option<Fault> {
-    choice.devices.first().and_then(|device| system::fault(device)).map(Fault::Other)
+    choice.devices.first().and_then(|device| system::fault(device)).map(Fault::other)
 }
 
 fn failed(fault: Fault, is_shut: bool) -> Dialed {

@@ -14,7 +14,7 @@ use crate::transport::rdma::{self, Choice};
 
 /// A topology file, and what tells it from others.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sheet {
+pub(crate) struct TopologyFile {
     fabric: Fabric,
     pub(crate) digest: u64,
 }
@@ -37,10 +37,10 @@ pub(crate) fn settle(
             options.paths = fabric.paths.iter().map(|path| path.name.clone()).collect();
         }
         let digest = fabric.text().bytes().fold(1, |digest, byte| mix(digest, byte.into()));
-        options.sheet = Some(Arc::new(Sheet { fabric, digest }));
+        options.topology_file = Some(Arc::new(TopologyFile { fabric, digest }));
     }
-    let named_paths = match &options.sheet {
-        Some(sheet) => sheet.fabric.named_paths(&options.paths),
+    let named_paths = match &options.topology_file {
+        Some(file) => file.fabric.named_paths(&options.paths),
         None => system::named_paths(&options.paths),
     };
     let host = host_name(options);
@@ -120,11 +120,11 @@ pub(crate) fn costs(
     if options.paths.len() < 2 {
         return Ok(Vec::new());
     }
-    if let Some(sheet) = &options.sheet {
+    if let Some(file) = &options.topology_file {
         let mut hosts = hosts.to_vec();
         hosts.sort();
         hosts.dedup();
-        return Ok(sheet.fabric.costs(Some(&options.paths), &hosts)?);
+        return Ok(file.fabric.costs(Some(&options.paths), &hosts)?);
     }
     let known = speeds.iter().all(|&speed| speed > 0 && speed < u32::MAX);
     let cost = |((name, medium), &speed): ((&String, &Medium), &u32)| {
@@ -183,14 +183,14 @@ mod tests {
     fn paths_must_be_of_transports_that_may_be_used() {
         let device =
             |name: &str| Medium::Device(Choice { devices: vec![name.into()], ..Choice::default() });
-        let card = |name: &str| Medium::Interface(name.into());
+        let interface = |name: &str| Medium::Interface(name.into());
         let said = |media: &[Medium], transports| {
             let mut options = options(&["a", "b"][..media.len()]);
             options.media = media.to_vec();
             allowed(&options, transports).err().map(|e| e.to_string())
         };
         let (no_rdma, no_tcp) = (Transports::TCP, Transports::RDMA);
-        let mixed = [card("eth0"), device("mlx5_0")];
+        let mixed = [interface("eth0"), device("mlx5_0")];
         assert_eq!(said(&mixed, Transports::default()), None);
         let without = said(&mixed, no_rdma).expect("refused");
         assert!(without.contains("path `b` is an RDMA device") && without.contains("rdma"));

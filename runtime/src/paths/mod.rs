@@ -22,6 +22,6 @@ mod options;
 mod trial;
 
 pub(crate) use balance::Balance;
-pub(crate) use list::{Sheet, carried, costs, host_name, settle};
+pub(crate) use list::{TopologyFile, carried, costs, host_name, settle};
 pub(crate) use measure::{Clock, Code, Measured};
 pub(crate) use options::{Medium, Options};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Sheet;
+use super::TopologyFile;
 use crate::secret::Secret;
 use crate::transport::Transport;
 use crate::transport::rdma;
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     pub(crate) media: Vec<Medium>,
     /// A topology file, and what it says once it was read.
     pub(crate) topology: Option<String>,
-    pub(crate) sheet: Option<Arc<Sheet>>,
+    pub(crate) topology_file: Option<Arc<TopologyFile>>,
     /// The secret that all ranks of the job know and nobody else.
     pub(crate) secret: Option<Secret>,
     /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
@@ -67,7 +67,7 @@ impl Default for Options {
             paths,
             media,
             topology: None,
-            sheet: None,
+            topology_file: None,
             secret: None,
             timeout,
             hearing,

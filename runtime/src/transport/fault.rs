@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::error::Source;
+
 /// The reason for which a connection moves nothing any more, said of the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -26,13 +28,18 @@ pub(crate) enum Fault {
     Protocol(&'static str),
     /// So many bytes were acknowledged and have not arrived.
     Missing(u64),
-    /// A device failed, or the attempt to make a connection did.
-    Other(String),
+    /// A device failed, or the attempt to make a connection did, with an error of its own.
+    Other(Source),
     /// No path is left: the names of all, and what was found on each.
     NoPath(Vec<(String, Option<Fault>)>),
 }
 
 impl Fault {
+    /// Makes the fault of an error that this module does not know.
+    pub(crate) fn other(error: impl std::error::Error + Send + Sync + 'static) -> Fault {
+        Fault::Other(Source::new(error))
+    }
+
     /// Returns the fault that an error of the system shows; `None` if nothing has ended.
     #[cold]
     pub(crate) fn of(error: Errno) -> Option<Fault> {
@@ -66,7 +73,7 @@ impl fmt::Display for Fault {
                     "{bytes} bytes were acknowledged and never came: is there a proxy between?"
                 )
             }
-            Fault::Other(why) => f.write_str(why),
+            Fault::Other(error) => error.fmt(f),
             Fault::NoPath(paths) => {
                 f.write_str("no path to it is left (")?;
                 for (at, (name, fault)) in paths.iter().enumerate() {
@@ -86,6 +93,7 @@ impl std::error::Error for Fault {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Fault::Failed(error) | Fault::SetUp(error) => Some(error),
+            Fault::Other(error) => Some(&**error),
             _ => None,
         }
     }

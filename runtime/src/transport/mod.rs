@@ -20,7 +20,7 @@
 //! that the first message of a new size on a connection reserves its memory; nothing calls the system
 //! but the reads and writes of sockets, and the reading of a peer's private memory.
 //!
-//! To add a transport: one folder here, and one line in the list. Its module has `probe`, which says whether it
+//! To add a transport: one folder here, its `mod` line, and one line in the list. Its module has `probe`, which says whether it
 //! can be used here; and for posted links the stream, and `begin`, by which two ends meet over a socket that
 //! `net` has made. `tests/conformance` plays one suite over every transport of the list.
 
@@ -46,7 +46,7 @@ use rustix::io::Errno;
 
 pub use set::Transports;
 
-use crate::error::Error;
+use crate::error::{Error, Source};
 use fault::Fault;
 use stream::{ByteStream, Handshake};
 
@@ -65,9 +65,18 @@ pub enum Unavailable {
     /// Memory cannot be shared.
     #[error(transparent)]
     Memory(#[from] Error),
-    /// There are no devices, and the remedy.
-    #[error("{0}")]
-    Devices(String),
+    /// There are no devices.
+    #[error("{source}")]
+    Devices {
+        /// The reason, and the remedy.
+        source: Source,
+    },
+}
+
+impl Unavailable {
+    fn devices(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Unavailable::Devices { source: Source::new(error) }
+    }
 }
 
 /// What streams between ranks may use.

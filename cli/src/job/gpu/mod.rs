@@ -48,7 +48,7 @@ pub(crate) fn check(play: &Play) -> Outcome {
     match probe() {
         Ok(_) => Ok(()),
         Err(why) => Err(Failure::Run(
-            fault(codes::CUDA, why).help("`roundelay info` says what of CUDA is here; without --device cuda ranks use the host's memory"),
+            fault(codes::CUDA, why.to_string()).help("`roundelay info` says what of CUDA is here; without --device cuda ranks use the host's memory"),
         )),
     }
 }

@@ -4,8 +4,9 @@ use std::ffi::{CStr, c_char};
 
 use cudarc::driver::sys;
 
+use super::Fault;
 use super::fault::cuda;
-use super::{Fault, library};
+use super::library::DriverError;
 
 /// A GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,19 +34,14 @@ impl std::fmt::Display for Device {
 }
 
 /// Lists the GPUs of this process. The driver has been loaded.
-///
-/// # Errors
-///
-/// The text of the driver, or that there is no device.
-pub(crate) fn devices() -> Result<Vec<Device>, String> {
+pub(crate) fn devices() -> Result<Vec<Device>, DriverError> {
     let mut count = 0;
     // SAFETY: one number is written.
-    unsafe { cuda!(cuDeviceGetCount(&raw mut count)) }.map_err(|fault| fault.to_string())?;
-    let found: Result<Vec<Device>, Fault> = (0..count).map(|index| look(index as u32)).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err(library::NO_GPU.into()),
-        found => found.map_err(|fault| fault.to_string()),
+    unsafe { cuda!(cuDeviceGetCount(&raw mut count)) }?;
+    if count == 0 {
+        return Err(DriverError::NoDevice);
     }
+    Ok((0..count).map(|index| look(index as u32)).collect::<Result<_, Fault>>()?)
 }
 
 fn look(index: u32) -> Result<Device, Fault> {

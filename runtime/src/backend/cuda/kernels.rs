@@ -5,8 +5,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::cache::{Cache, Name};
-use super::nvrtc::Nvrtc;
-use super::{Context, Kernel};
+use super::nvrtc::{Nvrtc, NvrtcError};
+use super::{Context, Fault, Kernel};
+
+/// The reason why there is no kernel of a text.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KernelError {
+    /// It was not compiled.
+    #[error(transparent)]
+    Nvrtc(#[from] NvrtcError),
+    /// It was not loaded.
+    #[error(transparent)]
+    Driver(#[from] Fault),
+    /// A block does not fit.
+    #[error(
+        "a kernel takes {registers} registers a thread, so that a block of {threads} threads does not fit: at \
+         most {most} do"
+    )]
+    Registers { registers: u32, threads: u32, most: u32 },
+}
 
 /// The kernels of a device that were asked for.
 #[derive(Debug)]
@@ -24,16 +41,12 @@ impl Kernels {
     }
 
     /// Returns the kernel `name` of a text, loaded. Blocks of so many threads can be launched.
-    ///
-    /// # Errors
-    ///
-    /// The text of the compiler or the driver.
     pub(crate) fn get(
         &mut self,
         text: &str,
         name: &str,
         threads: u32,
-    ) -> Result<Arc<Kernel>, String> {
+    ) -> Result<Arc<Kernel>, KernelError> {
         let nvrtc = Nvrtc::load(self.place.as_deref())?;
         let options = Nvrtc::options(self.context.device().capability);
         let key = Name::of(text, &options, nvrtc.version());
@@ -48,15 +61,12 @@ impl Kernels {
             None => {
                 let code = nvrtc.compile(text, &options)?;
                 self.cache.write(key, &code);
-                load(&code).map_err(|fault| fault.to_string())?
+                load(&code)?
             }
         };
         let (registers, _, most) = kernel.facts;
         if most < threads {
-            return Err(format!(
-                "a kernel takes {registers} registers a thread, so that a block of {threads} threads does not fit: at \
-                 most {most} do"
-            ));
+            return Err(KernelError::Registers { registers, threads, most });
         }
         let kernel = Arc::new(kernel);
         self.loaded.insert(key, kernel.clone());

@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use cudarc::driver::sys;
 use libloading::Library;
 
-use super::fault::cuda;
+use super::fault::{Fault, cuda};
+use crate::error::Source;
 
 /// The library as drivers install it.
 const NAME: &str = "libcuda.so.1";
@@ -78,65 +79,88 @@ const FUNCTIONS: &[&str] = &[
     "cuThreadExchangeStreamCaptureMode",
 ];
 
+/// The reason why the CUDA driver cannot be used, and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// Its library cannot be loaded.
+    #[error(
+        "the CUDA driver cannot be loaded: {}; install NVIDIA's driver, or start the container with its GPUs",
+        spell(.source)
+    )]
+    NotLoaded {
+        /// The error of the loader.
+        source: Source,
+    },
+    /// Its library was loaded under another name than the one by which it is called.
+    #[error("{NAME} was loaded, but not found again")]
+    NotFound,
+    /// Its library lacks a function.
+    #[error("the driver is too old: it has no {0}; {REMEDY}")]
+    Lacks(&'static str),
+    /// It serves no newer CUDA than this.
+    #[error("the driver is too old: it serves CUDA {0}.{1}; {REMEDY}")]
+    Old(u32, u32),
+    /// It shows no GPU to this process.
+    #[error("no GPU is visible: look at `nvidia-smi` and at the variable CUDA_VISIBLE_DEVICES")]
+    NoDevice,
+    /// One of its calls failed.
+    #[error("{source}")]
+    Call {
+        /// The call, and the driver's code.
+        source: Source,
+    },
+}
+
+impl From<Fault> for DriverError {
+    fn from(fault: Fault) -> Self {
+        DriverError::Call { source: Source::new(fault) }
+    }
+}
+
 /// Loads the driver, once a process; returns the version of CUDA that it serves.
-///
-/// # Errors
-///
-/// A text that says why it cannot be used.
-pub(crate) fn load() -> Result<(u32, u32), String> {
-    static LOADED: OnceLock<Result<(u32, u32), String>> = OnceLock::new();
+pub(crate) fn load() -> Result<(u32, u32), DriverError> {
+    static LOADED: OnceLock<Result<(u32, u32), DriverError>> = OnceLock::new();
     LOADED.get_or_init(look).clone()
 }
 
-fn look() -> Result<(u32, u32), String> {
+fn look() -> Result<(u32, u32), DriverError> {
     // SAFETY: the driver's library; what it runs when loaded concerns nobody else.
-    let library = unsafe { Library::new(NAME) }.map_err(|error| {
-        let why = spell(&error);
-        format!(
-            "the CUDA driver cannot be loaded: {why}; install NVIDIA's driver, or start the container with its \
-             GPUs"
-        )
-    })?;
+    let library = unsafe { Library::new(NAME) };
+    let library = library.map_err(|error| DriverError::NotLoaded { source: Source::new(error) })?;
     for name in FUNCTIONS {
         // SAFETY: only whether the symbol exists is asked; it is not called through this type.
         if unsafe { library.get::<*const ()>(name.as_bytes()) }.is_err() {
-            return Err(format!("the driver is too old: it has no {name}; {REMEDY}"));
+            return Err(DriverError::Lacks(name));
         }
     }
     // It stays for good: threads and contexts of the driver live on.
     std::mem::forget(library);
     // SAFETY: cudarc finds the library that was just loaded, by one of the names that it tries.
     if !unsafe { sys::is_culib_present() } {
-        return Err(format!("{NAME} was loaded, but not found again"));
+        return Err(DriverError::NotFound);
     }
     // SAFETY: no arguments but a reserved zero.
     unsafe { cuda!(cuInit(0)) }.map_err(|fault| match fault.code.as_str() {
-        "CUDA_ERROR_NO_DEVICE" => NO_GPU.into(),
-        _ => fault.to_string(),
+        "CUDA_ERROR_NO_DEVICE" => DriverError::NoDevice,
+        _ => fault.into(),
     })?;
     let mut version = 0;
     // SAFETY: one number is written.
-    unsafe { cuda!(cuDriverGetVersion(&raw mut version)) }.map_err(|fault| fault.to_string())?;
-    let spelled = ((version / 1000) as u32, (version % 1000 / 10) as u32);
+    unsafe { cuda!(cuDriverGetVersion(&raw mut version)) }?;
+    let (major, minor) = ((version / 1000) as u32, (version % 1000 / 10) as u32);
     match version < OLDEST {
-        true => {
-            let (major, minor) = spelled;
-            Err(format!("the driver is too old: it serves CUDA {major}.{minor}; {REMEDY}"))
-        }
-        false => Ok(spelled),
+        true => Err(DriverError::Old(major, minor)),
+        false => Ok((major, minor)),
     }
 }
 
 /// Returns the system's text for a library, or a symbol of it, that cannot be had.
-pub(super) fn spell(error: &libloading::Error) -> String {
-    use std::error::Error;
+pub(super) fn spell(error: &Source) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| cause.to_string())
 }
 
 const REMEDY: &str = "a driver of CUDA 12.8 (570) or newer is needed";
-/// The text for a machine where the driver counts no device.
-pub(crate) const NO_GPU: &str =
-    "no GPU is visible: look at `nvidia-smi` and at the variable CUDA_VISIBLE_DEVICES";
 
 #[cfg(test)]
 mod tests {
@@ -175,10 +199,27 @@ mod tests {
     }
 
     #[test]
+    fn the_loaders_error_is_the_source() {
+        use std::error::Error;
+        // SAFETY: there is no such library.
+        let loader = unsafe { Library::new("/nowhere/libcuda.so.1") }.expect_err("none there");
+        let error = DriverError::NotLoaded { source: Source::new(loader) };
+        assert!(error.source().is_some_and(|source| source.is::<libloading::Error>()));
+        let text = error.to_string();
+        assert!(
+            text.starts_with("the CUDA driver cannot be loaded: /nowhere/libcuda.so.1"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn the_driver_is_there_or_it_is_said_why_not() {
         match load() {
             Ok((major, _)) => assert!(major >= 12),
-            Err(why) => assert!(why.contains("driver") || why.contains("GPU"), "{why}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(text.contains("driver") || text.contains("GPU"), "{text}");
+            }
         }
     }
 }

@@ -16,10 +16,11 @@ mod context;
 mod device;
 mod fault;
 mod graph;
+#[cfg(test)]
+mod kernel_tests;
 pub(crate) mod kernels;
 pub(crate) mod library;
 #[cfg(test)]
-mod library_kernels;
 mod mailbox;
 mod memory;
 mod module;
@@ -32,10 +33,12 @@ pub use device::Device;
 pub(crate) use device::{devices, reach};
 pub(crate) use fault::Fault;
 pub(crate) use graph::{Aside, Graph, Recording};
+pub use library::DriverError;
 pub(crate) use mailbox::Mailbox;
 use memory::Pinned;
 pub(crate) use memory::{Found, Handle, IpcMemory, Physical, Range};
 pub(crate) use module::Kernel;
+pub use nvrtc::NvrtcError;
 pub use stream::CudaStream;
 pub(crate) use stream::{Beside, Event};
 pub use wheels::wheels;

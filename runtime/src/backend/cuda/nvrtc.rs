@@ -11,6 +11,7 @@ use libloading::Library;
 
 use super::library::spell;
 use super::wheels::{entries, wheels};
+use crate::error::Source;
 
 /// The environment variable with the path of the library.
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
@@ -21,6 +22,61 @@ const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"];
 
 type Program = *mut c_void;
+
+/// The reason why NVRTC cannot be used, or did not compile a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NvrtcError {
+    /// The library that was named cannot be loaded.
+    #[error("the CUDA compiler cannot be loaded from {}: {source}", .path.display())]
+    Named {
+        /// The place that was named.
+        path: PathBuf,
+        /// The reason.
+        source: Source,
+    },
+    /// It is in none of the usual places.
+    #[error(
+        "the CUDA compiler (NVRTC) cannot be loaded: {source} ({tried} places were tried); install it by `pip \
+         install nvidia-cuda-nvrtc`, or name the library in {VARIABLE}"
+    )]
+    NotFound {
+        /// The number of places.
+        tried: usize,
+        /// The reason at one of them.
+        source: Source,
+    },
+    /// A library cannot be loaded.
+    #[error("{}", spell(.source))]
+    NotLoaded {
+        /// The error of the loader.
+        source: Source,
+    },
+    /// A library lacks a function.
+    #[error("{}: {}", .path.display(), spell(.source))]
+    Lacks {
+        /// The library.
+        path: PathBuf,
+        /// The error of the loader.
+        source: Source,
+    },
+    /// A library does not tell its version.
+    #[error("{}: it does not tell its version", .0.display())]
+    NoVersion(PathBuf),
+    /// The text or an option holds a zero byte.
+    #[error("the text holds a zero byte")]
+    ZeroByte,
+    /// A call failed.
+    #[error("{call} gave {code}{}{log}", if .log.is_empty() { "" } else { "\n" })]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// The library's code.
+        code: String,
+        /// The compiler's log, if it compiled.
+        log: String,
+    },
+}
 
 /// The library.
 #[derive(Debug)]
@@ -48,11 +104,7 @@ pub(crate) struct Nvrtc {
 
 impl Nvrtc {
     /// Loads the library, from that place if one is given; once a process and place.
-    ///
-    /// # Errors
-    ///
-    /// A text that says why there is none.
-    pub(crate) fn load(place: Option<&Path>) -> Result<Arc<Self>, String> {
+    pub(crate) fn load(place: Option<&Path>) -> Result<Arc<Self>, NvrtcError> {
         static LOADED: Mutex<Vec<(Option<PathBuf>, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
         let named = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
         let place = place.map(Path::to_path_buf).or(named);
@@ -65,30 +117,30 @@ impl Nvrtc {
         Ok(library)
     }
 
-    fn find(place: Option<&Path>) -> Result<Self, String> {
-        if let Some(place) = place {
-            return Self::open(place).map_err(|why| {
-                format!("the CUDA compiler cannot be loaded from {}: {why}", place.display())
-            });
+    fn find(place: Option<&Path>) -> Result<Self, NvrtcError> {
+        if let Some(path) = place {
+            let named = |e| NvrtcError::Named { path: path.into(), source: Source::new(e) };
+            return Self::open(path).map_err(named);
         }
-        let mut why = String::new();
-        let mut tried = 0;
-        for path in NAMES.iter().map(PathBuf::from).chain(files()) {
+        let [first, others @ ..] = NAMES;
+        let mut reason = match Self::open(Path::new(first)) {
+            Ok(library) => return Ok(library),
+            Err(error) => error,
+        };
+        let mut tried = 1;
+        for path in others.iter().map(PathBuf::from).chain(files()) {
             match Self::open(&path) {
                 Ok(library) => return Ok(library),
                 // The reason of a file that exists says more than that of a name.
-                Err(reason) if why.is_empty() || path.is_absolute() => why = reason,
+                Err(error) if path.is_absolute() => reason = error,
                 Err(_) => {}
             }
             tried += 1;
         }
-        Err(format!(
-            "the CUDA compiler (NVRTC) cannot be loaded: {why} ({tried} places were tried); install it by `pip \
-             install nvidia-cuda-nvrtc`, or name the library in {VARIABLE}"
-        ))
+        Err(NvrtcError::NotFound { tried, source: Source::new(reason) })
     }
 
-    fn open(path: &Path) -> Result<Self, String> {
+    fn open(path: &Path) -> Result<Self, NvrtcError> {
         if let Some(folder) = path.parent().filter(|f| f.is_absolute()) {
             // It asks for this one by name only, which the system does not know if it lies among packages.
             for builtins in entries(folder, |name| name.starts_with("libnvrtc-builtins.so")) {
@@ -98,12 +150,14 @@ impl Nvrtc {
             }
         }
         // SAFETY: NVIDIA's compiler; what it runs when loaded concerns nobody else.
-        let library = unsafe { Library::new(path) }.map_err(|error| spell(&error))?;
+        let library = unsafe { Library::new(path) };
+        let library = library.map_err(|e| NvrtcError::NotLoaded { source: Source::new(e) })?;
+        let lacks = |e| NvrtcError::Lacks { path: path.into(), source: Source::new(e) };
         macro_rules! function {
             ($name:literal) => {{
                 // SAFETY: the type is that of the function in NVRTC's header, the same in all versions.
                 let symbol = unsafe { library.get($name.as_bytes()) };
-                *symbol.map_err(|error| format!("{}: {}", path.display(), spell(&error)))?
+                *symbol.map_err(lacks)?
             }};
         }
         let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int =
@@ -111,7 +165,7 @@ impl Nvrtc {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: two numbers are written.
         if unsafe { version(&raw mut major, &raw mut minor) } != 0 {
-            return Err(format!("{}: it does not tell its version", path.display()));
+            return Err(NvrtcError::NoVersion(path.into()));
         }
         Ok(Nvrtc {
             version: (major as u32, minor as u32),
@@ -145,35 +199,23 @@ impl Nvrtc {
     }
 
     /// Compiles a text to code for a device.
-    ///
-    /// # Errors
-    ///
-    /// The text of the compiler, with its log.
-    pub(crate) fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>, String> {
+    pub(crate) fn compile(&self, text: &str, options: &[String]) -> Result<Vec<u8>, NvrtcError> {
         self.with(text, options, |_| ()).map(|(code, ())| code)
     }
 
     /// Compiles like `compile`, and returns the log too.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `compile`.
     #[cfg(test)]
     pub(crate) fn compile_and_say(
         &self,
         text: &str,
         options: &[String],
-    ) -> Result<(Vec<u8>, String), String> {
+    ) -> Result<(Vec<u8>, String), NvrtcError> {
         self.with(text, options, |program| self.told(program))
     }
 
     /// Compiles a text to the assembly that is compiled to code.
-    ///
-    /// # Errors
-    ///
-    /// The errors of `compile`.
     #[cfg(test)]
-    pub(crate) fn assembly(&self, text: &str, options: &[String]) -> Result<String, String> {
+    pub(crate) fn assembly(&self, text: &str, options: &[String]) -> Result<String, NvrtcError> {
         type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
         type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
         let made = self.with(text, options, |program| {
@@ -199,8 +241,8 @@ impl Nvrtc {
         text: &str,
         options: &[String],
         look: impl FnOnce(Program) -> T,
-    ) -> Result<(Vec<u8>, T), String> {
-        let zero = |_| "the text holds a zero byte".to_string();
+    ) -> Result<(Vec<u8>, T), NvrtcError> {
+        let zero = |_| NvrtcError::ZeroByte;
         let text = CString::new(text).map_err(zero)?;
         let kept: Result<Vec<CString>, _> =
             options.iter().map(|o| CString::new(o.as_str())).collect();
@@ -221,12 +263,10 @@ impl Nvrtc {
         &self,
         program: Program,
         options: &[*const c_char],
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, NvrtcError> {
         // SAFETY: the program is good, and so are the texts of the options.
         let done = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
-        if let Err(why) = self.check("nvrtcCompileProgram", done) {
-            return Err(format!("{why}\n{}", self.told(program)));
-        }
+        self.check_with("nvrtcCompileProgram", done, || self.told(program))?;
         let mut bytes = 0;
         // SAFETY: one number is written.
         self.check("nvrtcGetCUBINSize", unsafe { (self.code_size)(program, &raw mut bytes) })?;
@@ -252,13 +292,22 @@ impl Nvrtc {
         String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_string()
     }
 
-    fn check(&self, call: &str, result: c_int) -> Result<(), String> {
+    fn check(&self, call: &'static str, result: c_int) -> Result<(), NvrtcError> {
+        self.check_with(call, result, String::new)
+    }
+
+    fn check_with(
+        &self,
+        call: &'static str,
+        result: c_int,
+        log: impl FnOnce() -> String,
+    ) -> Result<(), NvrtcError> {
         if result == 0 {
             return Ok(());
         }
         // SAFETY: the text is the library's own and lives as long.
-        let name = unsafe { CStr::from_ptr((self.name)(result)) };
-        Err(format!("{call} gave {}", name.to_string_lossy()))
+        let code = unsafe { CStr::from_ptr((self.name)(result)) };
+        Err(NvrtcError::Call { call, code: code.to_string_lossy().into_owned(), log: log() })
     }
 }
 
@@ -281,14 +330,17 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_there_is_named() {
+        use std::error::Error;
         let error = Nvrtc::load(Some(Path::new("/nowhere/libnvrtc.so"))).expect_err("none there");
-        assert!(error.contains("/nowhere/libnvrtc.so"), "{error}");
+        assert!(error.to_string().contains("/nowhere/libnvrtc.so"), "{error}");
+        let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
+        assert!(causes.any(|cause| cause.is::<libloading::Error>()), "{error:?}");
     }
 
     #[test]
     fn a_library_that_is_another_one_is_refused() {
         let error = Nvrtc::open(Path::new("libc.so.6")).expect_err("it is no compiler");
-        assert!(error.contains("nvrtcVersion"), "{error}");
+        assert!(error.to_string().contains("nvrtcVersion"), "{error}");
     }
 
     /// Runs only if the compiler is installed.
@@ -305,7 +357,8 @@ mod tests {
         let code = nvrtc.compile(text, &options).expect("it is right");
         assert!(code.starts_with(b"\x7fELF"));
         let error = nvrtc.compile("__global__ void k( { }", &options).expect_err("it is wrong");
-        assert!(error.contains("NVRTC_ERROR_COMPILATION") && error.contains("roundelay.cu(1)"));
+        let text = error.to_string();
+        assert!(text.contains("NVRTC_ERROR_COMPILATION") && text.contains("roundelay.cu(1)"));
         assert!(nvrtc.compile("a\0b", &options).is_err());
     }
 }

@@ -14,7 +14,7 @@ use super::server::Server;
 use super::stream::{At, Stream};
 use crate::abort;
 use crate::abort::AbortRecord;
-use crate::error::Error;
+use crate::error::{Error, Source};
 use crate::secret::random;
 use crate::secret::{Side, accepts, proof};
 use crate::store::Store;
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// Returns the error of a store that is out of reach, or what it told before it was.
-    fn lost(&mut self, doing: &str, error: &io::Error) -> Error {
+    fn lost(&mut self, doing: &str, error: io::Error) -> Error {
         let _ = self.drain();
         if let Some(error) = self.failed() {
             return error;
@@ -144,7 +144,8 @@ impl Client {
                 let how = format!(
                     "it ended its store at {at} while rank {rank} was {doing}; see what rank 0 says"
                 );
-                return Error::LostRank { rank, lost: 0, how, location: None };
+                let source = Some(Source::new(error));
+                return Error::LostRank { rank, lost: 0, how, location: None, source };
             }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 format!("rank 0 does not answer within {:?}; see what it is doing", self.timeout)
@@ -274,8 +275,8 @@ impl Store for Client {
                 "rank {rank} cannot set `{key}`: the store at {} is full; leave less there",
                 self.at
             ))),
-            Ok(None) => Err(self.lost(&doing, &ErrorKind::TimedOut.into())),
-            Err(e) => Err(self.lost(&doing, &e)),
+            Ok(None) => Err(self.lost(&doing, ErrorKind::TimedOut.into())),
+            Err(e) => Err(self.lost(&doing, e)),
         }
     }
 
@@ -295,7 +296,7 @@ impl Store for Client {
                 };
                 Err(self.failed().unwrap_or_else(late))
             }
-            Err(e) => Err(self.lost(&format!("waiting for `{key}`"), &e)),
+            Err(e) => Err(self.lost(&format!("waiting for `{key}`"), e)),
         }
     }
 
@@ -305,7 +306,7 @@ impl Store for Client {
 
     fn look(&mut self) -> Option<Error> {
         let drained = self.drain();
-        self.failed().or_else(|| drained.err().map(|e| self.lost("joining", &e)))
+        self.failed().or_else(|| drained.err().map(|e| self.lost("joining", e)))
     }
 
     fn fail(&mut self, mut error: Error) -> Error {
@@ -345,7 +346,7 @@ impl Store for Client {
                 };
                 Err(self.failed().unwrap_or_else(late))
             }
-            Err(e) => Err(self.lost("waiting for all to have joined", &e)),
+            Err(e) => Err(self.lost("waiting for all to have joined", e)),
         }
     }
 }

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::PollFd;
 
 use super::super::connect::pause;
-use super::super::dial::{Dial, DialTarget, Turn};
-use super::super::hello::{CONTROL, HELLO, Hello, Name, Reply};
+use super::super::dial::{Dial, DialError, DialTarget, Turn};
+use super::super::hello::{CONTROL, HELLO, Hello, Name, Refusal, Reply};
 use super::*;
 use crate::secret::{Secret, Side, random};
 
 /// Dials until that ends.
-fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, String> {
+fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, DialError> {
     let mut dial = Dial::new(name, vec![DialTarget { from: None, to }]);
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
@@ -27,10 +27,10 @@ fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, Stri
                 pause(&mut fds, Duration::from_millis(1));
             }
             Turn::Connected(stream) => return Ok(stream),
-            Turn::Failed(why) => return Err(why),
+            Turn::Failed(error) => return Err(error),
         }
     }
-    Err(format!("no answer; {}", dial.trouble()))
+    panic!("no answer; {:?}", dial.trouble())
 }
 
 #[test]
@@ -90,13 +90,13 @@ fn an_intruder_disturbs_nobody() {
                 let job = if secret.is_some() { net.job } else { net.job ^ 1 };
                 let name = Name { job, comm: 7, to: 1, from: 0, lane: 0 };
                 let theirs = secret.map_or_else(options, |_| with_secret("herring"));
-                let why = std::thread::scope(|scope| {
+                let refused = std::thread::scope(|scope| {
                     let intruder = scope.spawn(|| dial(name, to, &theirs).err());
                     until(&mut net, |_| intruder.is_finished().then_some(()));
                     intruder.join().expect("no panic").expect("refused")
                 });
-                let expected = if secret.is_some() { "secrets differ" } else { "another job" };
-                assert!(why.contains(expected), "{why}");
+                let expected = if secret.is_some() { Refusal::SecretWrong } else { Refusal::Job };
+                assert_eq!(refused, DialError::Refused(expected));
             }
             if net.rank == 1 {
                 until(&mut net, |net| (net.counts().refused > 0).then_some(()));
@@ -127,7 +127,7 @@ fn impostor(answer: impl Fn(&[u8], TcpStream) + Send) -> String {
             answer(&hello, stream);
         });
         let name = Name { job: 1, comm: 2, to: 0, from: 1, lane: CONTROL };
-        dial(name, to, &with_secret("swordfish")).expect_err("refused")
+        dial(name, to, &with_secret("swordfish")).expect_err("refused").to_string()
     })
 }
 
@@ -275,7 +275,7 @@ fn silent_strangers_are_few() {
         match rank.turn(&options) {
             Turn::Waiting => assert!(start.elapsed() < PATIENCE),
             Turn::Connected(stream) => break stream,
-            Turn::Failed(why) => panic!("{why}"),
+            Turn::Failed(error) => panic!("{error}"),
         }
     };
     assert_eq!(
@@ -296,10 +296,10 @@ fn silent_strangers_are_few() {
         match late.turn(&options) {
             Turn::Waiting => assert!(start.elapsed() < PATIENCE),
             Turn::Connected(_) => panic!("let in"),
-            Turn::Failed(why) => break why,
+            Turn::Failed(error) => break error,
         }
     };
-    assert!(why.contains("closed"), "{why}");
+    assert_eq!(why, DialError::Refused(Refusal::Ended));
     drop(crowd);
 }
 

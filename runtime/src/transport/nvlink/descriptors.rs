@@ -33,6 +33,22 @@ const DESCRIPTORS: usize = 4;
 /// The time that a rank sleeps until it looks up.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
+/// The reason for which messages cannot be exchanged.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DescriptorError {
+    /// A rank's socket takes no message.
+    #[error("rank {rank} cannot be written to: {source}")]
+    Send { rank: usize, source: Errno },
+    /// This rank's socket gives no message.
+    #[error("no messages can be received: {0}")]
+    Receive(#[source] Errno),
+    /// A message came without its descriptors.
+    #[error(
+        "the descriptors of rank {0} did not fit: this process has too many open (`ulimit -n`)"
+    )]
+    Truncated(u32),
+}
+
 /// The message of one rank to another in a round.
 #[derive(Debug)]
 pub(crate) struct DescriptorMessage {
@@ -83,7 +99,7 @@ impl DescriptorSocket {
     /// # Errors
     ///
     /// The error of `go_on`; or that a rank cannot be written to.
-    pub(crate) fn exchange<E: From<String>>(
+    pub(crate) fn exchange<E: From<DescriptorError>>(
         &mut self,
         tokens: &[u64],
         content: &[u8],
@@ -104,9 +120,7 @@ impl DescriptorSocket {
                     Ok(()) => return false,
                     // Its queue is full: later.
                     Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => {}
-                    Err(errno) => {
-                        refused = Some(format!("rank {rank} cannot be written to: {errno}"));
-                    }
+                    Err(source) => refused = Some(DescriptorError::Send { rank, source }),
                 }
                 true
             });
@@ -160,7 +174,7 @@ impl DescriptorSocket {
     }
 
     /// Returns the next message that is for this rank, if one has come.
-    fn receive(&self) -> Result<Option<DescriptorMessage>, String> {
+    fn receive(&self) -> Result<Option<DescriptorMessage>, DescriptorError> {
         loop {
             let mut bytes = [0; HEAD + CONTENT];
             let mut space =
@@ -172,7 +186,7 @@ impl DescriptorSocket {
                 Ok(got) => got,
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => continue,
-                Err(errno) => return Err(format!("no messages can be received: {errno}")),
+                Err(errno) => return Err(DescriptorError::Receive(errno)),
             };
             let (mut descriptors, mut user) = (Vec::new(), None);
             for message in control.drain() {
@@ -190,9 +204,7 @@ impl DescriptorSocket {
                 continue;
             }
             if got.flags.contains(ReturnFlags::CTRUNC) {
-                return Err(format!(
-                    "the descriptors of rank {from} did not fit: this process has too many open (`ulimit -n`)"
-                ));
+                return Err(DescriptorError::Truncated(from));
             }
             let content = bytes[HEAD..got.bytes].to_vec();
             return Ok(Some(DescriptorMessage { from, round, content, descriptors }));
@@ -227,11 +239,20 @@ mod tests {
     /// The variable in the environment of the second process that says it is one.
     const CHILD: &str = "ROUNDELAY_TEST_POST";
 
-    fn within(seconds: u64) -> impl FnMut(u32) -> Result<(), String> {
+    /// The reason for which a test's messages did not come.
+    #[derive(Debug, thiserror::Error)]
+    enum Missing {
+        #[error("no message of rank {0}")]
+        Late(u32),
+        #[error(transparent)]
+        Socket(#[from] DescriptorError),
+    }
+
+    fn within(seconds: u64) -> impl FnMut(u32) -> Result<(), Missing> {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         move |rank| match Instant::now() < deadline {
             true => Ok(()),
-            false => Err(format!("no message of rank {rank}")),
+            false => Err(Missing::Late(rank)),
         }
     }
 
@@ -340,9 +361,9 @@ mod tests {
         let other = DescriptorSocket::open(1).expect("a socket");
         let tokens = [socket.token(), other.token()];
         let error = socket.exchange(&tokens, b"", &[], within(0)).expect_err("nobody answers");
-        assert_eq!(error, "no message of rank 1");
+        assert_eq!(error.to_string(), "no message of rank 1");
         drop(other);
         let error = socket.exchange(&tokens, b"", &[], within(60)).expect_err("nobody is there");
-        assert!(error.contains("rank 1 cannot be written to"), "{error}");
+        assert!(error.to_string().contains("rank 1 cannot be written to"), "{error}");
     }
 }

@@ -9,5 +9,5 @@
 mod descriptors;
 mod shared;
 
-pub(crate) use descriptors::{DescriptorMessage, DescriptorSocket};
+pub(crate) use descriptors::{DescriptorError, DescriptorMessage, DescriptorSocket};
 pub(crate) use shared::{Shared, offer};

@@ -14,9 +14,13 @@ use crate::transport::fault::Fault;
 use crate::transport::shm::Segment;
 use crate::transport::stream::{self, ByteStream, Handshake};
 
-const WHY: &str = "this roundelay was built without it; build with `--features rdma`, which needs \
-                   libibverbs-dev, libclang-dev, cmake and pkg-config (Debian's names); to run, \
-                   libibverbs1 and ibverbs-providers";
+/// The reason why there is none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this roundelay was built without it; build with `--features rdma`, which needs libibverbs-dev, libclang-dev, \
+     cmake and pkg-config (Debian's names); to run, libibverbs1 and ibverbs-providers"
+)]
+pub(super) struct Absent;
 
 /// Registrations without RDMA: nothing is registered.
 pub(crate) struct Registrations;
@@ -81,11 +85,11 @@ impl Meeting {
         _: &Choice,
         _: &Arc<Registrations>,
     ) -> Result<Meeting, Fault> {
-        Err(Fault::Other(WHY.into()))
+        Err(Fault::other(Absent))
     }
 
     pub(super) fn over_path(_: OwnedFd, _: &Choice) -> Result<Meeting, Fault> {
-        Err(Fault::Other(WHY.into()))
+        Err(Fault::other(Absent))
     }
 }
 
@@ -96,9 +100,9 @@ impl stream::Meeting for Meeting {
 }
 
 pub(crate) fn check(_: &Choice) -> Result<(), Unavailable> {
-    Err(Unavailable::Devices(WHY.into()))
+    Err(Unavailable::devices(Absent))
 }
 
-pub(super) fn found() -> Result<Vec<String>, String> {
-    Err(WHY.into())
+pub(super) fn found() -> Result<Vec<String>, Absent> {
+    Err(Absent)
 }

@@ -7,12 +7,15 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use super::error::VerbsError;
 use super::registrations::Registrations;
-use super::stream::{Card, DEPTH, Stream};
+use super::stream::{ConnectionInfo, DEPTH, Stream};
 use super::verbs::Device;
 use super::{Choice, DeviceStream};
+use crate::error::Source;
 #[cfg(test)]
 use crate::transport::Carrier;
 use crate::transport::Unavailable;
@@ -27,53 +30,45 @@ const PAIRS: usize = 2;
 /// The number of queue pairs of a connection on a path: if it fails, the stream above goes on over another
 /// connection.
 const PATH_PAIRS: usize = 1;
-/// The most bytes of a card.
-const CARD: usize = 1 << 12;
+/// The most bytes of a connection info.
+const INFO: usize = 1 << 12;
 /// The byte that both ends send when their queues are connected.
 const READY: u8 = 0x52;
 /// The time that this may take over the devices.
 const PROOF: Duration = Duration::from_secs(3);
 
 /// Returns the devices of this process, opened once.
-fn devices() -> Result<&'static [Arc<Device>], String> {
-    static DEVICES: OnceLock<Result<Vec<Arc<Device>>, String>> = OnceLock::new();
+fn devices() -> Result<&'static [Arc<Device>], VerbsError> {
+    static DEVICES: OnceLock<Result<Vec<Arc<Device>>, VerbsError>> = OnceLock::new();
     let opened = DEVICES.get_or_init(|| {
-        let devices = Device::all().map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOSYS | libc::ENOENT) => "the kernel has no RDMA support loaded: load the module \
-                                                  ib_uverbs and the one of the device; in a container, \
-                                                  pass /dev/infiniband on"
-                .into(),
-            Some(libc::EACCES | libc::EPERM) => {
-                format!("this user may not open the files of /dev/infiniband ({error})")
+        let devices = Device::all().map_err(|error| {
+            let (code, source) = (error.raw_os_error(), Source::new(error));
+            match code {
+                Some(libc::ENOSYS | libc::ENOENT) => VerbsError::NoSupport { source },
+                Some(libc::EACCES | libc::EPERM) => VerbsError::NoAccess { source },
+                _ => VerbsError::NotOpened { source },
             }
-            _ => format!("opening devices failed: {error}"),
         })?;
-        if devices.is_empty() {
-            return Err("there is no device with an active port: `ibv_devinfo` (Debian's package \
-                        ibverbs-utils) shows ports and their state; a device without a driver needs \
-                        the package ibverbs-providers"
-                .into());
-        }
-        Ok(devices)
+        if devices.is_empty() { Err(VerbsError::NoDevice) } else { Ok(devices) }
     });
     opened.as_ref().map(Vec::as_slice).map_err(Clone::clone)
 }
 
 /// Lists the devices that would be used, a line each, or says why there are none.
-pub(super) fn found() -> Result<Vec<String>, String> {
+pub(super) fn found() -> Result<Vec<String>, VerbsError> {
     Ok(devices()?.iter().map(Device::describe).collect())
 }
 
 /// Returns the devices of a choice.
-fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
+fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, VerbsError> {
     let all = devices()?;
     if choice.devices.is_empty() {
         return Ok(all.to_vec());
     }
     let find = |name: &String| {
         all.iter().find(|device| device.name == *name).cloned().ok_or_else(|| {
-            let names: Vec<&str> = all.iter().map(|device| &*device.name).collect();
-            format!("no device with an active port is named {name}; there are {}", names.join(", "))
+            let devices = all.iter().map(|device| device.name.clone()).collect();
+            VerbsError::NoSuchDevice { name: name.clone(), devices }
         })
     };
     choice.devices.iter().map(find).collect()
@@ -83,7 +78,16 @@ fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, String> {
 pub(crate) fn check(choice: &Choice) -> Result<(), Unavailable> {
     let devices = chosen(choice);
     let each = |all: Vec<Arc<Device>>| all.iter().try_for_each(|d| d.gid(choice.gid).map(drop));
-    devices.and_then(each).map_err(Unavailable::Devices)
+    devices.and_then(each).map_err(Unavailable::devices)
+}
+
+/// The reason for which a peer's connection info says nothing of its queues.
+#[derive(Debug, thiserror::Error)]
+enum InfoError {
+    #[error("its connection info has {0} bytes: it is no rank of roundelay's")]
+    TooLong(u32),
+    #[error("its connection info: {0}")]
+    Malformed(#[source] postcard::Error),
 }
 
 /// Two ends that tell each other of their queues over a fresh socket and connect them; they do the same, in any
@@ -107,9 +111,9 @@ enum Purpose {
 }
 
 enum Stage {
-    /// The peer's card is awaited.
+    /// The peer's connection info is awaited.
     Hearing(Box<Stream>),
-    Connecting(JoinHandle<Result<Box<Stream>, String>>),
+    Connecting(JoinHandle<Result<Box<Stream>, Fault>>),
     /// The peer's word is awaited that its end is connected.
     Waiting(Box<Stream>),
     /// The end waits for the same byte over the devices, since then.
@@ -140,59 +144,59 @@ impl Meeting {
         purpose: Purpose,
     ) -> Result<Meeting, Fault> {
         let stream = chosen(choice).and_then(|all| Stream::new(&all, pairs, choice.gid, receives));
-        let stream = stream.map_err(Fault::Other)?;
+        let stream = stream.map_err(Fault::other)?;
         let socket = TcpStream::from(socket);
-        let other = |e: &dyn std::error::Error| Fault::Other(e.to_string());
-        socket.set_nonblocking(true).map_err(|e| other(&e))?;
-        let card = postcard::to_allocvec(&stream.card()).map_err(|e| other(&e))?;
-        let mut said = (card.len() as u32).to_le_bytes().to_vec();
-        said.extend(card);
+        socket.set_nonblocking(true).map_err(Fault::other)?;
+        let info = postcard::to_allocvec(&stream.info()).map_err(Fault::other)?;
+        let mut said = (info.len() as u32).to_le_bytes().to_vec();
+        said.extend(info);
         let (stage, heard) = (Stage::Hearing(Box::new(stream)), Vec::new());
         Ok(Meeting { socket, stage, purpose, said, heard })
     }
 
     /// Takes a step, and returns true if it could be taken; or ends.
     fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Handshake> {
-        let failed = |why: String| Handshake::Failed(Fault::Other(why));
         match self.stage {
             Stage::Hearing(mut stream) => {
-                let card = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
+                let info = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
                     let len = self.heard.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
-                    if len as usize > CARD {
-                        let text =
-                            format!("its card has {len} bytes: it is no rank of roundelay's");
-                        return Err(text);
+                    if len as usize > INFO {
+                        return Err(Fault::other(InfoError::TooLong(len)));
                     }
                     let len = 4 + len as usize;
                     Ok(is_there && hear(&mut self.socket, &mut self.heard, len)?)
                 });
-                if !card.map_err(failed)? {
+                if !info.map_err(Handshake::Failed)? {
                     return Ok((Meeting { stage: Stage::Hearing(stream), ..self }, false));
                 }
-                let card = postcard::from_bytes::<Card>(&self.heard[4..]);
-                let card = card.map_err(|e| failed(format!("its card: {e}")))?;
+                let info = postcard::from_bytes::<ConnectionInfo>(&self.heard[4..]);
+                let info = info.map_err(|e| failed(InfoError::Malformed(e)))?;
                 self.heard.clear();
-                let connecting = move || stream.connect(&card).map(|()| stream);
+                let connecting = move || stream.connect(&info).map(|()| stream);
                 let thread = std::thread::Builder::new().name("roundelay-rdma".into());
                 let thread = thread.spawn(connecting);
-                let thread = thread.map_err(|e| failed(format!("no thread can be had: {e}")))?;
+                let no_thread = |e| VerbsError::NoThread { source: Source::new(e) };
+                let thread = thread.map_err(|e| failed(no_thread(e)))?;
                 Ok((Meeting { stage: Stage::Connecting(thread), ..self }, true))
             }
             Stage::Connecting(thread) if !thread.is_finished() => {
                 Ok((Meeting { stage: Stage::Connecting(thread), ..self }, false))
             }
             Stage::Connecting(thread) => {
-                let stream =
-                    thread.join().map_err(|_| failed("connecting a queue panicked".into()))?;
+                let panicked = |_| Err(Fault::Protocol("connecting a queue panicked"));
+                let stream = thread.join().unwrap_or_else(panicked).map_err(Handshake::Failed)?;
                 self.said.push(READY);
-                Ok((Meeting { stage: Stage::Waiting(stream.map_err(failed)?), ..self }, true))
+                Ok((Meeting { stage: Stage::Waiting(stream), ..self }, true))
             }
             Stage::Waiting(mut stream) => {
-                if !is_said || !hear(&mut self.socket, &mut self.heard, 1).map_err(failed)? {
+                let is_heard = is_said
+                    && hear(&mut self.socket, &mut self.heard, 1).map_err(Handshake::Failed)?;
+                if !is_heard {
                     return Ok((Meeting { stage: Stage::Waiting(stream), ..self }, false));
                 }
                 if self.heard != [READY] {
-                    return Err(failed("it did not say that it is ready: another version".into()));
+                    let why = "it did not say that it is ready: another version";
+                    return Err(Handshake::Failed(Fault::Protocol(why)));
                 }
                 if let Purpose::Rails(registrations) = &self.purpose {
                     if let Some(registrations) = registrations {
@@ -217,9 +221,9 @@ impl Meeting {
                 }
                 match stream.trouble() {
                     Some(why) => Err(failed(why)),
-                    None if since.elapsed() > PROOF => {
-                        Err(failed("nothing comes through, though its system answers".into()))
-                    }
+                    None if since.elapsed() > PROOF => Err(Handshake::Failed(Fault::Protocol(
+                        "nothing comes through, though its system answers",
+                    ))),
                     None => Ok((Meeting { stage: Stage::Proving(stream, since), ..self }, false)),
                 }
             }
@@ -227,13 +231,13 @@ impl Meeting {
     }
 
     /// Sends what the socket takes; returns true if that was all.
-    fn say(&mut self) -> Result<bool, String> {
+    fn say(&mut self) -> Result<bool, Fault> {
         while !self.said.is_empty() {
             match self.socket.write(&self.said) {
                 Ok(n) => drop(self.said.drain(..n)),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(e) => return Err(format!("the connection to it failed: {e}")),
+                Err(e) => return Err(broken(&e)),
             }
         }
         Ok(true)
@@ -246,7 +250,7 @@ impl stream::Meeting for Meeting {
         loop {
             let is_said = match meeting.say() {
                 Ok(is_said) => is_said,
-                Err(why) => return Handshake::Failed(Fault::Other(why)),
+                Err(fault) => return Handshake::Failed(fault),
             };
             meeting = match meeting.advance(is_said) {
                 Ok((meeting, true)) => meeting,
@@ -262,19 +266,27 @@ fn done(socket: TcpStream, stream: Stream) -> Handshake {
 }
 
 /// Hears until so many bytes are there; returns true if they are.
-fn hear(socket: &mut TcpStream, heard: &mut Vec<u8>, wanted: usize) -> Result<bool, String> {
+fn hear(socket: &mut TcpStream, heard: &mut Vec<u8>, wanted: usize) -> Result<bool, Fault> {
     while heard.len() < wanted {
         let mut place = [0; 256];
         let most = (wanted - heard.len()).min(place.len());
         match socket.read(&mut place[..most]) {
-            Ok(0) => return Err("it closed the connection".into()),
+            Ok(0) => return Err(Fault::Closed),
             Ok(n) => heard.extend_from_slice(&place[..n]),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-            Err(e) => return Err(format!("the connection to it failed: {e}")),
+            Err(e) => return Err(broken(&e)),
         }
     }
     Ok(true)
+}
+
+fn broken(error: &std::io::Error) -> Fault {
+    Fault::Failed(Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Handshake {
+    Handshake::Failed(Fault::other(error))
 }
 
 /// Makes streams of some fresh sockets, whose other ends do the same at the same time, in any order. An

@@ -79,7 +79,7 @@ impl DeviceStream {
             return Ok(read);
         }
         state.idle += 1;
-        let trouble = state.stream.trouble().map(Fault::Other);
+        let trouble = state.stream.trouble().map(Fault::other);
         if trouble.is_none() && state.idle < IDLE {
             return Ok(0);
         }
@@ -98,7 +98,7 @@ impl State {
     fn took(&mut self, taken: usize) -> Result<usize, Fault> {
         self.taken += taken as u64;
         match self.stream.trouble() {
-            Some(why) if taken == 0 => Err(Fault::Other(why)),
+            Some(why) if taken == 0 => Err(Fault::other(why)),
             _ => Ok(taken),
         }
     }
@@ -152,7 +152,7 @@ impl ByteStream for DeviceStream {
         if state.stream.settle() {
             return Ok(true);
         }
-        state.stream.trouble().map_or(Ok(false), |why| Err(Fault::Other(why)))
+        state.stream.trouble().map_or(Ok(false), |why| Err(Fault::other(why)))
     }
 
     fn unacknowledged(&self) -> u64 {

@@ -11,6 +11,7 @@
 //!   `words`: what ends tell each other; `rails`: the queues of a stream.
 //! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
 //! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
+//! * `error`: why devices cannot be used, and why a queue failed.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
 //!   whether it is there.
 //!
@@ -24,6 +25,8 @@ mod absent;
 mod connect;
 #[cfg(feature = "rdma")]
 mod device_stream;
+#[cfg(feature = "rdma")]
+mod error;
 #[cfg(feature = "rdma")]
 mod joins;
 #[cfg(feature = "rdma")]
@@ -71,7 +74,7 @@ pub(crate) struct Choice {
 
 /// Lists the devices that would be used, a line each.
 pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
-    found().map_err(Unavailable::Devices)
+    found().map_err(Unavailable::devices)
 }
 
 /// Begins to meet the peer over a fresh socket, on the rails of a choice; devices read what lies in registered

@@ -12,7 +12,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::verbs::{Completion, Device, Gid, Queue, Write, status};
+use super::error::{QueueError, VerbsError};
+use super::verbs::{Completion, Device, Gid, Queue, Write};
 
 /// The time for which nothing may be delivered through a queue: while others deliver, and at all.
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
@@ -106,8 +107,8 @@ pub(super) struct Rails {
     depth: u32,
     turn: usize,
     looked: Instant,
-    /// The reason for which the last queue failed.
-    trouble: Option<String>,
+    /// The device of the last queue that failed, and the reason.
+    last_failure: Option<(String, QueueError)>,
     /// The queue that gets no receives, and the only one to write through.
     #[cfg(test)]
     starved: Option<usize>,
@@ -122,7 +123,7 @@ impl Rails {
             depth,
             turn: 0,
             looked: Instant::now(),
-            trouble: None,
+            last_failure: None,
             #[cfg(test)]
             starved: None,
             #[cfg(test)]
@@ -135,19 +136,21 @@ impl Rails {
     }
 
     /// Returns the reason for which nothing moves any more.
-    pub(super) fn trouble(&self) -> Option<String> {
-        let why = self.trouble.as_deref().unwrap_or("unknown");
+    pub(super) fn trouble(&self) -> Option<VerbsError> {
+        if self.are_live() {
+            return None;
+        }
         let count = self.all.iter().filter(|rail| !rail.is_replaced).count();
-        (!self.are_live()).then(|| match count {
-            0 => why.to_owned(),
-            count => format!("all {count} queue pairs to it failed, the last one {why}"),
+        Some(match self.last_failure.clone() {
+            Some((device, source)) => VerbsError::NoQueue { count, device, source },
+            None => VerbsError::Cut,
         })
     }
 
     /// Destroys all of them: when it returns no device reads or writes memory for them.
-    pub(super) fn clear(&mut self, why: &str) {
+    pub(super) fn clear(&mut self) {
         self.all.clear();
-        self.trouble = Some(why.into());
+        self.last_failure = None;
     }
 
     /// Returns a live queue with room, in turn.
@@ -169,10 +172,10 @@ impl Rails {
     }
 
     /// Posts a write on a queue that was picked.
-    pub(super) fn write(&mut self, at: usize, write: &Write<'_>) -> Result<(), String> {
+    pub(super) fn write(&mut self, at: usize, write: &Write<'_>) -> Result<(), QueueError> {
         let rail = &mut self.all[at];
-        let Some(queue) = &rail.queue else { return Err("it was destroyed".into()) };
-        queue.write(write).map_err(|e| e.to_string())?;
+        let Some(queue) = &rail.queue else { return Err(QueueError::Destroyed) };
+        queue.write(write)?;
         rail.open += 1;
         Ok(())
     }
@@ -187,7 +190,7 @@ impl Rails {
     }
 
     /// Counts what was completed; if a queue failed with it, returns the reason.
-    pub(super) fn count(&mut self, at: usize, completion: Completion) -> Option<String> {
+    pub(super) fn count(&mut self, at: usize, completion: Completion) -> Option<QueueError> {
         let rail = self.all.get_mut(at)?;
         match completion {
             Completion::Written(_) => {
@@ -209,25 +212,25 @@ impl Rails {
                         rail.receives += 1;
                         None
                     }
-                    Err(error) => Some(error.to_string()),
+                    Err(error) => Some(error.into()),
                 }
             }
             Completion::Failed { write, status: code } => {
                 let count = if write { &mut rail.open } else { &mut rail.receives };
                 *count = count.saturating_sub(1);
-                rail.is_live().then(|| status(code))
+                rail.is_live().then_some(QueueError::Status(code))
             }
         }
     }
 
     /// Records that a queue failed; returns true if that is news.
-    pub(super) fn lose(&mut self, at: usize, why: &str) -> bool {
+    pub(super) fn lose(&mut self, at: usize, why: QueueError) -> bool {
         let Some(rail) = self.all.get_mut(at).filter(|rail| rail.is_live()) else { return false };
         rail.life = Life::Ending(Instant::now());
         if let Some(queue) = &rail.queue {
             queue.end();
         }
-        self.trouble = Some(format!("on device {}: {why}", rail.source.0.name));
+        self.last_failure = Some((rail.source.0.name.clone(), why));
         true
     }
 

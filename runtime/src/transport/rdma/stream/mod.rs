@@ -35,12 +35,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::{QueueError, VerbsError};
 use super::joins::joins;
 use super::rails::{Rail, Rails};
 use super::registrations::{BLOCK, Found, Registrations};
 use super::targets::{LEAST, Ours, PutTarget, RemoteAddress, Theirs};
 use super::verbs::{Address, Completion, Device, Queue, Region, Write};
 use super::words::{RAILS, Word, ahead};
+use crate::error::Source;
+use crate::transport::fault::Fault;
 use incoming::Arrived;
 use outgoing::Sent;
 use renewals::{Renewal, Renewals};
@@ -67,7 +70,7 @@ const LOOKS: u32 = 4;
 
 /// The description of this end that a peer needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Card {
+pub(super) struct ConnectionInfo {
     /// Address of the region.
     start: u64,
     pieces: (u32, u32),
@@ -133,21 +136,23 @@ impl Stream {
         pairs: usize,
         gid: Option<u32>,
         receives: u32,
-    ) -> Result<Stream, String> {
-        let said = |what: &str, device: &str, e: std::io::Error| {
-            format!("{what} on {device} failed: {e}{}", remedy(&e))
+    ) -> Result<Stream, VerbsError> {
+        let failed = |action, device: &str, error: std::io::Error| VerbsError::Call {
+            action,
+            device: device.to_owned(),
+            source: Source::new(error),
         };
         let region = Region::new(ARRIVED + SLOTS * PIECE, devices);
-        let region = Arc::new(region.map_err(|e| said("registering memory", "a device", e))?);
+        let region = Arc::new(region.map_err(|e| failed("registering memory", "a device", e))?);
         let mut rails = Vec::new();
         let each = devices.iter().enumerate().flat_map(|device| (0..pairs).map(move |_| device));
         for (at, device) in each.take(RAILS) {
             let sequence = (region.start() as u64 >> 12) as u32 ^ rails.len() as u32;
             let gid = device.gid(gid)?;
             let queue = Queue::new(device, gid, &region, DEPTH, sequence)
-                .map_err(|e| said("making a queue pair", &device.name, e))?;
+                .map_err(|e| failed("making a queue pair", &device.name, e))?;
             let rail = Rail::new(queue, at, receives);
-            rails.push(rail.map_err(|e| said("posting a receive", &device.name, e))?);
+            rails.push(rail.map_err(|e| failed("posting a receive", &device.name, e))?);
         }
         Ok(Stream {
             rails: Rails::new(rails, DEPTH),
@@ -181,8 +186,8 @@ impl Stream {
     }
 
     /// Returns the description of this end that the peer needs.
-    pub(super) fn card(&self) -> Card {
-        Card {
+    pub(super) fn info(&self) -> ConnectionInfo {
+        ConnectionInfo {
             start: self.region.start() as u64,
             pieces: (PIECE as u32, SLOTS as u32),
             rails: self
@@ -197,17 +202,18 @@ impl Stream {
     }
 
     /// Connects queues with those of the peer's that they are to be joined with, in an order that both ends know.
-    pub(super) fn connect(&mut self, peer: &Card) -> Result<(), String> {
+    pub(super) fn connect(&mut self, peer: &ConnectionInfo) -> Result<(), Fault> {
         if peer.pieces != (PIECE as u32, SLOTS as u32) {
-            return Err("it cuts messages into other pieces: another version of roundelay".into());
+            let why = "it cuts messages into other pieces: another version of roundelay";
+            return Err(Fault::Protocol(why));
         }
         self.peer = peer.start;
         let known = |(address, _): &(Address, u32)| (address.network(), address.identity());
-        let ends = [self.card().rails, peer.rails.clone()];
+        let ends = [self.info().rails, peer.rails.clone()];
         let [here, there] = ends.map(|rails| rails.iter().map(known).collect::<Vec<_>>());
         let joins = joins(&here, &there);
         let (Some(&(own, other)), true) = (joins.first(), !there.is_empty()) else {
-            return Err("it offers no queue pair".into());
+            return Err(Fault::Protocol("it offers no queue pair"));
         };
         self.renewals.chooses = here[own].1 < there[other].1;
         let mut all: Vec<Option<Rail>> = self.rails.all.drain(..).map(Some).collect();
@@ -217,11 +223,8 @@ impl Stream {
             rail.peer_key = *key;
             let Some(queue) = rail.queue() else { continue };
             queue.connect(address).map_err(|e| {
-                let device = &queue.device().name;
-                format!(
-                    "connecting a queue pair on {device} with its {address} failed: {e}; the two must \
-                     be of one network: the hint `rdma_gid` picks another address"
-                )
+                let (device, peer) = (queue.device().name.clone(), address.to_string());
+                Fault::other(VerbsError::NotConnected { device, peer, source: Source::new(e) })
             })?;
         }
         Ok(())
@@ -246,12 +249,12 @@ impl Stream {
     }
 
     /// Returns the reason for which nothing moves any more.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn trouble(&self) -> Option<VerbsError> {
         self.rails.trouble()
     }
 
     /// Records that a queue failed.
-    fn lose(&mut self, at: usize, why: &str) {
+    fn lose(&mut self, at: usize, why: QueueError) {
         if self.rails.lose(at, why) {
             // A number that was told over it may be lost.
             (self.told, self.told_ended) = (self.told.saturating_sub(SLOTS as u64), 0);
@@ -279,7 +282,7 @@ impl Stream {
         if self.looks.is_multiple_of(LOOKS)
             && let Some((at, waited)) = self.rails.stalled(Instant::now())
         {
-            self.lose(at, &format!("nothing was acknowledged for {} ms", waited.as_millis()));
+            self.lose(at, QueueError::Stalled(waited));
         }
         for _ in 0..self.again.len() {
             if let Some(piece) = self.again.pop_front() {
@@ -305,7 +308,7 @@ impl Stream {
             Completion::Written(_) | Completion::Failed { .. } => {}
         }
         if let Some(why) = self.rails.count(at, completion) {
-            self.lose(at, &why);
+            self.lose(at, why);
         }
     }
 
@@ -326,7 +329,7 @@ impl Stream {
                 self.renewals.ended_there |= rails;
                 for at in (0..self.rails.all.len()).filter(|at| rails & 1 << at != 0) {
                     if std::mem::take(&mut self.rails.all[at].live_there) {
-                        self.lose(at, "it has ended on the other side");
+                        self.lose(at, QueueError::EndedThere);
                         self.reclaim(at);
                     }
                 }
@@ -369,16 +372,6 @@ impl Stream {
     }
 }
 
-/// Returns the remedy for an error of the library, if one is known.
-fn remedy(error: &std::io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::ENOMEM | libc::EPERM | libc::EAGAIN) => {
-            "; devices need memory that stays in place: raise `ulimit -l`"
-        }
-        _ => "",
-    }
-}
-
 impl Stream {
     /// Waits before the end until all is delivered, for nothing but this process sends it. Does not wait for
     /// a peer that is `gone`.
@@ -398,6 +391,6 @@ impl Stream {
     /// is of any use. For calls that have failed, whose memory goes back to the caller.
     pub(crate) fn cut(&mut self) {
         self.renewals.clear();
-        self.rails.clear("its connection was cut, because a call has failed");
+        self.rails.clear();
     }
 }

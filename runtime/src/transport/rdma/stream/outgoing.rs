@@ -176,7 +176,7 @@ impl Stream {
         };
         let write = Write { id: piece, from, to, to_key, immediate: word.encode() };
         if let Err(why) = self.rails.write(at, &write) {
-            self.lose(at, &why);
+            self.lose(at, why);
         }
     }
 
@@ -187,7 +187,7 @@ impl Stream {
         let to = self.peer + ARRIVED as u64;
         let write = Write { id: TOLD, from, to, to_key, immediate: word.encode() };
         if let Err(why) = self.rails.write(at, &write) {
-            self.lose(at, &why);
+            self.lose(at, why);
         }
     }
 

@@ -277,7 +277,7 @@ impl Stream {
         self.rails.all.push(rail);
         if self.renewals.ended_there & 1 << number != 0 {
             self.rails.all[number].live_there = false;
-            self.lose(number, "it has ended on the other side");
+            self.lose(number, QueueError::EndedThere);
         }
     }
 
@@ -290,7 +290,7 @@ impl Stream {
                 // Both sides of that queue have ended, though that may be news here.
                 let at = of as usize;
                 if self.rails.all.get_mut(at).is_some_and(|r| std::mem::take(&mut r.live_there)) {
-                    self.lose(at, "it has ended on the other side");
+                    self.lose(at, QueueError::EndedThere);
                     self.reclaim(at);
                 }
                 self.renewals.making.retain(|(is, ..)| *is != of);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Choice;
 use super::connect::{connect, connect_with, found};
+use super::error::VerbsError;
 use super::stream::{DEPTH, PIECE, SLOTS, Stream};
 use super::verbs::Completion;
 use crate::transport::fault::Fault;
@@ -143,7 +144,7 @@ fn odd(seed: u64) -> impl FnMut() -> usize {
 }
 
 /// Polls both ends until the first has failed; returns the reason.
-fn failure(stream: &mut Stream, other: &mut Stream) -> String {
+fn failure(stream: &mut Stream, other: &mut Stream) -> VerbsError {
     let deadline = Instant::now() + LIMIT;
     loop {
         stream.progress();
@@ -318,7 +319,7 @@ fn a_wrong_key_ends_the_stream_with_the_reason() {
     moves(&mut a, &mut b, 1000, || 1000);
     a.forge_key();
     a.write([&[7u8; 100][..]].into_iter());
-    let why = failure(&mut a, &mut b);
+    let why = failure(&mut a, &mut b).to_string();
     assert!(why.contains("refused the key") && why.contains("on device "), "{why}");
     assert_eq!(b.read(&mut [IoSliceMut::new(&mut [0; 100])]), 0, "nothing came");
 }
@@ -328,11 +329,11 @@ fn when_every_queue_has_failed_both_ends_say_so() {
     let Some((mut a, mut b)) = pair() else { return };
     (0..a.rails()).for_each(|at| a.break_rail(at));
     a.write([&[7u8; 100][..]].into_iter());
-    let why = failure(&mut a, &mut b);
+    let why = failure(&mut a, &mut b).to_string();
     assert!(why.contains("queue pairs to it failed, the last one on device "), "{why}");
     assert_eq!(a.write([&[7u8; 100][..]].into_iter()), 0, "nothing more is taken");
     b.write([&[7u8; 100][..]].into_iter());
-    let why = failure(&mut b, &mut a);
+    let why = failure(&mut b, &mut a).to_string();
     assert!(why.contains("does not answer"), "{why}");
 }
 

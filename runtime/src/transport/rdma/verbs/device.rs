@@ -12,6 +12,7 @@ use if_addrs::{IfAddr, Interface};
 
 use super::memory::Registration;
 use super::{errno, handle};
+use crate::transport::rdma::error::VerbsError;
 
 /// An opened port 1 of a device, with a protection domain.
 pub(crate) struct Device {
@@ -152,21 +153,15 @@ impl Device {
     }
 
     /// Returns the address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
-    pub(crate) fn gid(&self, wanted: Option<u32>) -> Result<Gid, String> {
+    pub(crate) fn gid(&self, wanted: Option<u32>) -> Result<Gid, VerbsError> {
         let find = |fits: &dyn Fn(&&Gid) -> bool| self.gids.iter().find(|gid| fits(gid)).copied();
         let found = match wanted {
             Some(index) => find(&|gid| gid.index == index),
             None => find(&|gid| gid.routed && gid.is_v4()).or_else(|| find(&|_| true)),
         };
         found.ok_or_else(|| {
-            let each = |gid: &Gid| format!("{} ({gid})", gid.index);
-            let all: Vec<String> = self.gids.iter().map(each).collect();
-            format!(
-                "device {} has no GID {}; it has {}",
-                self.name,
-                wanted.unwrap_or(0),
-                all.join(", ")
-            )
+            let gids = self.gids.iter().map(|gid| format!("{} ({gid})", gid.index)).collect();
+            VerbsError::NoSuchGid { device: self.name.clone(), gid: wanted.unwrap_or(0), gids }
         })
     }
 

@@ -150,7 +150,7 @@ impl Reach for Rank {
         // Not at once, so that both may be at it.
         if world.closed.contains(&path) || world.dice.roll(4) > 0 {
             let closed = world.closed.contains(&path);
-            let trouble = closed.then(|| Fault::Other("no route".into()));
+            let trouble = closed.then(|| Fault::other(std::io::Error::other("no route")));
             return Dialed::Waiting { answers: false, trouble };
         }
         let [near, far] = world.cable();

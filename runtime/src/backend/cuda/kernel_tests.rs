@@ -96,7 +96,7 @@ fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
     options.extend(["--ptxas-options=-v", "--no-cache"].map(String::from));
     let log = match nvrtc.compile_and_say(text, &options) {
         Ok((_, log)) => log,
-        Err(why) => return Some(why),
+        Err(error) => return Some(error.to_string()),
     };
     let wrong =
         |word: &str| log.matches(word).count() != log.matches(&format!(" 0 {word}")).count();
