@@ -189,13 +189,16 @@ class Core:
         output: Memory | None,
         input: Memory | None,
         owners: list[View],
-        op: Op = "sum",
+        op: Op | None = None,
         root: int = 0,
         options: Options | None = None,
     ) -> Work | None:
-        """Perform or start a collective or an algorithm on buffers that were looked at."""
+        """Perform or start a collective or an algorithm on buffers that were looked at; without ``op`` it copies."""
         dtype = _same(owners) if len(owners) > 1 else owners[0][1] if owners else _BYTES
-        name, factor = (op, 1.0) if op == "sum" and dtype.ops is None else reduction(op, dtype)
+        if op is None or (op == "sum" and dtype.ops is None):
+            name, factor = "sum", 1.0
+        else:
+            name, factor = reduction(op, dtype)
         if type(root) is not int:
             root = int(root)
         if not 0 <= root < self.size:

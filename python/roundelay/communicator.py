@@ -78,11 +78,11 @@ class Communicator(Core):
     def broadcast(self, data: Array, root: int = 0, **options: Unpack[Options]) -> Work | None:
         """Copy the buffer of ``root`` to all other ranks, in place."""
         seen = view(data, "data", True)
-        return self._play("broadcast", seen[0], None, [seen], "sum", root, options)
+        return self._play("broadcast", seen[0], None, [seen], None, root, options)
 
     def barrier(self, **options: Unpack[Options]) -> Work | None:
         """Wait until every rank has come here."""
-        return self._play("barrier", None, None, [], "sum", 0, options)
+        return self._play("barrier", None, None, [], None, 0, options)
 
     # A block of each rank -----------------------------------------------------------------------
 
@@ -90,11 +90,11 @@ class Communicator(Core):
         """Copy rank r's ``input`` into ``outputs[r]`` of every rank; all have as many elements."""
         written, read = self._views(outputs, "outputs", True), view(input, "input", False)
         apart(written, [read])
-        return self._play("all_gather", _addresses(written), read[0], [*written, read], "sum", 0, options)
+        return self._play("all_gather", _addresses(written), read[0], [*written, read], None, 0, options)
 
     def all_gather_single(self, output: Array, input: Array, **options: Unpack[Options]) -> Work | None:
         """Copy rank r's ``input`` to block r of every rank's ``output``, which has ``size`` blocks of its length."""
-        return self._pair("all_gather", output, input, "sum", 0, options)
+        return self._pair("all_gather", output, input, None, 0, options)
 
     def all_gather_v(
         self, output: Array, input: Array, counts: Sequence[int], **options: Unpack[Options]
@@ -106,7 +106,7 @@ class Communicator(Core):
         written, read = view(output, "output", True), view(input, "input", False)
         apart([written], [read])
         cut = self._cut(written, counts, "counts")
-        return self._play("all_gather", cut, read[0], [written, read], "sum", 0, options)
+        return self._play("all_gather", cut, read[0], [written, read], None, 0, options)
 
     def reduce_scatter(
         self, output: Array, inputs: Sequence[Array], op: Op = "sum", **options: Unpack[Options]
@@ -144,12 +144,12 @@ class Communicator(Core):
         written, read = self._views(outputs, "outputs", True), self._views(inputs, "inputs", False)
         apart(written, read)
         return self._play(
-            "all_to_all", _addresses(written), _addresses(read), [*written, *read], "sum", 0, options
+            "all_to_all", _addresses(written), _addresses(read), [*written, *read], None, 0, options
         )
 
     def all_to_all_single(self, output: Array, input: Array, **options: Unpack[Options]) -> Work | None:
         """Copy block p of rank r's ``input`` to block r of rank p's ``output``; both have ``size`` equal blocks."""
-        return self._pair("all_to_all", output, input, "sum", 0, options)
+        return self._pair("all_to_all", output, input, None, 0, options)
 
     def all_to_all_v(
         self,
@@ -168,7 +168,7 @@ class Communicator(Core):
         apart([written], [read])
         cut = self._cut(written, output_counts, "output_counts")
         blocks = self._cut(read, input_counts, "input_counts")
-        return self._play("all_to_all", cut, blocks, [written, read], "sum", 0, options)
+        return self._play("all_to_all", cut, blocks, [written, read], None, 0, options)
 
     # From and to a root -------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Communicator(Core):
         read = view(input, "input", False)
         written = self._rooted(outputs, "outputs", True, root)
         apart(written, [read])
-        return self._play("gather", _addresses(written), read[0], [*written, read], "sum", root, options)
+        return self._play("gather", _addresses(written), read[0], [*written, read], None, root, options)
 
     def gather_single(
         self, output: Array | None, input: Array, root: int = 0, **options: Unpack[Options]
@@ -187,7 +187,7 @@ class Communicator(Core):
         """Copy rank r's ``input`` to block r of the ``output`` of ``root``; other ranks pass None as output."""
         if self.rank != root:
             output = None
-        return self._pair("gather", output, input, "sum", root, options, "output" if self.rank == root else None)
+        return self._pair("gather", output, input, None, root, options, "output" if self.rank == root else None)
 
     def scatter(
         self, output: Array, inputs: Sequence[Array] | None, root: int = 0, **options: Unpack[Options]
@@ -196,7 +196,7 @@ class Communicator(Core):
         written = view(output, "output", True)
         read = self._rooted(inputs, "inputs", False, root)
         apart([written], read)
-        return self._play("scatter", written[0], _addresses(read), [written, *read], "sum", root, options)
+        return self._play("scatter", written[0], _addresses(read), [written, *read], None, root, options)
 
     def scatter_single(
         self, output: Array, input: Array | None, root: int = 0, **options: Unpack[Options]
@@ -204,7 +204,7 @@ class Communicator(Core):
         """Copy block r of the ``input`` of ``root`` into the ``output`` of rank r; other ranks pass None as input."""
         if self.rank != root:
             input = None
-        return self._pair("scatter", output, input, "sum", root, options, "input" if self.rank == root else None)
+        return self._pair("scatter", output, input, None, root, options, "input" if self.rank == root else None)
 
     # Single ranks -------------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class Communicator(Core):
         collective: str,
         output: Array | None,
         input: Array | None,
-        op: Op,
+        op: Op | None,
         root: int,
         options: Options,
         needed: str | None = None,
