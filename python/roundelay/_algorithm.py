@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from roundelay import _command, _native
-from roundelay.errors import Error, RefusedError
+from roundelay.errors import Error, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,9 +135,9 @@ class Algorithm:
 
         Raises ``RefusedError`` with the diagnostics, and the place that is wrong, if it is refuted at one of them.
         """
-        found, said, code = self._verb("check", "-n", _ranks(n), "--root", str(root))
-        if code != 0:
-            raise RefusedError(said, code=_code(found))
+        found, said, _ = self._verb("check", "-n", _ranks(n), "--root", str(root))
+        if not found or any(item["verdict"] == "refuted" for item in found):
+            raise (RefusedError if found else UsageError)(said, code=_code(found))
         return [_of(Checked, item) for item in found]
 
     def draw(self, n: int | str = 4, *, root: int = 0) -> Drawing:

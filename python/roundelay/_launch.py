@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -98,16 +99,32 @@ def _launch(
     context = multiprocessing.get_context("spawn")
     ranks: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
     try:
-        for rank in range(n):
-            ours, theirs = context.Pipe()
-            inputs = (rank, n, payload, hints, ports, os.getpid(), forward, theirs)
-            process = context.Process(target=_rank, args=inputs, name=f"rank {rank}")
-            process.start()
-            theirs.close()
-            ranks.append((process, ours))
+        with _main_of_a_file():
+            for rank in range(n):
+                ours, theirs = context.Pipe()
+                inputs = (rank, n, payload, hints, ports, os.getpid(), forward, theirs)
+                process = context.Process(target=_rank, args=inputs, name=f"rank {rank}")
+                process.start()
+                theirs.close()
+                ranks.append((process, ours))
         return cast("list[_R]", _Watch(ranks, timeout).results())
     finally:
         _end(ranks)
+
+
+@contextmanager
+def _main_of_a_file() -> Iterator[None]:
+    """Have new processes import the main module only if it is one of a file: standard input cannot be read again."""
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    if path is None or os.path.exists(path):
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = path
 
 
 def _pack(value: object) -> bytes:
@@ -184,7 +201,6 @@ class _Watch:
         try:
             kind, *content = pipe.recv()
         except (EOFError, ConnectionError):
-            process.join(GRACE)
             self.lost(rank, process)
             return
         if kind == "note":
@@ -207,6 +223,7 @@ class _Watch:
             self.failed[rank] = (_error(rank, *content[:3]), content[3])
 
     def lost(self, rank: int, process: SpawnProcess) -> None:
+        process.join(GRACE)
         code = process.exitcode
         how = f"was ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with {code}"
         text = f"rank {rank} is gone: its process {process.pid} {how} before its function returned"
@@ -277,14 +294,20 @@ class _Output:
     errors = "replace"
 
     def __init__(self, pipe: _Pipe, number: int) -> None:
-        self.pipe, self.number = pipe, number
+        self.pipe, self.number, self.line = pipe, number, ""
 
     def write(self, text: str) -> int:
-        if text:
-            self.pipe.tell("print", self.number, text)
+        # Lines go as a whole, so that those of several ranks do not mix.
+        self.line += text
+        whole, newline, self.line = self.line.rpartition("\n")
+        if newline:
+            self.pipe.tell("print", self.number, whole + newline)
         return len(text)
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        if self.line:
+            text, self.line = self.line, ""
+            self.pipe.tell("print", self.number, text)
 
     def isatty(self) -> bool:
         return False
@@ -332,6 +355,8 @@ def _rank(
         line = f"rank {rank} raised {type(error).__name__}: {error}"
         message = ("failed", packed, line, "".join(traceback.format_exception(error)).rstrip(), follows)
     try:
+        sys.stdout.flush()
+        sys.stderr.flush()
         pipe.tell(*message)
     except OSError:
         return  # The launcher is gone, or waits no more.

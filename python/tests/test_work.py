@@ -224,7 +224,7 @@ def test_ctrl_c_interrupts_wait() -> None:
 ENDINGS = {
     "work in the background": "work = comm.all_reduce(np.zeros(1 << 20), async_op=True)",
     "a callback that waits": "comm.barrier(async_op=True).add_done_callback(lambda w: time.sleep(0.2))",
-    "work that nobody answers": "(a, b) = roundelay.Communicator.local(2); a.all_reduce(np.zeros(9), async_op=True)",
+    "work that nobody answers": "(a, b) = roundelay.Communicator.local(2); a.all_reduce(np.zeros(9), async_op=True, timeout=1)",
     "a shut down communicator": "comm.shutdown(); comm.shutdown()",
     "an exit inside": "comm.barrier(); sys.exit(0)",
     "a thread that waits": (
