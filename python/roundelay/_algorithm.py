@@ -165,6 +165,9 @@ class Algorithm:
     def _repr_html_(self) -> str:
         return self.draw()._repr_html_()
 
+    def __reduce__(self) -> tuple[Callable[[str, str, str], Algorithm], tuple[str, str, str]]:
+        return _again, (self.source, self.text, self.name)
+
     def __repr__(self) -> str:
         return f"<roundelay.Algorithm: {self.collective}.{self.name} of {self.source}>"
 
@@ -224,6 +227,11 @@ def load(path: str | os.PathLike[str]) -> Algorithm:
     """Read an algorithm from a file. Raises ``RefusedError`` with the diagnostics if it is wrong."""
     native = _native.Algorithm.load(path)
     return Algorithm(native, Path(path).read_text(encoding="utf-8"), os.fspath(path))
+
+
+def _again(source: str, text: str, name: str) -> Algorithm:
+    """Return an algorithm that comes from another process."""
+    return Algorithm(_native.Algorithm.parse(source, text).named(name), text, source)
 
 
 def _ranks(n: Ranks) -> str:
