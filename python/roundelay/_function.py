@@ -257,12 +257,12 @@ class _Text:
                 entries = [f"{word} {self.entry(node, arguments)}" for word, arguments in rest]
                 self.put(node, f"schedule {{ {' '.join(entries)} }}")
             case [ast.expr() as source, ("to", target), ("copy" | "reduce" as word, [region]), *rest]:
-                where = self.rank(target[0]) if len(target) == 1 else self.tuple(target)
+                where = self.rank(target[0]) if len(target) == 1 else self.coordinates(target)
                 head = f"{self.rank(source)} -> {where} : {word} {self.region(region)}"
                 self.put(node, " ".join([head, *self.places(node, rest, _TRANSFERS)]))
             case [("at", source), ("to", target), ("copy" | "reduce" as word, [region]), *rest]:
-                where = self.rank(target[0]) if len(target) == 1 else self.tuple(target)
-                head = f"{self.tuple(source)} -> {where} : {word} {self.region(region)}"
+                where = self.rank(target[0]) if len(target) == 1 else self.coordinates(target)
+                head = f"{self.coordinates(source)} -> {where} : {word} {self.region(region)}"
                 self.put(node, " ".join([head, *self.places(node, rest, _TRANSFERS)]))
             case _:
                 self.refuse(
@@ -311,10 +311,10 @@ class _Text:
     def rank(self, node: ast.expr) -> str:
         match node:
             case ast.Tuple(elts=coordinates) | ast.Call(func=ast.Name(id="at"), args=coordinates):
-                return self.tuple(coordinates)
+                return self.coordinates(coordinates)
         return self.expression(node)
 
-    def tuple(self, coordinates: list[ast.expr]) -> str:
+    def coordinates(self, coordinates: list[ast.expr]) -> str:
         return f"({', '.join(self.expression(c) for c in coordinates)})"
 
     def region(self, node: ast.expr) -> str:
