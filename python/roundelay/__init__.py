@@ -1,1 +1,82 @@
-"""Collective communication with proved algorithms."""
+"""Collective communication with proved algorithms.
+
+A ``Communicator`` is one rank's handle on the others; ``launch`` runs a function on several ranks::
+
+    import numpy as np
+    import roundelay
+
+    def main(comm):
+        data = np.full(1000, comm.rank, dtype=np.float32)
+        comm.all_reduce(data)
+        return data[0]
+
+    if __name__ == "__main__":
+        print(roundelay.launch(main, 4))  # [6.0, 6.0, 6.0, 6.0]
+"""
+
+from __future__ import annotations
+
+from roundelay import errors
+from roundelay._core import Choice
+from roundelay._launch import launch, launcher
+from roundelay._native import __version__
+from roundelay._options import Hints, Op, Options, PremulSum, RedOp, premul_sum
+from roundelay._algorithm import Algorithm, Checked, Drawing, Measured, algorithm, load
+from roundelay.batch import Batch
+from roundelay.communicator import Array, Communicator
+from roundelay.errors import (
+    AbortedError,
+    CudaError,
+    Error,
+    LostRankError,
+    MemoryError,
+    MismatchError,
+    RefusedError,
+    SettingsError,
+    StartError,
+    TimeoutError,
+    UnsupportedError,
+    UsageError,
+)
+from roundelay.store import Store
+from roundelay.work import Work
+
+init = Communicator.init
+
+__all__ = [
+    "AbortedError",
+    "Algorithm",
+    "Array",
+    "Batch",
+    "Checked",
+    "Choice",
+    "Communicator",
+    "CudaError",
+    "Drawing",
+    "Error",
+    "Hints",
+    "LostRankError",
+    "Measured",
+    "MemoryError",
+    "MismatchError",
+    "Op",
+    "Options",
+    "PremulSum",
+    "RedOp",
+    "RefusedError",
+    "SettingsError",
+    "StartError",
+    "Store",
+    "TimeoutError",
+    "UnsupportedError",
+    "UsageError",
+    "Work",
+    "__version__",
+    "algorithm",
+    "errors",
+    "init",
+    "launch",
+    "launcher",
+    "load",
+    "premul_sum",
+]

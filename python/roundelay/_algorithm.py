@@ -1,0 +1,249 @@
+"""Algorithms that programs bring: texts, files, and Python functions."""
+
+from __future__ import annotations
+
+import html
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+
+from roundelay import _command, _native
+from roundelay.errors import Error, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Algorithm", "Checked", "Drawing", "Measured", "algorithm", "load"]
+
+Ranks: TypeAlias = "int | str | Iterable[int]"
+"""Rank counts: ``8``, ``range(2, 9)``, or as the command line has them: ``"2x4"``, ``"2..64"``."""
+
+Collective: TypeAlias = Literal[
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "gather",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "sendrecv",
+]
+"""The collectives that algorithms implement."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the proof at one rank count says (docs/json.md)."""
+
+    algorithm: str
+    collective: str
+    ranks: int
+    shape: str
+    verdict: str
+    """``proved``, ``not_allowed`` at this number of ranks, or ``undecided``."""
+    rounds: int | None
+    """The longest chain of messages."""
+    rounds_bound: int | None
+    bytes_per_rank: float | None
+    """What the busiest rank sends of a vector of a MiB."""
+    bytes_per_rank_bound: float | None
+    time_us: float | None
+    """The time for a vector of a MiB, by the cost model."""
+    diagnostics: list[dict[str, Any]] = field(repr=False)
+    """Warnings: their ``code``, ``line``, ``message``, …"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a measurement at one size says (docs/json.md)."""
+
+    algorithm: str
+    ranks: int
+    bytes: int
+    dtype: str
+    transport: str
+    time_us: float
+    algbw_gbs: float
+    busbw_gbs: float
+    wrong: int | None
+    """Elements that are not what an independent reference has."""
+
+
+@dataclass(frozen=True, repr=False)
+class Drawing:
+    """A picture of an algorithm, shown inline by notebooks."""
+
+    page: str
+    """The page, in HTML."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page into a file."""
+        Path(path).write_text(self.page, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        # In a frame of its own: the page has scripts and styles.
+        page = html.escape(self.page, quote=True)
+        return f'<iframe srcdoc="{page}" width="100%" height="560" style="border: 0"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<roundelay.Drawing: {len(self.page)} bytes; save(path) writes the page>"
+
+
+class Algorithm:
+    """A collective algorithm: what moves between ranks, proved before it is played.
+
+    Made by ``roundelay.algorithm`` or ``roundelay.load``; ``comm.run`` plays it, ``comm.install`` has it serve its
+    collective. ``check``, ``draw`` and ``bench`` use the program ``roundelay`` (``python -m roundelay``).
+    """
+
+    def __init__(self, native: _native.Algorithm, text: str, source: str) -> None:
+        self._native = native
+        self.text = text
+        self.source = source
+
+    text: str
+    """The text in the language of algorithms (docs/language.md)."""
+    source: str
+    """The file, or what stands for it in messages."""
+
+    @property
+    def name(self) -> str:
+        """The name of the algorithm."""
+        return self._native.name
+
+    @property
+    def collective(self) -> str:
+        """The collective that it implements."""
+        return self._native.collective
+
+    def names(self) -> list[str]:
+        """Return the names of all algorithms of the text."""
+        return self._native.names()
+
+    def named(self, name: str) -> Algorithm:
+        """Return another algorithm of the same text. Raises ``Error`` if there is none of that name."""
+        return Algorithm(self._native.named(name), self.text, self.source)
+
+    def check(self, n: Ranks = range(2, 9), *, root: int = 0) -> list[Checked]:
+        """Prove the algorithm at some rank counts.
+
+        Raises ``RefusedError`` with the diagnostics, and the place that is wrong, if it is refuted at one of them.
+        """
+        found, said, _ = self._verb("check", "-n", _ranks(n), "--root", str(root))
+        if not found or any(item["verdict"] == "refuted" for item in found):
+            raise (RefusedError if found else UsageError)(said, code=_code(found))
+        return [_of(Checked, item) for item in found]
+
+    def draw(self, n: int | str = 4, *, root: int = 0) -> Drawing:
+        """Draw the algorithm: ranks as rows, rounds as columns, arrows by chunk, the text beside it."""
+        with tempfile.TemporaryDirectory(prefix="roundelay-") as folder:
+            page = Path(folder) / "drawing.html"
+            found, said, code = self._verb("draw", "-n", _ranks(n), "--root", str(root), "-o", str(page))
+            if code != 0:
+                raise RefusedError(said, code=_code(found))
+            return Drawing(page.read_text(encoding="utf-8"))
+
+    def bench(
+        self, n: int | str = 2, sizes: tuple[int, int] = (1024, 1 << 20), *, dtype: str = "f32", timeout: float = 300
+    ) -> list[Measured]:
+        """Measure the algorithm between ``n`` processes of this machine, from the first size in bytes to the last.
+
+        Results are compared with a reference. It takes about a second a size, at most ``timeout`` seconds in all.
+        """
+        span = ["-b", str(sizes[0]), "-e", str(sizes[1])]
+        found, said, code = self._verb("bench", "-n", _ranks(n), *span, "--dtype", dtype, limit=timeout)
+        if code != 0:
+            raise (RefusedError if code == 1 else Error)(said, code=_code(found))
+        return [_of(Measured, item) for item in found]
+
+    def _repr_html_(self) -> str:
+        return self.draw()._repr_html_()
+
+    def __reduce__(self) -> tuple[Callable[[str, str, str], Algorithm], tuple[str, str, str]]:
+        return _again, (self.source, self.text, self.name)
+
+    def __repr__(self) -> str:
+        return f"<roundelay.Algorithm: {self.collective}.{self.name} of {self.source}>"
+
+    def _verb(self, *arguments: str, limit: float | None = None) -> tuple[list[dict[str, Any]], str, int]:
+        with self._file() as path:
+            verb, *rest = arguments
+            # `bench` takes the algorithm by its place in the text, the others by its name.
+            chosen = [] if verb == "bench" else ["--algorithm", self.name]
+            found, said, code = _command.output([verb, path, *chosen, *rest], limit)
+            return found, said.replace(path, self.source), code
+
+    @contextmanager
+    def _file(self) -> Iterator[str]:
+        """Give the path of a file with the text."""
+        if os.path.isfile(self.source) and Path(self.source).read_text(encoding="utf-8") == self.text:
+            yield os.path.abspath(self.source)
+            return
+        with tempfile.TemporaryDirectory(prefix="roundelay-") as folder:
+            path = Path(folder) / f"{self.name}.algo"
+            path.write_text(self.text, encoding="utf-8")
+            yield str(path)
+
+
+@overload
+def algorithm(source: Collective) -> Callable[[Callable[..., None]], Algorithm]: ...  # type: ignore[overload-overlap]
+@overload
+def algorithm(source: str, *, name: str = ...) -> Algorithm: ...
+def algorithm(source: str, *, name: str = "<text>") -> Algorithm | Callable[[Callable[..., None]], Algorithm]:
+    """Read an algorithm from a text in the language of algorithms; ``name`` stands for a file in messages.
+
+    With the name of a collective, decorate a Python function that is the algorithm::
+
+        @roundelay.algorithm("all_reduce")
+        def ring(n):
+            chunks(n)
+            for s in range(n - 1):
+                for r in each:
+                    r.to((r + 1) % n).reduce(data[(r - s) % n])
+            for s in range(n - 1):
+                for r in each:
+                    r.to((r + 1) % n).copy(data[(r + 1 - s) % n])
+
+    Raises ``RefusedError`` with the diagnostics if the text, or the function, says nothing that can be proved.
+    """
+    if source.isidentifier():
+        from roundelay._function import translate
+
+        def decorate(function: Callable[..., None]) -> Algorithm:
+            text, file = translate(function, source)
+            return Algorithm(_native.Algorithm.parse(file, text), text, file)
+
+        return decorate
+    return Algorithm(_native.Algorithm.parse(name, source), source, name)
+
+
+def load(path: str | os.PathLike[str]) -> Algorithm:
+    """Read an algorithm from a file. Raises ``RefusedError`` with the diagnostics if it is wrong."""
+    native = _native.Algorithm.load(path)
+    return Algorithm(native, Path(path).read_text(encoding="utf-8"), os.fspath(path))
+
+
+def _again(source: str, text: str, name: str) -> Algorithm:
+    """Return an algorithm that comes from another process."""
+    return Algorithm(_native.Algorithm.parse(source, text).named(name), text, source)
+
+
+def _ranks(n: Ranks) -> str:
+    if isinstance(n, (int, str)):
+        return str(n)
+    return ",".join(map(str, n))
+
+
+def _of(kind: Any, item: dict[str, Any]) -> Any:
+    return kind(**{name: item.get(name) for name in kind.__dataclass_fields__})
+
+
+def _code(found: list[dict[str, Any]]) -> str:
+    codes = [d["code"] for item in found for d in item.get("diagnostics", ()) if d.get("severity") == "error"]
+    return codes[0] if codes else "RL0712"

@@ -1,0 +1,63 @@
+"""The page docs/python.md and the examples run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from ranks import LIMIT
+
+
+def run(program: Path, folder: Path) -> str:
+    done = subprocess.run([sys.executable, str(program)], cwd=folder, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_page_runs(command: str, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 5
+    # What is not a definition runs in the process that launches only, as in a script.
+    program, promised = [], []
+    for block in blocks:
+        for part in re.split(r"\n(?=\S)", block.replace('if __name__ == "__main__":\n    ', "")):
+            promised += re.findall(r"print\(.*\)  # (.*)$", part, re.MULTILINE)
+            acts = not re.match(r"(import|from|def|class|@|#|except)\b|@", part)
+            if part.startswith("def ring"):
+                acts = False
+            text = part if not acts else 'if __name__ == "__main__":\n' + re.sub(r"^", "    ", part, flags=re.MULTILINE)
+            if part.startswith("except"):
+                text = re.sub(r"^", "    ", part, flags=re.MULTILINE)
+            program.append(text)
+    (tmp_path / "page.py").write_text("\n".join(program), encoding="utf-8")
+    assert run(tmp_path / "page.py", tmp_path).splitlines() == promised
+    assert len(promised) == 3
+    assert (tmp_path / "ring.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("01_all_reduce.py", "[12.0, 12.0, 12.0, 12.0]\n"),
+        ("02_own_algorithm.py", "['proved', 'proved', 'proved', 'proved', 'proved', 'proved', 'proved']\n[10, 10, 10, 10]\n"),
+    ],
+)
+def test_an_example_runs(command: str, tmp_path: Path, name: str, printed: str) -> None:
+    assert run(ROOT / "examples" / "python" / name, tmp_path) == printed
+
+
+def test_types(tmp_path: Path) -> None:
+    pytest.importorskip("mypy", reason="it is what checks types")
+    package = ROOT / "python" / "roundelay"
+    files = [str(path) for path in (*package.glob("*.py"), package / "_native.pyi") if "torch" not in path.name]
+    examples = [str(path) for path in sorted((ROOT / "examples" / "python").glob("0*.py"))]
+    for group in (files, examples[:1], examples[1:]):
+        command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path), "--no-error-summary", *group]
+        done = subprocess.run(command, cwd=ROOT / "python", capture_output=True, text=True, timeout=LIMIT)
+        ours = [line for line in done.stdout.splitlines() if "torch" not in line.split(":")[0]]
+        assert not ours, "\n".join(ours)

@@ -1,0 +1,240 @@
+"""Algorithms that are Python functions: the plans of their twins in files, and errors at their lines."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import twins
+from conftest import ROOT
+from ranks import LIMIT, threads
+
+import roundelay
+from roundelay import Algorithm, Communicator, RefusedError
+from roundelay.lang import Ranks, chunks, data, each, play, requires
+
+TWO_RINGS = """
+algorithm two_rings implements all_reduce on n ranks {
+    chunks n
+    split data over side in 0..2 {
+        let step = 1 - 2 * side
+        for s in 0..n-1 { each r { r -> (r + step) % n : reduce data[(r - step * s) % n] as bf16 } }
+        for s in 0..n-1 { each r { r -> (r + step) % n : copy data[(r + step - step * s) % n] as bf16 } }
+    }
+    schedule { pipeline 4 channels 2 }
+}
+"""
+
+
+def plans(algorithm: Algorithm, n: str) -> list[dict[str, Any]]:
+    """Return the plans of all ranks, without the places in the source."""
+    found, said, code = algorithm._verb("show", "--stage", "plan", "-n", n)
+    assert code == 0, said
+    for plan in found:
+        plan["plan"]["part"].pop("sites", None)
+        plan["plan"].pop("sites", None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("all_reduce.ring", ["2", "3", "8"]),
+        ("all_reduce.halving_doubling", ["2", "8"]),
+        ("all_reduce.two_level", ["2x2", "2x3"]),
+        ("all_to_all.bruck", ["3", "8"]),
+        ("broadcast.binomial", ["2", "7"]),
+    ],
+)
+def test_plans_are_those_of_the_twin(command: str, name: str, ranks: list[str]) -> None:
+    collective, _, short = name.partition(".")
+    ours: Algorithm = getattr(twins, short)
+    twin = roundelay.load(ROOT / "algorithms" / collective / f"{short}.algo")
+    assert (ours.name, ours.collective) == (twin.name, twin.collective)
+    for n in ranks:
+        found, wanted = plans(ours, n), plans(twin, n)
+        assert len(found) == eval(n.replace("x", "*"))
+        # The hash, which ranks compare before they play, is among what is compared.
+        assert all(len(plan["hash"]) == 32 for plan in found)
+        assert found == wanted
+
+
+def test_parts_wire_types_and_schedules(command: str) -> None:
+    assert plans(twins.two_rings, "4") == plans(roundelay.algorithm(TWO_RINGS), "4")
+    assert [c.verdict for c in twins.shifted.check([1, 2, 5])] == ["proved"] * 3
+    assert [c.verdict for c in twins.rows_then_columns.check(["2x2", "2x3"])] == ["proved"] * 2  # type: ignore[list-item]
+
+
+def test_it_is_played_beside_the_file(command: str) -> None:
+    twin = roundelay.load(ROOT / "algorithms" / "all_reduce" / "ring.algo")
+
+    def call(comm: Communicator) -> None:
+        numbers = np.full(100, comm.rank + 1, "int64")
+        # One rank has the function, the others have the file: it is the same call.
+        comm.run(twins.ring if comm.rank == 0 else twin, numbers)
+        assert (numbers == 6).all()
+        comm.install(twins.ring)
+        comm.all_reduce(numbers)
+        assert (numbers == 18).all()
+
+    threads(call, 3)
+
+
+def line_of(function: Callable[..., Any], text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def wrong_ring(n: Ranks) -> None:
+    chunks(n)
+    for s in range(n - 2):
+        for r in each:
+            r.to((r + 1) % n).reduce(data[(r - s) % n])
+    for s in range(n - 1):
+        for r in each:
+            r.to((r + 1) % n).copy(data[(r + 1 - s) % n])
+
+
+def test_a_refuted_function_is_refuted_at_its_line(command: str) -> None:
+    wrong = roundelay.algorithm("all_reduce")(wrong_ring)
+    with pytest.raises(RefusedError) as error:
+        wrong.check(3)
+    line = line_of(wrong_ring, "range(n - 2)")
+    assert error.value.code == "RL0501"
+    assert f"--> {__file__}:{line}:" in str(error.value)
+    assert "one more here, and it would be right" in str(error.value)
+
+    def call(comm: Communicator) -> None:
+        with pytest.raises(RefusedError, match="test_function.py:"):
+            comm.run(wrong, np.zeros(9))
+
+    threads(call, 3)
+
+
+def unknown_part(n: Ranks) -> None:
+    chunks(n)
+    play("all_reduce.rang")
+
+
+def test_an_unknown_name_is_refused_at_its_line() -> None:
+    line = line_of(unknown_part, "rang")
+    with pytest.raises(RefusedError, match=f"test_function.py:{line}:") as error:
+        roundelay.algorithm("all_reduce")(unknown_part)
+    assert error.value.code == "RL0203"
+
+
+MISSING = "text"
+
+
+def of_while(n: Ranks) -> None:
+    while n > 1:
+        chunks(n)
+
+
+def of_division(n: Ranks) -> None:
+    chunks(n / 2)  # type: ignore[arg-type]
+
+
+def of_text(n: Ranks) -> None:
+    chunks(MISSING)  # type: ignore[arg-type]
+
+
+def of_float(n: Ranks) -> None:
+    requires(n > 1.5)
+
+
+def of_list(n: Ranks) -> None:
+    for r in [0, 1]:
+        chunks(r)
+
+
+def of_step(n: Ranks) -> None:
+    for s in range(0, n, 2):
+        chunks(s)
+
+
+def of_open_region(n: Ranks) -> None:
+    for r in each:
+        r.to(r + 1).copy(data[r:])
+
+
+def of_print(n: Ranks) -> None:
+    print(n)
+
+
+def of_transfer(n: Ranks) -> None:
+    for r in each:
+        r.to(r + 1).copy(data).twice(2)
+
+
+def of_update(n: Ranks) -> None:
+    d = 1
+    d += 1
+
+
+def of_default(n: Ranks = 4) -> None:
+    chunks(n)
+
+
+@pytest.mark.parametrize(
+    ("function", "at", "said"),
+    [
+        (of_while, "while n", "no such statement in algorithms (while)"),
+        (of_division, "n / 2", "write //, which rounds down"),
+        (of_text, "MISSING", "`MISSING` is a str"),
+        (of_float, "1.5", "this expression has no counterpart"),
+        (of_list, "[0, 1]", "a loop goes over ranks, numbers or parts"),
+        (of_step, "range(0, n, 2)", "a range has a start and an end"),
+        (of_open_region, "data[r:]", "write data[a:b]"),
+        (of_print, "print(n)", "this call is no statement of algorithms"),
+        (of_transfer, "twice", "there are .into(…), .wire(…)"),
+        (of_update, "d += 1", "no such statement in algorithms (augassign)"),
+        (of_default, "def of_default", "parameters are names only"),
+    ],
+)
+def test_what_the_language_has_not_is_refused(function: Any, at: str, said: str) -> None:
+    with pytest.raises(RefusedError) as error:
+        roundelay.algorithm("all_reduce")(function)
+    line = line_of(function, at)
+    assert said in str(error.value)
+    assert (error.value.source or "").startswith(f"{__file__}:{line}:")
+    assert f"{line} | " in str(error.value) and "^" in str(error.value)
+
+
+def test_functions_of_no_file_and_things_that_are_none() -> None:
+    space: dict[str, Any] = {}
+    exec("def nowhere(n):\n    chunks(n)\n", space)
+    with pytest.raises(RefusedError, match="cannot be read"):
+        roundelay.algorithm("all_reduce")(space["nowhere"])
+    with pytest.raises(RefusedError, match="stands over a function, not over a type"):
+        roundelay.algorithm("all_reduce")(dict)
+    with pytest.raises(RuntimeError, match="use it in a function under @roundelay.algorithm"):
+        chunks(3)
+
+
+def test_from_edit_to_a_checked_run_on_four_ranks_takes_seconds(command: str, tmp_path: Path) -> None:
+    import time
+
+    script = tmp_path / "edit.py"
+    script.write_text(
+        "import numpy as np, roundelay\nfrom roundelay.lang import *\n\n\n"
+        + '@roundelay.algorithm("all_reduce")\n'
+        + inspect.getsource(wrong_ring).replace("n - 2", "n - 1")
+        + "\n\ndef main(comm):\n    data = np.full(1000, comm.rank + 1)\n    comm.run(wrong_ring, data)\n"
+        + "    return int(data[-1])\n\n\n"
+        + 'if __name__ == "__main__":\n    wrong_ring.check(4)\n    print(roundelay.launch(main, 4))\n'
+    )
+    begin = time.monotonic()
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=LIMIT)
+    took = time.monotonic() - begin
+    assert done.stdout == "[10, 10, 10, 10]\n", done.stderr
+    print(f"{took:.1f} s")
+    assert took < 30
+
+

@@ -1,0 +1,245 @@
+"""Work in the background: waiting, callbacks, coroutines, and what happens when it is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from ranks import processes, threads
+
+import roundelay
+from roundelay import Communicator, Work
+
+
+def started(work: Work | None) -> Work:
+    assert isinstance(work, Work)
+    return work
+
+
+def test_wait_says_when_time_is_up_and_the_work_goes_on() -> None:
+    late = threading.Event()
+
+    def call(comm: Communicator) -> str | None:
+        data = np.full(10, comm.rank + 1.0)
+        if comm.rank == 1:
+            assert late.wait(60)
+            comm.all_reduce(data)
+            return None
+        work = started(comm.all_reduce(data, async_op=True))
+        assert not work.done() and work.exception() is None
+        with pytest.raises(roundelay.TimeoutError, match="has not ended within 0.05 s; it goes on") as error:
+            work.wait(0.05)
+        assert isinstance(error.value, TimeoutError)
+        before = repr(work)
+        late.set()
+        work.wait()
+        work.wait()
+        assert data[0] == 3.0
+        return f"{before} {work!r}"
+
+    said = threads(call, 2)[0]
+    assert said is not None and "completed" in said and "in progress" in said
+
+
+def test_callbacks_are_called_once_and_may_call() -> None:
+    def call(comm: Communicator) -> list[str]:
+        seen: list[str] = []
+        ended = threading.Event()
+        data, more = np.ones(3), np.ones(3)
+
+        def then(work: Work) -> None:
+            assert work.done()
+            # A collective inside a callback, waited for.
+            started(comm.all_reduce(more, async_op=True)).wait()
+            seen.append(threading.current_thread().name)
+            ended.set()
+
+        work = started(comm.all_reduce(data, async_op=True))
+        work.add_done_callback(then)
+        assert ended.wait(60)
+        assert more.tolist() == [2.0] * 3
+        again = threading.Event()
+        work.add_done_callback(lambda _: again.set())
+        assert again.wait(60)
+        return seen
+
+    assert all(len(seen) == 1 for seen in threads(call, 2))
+
+
+def test_what_a_callback_raises_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: (reported.append(args.exc_value), came.set()))
+    came = threading.Event()
+
+    def fails(_: Work) -> None:
+        raise ValueError("of a callback")
+
+    (comm,) = Communicator.local(1)
+    started(comm.barrier(async_op=True)).add_done_callback(fails)
+    assert came.wait(60)
+    assert [str(e) for e in reported] == ["of a callback"]
+
+
+def test_await() -> None:
+    def call(comm: Communicator) -> None:
+        async def main() -> None:
+            ticks = 0
+
+            async def tick() -> None:
+                nonlocal ticks
+                while True:
+                    ticks += 1
+                    await asyncio.sleep(0)
+
+            ticking = asyncio.create_task(tick())
+            data = np.full(1 << 16, comm.rank, "float32")
+            await started(comm.all_reduce(data, async_op=True))
+            assert data[-1] == 1.0
+            works = [started(comm.all_reduce(data, "max", async_op=True)) for _ in range(5)]
+            for work in works:
+                await asyncio.wait_for(_awaited(work), 60)
+            ticking.cancel()
+            assert ticks > 0
+            comm.abort("enough")
+            with pytest.raises(roundelay.AbortedError, match="enough"):
+                await started(comm.all_reduce(data, async_op=True))
+
+        asyncio.run(main())
+
+    async def _awaited(work: Work) -> None:
+        await work
+
+    ranks = Communicator.local(2)
+    done = [threading.Thread(target=call, args=(comm,)) for comm in ranks[1:]]
+
+    # Both end by their own abort, or by that of the other.
+    def other() -> None:
+        try:
+            call(ranks[0])
+        except roundelay.AbortedError:
+            pass
+
+    done.append(threading.Thread(target=other))
+    for thread in done:
+        thread.start()
+    for thread in done:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def dropped(comm: Communicator) -> float:
+    """Drop works and arrays at once: what was started is done, on memory that lives."""
+    kept = np.full(100_000, comm.rank + 1.0)
+    for _ in range(50):
+        comm.all_reduce(np.full(100_000, 1.0), async_op=True)
+        comm.all_gather_single(np.empty((comm.size, 1000)), np.zeros(1000), async_op=True)
+    comm.all_reduce(kept, async_op=True)
+    gc.collect()
+    junk = [np.full(100_000, -1.0) for _ in range(20)]
+    comm.barrier()
+    assert all(array[0] == -1.0 for array in junk)
+    return float(kept.sum())
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_dropped_works_and_arrays_are_safe(n: int) -> None:
+    total = n * (n + 1) / 2 * 100_000
+    assert processes(dropped, n) == [total] * n
+
+
+def test_arrays_of_ended_work_are_released() -> None:
+    import weakref
+
+    (comm,) = Communicator.local(1)
+    data = np.zeros(1000)
+    alive = weakref.ref(data)
+    work = started(comm.all_reduce(data, async_op=True))
+    work.wait()
+    del data, work
+    until = time.monotonic() + 30
+    while alive() is not None and time.monotonic() < until:
+        comm.barrier()
+        gc.collect()
+    assert alive() is None
+
+
+def test_other_threads_run_while_a_rank_waits() -> None:
+    ranks = Communicator.local(2)
+    done = threading.Event()
+
+    def waits() -> None:
+        ranks[0].barrier()
+        done.set()
+
+    thread = threading.Thread(target=waits, daemon=True)
+    thread.start()
+    assert not done.wait(0.05)
+    ranks[1].barrier(timeout=timedelta(seconds=30))
+    assert done.wait(60)
+
+
+INTERRUPTED = """
+import _thread, threading, sys
+import numpy as np, roundelay
+
+a, b = roundelay.Communicator.local(2)
+work = a.all_reduce(np.zeros(4), async_op=True, timeout=60)
+print("waiting", flush=True)
+try:
+    work.wait()
+except KeyboardInterrupt:
+    print("interrupted", work.done(), flush=True)
+b.all_reduce(np.zeros(4))
+work.wait()
+print("done", work.done(), flush=True)
+"""
+
+
+def test_ctrl_c_interrupts_wait() -> None:
+    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "waiting\n"
+        until, said = time.monotonic() + 60, ""
+        # The signal may come just before the wait begins, where Python handles it as well.
+        os.kill(child.pid, signal.SIGINT)
+        said, _ = child.communicate(timeout=max(1.0, until - time.monotonic()))
+        assert said == "interrupted False\ndone True\n"
+        assert child.returncode == 0
+    finally:
+        child.kill()
+        child.wait()
+
+
+ENDINGS = {
+    "work in the background": "work = comm.all_reduce(np.zeros(1 << 20), async_op=True)",
+    "a callback that waits": "comm.barrier(async_op=True).add_done_callback(lambda w: time.sleep(0.2))",
+    "work that nobody answers": "(a, b) = roundelay.Communicator.local(2); a.all_reduce(np.zeros(9), async_op=True, timeout=1)",
+    "a shut down communicator": "comm.shutdown(); comm.shutdown()",
+    "an exit inside": "comm.barrier(); sys.exit(0)",
+    "a thread that waits": (
+        "(a, b) = roundelay.Communicator.local(2); t = threading.Thread(target=a.barrier, daemon=True); t.start()"
+    ),
+    "an algorithm": "ring = roundelay.algorithm('algorithm a implements barrier on n ranks { use dissemination }')",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_interpreter_ends_cleanly(ending: str) -> None:
+    program = (
+        "import sys, threading, time, numpy as np, roundelay\n"
+        "(comm,) = roundelay.Communicator.local(1)\n" + ENDINGS[ending] + "\nprint('end', flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
