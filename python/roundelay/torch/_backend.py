@@ -33,7 +33,7 @@ class RoundelayBackend(Operations, Backend):
         self._store = store
         self._options = options
         self._comm = comm
-        self._calls = Calls(comm)
+        self._calls = Calls(comm, options._timeout.total_seconds())
         self._monitor = Monitor(store, rank, size)
         self._failed = False
         _alive[id(self)] = self
@@ -111,6 +111,7 @@ class RoundelayBackend(Operations, Backend):
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the longest time without progress of operations that follow."""
         self._options._timeout = timeout
+        self._calls.timeout = timeout.total_seconds()
         self._comm.set_timeout(timeout.total_seconds())
 
     def _set_default_timeout(self, timeout: timedelta) -> None:

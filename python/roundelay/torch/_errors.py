@@ -32,11 +32,11 @@ class StartError(errors.StartError, dist.DistBackendError):
 
 
 _FACES: list[tuple[type[errors.Error], type[errors.Error], str]] = [
-    (errors.TimeoutError, TimeoutError, "Timed out waiting{time} for a peer: "),
-    (errors.LostRankError, LostRankError, "Connection closed by peer: "),
-    (errors.AbortedError, AbortedError, "The group was aborted: "),
-    (errors.MismatchError, MismatchError, "Collective mismatch across ranks: "),
-    (errors.StartError, StartError, "Could not form the group: "),
+    (errors.TimeoutError, TimeoutError, "roundelay: Timed out waiting{time} for a peer: "),
+    (errors.LostRankError, LostRankError, "roundelay: Connection closed by peer: "),
+    (errors.AbortedError, AbortedError, "roundelay: The group was aborted: "),
+    (errors.MismatchError, MismatchError, "roundelay: Collective mismatch across ranks: "),
+    (errors.StartError, StartError, "roundelay: Could not form the group: "),
 ]
 
 
@@ -71,4 +71,4 @@ def _copy(error: errors.Error, made: type[errors.Error], words: str) -> errors.E
 
 def timed_out(what: str, seconds: float) -> TimeoutError:
     """Return the error of a wait that has not ended in time."""
-    return TimeoutError(f"Timed out waiting {round(seconds * 1000)}ms for {what}", code="RL0703")
+    return TimeoutError(f"roundelay: Timed out waiting {round(seconds * 1000)}ms for {what}", code="RL0703")

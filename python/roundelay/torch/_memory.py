@@ -129,7 +129,8 @@ def operator(op: ReduceOp, dtype: torch.dtype) -> tuple[str, float]:
     if dtype.is_complex and name not in ("sum", "avg", "premul_sum"):
         raise ValueError(f"roundelay: ReduceOp {name} has no meaning for {dtype}; there are sum, avg and premul_sum")
     if name == "premul_sum":
-        return name, float(op.factor)
+        # Before torch 2.14 the factor is to be had from the pickled state only.
+        return name, float(op.factor if hasattr(op, "factor") else op.__getstate__()[1])  # type: ignore[index]
     return name, 1.0
 
 

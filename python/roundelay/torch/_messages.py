@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import Work
 from torch import Tensor
 
 from .. import errors
@@ -108,7 +108,12 @@ class Batch:
         if self.ended or native is None:
             callback()
             return
-        native.add_done_callback(lambda: (self._settle(), callback()))
+
+        def ended() -> None:
+            self._settle()
+            callback()
+
+        native.add_done_callback(ended)
 
     def _settle(self) -> None:
         with self.mutex:
@@ -250,7 +255,7 @@ class Messages:
         wanted = message.tensor.numel() * message.tensor.element_size()
         if wanted != size:
             raise MismatchError(
-                f"Collective mismatch across ranks: rank {message.peer} sends {size} bytes with tag {message.tag}, "
+                f"roundelay: Collective mismatch across ranks: rank {message.peer} sends {size} bytes with tag {message.tag}, "
                 f"but the tensor that receives them has {wanted}: both ends need the same shape and type",
                 code="RL0702",
                 peer=message.peer,
@@ -260,7 +265,7 @@ class Messages:
         magic, tag, size, _ = _HEADER.unpack(header.cpu().numpy().tobytes())
         if magic != _MAGIC:
             raise MismatchError(
-                f"Collective mismatch across ranks: a receive with tag {message.tag} meets a send without a tag of "
+                f"roundelay: Collective mismatch across ranks: a receive with tag {message.tag} meets a send without a tag of "
                 f"rank {message.peer}: give both ends the same tag",
                 code="RL0702",
                 peer=message.peer,
@@ -289,7 +294,7 @@ def flush_others(own: Messages) -> None:
             group.start()
 
 
-class MessageWork(dist._Work):
+class MessageWork(Work):
     """A send or receive."""
 
     def __init__(self, batch: Batch, message: Message) -> None:
@@ -357,7 +362,7 @@ class BatchWork(MessageWork):
     """All messages of a batch: what ``batch_isend_irecv`` waits for."""
 
     def __init__(self, batch: Batch) -> None:
-        dist._Work.__init__(self)
+        Work.__init__(self)
         self._batch = batch
         self._tensors = [message.tensor for message in batch.messages]
         self._peer = -1

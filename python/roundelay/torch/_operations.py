@@ -29,8 +29,9 @@ _NO_DEVICE = torch.device("cpu")
 class Calls:
     """The calls that a group makes: the one place where the native part is called."""
 
-    def __init__(self, comm: Communicator) -> None:
+    def __init__(self, comm: Communicator, timeout: float) -> None:
         self.comm = comm
+        self.timeout = timeout
         self.rank = comm.rank
         self.size = comm.size
         self.messages = messages.Messages(comm)
@@ -79,7 +80,7 @@ class Calls:
                 return Done(result)
             started = [self.comm.call(*_full(call), limit, hints, None, keep) for call in calls]
         except RuntimeError as error:
-            raise face(error, limit) from None
+            raise face(error, limit or self.timeout) from None
         natives: list[NativeWork] = [native for native in started if native is not None]
         if not natives:
             return self._noted(Done(result))
@@ -305,16 +306,11 @@ class Operations:
         data, target = memory.readable(input), memory.writable(output, finish)
         if memory.overlap(data, target):
             data = data.clone()
+        sides: tuple[Any, Any] = (address(target), address(data))
         if output_split_sizes or input_split_sizes:
-            calls = [
-                (
-                    "all_to_all",
-                    (address(target), self._rows(target, output_split_sizes, "output")),
-                    (address(data), self._rows(data, input_split_sizes, "input")),
-                )
-            ]
-        else:
-            calls = [("all_to_all", address(target), address(data))]
+            received = self._rows(target, output_split_sizes, "output")
+            sides = (sides[0], received), (sides[1], self._rows(data, input_split_sizes, "input"))
+        calls = [("all_to_all", *sides)]
         return self._calls.play(opts, output, calls, finish, (data, target), data.device)
 
     def _rows(self, tensor: Tensor, sizes: Sequence[int], side: str) -> list[int]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import Work
 
 from ._errors import face, timed_out
 from ._memory import Finish
@@ -27,7 +27,7 @@ def seconds(timeout: timedelta | None) -> float | None:
     return total if total > 0 else None
 
 
-class Done(dist._Work):
+class Done(Work):
     """Work that has ended with success."""
 
     def __init__(self, result: Any = None, source: int = -1) -> None:
@@ -72,7 +72,7 @@ class Done(dist._Work):
         """Return at once."""
 
 
-class Pending(dist._Work):
+class Pending(Work):
     """Operations in the background, which end in the order in which they were started."""
 
     def __init__(
@@ -164,14 +164,14 @@ class Pending(dist._Work):
         self.wait()
 
 
-class OnStream(dist._Work):
+class OnStream(Work):
     """Operations in a CUDA stream, up to the event that follows them."""
 
     def __init__(self, result: Any, device: torch.device) -> None:
         super().__init__()
         self._result = result
         self._device = device
-        self._event = torch.cuda.Event()
+        self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._event.record(torch.cuda.current_stream(device))
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -187,7 +187,7 @@ class OnStream(dist._Work):
 
     def is_completed(self) -> bool:
         """Return True if the GPU has done the operations."""
-        return self._event.query()
+        return bool(self._event.query())
 
     def result(self) -> Any:
         """Return the output tensors."""
