@@ -1,0 +1,230 @@
+"""The face for torch 2.14 and later: a ``Backend`` in Python."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from torch._C._distributed_c10d import Backend, ErrorType
+
+from ._barrier import Monitor
+from ._join import join
+from ._operations import Calls, Operations
+from ._options import Options, hints_of
+
+if TYPE_CHECKING:
+    from .._native import Communicator
+
+_alive: dict[int, RoundelayBackend] = {}
+"""Backends that were not shut down: torch's wrappers may keep the C++ half of a backend only."""
+
+
+def _missing(what: str, instead: str) -> NoReturn:
+    raise NotImplementedError(f"roundelay does not support {what}; {instead}")
+
+
+class RoundelayBackend(Operations, Backend):
+    """One rank's part in a group of ranks."""
+
+    def __init__(self, store: Any, rank: int, size: int, comm: Communicator, options: Any) -> None:
+        Backend.__init__(self, rank, size)
+        self._store = store
+        self._options = options
+        self._comm = comm
+        self._calls = Calls(comm, options._timeout.total_seconds())
+        self._monitor = Monitor(store, rank, size)
+        self._failed = False
+        _alive[id(self)] = self
+
+    # What it is.
+
+    def getBackendName(self) -> str:
+        """Return ``roundelay``."""
+        return "roundelay"
+
+    @property
+    def options(self) -> Any:
+        """The options of the group."""
+        return self._options
+
+    @property
+    def supports_splitting(self) -> bool:
+        """True: ``split_group`` makes groups of parts."""
+        return True
+
+    @property
+    def supports_coalescing(self) -> bool:
+        """True: ``batch_isend_irecv`` is one batch."""
+        return True
+
+    @property
+    def supports_shrinking(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        """False: rank and size of a backend in Python cannot change."""
+        return False
+
+    @property
+    def supports_window(self) -> bool:
+        """False."""
+        return False
+
+    def supports_tensor_alloc(self, device: Any) -> bool:
+        """Return False."""
+        return False
+
+    # Barriers, groups, the end.
+
+    def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks; name those that did not come."""
+        self._calls.messages.start()
+        seconds = opts.timeout.total_seconds()
+        unset = seconds < 0
+        self._monitor.wait(self._options._timeout.total_seconds() if unset else seconds, wait_all_ranks)
+
+    def split(self, store: Any, ranks: list[int], opts: Any) -> RoundelayBackend | None:
+        """Make the backend of a part of the ranks; None on the others."""
+        if self.rank() not in ranks:
+            return None
+        timeout = self._options._timeout if opts is None else opts._timeout
+        hints = hints_of(opts) or hints_of(self._options)
+        parent = list(self._options.global_ranks_in_group)
+        made = Options(dict(hints), timeout)
+        made.global_ranks_in_group = [parent[rank] for rank in ranks] if len(parent) == self.size() else list(ranks)
+        if opts is not None:
+            made.group_name = opts.group_name
+        rank = ranks.index(self.rank())
+        comm = join(store, rank, len(ranks), timeout, hints)
+        return RoundelayBackend(store, rank, len(ranks), comm, made)
+
+    def perform_nocolor_split(self, device: Any) -> None:
+        """Do nothing: ranks outside a part are not needed to make it."""
+
+    def eager_connect_single_device(self, device: Any) -> None:
+        """Do nothing: the ranks are connected when the group is made."""
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the longest time without progress of operations that follow."""
+        self._options._timeout = timeout
+        self._calls.timeout = timeout.total_seconds()
+        self._comm.set_timeout(timeout.total_seconds())
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        self.set_timeout(timeout)
+
+    def abort(self) -> None:
+        """End the group on all ranks at once: operations that wait, or follow, raise an error."""
+        self._failed = True
+        self._comm.abort("abort() was called on the process group")
+
+    def shutdown(self) -> None:
+        """End this rank's part, after what was started."""
+        if _alive.pop(id(self), None) is None:
+            return
+        batch = self._calls.messages.start()
+        if batch is not None and batch.error is not None:
+            raise batch.error
+        self._comm.shutdown()
+
+    def get_error(self) -> Any:
+        """Return whether the group was aborted."""
+        return ErrorType.REMOTE_ERROR if self._comm.aborted else ErrorType.SUCCESS
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._calls.count
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _wait_for_pending_works(self) -> None:
+        self._calls.messages.start()
+
+    def _enable_collectives_timing(self) -> None:
+        pass
+
+    # What is not there.
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> NoReturn:
+        """Raise: torch cannot ask a backend in Python where a message came from."""
+        _missing("recv from any source", "name the rank: dist.recv(tensor, src=…)")
+
+    def merge(self, *_: Any) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("merge_remote_group", "make a new group")
+
+    def shrink(self, *_: Any) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("shrink_group", "abort the group, and make a new one of the ranks that are left")
+
+    def reconfigure(self, opts: Any) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("reconfigure", "abort the group, and make a new one")
+
+    def get_reconfigure_handle(self) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("reconfigure", "abort the group, and make a new one")
+
+    def new_window(self, tensor: Any = None) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("windows", "use send and recv")
+
+    def allocateTensor(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("the allocation of tensors", "use torch.empty")
+
+    def memory_stats(self) -> dict[str, int]:
+        """Return no counters."""
+        return {}
+
+    def suspend(self) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("suspend", "shut the group down, and make a new one")
+
+    def resume(self) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("resume", "make a new group")
+
+    def _register_on_completion_hook(self, hook: Any) -> NoReturn:
+        _missing("completion hooks", "use work.get_future().then(…)")
+
+    def registerAbortHook(self, hook_id: int, hook: Any) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("abort hooks", "catch the error of the operation")
+
+    def unregisterAbortHook(self, hook_id: int) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        _missing("abort hooks", "catch the error of the operation")
+
+    def _start_time_estimate(self) -> NoReturn:
+        _missing("time estimates", "use `python -m roundelay explain`")
+
+    def _end_time_estimate(self) -> NoReturn:
+        _missing("time estimates", "use `python -m roundelay explain`")
+
+
+def create(opts: Any, group_options: Any) -> RoundelayBackend | None:
+    """Make the backend of a group, as torch asks for it."""
+    ranks = list(opts.global_ranks_in_group)
+    if opts.enable_reconfigure:
+        _missing("reconfigure", "leave enable_reconfigure unset")
+    hints = hints_of(group_options)
+    options = Options(dict(hints), opts.timeout)
+    options.global_ranks_in_group = ranks or list(range(opts.group_size))
+    options.group_name = opts.group_id
+    comm = join(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints)
+    return RoundelayBackend(opts.store, opts.group_rank, opts.group_size, comm, options)
+
+
+@atexit.register
+def _end() -> None:
+    """End what the program has not ended, so that no thread needs the interpreter later."""
+    for backend in list(_alive.values()):
+        try:
+            backend.shutdown()
+        except Exception as error:  # The program ends anyway.
+            sys.stderr.write(f"roundelay: at exit: {error}\n")

@@ -1,0 +1,144 @@
+"""The face for torch 2.6 to 2.13: a ``ProcessGroup`` in Python, which takes the place of torch's own.
+
+It serves CPU and CUDA tensors alike, so names such as ``cpu:gloo,cuda:roundelay`` need torch 2.14.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch.distributed as dist
+from torch import Tensor
+from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, BarrierOptions, ReduceScatterOptions
+
+from ._barrier import Monitor
+from ._join import join
+from ._operations import Calls, Operations
+from ._options import hints_of
+
+
+class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
+    """One rank's part in a group of ranks."""
+
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: timedelta, hints: list[tuple[str, str]] | None = None
+    ) -> None:
+        dist.ProcessGroup.__init__(self, rank, size)
+        self._place = (rank, size)
+        self._given_store = store
+        self._timeout = timeout
+        self._names = ("", "undefined")
+        self._comm = join(store, rank, size, timeout, hints or [])
+        self._calls = Calls(self._comm, timeout.total_seconds())
+        self._monitor = Monitor(store, rank, size)
+        _alive[id(self)] = self
+
+    def getBackendName(self) -> str:
+        """Return ``roundelay``."""
+        return "roundelay"
+
+    def getRank(self) -> int:
+        """Return the number of this rank."""
+        return self._place[0]
+
+    def getSize(self) -> int:
+        """Return the number of ranks."""
+        return self._place[1]
+
+    def rank(self) -> int:
+        """Return the number of this rank."""
+        return self._place[0]
+
+    def size(self) -> int:
+        """Return the number of ranks."""
+        return self._place[1]
+
+    def getGroupName(self) -> str:
+        """Return the name that torch gave."""
+        return self._names[0]
+
+    def setGroupName(self, name: str) -> None:
+        """Take the name that torch gives."""
+        self._names = (name, self._names[1])
+
+    def getGroupDesc(self) -> str:
+        """Return the description that torch gave."""
+        return self._names[1]
+
+    def setGroupDesc(self, text: str) -> None:
+        """Take the description that torch gives."""
+        self._names = (self._names[0], text)
+
+    # The names of torch 2.13 and before.
+
+    def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        return self.all_gather_single(output, input, opts or AllgatherOptions())
+
+    def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
+        return self.reduce_scatter_single(output, input, opts or ReduceScatterOptions())
+
+    def alltoall_base(
+        self, output: Tensor, input: Tensor, output_split_sizes: Any, input_split_sizes: Any, opts: Any = None
+    ) -> Any:
+        """Exchange parts of one tensor."""
+        return self.all_to_all_single(
+            output, input, output_split_sizes, input_split_sizes, opts or AllToAllOptions()
+        )
+
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Collect several tensors, each in one."""
+        return self.all_gather_single_coalesced(outputs, inputs, opts or AllgatherOptions())
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        """Reduce several tensors; each rank has its parts at the end."""
+        return self.reduce_scatter_single_coalesced(outputs, inputs, opts or ReduceScatterOptions())
+
+    def _start_coalescing(self, device: Any = None) -> None:
+        self.start_coalescing()
+
+    def _end_coalescing(self, device: Any = None) -> Any:
+        return self.end_coalescing()
+
+    def barrier(self, opts: Any = None) -> Any:
+        """Wait until all ranks have come."""
+        return super().barrier(opts or BarrierOptions())
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Wait for all ranks; name those that did not come."""
+        self._monitor.wait((timeout or self._timeout).total_seconds(), wait_all_ranks)
+
+    # The end.
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+        self._calls.timeout = timeout.total_seconds()
+        self._comm.set_timeout(timeout.total_seconds())
+
+    def abort(self) -> None:
+        """End the group on all ranks at once."""
+        self._comm.abort("abort() was called on the process group")
+
+    def shutdown(self) -> None:
+        """End this rank's part, after what was started."""
+        if _alive.pop(id(self), None) is not None:
+            self._calls.messages.start()
+            self._comm.shutdown()
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._calls.count
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> NoReturn:
+        """Raise ``NotImplementedError``."""
+        raise NotImplementedError("roundelay does not support recv from any source; name the rank: src=…")
+
+
+_alive: dict[int, RoundelayGroup] = {}
+
+
+def create(opts: Any, group_options: Any = None) -> RoundelayGroup:
+    """Make the group, as torch asks for it."""
+    return RoundelayGroup(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints_of(group_options))

@@ -1,0 +1,32 @@
+"""Joining the ranks of a group through torch's store."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ._errors import face
+
+if TYPE_CHECKING:
+    from .._native import Communicator
+
+
+def join(
+    store: Any, rank: int, size: int, timeout: timedelta, hints: list[tuple[str, str]]
+) -> Communicator:
+    """Return the communicator of a group, whose ranks share a store."""
+    from .._native import Communicator
+
+    key = "roundelay/note"
+
+    def share(note: str | None) -> str | None:
+        if note is not None:
+            store.set(key, note)
+            return None
+        store.wait([key], timeout)
+        return bytes(store.get(key)).decode()
+
+    try:
+        return Communicator.join(rank, size, share, hints, max(timeout.total_seconds(), 0.001))
+    except RuntimeError as error:
+        raise face(error, timeout.total_seconds()) from error.__cause__

@@ -1,0 +1,34 @@
+"""Options of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from torch._C._distributed_c10d import Backend
+
+from ._hints import pairs
+
+_DEFAULT = timedelta(minutes=30)
+
+
+class Options(Backend.Options):
+    """What ``pg_options`` of ``init_process_group`` and ``new_group`` takes.
+
+    ``hints`` maps keys of ``docs/hints.md`` to values, such as ``{"algorithm": "ring", "deterministic": True}``.
+    ``timeout`` is the longest time without progress; ``init_process_group(timeout=…)`` sets it too.
+    """
+
+    def __init__(self, hints: Mapping[str, object] | None = None, timeout: timedelta = _DEFAULT) -> None:
+        super().__init__("roundelay", timeout=timeout)
+        self.hints: list[tuple[str, str]] = pairs(hints)
+
+
+def hints_of(options: object) -> list[tuple[str, str]]:
+    """Return the hints of whatever was passed as options: ours, a mapping, or those of another backend (none)."""
+    if isinstance(options, Mapping):
+        return pairs(options)
+    hints = getattr(options, "hints", None)
+    if isinstance(hints, Mapping):
+        return pairs(hints)
+    return list(hints) if isinstance(hints, list) else []

@@ -1,0 +1,48 @@
+"""Names of backends."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import NAME
+
+VARIABLE = "ROUNDELAY_REPLACE"
+
+
+def supports_backends() -> bool:
+    """Return True if torch lets a backend be a Python class (2.14 and later)."""
+    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in torch.__version__.split(".")[:2])
+    return (major, minor) >= (2, 14)
+
+
+def _create(options: Any, group_options: Any = None) -> Any:
+    """Make the backend of one group: what torch calls."""
+    if supports_backends():
+        from ._backend import create
+
+        return create(options, group_options)
+    from ._group import create as create_group
+
+    return create_group(options, group_options)
+
+
+def register_as(name: str) -> None:
+    """Register under a name, in the place of what has that name."""
+    if not dist.is_available():
+        return
+    plugin = dist.Backend._plugins.get(name.upper())
+    if plugin is not None and plugin.creator_fn is _create:
+        return
+    dist.Backend.register_backend(name, _create, extended_api=True, devices=["cpu", "cuda"])
+
+
+def autoload() -> None:
+    """Register our name, and the one that the environment names."""
+    register_as(NAME)
+    for name in os.environ.get(VARIABLE, "").split(","):
+        if name.strip():
+            register_as(name.strip().lower())

@@ -1,0 +1,53 @@
+"""Sums of sparse tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ._memory import address
+
+if TYPE_CHECKING:
+    from ._operations import Calls
+
+
+class _Here:
+    """Options of a part of the sum: on this thread, with the timeout of the whole."""
+
+    asyncOp = False
+
+    def __init__(self, opts: Any) -> None:
+        self.timeout = opts.timeout
+
+
+def sum_sparse(calls: Calls, tensor: Tensor, opts: Any) -> None:
+    """Sum COO tensors of all ranks, in place."""
+    if tensor.layout is not torch.sparse_coo:
+        raise ValueError(f"roundelay: all_reduce does not take the layout {tensor.layout}; convert it with to_sparse_coo")
+    own = tensor.detach().coalesce()
+    here = _Here(opts)
+    indices, values = own.indices().contiguous(), own.values().contiguous()
+    rows = torch.tensor([indices.shape[1]], dtype=torch.int64)
+    counts = torch.zeros(calls.size, dtype=torch.int64)
+    calls.play(here, None, [("all_gather", address(counts), address(rows))], (), None)
+    lengths = [int(count) for count in counts]
+
+    def collected(part: Tensor, width: int, unit: int) -> Tensor:
+        flat = torch.empty(sum(lengths) * width, dtype=part.dtype)
+        cuts = [length * width * unit for length in lengths]
+        calls.play(here, None, [("all_gather", (address(flat), cuts), address(part))], (), None)
+        return flat
+
+    dims = indices.shape[0]
+    inner = values.shape[1:]
+    width = 1
+    for extent in inner:
+        width *= extent
+    unit = 2 if values.is_complex() else 1
+    # A row an element, so that the ranks' parts stand one after the other.
+    all_indices = collected(indices.t().contiguous(), dims, 1).view(-1, dims).t()
+    all_values = collected(values, width, unit).view(-1, *inner)
+    with torch.no_grad():
+        tensor.copy_(torch.sparse_coo_tensor(all_indices, all_values, tensor.shape).coalesce())

@@ -1,0 +1,198 @@
+"""Work: operations that have ended, or go on in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C._distributed_c10d import Work
+
+from ._errors import face, timed_out
+from ._memory import Finish
+
+if TYPE_CHECKING:
+    from .._native import Work as NativeWork
+
+Future = torch.futures.Future
+
+
+def seconds(timeout: timedelta | None) -> float | None:
+    """Return a timeout in seconds; torch says "unset" by zero or a negative time."""
+    if timeout is None:
+        return None
+    total = timeout.total_seconds()
+    return total if total > 0 else None
+
+
+class Done(Work):
+    """Work that has ended with success."""
+
+    def __init__(self, result: Any = None, source: int = -1) -> None:
+        super().__init__()
+        self._result = result
+        self._source = source
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Return at once."""
+        return True
+
+    def get_future(self) -> Any:
+        """Return a completed future of the output tensors."""
+        future: Any = Future()
+        future.set_result(self._result)
+        return future
+
+    def is_completed(self) -> bool:
+        """Return True."""
+        return True
+
+    def is_success(self) -> bool:
+        """Return True."""
+        return True
+
+    def exception(self) -> BaseException | None:
+        """Return None."""
+        return None
+
+    def result(self) -> Any:
+        """Return the output tensors."""
+        return self._result
+
+    def source_rank(self) -> int:
+        """Return the rank that a message came from."""
+        return self._source
+
+    def _source_rank(self) -> int:
+        return self._source
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+
+class Pending(Work):
+    """Operations in the background, which end in the order in which they were started."""
+
+    def __init__(
+        self, natives: Sequence[NativeWork], result: Any, finish: Sequence[Finish], label: str
+    ) -> None:
+        super().__init__()
+        self._natives = natives
+        self._result = result
+        self._finish = list(finish)
+        self._label = label
+        self._lock = threading.Lock()
+        self._future: Any = None
+        self._error: BaseException | None = None
+        self._ended = False
+        if self._finish:
+            # The copies are due even if nobody waits.
+            natives[-1].add_done_callback(self._settle)
+
+    def _settle(self) -> None:
+        """Take note of the end of the operations, which has come, and make the copies that are due."""
+        with self._lock:
+            if self._ended:
+                return
+            for native in self._natives:
+                error = native.exception()
+                if error is not None:
+                    self._error = face(error)
+                    break
+            else:
+                for finish in self._finish:
+                    finish()
+            self._finish = []
+            self._ended = True
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the end; raise the error of the operation, or one that begins with "Timed out"."""
+        limit = seconds(timeout)
+        if not self._ended:
+            try:
+                for native in self._natives:
+                    if not native.wait(limit):
+                        raise timed_out(f"{self._label} operation to complete", limit or 0.0)
+            except RuntimeError as error:
+                raise face(error, limit) from None
+            self._settle()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> Any:
+        """Return a future of the output tensors; it is completed on a thread that may wait for others."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            self._future = Future()
+        self._natives[-1].add_done_callback(self._complete)
+        return self._future
+
+    def _complete(self) -> None:
+        self._settle()
+        if self._error is not None:
+            self._future.set_exception(self._error)
+        else:
+            self._future.set_result(self._result)
+
+    def is_completed(self) -> bool:
+        """Return True if the operations have ended, with or without success."""
+        return all(native.done() for native in self._natives)
+
+    def is_success(self) -> bool:
+        """Return True if the operations have ended with success."""
+        return self.is_completed() and self.exception() is None
+
+    def exception(self) -> BaseException | None:
+        """Return the error, if there is one by now."""
+        for native in self._natives:
+            error = native.exception()
+            if error is not None:
+                return face(error)
+        return None
+
+    def result(self) -> Any:
+        """Wait, and return the output tensors."""
+        self.wait()
+        return self._result
+
+    def synchronize(self) -> None:
+        """Wait for the end."""
+        self.wait()
+
+
+class OnStream(Work):
+    """Operations in a CUDA stream, up to the event that follows them."""
+
+    def __init__(self, result: Any, device: torch.device) -> None:
+        super().__init__()
+        self._result = result
+        self._device = device
+        self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._event.record(torch.cuda.current_stream(device))
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Have the current stream wait for the operations."""
+        self._event.wait(torch.cuda.current_stream(self._device))
+        return True
+
+    def get_future(self) -> Any:
+        """Return a future of the output tensors, which are there in the order of the streams."""
+        future: Any = Future(devices=[self._device])
+        future.set_result(self._result)
+        return future
+
+    def is_completed(self) -> bool:
+        """Return True if the GPU has done the operations."""
+        return bool(self._event.query())
+
+    def result(self) -> Any:
+        """Return the output tensors."""
+        return self._result
+
+    def synchronize(self) -> None:
+        """Have the current stream wait for the operations."""
+        self.wait()
