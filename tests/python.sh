@@ -29,9 +29,10 @@ fi
 
 if wanted wheel; then
     # The command line travels in the wheel.
-    cargo build --quiet --locked --workspace --profile "$profile"
     built=$target/$profile
     [ "$profile" != dev ] || built=$target/debug
+    # The tests of the workspace have built it already where they ran before.
+    [ -x "$built/roundelay" ] || cargo build --quiet --locked --workspace --profile "$profile"
     scripts=python/roundelay.data/scripts
     mkdir -p "$scripts"
     cp "$built/roundelay" "$scripts/roundelay"

@@ -80,8 +80,8 @@ codes! {
     WRITE "RL0711" "a file cannot be written";
     USAGE "RL0712" "the arguments of a call are wrong";
     SETTINGS "RL0713" "a hint, the tuned table or the topology file is wrong";
-    ABORTED "RL0715" "the program ended the communicator";
     WORK "RL0714" "started work panicked, or lost its thread";
+    ABORTED "RL0715" "the program ended the communicator";
 }
 
 /// Returns the code and title of that text (`RL0501`, case-insensitive).

@@ -20,7 +20,6 @@ mod graph;
 mod kernel_tests;
 pub(crate) mod kernels;
 pub(crate) mod library;
-#[cfg(test)]
 mod mailbox;
 mod memory;
 mod module;
