@@ -193,7 +193,6 @@ impl Core {
     /// Fails if an earlier call failed.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         match &self.failed {
-            None if self.group.is_aborted() => Err(self.group.aborted(None)),
             None => Ok(()),
             Some(cause) => Err(Error::Usage(format!(
                 "this communicator cannot be used after an error ({cause}): start the job again"
