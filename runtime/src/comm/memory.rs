@@ -18,7 +18,7 @@ pub trait Sealed {}
 /// Elements in memory, as calls read them: slices, arrays, vectors and [`Buffer`]s of this host, and buffers of
 /// its GPUs (`roundelay::cuda`). All buffers of a call belong to one engine.
 pub trait Memory: Sealed {
-    /// The type of the elements; [`AnyElement`] if it is known at run time only.
+    /// The type of the elements; [`AnyElement`](super::AnyElement) if it is known at run time only.
     type Element;
     /// The engine that plays calls on it.
     type Engine: Engine;
