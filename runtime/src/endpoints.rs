@@ -283,6 +283,11 @@ impl Endpoints {
         Ok(())
     }
 
+    /// Takes a connection that was made elsewhere.
+    pub(crate) fn add(&mut self, to: ConnectionId, connection: Arc<Connection>) {
+        self.connections.push((to, connection));
+    }
+
     /// Returns the number of the end that sends to a peer, which is connected.
     pub(crate) fn sender(&mut self, group: &Group, to: ConnectionId) -> Result<u32, Error> {
         let to = shared(group, to);

@@ -25,7 +25,7 @@
 //!
 //! * [`Communicator`]: calls, buffers, deadlines. [`Work`]: calls in the background.
 //! * [`Algorithm`]: an algorithm of one's own. [`Prototype`]: one that was written as a Rust function.
-//! * [`Batch`]: messages between single ranks, at once.
+//! * [`Batch`]: messages between single ranks, at once. [`Messages`]: with tags, in any order.
 //! * [`Buffer`]: memory that the other ranks read in place. [`Memory`]: all memory that calls take.
 //! * [`Launcher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
@@ -57,6 +57,7 @@ pub mod hints;
 pub mod internal;
 pub mod lang;
 mod memory;
+mod messages;
 mod net;
 mod paths;
 mod prototype;
@@ -72,7 +73,7 @@ pub use bootstrap::{Ending, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use comm::{
     AbortHandle, AnyElement, Batch, CallOptions, Communicator, Engine, Host, Memory, MemoryMut,
-    Resources, Status, Typed, With, Work,
+    Messages, PendingMessage, Resources, Status, Typed, With, Work,
 };
 pub use custom::{Algorithm, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};
@@ -80,6 +81,7 @@ pub use engine::{Args, Call, Reduction};
 pub use error::{Diagnostics, Error, Location, Source};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
+pub use messages::{Delivered, Peer};
 pub use prototype::{Playable, Prototype};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]

@@ -6,7 +6,7 @@
 //! it was started. A call on the caller's thread while work is pending waits until the core is home
 //! again, so that calls happen in issue order whichever way they are made.
 //!
-//! `p2p` has messages between single ranks, `split` makes communicators of a part of the ranks, `options` is
+//! `p2p` has messages between single ranks, `messages` those with tags, `split` makes communicators of a part of the ranks, `options` is
 //! what a caller may ask of single calls, `install` what decides the algorithm, `work` the handle on pending
 //! work, `resources` what it all takes. The collectives by name are methods in `crate::collectives`.
 
@@ -15,6 +15,7 @@ mod abort;
 mod device;
 mod install;
 mod memory;
+mod messages;
 mod options;
 mod p2p;
 mod record;
@@ -32,6 +33,7 @@ use roundelay_compiler::plan::{Placement, Plan};
 
 pub use abort::AbortHandle;
 pub use memory::{Engine, Host, Memory, MemoryMut};
+pub use messages::{Messages, PendingMessage};
 use options::Settings;
 pub use options::{CallOptions, With};
 pub use p2p::Batch;

@@ -23,6 +23,7 @@ use crate::executor::Work;
 use crate::group::Group;
 use crate::memory::Buffer;
 use crate::memory::{Arena, Cut};
+use crate::messages::{Ending, Messenger};
 use crate::net::Deadline;
 use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
@@ -37,6 +38,8 @@ pub(crate) struct Staging {
 
 /// The state with which a rank makes calls; see the [module](self).
 pub(crate) struct Core {
+    /// The messages with tags, once somebody wanted some. They end before the group does.
+    messages: Option<Ending>,
     pub(crate) group: Group,
     /// The longest time without progress in the next call.
     pub(crate) timeout: Duration,
@@ -75,6 +78,7 @@ impl AsMut<Group> for Core {
 impl Core {
     pub(crate) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
         Core {
+            messages: None,
             group,
             timeout,
             arena,
@@ -188,6 +192,14 @@ impl Core {
         let in_place = matches!(args, Args::InPlace { .. });
         let result = self.play(at, factor, in_place);
         result.map_err(|error| self.fail(error))
+    }
+
+    /// Returns what moves messages with tags.
+    pub(crate) fn messenger(&mut self) -> Messenger {
+        let group = &self.group;
+        let Ending(messenger) =
+            self.messages.get_or_insert_with(|| Ending(Messenger::new(group.beside())));
+        messenger.clone()
     }
 
     /// Fails if an earlier call failed.

@@ -210,7 +210,7 @@ impl Wait {
 mod tests {
     use super::*;
     use crate::abort::AbortRecord;
-    use crate::transport::shm::{Layout, Segment};
+    use crate::transport::shm::{Layout, Segment, Sleeper};
     use roundelay_dsl::diag::codes;
 
     /// Records that others had the rank's core twice.
@@ -226,28 +226,28 @@ mod tests {
         let segment = Segment::create(layout).expect("a small segment");
         let long = Duration::from_millis(900);
         let timed = |before: &dyn Fn()| {
-            segment.announce_sleep(0);
+            segment.announce_sleep(0, Sleeper::Calls);
             before();
             let began = Instant::now();
-            segment.sleep(0, long);
+            segment.sleep(0, Sleeper::Calls, long);
             began.elapsed()
         };
         assert!(timed(&|| ()) >= long, "nobody woke it");
-        assert!(timed(&|| segment.wake(0)) < long, "it was woken before it slept");
+        assert!(timed(&|| segment.wake(0, Sleeper::Calls)) < long, "it was woken before it slept");
         let other = segment.clone();
         let waker = std::thread::spawn(move || {
             roundelay_tests::until(
                 Duration::from_secs(10),
                 || "no sleeper".into(),
                 || {
-                    other.wake(1);
+                    other.wake(1, Sleeper::Calls);
                     other.is_aborted()
                 },
             );
         });
-        segment.announce_sleep(1);
+        segment.announce_sleep(1, Sleeper::Calls);
         let began = Instant::now();
-        segment.sleep(1, long);
+        segment.sleep(1, Sleeper::Calls, long);
         assert!(began.elapsed() < long, "it was woken while it slept");
         segment.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
         waker.join().expect("the waker");
@@ -257,18 +257,18 @@ mod tests {
     fn a_core_is_owed_to_whoever_was_woken_there_until_it_runs() {
         let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
         let segment = Segment::create(layout).expect("a small segment");
-        let owed = || segment.owes_core(0..2);
+        let owed = || segment.owes_core(0..2, Sleeper::Calls);
         let pinned = std::thread::scope(|scope| {
             let test = scope.spawn(|| {
                 let mut here = rustix::thread::CpuSet::new();
                 here.set(rustix::thread::sched_getcpu());
                 rustix::thread::sched_setaffinity(None, &here).expect("a core that runs this");
                 assert!(!owed(), "all are awake");
-                segment.announce_sleep(1);
+                segment.announce_sleep(1, Sleeper::Calls);
                 assert!(!owed(), "it sleeps");
-                segment.wake(1);
+                segment.wake(1, Sleeper::Calls);
                 assert!(owed(), "it was woken");
-                segment.sleep(1, Duration::from_millis(900));
+                segment.sleep(1, Sleeper::Calls, Duration::from_millis(900));
                 assert!(!owed(), "it runs");
             });
             test.join()

@@ -43,7 +43,7 @@ pub(crate) enum Gone {
 
 impl Gone {
     /// Returns the error of a rank that waited at that place for something that the peer kept from it.
-    fn lost(self, peer: u32, awaited: &str, location: Location) -> Error {
+    pub(crate) fn lost(self, peer: u32, awaited: &str, location: Location) -> Error {
         let rank = location.rank;
         let how = format!("{self} while rank {rank} waited for {awaited}");
         let source = match self {

@@ -5,7 +5,7 @@
 //! behind, and nobody of another user can open it. A rank that may not open it (another pid
 //! namespace, a strict system) sits alone and is reached through sockets.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use roundelay_compiler::cost::PathCost;
@@ -145,7 +145,7 @@ impl Group {
         group.hosts = numbers(&hosts);
         group.find_routes(&peers, refusal.as_deref());
         match group.locals.iter().any(Option::is_none) {
-            true => group.net = Some(Arc::new(Mutex::new(net))),
+            true => group.net = Some(Arc::new(parking_lot::FairMutex::new(net))),
             false => {
                 net.leave();
                 group.joined = net.counts();

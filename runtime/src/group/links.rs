@@ -1,5 +1,6 @@
 //! Connections for data, and the paths that they go over.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -8,14 +9,26 @@ use roundelay_dsl::diag::codes;
 
 use super::Group;
 use crate::error::{Error, Source};
-use crate::net::{ConnectionId, Deadline};
+use crate::net::{ConnectionId, Deadline, Net, Opening};
 use crate::transport::fault::Fault;
 use crate::transport::rdma;
-use crate::transport::stream::{Connection, handshake};
+use crate::transport::stream::{Connection, Handshake, handshake};
 use crate::transport::{Carrier, Transport};
 
 /// The time that a rank stays until its peers' systems have what it sent over several paths.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// A connection that is being made while this rank does other things.
+pub(crate) struct Connecting {
+    connection: ConnectionId,
+    stage: Stage,
+}
+
+enum Stage {
+    Opening(Opening),
+    Meeting(Handshake),
+    Made,
+}
 
 impl Group {
     /// Connects to ranks that do not share memory with this one: a socket for each peer, channel and
@@ -34,19 +47,14 @@ impl Group {
         let sockets = net.open(wanted, Deadline { timeout, watch, members })?;
         let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
         for (&connection, fd) in wanted.iter().zip(sockets) {
-            let meeting = match net.listener().device(connection.path.into()) {
-                Some(device) => rdma::over_path(fd, device),
-                None => match net.stream(connection, fd) {
-                    Ok(stream) => {
-                        made.push(Some(Connection::over_paths(stream)));
-                        continue;
-                    }
-                    Err(fd) => self.link(connection.peer).begin(fd, &self.means),
-                },
-            };
-            begun.push((made.len(), connection));
-            meetings.push(meeting);
-            made.push(None);
+            match self.meet(&net, connection, fd) {
+                Ok(stream) => made.push(Some(stream)),
+                Err(meeting) => {
+                    begun.push((made.len(), connection));
+                    meetings.push(meeting);
+                    made.push(None);
+                }
+            }
         }
         drop(net);
         let stopped = || {
@@ -60,6 +68,69 @@ impl Group {
         let made: Vec<Arc<Connection>> = made.into_iter().flatten().map(Arc::new).collect();
         self.streamed.extend(made.iter().filter(|c| !c.wakes()).map(Arc::downgrade));
         Ok(made)
+    }
+
+    /// Makes a connection of a fresh socket, or has the ends of what carries it meet over the socket.
+    fn meet(
+        &self,
+        net: &Net,
+        connection: ConnectionId,
+        fd: OwnedFd,
+    ) -> Result<Connection, Handshake> {
+        match net.listener().device(connection.path.into()) {
+            Some(device) => Err(rdma::over_path(fd, device)),
+            None => match net.stream(connection, fd) {
+                Ok(stream) => Ok(Connection::over_paths(stream)),
+                Err(fd) => Err(self.link(connection.peer).begin(fd, &self.means)),
+            },
+        }
+    }
+
+    /// Begins to connect to a rank that does not share memory with this one, without waiting for it.
+    pub(crate) fn begin_connection(&self, connection: ConnectionId) -> Result<Connecting, Error> {
+        let Some(net) = self.net() else {
+            return Err(Error::Plan("it names a rank that cannot be reached".into()));
+        };
+        Ok(Connecting { connection, stage: Stage::Opening(net.begin_open(connection)) })
+    }
+
+    /// Goes as far as possible with a connection; returns it once both ends have met.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if there is no way to the peer.
+    pub(crate) fn go_on(
+        &mut self,
+        connecting: &mut Connecting,
+    ) -> Result<Option<Arc<Connection>>, Error> {
+        let connection = connecting.connection;
+        let made = match std::mem::replace(&mut connecting.stage, Stage::Made) {
+            Stage::Opening(mut opening) => {
+                let Some(mut net) = self.net() else { return Ok(None) };
+                match net.go_on(&mut opening)? {
+                    None => {
+                        connecting.stage = Stage::Opening(opening);
+                        return Ok(None);
+                    }
+                    Some(fd) => self.meet(&net, connection, fd),
+                }
+            }
+            Stage::Meeting(handshake) => Err(handshake.turn()),
+            Stage::Made => return Ok(None),
+        };
+        let made = match made {
+            Ok(made) => made,
+            Err(handshake @ Handshake::Waiting(_)) => {
+                connecting.stage = Stage::Meeting(handshake);
+                return Ok(None);
+            }
+            Err(handshake) => self.carried(connection, handshake.finish())?,
+        };
+        let made = Arc::new(made);
+        if !made.wakes() {
+            self.streamed.push(Arc::downgrade(&made));
+        }
+        Ok(Some(made))
     }
 
     /// Makes a connection of what carries it. Without a rail there is none; a path may come to work later.

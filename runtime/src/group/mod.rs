@@ -14,11 +14,13 @@ mod links;
 mod split;
 
 pub(crate) use join::{Note, Terms};
+pub(crate) use links::Connecting;
 pub(crate) use split::Part;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::{FairMutex, FairMutexGuard};
 use roundelay_compiler::cost::PathCost;
 use roundelay_dsl::diag::codes;
 
@@ -29,7 +31,7 @@ use crate::error::{Error, Location};
 use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
 use crate::route::{Peer, Route};
 use crate::transport::rdma;
-use crate::transport::shm::{Exchange, Layout, Segment, State};
+use crate::transport::shm::{Exchange, Layout, Segment, Sleeper, State};
 use crate::transport::stream::Connection;
 use crate::transport::{Means, Transports};
 use crate::waiting::Waiting;
@@ -64,7 +66,7 @@ const OF_WHOLE: &str = "; these are numbers in the whole of this part";
 #[derive(Clone)]
 struct Above {
     control: Arc<Segment>,
-    net: Option<Arc<Mutex<Net>>>,
+    net: Option<Arc<FairMutex<Net>>>,
     /// The ranks of the part, as they are called there.
     members: Arc<[u32]>,
 }
@@ -81,7 +83,7 @@ impl Above {
             None => format!("{text}; these are numbers in a part, whose ranks are {members:?}"),
         };
         // Whoever holds it makes a call there, and looks at the control segment.
-        let mut net = self.net.as_ref().and_then(|net| net.try_lock().ok());
+        let mut net = self.net.as_ref().and_then(|net| net.try_lock());
         net.iter_mut().for_each(|net| net.poll());
         if let Some(first) = net.as_ref().and_then(|net| net.alarmed()) {
             self.control.abort(first);
@@ -123,6 +125,20 @@ impl Alarm {
     }
 }
 
+/// Wakes a thread of this rank.
+pub(crate) struct AlarmClock {
+    control: Arc<Segment>,
+    own: u32,
+    sleeper: Sleeper,
+}
+
+impl AlarmClock {
+    /// Wakes the thread if it sleeps, or is about to.
+    pub(crate) fn ring(&self) {
+        self.control.wake(self.own, self.sleeper);
+    }
+}
+
 /// The ranks of a communicator, and the memory and sockets between them.
 pub(crate) struct Group {
     rank: u32,
@@ -132,7 +148,7 @@ pub(crate) struct Group {
     locals: Vec<Option<LocalRank>>,
     exchange: Exchange,
     /// The sockets, if not all ranks share the control segment. Parts raise alarms there too.
-    net: Option<Arc<Mutex<Net>>>,
+    net: Option<Arc<FairMutex<Net>>>,
     /// The whole that this is a part of, the whole that that is a part of, and so on.
     above: Vec<Above>,
     /// The counts of sockets that were needed before the ranks knew that they can do without.
@@ -163,6 +179,8 @@ pub(crate) struct Group {
     all_have: Transports,
     /// The competition of other programs for this rank's core.
     pub(crate) contention: Contention,
+    /// The thread that it belongs to.
+    sleeper: Sleeper,
 }
 
 impl Group {
@@ -211,29 +229,66 @@ impl Group {
             streamed: Vec::new(),
             all_have: Transports::NONE,
             contention: Contention::new(),
+            sleeper: Sleeper::Calls,
         };
         group.control.set_state(group.own(), State::Present);
         group
     }
 
+    /// Returns the same ranks as those see them who move messages beside the calls. The group that makes the calls
+    /// lives longer: it enters and leaves.
+    pub(crate) fn beside(&self) -> Group {
+        Group {
+            rank: self.rank,
+            control: self.control.clone(),
+            heap: self.heap.clone(),
+            locals: self.locals.clone(),
+            exchange: Exchange::new(),
+            net: self.net.clone(),
+            above: self.above.clone(),
+            joined: self.joined,
+            words: None,
+            routes: self.routes.clone(),
+            hosts: self.hosts.clone(),
+            pids: self.pids.clone(),
+            id: self.id,
+            splits: 0,
+            terms: self.terms,
+            paths: self.paths.clone(),
+            carried: self.carried,
+            costs: self.costs.clone(),
+            streamed: Vec::new(),
+            means: self.means.clone(),
+            all_have: self.all_have,
+            contention: Contention::new(),
+            sleeper: Sleeper::Messages,
+        }
+    }
+
+    /// Returns what wakes the thread that this belongs to, from any other.
+    pub(crate) fn alarm_clock(&self) -> AlarmClock {
+        AlarmClock { control: self.control.clone(), own: self.own(), sleeper: self.sleeper }
+    }
+
     /// Announces that this rank is about to sleep. Whatever comes from now on wakes it.
     pub(crate) fn announce_sleep(&self) {
-        self.control.announce_sleep(self.own());
+        self.control.announce_sleep(self.own(), self.sleeper);
     }
 
     /// Sleeps until a peer in shared memory does something, or so long.
     pub(crate) fn sleep(&self, most: Duration) {
-        self.control.sleep(self.own(), most);
+        self.control.sleep(self.own(), self.sleeper, most);
     }
 
     /// Records that this rank is awake, if it announced that it would sleep and did not.
     pub(crate) fn rise(&self) {
-        self.control.rise(self.own());
+        self.control.rise(self.own(), self.sleeper);
     }
 
     /// Returns true if a local rank was woken on this rank's core, and cannot run before this one leaves it.
     pub(crate) fn owes_core(&self) -> bool {
-        self.control.owes_core(self.locals.iter().flatten().map(|local| local.control))
+        let locals = self.locals.iter().flatten().map(|local| local.control);
+        self.control.owes_core(locals, self.sleeper)
     }
 
     /// Returns the number of this rank.
@@ -330,8 +385,8 @@ impl Group {
         self.terms.lazy
     }
 
-    fn net(&self) -> Option<MutexGuard<'_, Net>> {
-        self.net.as_ref().map(|net| net.lock().unwrap_or_else(PoisonError::into_inner))
+    fn net(&self) -> Option<FairMutexGuard<'_, Net>> {
+        self.net.as_ref().map(|net| net.lock())
     }
 
     /// Returns the counts of what was done over sockets to come together and to speak outside plans.
@@ -500,7 +555,8 @@ impl Group {
             return net.begin_words(word, call);
         }
         self.exchange.post(&self.control, self.own(), word);
-        self.locals.iter().flatten().for_each(|local| self.control.wake(local.control));
+        let locals = self.locals.iter().flatten();
+        locals.for_each(|local| self.control.wake(local.control, Sleeper::Calls));
     }
 
     /// Returns the rank whose words are missing in that round, if they do not come from each rank by itself.
@@ -516,7 +572,7 @@ impl Group {
             return word.map_or(Shown::Nothing, Shown::Word);
         }
         if self.words.is_none() {
-            let poll = |mut net: MutexGuard<'_, Net>| {
+            let poll = |mut net: FairMutexGuard<'_, Net>| {
                 Some(net.poll_words()?.map(<[u64]>::to_vec).map_err(|m| m.peer))
             };
             self.words = self.net().and_then(poll);
@@ -531,6 +587,9 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        if self.sleeper == Sleeper::Messages {
+            return;
+        }
         self.linger();
         self.control.set_state(self.own(), State::Left);
         // An alarm that a part raised in memory may not have gone further yet.

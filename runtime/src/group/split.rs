@@ -1,7 +1,8 @@
 //! A part of a group as a group of its own, with connections of its own and the same arenas.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::FairMutex;
 use roundelay_dsl::diag::codes;
 
 use super::{Above, Group, LocalRank, OF_WHOLE};
@@ -71,7 +72,7 @@ impl Group {
         }
         let mut group =
             Self::local_ranks(at(self.rank), control, self.heap.clone(), locals, self.terms);
-        group.net = net.map(|net| Arc::new(Mutex::new(net)));
+        group.net = net.map(|net| Arc::new(FairMutex::new(net)));
         let whole = Above {
             control: self.control.clone(),
             net: self.net.clone(),

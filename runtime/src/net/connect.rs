@@ -207,6 +207,6 @@ impl Open {
     }
 }
 
-fn at(address: Option<SocketAddr>) -> String {
+pub(super) fn at(address: Option<SocketAddr>) -> String {
     address.map(|a| format!(" at {a}")).unwrap_or_default()
 }

@@ -247,7 +247,7 @@ impl Net {
     }
 
     /// Returns the addresses of a peer, that of a path first.
-    fn targets_over(&self, peer: u32, path: u16) -> Vec<DialTarget> {
+    pub(super) fn targets_over(&self, peer: u32, path: u16) -> Vec<DialTarget> {
         let mut targets = self.targets(peer);
         let path = usize::from(path);
         if path < targets.len() {

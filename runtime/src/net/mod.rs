@@ -24,6 +24,7 @@ mod hello;
 mod join;
 mod link;
 mod listener;
+mod opening;
 mod overlay;
 mod redial;
 pub mod scale;
@@ -41,6 +42,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use connect::{Deadline, LAST_WORDS};
 pub(crate) use control::known;
 pub(crate) use listener::Listener;
+pub(crate) use opening::Opening;
 
 use crate::abort::AbortRecord;
 use crate::paths::{Medium, Options};

@@ -44,6 +44,13 @@ pub(crate) enum State {
     Left,
 }
 
+/// The thread of a rank that sleeps: the one that makes its calls, or the one that moves its messages with tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sleeper {
+    Calls,
+    Messages,
+}
+
 /// The bit of a bed that says that its rank was woken, and does not run yet. The others are 0 while it is awake,
 /// else the core on which it went to sleep, plus 1.
 const WOKEN: u32 = 1 << 31;
@@ -96,50 +103,50 @@ impl Segment {
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
 
-    /// Returns the word on which a rank sleeps, see [`WOKEN`]. As wide as futexes are.
-    pub(super) fn bed(&self, rank: u32) -> &AtomicU32 {
-        let word = self.word(self.layout.rank_line(rank, PRESENCE) + 24);
-        // SAFETY: the first half of a word that is only accessed through this.
-        unsafe { &*std::ptr::from_ref(word).cast::<AtomicU32>() }
+    /// Returns the word on which a thread of a rank sleeps, see [`WOKEN`]. As wide as futexes are.
+    pub(super) fn bed(&self, rank: u32, sleeper: Sleeper) -> &AtomicU32 {
+        let words = std::ptr::from_ref(self.word(self.layout.rank_line(rank, PRESENCE) + 24));
+        // SAFETY: one half of a word that is only accessed through this.
+        unsafe { &*words.cast::<AtomicU32>().add(sleeper as usize) }
     }
 
     /// Announces that a rank is about to sleep: it polls once more, and whoever does something for it from
     /// now on wakes it. A peer does not wait until what it did is seen before it looks whether somebody
     /// sleeps, which would cost every message a fence: so a wake-up may be missed, and nobody sleeps for
     /// long.
-    pub(crate) fn announce_sleep(&self, rank: u32) {
-        self.bed(rank).store(core(), Ordering::SeqCst);
+    pub(crate) fn announce_sleep(&self, rank: u32, sleeper: Sleeper) {
+        self.bed(rank, sleeper).store(core(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
     /// Sleeps until the rank is woken, if it was not since it said so, or so long.
-    pub(crate) fn sleep(&self, rank: u32, most: Duration) {
-        let bed = self.bed(rank);
+    pub(crate) fn sleep(&self, rank: u32, sleeper: Sleeper, most: Duration) {
+        let bed = self.bed(rank, sleeper);
         let asleep = bed.load(Ordering::Relaxed);
         if asleep & WOKEN == 0 {
             let most = Timespec { tv_sec: 0, tv_nsec: i64::from(most.subsec_nanos()) };
             // Whatever it says, everything is looked at again.
             let _ = futex::wait(bed, futex::Flags::empty(), asleep, Some(&most));
         }
-        self.rise(rank);
+        self.rise(rank, sleeper);
     }
 
     /// Records that a rank is awake.
-    pub(crate) fn rise(&self, rank: u32) {
-        self.bed(rank).store(0, Ordering::Relaxed);
+    pub(crate) fn rise(&self, rank: u32, sleeper: Sleeper) {
+        self.bed(rank, sleeper).store(0, Ordering::Relaxed);
     }
 
     /// Returns true if one of these ranks was woken on the caller's core and does not run yet, so that it waits
     /// for the core that the caller holds.
-    pub(crate) fn owes_core(&self, ranks: impl Iterator<Item = u32>) -> bool {
-        let mut beds = ranks.map(|rank| self.bed(rank).load(Ordering::Relaxed));
+    pub(crate) fn owes_core(&self, ranks: impl Iterator<Item = u32>, sleeper: Sleeper) -> bool {
+        let mut beds = ranks.map(|rank| self.bed(rank, sleeper).load(Ordering::Relaxed));
         beds.any(|bed| bed & WOKEN != 0 && bed == WOKEN | core())
     }
 
     /// Wakes a rank if it sleeps.
     #[inline]
-    pub(crate) fn wake(&self, rank: u32) {
-        wake(self.bed(rank));
+    pub(crate) fn wake(&self, rank: u32, sleeper: Sleeper) {
+        wake(self.bed(rank, sleeper));
     }
 
     /// Returns the address of the word of a rank that others try to read.

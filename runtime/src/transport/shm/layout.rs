@@ -42,8 +42,8 @@ pub(crate) const HEADER_PAYLOAD: u64 = 16;
 pub struct Layout {
     /// Number of ranks.
     pub ranks: u32,
-    /// Parallel connections from each rank to each: the last one for messages from rank to rank, the
-    /// others for plans.
+    /// Parallel connections from each rank to each: the last one for messages with tags, the one before for
+    /// batches, the others for plans.
     pub channels: u32,
     /// Capacity of one slot in bytes, a multiple of 64: the largest staged message.
     pub slot_bytes: u64,
@@ -62,7 +62,7 @@ impl Layout {
     /// have left the cache before (docs/performance.md).
     pub const UNSHARED_SLOT_BYTES: u64 = 1 << 20;
     /// The number of channels by default.
-    pub const CHANNELS: u32 = 32;
+    pub const CHANNELS: u32 = 33;
 
     /// Returns the default layout for that many ranks on this machine.
     pub fn new(ranks: u32) -> Self {
@@ -96,8 +96,8 @@ impl Layout {
         if self.ranks == 0 || self.ranks > 4096 {
             return wrong("the number of local ranks must be between 1 and 4096");
         }
-        if self.channels < 2 || self.channels > u32::from(u16::MAX) {
-            return wrong("the number of channels must be between 2 and 65535");
+        if self.channels < 3 || self.channels > u32::from(u16::MAX) {
+            return wrong("the number of channels must be between 3 and 65535");
         }
         if self.slot_bytes < 64 || self.slot_bytes > 64 << 20 || !self.slot_bytes.is_multiple_of(64)
         {
@@ -130,8 +130,13 @@ impl Layout {
         self.slot(RING).next_multiple_of(PAGE) + self.pipe()
     }
 
-    /// Returns the channel of batches, the last one.
+    /// Returns the channel of batches, the last but one.
     pub(crate) fn batch_channel(&self) -> u16 {
+        (self.channels - 2) as u16
+    }
+
+    /// Returns the channel of messages with tags, the last one.
+    pub(crate) fn message_channel(&self) -> u16 {
         (self.channels - 1) as u16
     }
 
@@ -254,7 +259,7 @@ mod tests {
         assert!(good.check().is_ok());
         for bad in [
             Layout { ranks: 0, ..good },
-            Layout { channels: 1, ..good },
+            Layout { channels: 2, ..good },
             Layout { slot_bytes: 100, ..good },
             Layout { arena_bytes: 1 << 60, ..good },
         ] {

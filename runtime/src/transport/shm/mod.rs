@@ -17,7 +17,7 @@ mod pipe;
 mod slots;
 
 pub(crate) use cma::read;
-pub(crate) use control::{Exchange, State};
+pub(crate) use control::{Exchange, Sleeper, State};
 pub use layout::Layout;
 pub(crate) use layout::{INLINE, PAGE, RING, cores};
 pub(crate) use slots::{Receiver, Sender};

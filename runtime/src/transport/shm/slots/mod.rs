@@ -20,7 +20,7 @@ pub(crate) use sender::Sender;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::control::wake;
+use super::control::{Sleeper, wake};
 use super::copy_path::CopyPath;
 use super::layout::{HEADER_PAYLOAD, HEADS, Layout, RING};
 use super::{INLINE, Segment};
@@ -84,7 +84,11 @@ impl End {
         segment.reserve(offset, HEADS, "the headers of a connection")?;
         let slot_bytes = segment.layout().slot_bytes;
         let pipe = segment.layout().pipe_at(from, to, channel);
-        let (base, bed) = (segment.at(offset), std::ptr::from_ref(segment.bed(peer)));
+        let sleeper = match channel == u32::from(segment.layout().message_channel()) {
+            true => Sleeper::Messages,
+            false => Sleeper::Calls,
+        };
+        let (base, bed) = (segment.at(offset), std::ptr::from_ref(segment.bed(peer, sleeper)));
         Ok(End { base, slot_bytes, offset, pipe, bed, segment: segment.clone() })
     }
 

@@ -1,0 +1,386 @@
+//! Messages with tags between single ranks, in any order, beside the collectives.
+//!
+//! A message goes to the receive that asks for its tag and its sender, or for any sender, whichever of the two came
+//! first ([`matching`](mod@matching)). Nothing here knows calls or plans: messages move on a channel of their own, whatever the rank
+//! does else. `packet` has the protocol, `link` one connection, `engine` all of a rank, `operation` what waits.
+//!
+//! An engine is moved by whoever waits for one of its operations, one thread at a time; the others who wait are told
+//! by it. Where operations are pending and nobody waits for them, a thread of its own moves them: it is made when it
+//! is first needed, sleeps while there is nothing to do, and ends after a second of that.
+//!
+//! **Invariant:** whoever moves the engine lets others in at once. They wake it if it sleeps, and its lock is fair.
+//!
+//! **Invariant:** a rank always takes what comes. A short message without a receive is copied, of which there are a
+//! bounded number; of a long one only the offer has come. So no order of sends and receives blocks other messages.
+
+mod engine;
+mod link;
+mod matching;
+mod operation;
+mod packet;
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use parking_lot::{FairMutex, FairMutexGuard};
+
+use engine::{Engine, transfer};
+pub use matching::Peer;
+pub use operation::Delivered;
+pub(crate) use operation::Operation;
+pub(crate) use packet::Shape;
+
+use crate::error::Error;
+use crate::executor::wait::{Look, Wait};
+use crate::group::{AlarmClock, Group};
+
+/// The time after which a thread that has nothing to do ends.
+const IDLE: Duration = Duration::from_secs(1);
+/// The time that a rank stays for packets that no operation waits for.
+const LINGER: Duration = Duration::from_secs(2);
+/// The longest time in which a change may go unseen.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The messages of a rank. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Messenger {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// None once the rank has left.
+    engine: FairMutex<Option<Engine>>,
+    rank: u32,
+    ranks: u32,
+    crowded: bool,
+    /// Threads that wait for operations.
+    waiting: Arc<AtomicU32>,
+    /// True once the rank leaves: those who wait let it.
+    leaving: AtomicBool,
+    clock: AlarmClock,
+    turn: Mutex<Turn>,
+    changed: Condvar,
+}
+
+/// The thread that moves the engine.
+#[derive(Default)]
+struct Turn {
+    is_taken: bool,
+    /// True if the engine has a thread of its own.
+    has_thread: bool,
+    /// True if that thread is to move it.
+    is_due: bool,
+    /// True if the rank leaves.
+    is_over: bool,
+}
+
+/// Memory of a message: it stays where it is, and is nobody else's, until the operation has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) address: *mut u8,
+    pub(crate) shape: Shape,
+}
+
+/// Ends the messages of a rank when the rank leaves.
+pub(crate) struct Ending(pub(crate) Messenger);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Messenger {
+    pub(crate) fn new(group: Group) -> Self {
+        let shared = Shared {
+            rank: group.rank(),
+            ranks: group.size(),
+            crowded: group.layout().crowded,
+            waiting: Arc::new(AtomicU32::new(0)),
+            leaving: AtomicBool::new(false),
+            clock: group.alarm_clock(),
+            turn: Mutex::new(Turn::default()),
+            changed: Condvar::new(),
+            engine: FairMutex::new(Some(Engine::new(group))),
+        };
+        Messenger { shared: Arc::new(shared) }
+    }
+
+    /// Starts to send. `kept` is dropped when the operation has ended: whatever owns the memory.
+    ///
+    /// # Safety
+    ///
+    /// The place can be read until the operation has ended.
+    pub(crate) unsafe fn send(
+        &self,
+        place: Place,
+        to: u32,
+        limits: (u64, Duration),
+        kept: Option<Box<dyn Any + Send>>,
+    ) -> Result<Arc<Operation>, Error> {
+        self.check(Some(to), "send to", limits)?;
+        let operation = Operation::new(kept);
+        let send = transfer(&operation, place.address, place.shape, limits);
+        self.enter(|engine| engine.send(to, send))?;
+        Ok(operation)
+    }
+
+    /// Starts to receive.
+    ///
+    /// # Safety
+    ///
+    /// The place can be written until the operation has ended, and nobody else touches it.
+    pub(crate) unsafe fn receive(
+        &self,
+        place: Place,
+        from: Peer,
+        limits: (u64, Duration),
+        kept: Option<Box<dyn Any + Send>>,
+    ) -> Result<Arc<Operation>, Error> {
+        let rank = match from {
+            Peer::Rank(rank) => Some(rank),
+            Peer::Any => None,
+        };
+        self.check(rank, "receive from", limits)?;
+        let operation = Operation::new(kept);
+        let receive = transfer(&operation, place.address, place.shape, limits);
+        self.enter(|engine| engine.receive(from, receive))?;
+        Ok(operation)
+    }
+
+    fn check(&self, peer: Option<u32>, what: &str, limits: (u64, Duration)) -> Result<(), Error> {
+        let ranks = self.shared.ranks;
+        match peer {
+            Some(peer) if peer >= ranks => Err(Error::Usage(format!(
+                "there is no rank {peer} to {what}: the ranks are 0 to {}",
+                ranks - 1
+            ))),
+            _ if limits.1.is_zero() => Err(Error::Usage(
+                "a timeout of zero leaves no time for any call: set a longer one".into(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Has somebody move operations that nobody waits for.
+    pub(crate) fn leave_running(&self) {
+        self.hand_over();
+    }
+
+    /// Waits for the end of an operation; returns false if that has not come in time.
+    pub(crate) fn wait(&self, operation: &Operation, until: Option<Instant>) -> bool {
+        if operation.is_done() {
+            self.hand_over();
+            return true;
+        }
+        let Shared { waiting, leaving, clock, turn, changed, .. } = &*self.shared;
+        waiting.fetch_add(1, Ordering::SeqCst);
+        clock.ring();
+        let is_left = || leaving.load(Ordering::SeqCst);
+        let is_late = || until.is_some_and(|at| Instant::now() >= at);
+        let mut state = lock(turn);
+        while !operation.is_done() && !is_late() {
+            if state.is_taken || is_left() {
+                let left = until.map_or(TICK, |at| at.saturating_duration_since(Instant::now()));
+                let waited = changed.wait_timeout(state, left.min(TICK));
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            state.is_taken = true;
+            drop(state);
+            self.drive_until(&mut |_| operation.is_done() || is_late() || is_left());
+            state = lock(turn);
+            state.is_taken = false;
+            changed.notify_all();
+        }
+        drop(state);
+        waiting.fetch_sub(1, Ordering::SeqCst);
+        self.hand_over();
+        operation.is_done()
+    }
+
+    /// Waits for what was sent, and ends the rest: this rank leaves. Later calls fail.
+    pub(crate) fn close(&self) {
+        let drained = || {
+            let mut all = true;
+            self.peek(|engine| all = engine.usable().is_err() || engine.is_drained());
+            all
+        };
+        if !drained() {
+            let Shared { waiting, leaving, clock, turn, changed, .. } = &*self.shared;
+            waiting.fetch_add(1, Ordering::SeqCst);
+            leaving.store(true, Ordering::SeqCst);
+            clock.ring();
+            let until = Instant::now() + LINGER;
+            let mut state = lock(turn);
+            while state.is_taken {
+                let waited = changed.wait_timeout(state, TICK);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            state.is_taken = true;
+            drop(state);
+            self.drive_until(&mut |engine| {
+                let is_over = Instant::now() >= until && !engine.sends();
+                engine.usable().is_err() || engine.is_drained() || is_over
+            });
+            lock(turn).is_taken = false;
+            waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        let mut state = lock(&self.shared.turn);
+        state.is_over = true;
+        drop(state);
+        self.shared.changed.notify_all();
+        self.shared.clock.ring();
+        let engine = self.entered(|engine| {
+            engine.iter_mut().for_each(Engine::leave);
+            engine.take()
+        });
+        if let Some(mut engine) = engine {
+            std::mem::take(&mut engine.ended).into_iter().for_each(operation::Ended::tell);
+        }
+    }
+
+    /// Takes the engine's lock from whoever moves it.
+    fn entered<R>(&self, act: impl FnOnce(&mut Option<Engine>) -> R) -> R {
+        let Shared { engine, clock, .. } = &*self.shared;
+        let mut guard = engine.try_lock().unwrap_or_else(|| {
+            clock.ring();
+            engine.lock()
+        });
+        act(&mut guard)
+    }
+
+    fn peek(&self, act: impl FnOnce(&mut Engine)) {
+        self.entered(|engine| engine.iter_mut().next().map(act));
+    }
+
+    /// Gives the engine something to do, and has it done as far as that can be done now.
+    fn enter(&self, act: impl FnOnce(&mut Engine) -> Result<(), Error>) -> Result<(), Error> {
+        let (done, ended) = self.entered(|engine| {
+            let Some(engine) = engine else {
+                let text = "this communicator has ended: make a new one";
+                return (Err(Error::Usage(text.into())), Vec::new());
+            };
+            let done = engine.usable().and_then(|()| act(engine));
+            if done.is_ok() {
+                engine.progress();
+            }
+            (done, std::mem::take(&mut engine.ended))
+        });
+        self.tell(ended);
+        done
+    }
+
+    /// Tells those who wait for operations that have ended. No lock is held.
+    fn tell(&self, ended: Vec<operation::Ended>) {
+        if ended.is_empty() {
+            return;
+        }
+        ended.into_iter().for_each(operation::Ended::tell);
+        if self.shared.waiting.load(Ordering::SeqCst) > 0 {
+            drop(lock(&self.shared.turn));
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Moves the engine until that is so. This thread has the turn.
+    fn drive_until(&self, ends: &mut dyn FnMut(&mut Engine) -> bool) {
+        let Shared { engine, crowded, .. } = &*self.shared;
+        let mut wait = Wait::new(Duration::MAX, *crowded);
+        loop {
+            let mut guard = engine.lock();
+            loop {
+                let Some(moved) = guard.as_mut() else { return };
+                if moved.progress() {
+                    wait.progress();
+                }
+                let is_end = ends(moved);
+                if is_end || !moved.ended.is_empty() {
+                    let ended = std::mem::take(&mut moved.ended);
+                    drop(guard);
+                    self.tell(ended);
+                    if is_end {
+                        return;
+                    }
+                    break;
+                }
+                wait = wait.for_sockets(moved.has_sockets());
+                match wait.pause(&mut moved.group) {
+                    Look::Again => {}
+                    Look::Doze => moved.doze(),
+                    Look::Examine | Look::Aborted | Look::Expired => moved.examine(),
+                }
+                FairMutexGuard::bump(&mut guard);
+            }
+        }
+    }
+
+    /// Has the engine's own thread go on with what has not ended, and with what a socket has not taken yet, if nobody
+    /// waits for it.
+    fn hand_over(&self) {
+        let Shared { waiting, turn, changed, rank, .. } = &*self.shared;
+        if waiting.load(Ordering::SeqCst) > 0 || self.is_idle() {
+            return;
+        }
+        let mut state = lock(turn);
+        state.is_due = true;
+        if state.has_thread {
+            changed.notify_all();
+            return;
+        }
+        let own = self.clone();
+        let name = format!("roundelay-m{rank}");
+        // Without a thread the messages move when somebody waits for them.
+        let thread = std::thread::Builder::new().name(name).spawn(move || own.serve());
+        state.has_thread = thread.is_ok();
+    }
+
+    /// Moves the engine while nobody waits.
+    fn serve(&self) {
+        let Shared { waiting, turn, changed, .. } = &*self.shared;
+        let mut state = lock(turn);
+        let mut idle = Instant::now();
+        loop {
+            if state.is_over || idle.elapsed() >= IDLE && !state.is_due {
+                state.has_thread = false;
+                return;
+            }
+            if !state.is_due || state.is_taken || waiting.load(Ordering::SeqCst) > 0 {
+                let waited = changed.wait_timeout(state, IDLE);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            (state.is_taken, state.is_due) = (true, false);
+            drop(state);
+            self.set_background(true);
+            let is_over = || lock(turn).is_over;
+            self.drive_until(&mut |engine| {
+                engine.is_idle() || waiting.load(Ordering::SeqCst) > 0 || is_over()
+            });
+            self.set_background(false);
+            let is_idle = self.is_idle();
+            state = lock(turn);
+            state.is_taken = false;
+            state.is_due |= !is_idle;
+            changed.notify_all();
+            idle = Instant::now();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let mut is_idle = true;
+        self.peek(|engine| is_idle = engine.is_idle());
+        is_idle
+    }
+
+    fn set_background(&self, is_background: bool) {
+        let waiting = is_background.then(|| self.shared.waiting.clone());
+        self.peek(|engine| engine.group.contention.set_background(waiting));
+    }
+}
