@@ -15,6 +15,9 @@
 // The version of this interface. Functions and fields are only ever added within one.
 #define RL_ABI_VERSION 1
 
+// The rank of `rl_recv` that stands for any.
+#define RL_ANY_RANK UINT32_MAX
+
 // An algorithm of a text or a file.
 typedef struct rl_algorithm rl_algorithm;
 
@@ -604,8 +607,9 @@ int32_t rl_free(rl_comm *comm);
 // `error` is NULL, or a place for an `rl_error`.
 void rl_last_error(rl_error *error);
 
-// Sends `count` elements to a rank, which calls `rl_recv` with the same count and type. Two ranks must not both send
-// before they receive: for that there is `rl_batch`.
+// Sends `count` elements to a rank, which calls `rl_recv` with the same tag, count and type. Messages with tags move
+// beside all other operations, and may be started in any order. Without `work`, returns when the elements may be
+// overwritten. Memory of a GPU is sent in the order of all operations, with tag 0 only.
 //
 // # Safety
 //
@@ -616,10 +620,12 @@ int32_t rl_send(const rl_comm *comm,
                 uint64_t count,
                 rl_dtype dtype,
                 uint32_t peer,
+                uint64_t tag,
                 const rl_options *options,
                 rl_work **work);
 
-// Receives `count` elements from a rank.
+// Receives `count` elements from a rank, or from any ([`RL_ANY_RANK`]): the first message with this tag.
+// `rl_work_source` says who sent it.
 //
 // # Safety
 //
@@ -629,6 +635,7 @@ int32_t rl_recv(const rl_comm *comm,
                 uint64_t count,
                 rl_dtype dtype,
                 uint32_t peer,
+                uint64_t tag,
                 const rl_options *options,
                 rl_work **work);
 
@@ -657,6 +664,13 @@ int32_t rl_work_wait(const rl_work *work, uint64_t timeout_ms, int32_t *done);
 //
 // `work` is live, `done` a place for a number.
 int32_t rl_work_is_done(const rl_work *work, int32_t *done);
+
+// Writes the rank that sent the message of an operation that has ended, of `rl_recv`, to `source`.
+//
+// # Safety
+//
+// `work` is live, `source` a place for a number.
+int32_t rl_work_source(const rl_work *work, uint32_t *source);
 
 // Has a function called once, when the operation has ended, or now if it has: on the progress thread, so it should be
 // short, may start operations, and must not wait for any.

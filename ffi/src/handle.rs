@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roundelay::{
-    AbortHandle, CallOptions, Communicator, DType, Error, Hints, Reduction, Setup, Status, Work,
+    AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Hints, Messages,
+    PendingMessage, Reduction, Setup, Status, Typed, Work,
 };
 
-use crate::operation::Operation;
+use crate::buffer::Device;
+use crate::operation::{Operation, Tagged};
 
 /// Options of one operation; what is not set is as the communicator has it.
 #[derive(Debug, Clone, Default)]
@@ -32,13 +34,20 @@ struct Shared {
     rank: u32,
     size: u32,
     abort: AbortHandle,
+    messages: Messages,
     /// None after it was shut down.
     comm: Mutex<Option<Communicator>>,
 }
 
 /// An operation in the background. Dropped, it goes on.
 pub struct Pending {
-    work: Work<()>,
+    what: What,
+}
+
+enum What {
+    Work(Work<()>),
+    Sent(PendingMessage<Typed<&'static [u8]>>),
+    Received(PendingMessage<Typed<&'static mut [u8]>>),
 }
 
 impl Handle {
@@ -49,7 +58,8 @@ impl Handle {
     /// The errors of [`Communicator::abort_handle`].
     pub fn new(mut comm: Communicator) -> Result<Self, Error> {
         let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle()?);
-        let shared = Shared { rank, size, abort, comm: Mutex::new(Some(comm)) };
+        let messages = comm.messages()?;
+        let shared = Shared { rank, size, abort, messages, comm: Mutex::new(Some(comm)) };
         Ok(Handle { shared: Arc::new(shared) })
     }
 
@@ -117,7 +127,63 @@ impl Handle {
                 drop(kept);
                 done
             });
-            Ok(Pending { work })
+            Ok(Pending { what: What::Work(work) })
+        })
+    }
+
+    /// Sends or receives a message with a tag on this thread, whatever other threads do; says who sent it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Messages::send`]; [`Error::Unsupported`] for memory of a GPU; [`Error::Usage`] after
+    /// [`Handle::shutdown`].
+    pub fn message(&self, message: &Tagged, timeout: Option<Duration>) -> Result<Delivered, Error> {
+        let messages = self.messages(message, timeout)?;
+        let Tagged { buffer, peer, tag, is_send } = message;
+        match is_send {
+            false => messages.recv(&mut buffer.write()?, *peer, *tag),
+            true => {
+                messages.send(&buffer.read()?, message.receiver()?, *tag)?;
+                let bytes = (buffer.elements() * buffer.dtype().size()) as u64;
+                Ok(Delivered { source: self.rank(), tag: *tag, bytes })
+            }
+        }
+    }
+
+    /// Starts to send or receive a message with a tag. `kept` is dropped when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Messages::start_send`], and those of [`Handle::message`] about its memory.
+    pub fn start_message(
+        &self,
+        message: &Tagged,
+        timeout: Option<Duration>,
+        kept: Box<dyn Any + Send>,
+    ) -> Result<Pending, Error> {
+        let messages = self.messages(message, timeout)?;
+        let Tagged { buffer, peer, tag, is_send } = message;
+        let what = match is_send {
+            true => What::Sent(messages.start_send(buffer.read()?, message.receiver()?, *tag)?),
+            false => What::Received(messages.start_recv(buffer.write()?, *peer, *tag)?),
+        };
+        let pending = Pending { what };
+        pending.on_completion(move |_| drop(kept));
+        Ok(pending)
+    }
+
+    fn messages(&self, message: &Tagged, timeout: Option<Duration>) -> Result<Messages, Error> {
+        if message.buffer.device() == Device::Cuda {
+            return Err(Error::Unsupported(
+                "messages with tags move memory of this host only: send what lies on a GPU without a tag, in a \
+                 batch"
+                    .into(),
+            ));
+        }
+        let messages = self.shared.messages.clone();
+        Ok(match timeout {
+            Some(timeout) => messages.with_timeout(timeout),
+            None => messages,
         })
     }
 
@@ -208,21 +274,54 @@ impl Pending {
     /// Waits for the end of the operation, at most that long; returns `None` if it has not ended then.
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), Error>> {
         // A wait without a deadline ends too: every wait inside an operation has one.
-        while !self.work.wait_timeout(timeout.unwrap_or(Duration::from_secs(3600))) {
+        while !self.wait_for(timeout.unwrap_or(Duration::from_secs(3600))) {
             if timeout.is_some() {
                 return None;
             }
         }
-        Some(self.work.error().map_or(Ok(()), Err))
+        Some(match &self.what {
+            What::Work(work) => work.error().map_or(Ok(()), Err),
+            What::Sent(_) | What::Received(_) => self.delivered().unwrap_or(Ok(None)).map(drop),
+        })
+    }
+
+    fn wait_for(&self, timeout: Duration) -> bool {
+        match &self.what {
+            What::Work(work) => work.wait_timeout(timeout),
+            What::Sent(message) => message.wait_timeout(timeout),
+            What::Received(message) => message.wait_timeout(timeout),
+        }
+    }
+
+    fn delivered(&self) -> Option<Result<Option<Delivered>, Error>> {
+        let delivered = match &self.what {
+            What::Work(_) => return None,
+            What::Sent(message) => message.result()?,
+            What::Received(message) => message.result()?,
+        };
+        Some(delivered.map(Some))
+    }
+
+    /// Returns the rank that sent the message, once it has been sent or received.
+    pub fn source(&self) -> Option<u32> {
+        Some(self.delivered()?.ok()??.source)
     }
 
     /// Returns the progress of the operation.
     pub fn status(&self) -> Status {
-        self.work.status()
+        match &self.what {
+            What::Work(work) => work.status(),
+            What::Sent(message) => message.status(),
+            What::Received(message) => message.status(),
+        }
     }
 
     /// Has a function called once, when the operation has ended; see [`Work::on_completion`].
     pub fn on_completion(&self, callback: impl FnOnce(Status) + Send + 'static) {
-        self.work.on_completion(callback);
+        match &self.what {
+            What::Work(work) => work.on_completion(callback),
+            What::Sent(message) => message.on_completion(callback),
+            What::Received(message) => message.on_completion(callback),
+        }
     }
 }

@@ -12,4 +12,4 @@ mod operation;
 
 pub use buffer::{Buffer, Device};
 pub use handle::{Handle, Options, Pending};
-pub use operation::{Message, Name, Operation, Side};
+pub use operation::{Message, Name, Operation, Side, Tagged};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use roundelay::{Algorithm, Communicator, Error, Memory, MemoryMut, Reduction, Typed};
+use roundelay::{Algorithm, Communicator, Error, Memory, MemoryMut, Peer, Reduction, Typed};
 
 use crate::buffer::{Buffer, Device};
 
@@ -86,6 +86,28 @@ pub struct Message {
     pub peer: u32,
     /// True if it is sent.
     pub is_send: bool,
+}
+
+/// A message with a tag.
+#[derive(Debug, Clone, Copy)]
+pub struct Tagged {
+    /// The memory that is sent, or received into.
+    pub buffer: Buffer,
+    /// The rank at the other end; one that sends names it.
+    pub peer: Peer,
+    /// The tag, which both ends name.
+    pub tag: u64,
+    /// True if it is sent.
+    pub is_send: bool,
+}
+
+impl Tagged {
+    pub(crate) fn receiver(&self) -> Result<u32, Error> {
+        match self.peer {
+            Peer::Rank(rank) => Ok(rank),
+            Peer::Any => Err(Error::Usage("a message is sent to one rank: name it".into())),
+        }
+    }
 }
 
 /// An operation and its arguments.

@@ -225,6 +225,22 @@ class Core:
         work = self._native.messages([(v[0], peer, sent) for v, peer, sent in messages], timeout, stream, kept)
         return None if work is None else Work(work)
 
+    def _message_options(self, options: Options, seen: View) -> tuple[float | None, object]:
+        timeout, given, kept = _options(options, [seen])
+        if given is not None:
+            raise UsageError("`hints` is given: messages between single ranks take none")
+        return timeout, kept
+
+    def _peer(self, peer: int, name: str) -> int:
+        if not 0 <= peer < self.size:
+            raise UsageError(f"`{name}` is {peer}: the ranks are 0 to {self.size - 1}")
+        return int(peer)
+
+    def _tag(self, tag: int) -> int:
+        if not 0 <= tag < 1 << 64:
+            raise UsageError(f"`tag` is {tag}: give a whole number from 0 to 2**64 - 1")
+        return int(tag)
+
     def _views(self, data: Sequence[object], name: str, written: bool) -> list[View]:
         """Look at a list with a buffer for each rank."""
         if isinstance(data, (str, bytes, bytearray, memoryview)) or not hasattr(data, "__len__"):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from roundelay._buffers import View, view
 from roundelay._core import apart
-from roundelay.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -33,12 +32,12 @@ class Batch:
 
     def send(self, data: object, dst: int) -> Self:
         """Add a message to rank ``dst``."""
-        self._messages.append((view(data, "data", False), self._peer(dst, "dst"), True))
+        self._messages.append((view(data, "data", False), self._comm._peer(dst, "dst"), True))
         return self
 
     def recv(self, data: object, src: int) -> Self:
         """Add a message from rank ``src``, of as many elements and the same type as ``data``."""
-        self._messages.append((view(data, "data", True), self._peer(src, "src"), False))
+        self._messages.append((view(data, "data", True), self._comm._peer(src, "src"), False))
         return self
 
     def run(self, **options: Unpack[Options]) -> Work | None:
@@ -50,8 +49,3 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self._messages)
-
-    def _peer(self, peer: int, name: str) -> int:
-        if not 0 <= peer < self._comm.size:
-            raise UsageError(f"`{name}` is {peer}: the ranks are 0 to {self._comm.size - 1}")
-        return int(peer)

@@ -10,13 +10,13 @@ from roundelay._core import Core, apart
 from roundelay._options import Op
 from roundelay.batch import Batch
 from roundelay.errors import UsageError
+from roundelay.work import Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from roundelay._options import Options
     from roundelay._algorithm import Algorithm
-    from roundelay.work import Work
 
 __all__ = ["Array", "Communicator"]
 
@@ -208,13 +208,42 @@ class Communicator(Core):
 
     # Single ranks -------------------------------------------------------------------------------
 
-    def send(self, data: Array, dst: int, **options: Unpack[Options]) -> Work | None:
-        """Send a buffer to rank ``dst``, which receives as many elements of the same type."""
-        return self.batch().send(data, dst).run(**options)
+    def send(self, data: Array, dst: int, tag: int = 0, **options: Unpack[Options]) -> Work | None:
+        """Send a buffer to rank ``dst``, which receives as many elements of the same type with the same tag.
 
-    def recv(self, data: Array, src: int, **options: Unpack[Options]) -> Work | None:
-        """Receive what rank ``src`` sends, of as many elements and the same type."""
-        return self.batch().recv(data, src).run(**options)
+        Messages with tags move beside all other operations, and may be sent and received in any order and by any
+        thread; those of one rank with one tag are received in the order in which they were sent. Memory of a GPU is
+        sent as a batch of one, with tag 0.
+        """
+        seen = view(data, "data", False)
+        if seen[0][3]:
+            return self._on_device(self.batch().send(data, dst), tag, options)
+        timeout, kept = self._message_options(options, seen)
+        work = self._native.send(seen[0], self._peer(dst, "dst"), self._tag(tag), timeout, kept)
+        return None if work is None else Work(work)
+
+    def recv(
+        self, data: Array, src: int | None = None, tag: int = 0, **options: Unpack[Options]
+    ) -> Work | int | None:
+        """Receive the first message with this tag from rank ``src``, from any without; return the rank that sent it.
+
+        The message has as many elements and the same type. With ``async_op=True`` returns the operation, whose
+        ``source()`` is that rank once it has ended.
+        """
+        seen = view(data, "data", True)
+        if seen[0][3]:
+            if src is None:
+                raise UsageError("`src` is not given: a message to memory of a GPU comes from one rank")
+            return self._on_device(self.batch().recv(data, src), tag, options)
+        timeout, kept = self._message_options(options, seen)
+        peer = None if src is None else self._peer(src, "src")
+        source, work = self._native.recv(seen[0], peer, self._tag(tag), timeout, kept)
+        return source if work is None else Work(work)
+
+    def _on_device(self, batch: Batch, tag: int, options: Options) -> Work | None:
+        if tag:
+            raise UsageError(f"`tag` is {tag}: messages with tags move memory of this host only, give 0")
+        return batch.run(**options)
 
     def batch(self) -> Batch:
         """Begin a batch: messages that are sent and received at once."""

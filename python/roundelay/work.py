@@ -43,6 +43,10 @@ class Work:
         """Return the error of an operation that has failed; None if it has not, or not ended yet."""
         return self._native.exception()
 
+    def source(self) -> int | None:
+        """Return the rank that sent a message that was received; None before, and of other operations."""
+        return self._native.source()
+
     def add_done_callback(self, callback: Callable[[Work], object]) -> None:
         """Have ``callback(work)`` called once, when the operation has ended, or now if it has.
 

@@ -2,8 +2,8 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use roundelay::{Error, Setup};
-use roundelay_ffi::{Handle, Message, Operation};
+use roundelay::{Error, Peer, Setup};
+use roundelay_ffi::{Handle, Message, Operation, Tagged};
 
 use crate::algorithm::Algorithm;
 use crate::arguments::{Address, Memory, hints, name, options, parse, reduction, seconds, side};
@@ -173,6 +173,41 @@ impl Communicator {
         self.play(py, Operation::Messages(messages), options(timeout, None, stream)?, kept)
     }
 
+    /// Sends a message with a tag, on this thread or, with `kept` as what owns the memory, in the background.
+    #[pyo3(signature = (data, peer, tag, timeout=None, kept=None))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        data: Address,
+        peer: u32,
+        tag: u64,
+        timeout: Option<f64>,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        let message = Tagged { buffer: data.0, peer: Peer::Rank(peer), tag, is_send: true };
+        Ok(self.message(py, message, timeout, kept)?.err())
+    }
+
+    /// Receives a message with a tag, from one rank or, without `peer`, from any; as `send`. Returns
+    /// the rank that sent it, or the operation.
+    #[pyo3(signature = (data, peer, tag, timeout=None, kept=None))]
+    fn recv(
+        &self,
+        py: Python<'_>,
+        data: Address,
+        peer: Option<u32>,
+        tag: u64,
+        timeout: Option<f64>,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<(Option<u32>, Option<Work>)> {
+        let peer = peer.map_or(Peer::Any, Peer::Rank);
+        let message = Tagged { buffer: data.0, peer, tag, is_send: false };
+        Ok(match self.message(py, message, timeout, kept)? {
+            Ok(source) => (Some(source), None),
+            Err(work) => (None, Some(work)),
+        })
+    }
+
     /// Makes a communicator of some ranks. Collective.
     fn split(&self, py: Python<'_>, ranks: Vec<u32>) -> PyResult<Option<Self>> {
         Ok(raised(py.detach(|| self.handle.split(&ranks)))?.map(Self::of))
@@ -253,6 +288,28 @@ impl Communicator {
 }
 
 impl Communicator {
+    /// Sends or receives a message: returns the rank that sent it, or the operation in the background.
+    fn message(
+        &self,
+        py: Python<'_>,
+        message: Tagged,
+        timeout: Option<f64>,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Result<u32, Work>> {
+        let timeout = timeout.map(seconds).transpose()?;
+        match kept {
+            None => {
+                let delivered = py.detach(|| self.handle.message(&message, timeout));
+                Ok(Ok(raised(delivered)?.source))
+            }
+            Some(kept) => {
+                let kept = Box::new(kept);
+                let pending = py.detach(|| self.handle.start_message(&message, timeout, kept));
+                Ok(Err(Work::new(raised(pending)?)))
+            }
+        }
+    }
+
     fn play(
         &self,
         py: Python<'_>,

@@ -47,6 +47,11 @@ impl Work {
         self.pending.status().is_final()
     }
 
+    /// Returns the rank that sent a message with a tag that was received; None before, and of other operations.
+    fn source(&self) -> Option<u32> {
+        self.pending.source()
+    }
+
     /// Returns `not_started`, `in_progress`, `completed`, `timed_out` or `failed`.
     fn status(&self) -> &'static str {
         match self.pending.status() {

@@ -1,10 +1,14 @@
-//! Messages between single ranks. Messages from one rank to another are received in the order in which they are sent.
+//! Messages between single ranks: with tags, in any order; and batches, which are received in the order in which they are
+//! sent.
 
 use std::ffi::c_void;
 
 use super::error::guard;
 use super::{Common, RL_U8, object, play, rl_comm, rl_dtype, rl_options, rl_work};
-use crate::operation::{Message, Operation};
+use roundelay::{Error, Peer};
+
+use crate::buffer::Device;
+use crate::operation::{Message, Operation, Tagged};
 
 /// A message of a batch.
 #[repr(C)]
@@ -22,8 +26,12 @@ pub struct rl_message {
     pub is_send: i32,
 }
 
-/// Sends `count` elements to a rank, which calls `rl_recv` with the same count and type. Two ranks must not both send
-/// before they receive: for that there is `rl_batch`.
+/// The rank of `rl_recv` that stands for any.
+pub const RL_ANY_RANK: u32 = u32::MAX;
+
+/// Sends `count` elements to a rank, which calls `rl_recv` with the same tag, count and type. Messages with tags move
+/// beside all other operations, and may be started in any order. Without `work`, returns when the elements may be
+/// overwritten. Memory of a GPU is sent in the order of all operations, with tag 0 only.
 ///
 /// # Safety
 ///
@@ -36,15 +44,17 @@ pub unsafe extern "C" fn rl_send(
     count: u64,
     dtype: rl_dtype,
     peer: u32,
+    tag: u64,
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
     let message = rl_message { ptr: data.cast_mut(), count, dtype, peer, is_send: 1 };
     // SAFETY: what the caller promises.
-    unsafe { rl_batch(comm, &raw const message, 1, options, work) }
+    guard(|| unsafe { tagged(comm, &message, tag, options, work) })
 }
 
-/// Receives `count` elements from a rank.
+/// Receives `count` elements from a rank, or from any ([`RL_ANY_RANK`]): the first message with this tag.
+/// `rl_work_source` says who sent it.
 ///
 /// # Safety
 ///
@@ -56,12 +66,49 @@ pub unsafe extern "C" fn rl_recv(
     count: u64,
     dtype: rl_dtype,
     peer: u32,
+    tag: u64,
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
     let message = rl_message { ptr: data, count, dtype, peer, is_send: 0 };
     // SAFETY: what the caller promises.
-    unsafe { rl_batch(comm, &raw const message, 1, options, work) }
+    guard(|| unsafe { tagged(comm, &message, tag, options, work) })
+}
+
+/// Sends or receives a message with a tag.
+///
+/// # Safety
+///
+/// The promises of [`rl_send`] and [`rl_recv`].
+unsafe fn tagged(
+    comm: *const rl_comm,
+    given: &rl_message,
+    tag: u64,
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> Result<(), Error> {
+    // SAFETY: what the caller promises.
+    let comm = unsafe { object(comm, "comm")? };
+    // SAFETY: as above.
+    let common = unsafe { Common::read(given.dtype, options)? };
+    // SAFETY: as above.
+    let buffer = unsafe { common.buffer(given.ptr, given.count) };
+    let is_send = given.is_send != 0;
+    if common.device == Device::Cuda && tag == 0 {
+        let message = Message { buffer, peer: given.peer, is_send };
+        // SAFETY: as above.
+        return unsafe { play(comm, Operation::Messages(vec![message]), common.options, work) };
+    }
+    let peer = if given.peer == RL_ANY_RANK { Peer::Any } else { Peer::Rank(given.peer) };
+    let message = Tagged { buffer, peer, tag, is_send };
+    let timeout = common.options.timeout;
+    if work.is_null() {
+        return comm.handle.message(&message, timeout).map(drop);
+    }
+    let pending = comm.handle.start_message(&message, timeout, Box::new(()))?;
+    // SAFETY: as above.
+    unsafe { work.write(Box::into_raw(Box::new(rl_work { pending }))) };
+    Ok(())
 }
 
 /// Sends and receives `count` messages at once; no order among them can block them.

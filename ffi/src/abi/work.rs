@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use roundelay::Status;
+use roundelay::{Error, Status};
 
 use super::error::guard;
 use super::{give, null, object};
@@ -59,6 +59,26 @@ pub unsafe extern "C" fn rl_work_is_done(work: *const rl_work, done: *mut i32) -
     guard(|| {
         // SAFETY: what the caller promises.
         unsafe { give(done, i32::from(object(work, "work")?.pending.status().is_final()), "done") }
+    })
+}
+
+/// Writes the rank that sent the message of an operation that has ended, of `rl_recv`, to `source`.
+///
+/// # Safety
+///
+/// `work` is live, `source` a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_work_source(work: *const rl_work, source: *mut u32) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let found = unsafe { object(work, "work")? }.pending.source();
+        let missing = || {
+            Error::Usage(
+                "this operation has no source: it is no message with a tag that has ended".into(),
+            )
+        };
+        // SAFETY: as above.
+        unsafe { give(source, found.ok_or_else(missing)?, "source") }
     })
 }
 

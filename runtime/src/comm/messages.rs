@@ -40,7 +40,7 @@ use crate::messages::{Delivered, Messenger, Operation, Peer, Place, Shape};
 #[derive(Clone)]
 pub struct Messages {
     messenger: Messenger,
-    timeout: Duration,
+    timeout: Option<Duration>,
 }
 
 /// A message that is being sent or received, with its buffer. Dropped, it goes on. As a future it ends with the
@@ -86,10 +86,14 @@ fn place(bytes: &[u8], of: crate::dtype::DType) -> Place {
 }
 
 impl Messages {
-    /// Sets the longest time for which nothing of a message moves; by default that of the communicator when this was
-    /// made.
+    /// Sets the longest time for which nothing of a message moves; by default that of the communicator
+    /// ([`Communicator::set_timeout`]).
     pub fn with_timeout(self, timeout: Duration) -> Self {
-        Messages { timeout, ..self }
+        Messages { timeout: Some(timeout), ..self }
+    }
+
+    fn limits(&self, tag: u64) -> (u64, Duration) {
+        (tag, self.timeout.unwrap_or_else(|| self.messenger.timeout()))
     }
 
     /// Sends to a rank, which receives with the same tag. Returns when `data` may be overwritten: one of up to 8 KiB
@@ -106,7 +110,7 @@ impl Messages {
     {
         let place = place(data.lend(), data.dtype());
         // SAFETY: it is borrowed until the operation has ended.
-        let operation = unsafe { self.messenger.send(place, to, (tag, self.timeout), None) }?;
+        let operation = unsafe { self.messenger.send(place, to, self.limits(tag), None) }?;
         self.finish(&operation).map(drop)
     }
 
@@ -123,7 +127,7 @@ impl Messages {
         let lent = data.lend_mut();
         let mut place = place(lent, dtype);
         place.address = lent.as_mut_ptr();
-        let limits = (tag, self.timeout);
+        let limits = self.limits(tag);
         // SAFETY: it is borrowed until the operation has ended.
         let operation = unsafe { self.messenger.receive(place, from.into(), limits, None) }?;
         self.finish(&operation)
@@ -145,7 +149,7 @@ impl Messages {
         let place = place(lent.lend(), lent.dtype());
         let kept: Box<dyn std::any::Any + Send> = Box::new(buffer.clone());
         // SAFETY: it stays where it is until the operation has ended and dropped `kept`.
-        let operation = unsafe { self.messenger.send(place, to, (tag, self.timeout), Some(kept)) }?;
+        let operation = unsafe { self.messenger.send(place, to, self.limits(tag), Some(kept)) }?;
         Ok(self.pending(operation, buffer))
     }
 
@@ -171,7 +175,7 @@ impl Messages {
         let mut place = place(bytes, dtype);
         place.address = bytes.as_mut_ptr();
         let kept: Box<dyn std::any::Any + Send> = Box::new(buffer.clone());
-        let limits = (tag, self.timeout);
+        let limits = self.limits(tag);
         // SAFETY: it stays where it is until the operation has ended and dropped `kept`, and nobody else gets it.
         let operation = unsafe { self.messenger.receive(place, from.into(), limits, Some(kept)) }?;
         Ok(self.pending(operation, buffer))
@@ -287,8 +291,11 @@ impl Communicator {
     ///
     /// The errors of a call on a communicator whose progress thread is gone.
     pub fn messages(&mut self) -> Result<Messages, Error> {
-        let timeout = self.settings.timeout;
-        let messenger = self.core()?.messenger();
-        Ok(Messages { messenger, timeout })
+        let messenger = match &self.messenger {
+            Some(messenger) => messenger.clone(),
+            None => self.core()?.messenger(),
+        };
+        self.messenger = Some(messenger.clone());
+        Ok(Messages { messenger, timeout: None })
     }
 }

@@ -51,6 +51,7 @@ use crate::engine::{Args, Call, Core};
 use crate::error::Error;
 use crate::group::Group;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
+use crate::messages::Messenger;
 use crate::net::Deadline;
 use crate::route::Route;
 use crate::store::Store;
@@ -74,6 +75,8 @@ pub struct Communicator {
     /// The state, unless the worker has it.
     home: Option<Box<Core>>,
     worker: Option<Worker>,
+    /// The messages with tags, once somebody wanted some.
+    messenger: Option<Messenger>,
     /// This rank's GPU, if the ranks opened theirs.
     #[cfg(feature = "cuda")]
     gpu: Option<Box<Gpu>>,
@@ -119,6 +122,7 @@ impl Communicator {
             settings,
             home: Some(core),
             worker: None,
+            messenger: None,
             #[cfg(feature = "cuda")]
             gpu: None,
         }
@@ -145,6 +149,9 @@ impl Communicator {
     /// zero is refused by the next call.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.settings.timeout = timeout;
+        if let Some(messenger) = &self.messenger {
+            messenger.set_timeout(timeout);
+        }
     }
 
     /// Describes how the last call was divided over the paths, the reason, and since when; `None` if it was

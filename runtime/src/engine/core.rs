@@ -196,9 +196,9 @@ impl Core {
 
     /// Returns what moves messages with tags.
     pub(crate) fn messenger(&mut self) -> Messenger {
-        let group = &self.group;
+        let (group, timeout) = (&self.group, self.timeout);
         let Ending(messenger) =
-            self.messages.get_or_insert_with(|| Ending(Messenger::new(group.beside())));
+            self.messages.get_or_insert_with(|| Ending(Messenger::new(group.beside(), timeout)));
         messenger.clone()
     }
 

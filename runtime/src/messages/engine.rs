@@ -14,10 +14,6 @@ use crate::error::{Error, Location};
 use crate::executor::watchdog::{Gone, Trouble, examine};
 use crate::group::Group;
 use crate::net::ConnectionId;
-use crate::transport::shm;
-
-/// The bytes that are read from a peer's memory before something else has its turn.
-const PULL: u64 = 1 << 20;
 
 /// A message that has come before its receive.
 pub(super) enum Early {
@@ -28,19 +24,9 @@ pub(super) enum Early {
     Offer {
         shape: Shape,
         id: u64,
-        address: u64,
     },
     /// This rank's own.
     Own(Transfer),
-}
-
-/// A message that is read from the memory of the sender's process.
-struct Pull {
-    part: Part,
-    peer: u32,
-    process: i32,
-    address: u64,
-    id: u64,
 }
 
 /// Sends and receives of one rank, and its connections for them.
@@ -49,7 +35,6 @@ pub(super) struct Engine {
     endpoints: Endpoints,
     links: BTreeMap<u32, Link>,
     matching: Matching<Transfer, Early>,
-    pulls: Vec<Pull>,
     /// The number of the last offer.
     offers: u64,
     /// Operations that have not ended.
@@ -66,7 +51,6 @@ impl Engine {
             endpoints: Endpoints::default(),
             links: BTreeMap::new(),
             matching: Matching::new(),
-            pulls: Vec::new(),
             offers: 0,
             pending: 0,
             ended: Vec::new(),
@@ -165,8 +149,7 @@ impl Engine {
     }
 
     fn move_on(&mut self) -> Result<bool, Error> {
-        let mut moved = !self.pulls.is_empty();
-        self.pull()?;
+        let mut moved = false;
         let peers: Vec<u32> = self.links.keys().copied().collect();
         for peer in peers {
             let Some(mut link) = self.links.remove(&peer) else { continue };
@@ -238,22 +221,13 @@ impl Engine {
 
     fn heed(&mut self, link: &mut Link, packet: Packet) -> Result<(), Error> {
         match packet {
-            Packet::Offer { tag, shape, id, address } => {
-                match self.matching.wanted(link.peer, tag) {
-                    Some(receive) => self.accept(link, receive, (shape, id, address))?,
-                    None => {
-                        self.matching.keep(link.peer, tag, Early::Offer { shape, id, address });
-                    }
-                }
-            }
+            Packet::Offer { tag, shape, id } => match self.matching.wanted(link.peer, tag) {
+                Some(receive) => self.accept(link, receive, shape, id)?,
+                None => self.matching.keep(link.peer, tag, Early::Offer { shape, id }),
+            },
             Packet::Accept { id } => {
                 if let Some(transfer) = link.offered.remove(&id) {
                     link.out.push_back(Out::Stream(Part { transfer, moved: 0 }, id));
-                }
-            }
-            Packet::Done { id } => {
-                if let Some(send) = link.offered.remove(&id) {
-                    self.end(&send, Ok(self.group.rank()));
                 }
             }
             Packet::Credit { messages } => link.credited(messages),
@@ -262,35 +236,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Has the content of an offer come, or fetches it.
+    /// Has the content of an offer come.
     fn accept(
         &mut self,
         link: &mut Link,
         receive: Transfer,
-        (shape, id, address): (Shape, u64, u64),
+        shape: Shape,
+        id: u64,
     ) -> Result<(), Error> {
-        let mut receive = self.fits(link.peer, receive, shape)?;
-        receive.since = Instant::now();
-        if shape.bytes == 0 {
-            link.out.push_back(Out::Packet(Packet::Done { id }));
-            self.end(&receive, Ok(link.peer));
-            return Ok(());
-        }
-        let process = match link.wire {
-            Wire::Open { receiver, .. } => self.endpoints.receivers[receiver as usize].reach(),
-            _ => None,
-        };
-        let part = Part { transfer: receive, moved: 0 };
-        match process {
-            Some(process) => {
-                self.pulls.push(Pull { part, peer: link.peer, process, address, id });
-                link.moved = true;
-            }
-            None => {
-                link.accepted.insert(id, part);
-                link.out.push_back(Out::Packet(Packet::Accept { id }));
-            }
-        }
+        let mut transfer = self.fits(link.peer, receive, shape)?;
+        transfer.since = Instant::now();
+        link.accepted.insert(id, Part { transfer, moved: 0 });
+        link.out.push_back(Out::Packet(Packet::Accept { id }));
         Ok(())
     }
 
@@ -301,9 +258,7 @@ impl Engine {
         }
         let Some(mut link) = self.links.remove(&from) else { return };
         let taken = match early {
-            Early::Offer { shape, id, address } => {
-                self.accept(&mut link, receive, (shape, id, address))
-            }
+            Early::Offer { shape, id } => self.accept(&mut link, receive, shape, id),
             Early::Eager { shape, content } => self.fits(from, receive, shape).map(|receive| {
                 // SAFETY: memory of a transfer that has not ended, of this length.
                 unsafe {
@@ -346,36 +301,6 @@ impl Engine {
         let error = Error::MessageMismatch { location, peer, sent };
         self.end(&receive, Err(error.clone()));
         Err(error)
-    }
-
-    /// Reads from the memory of peers.
-    fn pull(&mut self) -> Result<(), Error> {
-        for mut pull in std::mem::take(&mut self.pulls) {
-            let Part { transfer, moved } = &mut pull.part;
-            let bytes = PULL.min(transfer.shape.bytes - *moved);
-            let to = transfer.address.wrapping_add(*moved as usize);
-            let from = pull.address.wrapping_add(*moved);
-            // SAFETY: memory of a transfer that has not ended.
-            let read = unsafe { shm::read(pull.process, from, to, bytes as usize) };
-            if let Err(error) = read {
-                let location = self.location("recv", transfer, Some(pull.peer));
-                let lost = Gone::Told(format!("its memory cannot be read: {error}"));
-                let error = lost.lost(pull.peer, "the content of a message", location);
-                self.end(&pull.part.transfer, Err(error.clone()));
-                return Err(error);
-            }
-            *moved += bytes;
-            transfer.since = Instant::now();
-            if *moved < transfer.shape.bytes {
-                self.pulls.push(pull);
-                continue;
-            }
-            if let Some(link) = self.links.get_mut(&pull.peer) {
-                link.out.push_back(Out::Packet(Packet::Done { id: pull.id }));
-            }
-            self.end(&pull.part.transfer, Ok(pull.peer));
-        }
-        Ok(())
     }
 
     /// Ends an operation; of a message that was delivered, with its sender.
@@ -492,7 +417,8 @@ impl Engine {
                 Out::Stream(part, _) => Some(&part.transfer),
                 Out::Packet(_) => None,
             });
-            let sends = queued.chain(link.offered.values()).map(|send| ("send", send));
+            let sends =
+                queued.chain(link.lent()).chain(link.offered.values()).map(|send| ("send", send));
             let receives = link.accepted.values().map(|part| ("recv", &part.transfer));
             sends.chain(receives).map(|(what, transfer)| (Some(link.peer), what, transfer))
         });
@@ -569,7 +495,6 @@ impl Engine {
             Early::Own(send) => Some(send),
             Early::Eager { .. } | Early::Offer { .. } => None,
         }));
-        all.extend(std::mem::take(&mut self.pulls).into_iter().map(|pull| pull.part.transfer));
         for (_, link) in std::mem::take(&mut self.links) {
             all.extend(link.transfers());
         }

@@ -20,7 +20,7 @@ mod operation;
 mod packet;
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ struct Shared {
     crowded: bool,
     /// Threads that wait for operations.
     waiting: Arc<AtomicU32>,
+    /// Nanoseconds of the longest time without progress, where nothing else is said.
+    timeout: AtomicU64,
     /// True once the rank leaves: those who wait let it.
     leaving: AtomicBool,
     clock: AlarmClock,
@@ -92,17 +94,22 @@ impl Drop for Ending {
     }
 }
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Messenger {
-    pub(crate) fn new(group: Group) -> Self {
+    pub(crate) fn new(group: Group, timeout: Duration) -> Self {
         let shared = Shared {
             rank: group.rank(),
             ranks: group.size(),
             crowded: group.layout().crowded,
             waiting: Arc::new(AtomicU32::new(0)),
+            timeout: AtomicU64::new(nanos(timeout)),
             leaving: AtomicBool::new(false),
             clock: group.alarm_clock(),
             turn: Mutex::new(Turn::default()),
@@ -110,6 +117,16 @@ impl Messenger {
             engine: FairMutex::new(Some(Engine::new(group))),
         };
         Messenger { shared: Arc::new(shared) }
+    }
+
+    /// Returns the longest time without progress, where nothing else is said.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.shared.timeout.load(Ordering::Relaxed))
+    }
+
+    /// Sets the longest time without progress, where nothing else is said.
+    pub(crate) fn set_timeout(&self, timeout: Duration) {
+        self.shared.timeout.store(nanos(timeout), Ordering::Relaxed);
     }
 
     /// Starts to send. `kept` is dropped when the operation has ended: whatever owns the memory.

@@ -1,11 +1,10 @@
 //! The packets by which two ranks agree on messages.
 //!
 //! ```text
-//!   short                        long, through slots or a socket       long, where memory can be read
-//!   Eager, content  --->         Offer  --->                           Offer  --->
-//!                                       <---  Accept                   (reads the content)
-//!     ...                        Data, content, Data, content ... --->        <---  Done
-//!                   <--- Credit
+//!   up to 8 KiB                  longer
+//!   Eager, content  --->         Offer  --->
+//!     ...                               <---  Accept
+//!                   <--- Credit  Data, content, ...  --->
 //! ```
 //!
 //! Every packet has the same length, so that both kinds of link know how many bytes come next; content is a message
@@ -36,14 +35,12 @@ impl std::fmt::Display for Shape {
 pub(super) enum Packet {
     /// A message, whose content follows.
     Eager { tag: u64, shape: Shape },
-    /// A message that is sent once the receiver has a place for it. It lies at `address` of the sender's process.
-    Offer { tag: u64, shape: Shape, id: u64, address: u64 },
+    /// A message that is sent once the receiver has a place for it.
+    Offer { tag: u64, shape: Shape, id: u64 },
     /// The receiver has a place for the message.
     Accept { id: u64 },
     /// The next bytes of a message follow.
     Data { id: u64, bytes: u64 },
-    /// The receiver has read all of the message by itself.
-    Done { id: u64 },
     /// So many eager messages found their places.
     Credit { messages: u64 },
 }
@@ -62,13 +59,10 @@ impl Packet {
         let of = |shape: Shape| (shape.dtype as u64, shape.bytes);
         let words: [u64; 6] = match self {
             Packet::Eager { tag, shape } => [0, tag, of(shape).0, of(shape).1, 0, 0],
-            Packet::Offer { tag, shape, id, address } => {
-                [1, tag, of(shape).0, of(shape).1, id, address]
-            }
+            Packet::Offer { tag, shape, id } => [1, tag, of(shape).0, of(shape).1, id, 0],
             Packet::Accept { id } => [2, id, 0, 0, 0, 0],
             Packet::Data { id, bytes } => [3, id, bytes, 0, 0, 0],
-            Packet::Done { id } => [4, id, 0, 0, 0, 0],
-            Packet::Credit { messages } => [5, messages, 0, 0, 0, 0],
+            Packet::Credit { messages } => [4, messages, 0, 0, 0, 0],
         };
         let mut bytes = [0; BYTES];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -83,18 +77,17 @@ impl Packet {
         for (word, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(from.try_into().ok()?);
         }
-        let [kind, a, b, c, d, e] = words;
+        let [kind, a, b, c, d, _] = words;
         let shape = || {
             let dtype = *DType::ALL.get(usize::try_from(b).ok()?)?;
             Some(Shape { dtype, bytes: c })
         };
         Some(match kind {
             0 => Packet::Eager { tag: a, shape: shape()? },
-            1 => Packet::Offer { tag: a, shape: shape()?, id: d, address: e },
+            1 => Packet::Offer { tag: a, shape: shape()?, id: d },
             2 => Packet::Accept { id: a },
             3 => Packet::Data { id: a, bytes: b },
-            4 => Packet::Done { id: a },
-            5 => Packet::Credit { messages: a },
+            4 => Packet::Credit { messages: a },
             _ => return None,
         })
     }
@@ -109,10 +102,9 @@ mod tests {
         let shape = Shape { dtype: DType::Bool, bytes: 1 << 40 };
         for packet in [
             Packet::Eager { tag: u64::MAX, shape },
-            Packet::Offer { tag: 1, shape, id: 2, address: 3 },
+            Packet::Offer { tag: 1, shape, id: 2 },
             Packet::Accept { id: 4 },
             Packet::Data { id: 5, bytes: 6 },
-            Packet::Done { id: 7 },
             Packet::Credit { messages: 8 },
         ] {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
