@@ -13,7 +13,43 @@
 #include <stdlib.h>
 
 // The version of this interface. Functions and fields are only ever added within one.
-#define RL_ABI_VERSION 1
+#define RL_ABI_VERSION 2
+
+// None of the other kinds.
+#define RL_KIND_OTHER 0
+
+// A rank did not answer in time.
+#define RL_KIND_TIMEOUT 1
+
+// A rank is gone.
+#define RL_KIND_LOST_RANK 2
+
+// Ranks do not make the same call, or a message does not fit its receive.
+#define RL_KIND_MISMATCH 3
+
+// This rank stopped because another one failed, or somebody ended the job.
+#define RL_KIND_ABORTED 4
+
+// There is no memory.
+#define RL_KIND_MEMORY 5
+
+// The CUDA driver failed.
+#define RL_KIND_CUDA 6
+
+// The call is right, and is not there.
+#define RL_KIND_UNSUPPORTED 7
+
+// The call is wrong; nothing has moved.
+#define RL_KIND_USAGE 8
+
+// A hint or a setting is wrong.
+#define RL_KIND_SETTINGS 9
+
+// The compiler refused an algorithm.
+#define RL_KIND_REFUSED 10
+
+// The ranks did not come together.
+#define RL_KIND_START 11
 
 // The rank of `rl_recv` that stands for any.
 #define RL_ANY_RANK UINT32_MAX
@@ -77,8 +113,15 @@ typedef struct {
   int32_t rank;
   // The rank that is to blame, or that was waited for, or -1.
   int32_t peer;
+  // The kind of the error, [`RL_KIND_OTHER`] and so on: that of this rank's own error, where the code may be that
+  // of its cause on another one.
+  int32_t kind;
+  // The step of the algorithm, or -1.
+  int32_t step;
   // The error in words, valid until the next call on this thread.
   const char *text;
+  // `file:line:column` of the statement of the algorithm, or NULL; as long.
+  const char *source;
 } rl_error;
 
 // A message of a batch.

@@ -7,9 +7,11 @@
 #[allow(non_camel_case_types, reason = "names of C")]
 pub mod abi;
 mod buffer;
+mod fault;
 mod handle;
 mod operation;
 
 pub use buffer::{Buffer, Device};
+pub use fault::{Fault, Kind};
 pub use handle::{Handle, Options, Pending};
 pub use operation::{Message, Name, Operation, Side, Tagged};

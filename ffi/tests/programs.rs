@@ -36,7 +36,10 @@ fn play(compiler: &str, flags: &[&str], source: &str) -> String {
         .output()
         .expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let out = Command::new("timeout").arg("60").arg(&program).output().expect("the program runs");
+    // Cargo's own path may name an older library first.
+    let mut run = Command::new("timeout");
+    run.arg("60").arg(&program).env("LD_LIBRARY_PATH", &folder);
+    let out = run.output().expect("the program runs");
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     let err = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{:?}\n{said}\n{err}", out.status);

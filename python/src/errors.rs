@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use roundelay::{Error, Location};
+use roundelay::Error;
+use roundelay_ffi::Fault;
 
 static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
@@ -18,35 +19,8 @@ fn made<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let make = MAKE.get_or_try_init(py, || {
         Ok::<_, PyErr>(py.import("roundelay.errors")?.getattr("_make")?.unbind())
     })?;
-    let (kind, location, rank, peer) = parts(error);
-    let step = location.map(|at| at.step);
-    let source = location.map(|at| at.site.clone()).filter(|site| !site.is_empty());
-    make.bind(py).call1((kind, error.code().0, error.to_string(), rank, peer, step, source))
-}
-
-/// Returns the kind of an error, the place where it happened, the rank that reports, and the rank to blame.
-fn parts(error: &Error) -> (&'static str, Option<&Location>, Option<u32>, Option<u32>) {
-    match error {
-        Error::Timeout { location, peer, .. } => {
-            ("timeout", Some(location), Some(location.rank), Some(*peer))
-        }
-        Error::LostRank { rank, lost, location, .. } => {
-            ("lost_rank", location.as_deref(), Some(*rank), Some(*lost))
-        }
-        Error::PlanMismatch { rank, peer, .. } => ("mismatch", None, Some(*rank), Some(*peer)),
-        Error::MessageMismatch { location, peer, .. } => {
-            ("mismatch", Some(location), Some(location.rank), Some(*peer))
-        }
-        Error::Aborted { rank, by, location, .. } => {
-            ("aborted", location.as_deref(), Some(*rank), Some(*by))
-        }
-        Error::Memory { .. } => ("memory", None, None, None),
-        Error::Cuda { rank, .. } => ("cuda", None, Some(*rank), None),
-        Error::Unsupported(_) => ("unsupported", None, None, None),
-        Error::Usage(_) => ("usage", None, None, None),
-        Error::Settings { .. } => ("settings", None, None, None),
-        Error::Refused { .. } => ("refused", None, None, None),
-        Error::Start(_) | Error::System { .. } => ("start", None, None, None),
-        _ => ("other", None, None, None),
-    }
+    let fault = Fault::of(error);
+    let (step, source) = (fault.step(), fault.source());
+    let (kind, code) = (fault.kind.name(), error.code().0);
+    make.bind(py).call1((kind, code, error.to_string(), fault.rank, fault.peer, step, source))
 }

@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use roundelay::Error;
 
+use crate::fault::{Fault, Kind};
+
 /// An error of the calling thread.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
@@ -16,20 +18,70 @@ pub struct rl_error {
     pub rank: i32,
     /// The rank that is to blame, or that was waited for, or -1.
     pub peer: i32,
+    /// The kind of the error, [`RL_KIND_OTHER`] and so on: that of this rank's own error, where the code may be that
+    /// of its cause on another one.
+    pub kind: i32,
+    /// The step of the algorithm, or -1.
+    pub step: i32,
     /// The error in words, valid until the next call on this thread.
     pub text: *const c_char,
+    /// `file:line:column` of the statement of the algorithm, or NULL; as long.
+    pub source: *const c_char,
 }
+
+/// None of the other kinds.
+pub const RL_KIND_OTHER: i32 = 0;
+/// A rank did not answer in time.
+pub const RL_KIND_TIMEOUT: i32 = 1;
+/// A rank is gone.
+pub const RL_KIND_LOST_RANK: i32 = 2;
+/// Ranks do not make the same call, or a message does not fit its receive.
+pub const RL_KIND_MISMATCH: i32 = 3;
+/// This rank stopped because another one failed, or somebody ended the job.
+pub const RL_KIND_ABORTED: i32 = 4;
+/// There is no memory.
+pub const RL_KIND_MEMORY: i32 = 5;
+/// The CUDA driver failed.
+pub const RL_KIND_CUDA: i32 = 6;
+/// The call is right, and is not there.
+pub const RL_KIND_UNSUPPORTED: i32 = 7;
+/// The call is wrong; nothing has moved.
+pub const RL_KIND_USAGE: i32 = 8;
+/// A hint or a setting is wrong.
+pub const RL_KIND_SETTINGS: i32 = 9;
+/// The compiler refused an algorithm.
+pub const RL_KIND_REFUSED: i32 = 10;
+/// The ranks did not come together.
+pub const RL_KIND_START: i32 = 11;
+
+const _: () = {
+    assert!(RL_KIND_TIMEOUT == Kind::Timeout as i32 && RL_KIND_LOST_RANK == Kind::LostRank as i32);
+    assert!(RL_KIND_MISMATCH == Kind::Mismatch as i32 && RL_KIND_ABORTED == Kind::Aborted as i32);
+    assert!(RL_KIND_MEMORY == Kind::Memory as i32 && RL_KIND_CUDA == Kind::Cuda as i32);
+    assert!(RL_KIND_UNSUPPORTED == Kind::Unsupported as i32 && RL_KIND_USAGE == Kind::Usage as i32);
+    assert!(RL_KIND_SETTINGS == Kind::Settings as i32 && RL_KIND_REFUSED == Kind::Refused as i32);
+    assert!(RL_KIND_START == Kind::Start as i32 && RL_KIND_OTHER == Kind::Other as i32);
+};
 
 struct Last {
     code: i32,
     rank: i32,
     peer: i32,
+    kind: i32,
+    step: i32,
     text: CString,
+    source: Option<CString>,
+}
+
+impl Default for Last {
+    fn default() -> Self {
+        let (text, source) = (CString::default(), None);
+        Last { code: 0, rank: -1, peer: -1, kind: RL_KIND_OTHER, step: -1, text, source }
+    }
 }
 
 thread_local! {
-    static LAST: RefCell<Last> =
-        RefCell::new(Last { code: 0, rank: -1, peer: -1, text: CString::default() });
+    static LAST: RefCell<Last> = RefCell::default();
 }
 
 /// Runs the body of a function of the interface, and returns its status.
@@ -46,30 +98,21 @@ pub(super) fn guard(body: impl FnOnce() -> Result<(), Error>) -> i32 {
 
 fn set(error: &Error) -> i32 {
     let code = number(error);
-    let (rank, peer) = ranks(error);
-    let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
-    let [rank, peer] = [rank, peer].map(|rank| rank.map_or(-1, u32::cast_signed));
-    LAST.with(|last| *last.borrow_mut() = Last { code, rank, peer, text });
+    let fault = Fault::of(error);
+    let c = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
+    let (text, source) = (c(&error.to_string()), fault.source().map(c));
+    let numbers = [fault.rank, fault.peer, fault.step()];
+    let [rank, peer, step] = numbers.map(|number| number.map_or(-1, u32::cast_signed));
+    let kind = fault.kind as i32;
+    LAST.with(|last| {
+        *last.borrow_mut() = Last { code, rank, peer, kind, step, text, source };
+    });
     code
 }
 
 /// Returns the number of the code of an error.
 pub(super) fn number(error: &Error) -> i32 {
     error.code().0.trim_start_matches("RL").parse().unwrap_or(i32::MAX)
-}
-
-/// Returns the rank that reports, and the rank to blame.
-fn ranks(error: &Error) -> (Option<u32>, Option<u32>) {
-    match error {
-        Error::Timeout { location, peer, .. } | Error::MessageMismatch { location, peer, .. } => {
-            (Some(location.rank), Some(*peer))
-        }
-        Error::LostRank { rank, lost, .. } => (Some(*rank), Some(*lost)),
-        Error::PlanMismatch { rank, peer, .. } => (Some(*rank), Some(*peer)),
-        Error::Aborted { rank, by, .. } => (Some(*rank), Some(*by)),
-        Error::Cuda { rank, .. } => (Some(*rank), None),
-        _ => (None, None),
-    }
 }
 
 /// Describes the last error of a call on this thread. The text is valid until the next call on this thread.
@@ -81,10 +124,12 @@ fn ranks(error: &Error) -> (Option<u32>, Option<u32>) {
 pub unsafe extern "C" fn rl_last_error(error: *mut rl_error) {
     LAST.with(|last| {
         let last = last.borrow();
-        let Last { code, rank, peer, ref text } = *last;
+        let Last { code, rank, peer, kind, step, ref text, ref source } = *last;
+        let source = source.as_ref().map_or(std::ptr::null(), |source| source.as_ptr());
+        let found = rl_error { code, rank, peer, kind, step, text: text.as_ptr(), source };
         if !error.is_null() {
             // SAFETY: what the caller promises.
-            unsafe { error.write(rl_error { code, rank, peer, text: text.as_ptr() }) };
+            unsafe { error.write(found) };
         }
     });
 }

@@ -28,7 +28,7 @@ use crate::handle::Options;
 use crate::operation::{Operation, Side};
 
 /// The version of this interface. Functions and fields are only ever added within one.
-pub const RL_ABI_VERSION: u32 = 1;
+pub const RL_ABI_VERSION: u32 = 2;
 
 /// The type of elements in memory: `RL_F16` to `RL_BOOL`.
 pub type rl_dtype = i32;
