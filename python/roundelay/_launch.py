@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -129,7 +130,7 @@ def _main_of_a_file() -> Iterator[None]:
 
 def _pack(value: object) -> bytes:
     try:
-        import cloudpickle  # type: ignore[import-untyped]
+        cloudpickle = importlib.import_module("cloudpickle")
     except ImportError:
         try:
             return pickle.dumps(value)

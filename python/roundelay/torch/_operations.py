@@ -92,9 +92,10 @@ class Calls:
         return work
 
 
-def _full(call: tuple[Any, ...]) -> tuple[Any, ...]:
+def _full(call: tuple[Any, ...]) -> tuple[str, Any, Any, str, float, int]:
     """Return the first six arguments of the native call."""
-    return call if len(call) == 6 else call + ("sum", 1.0, 0)[len(call) - 3 :]
+    full: Any = call if len(call) == 6 else call + ("sum", 1.0, 0)[len(call) - 3 :]
+    return full  # type: ignore[no-any-return]
 
 
 def _one(tensors: Sequence[Any], what: str) -> Any:

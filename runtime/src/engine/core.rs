@@ -202,9 +202,11 @@ impl Core {
         messenger.clone()
     }
 
-    /// Fails if an earlier call failed.
+    /// Fails if an earlier call failed, or some rank has ended the job: a call whose data is all there would else
+    /// come through.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         match &self.failed {
+            None if self.group.is_aborted() => Err(self.group.aborted(None)),
             None => Ok(()),
             Some(cause) => Err(Error::Usage(format!(
                 "this communicator cannot be used after an error ({cause}): start the job again"
