@@ -472,9 +472,9 @@ fn shapes_that_were_forgotten_are_made_again() {
 }
 
 #[test]
-fn plans_leave_the_last_channel_alone() {
+fn plans_leave_the_last_two_channels_alone() {
     let plans = two_shot(&header("all_reduce", "two_shot", 2, 2));
-    threads(Layout { channels: 2, ..layout(2, 1024) }, |comm, rank| {
+    threads(Layout { channels: 3, ..layout(2, 1024) }, |comm, rank| {
         let error = comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 8]);
         assert_eq!(
             error.expect_err("too many channels").to_string(),

@@ -89,6 +89,7 @@ impl Core {
             Some(at) => at,
             None => self.bind_batch(name, messages)?,
         };
+        self.not_aborted().map_err(|error| self.fail(error))?;
         self.work.bases.clear();
         for message in messages {
             let (address, len) = match &mut message.end {

@@ -51,6 +51,7 @@ impl Core {
         each: impl FnMut(u32, u64),
     ) -> Result<(), Error> {
         self.usable()?;
+        self.not_aborted().map_err(|error| self.fail(error))?;
         self.current = None;
         let call_digest = self.enter(1, None);
         self.round(word, call_digest, each).map_err(|error| self.fail(error))

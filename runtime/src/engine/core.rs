@@ -190,7 +190,7 @@ impl Core {
         self.buffers(at, &mut args)?;
         self.current = Some(at);
         let in_place = matches!(args, Args::InPlace { .. });
-        let result = self.play(at, factor, in_place);
+        let result = self.not_aborted().and_then(|()| self.play(at, factor, in_place));
         result.map_err(|error| self.fail(error))
     }
 
@@ -202,15 +202,22 @@ impl Core {
         messenger.clone()
     }
 
-    /// Fails if an earlier call failed, or some rank has ended the job: a call whose data is all there would else
-    /// come through.
+    /// Fails if an earlier call failed.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         match &self.failed {
-            None if self.group.is_aborted() => Err(self.group.aborted(None)),
             None => Ok(()),
             Some(cause) => Err(Error::Usage(format!(
                 "this communicator cannot be used after an error ({cause}): start the job again"
             ))),
+        }
+    }
+
+    /// Fails if some rank has ended the job: a call whose data is all there would else come through. Asked after
+    /// the arguments were checked, so that a call that is wrong on all ranks has the same error on all of them.
+    pub(crate) fn not_aborted(&self) -> Result<(), Error> {
+        match self.group.is_aborted() {
+            true => Err(self.group.aborted(None)),
+            false => Ok(()),
         }
     }
 

@@ -1,6 +1,6 @@
 """Checks the backend on GPUs, where PyTorch and at least one GPU are: several ranks may share one.
 
-    torchrun --nproc-per-node 2 python/tests/torch/gpu.py
+    torchrun --nproc-per-node 2 python/tests/torch_backend/gpu.py
 
 Every result is compared with what the CPU computes from the same random data. Prints one line an operation, and fails
 with the first that is wrong.

@@ -1,9 +1,9 @@
 """Runs PyTorch's own ``DistributedTest`` with roundelay in the place of another backend.
 
-    python python/tests/torch/distributed_test.py                 # all cases, and the table
-    python python/tests/torch/distributed_test.py test_isend …    # some cases
-    python python/tests/torch/distributed_test.py --real gloo     # the same by Gloo itself
-    python python/tests/torch/distributed_test.py --face mpi      # as MPI, which has all_to_all on CPU
+    python python/tests/torch_backend/distributed_test.py                 # all cases, and the table
+    python python/tests/torch_backend/distributed_test.py test_isend …    # some cases
+    python python/tests/torch_backend/distributed_test.py --real gloo     # the same by Gloo itself
+    python python/tests/torch_backend/distributed_test.py --face mpi      # as MPI, which has all_to_all on CPU
 
 The cases come with the wheel of torch. ``--json FILE`` keeps the outcome of each. The exit status is that of the
 comparison with ``--at-least N`` passed cases.

@@ -1,0 +1,34 @@
+"""Every operation of torch.distributed gives what Gloo gives, with 2 and 3 ranks in processes of their own."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ranks
+
+pytest.importorskip("torch", reason="the backend of torch.distributed needs torch")
+
+SOURCE = (Path(__file__).parent / "operations.py").read_text()
+NAMES = re.findall(r"^@(?:case|alone)\ndef (\w+)", SOURCE, re.MULTILINE)
+TYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32"]
+NAMES += [f"all_reduce_{dtype}" for dtype in TYPES]
+
+
+@functools.cache
+def outcomes(count: int) -> list[Any]:
+    return ranks.run("operations", "every", count)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_operation(name: str, count: int) -> None:
+    for rank, outcome in enumerate(outcomes(count)):
+        assert outcome[name] == "", f"rank {rank}"
+
+
+def test_no_case_is_left_out() -> None:
+    assert sorted(outcomes(2)[0]) == sorted(NAMES)
