@@ -2,7 +2,7 @@
 
 use roundelay_dsl::diag::{Code, codes};
 
-use crate::error::{Error, Location};
+use crate::error::{Error, Location, at};
 
 /// The reason for which all ranks stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +28,10 @@ pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Locati
 /// Makes the abort record of a rank's error, which the others are told.
 pub(crate) fn record(rank: u32, error: &Error) -> AbortRecord {
     match error {
-        Error::LostRank { lost, how, .. } => {
-            AbortRecord { code: codes::LOST_RANK, rank: *lost, text: how.clone() }
+        // A rank that hears of it between two calls has no place of its own to name.
+        Error::LostRank { lost, how, location, .. } => {
+            let text = format!("{how}{}", at(location));
+            AbortRecord { code: codes::LOST_RANK, rank: *lost, text }
         }
         _ => AbortRecord { code: error.code(), rank, text: error.to_string() },
     }

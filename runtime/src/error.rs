@@ -256,7 +256,7 @@ fn on(device: &str) -> String {
     if device.is_empty() { String::new() } else { format!(", GPU {device}") }
 }
 
-fn at(location: &Option<Box<Location>>) -> String {
+pub(crate) fn at(location: &Option<Box<Location>>) -> String {
     location.as_ref().map(|p| format!("; {p}")).unwrap_or_default()
 }
 

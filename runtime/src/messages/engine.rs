@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::link::{In, Link, Out, Part, Transfer, Wire};
+use super::link::{In, Link, Out, Part, Pulled, TURN, Transfer, Wire};
 use super::matching::{Matching, Peer};
 use super::operation::{Delivered, Ended, Operation};
 use super::packet::{Packet, Shape};
@@ -24,6 +24,7 @@ pub(super) enum Early {
     Offer {
         shape: Shape,
         id: u64,
+        address: u64,
     },
     /// This rank's own.
     Own(Transfer),
@@ -150,15 +151,14 @@ impl Engine {
 
     fn move_on(&mut self) -> Result<bool, Error> {
         let mut moved = false;
-        let peers: Vec<u32> = self.links.keys().copied().collect();
-        for peer in peers {
-            let Some(mut link) = self.links.remove(&peer) else { continue };
-            let result = self.serve(&mut link);
+        let mut links = std::mem::take(&mut self.links);
+        let result = links.values_mut().try_for_each(|link| {
+            let result = self.serve(link);
             moved |= std::mem::take(&mut link.moved);
-            self.links.insert(peer, link);
-            result?;
-        }
-        Ok(moved)
+            result
+        });
+        self.links = links;
+        result.map(|()| moved)
     }
 
     /// Says and hears what one peer has to do with.
@@ -170,6 +170,7 @@ impl Engine {
         }
         let Wire::Open { sender, receiver, .. } = link.wire else { return Ok(()) };
         let chunk = self.group.layout().slot_bytes;
+        let mut turn = TURN;
         loop {
             let to: &mut Sender = &mut self.endpoints.senders[sender as usize];
             link.say(to, chunk, &mut self.offers)?;
@@ -179,7 +180,19 @@ impl Engine {
             }
             let from: &mut Receiver = &mut self.endpoints.receivers[receiver as usize];
             match link.hear(from)? {
-                None => return Ok(()),
+                None => match from.reach() {
+                    Some(process) => match link.pull(process, &mut turn)? {
+                        Pulled::Nothing => return Ok(()),
+                        Pulled::Gone => return self.lost(link, process),
+                        // What was read of a rank that has failed is not used: all is given up next.
+                        Pulled::Some if self.group.is_aborted() => return Ok(()),
+                        Pulled::Some => {
+                            let done = link.pulled();
+                            done.into_iter().for_each(|done| self.end(&done, Ok(link.peer)));
+                        }
+                    },
+                    None => return Ok(()),
+                },
                 Some(In::Eager { tag, shape, content }) => {
                     self.arrive(link, (tag, shape), content)?;
                     if !content.is_null() {
@@ -190,6 +203,18 @@ impl Engine {
                 Some(In::Packet(packet)) => self.heed(link, packet)?,
             }
         }
+    }
+
+    /// Returns the error of a peer whose process ended while this rank read its memory, unless another one is on its way.
+    #[cold]
+    fn lost(&mut self, link: &Link, process: i32) -> Result<(), Error> {
+        self.group.hear_out();
+        let Some(part) = link.accepted.values().next().filter(|_| !self.group.is_aborted()) else {
+            return Ok(());
+        };
+        let awaited = format!("a message from rank {} with tag {}", link.peer, part.transfer.tag);
+        let location = self.location("recv", &part.transfer, Some(link.peer));
+        Err(Gone::Ended(process).lost(link.peer, &awaited, location))
     }
 
     /// Gives an eager message to its receive, or keeps a copy.
@@ -221,10 +246,18 @@ impl Engine {
 
     fn heed(&mut self, link: &mut Link, packet: Packet) -> Result<(), Error> {
         match packet {
-            Packet::Offer { tag, shape, id } => match self.matching.wanted(link.peer, tag) {
-                Some(receive) => self.accept(link, receive, shape, id)?,
-                None => self.matching.keep(link.peer, tag, Early::Offer { shape, id }),
-            },
+            Packet::Offer { tag, shape, id, address } => {
+                match self.matching.wanted(link.peer, tag) {
+                    Some(receive) => self.accept(link, receive, shape, (id, address))?,
+                    None => {
+                        self.matching.keep(link.peer, tag, Early::Offer { shape, id, address });
+                    }
+                }
+            }
+            Packet::Taken { id, bytes } => {
+                let sent = link.taken(id, bytes);
+                sent.into_iter().for_each(|send| self.end(&send, Ok(self.group.rank())));
+            }
             Packet::Accept { id } => {
                 if let Some(transfer) = link.offered.remove(&id) {
                     link.out.push_back(Out::Stream(Part { transfer, moved: 0 }, id));
@@ -242,12 +275,17 @@ impl Engine {
         link: &mut Link,
         receive: Transfer,
         shape: Shape,
-        id: u64,
+        (id, address): (u64, u64),
     ) -> Result<(), Error> {
         let mut transfer = self.fits(link.peer, receive, shape)?;
         transfer.since = Instant::now();
-        link.accepted.insert(id, Part { transfer, moved: 0 });
-        link.out.push_back(Out::Packet(Packet::Accept { id }));
+        let readable = match link.wire {
+            Wire::Open { receiver, .. } if address != 0 => {
+                self.endpoints.receivers[receiver as usize].reach().is_some()
+            }
+            _ => false,
+        };
+        link.accept(transfer, id, readable.then_some(address));
         Ok(())
     }
 
@@ -258,7 +296,9 @@ impl Engine {
         }
         let Some(mut link) = self.links.remove(&from) else { return };
         let taken = match early {
-            Early::Offer { shape, id } => self.accept(&mut link, receive, shape, id),
+            Early::Offer { shape, id, address } => {
+                self.accept(&mut link, receive, shape, (id, address))
+            }
             Early::Eager { shape, content } => self.fits(from, receive, shape).map(|receive| {
                 // SAFETY: memory of a transfer that has not ended, of this length.
                 unsafe {

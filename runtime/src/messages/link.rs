@@ -23,6 +23,12 @@ const CREDIT: u64 = 64;
 const PIECE: u64 = 256 << 20;
 /// Messages in flight on a connection, packets and content.
 const SLOTS: u64 = 8;
+/// The bytes that are read of the sender's memory before the rank looks at other connections again.
+pub(super) const TURN: u64 = 1 << 20;
+/// The bytes after which a sender hears how much was read.
+const REPORT: u64 = 64 << 20;
+/// The time for which a peer whose memory cannot be read may yet turn out to be gone.
+const GRACE: Duration = Duration::from_secs(1);
 /// The word that all messages of this module carry.
 const DIGEST: u32 = 0x7a66_ed01;
 
@@ -65,6 +71,16 @@ pub(super) enum In {
     Received(Transfer),
 }
 
+/// What came of reading a message where it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pulled {
+    /// There is nothing to be read, or it cannot be read now.
+    Nothing,
+    Some,
+    /// The process that sends it has ended.
+    Gone,
+}
+
 /// The state of a connection.
 pub(super) enum Wire {
     /// Between hosts: both ends have yet to meet.
@@ -96,6 +112,10 @@ pub(super) struct Link {
     pub(super) offered: BTreeMap<u64, Transfer>,
     /// Receives of this peer's offers that were accepted, by the peer's number.
     pub(super) accepted: BTreeMap<u64, Part>,
+    /// Those of them that this rank reads where they lie, by the addresses, in order.
+    pulls: VecDeque<(u64, u64)>,
+    /// The time since which the peer's memory cannot be read.
+    unread: Option<Instant>,
     /// A packet whose content has yet to come.
     expected: Option<Packet>,
     /// Eager messages that may be sent, and those that found their place since that was said last.
@@ -120,6 +140,8 @@ impl Link {
             lent: VecDeque::new(),
             offered: BTreeMap::new(),
             accepted: BTreeMap::new(),
+            pulls: VecDeque::new(),
+            unread: None,
             expected: None,
             credit: CREDIT,
             settled: 0,
@@ -172,7 +194,9 @@ impl Link {
                 }
                 sender.learn();
                 let stays = matches!(sender, Sender::Posted(_)) || sender.reads();
-                let Some(packet) = self.next(if stays { PIECE } else { chunk }, stays, id) else {
+                let is_mapped = matches!(sender, Sender::Mapped(_));
+                let piece = if stays { PIECE } else { chunk };
+                let Some(packet) = self.next(piece, stays, is_mapped, id) else {
                     return Ok(());
                 };
                 let place = sender.place(Kind::Inline, SLOTS, BYTES)?;
@@ -217,7 +241,7 @@ impl Link {
     }
 
     /// Returns the next packet, and notes the content that is to follow it.
-    fn next(&mut self, piece: u64, stays: bool, id: &mut u64) -> Option<Packet> {
+    fn next(&mut self, piece: u64, stays: bool, is_mapped: bool, id: &mut u64) -> Option<Packet> {
         let first = self.out.pop_front()?;
         let (packet, content, rest) = match first {
             Out::Packet(packet) => return Some(packet),
@@ -230,9 +254,10 @@ impl Link {
             }
             Out::Send(send) => {
                 *id += 1;
-                let Transfer { shape, tag, .. } = send;
+                let Transfer { shape, tag, address, .. } = send;
+                let address = if is_mapped { address.expose_provenance() as u64 } else { 0 };
                 self.offered.insert(*id, send);
-                return Some(Packet::Offer { tag, shape, id: *id });
+                return Some(Packet::Offer { tag, shape, id: *id, address });
             }
             Out::Stream(mut part, id) => {
                 let bytes = piece.min(part.transfer.shape.bytes - part.moved);
@@ -375,7 +400,7 @@ impl Link {
                                 // SAFETY: memory of a transfer that has not ended.
                                 let read =
                                     unsafe { shm::read(process, message.pulled_from(), to, len) };
-                                read.map_err(|error| self.unread(error))?;
+                                read.map_err(|error| self.unreadable(error))?;
                             }
                             // SAFETY: as above, and the content of a message.
                             _ => unsafe { to.copy_from_nonoverlapping(message.content, len) },
@@ -394,6 +419,61 @@ impl Link {
         Ok(true)
     }
 
+    /// Receives a message of the peer's: reads it at that address, or has it sent.
+    pub(super) fn accept(&mut self, transfer: Transfer, id: u64, address: Option<u64>) {
+        self.accepted.insert(id, Part { transfer, moved: 0 });
+        match address {
+            Some(address) => self.pulls.push_back((id, address)),
+            None => self.out.push_back(Out::Packet(Packet::Accept { id })),
+        }
+    }
+
+    /// Records what the peer has read of a message; returns the send if that was all.
+    pub(super) fn taken(&mut self, id: u64, bytes: u64) -> Option<Transfer> {
+        let send = self.offered.get_mut(&id)?;
+        send.since = Instant::now();
+        let is_whole = bytes == send.shape.bytes;
+        is_whole.then(|| self.offered.remove(&id))?
+    }
+
+    /// Reads the next bytes where they lie, as many as are left of a turn.
+    pub(super) fn pull(&mut self, process: i32, turn: &mut u64) -> Result<Pulled, Error> {
+        let Some(&(id, address)) = self.pulls.front().filter(|_| *turn > 0) else {
+            return Ok(Pulled::Nothing);
+        };
+        let Some(part) = self.accepted.get_mut(&id) else { return Err(self.strange()) };
+        let whole = part.transfer.shape.bytes;
+        let bytes = (whole - part.moved).min(*turn);
+        let to = part.transfer.address.wrapping_add(part.moved as usize);
+        // SAFETY: memory of a transfer that has not ended.
+        if let Err(error) = unsafe { shm::read(process, address + part.moved, to, bytes as usize) }
+        {
+            let since = *self.unread.get_or_insert_with(Instant::now);
+            return match error.raw_os_error() {
+                Some(libc::ESRCH) => Ok(Pulled::Gone),
+                _ if since.elapsed() < GRACE => Ok(Pulled::Nothing),
+                _ => Err(self.unreadable(error)),
+            };
+        }
+        let before = part.moved;
+        part.moved += bytes;
+        part.transfer.since = Instant::now();
+        (*turn, self.moved) = (*turn - bytes.max(1), true);
+        let bytes = part.moved;
+        if bytes == whole || bytes / REPORT > before / REPORT {
+            self.out.push_back(Out::Packet(Packet::Taken { id, bytes }));
+        }
+        Ok(Pulled::Some)
+    }
+
+    /// Returns the next receive of which all was read where it lies.
+    pub(super) fn pulled(&mut self) -> Option<Transfer> {
+        let &(id, _) = self.pulls.front()?;
+        let transfer = self.received(id)?;
+        self.pulls.pop_front();
+        Some(transfer)
+    }
+
     /// Returns a receive of which all has come.
     fn received(&mut self, id: u64) -> Option<Transfer> {
         let part = self.accepted.get(&id)?;
@@ -402,7 +482,7 @@ impl Link {
     }
 
     #[cold]
-    fn unread(&self, error: std::io::Error) -> Error {
+    fn unreadable(&self, error: std::io::Error) -> Error {
         let text = format!("rank {} cannot be read from: {error}", self.peer);
         Error::system(text, error)
     }

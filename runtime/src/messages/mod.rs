@@ -6,7 +6,11 @@
 //!
 //! An engine is moved by whoever waits for one of its operations, one thread at a time; the others who wait are told
 //! by it. Where operations are pending and nobody waits for them, a thread of its own moves them: it is made when it
-//! is first needed, sleeps while there is nothing to do, and ends after a second of that.
+//! is first needed, and ends after a second without anything to do.
+//!
+//! Most operations are waited for as soon as they are started, and to wake a thread for each of them costs more than
+//! short messages do: two switches, and on crowded cores a slice of whoever waits. So the thread lets a moment pass
+//! before it takes over, and while messages are exchanged it looks by itself whether it is wanted, now and then.
 //!
 //! **Invariant:** whoever moves the engine lets others in at once. They wake it if it sleeps, and its lock is fair.
 //!
@@ -38,6 +42,10 @@ use crate::group::{AlarmClock, Group};
 
 /// The time after which a thread that has nothing to do ends.
 const IDLE: Duration = Duration::from_secs(1);
+/// The time between two looks of the thread: at the least, where the last one took over, and at the most.
+const NAP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(1));
+/// The time without anything to do after which the thread sleeps until it is woken.
+const ATTENTIVE: Duration = Duration::from_millis(10);
 /// The time that a rank stays for packets that no operation waits for.
 const LINGER: Duration = Duration::from_secs(2);
 /// The longest time in which a change may go unseen.
@@ -63,7 +71,10 @@ struct Shared {
     leaving: AtomicBool,
     clock: AlarmClock,
     turn: Mutex<Turn>,
+    /// Tells those who wait.
     changed: Condvar,
+    /// Tells the engine's own thread.
+    wanted: Condvar,
 }
 
 /// The thread that moves the engine.
@@ -72,8 +83,10 @@ struct Turn {
     is_taken: bool,
     /// True if the engine has a thread of its own.
     has_thread: bool,
-    /// True if that thread is to move it.
+    /// True if that thread is to move it, unless somebody waits by then.
     is_due: bool,
+    /// True if that thread looks by itself soon.
+    is_attentive: bool,
     /// True if the rank leaves.
     is_over: bool,
 }
@@ -114,6 +127,7 @@ impl Messenger {
             clock: group.alarm_clock(),
             turn: Mutex::new(Turn::default()),
             changed: Condvar::new(),
+            wanted: Condvar::new(),
             engine: FairMutex::new(Some(Engine::new(group))),
         };
         Messenger { shared: Arc::new(shared) }
@@ -253,6 +267,7 @@ impl Messenger {
         state.is_over = true;
         drop(state);
         self.shared.changed.notify_all();
+        self.shared.wanted.notify_all();
         self.shared.clock.ring();
         let engine = self.entered(|engine| {
             engine.iter_mut().for_each(Engine::leave);
@@ -341,14 +356,16 @@ impl Messenger {
     /// Has the engine's own thread go on with what has not ended, and with what a socket has not taken yet, if nobody
     /// waits for it.
     fn hand_over(&self) {
-        let Shared { waiting, turn, changed, rank, .. } = &*self.shared;
+        let Shared { waiting, turn, wanted, rank, .. } = &*self.shared;
         if waiting.load(Ordering::SeqCst) > 0 || self.is_idle() {
             return;
         }
         let mut state = lock(turn);
         state.is_due = true;
         if state.has_thread {
-            changed.notify_all();
+            if !state.is_attentive {
+                wanted.notify_all();
+            }
             return;
         }
         let own = self.clone();
@@ -360,34 +377,54 @@ impl Messenger {
 
     /// Moves the engine while nobody waits.
     fn serve(&self) {
-        let Shared { waiting, turn, changed, .. } = &*self.shared;
+        let Shared { turn, wanted, .. } = &*self.shared;
+        let (mut nap, mut idle) = (NAP.0, Instant::now());
         let mut state = lock(turn);
-        let mut idle = Instant::now();
         loop {
-            if state.is_over || idle.elapsed() >= IDLE && !state.is_due {
-                state.has_thread = false;
+            let left = IDLE.saturating_sub(idle.elapsed());
+            if state.is_over || left.is_zero() && !state.is_due {
+                (state.has_thread, state.is_attentive) = (false, false);
                 return;
             }
-            if !state.is_due || state.is_taken || waiting.load(Ordering::SeqCst) > 0 {
-                let waited = changed.wait_timeout(state, IDLE);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                continue;
+            state.is_attentive = state.is_due || idle.elapsed() < ATTENTIVE;
+            let time = if state.is_attentive { nap } else { left };
+            let waited = wanted.wait_timeout(state, time);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            // Whoever wakes this thread may be about to wait.
+            let mut took_over = !std::mem::take(&mut state.is_attentive);
+            if !took_over && std::mem::take(&mut state.is_due) {
+                idle = Instant::now();
+                took_over = self.take_over(state);
+                state = lock(turn);
             }
-            (state.is_taken, state.is_due) = (true, false);
-            drop(state);
+            nap = if took_over { NAP.0 } else { (2 * nap).min(NAP.1) };
+        }
+    }
+
+    /// Moves the engine until somebody waits, if nobody does and it has something to do; returns true if so.
+    fn take_over(&self, mut state: MutexGuard<'_, Turn>) -> bool {
+        let Shared { waiting, turn, changed, .. } = &*self.shared;
+        let is_awaited = || waiting.load(Ordering::SeqCst) > 0;
+        // Whoever waits hands over again.
+        if state.is_taken || is_awaited() {
+            return false;
+        }
+        state.is_taken = true;
+        drop(state);
+        let was_idle = self.is_idle();
+        if !was_idle {
             self.set_background(true);
             let is_over = || lock(turn).is_over;
-            self.drive_until(&mut |engine| {
-                engine.is_idle() || waiting.load(Ordering::SeqCst) > 0 || is_over()
-            });
+            self.drive_until(&mut |engine| engine.is_idle() || is_awaited() || is_over());
             self.set_background(false);
-            let is_idle = self.is_idle();
-            state = lock(turn);
-            state.is_taken = false;
-            state.is_due |= !is_idle;
-            changed.notify_all();
-            idle = Instant::now();
         }
+        let is_idle = self.is_idle();
+        let mut state = lock(turn);
+        state.is_taken = false;
+        state.is_due |= !is_idle;
+        drop(state);
+        changed.notify_all();
+        !was_idle
     }
 
     fn is_idle(&self) -> bool {

@@ -1,11 +1,14 @@
 //! The packets by which two ranks agree on messages.
 //!
 //! ```text
-//!   up to 8 KiB                  longer
-//!   Eager, content  --->         Offer  --->
-//!     ...                               <---  Accept
+//!   up to 8 KiB                  longer                            longer, where the receiver can read it
+//!   Eager, content  --->         Offer  --->                       Offer  --->
+//!     ...                               <---  Accept                      <---  Taken
 //!                   <--- Credit  Data, content, ...  --->
 //! ```
+//!
+//! A receiver on the same host that may read the sender's memory (`process_vm_readv`) takes the content from there as
+//! soon as there is a receive: each step of an agreement waits for a rank that may not be running.
 //!
 //! Every packet has the same length, so that both kinds of link know how many bytes come next; content is a message
 //! of its own, of the length that the packet before it says.
@@ -36,9 +39,12 @@ pub(super) enum Packet {
     /// A message, whose content follows.
     Eager { tag: u64, shape: Shape },
     /// A message that is sent once the receiver has a place for it.
-    Offer { tag: u64, shape: Shape, id: u64 },
+    /// It lies at that address of the sender's memory; 0 if nobody can read it there.
+    Offer { tag: u64, shape: Shape, id: u64, address: u64 },
     /// The receiver has a place for the message.
     Accept { id: u64 },
+    /// The receiver has read so many bytes of the message where they lie.
+    Taken { id: u64, bytes: u64 },
     /// The next bytes of a message follow.
     Data { id: u64, bytes: u64 },
     /// So many eager messages found their places.
@@ -59,10 +65,13 @@ impl Packet {
         let of = |shape: Shape| (shape.dtype as u64, shape.bytes);
         let words: [u64; 6] = match self {
             Packet::Eager { tag, shape } => [0, tag, of(shape).0, of(shape).1, 0, 0],
-            Packet::Offer { tag, shape, id } => [1, tag, of(shape).0, of(shape).1, id, 0],
+            Packet::Offer { tag, shape, id, address } => {
+                [1, tag, of(shape).0, of(shape).1, id, address]
+            }
             Packet::Accept { id } => [2, id, 0, 0, 0, 0],
             Packet::Data { id, bytes } => [3, id, bytes, 0, 0, 0],
             Packet::Credit { messages } => [4, messages, 0, 0, 0, 0],
+            Packet::Taken { id, bytes } => [5, id, bytes, 0, 0, 0],
         };
         let mut bytes = [0; BYTES];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -77,17 +86,18 @@ impl Packet {
         for (word, from) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(from.try_into().ok()?);
         }
-        let [kind, a, b, c, d, _] = words;
+        let [kind, a, b, c, d, e] = words;
         let shape = || {
             let dtype = *DType::ALL.get(usize::try_from(b).ok()?)?;
             Some(Shape { dtype, bytes: c })
         };
         Some(match kind {
             0 => Packet::Eager { tag: a, shape: shape()? },
-            1 => Packet::Offer { tag: a, shape: shape()?, id: d },
+            1 => Packet::Offer { tag: a, shape: shape()?, id: d, address: e },
             2 => Packet::Accept { id: a },
             3 => Packet::Data { id: a, bytes: b },
             4 => Packet::Credit { messages: a },
+            5 => Packet::Taken { id: a, bytes: b },
             _ => return None,
         })
     }
@@ -102,10 +112,11 @@ mod tests {
         let shape = Shape { dtype: DType::Bool, bytes: 1 << 40 };
         for packet in [
             Packet::Eager { tag: u64::MAX, shape },
-            Packet::Offer { tag: 1, shape, id: 2 },
+            Packet::Offer { tag: 1, shape, id: 2, address: 3 },
             Packet::Accept { id: 4 },
             Packet::Data { id: 5, bytes: 6 },
             Packet::Credit { messages: 8 },
+            Packet::Taken { id: 9, bytes: 10 },
         ] {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
