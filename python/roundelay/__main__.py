@@ -10,7 +10,15 @@ from roundelay.errors import Error
 
 
 def main() -> None:
-    """Become the program ``roundelay``, with the arguments of this one."""
+    """Become the program ``roundelay``, with the arguments of this one; two verbs are Python's own."""
+    if sys.argv[1:2] == ["torchcomms"]:
+        from roundelay.torchcomms._build import main as torchcomms
+
+        sys.exit(torchcomms(sys.argv[2:]))
+    if sys.argv[1:2] == ["bench-torch"]:
+        from roundelay.bench import main as bench
+
+        sys.exit(bench(sys.argv[2:]))
     try:
         program = find()
     except Error as error:

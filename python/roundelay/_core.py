@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from roundelay import _native
 from roundelay._buffers import View, view
 from roundelay._dtypes import NAMES, DType
+from roundelay._ending import watch
 from roundelay._options import Hints, Op, Options, pairs, reduction, seconds, stream_of
 from roundelay.errors import UsageError
 from roundelay.store import Store, share
@@ -54,7 +55,7 @@ class Core:
     """The number of ranks."""
 
     def __init__(self, native: _native.Communicator) -> None:
-        self._native = native
+        self._native = watch(native)
         self._call = native.call
         self.rank = native.rank
         self.size = native.size

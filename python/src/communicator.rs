@@ -11,7 +11,7 @@ use crate::errors::exception;
 use crate::work::Work;
 
 /// One rank's handle on the others; any thread may use it.
-#[pyclass(module = "roundelay._native", frozen)]
+#[pyclass(module = "roundelay._native", frozen, weakref)]
 pub(crate) struct Communicator {
     handle: Handle,
 }

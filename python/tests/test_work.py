@@ -194,8 +194,8 @@ import numpy as np, roundelay
 
 a, b = roundelay.Communicator.local(2)
 work = a.all_reduce(np.zeros(4), async_op=True, timeout=60)
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     work.wait()
 except KeyboardInterrupt:
     print("interrupted", work.done(), flush=True)
@@ -211,7 +211,7 @@ def test_ctrl_c_interrupts_wait() -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "waiting\n"
         until, said = time.monotonic() + 60, ""
-        # The signal may come just before the wait begins, where Python handles it as well.
+        # The signal may come just before the wait begins, where Python handles it as well, in the same `try`.
         os.kill(child.pid, signal.SIGINT)
         said, _ = child.communicate(timeout=max(1.0, until - time.monotonic()))
         assert said == "interrupted False\ndone True\n"
@@ -243,3 +243,34 @@ def test_the_interpreter_ends_cleanly(ending: str) -> None:
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("error", ["RuntimeError('no more')", "KeyboardInterrupt"])
+def test_an_exception_that_ends_the_program_aborts_what_is_pending(error: str) -> None:
+    program = (
+        "import numpy as np, roundelay\n"
+        "a, b = roundelay.Communicator.local(2)\n"
+        "work = a.all_reduce(np.zeros(4), async_op=True, timeout=600)\n"
+        f"raise {error}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "roundelay" not in done.stderr, done.stderr
+    assert error.split("(")[0] in done.stderr
+
+
+def test_a_forked_process_that_fails_leaves_its_parent_alone() -> None:
+    program = (
+        "import os, sys, threading, numpy as np, roundelay\n"
+        "a, b = roundelay.Communicator.local(2)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    raise RuntimeError('of the child')\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1\n"
+        "other = threading.Thread(target=b.barrier)\n"
+        "other.start(); a.barrier(); other.join()\n"
+        "assert not a.aborted\n"
+        "print('end')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
