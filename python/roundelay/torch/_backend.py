@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch._C._distributed_c10d import Backend, ErrorType
 
 from ._barrier import Monitor
+from ._ending import alive
 from ._join import join
 from ._operations import Calls, Operations
 from ._options import Options, hints_of
 
 if TYPE_CHECKING:
     from .._native import Communicator
-
-_alive: dict[int, RoundelayBackend] = {}
-"""Backends that were not shut down: torch's wrappers may keep the C++ half of a backend only."""
 
 
 def _missing(what: str, instead: str) -> NoReturn:
@@ -36,7 +32,7 @@ class RoundelayBackend(Operations, Backend):
         self._calls = Calls(comm, options._timeout.total_seconds())
         self._monitor = Monitor(store, rank, size)
         self._failed = False
-        _alive[id(self)] = self
+        alive[id(self)] = self
 
     # What it is.
 
@@ -124,7 +120,7 @@ class RoundelayBackend(Operations, Backend):
 
     def shutdown(self) -> None:
         """End this rank's part, after what was started."""
-        if _alive.pop(id(self), None) is None:
+        if alive.pop(id(self), None) is None:
             return
         batch = self._calls.messages.start()
         if batch is not None and batch.error is not None:
@@ -218,13 +214,3 @@ def create(opts: Any, group_options: Any) -> RoundelayBackend | None:
     options.group_name = opts.group_id
     comm = join(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints)
     return RoundelayBackend(opts.store, opts.group_rank, opts.group_size, comm, options)
-
-
-@atexit.register
-def _end() -> None:
-    """End what the program has not ended, so that no thread needs the interpreter later."""
-    for backend in list(_alive.values()):
-        try:
-            backend.shutdown()
-        except Exception as error:  # The program ends anyway.
-            sys.stderr.write(f"roundelay: at exit: {error}\n")

@@ -6,13 +6,14 @@ It serves CPU and CUDA tensors alike, so names such as ``cpu:gloo,cuda:roundelay
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, BarrierOptions, ReduceScatterOptions
 
 from ._barrier import Monitor
+from ._ending import alive
 from ._join import join
 from ._operations import Calls, Operations
 from ._options import hints_of
@@ -32,7 +33,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         self._comm = join(store, rank, size, timeout, hints or [])
         self._calls = Calls(self._comm, timeout.total_seconds())
         self._monitor = Monitor(store, rank, size)
-        _alive[id(self)] = self
+        alive[id(self)] = self
 
     def getBackendName(self) -> str:
         """Return ``roundelay``."""
@@ -121,7 +122,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """End this rank's part, after what was started."""
-        if _alive.pop(id(self), None) is not None:
+        if alive.pop(id(self), None) is not None:
             self._calls.messages.start()
             self._comm.shutdown()
 
@@ -131,12 +132,9 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def _set_sequence_number_for_group(self) -> None:
         pass
 
-    def recv_anysource(self, tensors: Any, tag: int = 0) -> NoReturn:
-        """Raise ``NotImplementedError``."""
-        raise NotImplementedError("roundelay does not support recv from any source; name the rank: src=…")
-
-
-_alive: dict[int, RoundelayGroup] = {}
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
+        """Receive a tensor from any rank, which the work names."""
+        return self._message(tensors, None, tag, False)
 
 
 def create(opts: Any, group_options: Any = None) -> RoundelayGroup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from .._ending import watch
 from ._errors import face
 
 if TYPE_CHECKING:
@@ -27,6 +28,6 @@ def join(
         return bytes(store.get(key)).decode()
 
     try:
-        return Communicator.join(rank, size, share, hints, max(timeout.total_seconds(), 0.001))
+        return watch(Communicator.join(rank, size, share, hints, max(timeout.total_seconds(), 0.001)))
     except RuntimeError as error:
         raise face(error, timeout.total_seconds()) from error.__cause__

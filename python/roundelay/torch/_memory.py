@@ -38,17 +38,18 @@ _COMPLEX: dict[torch.dtype, str] = {torch.complex64: "f32", torch.complex128: "f
 _WIDER: dict[torch.dtype, torch.dtype] = {torch.int16: torch.int32, torch.uint16: torch.int32}
 """Types that the runtime has no arithmetic of, and the type in which it is done."""
 
-_OPS: dict[object, str] = {
-    ReduceOp.SUM: "sum",
-    ReduceOp.AVG: "avg",
-    ReduceOp.PRODUCT: "prod",
-    ReduceOp.MIN: "min",
-    ReduceOp.MAX: "max",
-    ReduceOp.BAND: "and",
-    ReduceOp.BOR: "or",
-    ReduceOp.BXOR: "xor",
-    ReduceOp.PREMUL_SUM: "premul_sum",
+_OPS: dict[int, str] = {
+    ReduceOp.SUM.value: "sum",
+    ReduceOp.AVG.value: "avg",
+    ReduceOp.PRODUCT.value: "prod",
+    ReduceOp.MIN.value: "min",
+    ReduceOp.MAX.value: "max",
+    ReduceOp.BAND.value: "and",
+    ReduceOp.BOR.value: "or",
+    ReduceOp.BXOR.value: "xor",
+    ReduceOp.PREMUL_SUM.value: "premul_sum",
 }
+"""By number: to look an enumerator up takes several times as long."""
 
 _LOGICAL: dict[str, str] = {
     "sum": "or",
@@ -117,8 +118,7 @@ def operator(op: ReduceOp, dtype: torch.dtype) -> tuple[str, float]:
 
     Raises ``ValueError`` where the operator has no meaning for the type.
     """
-    kind = op.op
-    name = _OPS.get(kind)
+    name = _OPS.get(op.op.value)
     if name is None:
         raise ValueError(f"roundelay: no reduction is called {op}")
     if dtype is torch.bool:
@@ -148,6 +148,14 @@ def wider(dtype: torch.dtype) -> torch.dtype | None:
 
 def reduced_in_place(tensor: Tensor, finish: list[Finish]) -> Tensor:
     """Return memory that is reduced in place of a tensor."""
+    # Nearly every tensor is one of these, and each question costs as much as a short call of the native part.
+    if (
+        tensor.layout is torch.strided
+        and tensor.dtype in _NAMES
+        and not tensor.requires_grad
+        and tensor.is_contiguous()
+    ):
+        return tensor
     dtype = wider(tensor.dtype)
     if dtype is None:
         return writable(tensor, finish, keep=True)

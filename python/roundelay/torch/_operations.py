@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from . import _memory as memory
+from . import _batches as batches
 from . import _messages as messages
 from ._errors import face
 from ._hints import ACTIVE, active
@@ -34,7 +35,7 @@ class Calls:
         self.timeout = timeout
         self.rank = comm.rank
         self.size = comm.size
-        self.messages = messages.Messages(comm)
+        self.messages = batches.Messages(comm)
         self.count = 0
         self.coalesced: list[Any] | None = None
         self._devices: dict[int, Communicator] = {}
@@ -58,9 +59,9 @@ class Calls:
     ) -> Any:
         """Make calls, one after the other: each is (collective, output, input[, operator, factor, root])."""
         self.count += 1
-        if messages._open:
+        if batches._open:
             self.messages.start()
-            messages.flush_others(self.messages)
+            batches.flush_others(self.messages)
         timeout = opts.timeout.total_seconds()
         limit = timeout if timeout > 0 else None
         hints = active() if ACTIVE else None
@@ -71,7 +72,7 @@ class Calls:
                     comm.call(*_full(call), limit, hints, stream)
                 for due in finish:
                     due()
-                return self._noted(OnStream(result, device))
+                return self.noted(OnStream(result, device))
             if not opts.asyncOp:
                 for call in calls:
                     self.comm.call(*_full(call), limit, hints)
@@ -83,10 +84,11 @@ class Calls:
             raise face(error, limit or self.timeout) from None
         natives: list[NativeWork] = [native for native in started if native is not None]
         if not natives:
-            return self._noted(Done(result))
-        return self._noted(Pending(natives, result, finish, str(calls[0][0])))
+            return self.noted(Done(result))
+        return self.noted(Pending(natives, result, finish, str(calls[0][0])))
 
-    def _noted(self, work: Any) -> Any:
+    def noted(self, work: Any) -> Any:
+        """Return the work, and remember it where calls are being coalesced: their end waits for it."""
         if self.coalesced is not None:
             self.coalesced.append(work)
         return work
@@ -147,7 +149,7 @@ class Operations:
         if memory.operator(opts.reduceOp, tensor.dtype)[0] != "sum":
             raise ValueError("roundelay: sparse tensors can only be summed; use ReduceOp.SUM")
         sum_sparse(self._calls, tensor, opts)
-        return self._calls._noted(Done(tensors))
+        return self._calls.noted(Done(tensors))
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         """Copy the root's tensor to all."""
@@ -397,23 +399,28 @@ class Operations:
     # Between two ranks.
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> Any:
-        """Send a tensor; collected until it is waited for (:mod:`roundelay.torch._messages`)."""
+        """Send a tensor; one on a GPU is collected until it is waited for (:mod:`roundelay.torch._batches`)."""
         return self._message(tensors, dst, tag, True)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> Any:
-        """Receive a tensor; collected until it is waited for."""
+        """Receive a tensor; one on a GPU is collected until it is waited for."""
         return self._message(tensors, src, tag, False)
 
-    def _message(self, tensors: list[Tensor], peer: int, tag: int, is_send: bool) -> Any:
+    def _message(self, tensors: list[Tensor], peer: int | None, tag: int, is_send: bool) -> Any:
         tensor = _one(tensors, "send" if is_send else "recv")
         finish: list[Finish] = []
         data = memory.readable(tensor) if is_send else memory.writable(tensor, finish)
         calls = self._calls
-        if data.is_cuda:
-            calls.messages.comm = calls.on(data.device)
-        if messages._open:
-            messages.flush_others(calls.messages)
-        return calls.messages.add(messages.Message(data, peer, is_send, tag, finish))
+        if not data.is_cuda:
+            return calls.noted(messages.start(calls.comm, data, peer, tag, is_send, finish))
+        if peer is None:
+            raise NotImplementedError(
+                "roundelay does not support recv from any source into a tensor on a GPU; name the rank: src=…"
+            )
+        calls.messages.comm = calls.on(data.device)
+        if batches._open:
+            batches.flush_others(calls.messages)
+        return calls.messages.add(batches.Message(data, peer, is_send, tag, finish))
 
     def start_coalescing(self) -> None:
         """Begin to collect operations, which :meth:`end_coalescing` returns as one work."""
@@ -426,7 +433,7 @@ class Operations:
         self._calls.coalesced = None
         batch = self._calls.messages.start()
         if batch is not None:
-            works.append(messages.BatchWork(batch))
+            works.append(batches.BatchWork(batch))
         return works[0] if len(works) == 1 else Together(works)
 
 

@@ -16,12 +16,20 @@ class Options(Backend.Options):
     """What ``pg_options`` of ``init_process_group`` and ``new_group`` takes.
 
     ``hints`` maps keys of ``docs/hints.md`` to values, such as ``{"algorithm": "ring", "deterministic": True}``.
-    ``timeout`` is the longest time without progress; ``init_process_group(timeout=…)`` sets it too.
+    ``timeout`` is the longest time without progress; ``init_process_group(timeout=…)`` sets it too. ``compiled`` asks
+    for the backend in C++, which is compiled at its first use (:mod:`roundelay.torch.compiled`); without it the
+    environment variable ``ROUNDELAY_TORCH_COMPILED`` says.
     """
 
-    def __init__(self, hints: Mapping[str, object] | None = None, timeout: timedelta = _DEFAULT) -> None:
+    def __init__(
+        self,
+        hints: Mapping[str, object] | None = None,
+        timeout: timedelta = _DEFAULT,
+        compiled: bool | None = None,
+    ) -> None:
         super().__init__("roundelay", timeout=timeout)
         self.hints: list[tuple[str, str]] = pairs(hints)
+        self.compiled = compiled
 
 
 def hints_of(options: object) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from . import NAME
 
 VARIABLE = "ROUNDELAY_REPLACE"
+COMPILED = "ROUNDELAY_TORCH_COMPILED"
 
 
 def supports_backends() -> bool:
@@ -21,6 +22,11 @@ def supports_backends() -> bool:
 
 def _create(options: Any, group_options: Any = None) -> Any:
     """Make the backend of one group: what torch calls."""
+    if getattr(group_options, "compiled", None) is not None or os.environ.get(COMPILED):
+        from . import compiled
+
+        if compiled.wanted(group_options):
+            return compiled.create(options, group_options)
     if supports_backends():
         from ._backend import create
 

@@ -19,6 +19,32 @@ if TYPE_CHECKING:
 Future = torch.futures.Future
 
 
+class Promise:
+    """A future that can fail for code in C++ too, such as DDP's.
+
+    ``Future.set_exception`` completes a future with the exception as its value, which only the Python object raises:
+    others take it for the result. The error of a callback is one for all; torch makes it a ``RuntimeError`` whose text
+    has the class and the text of ours.
+    """
+
+    def __init__(self) -> None:
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._ended: Any = Future()
+        self.future: Any = self._ended.then(self._value)
+
+    def _value(self, _: Any) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def end(self, result: Any, error: BaseException | None) -> None:
+        """Complete the future with a result, or with an error if there is one."""
+        self._result = result
+        self._error = error
+        self._ended.set_result(None)
+
+
 def seconds(timeout: timedelta | None) -> float | None:
     """Return a timeout in seconds; torch says "unset" by zero or a negative time."""
     if timeout is None:
@@ -84,7 +110,7 @@ class Pending(Work):
         self._finish = list(finish)
         self._label = label
         self._lock = threading.Lock()
-        self._future: Any = None
+        self._promise: Promise | None = None
         self._error: BaseException | None = None
         self._ended = False
         if self._finish:
@@ -125,18 +151,16 @@ class Pending(Work):
     def get_future(self) -> Any:
         """Return a future of the output tensors; it is completed on a thread that may wait for others."""
         with self._lock:
-            if self._future is not None:
-                return self._future
-            self._future = Future()
+            if self._promise is not None:
+                return self._promise.future
+            promise = self._promise = Promise()
         self._natives[-1].add_done_callback(self._complete)
-        return self._future
+        return promise.future
 
     def _complete(self) -> None:
         self._settle()
-        if self._error is not None:
-            self._future.set_exception(self._error)
-        else:
-            self._future.set_result(self._result)
+        assert self._promise is not None
+        self._promise.end(self._result, self._error)
 
     def is_completed(self) -> bool:
         """Return True if the operations have ended, with or without success."""

@@ -261,9 +261,10 @@ def receive_first(group: Any) -> Any:
 def receive_first_others_after(group: Any) -> Any:
     size, rank = dist.get_world_size(), dist.get_rank()
     tensor = torch.empty(4)
-    dist.irecv(tensor, (rank - 1) % size, group)
-    dist.isend(values(4), (rank + 1) % size, group)
+    works = [dist.irecv(tensor, (rank - 1) % size, group), dist.isend(values(4), (rank + 1) % size, group)]
     dist.barrier(group)
+    for work in works:
+        work.wait()
     return tensor
 
 
@@ -283,6 +284,7 @@ def tags_out_of_order(group: Any) -> Any:
 def functional(group: Any) -> Any:
     import torch.distributed._functional_collectives as functions
 
+    group = group or dist.distributed_c10d._get_default_group()
     size = dist.get_world_size()
     summed = functions.all_reduce(values(6), "sum", group)
     gathered = functions.all_gather_tensor(values(6), 0, group)

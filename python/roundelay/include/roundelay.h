@@ -1,0 +1,1 @@
+../../../ffi/include/roundelay.h

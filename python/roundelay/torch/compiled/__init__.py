@@ -1,0 +1,196 @@
+"""The backend of ``torch.distributed`` in C++, which is compiled on request against the torch that is installed.
+
+``roundelay.torch.Options(compiled=True)`` or ``ROUNDELAY_TORCH_COMPILED=1`` asks for it. The first process that does
+compiles it, which takes about a minute with g++ and ninja; the result is kept in torch's folder of extensions.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ... import errors
+from ..._ending import exception
+from .._errors import face, timed_out
+from .._hints import ACTIVE, active
+from .._options import hints_of
+from .._register import COMPILED as VARIABLE
+
+HERE = Path(__file__).resolve().parent
+SOURCES = ("backend.cpp", "operations.h", "calls.h", "work.h", "tensors.h", "native.h")
+
+_KINDS = (
+    "other", "timeout", "lost_rank", "mismatch", "aborted", "memory", "cuda", "unsupported", "usage", "settings",
+    "refused", "start",
+)  # fmt: skip
+"""The kinds of errors of the C interface, by number."""
+
+_PATIENCE = 600.0
+"""The seconds that a process waits for another one's compiler."""
+
+_lock = threading.Lock()
+_module: Any = None
+
+
+def wanted(options: object) -> bool:
+    """Return True if the options of a group, or the environment where they say nothing, ask for this face.
+
+    Raises ``ValueError`` if the variable is neither 0 nor 1.
+    """
+    asked = getattr(options, "compiled", None)
+    if asked is not None:
+        return bool(asked)
+    value = os.environ.get(VARIABLE, "")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"roundelay: {VARIABLE} is {value!r}; set it to 1, or to 0 for the backend in Python")
+    return value == "1"
+
+
+def check_tools() -> None:
+    """Raise an error with the remedy if what compiles the backend is not there."""
+    compiler = os.environ.get("CXX", "c++")
+    instead = f"or leave compiled=True and {VARIABLE} out, which takes the backend in Python"
+    if shutil.which(compiler.split()[0]) is None:
+        raise errors.UnsupportedError(
+            f"roundelay: the compiled backend needs a C++ compiler, but there is no {compiler}: install g++ (such as "
+            f"`apt install g++`), or name another in CXX, {instead}",
+            code="RL0712",
+        )
+    from torch.utils.cpp_extension import is_ninja_available
+
+    if not is_ninja_available():
+        # `pip install ninja` puts the program beside the interpreter, where it may not be searched.
+        beside = Path(sys.executable).parent
+        if (beside / "ninja").is_file():
+            os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", ""), str(beside)])
+    if not is_ninja_available():
+        raise errors.UnsupportedError(
+            f"roundelay: the compiled backend needs ninja: `pip install ninja`, {instead}", code="RL0712"
+        )
+
+
+def module() -> Any:
+    """Return the compiled module; compile it if this has not been done for this torch and these sources.
+
+    Raises ``UnsupportedError`` where tools are missing, and ``RuntimeError`` with the compiler's words if it fails.
+    """
+    global _module
+    with _lock:
+        if _module is None:
+            _module = _build()
+        return _module
+
+
+def _build() -> Any:
+    import torch
+    from torch.utils import cpp_extension
+
+    from ... import _native
+
+    check_tools()
+    header = HERE.parent.parent / "include"
+    text = b"".join((HERE / name).read_bytes() for name in SOURCES) + (header / "roundelay.h").read_bytes()
+    mark = hashlib.sha256(text + torch.__version__.encode()).hexdigest()[:12]
+    name = f"roundelay_torch_{mark}"
+    root = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()
+    folder = Path(root) / f"{sys.implementation.cache_tag}-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        # A process that was killed while it compiled leaves torch's lock, for which others would wait for ever.
+        (folder / "lock").unlink(missing_ok=True)
+        built: Any = cpp_extension.load(
+            name=name,
+            sources=[str(HERE / "backend.cpp")],
+            extra_include_paths=[str(header)],
+            extra_cflags=["-O2", "-g0"],
+            extra_ldflags=["-ldl"],
+            build_directory=str(folder),
+            with_cuda=False,
+        )
+    built.load(
+        _native.__file__,
+        {
+            "error": _error,
+            "timed_out": timed_out,
+            "active": ACTIVE,
+            "hints": lambda: _text(active() or []),
+            "group_hints": lambda options: _text(hints_of(options)),
+            "monitor": _monitor,
+            "stream": _stream,
+        },
+    )
+    atexit.register(_end, built, os.getpid())
+    return built
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a lock of the machine's processes, which the kernel drops with the process that holds it."""
+    until = time.monotonic() + _PATIENCE
+    with open(folder / "roundelay.lock", "w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise errors.TimeoutError(
+                        f"roundelay: another process has compiled the backend in {folder} for {_PATIENCE:.0f} s: end "
+                        "it, or name another folder in TORCH_EXTENSIONS_DIR",
+                        code="RL0703",
+                    ) from None
+                time.sleep(0.05)
+        yield
+
+
+def _end(built: Any, owner: int) -> None:
+    if os.getpid() != owner:  # A process that is forked from a rank is none.
+        return
+    try:
+        built.end(exception() or "")
+    except Exception as error:  # The program ends anyway.
+        sys.stderr.write(f"roundelay: at exit: {error}\n")
+
+
+def _error(kind: int, code: int, rank: int, peer: int, step: int, text: str, source: str, limit: float) -> Any:
+    def known(value: int) -> int | None:
+        return None if value < 0 else value
+
+    name = _KINDS[kind] if 0 <= kind < len(_KINDS) else "other"
+    return face(errors._make(name, f"RL{code:04}", text, known(rank), known(peer), known(step), source or None), limit)
+
+
+def _text(hints: list[tuple[str, str]]) -> str:
+    return ",".join(f"{key}={value}" for key, value in hints)
+
+
+def _monitor(store: Any, rank: int, size: int) -> Any:
+    from .._barrier import Monitor
+
+    return Monitor(store, rank, size).wait
+
+
+def _stream(index: int) -> int:
+    import torch
+
+    return int(torch.cuda.current_stream(index).cuda_stream)
+
+
+def create(opts: Any, group_options: Any) -> Any:
+    """Make the backend of a group, as torch asks for it."""
+    if getattr(opts, "enable_reconfigure", False):
+        raise NotImplementedError("roundelay does not support reconfigure; leave enable_reconfigure unset")
+    ranks = list(opts.global_ranks_in_group) or list(range(opts.group_size))
+    hints = _text(hints_of(group_options))
+    seconds = max(opts.timeout.total_seconds(), 0.001)
+    return module().join(opts.store, opts.group_rank, opts.group_size, seconds, hints, opts.group_id, ranks)

@@ -1,0 +1,473 @@
+// The backend of torch.distributed in C++, over the C interface of roundelay; compiled at the user's, against the torch
+// that is there.
+
+#include "operations.h"
+
+#include <set>
+
+namespace roundelay {
+
+using c10d::OpType;
+
+class Backend;
+
+// Backends that were not shut down, for the end of the program.
+struct Alive {
+  std::mutex mutex;
+  std::set<Backend*> all;
+  static Alive& instance() {
+    static Alive* alive = new Alive();
+    return *alive;
+  }
+};
+
+class Backend : public c10d::Backend {
+ public:
+  Backend(
+      c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout, std::string hints,
+      std::string name, std::vector<uint64_t> ranks)
+      : c10d::Backend(rank, size),
+        store_(std::move(store)),
+        hints_(std::move(hints)),
+        options_(c10::make_intrusive<Options>("roundelay", timeout)),
+        calls_(join(*store_, rank, size, hints_, timeout), timeout) {
+    calls_.rank = rank;
+    options_->group_name = std::move(name);
+    options_->global_ranks_in_group = std::move(ranks);
+    Alive& alive = Alive::instance();
+    std::lock_guard<std::mutex> lock(alive.mutex);
+    alive.all.insert(this);
+  }
+
+  ~Backend() override {
+    forget();
+    calls_.shutdown();
+    if (monitor_ != nullptr && interpreter_lives()) {
+      pybind11::gil_scoped_acquire gil;
+      Py_DECREF(monitor_);
+    }
+  }
+
+  const std::string getBackendName() const override {
+    return "roundelay";
+  }
+  c10::intrusive_ptr<Options> getBackendOptions() override {
+    return options_;
+  }
+  bool supportsSplitting() const override {
+    return true;
+  }
+  bool supportsCoalescing() const override {
+    return true;
+  }
+
+  // In place, or to one rank.
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    const Tensor& tensor = one(tensors, "all_reduce");
+    if (tensor.layout() != at::kStrided) {
+      return allreduce_sparse(tensors, opts);
+    }
+    Operation operation = begin(OpType::ALLREDUCE, "all_reduce", opts, tensors, tensors);
+    add_all_reduce(operation, tensor, opts.reduceOp);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    const Tensor& tensor = one(tensors, "all_reduce");
+    TORCH_CHECK_VALUE(
+        operator_of(opts.reduceOp, tensor.scalar_type()).op == RL_SUM,
+        "roundelay: sparse tensors can only be summed; use ReduceOp.SUM");
+    sum_sparse(calls_, tensor, size_, opts.timeout);
+    return calls_.noted(c10::make_intrusive<Done>(rank_, OpType::_ALLREDUCE_SPARSE, tensors));
+  }
+
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
+    Operation operation = begin(OpType::ALLREDUCE_COALESCED, "all_reduce", opts, tensors, tensors);
+    for (const Tensor& tensor : tensors) {
+      add_all_reduce(operation, tensor, opts.reduceOp);
+    }
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
+    const Tensor& tensor = one(tensors, "broadcast");
+    Operation operation = begin(OpType::BROADCAST, "broadcast", opts, tensors, tensors);
+    add_broadcast(operation, tensor, rank_, opts.rootRank);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
+    const Tensor& tensor = one(tensors, "reduce");
+    Operation operation = begin(OpType::REDUCE, "reduce", opts, tensors, tensors);
+    add_reduce(operation, tensor, rank_, opts.rootRank, opts.reduceOp);
+    return calls_.play(std::move(operation));
+  }
+
+  // From all to all.
+
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    const Tensor& tensor = one(inputs, "all_gather");
+    Operation operation = begin(OpType::ALLGATHER, "all_gather", opts, joined(outputs), inputs);
+    add_all_gather(operation, one(outputs, "all_gather"), tensor, rank_, size_);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr allgather_coalesced(
+      std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    Operation operation = begin(OpType::ALLGATHER_COALESCED, "all_gather", opts, joined(outputs), inputs);
+    for (size_t index = 0; index < inputs.size(); ++index) {
+      Tensors listed;
+      for (const Tensors& each : outputs) {
+        listed.push_back(each.at(index));
+      }
+      add_all_gather(operation, listed, inputs[index], rank_, size_);
+    }
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& opts) override {
+    Operation operation = begin(OpType::_ALLGATHER_BASE, "all_gather", opts, {output}, {input});
+    add_all_gather_single(operation, output, input, size_);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr allgather_into_tensor_coalesced(
+      Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    same_number(outputs, inputs, "all_gather_single");
+    Operation operation = begin(OpType::ALLGATHER_INTO_TENSOR_COALESCED, "all_gather", opts, outputs, inputs);
+    for (size_t index = 0; index < inputs.size(); ++index) {
+      add_all_gather_single(operation, outputs[index], inputs[index], size_);
+    }
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr reduce_scatter(
+      Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& opts) override {
+    const Tensor& output = one(outputs, "reduce_scatter");
+    Operation operation = begin(OpType::REDUCE_SCATTER, "reduce_scatter", opts, outputs, outputs);
+    add_reduce_scatter(operation, output, one(inputs, "reduce_scatter"), opts.reduceOp, rank_, size_);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr _reduce_scatter_base(Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& opts) override {
+    Operation operation = begin(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", opts, {output}, {input});
+    add_reduce_scatter_single(operation, output, input, opts.reduceOp, size_);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr reduce_scatter_tensor_coalesced(
+      Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) override {
+    same_number(outputs, inputs, "reduce_scatter_single");
+    Operation operation = begin(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter", opts, outputs, inputs);
+    for (size_t index = 0; index < inputs.size(); ++index) {
+      add_reduce_scatter_single(operation, outputs[index], inputs[index], opts.reduceOp, size_);
+    }
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr alltoall_base(
+      Tensor& output, Tensor& input, std::vector<int64_t>& received, std::vector<int64_t>& sent,
+      const c10d::AllToAllOptions& opts) override {
+    Operation operation = begin(OpType::ALLTOALL_BASE, "all_to_all", opts, {output}, {input});
+    add_all_to_all_single(operation, output, input, received, sent, size_);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
+    Operation operation = begin(OpType::ALLTOALL, "all_to_all", opts, outputs, inputs);
+    add_all_to_all(operation, outputs, inputs, size_);
+    return calls_.play(std::move(operation));
+  }
+
+  // From and to a root.
+
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
+    const Tensor& tensor = one(inputs, "gather");
+    Operation operation = begin(OpType::GATHER, "gather", opts, joined(outputs), inputs);
+    add_gather(operation, outputs, tensor, rank_, opts.rootRank, size_);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override {
+    const Tensor& tensor = one(outputs, "scatter");
+    Operation operation = begin(OpType::SCATTER, "scatter", opts, outputs, outputs);
+    add_scatter(operation, tensor, inputs, rank_, opts.rootRank, size_);
+    return calls_.play(std::move(operation));
+  }
+
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override {
+    Operation operation = begin(OpType::BARRIER, "barrier", opts, {}, {});
+    operation.calls.push_back([](const rl_comm* comm, const rl_options* options, rl_work** work) {
+      return rl().rl_barrier(comm, options, work);
+    });
+    return calls_.play(std::move(operation));
+  }
+
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override {
+    Milliseconds limit = opts.timeout.count() < 0 ? calls_.timeout.load() : opts.timeout;
+    pybind11::gil_scoped_acquire gil;
+    try {
+      if (monitor_ == nullptr) {
+        monitor_ = pybind11::handle(python().monitor)(pybind11::cast(store_), rank_, size_).release().ptr();
+      }
+      pybind11::handle monitor = monitor_;
+      monitor(static_cast<double>(limit.count()) / 1000.0, wait_all_ranks);
+    } catch (pybind11::error_already_set& failed) {
+      throw_python(failed);
+    }
+  }
+
+  // Between two ranks.
+
+  WorkPtr send(Tensors& tensors, int peer, int tag) override {
+    return message(OpType::SEND, one(tensors, "send"), peer, tag);
+  }
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override {
+    return message(OpType::RECV, one(tensors, "recv"), peer, tag);
+  }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    return message(OpType::RECVANYSOURCE, one(tensors, "recv"), -1, tag);
+  }
+
+  void startCoalescing() override {
+    calls_.coalesced.clear();
+    calls_.messages.clear();
+    calls_.batch = Operation();
+    calls_.coalescing = true;
+  }
+
+  WorkPtr endCoalescing() override {
+    calls_.coalescing = false;
+    std::vector<WorkPtr> works = std::move(calls_.coalesced);
+    calls_.coalesced.clear();
+    if (!calls_.messages.empty()) {
+      works.push_back(messages());
+    }
+    if (works.size() == 1) {
+      return works[0];
+    }
+    return c10::make_intrusive<Together>(rank_, std::move(works));
+  }
+
+  // Groups, and the end.
+
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<Options>& opts) override {
+    auto found = std::find(ranks.begin(), ranks.end(), rank_);
+    if (found == ranks.end()) {
+      return nullptr;
+    }
+    const auto& parents = options_->global_ranks_in_group;
+    std::vector<uint64_t> global;
+    for (int rank : ranks) {
+      global.push_back(parents.size() == static_cast<size_t>(size_) ? parents.at(rank) : rank);
+    }
+    std::string hints = opts ? hints_of(opts) : "";
+    return c10::make_intrusive<Backend>(
+        store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
+        opts ? opts->timeout : options_->timeout, hints.empty() ? hints_ : hints, opts ? opts->group_name : "",
+        std::move(global));
+  }
+
+  void setTimeout(Milliseconds timeout) override {
+    options_->timeout = timeout;
+    calls_.timeout = timeout;
+    Calls::check(rl().rl_set_timeout(calls_.hosts().get(), timeout.count()), timeout);
+  }
+
+  uint64_t getSequenceNumberForGroup() override {
+    return calls_.count;
+  }
+  void setSequenceNumberForGroup() override {}
+
+  void waitForPendingWorks() override {
+    WithoutInterpreter others;
+    Group& group = *calls_.group;
+    std::unique_lock<std::mutex> lock(group.mutex);
+    group.none.wait(lock, [&] { return group.pending == 0; });
+  }
+  void enableCollectivesTiming() override {}
+
+  c10d::ErrorType getError() override {
+    return rl().rl_is_aborted(calls_.hosts_if_there().get()) != 0 ? c10d::ErrorType::REMOTE_ERROR
+                                                                  : c10d::ErrorType::SUCCESS;
+  }
+
+  void abort() override {
+    WithoutInterpreter others;
+#ifdef C10D_BACKEND_HAS_HOOKS
+    std::map<int64_t, c10d::AbortHook> hooks;
+    {
+      std::lock_guard<std::mutex> lock(calls_.group->mutex);
+      hooks = calls_.group->on_abort;
+    }
+    for (const auto& [id, hook] : hooks) {
+      hook();
+    }
+#endif
+    abort_because("abort() was called on the process group");
+  }
+
+  void abort_because(const std::string& why) {
+    std::shared_ptr<rl_comm> hosts = calls_.hosts_if_there();
+    if (hosts != nullptr) {
+      Calls::check(rl().rl_abort(hosts.get(), why.c_str()), calls_.timeout.load());
+    }
+  }
+
+  void shutdown() override {
+    forget();
+    calls_.shutdown();
+  }
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+  bool supportsAbortHooks() const override {
+    return true;
+  }
+  void registerAbortHook(int64_t id, c10d::AbortHook hook) override {
+    std::lock_guard<std::mutex> lock(calls_.group->mutex);
+    calls_.group->on_abort[id] = std::move(hook);
+  }
+  void unregisterAbortHook(int64_t id) override {
+    std::lock_guard<std::mutex> lock(calls_.group->mutex);
+    calls_.group->on_abort.erase(id);
+  }
+#endif
+
+ private:
+  template <class Given>
+  Operation begin(OpType type, const char* label, const Given& opts, Tensors result, const Tensors& inputs) {
+    Operation operation;
+    operation.type = type;
+    operation.label = label;
+    operation.timeout = opts.timeout;
+    operation.async = opts.asyncOp;
+    operation.result = std::move(result);
+    set_device(operation, inputs);
+    return operation;
+  }
+
+  static void same_number(const Tensors& outputs, const Tensors& inputs, const char* what) {
+    TORCH_CHECK_VALUE(
+        outputs.size() == inputs.size(), what, ": ", outputs.size(), " outputs for ", inputs.size(), " inputs");
+  }
+
+  WorkPtr message(OpType type, const Tensor& tensor, int peer, int tag) {
+    bool sends = type == OpType::SEND;
+    Operation operation;
+    operation.type = type;
+    operation.label = "send/recv";
+    operation.async = true;
+    operation.result = {tensor};
+    operation.device = tensor.device();
+    Tensor data = sends ? readable(tensor) : writable(tensor, operation.copies);
+    operation.keep(data);
+    Address at = address(data);
+    if (tensor.is_cuda()) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          type != OpType::RECVANYSOURCE,
+          "roundelay does not support recv from any source into a tensor on a GPU; name the rank: src=…");
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          tag == 0, "roundelay does not support tag ", tag,
+          " for a tensor on a GPU with Options(compiled=True); leave the tag out, or leave compiled unset");
+      if (calls_.coalescing) {
+        calls_.messages.push_back({at.ptr, at.count, at.dtype, static_cast<uint32_t>(peer), sends ? 1 : 0});
+        Operation& batch = calls_.batch;
+        batch.device = tensor.device();
+        batch.keep(data);
+        batch.result.push_back(tensor);
+        batch.copies.insert(batch.copies.end(), operation.copies.begin(), operation.copies.end());
+        return c10::make_intrusive<Done>(rank_, type, Tensors{tensor}, peer);
+      }
+    }
+    uint32_t other = type == OpType::RECVANYSOURCE ? RL_ANY_RANK : static_cast<uint32_t>(peer);
+    operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
+      return sends ? rl().rl_send(comm, at.ptr, at.count, at.dtype, other, tag, options, work)
+                   : rl().rl_recv(comm, at.ptr, at.count, at.dtype, other, tag, options, work);
+    });
+    return calls_.play(std::move(operation));
+  }
+
+  // Issues the messages that were collected as one.
+  WorkPtr messages() {
+    Operation operation = std::move(calls_.batch);
+    operation.type = OpType::COALESCED;
+    operation.label = "send/recv";
+    auto list = std::make_shared<std::vector<rl_message>>(std::move(calls_.messages));
+    calls_.messages.clear();
+    operation.calls.push_back([list](const rl_comm* comm, const rl_options* options, rl_work** work) {
+      return rl().rl_batch(comm, list->data(), list->size(), options, work);
+    });
+    return calls_.play(std::move(operation));
+  }
+
+  static std::string hints_of(const c10::intrusive_ptr<Options>& opts) {
+    pybind11::gil_scoped_acquire gil;
+    try {
+      return pybind11::handle(python().group_hints)(pybind11::cast(opts)).cast<std::string>();
+    } catch (pybind11::error_already_set& failed) {
+      throw_python(failed);
+    }
+  }
+
+  void forget() {
+    Alive& alive = Alive::instance();
+    std::lock_guard<std::mutex> lock(alive.mutex);
+    alive.all.erase(this);
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::string hints_;
+  c10::intrusive_ptr<Options> options_;
+  Calls calls_;
+  PyObject* monitor_ = nullptr;
+};
+
+// Ends what the program has not ended.
+inline void end(const std::string& why) {
+  std::vector<Backend*> left;
+  {
+    Alive& alive = Alive::instance();
+    std::lock_guard<std::mutex> lock(alive.mutex);
+    left.assign(alive.all.begin(), alive.all.end());
+  }
+  for (Backend* backend : left) {
+    if (!why.empty()) {
+      backend->abort_because(why);
+    }
+    backend->shutdown();
+  }
+}
+
+} // namespace roundelay
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.doc() = "The backend of torch.distributed in C++.";
+  module.def(
+      "load",
+      [](const std::string& path, const pybind11::dict& parts) {
+        auto& python = roundelay::python();
+        auto part = [&](const char* name) { return pybind11::object(parts[name]).release().ptr(); };
+        python.error = part("error");
+        python.timed_out = part("timed_out");
+        python.active = part("active");
+        python.hints = part("hints");
+        python.group_hints = part("group_hints");
+        python.monitor = part("monitor");
+        python.stream = part("stream");
+        roundelay::load(path);
+      },
+      "Find the native module at a path, and keep the functions of the Python half.");
+  module.def(
+      "join",
+      [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double seconds, std::string hints,
+         std::string name, std::vector<uint64_t> ranks) -> c10::intrusive_ptr<c10d::Backend> {
+        auto limit = roundelay::Milliseconds(static_cast<int64_t>(seconds * 1000.0));
+        return c10::make_intrusive<roundelay::Backend>(
+            store, rank, size, limit, std::move(hints), std::move(name), std::move(ranks));
+      },
+      "Make the backend of a group whose ranks share a store. Collective.");
+  module.def("end", &roundelay::end, "Shut down all backends that are left; abort them first if there is a reason.");
+}

@@ -1,0 +1,258 @@
+// The calls that a group makes: the one place where operations of the library are started.
+
+#pragma once
+
+#include "work.h"
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace roundelay {
+
+// One call of the library on a communicator.
+using Call = std::function<int32_t(const rl_comm*, const rl_options*, rl_work**)>;
+
+// What one operation is made of.
+struct Operation {
+  c10d::OpType type;
+  const char* label;
+  Milliseconds timeout{0};
+  bool async = false;
+  double factor = 1.0;
+  Tensors result;
+  std::vector<Call> calls;
+  Copies copies;
+  Tensors memory;
+  at::Device device{at::kCPU};
+
+  void keep(const Tensor& tensor) {
+    memory.push_back(tensor);
+  }
+};
+
+// Throws the Python error that is set as one that other threads may carry.
+[[noreturn]] inline void throw_python(pybind11::error_already_set& failed) {
+  failed.restore();
+  python_error error;
+  error.persist();
+  throw std::move(error);
+}
+
+// Joins the ranks that share a store.
+inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& hints, Milliseconds timeout) {
+  rl_store notes{};
+  notes.context = &store;
+  notes.set = [](void* context, const char* key, const void* value, uint64_t length) -> int32_t {
+    try {
+      const uint8_t* begin = static_cast<const uint8_t*>(value);
+      static_cast<c10d::Store*>(context)->set(key, std::vector<uint8_t>(begin, begin + length));
+      return 0;
+    } catch (const std::exception&) {
+      return 1;
+    }
+  };
+  notes.get = [](void* context, const char* key, uint64_t wait_ms, void* value, uint64_t capacity, uint64_t* length)
+      -> int32_t {
+    try {
+      auto* shared = static_cast<c10d::Store*>(context);
+      shared->wait({key}, Milliseconds(wait_ms));
+      std::vector<uint8_t> found = shared->get(key);
+      if (found.size() > capacity) {
+        return 2;
+      }
+      std::copy(found.begin(), found.end(), static_cast<uint8_t*>(value));
+      *length = found.size();
+      return 0;
+    } catch (const std::exception&) {
+      return 1;
+    }
+  };
+  WithoutInterpreter others;
+  rl_comm* made = nullptr;
+  uint64_t limit = std::max<int64_t>(timeout.count(), 1);
+  if (rl().rl_join(rank, size, &notes, hints.empty() ? nullptr : hints.c_str(), limit, &made) != 0) {
+    std::rethrow_exception(exception_of(last_error(), timeout));
+  }
+  return made;
+}
+
+// The communicators of a group, of its hosts and of its GPUs.
+class Calls {
+ public:
+  Calls(rl_comm* hosts, Milliseconds timeout)
+      : timeout(timeout), group(std::make_shared<Group>()), hosts_(hosts, &Calls::free) {}
+
+  std::atomic<Milliseconds> timeout;
+  std::atomic<uint64_t> count{0};
+  std::shared_ptr<Group> group;
+  int rank = 0;
+
+  // Returns the communicator of the hosts. Throws when the group was shut down.
+  std::shared_ptr<rl_comm> hosts() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    TORCH_CHECK_WITH(
+        DistBackendError, hosts_ != nullptr,
+        "roundelay: the process group was shut down: make a new one with torch.distributed.new_group");
+    return hosts_;
+  }
+
+  // Returns the communicator of the hosts, or null when the group was shut down.
+  std::shared_ptr<rl_comm> hosts_if_there() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return hosts_;
+  }
+
+  // Returns the communicator of a device; the first call for a GPU is collective.
+  std::shared_ptr<rl_comm> on(at::Device device) {
+    if (device.is_cpu()) {
+      return hosts();
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        device.is_cuda(), "roundelay: tensors on ", device, " are not supported: move them to the CPU or a CUDA GPU");
+    std::shared_ptr<rl_comm> whole = hosts();
+    std::lock_guard<std::mutex> lock(devices_mutex_);
+    int index = device.has_index() ? device.index() : 0;
+    auto found = devices_.find(index);
+    if (found == devices_.end()) {
+      rl_comm* made = nullptr;
+      check(rl().rl_cuda(whole.get(), index, &made), timeout.load());
+      found = devices_.emplace(index, std::shared_ptr<rl_comm>(made, &Calls::free)).first;
+    }
+    return found->second;
+  }
+
+  // Makes the calls of an operation, one after the other.
+  WorkPtr play(Operation operation) {
+    WithoutInterpreter others;
+    ++count;
+    bool limited = operation.timeout.count() > 0;
+    Milliseconds limit = limited ? operation.timeout : timeout.load();
+    rl_options options{};
+    options.timeout_ms = limited ? operation.timeout.count() : 0;
+    options.factor = operation.factor;
+    std::string hints = active_hints();
+    options.hints = hints.empty() ? nullptr : hints.c_str();
+    std::shared_ptr<rl_comm> comm = on(operation.device);
+    if (operation.device.is_cuda()) {
+      options.memory = RL_CUDA;
+      options.stream = current_stream(operation.device);
+      for (const Call& call : operation.calls) {
+        check(call(comm.get(), &options, nullptr), limit);
+      }
+      make(operation.copies);
+      return noted(c10::make_intrusive<OnStream>(
+          rank, operation.type, std::move(operation.result), operation.device));
+    }
+    if (!operation.async) {
+      for (const Call& call : operation.calls) {
+        check(call(comm.get(), &options, nullptr), limit);
+      }
+      make(operation.copies);
+      return noted(c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result)));
+    }
+    auto state = std::make_unique<State>();
+    std::exception_ptr failed;
+    for (const Call& call : operation.calls) {
+      rl_work* native = nullptr;
+      if (call(comm.get(), &options, &native) != 0) {
+        failed = exception_of(last_error(), limit);
+        break;
+      }
+      if (native != nullptr) {
+        state->natives.push_back(native);
+      }
+    }
+    if (state->natives.empty()) {
+      if (failed) {
+        std::rethrow_exception(failed);
+      }
+      make(operation.copies);
+      return noted(c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result)));
+    }
+    state->group = group;
+    state->outputs = std::move(operation.result);
+    state->memory = std::move(operation.memory);
+    if (!failed) {
+      state->copies = std::move(operation.copies);
+    }
+    state->limit = limit;
+    state->label = operation.label;
+    // Where a later call failed, this keeps the memory of the earlier ones until they have ended.
+    WorkPtr work = c10::make_intrusive<Pending>(rank, operation.type, state.release());
+    if (failed) {
+      std::rethrow_exception(failed);
+    }
+    return noted(std::move(work));
+  }
+
+  // Returns the work, and remembers it where calls are being coalesced: their end waits for it.
+  WorkPtr noted(WorkPtr work) {
+    if (coalescing) {
+      coalesced.push_back(work);
+    }
+    return work;
+  }
+
+  // Ends the part of this rank, after what was started.
+  void shutdown() {
+    WithoutInterpreter others;
+    std::shared_ptr<rl_comm> ending;
+    std::map<int, std::shared_ptr<rl_comm>> devices;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ending.swap(hosts_);
+    }
+    {
+      std::lock_guard<std::mutex> lock(devices_mutex_);
+      devices.swap(devices_);
+    }
+  }
+
+  static void check(int32_t status, Milliseconds limit) {
+    if (status != 0) {
+      std::rethrow_exception(exception_of(last_error(), limit));
+    }
+  }
+
+  bool coalescing = false;
+  std::vector<WorkPtr> coalesced;
+  std::vector<rl_message> messages;
+  Operation batch;
+
+  static void* current_stream(at::Device device) {
+    pybind11::gil_scoped_acquire gil;
+    try {
+      return reinterpret_cast<void*>(
+          pybind11::handle(python().stream)(device.has_index() ? device.index() : 0).cast<uintptr_t>());
+    } catch (pybind11::error_already_set& failed) {
+      throw_python(failed);
+    }
+  }
+
+ private:
+  static void free(rl_comm* comm) {
+    if (comm != nullptr) {
+      rl().rl_free(comm);
+    }
+  }
+
+  // Returns the hints of the `with` blocks. The list is looked at without the interpreter's lock, as it is mostly
+  // empty.
+  static std::string active_hints() {
+    if (PyList_GET_SIZE(python().active) == 0) {
+      return "";
+    }
+    pybind11::gil_scoped_acquire gil;
+    try {
+      return pybind11::handle(python().hints)().cast<std::string>();
+    } catch (pybind11::error_already_set& failed) {
+      throw_python(failed);
+    }
+  }
+
+  mutable std::mutex mutex_;
+  std::mutex devices_mutex_;
+  std::shared_ptr<rl_comm> hosts_;
+  std::map<int, std::shared_ptr<rl_comm>> devices_;
+};
+
+} // namespace roundelay

@@ -1,0 +1,467 @@
+// Work: operations that have ended, or go on in the background.
+
+#pragma once
+
+#include "tensors.h"
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include <atomic>
+#include <map>
+
+namespace roundelay {
+
+using Milliseconds = std::chrono::milliseconds;
+using Future = c10::intrusive_ptr<c10::ivalue::Future>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// What the Python half gives: functions and objects that live as long as the process.
+struct Python {
+  PyObject* error = nullptr;       // (kind, code, rank, peer, step, text, source, seconds) -> exception
+  PyObject* timed_out = nullptr;   // (what, seconds) -> exception
+  PyObject* active = nullptr;      // the list of the `with` blocks of hints
+  PyObject* hints = nullptr;       // () -> "key=value,…" of them
+  PyObject* group_hints = nullptr; // (options of a group) -> "key=value,…"
+  PyObject* monitor = nullptr;     // (store, rank, size) -> (seconds, wait_all_ranks) -> None
+  PyObject* stream = nullptr;      // (index of a GPU) -> its current stream
+};
+
+inline Python& python() {
+  static Python parts;
+  return parts;
+}
+
+inline bool interpreter_lives() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+  return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}
+
+// Calls a function that returns an exception, and returns that; another if it fails itself.
+template <class... Args>
+std::exception_ptr exception_by(PyObject* function, const std::string& text, const Args&... args) {
+  if (!interpreter_lives()) {
+    return std::make_exception_ptr(std::runtime_error(text));
+  }
+  pybind11::gil_scoped_acquire gil;
+  try {
+    pybind11::object made = pybind11::handle(function)(args...);
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+  } catch (pybind11::error_already_set& failed) {
+    failed.restore();
+  }
+  python_error error;
+  error.persist();
+  return std::make_exception_ptr(std::move(error));
+}
+
+// Returns an error of the library as the exception that the Python faces raise.
+inline std::exception_ptr exception_of(const Error& error, Milliseconds limit) {
+  return exception_by(
+      python().error, error.text, error.kind, error.code, error.rank, error.peer, error.step, error.text, error.source,
+      static_cast<double>(limit.count()) / 1000.0);
+}
+
+[[noreturn]] inline void raise_timed_out(const std::string& what, Milliseconds limit) {
+  std::rethrow_exception(exception_by(
+      python().timed_out, "Timed out waiting for " + what, what, static_cast<double>(limit.count()) / 1000.0));
+}
+
+// Lets other threads of the interpreter run while this one waits.
+class WithoutInterpreter {
+ public:
+  WithoutInterpreter() {
+    if (Py_IsInitialized() && PyGILState_Check()) {
+      release_.emplace();
+    }
+  }
+
+ private:
+  std::optional<pybind11::gil_scoped_release> release_;
+};
+
+// Raises `KeyboardInterrupt` on the main thread if the user has asked for it.
+inline void check_signals() {
+  if (getpid() != gettid() || !interpreter_lives()) {
+    return;
+  }
+  pybind11::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) {
+    python_error error;
+    error.persist();
+    throw std::move(error);
+  }
+}
+
+// What works of one group share: hooks, and the number of operations that go on.
+struct Group {
+  std::mutex mutex;
+  std::condition_variable none;
+  size_t pending = 0;
+  std::atomic<bool> hooked{false};
+#ifdef C10D_BACKEND_HAS_HOOKS
+  std::map<int64_t, c10d::AbortHook> on_abort;
+  std::map<int64_t, c10d::CompletionHook> on_completion;
+#endif
+
+  void begin() {
+    std::lock_guard<std::mutex> lock(mutex);
+    ++pending;
+  }
+  void end(uint64_t key, bool succeeded) {
+    std::lock_guard<std::mutex> lock(mutex);
+#ifdef C10D_BACKEND_HAS_HOOKS
+    for (const auto& [id, hook] : on_completion) {
+      if (succeeded) {
+        hook({key, std::nullopt});
+      }
+    }
+#endif
+    if (--pending == 0) {
+      none.notify_all();
+    }
+  }
+};
+
+inline uint64_t next_key() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+// What all works have: the output tensors, and a number of their own.
+class Base : public c10d::Work {
+ public:
+  Base(int rank, c10d::OpType type, Tensors result) : Work(rank, type), outputs_(std::move(result)), key_(next_key()) {}
+
+  std::vector<Tensor> result() override {
+    wait(kNoTimeout);
+    return outputs_;
+  }
+  void synchronize() override {
+    wait(kNoTimeout);
+  }
+  bool isSuccess() const override {
+    return const_cast<Base*>(this)->isCompleted() && exception() == nullptr;
+  }
+  std::exception_ptr exception() const override {
+    return nullptr;
+  }
+  int sourceRank() const override {
+    return -1;
+  }
+#ifdef C10D_BACKEND_HAS_HOOKS
+  uint64_t getCompletionKey() const override {
+    return key_;
+  }
+#endif
+
+ protected:
+  Future new_future(std::vector<c10::Device> devices = {}) const {
+    return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), std::move(devices));
+  }
+  Tensors outputs_;
+  uint64_t key_;
+};
+
+// Work that has ended with success.
+class Done : public Base {
+ public:
+  using Base::Base;
+  Done(int rank, c10d::OpType type, Tensors result, int source)
+      : Base(rank, type, std::move(result)), source_(source) {}
+  bool wait(Milliseconds) override {
+    return true;
+  }
+  bool isCompleted() override {
+    return true;
+  }
+  int sourceRank() const override {
+    return source_;
+  }
+  Future getFuture() override {
+    Future future = new_future();
+    future->markCompleted(c10::IValue(outputs_));
+    return future;
+  }
+
+ private:
+  int source_ = -1;
+};
+
+// Operations in the background, which end in the order in which they were started; `Pending` and the callback of the
+// last operation own it together, so tensors live until the end though nobody waits.
+struct State {
+  std::atomic<int> owners{2};
+  std::shared_ptr<Group> group;
+  uint64_t key = 0;
+  std::vector<rl_work*> natives;
+  Tensors outputs;
+  Tensors memory;
+  Copies copies;
+  Milliseconds limit{0};
+  std::string label;
+
+  std::mutex mutex;
+  std::atomic<bool> ended{false};
+  bool called = false;
+  bool completed = false;
+  std::optional<Error> failed;
+  Future future;
+
+  ~State() {
+    for (rl_work* native : natives) {
+      rl().rl_work_free(native);
+    }
+  }
+
+  // Takes note of the end of the operations, which has come, and makes the copies that are due.
+  void settle() {
+    if (ended) {
+      return;
+    }
+    Tensors dropped;
+    std::lock_guard<std::mutex> lock(mutex);
+    if (ended) {
+      return;
+    }
+    for (rl_work* native : natives) {
+      if (rl().rl_work_wait(native, UINT64_MAX, nullptr) != 0) {
+        failed = last_error();
+        break;
+      }
+    }
+    if (!failed) {
+      make(copies);
+    }
+    dropped.swap(memory);
+    ended = true;
+  }
+
+  // Completes the future, where there is one; once.
+  void complete() {
+    Future due;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!future || completed) {
+        return;
+      }
+      completed = true;
+      due = future;
+    }
+    if (failed) {
+      due->setError(exception_of(*failed, limit));
+    } else {
+      due->markCompleted(c10::IValue(outputs));
+    }
+  }
+
+  // Drops one of the owners; the tensors of the last one are dropped where the interpreter's lock may be waited for.
+  void release(bool here) {
+    if (owners.fetch_sub(1) != 1) {
+      return;
+    }
+    if (here) {
+      delete this;
+    } else {
+      Completions::run([this] { delete this; });
+    }
+  }
+
+  // Called by the library, on the progress thread or on that of the caller.
+  static void on_done(void* context, int32_t status) {
+    State* state = static_cast<State*>(context);
+    bool due;
+    {
+      std::lock_guard<std::mutex> lock(state->mutex);
+      state->called = true;
+      due = !state->copies.empty() || state->future;
+    }
+    state->group->end(state->key, status == 0);
+    if (!due) {
+      state->release(false);
+      return;
+    }
+    Completions::run([state] {
+      state->settle();
+      state->complete();
+      state->release(true);
+    });
+  }
+
+  // Has the library call `on_done` once.
+  void watch() {
+    group->begin();
+    if (rl().rl_work_on_done(natives.back(), &State::on_done, this) != 0) {
+      on_done(this, -1);
+    }
+  }
+};
+
+class Pending : public Base {
+ public:
+  Pending(int rank, c10d::OpType type, State* state) : Base(rank, type, state->outputs), state_(state) {
+    state->key = key_;
+    state->watch();
+  }
+  ~Pending() override {
+    state_->release(true);
+  }
+
+  bool wait(Milliseconds timeout) override {
+    if (!state_->ended) {
+      WithoutInterpreter others;
+      auto until = std::chrono::steady_clock::now() + timeout;
+      for (rl_work* native : state_->natives) {
+        wait_for(native, timeout, until);
+      }
+      state_->settle();
+    }
+    if (state_->failed) {
+      std::rethrow_exception(exception_of(*state_->failed, state_->limit));
+    }
+    return true;
+  }
+
+  bool isCompleted() override {
+    if (state_->ended) {
+      return true;
+    }
+    for (rl_work* native : state_->natives) {
+      int32_t done = 0;
+      rl().rl_work_is_done(native, &done);
+      if (done == 0) {
+        return false;
+      }
+    }
+    WithoutInterpreter others;
+    state_->settle();
+    return true;
+  }
+
+  std::exception_ptr exception() const override {
+    bool ended = const_cast<Pending*>(this)->isCompleted();
+    return ended && state_->failed ? exception_of(*state_->failed, state_->limit) : nullptr;
+  }
+
+  int sourceRank() const override {
+    uint32_t source = 0;
+    return rl().rl_work_source(state_->natives.back(), &source) == 0 ? static_cast<int>(source) : -1;
+  }
+
+  Future getFuture() override {
+    WithoutInterpreter others;
+    Future future = new_future();
+    {
+      std::lock_guard<std::mutex> lock(state_->mutex);
+      if (state_->future) {
+        return state_->future;
+      }
+      state_->future = future;
+      if (!state_->called) {
+        return future;
+      }
+    }
+    state_->settle();
+    state_->complete();
+    return future;
+  }
+
+ private:
+  void wait_for(rl_work* native, Milliseconds timeout, std::chrono::steady_clock::time_point until) {
+    constexpr int64_t signals = 50;
+    int32_t done = 0;
+    while (true) {
+      int64_t left = signals;
+      if (timeout.count() > 0) {
+        auto rest = std::chrono::duration_cast<Milliseconds>(until - std::chrono::steady_clock::now()).count() + 1;
+        left = std::clamp<int64_t>(rest, 0, signals);
+      }
+      rl().rl_work_wait(native, static_cast<uint64_t>(left), &done);
+      if (done != 0) {
+        return;
+      }
+      if (timeout.count() > 0 && std::chrono::steady_clock::now() >= until) {
+        raise_timed_out(state_->label + " operation to complete", timeout);
+      }
+      check_signals();
+    }
+  }
+
+  State* state_;
+};
+
+// Operations in a stream of a GPU, up to the event that follows them.
+class OnStream : public Base {
+ public:
+  OnStream(int rank, c10d::OpType type, Tensors result, c10::Device device)
+      : Base(rank, type, std::move(result)), device_(device), event_(device.type()) {
+    event_.record(current());
+  }
+  bool wait(Milliseconds) override {
+    event_.block(current());
+    return true;
+  }
+  bool isCompleted() override {
+    return event_.query();
+  }
+  Future getFuture() override {
+    Future future = new_future({device_});
+    future->markCompleted(c10::IValue(outputs_));
+    return future;
+  }
+
+ private:
+  c10::Stream current() const {
+    return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  }
+  c10::Device device_;
+  c10::Event event_;
+};
+
+// Several works as one.
+class Together : public Base {
+ public:
+  Together(int rank, std::vector<WorkPtr> works) : Base(rank, c10d::OpType::COALESCED, {}), works_(std::move(works)) {}
+  bool wait(Milliseconds timeout) override {
+    for (const WorkPtr& work : works_) {
+      work->wait(timeout);
+    }
+    return true;
+  }
+  bool isCompleted() override {
+    for (const WorkPtr& work : works_) {
+      if (!work->isCompleted()) {
+        return false;
+      }
+    }
+    return true;
+  }
+  std::exception_ptr exception() const override {
+    for (const WorkPtr& work : works_) {
+      if (std::exception_ptr error = work->exception()) {
+        return error;
+      }
+    }
+    return nullptr;
+  }
+  Future getFuture() override {
+    c10::List<Future> all(c10::FutureType::create(c10::ListType::ofTensors()));
+    for (const WorkPtr& work : works_) {
+      all.push_back(work->getFuture());
+    }
+    return c10::collectAll(all);
+  }
+
+ private:
+  std::vector<WorkPtr> works_;
+};
+
+} // namespace roundelay

@@ -1,0 +1,23 @@
+"""The entry point of ``torchcomms.backends``: has torchcomms find the backend that was built for it.
+
+``python -m roundelay torchcomms build`` builds it; ``docs/torchcomms.md`` has the rest.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ._build import native, target
+
+_VARIABLE = "TORCHCOMMS_BACKEND_LIB_PATH_ROUNDELAY"
+
+if _VARIABLE not in os.environ:
+    _library = target()
+    if not _library.is_file():
+        raise ImportError(
+            f"roundelay: there is no backend for this torchcomms, {_library} is not there: set TORCHCOMMS_INCLUDE to a "
+            "checkout of torchcomms of the installed version and run `python -m roundelay torchcomms build`; or use "
+            "`import roundelay.torchcomms as torchcomms`, which needs no build"
+        )
+    os.environ[_VARIABLE] = str(_library)
+os.environ["ROUNDELAY_NATIVE"] = native()
