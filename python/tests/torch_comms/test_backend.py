@@ -1,0 +1,115 @@
+"""The backend of torchcomms: what the command says where something is missing, and, where torchcomms is, the backend.
+
+``TORCHCOMMS_INCLUDE`` names a checkout of torchcomms, ``CXXFLAGS`` the headers that it needs; with ``torchcomms`` on
+the path the backend is built, and takes the calls of ``operations.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jobs
+import pytest
+
+torch = pytest.importorskip("torch", reason="the backend is compiled against torch")
+
+ENTRY_POINTS = "[torchcomms.backends]\nroundelay = roundelay.torchcomms.entry\n"
+LIMIT = 200
+
+
+def build(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "roundelay", "torchcomms", *arguments]
+    return subprocess.run(command, env=jobs.environment(**variables), capture_output=True, text=True, timeout=LIMIT)
+
+
+def headers() -> None:
+    if not os.environ.get("TORCHCOMMS_INCLUDE"):
+        pytest.skip("TORCHCOMMS_INCLUDE names no checkout of torchcomms, whose headers the backend is compiled with")
+    if shutil.which(os.environ.get("CXX") or "g++") is None:
+        pytest.skip("there is no C++ compiler")
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    done = build("build", TORCHCOMMS_INCLUDE="")
+    assert done.returncode == 1 and "error[RL0709]: TORCHCOMMS_INCLUDE is not set" in done.stderr
+    done = build("build", TORCHCOMMS_INCLUDE=str(tmp_path))
+    assert done.returncode == 1 and f"TORCHCOMMS_INCLUDE is {tmp_path}, where there is no comms/" in done.stderr
+    header = tmp_path / "comms" / "torchcomms" / "TorchCommBackend.hpp"
+    header.parent.mkdir(parents=True)
+    header.write_text("#error a header of another version\n")
+    done = build("build", TORCHCOMMS_INCLUDE=str(tmp_path), CXX="no-such-compiler -x")
+    assert done.returncode == 1 and "the compiler 'no-such-compiler -x' is not there: install g++" in done.stderr
+    done = build("make")
+    assert done.returncode == 2 and "usage: python -m roundelay torchcomms build" in done.stderr
+
+
+def test_the_compiler_is_quoted(tmp_path: Path) -> None:
+    if shutil.which(os.environ.get("CXX") or "g++") is None:
+        pytest.skip("there is no C++ compiler")
+    header = tmp_path / "comms" / "torchcomms" / "TorchCommBackend.hpp"
+    header.parent.mkdir(parents=True)
+    header.write_text("#error a header of another version\n")
+    done = build("build", "--check", TORCHCOMMS_INCLUDE=str(tmp_path))
+    assert done.returncode == 1 and "comms/torchcomms/utils/Utils.hpp: No such file" in done.stderr
+    assert "of the installed version?" in done.stderr
+
+
+def test_the_entry_point_says_how_to_build(tmp_path: Path) -> None:
+    program = "import roundelay.torchcomms.entry"
+    variables = jobs.environment(XDG_CACHE_HOME=str(tmp_path))
+    variables.pop("TORCHCOMMS_BACKEND_LIB_PATH_ROUNDELAY", None)
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 1 and "python -m roundelay torchcomms build" in done.stderr
+
+
+def test_it_compiles() -> None:
+    headers()
+    if importlib.util.find_spec("torchcomms") is not None:
+        pytest.skip("torchcomms is here: the tests of the backend compile it")
+    done = build("build", "--check", TORCHCOMMS_INCLUDE=os.environ["TORCHCOMMS_INCLUDE"])
+    assert (done.returncode, done.stdout) == (0, "compiles\n"), done.stderr
+
+
+@pytest.fixture(scope="module")
+def built() -> Iterator[dict[str, str]]:
+    """Return the variables with which torchcomms finds a backend that was just built."""
+    headers()
+    if importlib.util.find_spec("torchcomms") is None:
+        pytest.skip("torchcomms is not installed: the backend is compiled only")
+    with tempfile.TemporaryDirectory() as folder:
+        meta = Path(folder) / "roundelay-0.1.0.dist-info"
+        meta.mkdir()
+        (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: roundelay\nVersion: 0.1.0\n")
+        (meta / "entry_points.txt").write_text(ENTRY_POINTS)
+        variables = {
+            "XDG_CACHE_HOME": folder,
+            "PYTHONPATH": os.pathsep.join([folder, jobs.environment()["PYTHONPATH"]]),
+            "ROUNDELAY_TEST_TORCHCOMMS": "torchcomms",
+        }
+        done = build("build", TORCHCOMMS_INCLUDE=os.environ["TORCHCOMMS_INCLUDE"], **variables)
+        assert done.returncode == 0 and done.stdout.startswith("built "), done.stderr
+        yield variables
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_operations(built: dict[str, str], ranks: int) -> None:
+    for rank, outcome in enumerate(jobs.run("operations", "every", ranks, **built)):
+        wrong = {name: text for name, text in outcome.items() if text}
+        assert not wrong, f"rank {rank}\n" + "\n".join(wrong.values())
+        assert len(outcome) >= 15
+
+
+def test_failures(built: dict[str, str]) -> None:
+    seen: list[Any] = jobs.run("backend", "absent", 2, **built)
+    assert seen[0][0] is True and "Timed out" in seen[0][1] and seen[0][2] < 10
+    seen = jobs.run("backend", "aborted", 2, **built)
+    assert seen[0][0] is True and "abort" in seen[0][1] and seen[0][2] == ["told"]
+    assert jobs.run("backend", "missing", 2, **built)[0] == [True] * 4

@@ -1,0 +1,78 @@
+"""Every operation of ``roundelay.torchcomms``, with ranks that are processes and ranks that are threads."""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import jobs
+import pytest
+
+pytest.importorskip("torch", reason="roundelay.torchcomms works on tensors of torch")
+
+HERE = Path(__file__).parent
+NAMES = re.findall(r"^@case\ndef (\w+)", (HERE / "operations.py").read_text(), re.MULTILINE)
+
+
+@functools.cache
+def outcomes(ranks: int) -> list[Any]:
+    return jobs.run("operations", "every", ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_operation(name: str, ranks: int) -> None:
+    for rank, outcome in enumerate(outcomes(ranks)):
+        assert outcome[name] == "", f"rank {rank}"
+
+
+def test_no_case_is_left_out() -> None:
+    assert sorted(outcomes(2)[0]) == sorted(NAMES)
+
+
+def test_ranks_as_threads() -> None:
+    import operations
+    import torch.distributed as dist
+
+    import roundelay.torchcomms as torchcomms
+
+    store = dist.HashStore()
+    found: dict[int, Any] = {}
+
+    def rank(number: int) -> None:
+        try:
+            comm = torchcomms.new_comm(
+                "roundelay", "cpu", name="threads", store=store, rank=number, size=2, timeout=timedelta(seconds=20)
+            )
+            found[number] = operations.every(comm)
+        except BaseException as error:
+            found[number] = {"": repr(error)}
+
+    threads = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a rank hangs"
+    for number in range(2):
+        assert {name: text for name, text in found[number].items() if text} == {}
+        assert len(found[number]) == len(NAMES)
+
+
+def test_the_page_runs_by_torchrun(tmp_path: Path) -> None:
+    page = (HERE.parents[2] / "docs" / "torchcomms.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (promised,) = re.findall(r"print\(.*\)  # with 2 ranks: (.*)$", block, re.MULTILINE)
+    # A second communicator of the same name, once the first has ended.
+    (tmp_path / "program.py").write_text(f"{block}\n{block.replace('print(', 'assert (')}")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "program.py")], env=jobs.environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, promised), done.stderr
