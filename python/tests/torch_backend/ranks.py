@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from place import search_path
+
 HERE = Path(__file__).resolve().parent
-PACKAGE = HERE.parent.parent
 
 ENTRY_POINTS = """[torch.backends]
 roundelay = roundelay.torch:autoload
@@ -29,7 +30,7 @@ def installed(folder: str) -> str:
     meta.mkdir()
     (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: roundelay\nVersion: 0.1.0\n")
     (meta / "entry_points.txt").write_text(ENTRY_POINTS)
-    return os.pathsep.join([str(PACKAGE), folder])
+    return search_path(folder)
 
 
 def run(
@@ -45,7 +46,7 @@ def run(
         for rank in range(ranks):
             variables = dict(
                 os.environ,
-                PYTHONPATH=installed(folder) if rank == 0 else os.pathsep.join([str(PACKAGE), folder]),
+                PYTHONPATH=installed(folder) if rank == 0 else search_path(folder),
                 OMP_NUM_THREADS="1",
                 ROUNDELAY_TEST_JOB=json.dumps(
                     dict(
