@@ -64,8 +64,12 @@ use crate::transport::shm::Segment;
 ///
 /// The examples of the calls are the code of one rank, and are played by two.
 ///
-/// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline.
+/// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline. Dropped in a
+/// process that was forked from the rank's it does nothing: that process is no rank, and what the rank holds
+/// stays as it is.
 pub struct Communicator {
+    /// The process that is the rank.
+    process: u32,
     rank: u32,
     size: u32,
     paths: u32,
@@ -114,6 +118,7 @@ impl Communicator {
 
     fn new(core: Box<Core>, settings: Settings) -> Self {
         Communicator {
+            process: std::process::id(),
             rank: core.rank(),
             size: core.size(),
             paths: core.paths(),
@@ -289,6 +294,13 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
+        // The threads are not there in a forked process, and what is said to peers is said for the rank.
+        if self.process != std::process::id() {
+            std::mem::forget((self.home.take(), self.worker.take(), self.messenger.take()));
+            #[cfg(feature = "cuda")]
+            std::mem::forget(self.gpu.take());
+            return;
+        }
         #[cfg(feature = "cuda")]
         self.leave_gpu();
         if let Some(worker) = self.worker.take() {
