@@ -1,11 +1,12 @@
 //! Callers of NCCL give an input that is a part of the output, or an output that is a part of the input, and the root
 //! of a reduce both in one. Plans out of place are proved for buffers apart; here it is shown for the programs of the
-//! algorithm library that they do as well on such buffers: none reads a chunk of its input after a chunk of its output
-//! that lies in the same place was written with something else.
+//! algorithm library that they do as well on such buffers.
 
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE};
-use roundelay_compiler::device::{DeviceProgram, Options as Lower, Protocol, TaskInput, prove};
-use roundelay_compiler::plan::{Buf, Region};
+use roundelay_compiler::device::{
+    DeviceProgram, Options as Lower, Protocol, Task, TaskInput, prove,
+};
+use roundelay_compiler::plan::Buf;
 use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
 
@@ -27,64 +28,70 @@ fn under(program: &DeviceProgram, root: u32, output: u32) -> Option<u32> {
     }
 }
 
-/// Returns what goes wrong in a program whose buffers overlap as they do in place.
+/// Returns the buffers and chunks of this rank's own memory that a task reads, each list in the order of elements.
+fn reads(task: &Task) -> Vec<Vec<(Buf, u32)>> {
+    let local = |input: &TaskInput| match input {
+        TaskInput::Local(region) => Some(region.iter().collect()),
+        _ => None,
+    };
+    task.inputs.iter().filter_map(local).collect()
+}
+
+fn stores(task: &Task) -> Vec<(Buf, u32)> {
+    task.store.iter().flat_map(|region| region.iter()).collect()
+}
+
+/// Returns what goes wrong in a program whose buffers overlap as they do in place. Where a chunk of the output is
+/// written, the chunk of the input that lies there may be read by the task that writes it, each element at its place,
+/// and by tasks on whose results that one depends, element by element: so an element is read before it is written.
+/// Between other tasks there need be no barrier.
 fn fault(program: &DeviceProgram, root: u32) -> Option<String> {
-    let mut written: Vec<u32> = Vec::new();
-    for (number, phase) in program.phases.iter().enumerate() {
-        let mut now = Vec::new();
-        for (at, task) in phase.tasks.iter().enumerate() {
-            let local = |input: &TaskInput| match input {
-                TaskInput::Local(region) => Some(region.clone()),
-                _ => None,
+    let tasks: Vec<&Task> = program.phases.iter().flat_map(|phase| &phase.tasks).collect();
+    for (writer, task) in tasks.iter().enumerate() {
+        for (k, place) in stores(task).into_iter().enumerate() {
+            let (Buf::Output, Some(input)) = (place.0, under(program, root, place.1)) else {
+                continue;
             };
-            let reads: Vec<Region> = task.inputs.iter().filter_map(local).collect();
-            for region in &reads {
-                let lost = region.iter().find(|(buf, c)| *buf == Buf::Input && written.contains(c));
-                if let Some((_, c)) = lost {
-                    return Some(format!("phase {number} reads input[{c}], which was overwritten"));
-                }
+            let under = (Buf::Input, input);
+            if task.inputs.len() == 1 && reads(task).iter().any(|list| list.get(k) == Some(&under))
+            {
+                // What is copied to where it lies stays as it is.
+                continue;
             }
-            let Some(store) = &task.store else { continue };
-            for (k, (buf, output)) in store.iter().enumerate() {
-                let (Buf::Output, Some(input)) = (buf, under(program, root, output)) else {
-                    continue;
+            for (reader, other) in tasks.iter().enumerate() {
+                let lists = reads(other);
+                let at = lists.iter().flat_map(|list| list.iter().enumerate());
+                let mut at = at.filter(|(_, read)| **read == under).map(|(j, _)| j);
+                let is_lost = |j: usize| match reader == writer {
+                    true => j != k,
+                    false => !leads(&tasks[reader..=writer.max(reader)], j, k),
                 };
-                // What the task reads at the same element it reads before.
-                let same = reads.iter().map(|region| region.iter().nth(k));
-                let is_copy = task.inputs.len() == 1
-                    && same.clone().any(|place| place == Some((Buf::Input, input)));
-                let elsewhere = reads.iter().any(|region| {
-                    region
-                        .iter()
-                        .enumerate()
-                        .any(|(j, place)| j != k && place == (Buf::Input, input))
-                });
-                if elsewhere {
-                    return Some(format!("phase {number} moves input[{input}] within itself"));
-                }
-                if !is_copy {
-                    now.push((at, input));
-                }
-            }
-        }
-        // Tasks of one phase have no order.
-        for (at, task) in phase.tasks.iter().enumerate() {
-            for input in &task.inputs {
-                let TaskInput::Local(region) = input else { continue };
-                let raced = region.iter().find(|(buf, c)| {
-                    *buf == Buf::Input
-                        && now.iter().any(|(writer, input)| *writer != at && input == c)
-                });
-                if let Some((_, c)) = raced {
+                if at.any(is_lost) {
                     return Some(format!(
-                        "phase {number} reads input[{c}] while it is overwritten"
+                        "task {reader} reads input[{input}], which task {writer} overwrites"
                     ));
                 }
             }
         }
-        written.extend(now.into_iter().map(|(_, input)| input));
     }
     None
+}
+
+/// Returns true if element k of the last of these tasks depends on element j of the first one.
+fn leads(tasks: &[&Task], j: usize, k: usize) -> bool {
+    let Some((first, later)) = tasks.split_first() else { return false };
+    let mut known: Vec<(Buf, u32)> = stores(first).get(j).copied().into_iter().collect();
+    let mut reached = false;
+    for task in later {
+        let (lists, places) = (reads(task), stores(task));
+        let depends =
+            |at: usize| lists.iter().any(|l| l.get(at).is_some_and(|read| known.contains(read)));
+        reached = depends(k);
+        let more: Vec<_> =
+            (0..places.len()).filter(|&at| depends(at)).map(|at| places[at]).collect();
+        known.extend(more);
+    }
+    reached
 }
 
 #[test]
