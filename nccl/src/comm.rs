@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use roundelay_ffi::Device;
 
 use crate::call::{Call, Place};
 use crate::config::Config;
+use crate::cuda;
 use crate::debug;
 use crate::failure::{Code, Failure, Outcome};
 use crate::issue;
@@ -42,6 +44,8 @@ pub(crate) struct Comm {
     state: Mutex<State>,
     /// True once ncclCommRevoke has ended its calls.
     revoked: AtomicBool,
+    /// The stream of the latest call.
+    latest: Mutex<Option<u64>>,
     /// The failure that has ended it.
     broken: Mutex<Option<Failure>>,
     worker: Mutex<Option<Sender<Job>>>,
@@ -81,6 +85,7 @@ pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: Config) -> Arc<Co
         scratch: Scratch::default(),
         state: Mutex::new(State::Opening),
         revoked: AtomicBool::new(false),
+        latest: Mutex::default(),
         broken: Mutex::default(),
         worker: Mutex::default(),
     });
@@ -165,6 +170,7 @@ impl Comm {
                 "ncclCommRevoke was called: this communicator takes no more calls",
             ));
         }
+        *lock(&self.latest) = calls.last().map(|call| call.stream);
         issue::play(&open.calls, self.place()?, (self.gpu, &self.scratch), calls).map_err(
             |broken| {
                 if !broken.is_refusal {
@@ -256,12 +262,23 @@ impl Comm {
         let state = std::mem::replace(&mut *lock(&self.state), State::Closed);
         if let State::Open(open) | State::Finalized(open) = state {
             match why {
-                Some(why) => open.abort(why),
-                None => debug::info(|| format!("communicator {:#x} ends", self.number)),
+                // Nothing is under way: the others may still be busy with what this rank has done, and are not told.
+                Some(why) if !self.is_idle(&open) => open.abort(why),
+                _ => debug::info(|| format!("communicator {:#x} ends", self.number)),
             }
             open.close();
             self.scratch.free();
         }
+    }
+
+    /// Returns true if no call is under way.
+    fn is_idle(&self, open: &Open) -> bool {
+        // Whoever is in a call has the communicator.
+        if open.calls.try_with(|_| Ok(())).is_none() {
+            return false;
+        }
+        let latest = *lock(&self.latest);
+        is_host() || latest.is_none_or(|stream| cuda::is_done(stream).unwrap_or(false))
     }
 }
 
@@ -276,10 +293,29 @@ fn begin() -> Option<Sender<Job>> {
     let (sender, jobs) = channel::<Job>();
     let thread = std::thread::Builder::new().name("roundelay-nccl".into());
     let work = move || {
-        for job in jobs {
+        while let Some(job) = soon(&jobs) {
             // A panic is caught, so that the next job finds somebody; its sender is dropped, which is an answer.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
         }
     };
     thread.spawn(work).ok().map(|_| sender)
+}
+
+/// Waits for what another thread sends, for a moment without sleeping: a call on a GPU takes some microseconds, and to
+/// be woken takes more.
+pub(crate) fn soon<T>(from: &Receiver<T>) -> Option<T> {
+    const MOMENT: Duration = Duration::from_micros(50);
+    /// Cores from which on there is one to spare.
+    const MANY: usize = 4;
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let cores = CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let began = Instant::now();
+    while *cores >= MANY && began.elapsed() < MOMENT {
+        match from.try_recv() {
+            Ok(sent) => return Some(sent),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+        }
+    }
+    from.recv().ok()
 }

@@ -141,6 +141,15 @@ pub(crate) fn is_captured(raw: u64) -> Outcome<bool> {
     Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
+/// Returns true if everything in a stream is done; of one that is captured nothing is known.
+pub(crate) fn is_done(raw: u64) -> Outcome<bool> {
+    if is_captured(raw)? {
+        return Ok(false);
+    }
+    // SAFETY: whoever gives a stream promises that it lives.
+    Ok(unsafe { sys::cuStreamQuery(stream(raw)) } == sys::CUresult::CUDA_SUCCESS)
+}
+
 /// Waits for a stream.
 pub(crate) fn synchronize(raw: u64) -> Outcome {
     // SAFETY: whoever gives a stream promises that it lives.

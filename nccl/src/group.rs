@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::call::Call;
-use crate::comm::{Comm, Handle};
+use crate::comm::{Comm, Handle, soon};
 use crate::failure::{Code, Failure, Outcome, remember};
 use crate::open::{Open, is_host};
 
@@ -200,8 +200,8 @@ fn play_all(mut calls: Vec<(Arc<Comm>, Vec<Call>)>) -> Outcome {
     let begun: Vec<_> = calls.into_iter().map(|(comm, calls)| comm.play_aside(calls)).collect();
     let mut result = own.play(&on_this_thread);
     for other in begun {
-        let gone = |_| Err(Failure::system("the thread of a communicator is gone"));
-        result = result.and(other.and_then(|answer| answer.recv().unwrap_or_else(gone)));
+        let gone = || Err(Failure::system("the thread of a communicator is gone"));
+        result = result.and(other.and_then(|answer| soon(&answer).unwrap_or_else(gone)));
     }
     result
 }

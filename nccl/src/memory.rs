@@ -1,6 +1,6 @@
 //! Memory that callers allocate here, and memory that they register.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cuda;
@@ -71,9 +71,15 @@ impl Scratch {
     }
 }
 
-/// What was registered with a communicator: handles, each with the address and the bytes.
+/// What was registered with a communicator: the handles.
 #[derive(Debug, Default)]
-pub(crate) struct Registered(Mutex<(usize, BTreeMap<usize, (u64, usize)>)>);
+pub(crate) struct Registered(Mutex<Handles>);
+
+#[derive(Debug, Default)]
+struct Handles {
+    latest: usize,
+    live: BTreeSet<usize>,
+}
 
 impl Registered {
     /// Registers memory; returns its handle.
@@ -82,16 +88,16 @@ impl Registered {
             return Err(Failure::argument("buff is NULL"));
         }
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.0 += 64;
-        let handle = all.0;
-        all.1.insert(handle, (address, bytes));
+        all.latest += 64;
+        let handle = all.latest;
+        all.live.insert(handle);
         Ok(handle)
     }
 
     /// Forgets memory.
     pub(crate) fn remove(&self, handle: usize) -> Outcome {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match handle == 0 || all.1.remove(&handle).is_some() {
+        match handle == 0 || all.live.remove(&handle) {
             true => Ok(()),
             false => Err(Failure::argument("the handle is none of this communicator's")),
         }

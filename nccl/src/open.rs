@@ -151,7 +151,11 @@ impl Open {
         key: i32,
         config: &Config,
     ) -> Outcome<Option<Open>> {
-        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        // Ranks that a shrink left out have made fewer.
+        let made = self.made.load(Ordering::Relaxed);
+        let all = self.hosts.with(|hosts| hosts.all_gather_u64(made.into()))?;
+        let made = all.iter().copied().max().unwrap_or(0) as u32;
+        self.made.store(made.wrapping_add(1), Ordering::Relaxed);
         let word = u64::from(color.unwrap_or(u32::MAX)) << 32 | u64::from(key.cast_unsigned());
         let words = self.hosts.with(|hosts| hosts.all_gather_u64(word))?;
         let ranks = members(&words, self.seat.rank);
