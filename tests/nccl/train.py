@@ -135,7 +135,8 @@ def main(part, file):
             version = "roundelay"
         version += " " + ".".join(map(str, torch.cuda.nccl.version()))
         with open(file, "w") as out:
-            json.dump({"losses": losses, "step_ms": step_ms, "version": version}, out)
+            json.dump({"part": part, "version": version, "step_ms": step_ms, "losses": losses}, out)
+            out.write("\n")
         print(f"NOTE last loss {losses[-1]:.6f}, {step_ms:.2f} ms a step, {version}")
     dist.destroy_process_group()
 
