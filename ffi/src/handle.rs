@@ -1,7 +1,7 @@
 //! A communicator that any thread may use.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use roundelay::{
@@ -198,8 +198,25 @@ impl Handle {
     ) -> Result<R, Error> {
         match &mut *self.lock() {
             Some(comm) => call(comm),
-            None => Err(Error::Usage("this communicator was shut down: make a new one".into())),
+            None => Err(shut_down()),
         }
+    }
+
+    /// Calls a function with the communicator, unless another thread uses it now: then returns `None` at once.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Handle::with`].
+    pub fn try_with<R>(
+        &self,
+        call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
+    ) -> Option<Result<R, Error>> {
+        let mut comm = match self.shared.comm.try_lock() {
+            Ok(comm) => comm,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(comm.as_mut().map_or_else(|| Err(shut_down()), call))
     }
 
     /// Makes a communicator of some of the ranks, in the order in which they are listed; `None` on a rank that
@@ -249,6 +266,10 @@ impl Handle {
     fn lock(&self) -> MutexGuard<'_, Option<Communicator>> {
         self.shared.comm.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn shut_down() -> Error {
+    Error::Usage("this communicator was shut down: make a new one".into())
 }
 
 impl Options {

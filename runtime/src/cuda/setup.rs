@@ -123,6 +123,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         mailbox,
         kernels: Kernels::new(&context, cache, options.nvrtc.clone()),
         journal: Journal::new(order, options.calls_before),
+        missed: None,
         stream,
         aside: aside.clone(),
         beside,
