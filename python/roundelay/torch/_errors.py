@@ -40,25 +40,26 @@ _FACES: list[tuple[type[errors.Error], type[errors.Error], str]] = [
 ]
 
 
-def face(error: BaseException, timeout: float | None = None) -> BaseException:
+def face(error: BaseException, timeout: float | None = None, operation: str = "") -> BaseException:
     """Return an error of the native part as torch's class, with the words that programs look for first.
 
-    Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as they are: nothing has moved.
+    The name of the operation follows where the error does not have it, as when another rank was gone before. Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as they are: nothing has moved.
     """
     if not isinstance(error, errors.Error) or isinstance(error, dist.DistError):
         return error
     time = "" if timeout is None else f" {round(timeout * 1000)}ms"
     for kind, made, words in _FACES:
         if isinstance(error, kind):
-            return _copy(error, made, words.format(time=time))
+            return _copy(error, made, words.format(time=time), operation)
     if isinstance(error, (errors.UsageError, errors.UnsupportedError, errors.SettingsError)):
         return error
-    return _copy(error, BackendError, "")
+    return _copy(error, BackendError, "", operation)
 
 
-def _copy(error: errors.Error, made: type[errors.Error], words: str) -> errors.Error:
+def _copy(error: errors.Error, made: type[errors.Error], words: str, operation: str) -> errors.Error:
+    said = str(error)
     copy = made(
-        words + str(error),
+        words + (said if operation in said else f"{operation}: {said}"),
         code=error.code,
         rank=error.rank,
         peer=error.peer,

@@ -50,7 +50,7 @@ def start(
         else:
             source, native = comm.recv(address(tensor), peer, tag, None, tensor)
     except RuntimeError as error:
-        raise face(error) from None
+        raise face(error, operation="send/recv") from None
     if native is None:
         for due in finish:
             due()

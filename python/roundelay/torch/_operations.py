@@ -18,7 +18,7 @@ from . import _messages as messages
 from ._errors import face
 from ._hints import ACTIVE, active
 from ._memory import Finish, address
-from ._work import Done, OnStream, Pending
+from ._work import Done, OnStream, Pending, raw_stream
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -42,10 +42,9 @@ class Calls:
 
     def on(self, device: torch.device) -> Communicator:
         """Return the communicator of a GPU; the first call is collective."""
-        index = device.index or 0
-        found = self._devices.get(index)
+        found = self._devices.get(device.index)
         if found is None:
-            found = self._devices[index] = self.comm.cuda(index)
+            found = self._devices[device.index] = self.comm.cuda(device.index)
         return found
 
     def play(
@@ -67,12 +66,11 @@ class Calls:
         hints = active() if ACTIVE else None
         try:
             if device.type == "cuda":
-                comm, stream = self.on(device), torch.cuda.current_stream(device).cuda_stream
-                for call in calls:
-                    comm.call(*_full(call), limit, hints, stream)
-                for due in finish:
-                    due()
-                return self.noted(OnStream(result, device))
+                # The native part makes its GPU the current one of the thread.
+                if torch._C._cuda_getDevice() != device.index:
+                    with torch.cuda.device(device):
+                        return self._enqueue(opts, result, calls, finish, keep, device, limit, hints)
+                return self._enqueue(opts, result, calls, finish, keep, device, limit, hints)
             if not opts.asyncOp:
                 for call in calls:
                     self.comm.call(*_full(call), limit, hints)
@@ -81,11 +79,38 @@ class Calls:
                 return Done(result)
             started = [self.comm.call(*_full(call), limit, hints, None, keep) for call in calls]
         except RuntimeError as error:
-            raise face(error, limit or self.timeout) from None
+            raise face(error, limit or self.timeout, calls[0][0] if calls else "") from None
         natives: list[NativeWork] = [native for native in started if native is not None]
         if not natives:
             return self.noted(Done(result))
         return self.noted(Pending(natives, result, finish, str(calls[0][0])))
+
+    def _enqueue(
+        self,
+        opts: Any,
+        result: Any,
+        calls: Sequence[tuple[Any, ...]],
+        finish: Sequence[Finish],
+        keep: Any,
+        device: torch.device,
+        limit: float | None,
+        hints: Any,
+    ) -> Any:
+        """Put calls into the current stream of a GPU."""
+        comm, stream = self.on(device), raw_stream(device.index)
+        for call in calls:
+            comm.call(*_full(call), limit, hints, stream)
+        for due in finish:
+            due()
+        if not opts.asyncOp:
+            # Who does not ask for work does not wait for it in another stream.
+            return Done(result)
+        return self.noted(OnStream(result, device, keep))
+
+    def synchronize(self) -> None:
+        """Wait until the GPUs have done what their current streams have."""
+        for index in self._devices:
+            torch.cuda.current_stream(index).synchronize()
 
     def noted(self, work: Any) -> Any:
         """Return the work, and remember it where calls are being coalesced: their end waits for it."""
@@ -393,7 +418,8 @@ class Operations:
         return self._calls.play(opts, outputs, [call], finish, (target, sources), target.device)
 
     def barrier(self, opts: Any) -> Any:
-        """Wait until all ranks have come."""
+        """Wait until all ranks have come; as NCCL's barrier, after what the GPUs have been given."""
+        self._calls.synchronize()
         return self._calls.play(opts, None, [("barrier", None, None)], (), None)
 
     # Between two ranks.

@@ -27,10 +27,10 @@ class Promise:
     has the class and the text of ours.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, devices: Sequence[torch.device] = ()) -> None:
         self._result: Any = None
         self._error: BaseException | None = None
-        self._ended: Any = Future()
+        self._ended: Any = Future(devices=list(devices))
         self.future: Any = self._ended.then(self._value)
 
     def _value(self, _: Any) -> Any:
@@ -125,7 +125,7 @@ class Pending(Work):
             for native in self._natives:
                 error = native.exception()
                 if error is not None:
-                    self._error = face(error)
+                    self._error = face(error, operation=self._label)
                     break
             else:
                 for finish in self._finish:
@@ -142,7 +142,7 @@ class Pending(Work):
                     if not native.wait(limit):
                         raise timed_out(f"{self._label} operation to complete", limit or 0.0)
             except RuntimeError as error:
-                raise face(error, limit) from None
+                raise face(error, limit, self._label) from None
             self._settle()
         if self._error is not None:
             raise self._error
@@ -175,7 +175,7 @@ class Pending(Work):
         for native in self._natives:
             error = native.exception()
             if error is not None:
-                return face(error)
+                return face(error, operation=self._label)
         return None
 
     def result(self) -> Any:
@@ -188,23 +188,40 @@ class Pending(Work):
         self.wait()
 
 
-class OnStream(Work):
-    """Operations in a CUDA stream, up to the event that follows them."""
+def raw_stream(index: int) -> int:
+    """Return the current stream of a GPU as the driver names it; 0 is the default stream."""
+    return int(torch._C._cuda_getCurrentRawStream(index))
 
-    def __init__(self, result: Any, device: torch.device) -> None:
+
+class OnStream(Work):
+    """Operations in a CUDA stream, up to the event that follows them.
+
+    It keeps their tensors as long as it lives: memory of another stream's must not be used anew before that stream has
+    waited.
+    """
+
+    def __init__(self, result: Any, device: torch.device, keep: Any) -> None:
         super().__init__()
         self._result = result
         self._device = device
+        self._keep = keep
+        stream = torch.cuda.current_stream(device)
+        self._stream = int(stream.cuda_stream)
         self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._event.record(torch.cuda.current_stream(device))
+        self._event.record(stream)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Have the current stream wait for the operations."""
-        self._event.wait(torch.cuda.current_stream(self._device))
+        if raw_stream(self._device.index) != self._stream:
+            self._event.wait(torch.cuda.current_stream(self._device))
         return True
 
     def get_future(self) -> Any:
-        """Return a future of the output tensors, which are there in the order of the streams."""
+        """Return a future of the output tensors, which are there in the order of the streams.
+
+        It is complete for the stream that is current now, and for those that wait for it.
+        """
+        self.wait()
         future: Any = Future(devices=[self._device])
         future.set_result(self._result)
         return future
@@ -213,9 +230,24 @@ class OnStream(Work):
         """Return True if the GPU has done the operations."""
         return bool(self._event.query())
 
+    def is_success(self) -> bool:
+        """Return True if the GPU has done the operations."""
+        return self.is_completed()
+
+    def exception(self) -> BaseException | None:
+        """Return None: an error of a GPU is raised by a later operation of the group."""
+        return None
+
     def result(self) -> Any:
         """Return the output tensors."""
         return self._result
+
+    def source_rank(self) -> int:
+        """Return -1: there is none."""
+        return -1
+
+    def _source_rank(self) -> int:
+        return -1
 
     def synchronize(self) -> None:
         """Have the current stream wait for the operations."""

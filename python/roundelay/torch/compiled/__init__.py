@@ -127,6 +127,8 @@ def _build() -> Any:
             "group_hints": lambda options: _text(hints_of(options)),
             "monitor": _monitor,
             "stream": _stream,
+            # A table of functions for other libraries; one of them knows current streams.
+            "exchange": getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
         },
     )
     atexit.register(_end, built, os.getpid())
@@ -162,12 +164,23 @@ def _end(built: Any, owner: int) -> None:
         sys.stderr.write(f"roundelay: at exit: {error}\n")
 
 
-def _error(kind: int, code: int, rank: int, peer: int, step: int, text: str, source: str, limit: float) -> Any:
+def _error(
+    kind: int,
+    code: int,
+    rank: int,
+    peer: int,
+    step: int,
+    text: str,
+    source: str,
+    limit: float,
+    operation: str,
+) -> Any:
     def known(value: int) -> int | None:
         return None if value < 0 else value
 
     name = _KINDS[kind] if 0 <= kind < len(_KINDS) else "other"
-    return face(errors._make(name, f"RL{code:04}", text, known(rank), known(peer), known(step), source or None), limit)
+    made = errors._make(name, f"RL{code:04}", text, known(rank), known(peer), known(step), source or None)
+    return face(made, limit, operation)
 
 
 def _text(hints: list[tuple[str, str]]) -> str:
@@ -181,9 +194,9 @@ def _monitor(store: Any, rank: int, size: int) -> Any:
 
 
 def _stream(index: int) -> int:
-    import torch
+    from .._work import raw_stream
 
-    return int(torch.cuda.current_stream(index).cuda_stream)
+    return raw_stream(index)
 
 
 def create(opts: Any, group_options: Any) -> Any:

@@ -197,6 +197,8 @@ class Backend : public c10d::Backend {
   }
 
   WorkPtr barrier(const c10d::BarrierOptions& opts) override {
+    // As NCCL's, it comes after what the GPUs have been given.
+    calls_.synchronize();
     Operation operation = begin(OpType::BARRIER, "barrier", opts, {}, {});
     operation.calls.push_back([](const rl_comm* comm, const rl_options* options, rl_work** work) {
       return rl().rl_barrier(comm, options, work);
@@ -274,7 +276,7 @@ class Backend : public c10d::Backend {
   void setTimeout(Milliseconds timeout) override {
     options_->timeout = timeout;
     calls_.timeout = timeout;
-    Calls::check(rl().rl_set_timeout(calls_.hosts().get(), timeout.count()), timeout);
+    Calls::check(rl().rl_set_timeout(calls_.hosts().get(), timeout.count()), timeout, "");
   }
 
   uint64_t getSequenceNumberForGroup() override {
@@ -313,7 +315,7 @@ class Backend : public c10d::Backend {
   void abort_because(const std::string& why) {
     std::shared_ptr<rl_comm> hosts = calls_.hosts_if_there();
     if (hosts != nullptr) {
-      Calls::check(rl().rl_abort(hosts.get(), why.c_str()), calls_.timeout.load());
+      Calls::check(rl().rl_abort(hosts.get(), why.c_str()), calls_.timeout.load(), "");
     }
   }
 
@@ -457,6 +459,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         python.group_hints = part("group_hints");
         python.monitor = part("monitor");
         python.stream = part("stream");
+        roundelay::find_stream_function(pybind11::object(parts["exchange"]).ptr());
         roundelay::load(path);
       },
       "Find the native module at a path, and keep the functions of the Python half.");

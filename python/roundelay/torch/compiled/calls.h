@@ -70,7 +70,7 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
   rl_comm* made = nullptr;
   uint64_t limit = std::max<int64_t>(timeout.count(), 1);
   if (rl().rl_join(rank, size, &notes, hints.empty() ? nullptr : hints.c_str(), limit, &made) != 0) {
-    std::rethrow_exception(exception_of(last_error(), timeout));
+    std::rethrow_exception(exception_of(last_error(), timeout, ""));
   }
   return made;
 }
@@ -114,7 +114,7 @@ class Calls {
     auto found = devices_.find(index);
     if (found == devices_.end()) {
       rl_comm* made = nullptr;
-      check(rl().rl_cuda(whole.get(), index, &made), timeout.load());
+      check(rl().rl_cuda(whole.get(), index, &made), timeout.load(), "");
       found = devices_.emplace(index, std::shared_ptr<rl_comm>(made, &Calls::free)).first;
     }
     return found->second;
@@ -131,20 +131,13 @@ class Calls {
     options.factor = operation.factor;
     std::string hints = active_hints();
     options.hints = hints.empty() ? nullptr : hints.c_str();
-    std::shared_ptr<rl_comm> comm = on(operation.device);
     if (operation.device.is_cuda()) {
-      options.memory = RL_CUDA;
-      options.stream = current_stream(operation.device);
-      for (const Call& call : operation.calls) {
-        check(call(comm.get(), &options, nullptr), limit);
-      }
-      make(operation.copies);
-      return noted(c10::make_intrusive<OnStream>(
-          rank, operation.type, std::move(operation.result), operation.device));
+      return noted(enqueue(std::move(operation), options, limit));
     }
+    std::shared_ptr<rl_comm> comm = on(operation.device);
     if (!operation.async) {
       for (const Call& call : operation.calls) {
-        check(call(comm.get(), &options, nullptr), limit);
+        check(call(comm.get(), &options, nullptr), limit, operation.label);
       }
       make(operation.copies);
       return noted(c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result)));
@@ -154,7 +147,7 @@ class Calls {
     for (const Call& call : operation.calls) {
       rl_work* native = nullptr;
       if (call(comm.get(), &options, &native) != 0) {
-        failed = exception_of(last_error(), limit);
+        failed = exception_of(last_error(), limit, operation.label);
         break;
       }
       if (native != nullptr) {
@@ -207,9 +200,9 @@ class Calls {
     }
   }
 
-  static void check(int32_t status, Milliseconds limit) {
+  static void check(int32_t status, Milliseconds limit, const char* operation) {
     if (status != 0) {
-      std::rethrow_exception(exception_of(last_error(), limit));
+      std::rethrow_exception(exception_of(last_error(), limit, operation));
     }
   }
 
@@ -218,17 +211,57 @@ class Calls {
   std::vector<rl_message> messages;
   Operation batch;
 
-  static void* current_stream(at::Device device) {
-    pybind11::gil_scoped_acquire gil;
-    try {
-      return reinterpret_cast<void*>(
-          pybind11::handle(python().stream)(device.has_index() ? device.index() : 0).cast<uintptr_t>());
-    } catch (pybind11::error_already_set& failed) {
-      throw_python(failed);
+  // Waits until the GPUs have done what their current streams have.
+  void synchronize() {
+    std::vector<int> used;
+    {
+      std::lock_guard<std::mutex> lock(devices_mutex_);
+      for (const auto& [index, comm] : devices_) {
+        used.push_back(index);
+      }
+    }
+    WithoutInterpreter others;
+    for (int index : used) {
+      OnStream::current_stream(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index))).synchronize();
     }
   }
 
  private:
+  // Puts the calls of an operation into the current stream of its GPU.
+  WorkPtr enqueue(Operation operation, rl_options options, Milliseconds limit) {
+    // The library makes its GPU the current one of the thread; the caller's is another, perhaps.
+    c10::DeviceGuard guard(operation.device);
+    std::shared_ptr<rl_comm> comm = on(operation.device);
+    options.memory = RL_CUDA;
+    options.stream = stream_of(operation.device);
+    for (const Call& call : operation.calls) {
+      check(call(comm.get(), &options, nullptr), limit, operation.label);
+    }
+    make(operation.copies);
+    return c10::make_intrusive<OnStream>(
+        rank, operation.type, std::move(operation.result), std::move(operation.memory), operation.device,
+        operation.async);
+  }
+
+  // Returns the current stream of a GPU as the driver names it.
+  static void* stream_of(at::Device device) {
+    // cudaStreamLegacy: NULL, as torch has the default stream, stands for the communicator's own in the C interface.
+    void* const legacy = reinterpret_cast<void*>(1);
+    void* stream = nullptr;
+    if (StreamFunction current = stream_function()) {
+      constexpr int cuda = 2;
+      TORCH_CHECK(current(cuda, device.index(), &stream) == 0, "roundelay: torch has no current stream on ", device);
+      return stream == nullptr ? legacy : stream;
+    }
+    pybind11::gil_scoped_acquire gil;
+    try {
+      stream = reinterpret_cast<void*>(pybind11::handle(python().stream)(device.index()).cast<uintptr_t>());
+    } catch (pybind11::error_already_set& failed) {
+      throw_python(failed);
+    }
+    return stream == nullptr ? legacy : stream;
+  }
+
   static void free(rl_comm* comm) {
     if (comm != nullptr) {
       rl().rl_free(comm);

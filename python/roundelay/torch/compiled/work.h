@@ -5,6 +5,7 @@
 #include "tensors.h"
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Exceptions.h>
@@ -23,7 +24,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // What the Python half gives: functions and objects that live as long as the process.
 struct Python {
-  PyObject* error = nullptr;       // (kind, code, rank, peer, step, text, source, seconds) -> exception
+  PyObject* error = nullptr;       // (kind, code, rank, peer, step, text, source, seconds, operation) -> exception
   PyObject* timed_out = nullptr;   // (what, seconds) -> exception
   PyObject* active = nullptr;      // the list of the `with` blocks of hints
   PyObject* hints = nullptr;       // () -> "key=value,…" of them
@@ -35,6 +36,31 @@ struct Python {
 inline Python& python() {
   static Python parts;
   return parts;
+}
+
+// The function of torch that knows the current stream of a device of DLPack. It needs no Python, and no header of CUDA.
+using StreamFunction = int (*)(int device_type, int32_t device, void** stream);
+
+// Null where this torch has none.
+inline StreamFunction& stream_function() {
+  static StreamFunction found = nullptr;
+  return found;
+}
+
+// Finds it in the table of functions that torch gives to other libraries.
+inline void find_stream_function(PyObject* capsule) {
+  struct Exchange { // DLPackExchangeAPI of DLPack 1.
+    struct {
+      uint32_t major, minor;
+    } version;
+    void* older;
+    void* of_tensors[4];
+    StreamFunction current_work_stream;
+  };
+  if (PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
+    auto* table = static_cast<Exchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+    stream_function() = table->version.major == 1 ? table->current_work_stream : nullptr;
+  }
 }
 
 inline bool interpreter_lives() {
@@ -64,10 +90,10 @@ std::exception_ptr exception_by(PyObject* function, const std::string& text, con
 }
 
 // Returns an error of the library as the exception that the Python faces raise.
-inline std::exception_ptr exception_of(const Error& error, Milliseconds limit) {
+inline std::exception_ptr exception_of(const Error& error, Milliseconds limit, const std::string& operation) {
   return exception_by(
       python().error, error.text, error.kind, error.code, error.rank, error.peer, error.step, error.text, error.source,
-      static_cast<double>(limit.count()) / 1000.0);
+      static_cast<double>(limit.count()) / 1000.0, operation);
 }
 
 [[noreturn]] inline void raise_timed_out(const std::string& what, Milliseconds limit) {
@@ -257,7 +283,7 @@ struct State {
       due = future;
     }
     if (failed) {
-      due->setError(exception_of(*failed, limit));
+      due->setError(exception_of(*failed, limit, label));
     } else {
       due->markCompleted(c10::IValue(outputs));
     }
@@ -325,7 +351,7 @@ class Pending : public Base {
       state_->settle();
     }
     if (state_->failed) {
-      std::rethrow_exception(exception_of(*state_->failed, state_->limit));
+      std::rethrow_exception(exception_of(*state_->failed, state_->limit, state_->label));
     }
     return true;
   }
@@ -348,7 +374,7 @@ class Pending : public Base {
 
   std::exception_ptr exception() const override {
     bool ended = const_cast<Pending*>(this)->isCompleted();
-    return ended && state_->failed ? exception_of(*state_->failed, state_->limit) : nullptr;
+    return ended && state_->failed ? exception_of(*state_->failed, state_->limit, state_->label) : nullptr;
   }
 
   int sourceRank() const override {
@@ -398,32 +424,50 @@ class Pending : public Base {
   State* state_;
 };
 
-// Operations in a stream of a GPU, up to the event that follows them.
+// Operations in a stream of a GPU, up to the event that follows them. It keeps their tensors as long as it lives: memory
+// of another stream's must not be used anew before that stream has waited.
 class OnStream : public Base {
  public:
-  OnStream(int rank, c10d::OpType type, Tensors result, c10::Device device)
-      : Base(rank, type, std::move(result)), device_(device), event_(device.type()) {
-    event_.record(current());
+  OnStream(int rank, c10d::OpType type, Tensors result, Tensors memory, c10::Device device, bool background)
+      : Base(rank, type, std::move(result)),
+        memory_(std::move(memory)),
+        stream_(current_stream(device)),
+        event_(device.type()) {
+    // Who does not ask for work does not wait for it in another stream.
+    if (background) {
+      event_.record(stream_);
+      recorded_ = true;
+    }
   }
+  // Has the current stream wait for the operations.
   bool wait(Milliseconds) override {
-    event_.block(current());
+    c10::Stream current = current_stream(stream_.device());
+    if (recorded_ && current != stream_) {
+      event_.block(current);
+    }
     return true;
   }
   bool isCompleted() override {
-    return event_.query();
+    return recorded_ ? event_.query() : stream_.query();
   }
+  // The future is complete in the order of the streams: for the one that is current now, and for those that wait for it.
   Future getFuture() override {
-    Future future = new_future({device_});
+    c10::DeviceGuard guard(stream_.device());
+    wait(kNoTimeout);
+    Future future = new_future({stream_.device()});
     future->markCompleted(c10::IValue(outputs_));
     return future;
   }
 
- private:
-  c10::Stream current() const {
-    return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  static c10::Stream current_stream(c10::Device device) {
+    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   }
-  c10::Device device_;
+
+ private:
+  Tensors memory_;
+  c10::Stream stream_;
   c10::Event event_;
+  bool recorded_ = false;
 };
 
 // Several works as one.
