@@ -13,6 +13,9 @@ Memory: TypeAlias = Address | list[Address] | tuple[Address, list[int]]
 Pairs: TypeAlias = list[tuple[str, str]]
 """Hints: keys and values."""
 
+def check_hint(key: str) -> None:
+    """Raise ``SettingsError``, which names what is near, unless there is a hint of that name."""
+
 class Communicator:
     @staticmethod
     def local(ranks: int) -> list[Communicator]: ...

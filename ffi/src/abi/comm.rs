@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Hints, Setup};
+use roundelay::{Communicator, Error, HintError, Hints, Setup};
 
 use super::error::guard;
 use super::{
@@ -278,6 +278,24 @@ pub unsafe extern "C" fn rl_set_hints(comm: *const rl_comm, hints: *const c_char
         let (comm, hints) = unsafe { (object(comm, "comm")?, text(hints, "the hints")?) };
         let hints: Hints = hints.parse()?;
         comm.handle.with(|comm| comm.set_hints(hints))
+    })
+}
+
+/// Returns 0 if there is a hint of that name, else the status of an error that names what is near: for programs whose
+/// hints are for several libraries.
+///
+/// # Safety
+///
+/// `key` is a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_hint_known(key: *const c_char) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let key = unsafe { text(key, "the key")? };
+        match Hints::from_pairs([(key, "")]) {
+            Err(unknown @ HintError::Key { .. }) => Err(unknown.into()),
+            _ => Ok(()),
+        }
     })
 }
 

@@ -605,6 +605,14 @@ int32_t rl_set_timeout(const rl_comm *comm, uint64_t timeout_ms);
 // `comm` is a live communicator, `hints` a text.
 int32_t rl_set_hints(const rl_comm *comm, const char *hints);
 
+// Returns 0 if there is a hint of that name, else the status of an error that names what is near: for programs whose
+// hints are for several libraries.
+//
+// # Safety
+//
+// `key` is a text.
+int32_t rl_hint_known(const char *key);
+
 // Says which algorithm a call on a vector of so many bytes would use, and why, in at most `capacity` bytes with the
 // final 0; `length`, if not NULL, becomes the length of the whole text.
 //
