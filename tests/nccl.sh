@@ -4,8 +4,8 @@
 #   tests/nccl.sh LIBRARY TESTS FOLDER [PART ...]
 #
 # LIBRARY is libroundelay_nccl.so; TESTS the folder with nccl-tests' programs (all_reduce_perf and so on), which were
-# linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size, both
-# libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check types times graphs torch; all by
+# linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
+# both libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check types times graphs torch; all by
 # default but types, which checks every type and operator. Nothing is built but a small program in C. NCCL is that of
 # PyTorch's wheel, or NCCL_LIB. RANKS (2) and MINUTES (9) may be set. Ends with 3 if a step failed.
 set -u
@@ -26,7 +26,8 @@ export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_DEBUG=${NCCL_D
 own=$work/own
 mkdir -p "$own"
 ln -sf "$library" "$own/libnccl.so.2"
-theirs=${NCCL_LIB:-$(python3 -c 'import nvidia.nccl, os; print(os.path.join(list(nvidia.nccl.__path__)[0], "lib"))' 2>>"$log")}
+wheel='import nvidia.nccl, os; print(os.path.join(list(nvidia.nccl.__path__)[0], "lib"))'
+theirs=${NCCL_LIB:-$(python3 -c "$wheel" 2>>"$log")}
 failed=0
 
 # step NAME SECONDS OUTPUT COMMAND...: what the command prints is added to OUTPUT, and stands in $said.
@@ -45,12 +46,14 @@ step() {
     rc=$?
     { printf '== %s\n' "$name" && cat said.txt; } >>"$output"
     local note
-    note=$(sed -n -e 's/^# Out of bounds values *: */wrong: /p' -e 's/^# Avg bus bandwidth *: */busbw /p' -e 's/^NOTE //p' \
-        said.txt | tr '\n' ' ')
+    note=$(sed -n -e 's/^# Out of bounds values *: */wrong: /p' -e 's/^# Avg bus bandwidth *: */busbw /p' \
+        -e 's/^NOTE //p' said.txt | tr '\n' ' ')
+    local why
+    why=$(tail -n 200 "$log" | cat - said.txt | grep -iE 'WARN|error|failure|wrong' | tail -1 | cut -c1-220)
     case $rc in
     0) note="passed  $note" ;;
     124 | 137) note="ended after $limit s  $note" failed=1 ;;
-    *) note="FAILED ($rc)  $note$(tail -n 200 "$log" | cat - said.txt | grep -iE 'WARN|error|failure|wrong' | tail -1 | cut -c1-220)" failed=1 ;;
+    *) note="FAILED ($rc)  $note$why" failed=1 ;;
     esac
     printf '%-44s %4s s  %s\n' "$name" $(($(date +%s) - began)) "$note" | tee -a "$folder/summary.txt"
     return $rc
@@ -73,7 +76,8 @@ if wanted ranks; then
     cc -std=gnu11 -O1 -pthread -o ranks "$here/../nccl/tests/c/ranks.c" "$library" 2>>"$log"
     for way in threads group processes; do
         # On memory of the host: whether the library works here at all.
-        step "interface on hosts, $way" 60 "$log" env ROUNDELAY_NCCL_HOST=1 LD_LIBRARY_PATH="$(dirname "$library")" ./ranks $way 2
+        step "interface on hosts, $way" 60 "$log" env ROUNDELAY_NCCL_HOST=1 \
+            LD_LIBRARY_PATH="$(dirname "$library")" ./ranks $way 2
     done
 fi
 if wanted check; then
@@ -139,7 +143,8 @@ for line in open("raw_times.txt"):
 print(f"{'what':42} {'bytes':>11} {'place':>5} {'NCCL us':>9} {'ours us':>9} {'ratio':>6}")
 for (key, size, place), row in sorted(best.items()):
     if "own" in row and "theirs" in row and row["own"] > 0:
-        print(f"{key:42} {size:>11} {place:>5} {row['theirs']:>9.2f} {row['own']:>9.2f} {row['theirs'] / row['own']:>6.2f}")
+        theirs, own = row["theirs"], row["own"]
+        print(f"{key:42} {size:>11} {place:>5} {theirs:>9.2f} {own:>9.2f} {theirs / own:>6.2f}")
 PY
     cat "$folder/times.txt"
 fi
@@ -153,7 +158,8 @@ if wanted torch; then
                 "$train" $part "losses_${part}_$lib.json"
         done
         cat losses_${part}_*.json >>"$folder/losses.jsonl" 2>>"$log"
-        step "PyTorch $part, both curves" 20 "$log" python3 "$train" compare "losses_${part}_theirs.json" "losses_${part}_own.json"
+        step "PyTorch $part, both curves" 20 "$log" \
+            python3 "$train" compare "losses_${part}_theirs.json" "losses_${part}_own.json"
     done
 fi
 [ $failed = 0 ] || exit 3

@@ -159,9 +159,11 @@ impl Comm {
         }
     }
 
-    /// Plays calls on this thread.
-    pub(crate) fn play(&self, calls: &[Call]) -> Outcome {
-        let open = self.open()?;
+    /// Fails if calls cannot be played now; if they are to be played aside, starts the thread for them.
+    pub(crate) fn prepare(&self, calls: &[Call], is_aside: bool) -> Outcome {
+        /// `cudaStreamPerThread`.
+        const OF_THIS_THREAD: u64 = 2;
+        self.open()?;
         if let Some(failure) = &*lock(&self.broken) {
             return Err(failure.clone());
         }
@@ -170,41 +172,47 @@ impl Comm {
                 "ncclCommRevoke was called: this communicator takes no more calls",
             ));
         }
+        if is_aside {
+            if calls.iter().any(|call| call.stream == OF_THIS_THREAD) {
+                return Err(Failure::usage(
+                    "cudaStreamPerThread is not served in a group of several communicators: make a stream for each",
+                ));
+            }
+            let mut worker = lock(&self.worker);
+            if worker.is_none() {
+                *worker = Some(begin()?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Plays calls on this thread.
+    pub(crate) fn play(&self, calls: &[Call]) -> Outcome {
+        self.prepare(calls, false)?;
+        let (open, place) = (self.open()?, self.place()?);
         *lock(&self.latest) = calls.last().map(|call| call.stream);
-        issue::play(&open.calls, self.place()?, (self.gpu, &self.scratch), calls).map_err(
-            |broken| {
-                if !broken.is_refusal {
-                    self.fail(&broken.failure);
-                }
-                broken.failure
-            },
-        )
+        issue::play(&open.calls, place, (self.gpu, &self.scratch), calls).map_err(|broken| {
+            if !broken.is_refusal {
+                self.fail(&broken.failure);
+            }
+            broken.failure
+        })
     }
 
     /// Plays calls on the thread of this communicator: one thread of the caller drives several ranks, whose first
     /// calls wait for each other.
-    pub(crate) fn play_aside(self: &Arc<Self>, calls: Vec<Call>) -> Outcome<Receiver<Outcome>> {
-        /// `cudaStreamPerThread`.
-        const OF_THIS_THREAD: u64 = 2;
-        if calls.iter().any(|call| call.stream == OF_THIS_THREAD) {
-            return Err(Failure::usage(
-                "cudaStreamPerThread is not served in a group of several communicators: make a stream for each",
-            ));
-        }
+    pub(crate) fn play_aside(self: &Arc<Self>, calls: Vec<Call>) -> Receiver<Outcome> {
         let (sender, receiver) = channel();
         let comm = self.clone();
         let job: Job = Box::new(move || {
             // Whoever asked for it waits for the answer.
             let _ = sender.send(comm.play(&calls));
         });
-        let gone = || Failure::system("no thread could be started for this communicator");
-        let mut worker = lock(&self.worker);
-        let jobs = match &*worker {
-            Some(jobs) => jobs,
-            None => worker.insert(begin().ok_or_else(gone)?),
-        };
-        jobs.send(job).map_err(|_| gone())?;
-        Ok(receiver)
+        if let Some(jobs) = &*lock(&self.worker) {
+            // A job that cannot be sent is dropped, and its answer with it.
+            let _ = jobs.send(job);
+        }
+        receiver
     }
 
     /// Keeps the first failure that ends the communicator.
@@ -289,7 +297,7 @@ fn early() -> Failure {
 }
 
 /// Starts a thread that does jobs until nobody can send it one.
-fn begin() -> Option<Sender<Job>> {
+fn begin() -> Outcome<Sender<Job>> {
     let (sender, jobs) = channel::<Job>();
     let thread = std::thread::Builder::new().name("roundelay-nccl".into());
     let work = move || {
@@ -298,7 +306,9 @@ fn begin() -> Option<Sender<Job>> {
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
         }
     };
-    thread.spawn(work).ok().map(|_| sender)
+    let started = thread.spawn(work);
+    started.map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
+    Ok(sender)
 }
 
 /// Waits for what another thread sends, for a moment without sleeping: a call on a GPU takes some microseconds, and to

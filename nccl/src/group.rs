@@ -197,11 +197,14 @@ fn play_all(mut calls: Vec<(Arc<Comm>, Vec<Call>)>) -> Outcome {
         return calls.iter().try_for_each(|(comm, calls)| comm.play(calls));
     }
     let Some((own, on_this_thread)) = calls.pop() else { return Ok(()) };
+    // All or none: whoever played would wait for whoever cannot.
+    own.prepare(&on_this_thread, false)?;
+    calls.iter().try_for_each(|(comm, calls)| comm.prepare(calls, true))?;
     let begun: Vec<_> = calls.into_iter().map(|(comm, calls)| comm.play_aside(calls)).collect();
     let mut result = own.play(&on_this_thread);
-    for other in begun {
+    for answer in begun {
         let gone = || Err(Failure::system("the thread of a communicator is gone"));
-        result = result.and(other.and_then(|answer| soon(&answer).unwrap_or_else(gone)));
+        result = result.and(soon(&answer).unwrap_or_else(gone));
     }
     result
 }

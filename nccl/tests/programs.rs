@@ -53,8 +53,11 @@ fn command(program: &Path) -> Command {
     command.args(["-k", "5", "240"]).arg(program);
     // Cargo's own path may name an older library first.
     command.env("LD_LIBRARY_PATH", library().parent().expect("a folder"));
-    ["NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_COMM_ID", "ROUNDELAY_HINTS", "ROUNDELAY_NCCL_HOST"]
-        .map(|name| command.env_remove(name));
+    let unset =
+        ["NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_COMM_ID", "ROUNDELAY_HINTS", "ROUNDELAY_NCCL_HOST"];
+    for name in unset {
+        command.env_remove(name);
+    }
     command
 }
 

@@ -513,6 +513,15 @@ static void revoked(local_t *l, const ncclUniqueId *other) {
     begin(l);
     EACH(l) OK(ncclCommInitRank(&comm[k], n, *other, rank_of(l, k)));
     end(l);
+    /* Rank 0 goes on when all have joined; the others may hear of what it does before they are done. */
+    float data[MOST];
+    begin(l);
+    EACH(l) {
+        data[k] = 1;
+        int code = ncclAllReduce(&data[k], &data[k], 1, Float32, Sum, comm[k], NULL);
+        TRUE(code == Success || (code == Remote && rank_of(l, k) != 0));
+    }
+    end(l);
     if (n > 1) {
         pthread_t thread;
         void *code;
