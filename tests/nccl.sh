@@ -5,13 +5,13 @@
 #
 # LIBRARY is libroundelay_nccl.so; TESTS the folder with nccl-tests' programs (all_reduce_perf and so on), which were
 # linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
-# both libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check types times graphs torch; all by
-# default but types, which checks every type and operator. Nothing is built but a small program in C. NCCL is that of
+# both libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check options torch killed times graphs
+# types; all by default but types, which checks every type and operator. Nothing is built but a small program in C. NCCL is that of
 # PyTorch's wheel, or NCCL_LIB. RANKS (2) and MINUTES (9) may be set. Ends with 3 if a step failed.
 set -u
 library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
 shift 3
-parts=${*:-ranks check times graphs torch}
+parts=${*:-ranks check options torch killed times graphs}
 here=$(dirname "$(realpath "$0")")
 ranks=${RANKS:-2}
 end=$(($(date +%s) + ${MINUTES:-9} * 60))
@@ -90,6 +90,20 @@ if wanted check; then
         done
     done
 fi
+if wanted options; then
+    # One rank; joining from each thread; the null stream; groups of four calls; waits after each; registered memory,
+    # also as windows; odd addresses; captured calls, checked; messages whose rank has several of them.
+    for what in "-t 1 -g 1" "-t $ranks -g 1 -p 1" "-t $ranks -g 1 -y 1" "-t $ranks -g 1 -m 4" "-t 1 -g $ranks -m 4" \
+        "-t $ranks -g 1 -z 1" "-t $ranks -g 1 -R 1" "-t 1 -g $ranks -R 2" "-t $ranks -g 1 -u 4" \
+        "-t $ranks -g 1 -G 3" "-t 1 -g $ranks -G 3"; do
+        step "all_reduce $what" 40 "$rows" bash -c \
+            "with $own $tests/all_reduce_perf $what -b 8 -e 64M -f 8 -n 5 -w 1 -c 1"
+    done
+    for what in "-t $ranks -g 1 -m 100" "-t 1 -g $ranks -G 3" "-t $ranks -g 1 -z 1"; do
+        step "sendrecv $what" 40 "$rows" bash -c \
+            "with $own $tests/sendrecv_perf $what -b 8 -e 16M -f 8 -n 3 -w 1 -c 1"
+    done
+fi
 if wanted types; then
     for name in $reducing; do
         for type in int8 uint8 int32 uint32 int64 uint64 half float double bfloat16; do
@@ -161,5 +175,17 @@ if wanted torch; then
         step "PyTorch $part, both curves" 20 "$log" \
             python3 "$train" compare "losses_${part}_theirs.json" "losses_${part}_own.json"
     done
+fi
+if wanted torch; then
+    step "PyTorch ddp, own, init without waiting" 100 "$log" env LD_PRELOAD="$library" TORCH_NCCL_USE_COMM_NONBLOCKING=1 \
+        python3 -m torch.distributed.run --nproc-per-node "$ranks" --master-port $((20000 + RANDOM % 20000)) \
+        "$here/nccl/train.py" ddp losses_nonblocking.json
+fi
+if wanted killed; then
+    # A rank is killed in the middle: the other one must be told, long before PyTorch's ten minutes.
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 20000)) WORLD_SIZE=2
+    RANK=1 LOCAL_RANK=1 LD_PRELOAD="$library" python3 "$here/nccl/train.py" killed - >>"$log" 2>&1 &
+    step "PyTorch, a rank is killed" 60 "$log" env RANK=0 LOCAL_RANK=0 LD_PRELOAD="$library" \
+        python3 "$here/nccl/train.py" killed -
 fi
 [ $failed = 0 ] || exit 3

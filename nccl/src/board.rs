@@ -3,7 +3,7 @@
 //! A process that makes a unique id serves a board, at a port of the system's choice, until it ends. Rank 0 posts one
 //! note under the token of the id, and the others fetch it: the note says where rank 0 serves the store at which all
 //! ranks meet, which asks each for a proof that it knows the id's secret. Here a token is asked for: whoever does not
-//! know it can neither read nor leave a note.
+//! know one is not answered, and can neither read nor leave a note.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -35,26 +35,31 @@ struct Board {
     /// The process that serves it: what forks off has it too, and not the thread.
     process: u32,
     places: Vec<SocketAddr>,
-    notes: Mutex<BTreeMap<Token, Vec<u8>>>,
+    /// The notes of the tokens that are known; those that are expected are not there yet.
+    notes: Mutex<BTreeMap<Token, Option<Vec<u8>>>>,
     posted: Condvar,
     connections: AtomicUsize,
 }
 
 impl Board {
-    fn notes(&self) -> MutexGuard<'_, BTreeMap<Token, Vec<u8>>> {
+    fn notes(&self) -> MutexGuard<'_, BTreeMap<Token, Option<Vec<u8>>>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn leave(&self, token: Token, note: Vec<u8>) {
-        self.notes().insert(token, note);
+        self.notes().insert(token, Some(note));
         self.posted.notify_all();
+    }
+
+    fn expect(&self, token: Token) {
+        self.notes().entry(token).or_default();
     }
 
     /// Waits for a note, as long as `go_on` says so.
     fn wait(&self, token: &Token, mut go_on: impl FnMut() -> bool) -> Option<Vec<u8>> {
         let mut notes = self.notes();
         loop {
-            if let Some(note) = notes.get(token) {
+            if let Some(Some(note)) = notes.get(token) {
                 return Some(note.clone());
             }
             let waited = self.posted.wait_timeout(notes, NAP);
@@ -72,6 +77,10 @@ impl Board {
         let mut head = [0; HEAD];
         stream.read_exact(&mut head)?;
         let Some((token, what, bytes)) = request(&head) else { return Ok(()) };
+        // Strangers do not wait here; a rank that is early comes again.
+        if !self.notes().contains_key(&token) {
+            return Ok(());
+        }
         let mut note = vec![0; bytes];
         stream.read_exact(&mut note)?;
         let answer = match what {
@@ -166,6 +175,14 @@ fn outward() -> Option<IpAddr> {
     })
 }
 
+/// Makes an id whose ranks meet at this process's board.
+pub(crate) fn announce() -> Outcome<Id> {
+    let board = own()?;
+    let id = Id::new(board.places.clone())?;
+    board.expect(id.token);
+    Ok(id)
+}
+
 /// Returns the places of this process's board.
 pub(crate) fn places() -> Outcome<Vec<SocketAddr>> {
     Ok(own()?.places.clone())
@@ -248,7 +265,7 @@ mod tests {
 
     /// Returns an id of this process's board, and the same as another process has it.
     fn ids() -> [Id; 2] {
-        let own = Id::new(places().expect("a port")).expect("random bytes");
+        let own = announce().expect("a port, and random bytes");
         let port = own.places[0].port();
         let far =
             Id { places: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)], ..own.clone() };
@@ -291,7 +308,9 @@ mod tests {
     fn strangers_get_nothing() {
         let [own, far] = ids();
         post(&own, "the note", soon()).expect("a board");
-        for bytes in [&b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"[..], &[0; 64], &[0xff; 64]] {
+        let unknown = [framed(&[7; 16], FETCH, &[]), framed(&[7; 16], POST, b"a note")];
+        let noise = [&b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"[..], &[0; 64], &[0xff; 64]];
+        for bytes in noise.into_iter().chain(unknown.iter().map(Vec::as_slice)) {
             let mut stream = TcpStream::connect(far.places[0]).expect("a connection");
             stream.write_all(bytes).expect("room");
             let mut rest = Vec::new();
@@ -300,5 +319,22 @@ mod tests {
             assert_eq!(rest, b"");
         }
         assert_eq!(fetch(&far, soon()), Ok("the note".to_owned()));
+        assert!(!board().notes().contains_key(&[7; 16]), "nothing was left");
+    }
+
+    #[test]
+    fn whoever_is_early_comes_again() {
+        let [own, far] = ids();
+        board().notes().remove(&own.token);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| fetch(&far, soon()));
+            // As a rank does that makes a communicator of another one.
+            post(&own, "the note", soon()).expect("a board");
+            assert_eq!(waits.join().expect("no panic"), Ok("the note".to_owned()));
+        });
+    }
+
+    fn board() -> &'static Arc<Board> {
+        own().expect("a board")
     }
 }

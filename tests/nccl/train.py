@@ -1,5 +1,6 @@
 """Trains a small transformer over the "nccl" backend of PyTorch: train.py ddp|fsdp|graph|compile FILE (under torchrun)
-writes the losses of 50 steps and what they took; train.py compare FILE FILE compares two curves."""
+writes the losses of 50 steps and what they took; train.py compare FILE FILE compares two curves; train.py killed - is
+one of two ranks, of which one is killed."""
 
 import json
 import os
@@ -18,6 +19,40 @@ def compare(first, second):
     print(f"NOTE last loss {a['losses'][-1]:.6f} and {b['losses'][-1]:.6f}, at most {apart:.1e} apart; "
           f"a step takes {a['step_ms']:.2f} and {b['step_ms']:.2f} ms; {a['version']} and {b['version']}")
     return 0 if same else 1
+
+
+def killed():
+    """Rank 1 ends in the middle; rank 0 ends well if it is told."""
+    import datetime
+    import signal
+
+    import torch
+    import torch.distributed as dist
+
+    rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(rank)
+    device = torch.device("cuda", rank)
+    # What ends a process by itself would end this one before it has said how long that took.
+    os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "2"
+    dist.init_process_group("nccl", device_id=device, timeout=datetime.timedelta(seconds=300))
+    data = torch.ones(1 << 20, device=device)
+    for _ in range(5):
+        dist.all_reduce(data)
+    torch.cuda.synchronize()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.perf_counter()
+    try:
+        work = dist.all_reduce(data, async_op=True)
+        while not work.is_completed():
+            time.sleep(0.01)
+        why = str(work.exception())
+    except RuntimeError as error:
+        why = str(error)
+    print(f"NOTE told after {time.perf_counter() - began:.1f} s: {' '.join(why.split())[:300]}")
+    sys.stdout.flush()
+    # The communicator is broken: nothing is left to wait for.
+    os._exit(0 if time.perf_counter() - began < 30 else 1)
 
 
 def main(part, file):
@@ -98,6 +133,8 @@ def main(part, file):
             tokens.copy_(batches[at % 4])
             graph.replay()
             losses.append(mean.item())
+        # NCCL 2.28.9 does not end its communicator while a graph has its calls.
+        graph.reset()
     else:
         for at in range(STEPS):
             if at == 10:
@@ -144,4 +181,6 @@ def main(part, file):
 if __name__ == "__main__":
     if sys.argv[1] == "compare":
         sys.exit(compare(sys.argv[2], sys.argv[3]))
+    if sys.argv[1] == "killed":
+        killed()
     main(sys.argv[1], sys.argv[2])

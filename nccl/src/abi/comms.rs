@@ -75,7 +75,7 @@ exported! {
                 "NCCL_COMM_ID is not served: unset it, and pass on the id that ncclGetUniqueId gives",
             ));
         }
-        let made = Id::new(board::places()?)?;
+        let made = board::announce()?;
         // SAFETY: it is a place for an id, as the caller promises.
         unsafe { give(id, "uniqueId", UniqueId(made.bytes())) }?;
         Ok(Code::Success)
@@ -127,7 +127,7 @@ exported! {
         debug::version();
         let ranks = u32::try_from(count).ok().filter(|&count| count > 0);
         let ranks = ranks.ok_or_else(|| Failure::argument(format!("ndev is {count}: there is one at least")))?;
-        let id = Id::new(board::places()?)?;
+        let id = board::announce()?;
         group::start();
         for rank in 0..ranks {
             let at = rank as usize;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::KERNEL;
-use roundelay_compiler::emit::cuda::batch::{self, ENDS, LANES, MESSAGES, PARAMS};
+use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 use roundelay_compiler::plan::Dir;
 
 use super::gpu::Gpu;
@@ -48,7 +48,7 @@ impl Gpu {
         let refused = |why: Unplayable| Error::Unsupported(format!("{name}: {why}"));
         let (ends, order) =
             ends(&place, &transfers, |rank| self.arena.base(rank)).map_err(refused)?;
-        let (blocks, sms) = (ends.len() as u32 * LANES, self.sms);
+        let (blocks, sms) = (ends.len() as u32 * batch::lanes(self.ranks), self.sms);
         if blocks > sms {
             return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks, sms }));
         }
@@ -81,7 +81,7 @@ impl Gpu {
         }
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let kernel = self.kernels.get(&batch::batch(), KERNEL, abi::THREADS);
+        let kernel = self.kernels.get(&batch::batch(self.ranks), KERNEL, abi::THREADS);
         let kernel = kernel.map_err(|error| {
             self.failed(format!("the kernel of messages: {error}"), Some(Source::new(error)))
         })?;
@@ -220,7 +220,7 @@ mod tests {
             layout.scratch,
         ];
         assert!(spans.is_sorted_by(|a, b| a < b), "{spans:?}");
-        assert_eq!(layout.inbox(2) + batch::INBOX, layout.scratch);
+        assert_eq!(layout.inbox(2) + batch::inbox(3), layout.scratch);
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
 #[test]
 fn the_kernel_of_messages_compiles() {
     let Some(nvrtc) = compiler() else { return };
-    assert_eq!(fault(&nvrtc, &batch()), None);
+    assert_eq!(fault(&nvrtc, &batch(2)), None);
 }
 
 /// Returns the first number before a word of the log.
