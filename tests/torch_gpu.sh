@@ -22,9 +22,10 @@ for wheel in "$wheels"/*.whl; do
     "$python" -m zipfile -e "$wheel" "$place"
 done
 # Unpacked, programs have lost the right to be run.
-find "$place" -path '*.data/scripts/*' -type f -exec chmod +x {} + -exec ln -sf -t "$place" {} +
-find "$place" -path '*/bin/ninja' -type f -exec chmod +x {} + -exec ln -sf -t "$place" {} +
-export PYTHONPATH=$place${PYTHONPATH:+:$PYTHONPATH} PATH=$PATH:$place
+mkdir -p "$place/programs"
+find "$place" \( -path '*.data/scripts/*' -o -path '*/bin/ninja' \) -type f -exec chmod +x {} + \
+    -exec ln -sf -t "$place/programs" {} +
+export PYTHONPATH=$place${PYTHONPATH:+:$PYTHONPATH} PATH=$PATH:$place/programs
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 export TORCH_EXTENSIONS_DIR=${TORCH_EXTENSIONS_DIR:-$place/extensions}
 nvidia-smi -L 2>/dev/null || echo "no GPU is seen"
