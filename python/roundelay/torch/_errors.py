@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch.distributed as dist
 
 from .. import errors
@@ -40,9 +43,24 @@ _FACES: list[tuple[type[errors.Error], type[errors.Error], str]] = [
 ]
 
 
-def face(error: BaseException, timeout: float | None = None) -> BaseException:
+def described(calls: Sequence[tuple[Any, ...]]) -> str:
+    """Return the first of several calls in words: what it is, and the elements of its first buffer."""
+    if not calls:
+        return ""
+    collective, *sides = calls[0][:3]
+    for side in sides:
+        while side and not isinstance(side[0], int):
+            side = side[0]
+        if side:
+            return f"{collective} of {side[1]} x {side[2]}"
+    return str(collective)
+
+
+def face(error: BaseException, timeout: float | None = None, own: str = "") -> BaseException:
     """Return an error of the native part as torch's class, with the words that programs look for first.
 
+    That of a rank which stopped because another one failed has its ``own`` call too: if the ranks did not make the same
+    call, the error has both then.
     Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as they are: nothing has moved.
     """
     if not isinstance(error, errors.Error) or isinstance(error, dist.DistError):
@@ -50,15 +68,16 @@ def face(error: BaseException, timeout: float | None = None) -> BaseException:
     time = "" if timeout is None else f" {round(timeout * 1000)}ms"
     for kind, made, words in _FACES:
         if isinstance(error, kind):
-            return _copy(error, made, words.format(time=time))
+            also = f"; this rank had called {own}" if own and made is AbortedError else ""
+            return _copy(error, made, words.format(time=time), also)
     if isinstance(error, (errors.UsageError, errors.UnsupportedError, errors.SettingsError)):
         return error
     return _copy(error, BackendError, "")
 
 
-def _copy(error: errors.Error, made: type[errors.Error], words: str) -> errors.Error:
+def _copy(error: errors.Error, made: type[errors.Error], words: str, also: str = "") -> errors.Error:
     copy = made(
-        words + str(error),
+        words + str(error) + also,
         code=error.code,
         rank=error.rank,
         peer=error.peer,

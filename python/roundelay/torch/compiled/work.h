@@ -2,18 +2,13 @@
 
 #pragma once
 
-#include "tensors.h"
+#include "group.h"
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/csrc/utils/pybind.h>
-
-#include <atomic>
-#include <map>
 
 namespace roundelay {
 
@@ -70,6 +65,20 @@ inline std::exception_ptr exception_of(const Error& error, Milliseconds limit) {
       static_cast<double>(limit.count()) / 1000.0);
 }
 
+// Returns an operation in words: what it is, and the elements of its first tensor.
+inline std::string described(const std::string& label, const Tensors& memory) {
+  return memory.empty() ? label : c10::str(label, " of ", memory[0].numel(), " x ", memory[0].scalar_type());
+}
+
+// Returns the error of a rank that stopped because another one failed, with what itself was doing: if the ranks did not
+// make the same call, the error has both then.
+inline Error also(Error error, const std::string& own) {
+  if (error.kind == RL_KIND_ABORTED && !own.empty()) {
+    error.text += "; this rank had called " + own;
+  }
+  return error;
+}
+
 [[noreturn]] inline void raise_timed_out(const std::string& what, Milliseconds limit) {
   std::rethrow_exception(exception_by(
       python().timed_out, "Timed out waiting for " + what, what, static_cast<double>(limit.count()) / 1000.0));
@@ -101,42 +110,12 @@ inline void check_signals() {
   }
 }
 
-// What works of one group share: hooks, and the number of operations that go on.
-struct Group {
-  std::mutex mutex;
-  std::condition_variable none;
-  size_t pending = 0;
-  std::atomic<bool> hooked{false};
-#ifdef C10D_BACKEND_HAS_HOOKS
-  std::map<int64_t, c10d::AbortHook> on_abort;
-  std::map<int64_t, c10d::CompletionHook> on_completion;
-#endif
-
-  void begin() {
-    std::lock_guard<std::mutex> lock(mutex);
-    ++pending;
-  }
-  void end(uint64_t key, bool succeeded) {
-    std::lock_guard<std::mutex> lock(mutex);
-#ifdef C10D_BACKEND_HAS_HOOKS
-    for (const auto& [id, hook] : on_completion) {
-      if (succeeded) {
-        hook({key, std::nullopt});
-      }
-    }
-#endif
-    if (--pending == 0) {
-      none.notify_all();
-    }
-  }
-};
-
 inline uint64_t next_key() {
   static std::atomic<uint64_t> last{0};
   return ++last;
 }
 
-// What all works have: the output tensors, and a number of their own.
+// What all works have: the output tensors, a number of their own, and their number in the group.
 class Base : public c10d::Work {
  public:
   Base(int rank, c10d::OpType type, Tensors result) : Work(rank, type), outputs_(std::move(result)), key_(next_key()) {}
@@ -157,11 +136,19 @@ class Base : public c10d::Work {
   int sourceRank() const override {
     return -1;
   }
+  uint64_t getSequencenumber() const override {
+    return sequence_;
+  }
 #ifdef C10D_BACKEND_HAS_HOOKS
   uint64_t getCompletionKey() const override {
     return key_;
   }
 #endif
+  // Sets its number in the group. Returns what hooks are told when it has ended.
+  Group::Ended numbered(uint64_t sequence, Group::Clock::time_point begun) {
+    sequence_ = sequence;
+    return {retrieveOpType(), key_, sequence, begun};
+  }
 
  protected:
   Future new_future(std::vector<c10::Device> devices = {}) const {
@@ -169,6 +156,7 @@ class Base : public c10d::Work {
   }
   Tensors outputs_;
   uint64_t key_;
+  uint64_t sequence_ = 0;
 };
 
 // Work that has ended with success.
@@ -201,7 +189,10 @@ class Done : public Base {
 struct State {
   std::atomic<int> owners{2};
   std::shared_ptr<Group> group;
-  uint64_t key = 0;
+  uint64_t sequence = 0;
+  Group::Clock::time_point begun;
+  Group::Ended told{};
+  Profiled profiled;
   std::vector<rl_work*> natives;
   Tensors outputs;
   Tensors memory;
@@ -228,13 +219,13 @@ struct State {
       return;
     }
     Tensors dropped;
-    std::lock_guard<std::mutex> lock(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
     if (ended) {
       return;
     }
     for (rl_work* native : natives) {
       if (rl().rl_work_wait(native, UINT64_MAX, nullptr) != 0) {
-        failed = last_error();
+        failed = also(last_error(), described(label, memory));
         break;
       }
     }
@@ -242,7 +233,12 @@ struct State {
       make(copies);
     }
     dropped.swap(memory);
+    profiled.end();
     ended = true;
+    if (failed) {
+      lock.unlock();
+      group->aborted();
+    }
   }
 
   // Completes the future, where there is one; once.
@@ -282,15 +278,20 @@ struct State {
     {
       std::lock_guard<std::mutex> lock(state->mutex);
       state->called = true;
-      due = !state->copies.empty() || state->future;
+      due = status != 0 || !state->copies.empty() || state->future || state->profiled;
     }
-    state->group->end(state->key, status == 0);
+    std::shared_ptr<Group> group = state->group;
+    if (status == 0) {
+      group->succeeded(state->told);
+    }
     if (!due) {
+      group->end();
       state->release(false);
       return;
     }
-    Completions::run([state] {
+    Completions::run([state, group] {
       state->settle();
+      group->end();
       state->complete();
       state->release(true);
     });
@@ -308,7 +309,7 @@ struct State {
 class Pending : public Base {
  public:
   Pending(int rank, c10d::OpType type, State* state) : Base(rank, type, state->outputs), state_(state) {
-    state->key = key_;
+    state->told = numbered(state->sequence, state->begun);
     state->watch();
   }
   ~Pending() override {
