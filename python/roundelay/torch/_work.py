@@ -174,12 +174,19 @@ class Pending(Work):
         return True
 
     def get_future(self) -> Any:
-        """Return a future of the output tensors; it is completed on a thread that may wait for others."""
+        """Return a future of the output tensors: completed if the operations have ended, or else on a thread that may
+        wait for others.
+
+        Callbacks of a completed future run at once where they are added, which programs rely on after ``wait``.
+        """
         with self._lock:
             if self._promise is not None:
                 return self._promise.future
             promise = self._promise = Promise()
-        self._natives[-1].add_done_callback(self._complete)
+        if self.is_completed():
+            self._complete()
+        else:
+            self._natives[-1].add_done_callback(self._complete)
         return promise.future
 
     def _complete(self) -> None:
