@@ -366,7 +366,8 @@ class Pending : public Base {
         return state_->future;
       }
       state_->future = future;
-      if (!state_->called) {
+      // Callbacks of a completed future run at once where they are added, which programs rely on after `wait`.
+      if (!state_->called && !state_->ended) {
         return future;
       }
     }
