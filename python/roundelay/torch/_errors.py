@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch.distributed as dist
 
 from .. import errors
@@ -40,10 +43,26 @@ _FACES: list[tuple[type[errors.Error], type[errors.Error], str]] = [
 ]
 
 
+def described(calls: Sequence[tuple[Any, ...]]) -> str:
+    """Return the first of several calls in words: what it is, and the elements of its first buffer."""
+    if not calls:
+        return ""
+    collective, *sides = calls[0][:3]
+    for side in sides:
+        while side and not isinstance(side[0], int):
+            side = side[0]
+        if side:
+            return f"{collective} of {side[1]} x {side[2]}"
+    return str(collective)
+
+
 def face(error: BaseException, timeout: float | None = None, operation: str = "") -> BaseException:
     """Return an error of the native part as torch's class, with the words that programs look for first.
 
-    The name of the operation follows where the error does not have it, as when another rank was gone before. Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as they are: nothing has moved.
+    A rank that stopped because another one failed adds the ``operation`` that it had called: if the ranks did not make
+    the same call, the error has both then. Elsewhere the operation's name stands before an error that does not have it,
+    as where another rank was gone before. Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as
+    they are: nothing has moved.
     """
     if not isinstance(error, errors.Error) or isinstance(error, dist.DistError):
         return error
@@ -57,9 +76,13 @@ def face(error: BaseException, timeout: float | None = None, operation: str = ""
 
 
 def _copy(error: errors.Error, made: type[errors.Error], words: str, operation: str) -> errors.Error:
-    said = str(error)
+    said, name = str(error), operation.partition(" ")[0]
+    if operation and made is AbortedError:
+        said = f"{said}; this rank had called {operation}"
+    elif name not in said:
+        said = f"{name}: {said}"
     copy = made(
-        words + (said if operation in said else f"{operation}: {said}"),
+        words + said,
         code=error.code,
         rank=error.rank,
         peer=error.peer,

@@ -2,19 +2,14 @@
 
 #pragma once
 
-#include "tensors.h"
+#include "group.h"
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/csrc/utils/pybind.h>
-
-#include <atomic>
-#include <map>
 
 namespace roundelay {
 
@@ -96,6 +91,11 @@ inline std::exception_ptr exception_of(const Error& error, Milliseconds limit, c
       static_cast<double>(limit.count()) / 1000.0, operation);
 }
 
+// Returns an operation in words: what it is, and the elements of its first tensor.
+inline std::string described(const std::string& label, const Tensors& memory) {
+  return memory.empty() ? label : c10::str(label, " of ", memory[0].numel(), " x ", memory[0].scalar_type());
+}
+
 [[noreturn]] inline void raise_timed_out(const std::string& what, Milliseconds limit) {
   std::rethrow_exception(exception_by(
       python().timed_out, "Timed out waiting for " + what, what, static_cast<double>(limit.count()) / 1000.0));
@@ -127,42 +127,12 @@ inline void check_signals() {
   }
 }
 
-// What works of one group share: hooks, and the number of operations that go on.
-struct Group {
-  std::mutex mutex;
-  std::condition_variable none;
-  size_t pending = 0;
-  std::atomic<bool> hooked{false};
-#ifdef C10D_BACKEND_HAS_HOOKS
-  std::map<int64_t, c10d::AbortHook> on_abort;
-  std::map<int64_t, c10d::CompletionHook> on_completion;
-#endif
-
-  void begin() {
-    std::lock_guard<std::mutex> lock(mutex);
-    ++pending;
-  }
-  void end(uint64_t key, bool succeeded) {
-    std::lock_guard<std::mutex> lock(mutex);
-#ifdef C10D_BACKEND_HAS_HOOKS
-    for (const auto& [id, hook] : on_completion) {
-      if (succeeded) {
-        hook({key, std::nullopt});
-      }
-    }
-#endif
-    if (--pending == 0) {
-      none.notify_all();
-    }
-  }
-};
-
 inline uint64_t next_key() {
   static std::atomic<uint64_t> last{0};
   return ++last;
 }
 
-// What all works have: the output tensors, and a number of their own.
+// What all works have: the output tensors, a number of their own, and their number in the group.
 class Base : public c10d::Work {
  public:
   Base(int rank, c10d::OpType type, Tensors result) : Work(rank, type), outputs_(std::move(result)), key_(next_key()) {}
@@ -183,11 +153,19 @@ class Base : public c10d::Work {
   int sourceRank() const override {
     return -1;
   }
+  uint64_t getSequencenumber() const override {
+    return sequence_;
+  }
 #ifdef C10D_BACKEND_HAS_HOOKS
   uint64_t getCompletionKey() const override {
     return key_;
   }
 #endif
+  // Sets its number in the group. Returns what hooks are told when it has ended.
+  Group::Ended numbered(uint64_t sequence, Group::Clock::time_point begun) {
+    sequence_ = sequence;
+    return {retrieveOpType(), key_, sequence, begun};
+  }
 
  protected:
   Future new_future(std::vector<c10::Device> devices = {}) const {
@@ -195,6 +173,7 @@ class Base : public c10d::Work {
   }
   Tensors outputs_;
   uint64_t key_;
+  uint64_t sequence_ = 0;
 };
 
 // Work that has ended with success.
@@ -227,13 +206,18 @@ class Done : public Base {
 struct State {
   std::atomic<int> owners{2};
   std::shared_ptr<Group> group;
-  uint64_t key = 0;
+  uint64_t sequence = 0;
+  Group::Clock::time_point begun;
+  Group::Ended told{};
+  Profiled profiled;
   std::vector<rl_work*> natives;
   Tensors outputs;
   Tensors memory;
   Copies copies;
   Milliseconds limit{0};
   std::string label;
+  // The operation in words, where it has failed.
+  std::string called;
 
   std::mutex mutex;
   std::atomic<bool> ended{false};
@@ -254,13 +238,14 @@ struct State {
       return;
     }
     Tensors dropped;
-    std::lock_guard<std::mutex> lock(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
     if (ended) {
       return;
     }
     for (rl_work* native : natives) {
       if (rl().rl_work_wait(native, UINT64_MAX, nullptr) != 0) {
         failed = last_error();
+        called = described(label, memory);
         break;
       }
     }
@@ -268,7 +253,12 @@ struct State {
       make(copies);
     }
     dropped.swap(memory);
+    profiled.end();
     ended = true;
+    if (failed) {
+      lock.unlock();
+      group->aborted();
+    }
   }
 
   // Completes the future, where there is one; once.
@@ -283,7 +273,7 @@ struct State {
       due = future;
     }
     if (failed) {
-      due->setError(exception_of(*failed, limit, label));
+      due->setError(exception_of(*failed, limit, called));
     } else {
       due->markCompleted(c10::IValue(outputs));
     }
@@ -308,15 +298,20 @@ struct State {
     {
       std::lock_guard<std::mutex> lock(state->mutex);
       state->called = true;
-      due = !state->copies.empty() || state->future;
+      due = status != 0 || !state->copies.empty() || state->future || state->profiled;
     }
-    state->group->end(state->key, status == 0);
+    std::shared_ptr<Group> group = state->group;
+    if (status == 0) {
+      group->succeeded(state->told);
+    }
     if (!due) {
+      group->end();
       state->release(false);
       return;
     }
-    Completions::run([state] {
+    Completions::run([state, group] {
       state->settle();
+      group->end();
       state->complete();
       state->release(true);
     });
@@ -334,7 +329,7 @@ struct State {
 class Pending : public Base {
  public:
   Pending(int rank, c10d::OpType type, State* state) : Base(rank, type, state->outputs), state_(state) {
-    state->key = key_;
+    state->told = numbered(state->sequence, state->begun);
     state->watch();
   }
   ~Pending() override {
@@ -351,7 +346,7 @@ class Pending : public Base {
       state_->settle();
     }
     if (state_->failed) {
-      std::rethrow_exception(exception_of(*state_->failed, state_->limit, state_->label));
+      std::rethrow_exception(exception_of(*state_->failed, state_->limit, state_->called));
     }
     return true;
   }
@@ -374,7 +369,7 @@ class Pending : public Base {
 
   std::exception_ptr exception() const override {
     bool ended = const_cast<Pending*>(this)->isCompleted();
-    return ended && state_->failed ? exception_of(*state_->failed, state_->limit, state_->label) : nullptr;
+    return ended && state_->failed ? exception_of(*state_->failed, state_->limit, state_->called) : nullptr;
   }
 
   int sourceRank() const override {
@@ -391,7 +386,8 @@ class Pending : public Base {
         return state_->future;
       }
       state_->future = future;
-      if (!state_->called) {
+      // Callbacks of a completed future run at once where they are added, which programs rely on after `wait`.
+      if (!state_->called && !state_->ended) {
         return future;
       }
     }
