@@ -217,7 +217,7 @@ struct State {
   Milliseconds limit{0};
   std::string label;
   // The operation in words, where it has failed.
-  std::string called;
+  std::string failed_call;
 
   std::mutex mutex;
   std::atomic<bool> ended{false};
@@ -245,7 +245,7 @@ struct State {
     for (rl_work* native : natives) {
       if (rl().rl_work_wait(native, UINT64_MAX, nullptr) != 0) {
         failed = last_error();
-        called = described(label, memory);
+        failed_call = described(label, memory);
         break;
       }
     }
@@ -273,7 +273,7 @@ struct State {
       due = future;
     }
     if (failed) {
-      due->setError(exception_of(*failed, limit, called));
+      due->setError(exception_of(*failed, limit, failed_call));
     } else {
       due->markCompleted(c10::IValue(outputs));
     }
@@ -346,7 +346,7 @@ class Pending : public Base {
       state_->settle();
     }
     if (state_->failed) {
-      std::rethrow_exception(exception_of(*state_->failed, state_->limit, state_->called));
+      std::rethrow_exception(exception_of(*state_->failed, state_->limit, state_->failed_call));
     }
     return true;
   }
@@ -369,7 +369,7 @@ class Pending : public Base {
 
   std::exception_ptr exception() const override {
     bool ended = const_cast<Pending*>(this)->isCompleted();
-    return ended && state_->failed ? exception_of(*state_->failed, state_->limit, state_->called) : nullptr;
+    return ended && state_->failed ? exception_of(*state_->failed, state_->limit, state_->failed_call) : nullptr;
   }
 
   int sourceRank() const override {
