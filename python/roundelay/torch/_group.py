@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, BarrierOptions, ReduceScatterOptions
@@ -77,6 +78,25 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def setGroupDesc(self, text: str) -> None:
         """Take the description that torch gives."""
         self._names = (self._names[0], text)
+
+    # What torch asks of the backends in a group: this one is all of them.
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """Return the kinds of devices, of which checkpoints need the CPU."""
+        return [torch.device(kind) for kind in ("cpu", "cuda") if kind == "cpu" or torch.cuda.is_available()]
+
+    def _get_backend(self, device: torch.device) -> RoundelayGroup:
+        return self
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Return False: any tensor will do."""
+        return False
+
+    @property
+    def supports_splitting(self) -> bool:
+        """Return False: torch splits groups of its own class only."""
+        return False
 
     # The names of torch 2.13 and before.
 

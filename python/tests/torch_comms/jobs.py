@@ -69,8 +69,8 @@ def run(
         return results
 
 
-def met(ranks: int, seconds: float = 60, **more: str) -> list[str]:
-    """Return what each rank of ``meeting.py`` says, which meet by ``MASTER_ADDR`` and ``MASTER_PORT``."""
+def launched(program: str, ranks: int, seconds: float = 100, **more: str) -> list[str]:
+    """Return what each rank of a program here says; they meet by ``MASTER_ADDR`` and ``MASTER_PORT``."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
@@ -78,7 +78,7 @@ def met(ranks: int, seconds: float = 60, **more: str) -> list[str]:
     for rank in range(ranks):
         variables = environment(RANK=str(rank), WORLD_SIZE=str(ranks), **place, **more)
         variables.pop("TORCHELASTIC_USE_AGENT_STORE", None)
-        command = [sys.executable, str(HERE / "meeting.py")]
+        command = [sys.executable, str(HERE / program)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         started.append(subprocess.Popen(command, env=variables, text=True, **pipes))  # type: ignore[call-overload]
     try:

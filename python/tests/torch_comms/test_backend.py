@@ -7,6 +7,7 @@ the path the backend is built, and takes the calls of ``operations.py``.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -28,7 +29,15 @@ BEYOND = {
 }
 """Cases that need the backend in C++, and what they say without it."""
 
-ENTRY_POINTS = "[torchcomms.backends]\nroundelay = roundelay.torchcomms.entry\n"
+ENTRY_POINTS = """[torchcomms.backends]
+roundelay = roundelay.torchcomms.entry
+
+[torch.backends]
+roundelay = roundelay.torch:autoload
+
+[torch.distributed.backends]
+roundelay = roundelay.torch:register
+"""
 LIMIT = 200
 
 
@@ -126,8 +135,16 @@ def test_the_operations(built: dict[str, str], ranks: int) -> None:
 
 
 def test_ranks_meet_by_a_launchers_variables(built: dict[str, str]) -> None:
-    for said in jobs.met(2, **built):
+    for said in jobs.launched("meeting.py", 2, **built):
         assert said.endswith("met\n"), said
+
+
+def test_torch_distributed_by_torchcomms(built: dict[str, str]) -> None:
+    """Both names reach the backend through torchcomms, and programs have the losses that they have under Gloo."""
+    for said in jobs.launched("distributed.py", 2, TORCH_DISTRIBUTED_USE_TORCHCOMMS="1", **built):
+        found = json.loads(said.splitlines()[-1])
+        assert found["roundelay"][0] == [1.0, 3.0, 5.0, 7.0, 9.0]
+        assert found["roundelay"] == found["cpu:roundelay"] == found["gloo"], said
 
 
 def test_failures(built: dict[str, str]) -> None:

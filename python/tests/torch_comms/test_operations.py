@@ -66,7 +66,7 @@ def test_ranks_as_threads() -> None:
 
 
 def test_ranks_meet_by_a_launchers_variables() -> None:
-    for said in jobs.met(2):
+    for said in jobs.launched("meeting.py", 2):
         assert said.endswith("met\n"), said
 
 
