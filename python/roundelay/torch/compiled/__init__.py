@@ -27,7 +27,7 @@ from .._options import hints_of
 from .._register import COMPILED as VARIABLE
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("backend.cpp", "operations.h", "calls.h", "work.h", "tensors.h", "native.h")
+SOURCES = ("backend.cpp", "operations.h", "calls.h", "work.h", "group.h", "tensors.h", "native.h")
 
 _KINDS = (
     "other", "timeout", "lost_rank", "mismatch", "aborted", "memory", "cuda", "unsupported", "usage", "settings",
@@ -164,23 +164,12 @@ def _end(built: Any, owner: int) -> None:
         sys.stderr.write(f"roundelay: at exit: {error}\n")
 
 
-def _error(
-    kind: int,
-    code: int,
-    rank: int,
-    peer: int,
-    step: int,
-    text: str,
-    source: str,
-    limit: float,
-    operation: str,
-) -> Any:
+def _error(kind: int, code: int, rank: int, peer: int, step: int, text: str, source: str, limit: float) -> Any:
     def known(value: int) -> int | None:
         return None if value < 0 else value
 
     name = _KINDS[kind] if 0 <= kind < len(_KINDS) else "other"
-    made = errors._make(name, f"RL{code:04}", text, known(rank), known(peer), known(step), source or None)
-    return face(made, limit, operation)
+    return face(errors._make(name, f"RL{code:04}", text, known(rank), known(peer), known(step), source or None), limit)
 
 
 def _text(hints: list[tuple[str, str]]) -> str:
@@ -199,11 +188,11 @@ def _stream(index: int) -> int:
     return raw_stream(index)
 
 
-def create(opts: Any, group_options: Any) -> Any:
-    """Make the backend of a group, as torch asks for it."""
+def create(opts: Any, group_options: Any, name: str) -> Any:
+    """Make the backend of a group, as torch asks for it by a name."""
     if getattr(opts, "enable_reconfigure", False):
         raise NotImplementedError("roundelay does not support reconfigure; leave enable_reconfigure unset")
     ranks = list(opts.global_ranks_in_group) or list(range(opts.group_size))
     hints = _text(hints_of(group_options))
     seconds = max(opts.timeout.total_seconds(), 0.001)
-    return module().join(opts.store, opts.group_rank, opts.group_size, seconds, hints, opts.group_id, ranks)
+    return module().join(opts.store, opts.group_rank, opts.group_size, seconds, hints, opts.group_id, ranks, name)

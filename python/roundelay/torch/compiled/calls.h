@@ -13,8 +13,11 @@ using Call = std::function<int32_t(const rl_comm*, const rl_options*, rl_work**)
 
 // What one operation is made of.
 struct Operation {
-  c10d::OpType type;
-  const char* label;
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  const char* label = "";
+  // What the profiler is told: nothing without a title, which parts of other operations have not.
+  const char* title = nullptr;
+  Tensors inputs;
   Milliseconds timeout{0};
   bool async = false;
   double factor = 1.0;
@@ -70,7 +73,7 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
   rl_comm* made = nullptr;
   uint64_t limit = std::max<int64_t>(timeout.count(), 1);
   if (rl().rl_join(rank, size, &notes, hints.empty() ? nullptr : hints.c_str(), limit, &made) != 0) {
-    std::rethrow_exception(exception_of(last_error(), timeout, ""));
+    std::rethrow_exception(exception_of(last_error(), timeout));
   }
   return made;
 }
@@ -78,11 +81,13 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
 // The communicators of a group, of its hosts and of its GPUs.
 class Calls {
  public:
-  Calls(rl_comm* hosts, Milliseconds timeout)
-      : timeout(timeout), group(std::make_shared<Group>()), hosts_(hosts, &Calls::free) {}
+  // `name` is that of the backend in events of the profiler.
+  Calls(rl_comm* hosts, Milliseconds timeout, std::string name)
+      : timeout(timeout), name(std::move(name)), group(std::make_shared<Group>()), hosts_(hosts, &Calls::free) {}
 
   std::atomic<Milliseconds> timeout;
   std::atomic<uint64_t> count{0};
+  const std::string name;
   std::shared_ptr<Group> group;
   int rank = 0;
 
@@ -114,16 +119,23 @@ class Calls {
     auto found = devices_.find(index);
     if (found == devices_.end()) {
       rl_comm* made = nullptr;
-      check(rl().rl_cuda(whole.get(), index, &made), timeout.load(), "");
+      check(rl().rl_cuda(whole.get(), index, &made), timeout.load());
       found = devices_.emplace(index, std::shared_ptr<rl_comm>(made, &Calls::free)).first;
     }
     return found->second;
   }
 
+  // Begins an event of the profiler, where one is active.
+  Profiled profiled(const char* title, const Tensors& inputs) const {
+    return title != nullptr && Profiled::active() ? Profiled(name + ":" + title, inputs) : Profiled();
+  }
+
   // Makes the calls of an operation, one after the other.
   WorkPtr play(Operation operation) {
+    Profiled event = profiled(operation.title, operation.inputs);
     WithoutInterpreter others;
-    ++count;
+    uint64_t sequence = ++count;
+    Group::Clock::time_point begun = group->now();
     bool limited = operation.timeout.count() > 0;
     Milliseconds limit = limited ? operation.timeout : timeout.load();
     rl_options options{};
@@ -132,22 +144,27 @@ class Calls {
     std::string hints = active_hints();
     options.hints = hints.empty() ? nullptr : hints.c_str();
     if (operation.device.is_cuda()) {
-      return noted(enqueue(std::move(operation), options, limit));
+      WorkPtr work = enqueue(std::move(operation), options, limit);
+      event.end();
+      return noted(std::move(work));
     }
     std::shared_ptr<rl_comm> comm = on(operation.device);
     if (!operation.async) {
       for (const Call& call : operation.calls) {
-        check(call(comm.get(), &options, nullptr), limit, operation.label);
+        if (call(comm.get(), &options, nullptr) != 0) {
+          std::rethrow_exception(failure(limit, described(operation.label, operation.memory)));
+        }
       }
       make(operation.copies);
-      return noted(c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result)));
+      event.end();
+      return done(operation, sequence, begun);
     }
     auto state = std::make_unique<State>();
     std::exception_ptr failed;
     for (const Call& call : operation.calls) {
       rl_work* native = nullptr;
       if (call(comm.get(), &options, &native) != 0) {
-        failed = exception_of(last_error(), limit, operation.label);
+        failed = failure(limit, described(operation.label, operation.memory));
         break;
       }
       if (native != nullptr) {
@@ -159,9 +176,13 @@ class Calls {
         std::rethrow_exception(failed);
       }
       make(operation.copies);
-      return noted(c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result)));
+      event.end();
+      return done(operation, sequence, begun);
     }
     state->group = group;
+    state->sequence = sequence;
+    state->begun = begun;
+    state->profiled = std::move(event);
     state->outputs = std::move(operation.result);
     state->memory = std::move(operation.memory);
     if (!failed) {
@@ -177,6 +198,13 @@ class Calls {
     return noted(std::move(work));
   }
 
+  // Returns the work of an operation that has ended with success, and tells the hooks.
+  WorkPtr done(Operation& operation, uint64_t sequence, Group::Clock::time_point begun) {
+    auto work = c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result));
+    group->succeeded(work->numbered(sequence, begun));
+    return noted(std::move(work));
+  }
+
   // Returns the work, and remembers it where calls are being coalesced: their end waits for it.
   WorkPtr noted(WorkPtr work) {
     if (coalescing) {
@@ -188,6 +216,8 @@ class Calls {
   // Ends the part of this rank, after what was started.
   void shutdown() {
     WithoutInterpreter others;
+    // Longer than torch takes, at most, to write its flight recorder.
+    group->wait_for_hooks(std::chrono::seconds(40));
     std::shared_ptr<rl_comm> ending;
     std::map<int, std::shared_ptr<rl_comm>> devices;
     {
@@ -200,10 +230,20 @@ class Calls {
     }
   }
 
-  static void check(int32_t status, Milliseconds limit, const char* operation) {
+  // Throws the error of a call that has failed.
+  void check(int32_t status, Milliseconds limit) {
     if (status != 0) {
-      std::rethrow_exception(exception_of(last_error(), limit, operation));
+      std::rethrow_exception(failure(limit));
     }
+  }
+
+  // Returns the error of the last call; has the hooks of an abort called unless nothing has moved.
+  std::exception_ptr failure(Milliseconds limit, const std::string& own = "") {
+    Error error = last_error();
+    if (ends_group(error)) {
+      group->aborted();
+    }
+    return exception_of(also(std::move(error), own), limit);
   }
 
   bool coalescing = false;
@@ -235,7 +275,9 @@ class Calls {
     options.memory = RL_CUDA;
     options.stream = stream_of(operation.device);
     for (const Call& call : operation.calls) {
-      check(call(comm.get(), &options, nullptr), limit, operation.label);
+      if (call(comm.get(), &options, nullptr) != 0) {
+        std::rethrow_exception(failure(limit, described(operation.label, operation.memory)));
+      }
     }
     make(operation.copies);
     return c10::make_intrusive<OnStream>(

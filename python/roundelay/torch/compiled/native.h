@@ -93,6 +93,18 @@ inline Error last_error() {
   return Error{error.code, error.kind, error.rank, error.peer, error.step, text(error.text), text(error.source)};
 }
 
+// True if a group is of no use after an error: its arguments were right, and something may have moved.
+inline bool ends_group(const Error& error) {
+  switch (error.kind) {
+    case RL_KIND_UNSUPPORTED:
+    case RL_KIND_USAGE:
+    case RL_KIND_SETTINGS:
+      return false;
+    default:
+      return true;
+  }
+}
+
 // The threads on which callbacks of ended work run. A callback may start operations and wait for them, so it never runs
 // on a progress thread, and whenever all threads are busy there is one more.
 class Completions {
