@@ -80,7 +80,7 @@ class Batch:
             try:
                 self.native = self.group.comm.messages(plain(self.messages), None, None, tensors)
             except RuntimeError as error:
-                self._end(face(error, operation="send/recv"))
+                self._end(face(error, own="send/recv"))
                 return
             if any(message.finish for message in self.messages):
                 assert self.native is not None
@@ -122,7 +122,7 @@ class Batch:
             if not self.ended:
                 assert self.native is not None
                 error = self.native.exception()
-                self._end(None if error is None else face(error, operation="send/recv"))
+                self._end(None if error is None else face(error, own="send/recv"))
 
     def _end(self, error: BaseException | None) -> None:
         if error is None:
@@ -142,7 +142,7 @@ class Batch:
                 if self.stream is not None:
                     self.on_stream = OnStream(None, self.stream.device, tensors)
         except RuntimeError as error:
-            self._end(face(error, operation="send/recv"))
+            self._end(face(error, own="send/recv"))
         except BaseException as error:
             self._end(error)
             raise
@@ -287,7 +287,7 @@ class Messages:
         try:
             self.comm.messages(messages, None, stream, None)
         except errors.MismatchError as error:
-            raise face(error, operation="send/recv") from None
+            raise face(error, own="send/recv") from None
 
 
 def plain(messages: Sequence[Message]) -> list[tuple[Any, int, bool]]:
@@ -348,7 +348,7 @@ class CollectedWork(Work):
         if self._batch.error is not None or native is None:
             return self._batch.error
         error = native.exception()
-        return None if error is None else face(error, operation="send/recv")
+        return None if error is None else face(error, own="send/recv")
 
     def result(self) -> list[Tensor]:
         """Wait, and return the tensor in a list."""

@@ -56,31 +56,30 @@ def described(calls: Sequence[tuple[Any, ...]]) -> str:
     return str(collective)
 
 
-def face(error: BaseException, timeout: float | None = None, operation: str = "") -> BaseException:
+def face(error: BaseException, timeout: float | None = None, own: str = "") -> BaseException:
     """Return an error of the native part as torch's class, with the words that programs look for first.
 
-    A rank that stopped because another one failed adds the ``operation`` that it had called: if the ranks did not make
-    the same call, the error has both then. Elsewhere the operation's name stands before an error that does not have it,
-    as where another rank was gone before. Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as
-    they are: nothing has moved.
+    That of a rank which stopped because another one failed has its ``own`` call too: if the ranks did not make the same
+    call, the error has both then. Others begin with it unless they have the name of the operation, as where another
+    rank was gone before. Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as they are: nothing has moved.
     """
     if not isinstance(error, errors.Error) or isinstance(error, dist.DistError):
         return error
     time = "" if timeout is None else f" {round(timeout * 1000)}ms"
     for kind, made, words in _FACES:
         if isinstance(error, kind):
-            return _copy(error, made, words.format(time=time), operation)
+            return _copy(error, made, words.format(time=time), own)
     if isinstance(error, (errors.UsageError, errors.UnsupportedError, errors.SettingsError)):
         return error
-    return _copy(error, BackendError, "", operation)
+    return _copy(error, BackendError, "", own)
 
 
-def _copy(error: errors.Error, made: type[errors.Error], words: str, operation: str) -> errors.Error:
-    said, name = str(error), operation.partition(" ")[0]
-    if operation and made is AbortedError:
-        said = f"{said}; this rank had called {operation}"
-    elif name not in said:
-        said = f"{name}: {said}"
+def _copy(error: errors.Error, made: type[errors.Error], words: str, own: str) -> errors.Error:
+    said = str(error)
+    if own and made is AbortedError:
+        said = f"{said}; this rank had called {own}"
+    elif not any(name in said for name in own.partition(" ")[0].split("/")):
+        said = f"{own}: {said}"
     copy = made(
         words + said,
         code=error.code,

@@ -54,7 +54,7 @@ def start(
         else:
             source, native = comm.recv(address(tensor), peer, tag, None, tensor)
     except RuntimeError as error:
-        raise calls.failed(face(error, operation="send/recv")) from None
+        raise calls.failed(face(error, own="send/recv")) from None
     if native is None:
         calls.messages_record.open = 0
         for due in finish:

@@ -207,7 +207,7 @@ class Pending(Work):
         for native in self._natives:
             error = native.exception()
             if error is not None:
-                return face(error, operation=self._label)
+                return face(error, own=self._label)
         return None
 
     def result(self) -> Any:
@@ -232,19 +232,20 @@ class OnStream(Work):
     waited.
     """
 
-    def __init__(self, result: Any, device: torch.device, keep: Any) -> None:
+    def __init__(self, result: Any, device: torch.device, keep: Any = None) -> None:
         super().__init__()
         self._result = result
         self._device = device
         self._keep = keep
         stream = torch.cuda.current_stream(device)
+        self._index = stream.device_index
         self._stream = int(stream.cuda_stream)
         self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._event.record(stream)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Have the current stream wait for the operations."""
-        if raw_stream(self._device.index) != self._stream:
+        if raw_stream(self._index) != self._stream:
             self._event.wait(torch.cuda.current_stream(self._device))
         return True
 

@@ -33,6 +33,7 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
+        self.listen(core)?;
         peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
         let transfers: Vec<Transfer> = messages.iter().map(Message::transfer).collect();
         let pairs = own_pairs(self.rank, &transfers)?;

@@ -75,6 +75,12 @@ impl Gpu {
         }
     }
 
+    /// Ends the communicator if a kernel gave up: who never synchronizes learns of it by the next call.
+    pub(super) fn listen(&mut self, core: &mut Core) -> Result<(), Error> {
+        let heard = self.heard(core);
+        heard.map_err(|error| self.end(core, error))
+    }
+
     /// Fails if a kernel gave up.
     fn heard(&self, core: &mut Core) -> Result<(), Error> {
         self.mailbox.report().map_or(Ok(()), |report| Err(self.reported(core, &report)))

@@ -164,23 +164,12 @@ def _end(built: Any, owner: int) -> None:
         sys.stderr.write(f"roundelay: at exit: {error}\n")
 
 
-def _error(
-    kind: int,
-    code: int,
-    rank: int,
-    peer: int,
-    step: int,
-    text: str,
-    source: str,
-    limit: float,
-    operation: str,
-) -> Any:
+def _error(kind: int, code: int, rank: int, peer: int, step: int, text: str, source: str, limit: float) -> Any:
     def known(value: int) -> int | None:
         return None if value < 0 else value
 
     name = _KINDS[kind] if 0 <= kind < len(_KINDS) else "other"
-    made = errors._make(name, f"RL{code:04}", text, known(rank), known(peer), known(step), source or None)
-    return face(made, limit, operation)
+    return face(errors._make(name, f"RL{code:04}", text, known(rank), known(peer), known(step), source or None), limit)
 
 
 def _text(hints: list[tuple[str, str]]) -> str:

@@ -73,7 +73,7 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
   rl_comm* made = nullptr;
   uint64_t limit = std::max<int64_t>(timeout.count(), 1);
   if (rl().rl_join(rank, size, &notes, hints.empty() ? nullptr : hints.c_str(), limit, &made) != 0) {
-    std::rethrow_exception(exception_of(last_error(), timeout, ""));
+    std::rethrow_exception(exception_of(last_error(), timeout));
   }
   return made;
 }
@@ -151,7 +151,9 @@ class Calls {
     std::shared_ptr<rl_comm> comm = on(operation.device);
     if (!operation.async) {
       for (const Call& call : operation.calls) {
-        check(call(comm.get(), &options, nullptr), limit, described(operation.label, operation.memory));
+        if (call(comm.get(), &options, nullptr) != 0) {
+          std::rethrow_exception(failure(limit, described(operation.label, operation.memory)));
+        }
       }
       make(operation.copies);
       event.end();
@@ -229,9 +231,9 @@ class Calls {
   }
 
   // Throws the error of a call that has failed.
-  void check(int32_t status, Milliseconds limit, const std::string& own = "") {
+  void check(int32_t status, Milliseconds limit) {
     if (status != 0) {
-      std::rethrow_exception(failure(limit, own));
+      std::rethrow_exception(failure(limit));
     }
   }
 
@@ -241,7 +243,7 @@ class Calls {
     if (ends_group(error)) {
       group->aborted();
     }
-    return exception_of(error, limit, own);
+    return exception_of(also(std::move(error), own), limit);
   }
 
   bool coalescing = false;
@@ -273,7 +275,9 @@ class Calls {
     options.memory = RL_CUDA;
     options.stream = stream_of(operation.device);
     for (const Call& call : operation.calls) {
-      check(call(comm.get(), &options, nullptr), limit, described(operation.label, operation.memory));
+      if (call(comm.get(), &options, nullptr) != 0) {
+        std::rethrow_exception(failure(limit, described(operation.label, operation.memory)));
+      }
     }
     make(operation.copies);
     return c10::make_intrusive<OnStream>(

@@ -19,7 +19,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // What the Python half gives: functions and objects that live as long as the process.
 struct Python {
-  PyObject* error = nullptr;       // (kind, code, rank, peer, step, text, source, seconds, operation) -> exception
+  PyObject* error = nullptr;       // (kind, code, rank, peer, step, text, source, seconds) -> exception
   PyObject* timed_out = nullptr;   // (what, seconds) -> exception
   PyObject* active = nullptr;      // the list of the `with` blocks of hints
   PyObject* hints = nullptr;       // () -> "key=value,…" of them
@@ -85,15 +85,42 @@ std::exception_ptr exception_by(PyObject* function, const std::string& text, con
 }
 
 // Returns an error of the library as the exception that the Python faces raise.
-inline std::exception_ptr exception_of(const Error& error, Milliseconds limit, const std::string& operation) {
+inline std::exception_ptr exception_of(const Error& error, Milliseconds limit) {
   return exception_by(
       python().error, error.text, error.kind, error.code, error.rank, error.peer, error.step, error.text, error.source,
-      static_cast<double>(limit.count()) / 1000.0, operation);
+      static_cast<double>(limit.count()) / 1000.0);
 }
 
 // Returns an operation in words: what it is, and the elements of its first tensor.
 inline std::string described(const std::string& label, const Tensors& memory) {
   return memory.empty() ? label : c10::str(label, " of ", memory[0].numel(), " x ", memory[0].scalar_type());
+}
+
+// Returns true if a text has one of the names, between which there are slashes.
+inline bool names_one(const std::string& text, const std::string& names) {
+  for (size_t at = 0; at <= names.size();) {
+    size_t end = std::min(names.find('/', at), names.size());
+    if (text.find(names.substr(at, end - at)) != std::string::npos) {
+      return true;
+    }
+    at = end + 1;
+  }
+  return false;
+}
+
+// Returns the error of a rank that stopped because another one failed, with what itself was doing: if the ranks did not
+// make the same call, the error has both then. Others of those that end the group begin with it unless they have the
+// name of the operation, as where another rank was gone before.
+inline Error also(Error error, const std::string& own) {
+  if (own.empty()) {
+    return error;
+  }
+  if (error.kind == RL_KIND_ABORTED) {
+    error.text += "; this rank had called " + own;
+  } else if (ends_group(error) && !names_one(error.text, own.substr(0, own.find(' ')))) {
+    error.text = own + ": " + error.text;
+  }
+  return error;
 }
 
 [[noreturn]] inline void raise_timed_out(const std::string& what, Milliseconds limit) {
@@ -216,8 +243,6 @@ struct State {
   Copies copies;
   Milliseconds limit{0};
   std::string label;
-  // The operation in words, where it has failed.
-  std::string failed_call;
 
   std::mutex mutex;
   std::atomic<bool> ended{false};
@@ -244,8 +269,7 @@ struct State {
     }
     for (rl_work* native : natives) {
       if (rl().rl_work_wait(native, UINT64_MAX, nullptr) != 0) {
-        failed = last_error();
-        failed_call = described(label, memory);
+        failed = also(last_error(), described(label, memory));
         break;
       }
     }
@@ -273,7 +297,7 @@ struct State {
       due = future;
     }
     if (failed) {
-      due->setError(exception_of(*failed, limit, failed_call));
+      due->setError(exception_of(*failed, limit));
     } else {
       due->markCompleted(c10::IValue(outputs));
     }
@@ -346,7 +370,7 @@ class Pending : public Base {
       state_->settle();
     }
     if (state_->failed) {
-      std::rethrow_exception(exception_of(*state_->failed, state_->limit, state_->failed_call));
+      std::rethrow_exception(exception_of(*state_->failed, state_->limit));
     }
     return true;
   }
@@ -369,7 +393,7 @@ class Pending : public Base {
 
   std::exception_ptr exception() const override {
     bool ended = const_cast<Pending*>(this)->isCompleted();
-    return ended && state_->failed ? exception_of(*state_->failed, state_->limit, state_->failed_call) : nullptr;
+    return ended && state_->failed ? exception_of(*state_->failed, state_->limit) : nullptr;
   }
 
   int sourceRank() const override {
@@ -386,8 +410,7 @@ class Pending : public Base {
         return state_->future;
       }
       state_->future = future;
-      // Callbacks of a completed future run at once where they are added, which programs rely on after `wait`.
-      if (!state_->called && !state_->ended) {
+      if (!state_->called) {
         return future;
       }
     }
