@@ -55,9 +55,9 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The errors of [`Communicator::abort_handle`].
+    /// The errors of [`Communicator::messages`].
     pub fn new(mut comm: Communicator) -> Result<Self, Error> {
-        let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle()?);
+        let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle());
         let messages = comm.messages()?;
         let shared = Shared { rank, size, abort, messages, comm: Mutex::new(Some(comm)) };
         Ok(Handle { shared: Arc::new(shared) })

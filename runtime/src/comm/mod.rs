@@ -47,7 +47,7 @@ use crate::bind::Stats;
 use crate::cuda::Gpu;
 use crate::custom::Algorithm;
 use crate::dtype::{Element, RedOp};
-use crate::engine::{Args, Call, Core};
+use crate::engine::{Args, Call, Core, Stop};
 use crate::error::Error;
 use crate::group::Group;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
@@ -72,6 +72,8 @@ pub struct Communicator {
     routes: Arc<[Route]>,
     arena: Arc<Arena>,
     settings: Settings,
+    /// What ends the calls, wherever the state is.
+    stop: Arc<Stop>,
     /// The state, unless the worker has it.
     home: Option<Box<Core>>,
     worker: Option<Worker>,
@@ -120,6 +122,7 @@ impl Communicator {
             routes: core.group.routes().into(),
             arena: core.arena.clone(),
             settings,
+            stop: core.stop.clone(),
             home: Some(core),
             worker: None,
             messenger: None,
@@ -229,7 +232,7 @@ impl Communicator {
     /// [`Error::LostRank`], [`Error::Aborted`], [`Error::Memory`].
     #[inline]
     pub fn run(&mut self, plan: &Plan, call: Call<&[u8], &mut [u8]>) -> Result<Stats, Error> {
-        self.core()?.run(plan, call)
+        self.core()?.lend(|core| core.run(plan, call))
     }
 
     /// Returns the word of every rank, by rank.
