@@ -6,13 +6,15 @@
 //! it was started. A call on the caller's thread while work is pending waits until the core is home
 //! again, so that calls happen in issue order whichever way they are made.
 //!
-//! `p2p` has messages between single ranks, `messages` those with tags, `split` makes communicators of a part of the ranks, `options` is
-//! what a caller may ask of single calls, `install` what decides the algorithm, `work` the handle on pending
-//! work, `resources` what it all takes. The collectives by name are methods in `crate::collectives`.
+//! `p2p` has messages between single ranks, `messages` those with tags, `split` makes communicators of a part of the
+//! ranks, `generation` is what stays when the ranks change, `options` is what a caller may ask of single calls,
+//! `install` what decides the algorithm, `work` the handle on pending work, `resources` what it all takes. The
+//! collectives by name are methods in `crate::collectives`.
 
 mod abort;
 #[cfg(feature = "cuda")]
 mod device;
+mod generation;
 mod install;
 mod memory;
 mod messages;
@@ -49,7 +51,7 @@ use crate::custom::Algorithm;
 use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call, Core, Stop};
 use crate::error::Error;
-use crate::group::Group;
+use crate::group::{Group, Identity};
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
 use crate::messages::Messenger;
 use crate::net::Deadline;
@@ -79,6 +81,8 @@ pub struct Communicator {
     worker: Option<Worker>,
     /// The messages with tags, once somebody wanted some.
     messenger: Option<Messenger>,
+    /// Who this rank is to others that do not know it yet, once that is wanted, or since it joined.
+    identity: Option<Box<Identity>>,
     /// This rank's GPU, if the ranks opened theirs.
     #[cfg(feature = "cuda")]
     gpu: Option<Box<Gpu>>,
@@ -126,6 +130,7 @@ impl Communicator {
             home: Some(core),
             worker: None,
             messenger: None,
+            identity: None,
             #[cfg(feature = "cuda")]
             gpu: None,
         }
