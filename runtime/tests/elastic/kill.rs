@@ -78,13 +78,13 @@ fn play(scene: &str) -> Result<(), Error> {
         board.put(&format!("{generation}-handle-{name}"), &comm.handle()?);
         let handle = |member: &&str| board.get(&format!("{generation}-handle-{member}"));
         let handles: Vec<String> = members.iter().map(handle).collect();
-        comm.set_timeout(TIMEOUT);
-        comm.reconfigure(&generation, Handles::List(&handles), TIMEOUT)?;
-        // Newcomers learn where the job is.
-        let mut steps = [step];
-        comm.all_reduce(&mut steps, RedOp::Max)?;
-        step = steps[0];
-        let error = calls(&mut comm, &board, &format!("{generation}-done-{name}"), &mut step);
+        let error = match comm.reconfigure(&generation, Handles::List(&handles), TIMEOUT) {
+            Ok(()) => {
+                comm.set_timeout(TIMEOUT);
+                calls(&mut comm, &board, &format!("{generation}-done-{name}"), &mut step)
+            }
+            Err(error) => error,
+        };
         if matches!(error, Error::Usage(_)) {
             return Err(error);
         }
@@ -96,6 +96,12 @@ fn play(scene: &str) -> Result<(), Error> {
 /// Makes calls until one fails. A wrong result ends the process.
 fn calls(comm: &mut Communicator, board: &Board, done: &str, step: &mut u64) -> Error {
     let (rank, n) = (comm.rank() as usize, comm.size() as usize);
+    // Newcomers learn where the job is.
+    let mut steps = [*step];
+    if let Err(error) = comm.all_reduce(&mut steps, RedOp::Max) {
+        return error;
+    }
+    *step = steps[0];
     for round in 0.. {
         let salt = *step as usize;
         let count = [1, 2000, 200_000][salt % 3];
@@ -165,6 +171,19 @@ impl Job {
         self.generation += 1;
     }
 
+    /// Has the ranks begin to make a generation, and kills one in the middle of that.
+    fn disturbed(&mut self, at: usize, moment: usize) {
+        let (board, generation) = (&self.board, self.generation);
+        let names: Vec<&str> = self.ranks.iter().map(|(name, _)| &**name).collect();
+        board.put(&format!("{generation}-members"), &names.join(" "));
+        for name in names {
+            board.get(&format!("{generation}-handle-{name}"));
+        }
+        (0..moment).for_each(|_| std::thread::yield_now());
+        self.generation += 1;
+        self.kill(at);
+    }
+
     /// Kills a rank in the middle of whatever it does.
     fn kill(&mut self, at: usize) {
         let (_, mut child) = self.ranks.remove(at);
@@ -206,6 +225,21 @@ fn killed_ranks_are_replaced() {
         job.kill(0);
         job.generation();
         assert_eq!(job.ranks.len(), 2);
+    }
+}
+
+/// The others give the attempt up, or lose the rank in the generation that they made: both ways they go on.
+#[test]
+fn a_rank_may_die_while_a_generation_is_made() {
+    for over in ["shm", "tcp"] {
+        let mut job = Job::new(over, "disturbed");
+        (0..4).for_each(|_| job.start());
+        for round in 0..3 {
+            job.disturbed(round % 4, 400 * round);
+            job.start();
+        }
+        job.generation();
+        assert_eq!(job.ranks.len(), 4);
     }
 }
 
