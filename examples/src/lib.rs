@@ -15,6 +15,8 @@
 //!   `cargo run -p roundelay-examples --example 09_sockets`
 //! * `10_overlap.rs`: the main thread computes while the progress thread plays a call; prints what that saves.
 //!   `cargo run --release -p roundelay-examples --example 10_overlap`
+//! * `12_elastic.rs`: training that goes on without a worker, and takes in another.
+//!   `cargo run -p roundelay-examples --example 12_elastic`
 
 /// The page on the Rust API, whose blocks are tested as they stand.
 #[cfg(doctest)]
