@@ -68,6 +68,9 @@ def face(error: BaseException, timeout: float | None = None, own: str = "") -> B
     time = "" if timeout is None else f" {round(timeout * 1000)}ms"
     for kind, made, words in _FACES:
         if isinstance(error, kind):
+            if made is AbortedError and " stopped because rank " in str(error):
+                # What a backend says whose connections break when another rank gives up.
+                words += "Connection closed by peer: "
             return _copy(error, made, words.format(time=time), own)
     if isinstance(error, (errors.UsageError, errors.UnsupportedError, errors.SettingsError)):
         return error

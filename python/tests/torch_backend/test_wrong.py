@@ -47,7 +47,9 @@ def test_wrong_use(name: str, face: str, count: int) -> None:
     for rank, (kind, text, is_of_torch) in enumerate(found):
         assert kind in ("MismatchError", "AbortedError"), f"rank {rank}: {kind}: {text}"
         assert is_of_torch
-        begin = "Collective mismatch across ranks: " if kind == "MismatchError" else "The group was aborted: "
+        begin = "Collective mismatch across ranks: "
+        if kind == "AbortedError":
+            begin = "The group was aborted: Connection closed by peer: "
         assert text.startswith(f"roundelay: {begin}rank {rank}"), f"rank {rank}: {text}"
         assert re.search(DIFFERS[name], text), f"rank {rank}: {text}"
         if kind == "AbortedError" and "do not make the same call" in text:
