@@ -86,7 +86,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         """Return the kinds of devices, of which checkpoints need the CPU."""
         return [torch.device(kind) for kind in ("cpu", "cuda") if kind == "cpu" or torch.cuda.is_available()]
 
-    def _get_backend(self, device: torch.device) -> RoundelayGroup:
+    def _get_backend(self, device: torch.device) -> Any:
         return self
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:

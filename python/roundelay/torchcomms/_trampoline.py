@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torchcomms
+import torchcomms  # type: ignore[import-not-found]
 from torch import Tensor
 
 from ..errors import UnsupportedError
