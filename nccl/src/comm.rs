@@ -281,9 +281,15 @@ impl Comm {
 
     /// Returns true if no call is under way.
     fn is_idle(&self, open: &Open) -> bool {
-        // Whoever is in a call has the communicator.
-        if open.calls.try_with(|_| Ok(())).is_none() {
-            return false;
+        /// The time that a look of another thread may take, such as that of a watchdog.
+        const LOOK: Duration = Duration::from_millis(100);
+        let began = Instant::now();
+        // Whoever is in a call has the communicator for longer.
+        while open.calls.try_with(|_| Ok(())).is_none() {
+            if began.elapsed() > LOOK {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
         let latest = *lock(&self.latest);
         is_host() || latest.is_none_or(|stream| cuda::is_done(stream).unwrap_or(false))

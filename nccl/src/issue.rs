@@ -51,8 +51,16 @@ pub(crate) fn play(
             perform(handle, place, &copy, call.stream)?;
             call.send = kept;
         }
+        let aside = match place.device {
+            Device::Cuda => copied_aside(&mut call, place, (gpu, scratch))?,
+            Device::Host => None,
+        };
         for operation in call.operations(place)? {
             perform(handle, place, &operation, call.stream)?;
+        }
+        if let Some(aside) = aside {
+            cuda::enter(gpu)?;
+            cuda::order(aside, call.stream)?;
         }
     }
     let messages: Vec<&Call> =
@@ -77,6 +85,34 @@ pub(crate) fn play(
         others.iter().try_for_each(|&other| cuda::order(main, other))?;
     }
     Ok(())
+}
+
+/// Bytes from which on a copy runs beside a broadcast: below, to order two streams costs more.
+const BESIDE: usize = 1 << 20;
+
+/// Makes the copy of a root that broadcasts from one buffer and has another one: the call becomes one in place, on
+/// what is sent, of which the root only reads. Returns the stream that the copy is in, if it is another one.
+fn copied_aside(
+    call: &mut Call,
+    place: Place,
+    (gpu, scratch): (u32, &Scratch),
+) -> Result<Option<u64>, Failure> {
+    let is_apart = call.send != call.recv && call.count > 0;
+    if call.kind != Kind::Broadcast || place.rank != call.other || !is_apart {
+        return Ok(None);
+    }
+    let (to, from) = (call.recv, call.send);
+    let bytes = call.count * call.dtype.size();
+    cuda::enter(gpu)?;
+    call.recv = from;
+    if bytes < BESIDE {
+        cuda::copy(to, from, bytes, call.stream)?;
+        return Ok(None);
+    }
+    let aside = scratch.stream()?;
+    cuda::order(call.stream, aside)?;
+    cuda::copy(to, from, bytes, aside)?;
+    Ok(Some(aside))
 }
 
 /// Divides messages into batches that a kernel has room for.

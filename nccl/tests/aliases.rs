@@ -2,7 +2,7 @@
 //! of a reduce both in one. Plans out of place are proved for buffers apart; here it is shown for the programs of the
 //! algorithm library that they do as well on such buffers.
 
-use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE};
+use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
 use roundelay_compiler::device::{
     DeviceProgram, Options as Lower, Protocol, Task, TaskInput, prove,
 };
@@ -94,6 +94,29 @@ fn leads(tasks: &[&Task], j: usize, k: usize) -> bool {
     reached
 }
 
+/// Shows the programs of an algorithm: of every rank, for one to eight ranks and each root, as packets and staged.
+fn each_program(
+    entry: &Entry,
+    is_rooted: bool,
+    placement: Placement,
+    mut see: impl FnMut(&DeviceProgram, u32, Protocol),
+) {
+    let mut sources = SourceMap::new();
+    let id = sources.add(entry.path, entry.text);
+    let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("it resolves");
+    let program = programs.iter().find(|p| p.name == entry.name).expect("it declares it");
+    for (n, root) in (1..=8).flat_map(|n| (0..if is_rooted { n } else { 1 }).map(move |r| (n, r))) {
+        let options = Options { root, ..Options::default() };
+        let plans = compile(program, &sources, &Shape::flat(n), &options, placement);
+        // An algorithm need not allow every number of ranks, or one path alone.
+        let Ok(plans) = plans else { continue };
+        for protocol in [Protocol::Packet, Protocol::Staged] {
+            let Ok(programs) = prove(&plans, protocol, &Lower::default()) else { continue };
+            programs.list().iter().for_each(|program| see(program, root, protocol));
+        }
+    }
+}
+
 #[test]
 fn plans_out_of_place_serve_buffers_that_overlap_as_nccl_has_them() {
     let (mut faults, mut seen) = (Vec::new(), 0);
@@ -104,35 +127,39 @@ fn plans_out_of_place_serve_buffers_that_overlap_as_nccl_has_them() {
             "all_gather" | "reduce_scatter" | "all_to_all" => false,
             _ => continue,
         };
-        let mut sources = SourceMap::new();
-        let id = sources.add(entry.path, entry.text);
-        let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("it resolves");
-        let program = programs.iter().find(|p| p.name == name).expect("it declares it");
-        for (n, root) in
-            (1..=8).flat_map(|n| (0..if is_rooted { n } else { 1 }).map(move |r| (n, r)))
-        {
-            let options = Options { root, ..Options::default() };
-            let placement = Placement::OutOfPlace;
-            let plans = compile(program, &sources, &Shape::flat(n), &options, placement);
-            // An algorithm need not allow every number of ranks, or more than one path.
-            let Ok(plans) = plans else { continue };
-            for protocol in [Protocol::Packet, Protocol::Staged] {
-                let Ok(programs) = prove(&plans, protocol, &Lower::default()) else { continue };
-                for program in programs.list() {
-                    seen += 1;
-                    if let Some(why) = fault(program, root) {
-                        let (rank, protocol) = (program.rank, protocol.name());
-                        faults.push(format!(
-                            "{collective}.{name}, {n} ranks, root {root}, rank {rank}, {protocol}: {why}"
-                        ));
-                    }
-                }
+        each_program(entry, is_rooted, Placement::OutOfPlace, |program, root, protocol| {
+            seen += 1;
+            if let Some(why) = fault(program, root) {
+                let (n, rank, protocol) = (program.header.ranks, program.rank, protocol.name());
+                faults.push(format!(
+                    "{collective}.{name}, {n} ranks, root {root}, rank {rank}, {protocol}: {why}"
+                ));
             }
-        }
+        });
     }
-    assert!(seen > 1000, "{seen}");
     let (swaps, faults): (Vec<String>, Vec<String>) =
         faults.into_iter().partition(|fault| fault.starts_with("all_to_all"));
     assert!(swaps.len() > 50, "what does not do in place is seen: {swaps:?}");
     assert!(faults.is_empty(), "{} of {seen}:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// A root is given its `sendbuff` as the buffer of a call in place. What is written there is what a broadcast leaves
+/// everywhere, so it is there already; what is chosen on GPUs writes nothing at all.
+#[test]
+fn the_root_of_a_broadcast_writes_nothing() {
+    let (mut seen, mut written, mut writers) = (0, 0, Vec::new());
+    for entry in CATALOGUE.iter().filter(|entry| entry.collective == "broadcast") {
+        each_program(entry, true, Placement::InPlace, |program, root, _| {
+            let stores = program.phases.iter().flat_map(|phase| &phase.tasks).flat_map(stores);
+            let writes = stores.filter(|(buf, _)| *buf == Buf::Data).count();
+            match program.rank == root {
+                true => writers.extend((writes > 0).then_some(entry.name)),
+                false => written += writes,
+            }
+            seen += 1;
+        });
+    }
+    writers.dedup();
+    assert_eq!(writers, ["scatter_all_gather"]);
+    assert!(seen > 500 && written > seen, "{seen} programs write {written} chunks elsewhere");
 }
