@@ -9,6 +9,7 @@
 
 mod args;
 mod bench;
+mod chaos;
 mod check;
 mod choice;
 mod draw;
@@ -80,7 +81,10 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
     }
     let outcome = match &cli.verb {
         Verb::Check(args) => check::check(args, report),
-        Verb::Run(args) => run::run(args, report),
+        Verb::Run(args) => match args.chaos {
+            Some(rates) => chaos::chaos(args, rates, report),
+            None => run::run(args, report),
+        },
         Verb::Bench(args) => bench::bench(args, report),
         Verb::Show(args) => show::show(args, report),
         Verb::Draw(args) => draw::draw(args, report),
@@ -91,6 +95,7 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
         Verb::Info(args) => info::info(args, report),
         Verb::Stress(args) => stress::stress(args, report),
         Verb::StressRank { order } => stress::rank::rank(order),
+        Verb::ChaosRank { order } => chaos::rank::rank(order),
         Verb::Rank { job } => job::rank::rank(job),
     };
     match outcome {

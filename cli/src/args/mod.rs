@@ -1,6 +1,7 @@
 //! Declares the command line as clap reads it, with an example or two in the help of every verb.
 
 mod bench;
+mod chaos;
 mod play;
 mod see;
 mod stress;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{Bench, Peer};
+pub(crate) use chaos::Rates;
 pub(crate) use play::{Device, Play, Run, TransportName, Verify};
 pub(crate) use see::{Check, Draw, Explain, Fmt, Info, Route, Show, Stage};
 pub(crate) use stress::{Stress, StressPart};
@@ -73,6 +75,12 @@ pub(crate) enum Verb {
     /// One rank of a part of `stress`
     #[command(hide = true)]
     StressRank {
+        /// The order
+        order: String,
+    },
+    /// One rank of a job under faults (started by `run --chaos`)
+    #[command(hide = true)]
+    ChaosRank {
         /// The order
         order: String,
     },
@@ -154,7 +162,7 @@ mod tests {
         let cli = Cli::command();
         for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
             let examples = examples(command);
-            let inner = matches!(command.get_name(), "rank" | "stress-rank");
+            let inner = matches!(command.get_name(), "rank" | "stress-rank" | "chaos-rank");
             assert!(inner || !examples.is_empty(), "{} has no example", command.get_name());
             for example in examples {
                 let words = std::iter::once("roundelay").chain(example.split_whitespace());

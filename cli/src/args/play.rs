@@ -8,7 +8,7 @@ use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
 use serde::{Deserialize, Serialize};
 
-use super::Target;
+use super::{Rates, Target};
 use crate::values::{Ranks, Sizes, bytes, duration};
 
 /// The options that every job has.
@@ -189,6 +189,7 @@ Examples:
   roundelay run all_reduce.ring -n 4 --transport tcp
   roundelay run all_reduce.ring -n 4 --hosts 2
   roundelay run all_reduce.ring -n 4 --device cuda --protocol put --blocks 32
+  roundelay run all_reduce -n 4 --chaos kill=0.2/s,stop=0.1/s --for 30s --timeout 5s --bytes 4,64K
   mpirun -n 4 roundelay run all_reduce    also mpiexec, srun, torchrun --no-python (docs/running.md)
   roundelay run all_reduce --rank 0 --size 2 --store 127.0.0.1:29500     and with --rank 1")]
 pub(crate) struct Run {
@@ -202,6 +203,13 @@ pub(crate) struct Run {
     /// Factor between the sizes of a range
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     pub(crate) factor: u64,
+    /// Play all_reduce again and again under faults, so many a second: kill=0.1/s,stop=0.05/s. The ranks that are left
+    /// go on, and others take the places of those that were lost (docs/elastic.md)
+    #[arg(long, value_name = "FAULTS")]
+    pub(crate) chaos: Option<Rates>,
+    /// How long to do so
+    #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = duration, requires = "chaos")]
+    pub(crate) time: Duration,
 }
 
 /// The transport of the data of a job.

@@ -1,0 +1,346 @@
+//! Implements `run --chaos`: a long job under faults, whose ranks go on without those that are lost and take in others.
+//!
+//! This process starts ranks, kills and stops them at random, and says who is to be in the next generation
+//! (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`board`). An *attempt* is a list of members with a
+//! number. It has become a generation when all members have made verified calls in it; it is over when a member is
+//! lost or says that it failed. Members that are stopped then count as lost: nobody can tell a rank that is slow
+//! from one that never comes back.
+
+mod board;
+mod random;
+pub(crate) mod rank;
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use roundelay_dsl::diag::codes;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+
+use crate::args::{Rates, Run};
+use crate::hints;
+use crate::report::{Failure, Outcome, Report, fault};
+use crate::run;
+use board::Board;
+use random::Random;
+use rank::{Order, Tally};
+
+/// The time after which somebody takes the place of a rank that was lost.
+const REPLACED: Duration = Duration::from_secs(1);
+/// The time between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+/// The time beyond the timeouts after which ranks count as hanging.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What came of it.
+#[derive(Debug, Default, Serialize)]
+struct Told {
+    faults: Faults,
+    /// Generations in which all members made calls.
+    generations: u64,
+    /// Calls that ranks made and compared with their reference; of killed ranks those of a short while before.
+    calls: u64,
+    /// Results that were reported as right and were wrong.
+    wrong: u64,
+    /// Times that ranks did not end a wait.
+    hangs: u64,
+    seconds: f64,
+    seed: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Faults {
+    kill: u64,
+    stop: u64,
+}
+
+/// A process of the job.
+struct Rank {
+    name: String,
+    child: Child,
+    /// The time at which it goes on, if it is stopped.
+    stopped: Option<Instant>,
+}
+
+impl Rank {
+    fn signal(&self, signal: Signal) {
+        // It may have ended.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+}
+
+/// A job under faults.
+struct Job<'a> {
+    order: Order,
+    size: usize,
+    timeout: Duration,
+    board: &'a Board,
+    random: Random,
+    ranks: Vec<Rank>,
+    started: u64,
+    /// Times at which ranks take the place of those that were lost.
+    due: Vec<Instant>,
+    /// The members of the attempt at hand, since when it is tried, and whether it has become a generation.
+    members: Vec<String>,
+    since: Instant,
+    done: bool,
+    told: Told,
+}
+
+/// Runs the job.
+pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
+    let order = order(args)?;
+    let size = match &args.play.n {
+        None => 4,
+        Some(ranks) => match ranks.shapes.as_slice() {
+            [shape] if shape.axes.len() == 1 => shape.ranks() as usize,
+            _ => return Err(Failure::Usage("--chaos takes one number of ranks: -n 4".into())),
+        },
+    };
+    let seed = run::seed(&args.play);
+    report.line(format!("{size} ranks for {:?}, {rates}, seed {seed}", args.time));
+    let board = Board::new().map_err(|e| {
+        Failure::Run(fault(codes::WRITE, format!("the folder in which ranks meet: {e}")))
+    })?;
+    let mut job = Job {
+        order,
+        size,
+        timeout: args.play.timeout,
+        board: &board,
+        random: Random::new(seed),
+        ranks: Vec::new(),
+        started: 0,
+        due: Vec::new(),
+        members: Vec::new(),
+        since: Instant::now(),
+        done: false,
+        told: Told { seed, ..Told::default() },
+    };
+    let began = Instant::now();
+    let failed = job.play(rates, began + args.time);
+    let unexpected = job.end();
+    job.told.seconds = began.elapsed().as_secs_f64();
+    let told = &job.told;
+    report.line(format!(
+        "{} killed, {} stopped; {} generations, {} calls, {} wrong, {} hangs",
+        told.faults.kill, told.faults.stop, told.generations, told.calls, told.wrong, told.hangs
+    ));
+    report.result(told);
+    let why = failed.and(unexpected).err().or_else(|| {
+        (told.wrong + told.hangs > 0)
+            .then(|| format!("{} results were wrong, {} waits did not end", told.wrong, told.hangs))
+    });
+    why.map_or(Ok(()), |why| Err(Failure::Run(fault(codes::LOST_RANK, why))))
+}
+
+/// Returns what the ranks do.
+fn order(args: &Run) -> Result<Order, Failure> {
+    let (play, target) = (&args.play, &args.target.target);
+    if play.trace.is_some() || play.flight.is_some() {
+        return Err(Failure::Usage("--trace and --flight are for jobs without --chaos".into()));
+    }
+    let usual = play.dtype == roundelay::DType::F32 && play.op == roundelay::RedOp::Sum;
+    let algorithm = match target.split_once('.') {
+        _ if !usual || play.rank.is_some() || play.hosts > 1 || play.on.gpus() => None,
+        None if target == "all_reduce" => Some(None),
+        Some(("all_reduce", name)) if !target.contains('/') => Some(Some(name)),
+        _ => None,
+    };
+    let Some(algorithm) = algorithm else {
+        return Err(Failure::Usage(
+            "--chaos plays all_reduce or all_reduce.NAME, sums of f32, between processes that it starts itself".into(),
+        ));
+    };
+    let mut texts = hints::texts(play);
+    texts.extend(algorithm.map(|name| format!("algorithm=all_reduce.{name}")));
+    // What is wrong with them is said here, and not by each rank.
+    hints::merged(&texts)?;
+    Ok(Order {
+        hints: texts.join(","),
+        timeout_ms: play.timeout.as_millis() as u64,
+        counts: args.bytes.list(args.factor).iter().map(|bytes| bytes / 4).collect(),
+        ..Order::default()
+    })
+}
+
+impl Job<'_> {
+    /// Plays until then.
+    fn play(&mut self, rates: Rates, until: Instant) -> Result<(), String> {
+        for _ in 0..self.size {
+            self.start()?;
+        }
+        self.attempt();
+        let soon = |random: &mut Random, rate| Instant::now() + random.after(rate);
+        let mut kill = soon(&mut self.random, rates.kill);
+        let mut stop = soon(&mut self.random, rates.stop);
+        while Instant::now() < until {
+            std::thread::sleep(LOOK);
+            let now = Instant::now();
+            self.reap()?;
+            if now >= kill {
+                kill = soon(&mut self.random, rates.kill);
+                self.kill();
+            }
+            if now >= stop {
+                stop = soon(&mut self.random, rates.stop);
+                self.stop();
+            }
+            for rank in &mut self.ranks {
+                if rank.stopped.is_some_and(|at| now >= at) {
+                    rank.stopped = None;
+                    rank.signal(Signal::CONT);
+                }
+            }
+            let due = self.due.len();
+            self.due.retain(|&at| at > now);
+            for _ in self.due.len()..due {
+                self.start()?;
+            }
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        let name = format!("r{}", self.started);
+        self.started += 1;
+        let folder = self.board.folder().display().to_string();
+        let order = Order {
+            name: name.clone(),
+            folder,
+            attempt: self.order.attempt + 1,
+            ..self.order.clone()
+        };
+        let order = serde_json::to_string(&order).map_err(|e| e.to_string())?;
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let child = Command::new(program)
+            .args(["chaos-rank", &order])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("a rank cannot be started: {e}"))?;
+        self.ranks.push(Rank { name, child, stopped: None });
+        Ok(())
+    }
+
+    /// Takes in the ends of ranks. One that was left out ends by itself.
+    fn reap(&mut self) -> Result<(), String> {
+        let mut at = 0;
+        while at < self.ranks.len() {
+            match self.ranks[at].child.try_wait() {
+                Ok(None) => at += 1,
+                Ok(Some(status)) if status.success() => self.lost(at),
+                Ok(Some(status)) => return Err(format!("{} ended: {status}", self.ranks[at].name)),
+                Err(e) => return Err(format!("{} cannot be waited for: {e}", self.ranks[at].name)),
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&mut self, at: usize) {
+        self.ranks.remove(at);
+        self.due.push(Instant::now() + REPLACED);
+    }
+
+    /// Returns the ranks that run; faults leave two of them.
+    fn running(&self) -> Vec<usize> {
+        let running = (0..self.ranks.len()).filter(|&at| self.ranks[at].stopped.is_none());
+        Some(running.collect::<Vec<_>>()).filter(|all| all.len() > 2).unwrap_or_default()
+    }
+
+    fn kill(&mut self) {
+        let Some(at) = self.random.of(&self.running()) else { return };
+        self.told.faults.kill += 1;
+        // It may have ended a moment ago.
+        let _ = self.ranks[at].child.kill();
+        let _ = self.ranks[at].child.wait();
+        self.lost(at);
+    }
+
+    /// Stops a rank for a while: from one that nobody notices to one that others take for its end.
+    fn stop(&mut self) {
+        let Some(at) = self.random.of(&self.running()) else { return };
+        self.told.faults.stop += 1;
+        let time = self.timeout.mul_f64(2.0 * self.random.share());
+        let rank = &mut self.ranks[at];
+        rank.stopped = Some(Instant::now() + time);
+        rank.signal(Signal::STOP);
+    }
+
+    /// Begins another attempt if this one is over, or can take in whoever waits for it.
+    fn look(&mut self) -> Result<(), String> {
+        let number = self.order.attempt;
+        let said =
+            |what: &str, name: &str| self.board.find(&format!("{number}-{what}-{name}")).is_some();
+        let is_there = |name: &String| self.ranks.iter().any(|rank| rank.name == *name);
+        if !self.done && self.members.iter().all(|name| said("done", name)) {
+            self.done = true;
+            self.told.generations += 1;
+        }
+        let is_over = self.members.iter().any(|name| !is_there(name) || said("failed", name));
+        let waits = self.ranks.iter().any(|rank| !self.members.contains(&rank.name));
+        let stopped = self.ranks.iter().any(|rank| rank.stopped.is_some());
+        if is_over && self.ranks.iter().any(|rank| rank.stopped.is_none())
+            || self.done && waits && !stopped
+        {
+            self.attempt();
+        } else if !self.done && !stopped && self.since.elapsed() > 3 * self.timeout + PATIENCE {
+            self.told.hangs += 1;
+            return Err(format!("attempt {number} of {} does not end", self.members.join(", ")));
+        }
+        Ok(())
+    }
+
+    fn attempt(&mut self) {
+        self.order.attempt += 1;
+        let running = self.ranks.iter().filter(|rank| rank.stopped.is_none());
+        self.members = running.map(|rank| rank.name.clone()).collect();
+        (self.since, self.done) = (Instant::now(), false);
+        self.board.put(&format!("{}-members", self.order.attempt), &self.members.join(" "));
+    }
+
+    /// Has all ranks end, and counts what they have done.
+    fn end(&mut self) -> Result<(), String> {
+        self.board.put("end", "");
+        let until = Instant::now() + 3 * self.timeout + PATIENCE;
+        let mut failed = Ok(());
+        for rank in &mut self.ranks {
+            rank.signal(Signal::CONT);
+        }
+        for rank in &mut self.ranks {
+            loop {
+                match rank.child.try_wait() {
+                    Ok(Some(status)) if status.success() => break,
+                    Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
+                    Ok(None) => {
+                        self.told.hangs += 1;
+                        let _ = rank.child.kill();
+                        let _ = rank.child.wait();
+                        break;
+                    }
+                    ended => {
+                        failed = Err(format!("{} ended: {ended:?}", rank.name));
+                        break;
+                    }
+                }
+            }
+        }
+        for number in 0..self.started {
+            let tally = self.board.find(&format!("tally-r{number}"));
+            let tally: Tally =
+                tally.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
+            self.told.calls += tally.calls;
+            self.told.wrong += tally.wrong;
+        }
+        failed
+    }
+}
+
+impl Drop for Job<'_> {
+    fn drop(&mut self) {
+        for rank in &mut self.ranks {
+            let _ = rank.child.kill();
+            let _ = rank.child.wait();
+        }
+    }
+}

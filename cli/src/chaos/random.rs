@@ -1,0 +1,52 @@
+//! Numbers at random, and when faults come.
+
+use std::time::Duration;
+
+/// Numbers at random, the same for the same seed.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Returns a number from 0 to 1, without 1.
+    pub(super) fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Returns the time to the next of events that come at that rate, a second; a year if none comes.
+    pub(super) fn after(&mut self, rate: f64) -> Duration {
+        let year = Duration::from_secs(365 * 24 * 3600);
+        let seconds = -(1.0 - self.share()).ln() / rate;
+        Duration::try_from_secs_f64(seconds).map_or(year, |time| time.min(year))
+    }
+
+    /// Returns one of them.
+    pub(super) fn of(&mut self, all: &[usize]) -> Option<usize> {
+        let at = (self.share() * all.len() as f64) as usize;
+        all.get(at).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_at_their_rate() {
+        let mut random = Random::new(7);
+        let all: Duration = (0..10_000).map(|_| random.after(5.0)).sum();
+        assert!((all.as_secs_f64() / 2000.0 - 1.0).abs() < 0.05, "{all:?}");
+        assert!(random.after(0.0) > Duration::from_secs(1 << 20));
+        assert_eq!(random.of(&[]), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! A rank of a job under faults: it makes verified calls until one fails, and then goes on with whoever is left.
+
+use std::time::{Duration, Instant};
+
+use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup};
+use serde::{Deserialize, Serialize};
+
+use super::board::Board;
+use crate::report::{Failure, Outcome, usage};
+
+/// Rounds after which a rank says that its generation works.
+const ROUNDS: u64 = 3;
+/// Rounds after which it says what it has done.
+const TOLD: u64 = 20;
+/// The time between two looks at the board.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What a rank is to do.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(super) name: String,
+    pub(super) folder: String,
+    /// The attempt that it comes with.
+    pub(super) attempt: u64,
+    pub(super) hints: String,
+    pub(super) timeout_ms: u64,
+    /// Elements of the calls, in turn.
+    pub(super) counts: Vec<u64>,
+}
+
+/// What it has done.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Tally {
+    pub(super) calls: u64,
+    pub(super) wrong: u64,
+}
+
+/// What a rank does next.
+enum Next {
+    /// It goes on with the next attempt.
+    Attempt,
+    End,
+}
+
+struct Worker {
+    order: Order,
+    board: Board,
+    timeout: Duration,
+    step: u64,
+    tally: Tally,
+}
+
+/// Plays a rank.
+pub(crate) fn rank(order: &str) -> Outcome {
+    let order: Order = serde_json::from_str(order).map_err(usage)?;
+    let hints: Hints = order.hints.parse()?;
+    let mut comm = Communicator::alone(&Setup::from_env()?.hints(&hints))?;
+    comm.set_hints(hints)?;
+    let (board, timeout) = (Board::at(&order.folder), Duration::from_millis(order.timeout_ms));
+    let mut worker = Worker { order, board, timeout, step: 0, tally: Tally::default() };
+    let done = worker.work(&mut comm);
+    worker.tell();
+    done.map_err(Failure::Call)
+}
+
+impl Worker {
+    fn tell(&self) {
+        if let Ok(text) = serde_json::to_string(&self.tally) {
+            self.board.put(&format!("tally-{}", self.order.name), &text);
+        }
+    }
+
+    fn key(&self, what: &str, name: &str) -> String {
+        format!("{}-{what}-{name}", self.order.attempt)
+    }
+
+    fn members(&self, attempt: u64) -> Option<String> {
+        self.board.find(&format!("{attempt}-members"))
+    }
+
+    /// Works through attempts until all is over, or this rank is left out.
+    fn work(&mut self, comm: &mut Communicator) -> Result<(), Error> {
+        loop {
+            // A rank whose parent is gone has nobody to wait for.
+            let patience = Instant::now() + 20 * self.timeout + Duration::from_secs(120);
+            let members = loop {
+                if self.board.find("end").is_some() || Instant::now() > patience {
+                    return Ok(());
+                }
+                match self.members(self.order.attempt) {
+                    Some(members) => break members,
+                    None => std::thread::sleep(LOOK),
+                }
+            };
+            if !members.split(' ').any(|name| name == self.order.name) {
+                return Ok(());
+            }
+            match self.attempt(comm, &members) {
+                Ok(Next::End) => return Ok(()),
+                Ok(Next::Attempt) => {}
+                Err(error @ (Error::Usage(_) | Error::Refused { .. } | Error::Unsupported(_))) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    self.board.put(&self.key("failed", &self.order.name), &error.to_string());
+                }
+            }
+            self.tell();
+            self.order.attempt += 1;
+        }
+    }
+
+    /// Makes a generation of these members, and calls in it until something changes.
+    fn attempt(&mut self, comm: &mut Communicator, members: &str) -> Result<Next, Error> {
+        self.board.put(&self.key("handle", &self.order.name), &comm.handle()?);
+        let until = Instant::now() + 2 * self.timeout;
+        let mut handles = Vec::new();
+        for name in members.split(' ') {
+            loop {
+                if let Some(handle) = self.board.find(&self.key("handle", name)) {
+                    handles.push(handle);
+                    break;
+                }
+                if self.members(self.order.attempt + 1).is_some() {
+                    return Ok(Next::Attempt);
+                }
+                if Instant::now() > until {
+                    return Err(Error::Start(format!("{name} did not leave its handle")));
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        comm.set_timeout(self.timeout);
+        let id = self.order.attempt.to_string();
+        comm.reconfigure(&id, Handles::List(&handles), self.timeout)?;
+        // Newcomers learn how far the others are.
+        let mut steps = [self.step];
+        comm.all_reduce(&mut steps, RedOp::Max)?;
+        self.step = steps[0];
+        for round in 0_u64.. {
+            self.call(comm)?;
+            let changes = self.members(self.order.attempt + 1).is_some();
+            let mut wish = [u8::from(changes), u8::from(self.board.find("end").is_some())];
+            comm.all_reduce(&mut wish, RedOp::Max)?;
+            match wish {
+                [_, 1] => return Ok(Next::End),
+                [1, _] => return Ok(Next::Attempt),
+                _ => {}
+            }
+            if round == ROUNDS {
+                self.board.put(&self.key("done", &self.order.name), "");
+            }
+            if round % TOLD == ROUNDS {
+                self.tell();
+            }
+        }
+        Ok(Next::End)
+    }
+
+    /// Makes a call, and compares its result with the sum of what all ranks gave.
+    fn call(&mut self, comm: &mut Communicator) -> Result<(), Error> {
+        let (rank, ranks, step) = (u64::from(comm.rank()), u64::from(comm.size()), self.step);
+        let turn = self.order.counts.len().max(1) as u64;
+        let count = self.order.counts.get((step % turn) as usize).copied().unwrap_or(1).max(1);
+        let mut data: Vec<f32> = (0..count).map(|i| given(rank, i, step)).collect();
+        comm.all_reduce(&mut data, RedOp::Sum)?;
+        let sum = |i| (0..ranks).map(|rank| given(rank, i, step)).sum::<f32>();
+        let right = data.iter().zip(0..).all(|(&x, i)| x == sum(i));
+        self.tally.calls += 1;
+        self.tally.wrong += u64::from(!right);
+        self.step += 1;
+        Ok(())
+    }
+}
+
+/// Returns what a rank gives: small whole numbers, so that every sum is exact.
+fn given(rank: u64, i: u64, step: u64) -> f32 {
+    ((i * 7 + rank * 13 + step * 5) % 101) as f32 - 50.0
+}
