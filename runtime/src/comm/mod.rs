@@ -12,6 +12,8 @@
 
 mod abort;
 #[cfg(feature = "cuda")]
+mod counted;
+#[cfg(feature = "cuda")]
 mod device;
 mod install;
 mod memory;

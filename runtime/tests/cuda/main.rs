@@ -4,6 +4,8 @@
 #![cfg(feature = "cuda")]
 
 mod bench;
+mod counted;
+mod functions;
 mod scenes;
 #[path = "../support/mod.rs"]
 mod support;
@@ -86,6 +88,43 @@ fn calls_go_on_after_the_last_number() {
 #[test]
 fn graphs_replay_bit_for_bit() {
     all_well("graphs");
+}
+
+#[test]
+fn functions_in_kernels_of_others() {
+    all_well("functions");
+}
+
+#[test]
+fn functions_that_are_called_wrongly_say_so() {
+    let Some(ranks) = ranks() else { return };
+    let job = launch("misused functions", ranks);
+    let heard = job.said.concat().join("\n");
+    for said in
+        ["handle that was made for 4800", "does not lie in", "16 bytes", "needed", "another header"]
+    {
+        assert!(heard.contains(said), "{said}: {heard}");
+    }
+    assert!(job.outcome.success(), "{:?} {heard}", job.outcome);
+}
+
+#[test]
+fn a_function_whose_peer_does_not_come_names_it() {
+    let Some(ranks) = ranks() else { return };
+    let job = launch("late function", ranks);
+    let named =
+        |line: &String| line.starts_with("RL0703") && line.contains("all_reduce.ring, step");
+    assert!(job.said[0].iter().any(named), "{:?}", job.said);
+}
+
+#[test]
+fn blocks_whose_counts_lie_on_the_device() {
+    all_well("counted");
+}
+
+#[test]
+fn counts_that_are_too_large_write_nothing() {
+    all_well("beyond");
 }
 
 #[test]

@@ -11,10 +11,17 @@ use std::time::Duration;
 
 use crate::bench::{Bench, Trial, cast, content};
 use crate::support::scene::say;
+use crate::{counted, functions};
 
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
     let calls_before = if scene == "wrap" { u32::MAX - 1000 } else { 0 };
+    if scene == "beyond" {
+        return counted::beyond(&mut comm);
+    }
+    if scene == "misused functions" {
+        return functions::misused(&mut comm);
+    }
     let options = CudaOptions { device, calls_before, ..CudaOptions::default() };
     let mut gpu = comm.cuda(options)?;
     match scene {
@@ -28,6 +35,9 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "memory" => memory(&mut gpu),
         "refused" => refused(&mut gpu),
         "one gpu" => named(&mut gpu),
+        "counted" => counted::counted(&mut gpu),
+        "functions" => functions::functions(&mut gpu),
+        "late function" => functions::late(gpu),
         "late" | "killed" => ill(scene, gpu),
         _ => Err(Error::Usage(format!("no scene `{scene}`"))),
     }
@@ -45,7 +55,7 @@ fn in_place(data: DevicePtr, count: usize, dtype: DType, protocol: Protocol) -> 
 }
 
 /// Returns the placements in which an algorithm can be played here; none if it does not allow these ranks.
-fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<Placement> {
+pub(crate) fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<Placement> {
     let both = [Placement::InPlace, Placement::OutOfPlace];
     let can = |p: &Placement| gpu.plan(algorithm, *p).is_ok();
     both.into_iter().filter(can).collect()
