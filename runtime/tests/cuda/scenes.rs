@@ -16,12 +16,6 @@ use crate::{counted, functions};
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
     let calls_before = if scene == "wrap" { u32::MAX - 1000 } else { 0 };
-    if scene == "beyond" {
-        return counted::beyond(&mut comm);
-    }
-    if scene == "misused functions" {
-        return functions::misused(&mut comm);
-    }
     let options = CudaOptions { device, calls_before, ..CudaOptions::default() };
     let mut gpu = comm.cuda(options)?;
     match scene {
@@ -37,6 +31,8 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "one gpu" => named(&mut gpu),
         "counted" => counted::counted(&mut gpu),
         "functions" => functions::functions(&mut gpu),
+        _ if scene.starts_with("misused ") => functions::misused(gpu, &scene[8..]),
+        _ if scene.starts_with("beyond ") => counted::beyond(gpu, &scene[7..]),
         "late function" => functions::late(gpu),
         "late" | "killed" => ill(scene, gpu),
         _ => Err(Error::Usage(format!("no scene `{scene}`"))),
