@@ -91,9 +91,13 @@ fn layer(comm: &mut Communicator, rows: usize) -> Result<(), Error> {
     let launch = Launch::from(call);
     let (protocol, blocks) = comm.how(&algorithm, &launch)?;
 
-    let sum = comm.device_function(&algorithm, &launch, Some("sum"))?;
+    // The vector of one_shot is one chunk: with a block for each row no block waits for another one.
+    let by_rows = name == "one_shot";
+    let how = Launch { blocks: by_rows.then_some(rows as u32), ..launch };
+    let sum = comm.device_function(&algorithm, &how, Some("sum"))?;
     let text = format!("{}{}", sum.header(), include_str!("11_fused_norm.cu"));
-    let (fused, alone) = (comm.kernel(&text, "fused")?, comm.kernel(&text, "alone")?);
+    let fused = comm.kernel(&text, if by_rows { "by_rows" } else { "fused" })?;
+    let alone = comm.kernel(&text, "alone")?;
     let pointer = KernelArg::Pointer;
     let rest = [
         pointer(memory.sums.ptr()),

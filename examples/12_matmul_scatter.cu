@@ -18,7 +18,7 @@ struct Product {
 
 // Computes a tile by all threads: 4 rows by 8 columns each.
 __device__ void multiply(const Product &p, unsigned tile) {
-    __shared__ float left[DEPTH][TILE + 4], right[DEPTH][TILE];
+    __shared__ __align__(16) float left[DEPTH][TILE + 4], right[DEPTH][TILE];
     const unsigned part = tile / p.tiles(), row = tile % p.tiles() / p.across() * TILE;
     const unsigned first = tile % p.across() * TILE, rank = row / p.rows;
     // The row of A: of the rank's block, of the part in it.

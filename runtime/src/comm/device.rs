@@ -253,9 +253,9 @@ impl Communicator {
         gpu.user_kernel(text, name)
     }
 
-    /// Puts a kernel into a stream. With a [handle](KernelArg::Handle) among its arguments it is launched
-    /// cooperatively, after the calls that were made before, and on all ranks alike: like a call, what goes wrong in it
-    /// is told by [`Communicator::synchronize`].
+    /// Puts a kernel into a stream. With a [handle](KernelArg::Handle) among its arguments it comes after
+    /// the calls that were made before, on all ranks alike; like a call, what goes wrong in it is told by
+    /// [`Communicator::synchronize`]. With more blocks than the GPU has multiprocessors it is launched cooperatively.
     ///
     /// # Errors
     ///

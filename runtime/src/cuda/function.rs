@@ -150,8 +150,8 @@ impl Gpu {
         kernel.map(CudaKernel).map_err(failed)
     }
 
-    /// Puts a kernel of the user's into a stream: cooperatively, and after the calls before it, if it is given a
-    /// function.
+    /// Puts a kernel of the user's into a stream: after the calls before it if it is given a function, and then
+    /// cooperatively if not all blocks need be resident otherwise.
     ///
     /// # Safety
     ///
@@ -165,14 +165,16 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
-        let cooperates = args.iter().any(|arg| matches!(arg, KernelArg::Handle(_)));
+        let calls = args.iter().any(|arg| matches!(arg, KernelArg::Handle(_)));
         let words: Vec<Vec<u64>> = args.iter().map(words).collect();
         let words: Vec<&[u64]> = words.iter().map(Vec::as_slice).collect();
         let KernelGrid { blocks, threads, shared_bytes } = grid;
+        // As many blocks as multiprocessors are resident, as those of calls are.
+        let cooperates = calls && blocks > self.sms;
         let grid = Grid { blocks, threads, shared_bytes, cooperates };
         let captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
         let mut journal = self.journal.lock();
-        let ordered = if captured || !cooperates { Ok(()) } else { journal.follow(stream) };
+        let ordered = if captured || !calls { Ok(()) } else { journal.follow(stream) };
         // SAFETY: the caller's promise; the handle of a function is as its header has it, and the arena, the mailbox
         // and the regions that it addresses live as long as `self`.
         let launched = ordered.and_then(|()| unsafe { kernel.0.start(stream, grid, &words) });
@@ -180,7 +182,7 @@ impl Gpu {
         launched.map_err(|fault| {
             let error = self.fault(&fault);
             // A call that one rank does not make ends the others' too.
-            if cooperates { self.end(core, error) } else { error }
+            if calls { self.end(core, error) } else { error }
         })
     }
 }

@@ -75,8 +75,9 @@ INLINE bool holds(u64 bytes, u64 offset, u64 elements, u32 chunks) {
     return bytes == 0 || (offset <= bytes && needed <= bytes - offset);
 }
 
-// Plays a call, by the first blocks of the grid; the others have no part in it.
-INLINE void function(const Function &f, u64 data, u64 input, u64 output, u64 count) {
+// Plays a call, by the first blocks of the grid; the others have no part in it. It ends with a barrier of these blocks if
+// it is WHOLE: without one a block sees its own slices of the result.
+template <bool WHOLE> INLINE void function(const Function &f, u64 data, u64 input, u64 output, u64 count) {
     const Params &params = f.params;
     if (blockDim.x != THREADS || blockDim.y * blockDim.z * gridDim.y * gridDim.z != 1)
         misused(params, GRID, THREADS, blockDim.x);
@@ -105,7 +106,7 @@ INLINE void function(const Function &f, u64 data, u64 input, u64 output, u64 cou
     if (count != 0 || EMPTY) play(params, call);
     __syncthreads();
     if (*(volatile u32 *)&failed) quit();
-    gather(params, f.barrier + BARRIER_BYTES, call.blocks);
+    if (WHOLE) gather(params, f.barrier + BARRIER_BYTES, call.blocks);
 }
 
 // What a handle holds.

@@ -179,12 +179,12 @@ fn functions(programs: &[ProvedProgram], header: &Header) -> String {
         }
         text.push_str("    }\n}\n\n");
     };
-    add("call", takes, &|rank| {
-        format!(
-            "{rank}::function({rank}::of(handle), {})",
-            gives.replace("rank::", &format!("{rank}::"))
-        )
-    });
+    for (name, whole) in [("call", true), ("part", false)] {
+        add(name, takes, &|rank| {
+            let gives = gives.replace("rank::", &format!("{rank}::"));
+            format!("{rank}::function<{whole}>({rank}::of(handle), {gives})")
+        });
+    }
     add("sync", "", &|rank| {
         format!("{rank}::gather({rank}::of(handle).params, {rank}::of(handle).barrier, gridDim.x)")
     });
@@ -225,7 +225,8 @@ fn usage(header: &Header, spec: &Spec, name: &str) -> String {
          // {THREADS} threads along x, and are launched cooperatively.\n\
          //     {name}::call(handle{names});\n\
          // is called by all threads of the first blocks of the grid, as many as the handle was made for; other blocks go on\n\
-         // at once. When it returns these blocks see the result.\n\
+         // at once. When it returns these blocks see the result. `part`, called so, returns earlier: when the block's own\n\
+         // slices of the result are there; before the next call then stands `sync`.\n\
          //     {name}::sync(handle);\n\
          // is a barrier of all blocks: between what they wrote and a call, a call and others that read its result.\n\
          //     {name}::raise(word);  {name}::wait(handle, word, value);\n\
