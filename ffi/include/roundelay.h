@@ -605,6 +605,14 @@ int32_t rl_set_timeout(const rl_comm *comm, uint64_t timeout_ms);
 // `comm` is a live communicator, `hints` a text.
 int32_t rl_set_hints(const rl_comm *comm, const char *hints);
 
+// Returns 0 if there is a hint of that name, else the status of an error that names what is near: for programs whose
+// hints are for several libraries.
+//
+// # Safety
+//
+// `key` is a text.
+int32_t rl_hint_known(const char *key);
+
 // Says which algorithm a call on a vector of so many bytes would use, and why, in at most `capacity` bytes with the
 // final 0; `length`, if not NULL, becomes the length of the whole text.
 //
@@ -621,8 +629,41 @@ int32_t rl_explain(const rl_comm *comm,
                    uint64_t capacity,
                    uint64_t *length);
 
-// Ends the communicator on all ranks, from any thread, at once: calls that are pending, or follow, fail. `why` is a
-// text for the messages, or NULL.
+// Makes a communicator of this rank alone, for a process that is to come to others by `rl_reconfigure`. `hints` as in
+// `rl_join`; they and the environment are to be those of the others.
+//
+// # Safety
+//
+// `hints` is NULL or a text, `out` is a place for a pointer.
+int32_t rl_alone(const char *hints, rl_comm **out);
+
+// Writes this rank's handle for the next generation, in at most `capacity` bytes with the final 0; `length`, if not
+// NULL, becomes the length of the whole text. It has less than 400 bytes with up to four paths between hosts, and
+// serves for one call of `rl_reconfigure`.
+//
+// # Safety
+//
+// `comm` is a live communicator, `buffer` has `capacity` bytes, `length` is NULL or a place for a number.
+int32_t rl_reconfigure_handle(const rl_comm *comm, char *buffer, uint64_t capacity, uint64_t *length);
+
+// Goes on as a rank of a new generation, of all ranks that the `count` handles name: by their places in the list if
+// `ordered` is not 0, else as the runtime numbers them. All of them call together with the same handles and `id`, any
+// text. Operations that were started end first: abort if they may wait for a rank that is gone. If it fails the
+// communicator is what it was, and may try again by new handles.
+//
+// # Safety
+//
+// `comm` is a live communicator, `id` a text, `handles` has `count` texts.
+int32_t rl_reconfigure(const rl_comm *comm,
+                       const char *id,
+                       const char *const *handles,
+                       uint32_t count,
+                       int32_t ordered,
+                       uint64_t timeout_ms);
+
+// Ends the communicator on all ranks, from any thread, at once: calls that are pending, or follow, fail. When it
+// returns, 8 ms later at most, operations write to no memory of this host any more, unless the system gave their thread
+// no processor for so long. `why` is a text for the messages, or NULL.
 //
 // # Safety
 //

@@ -41,6 +41,11 @@ impl Buffer {
         Buffer { address, elements, dtype, device }
     }
 
+    /// Returns the address of the first element.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
     /// Returns the number of elements.
     pub fn elements(&self) -> usize {
         self.elements

@@ -1,11 +1,11 @@
 //! A communicator that any thread may use.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
 use roundelay::{
-    AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Hints, Messages,
+    AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Handles, Hints, Messages,
     PendingMessage, Reduction, Setup, Status, Typed, Work,
 };
 
@@ -31,12 +31,25 @@ pub struct Handle {
 }
 
 struct Shared {
+    now: RwLock<Now>,
+    /// None after it was shut down.
+    comm: Mutex<Option<Communicator>>,
+}
+
+/// What is known of a communicator while another thread uses it: of its generation.
+#[derive(Clone)]
+struct Now {
     rank: u32,
     size: u32,
     abort: AbortHandle,
     messages: Messages,
-    /// None after it was shut down.
-    comm: Mutex<Option<Communicator>>,
+}
+
+impl Now {
+    fn of(comm: &mut Communicator) -> Result<Self, Error> {
+        let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle());
+        Ok(Now { rank, size, abort, messages: comm.messages()? })
+    }
 }
 
 /// An operation in the background. Dropped, it goes on.
@@ -55,12 +68,10 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// The errors of [`Communicator::abort_handle`].
+    /// The errors of [`Communicator::messages`].
     pub fn new(mut comm: Communicator) -> Result<Self, Error> {
-        let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle()?);
-        let messages = comm.messages()?;
-        let shared = Shared { rank, size, abort, messages, comm: Mutex::new(Some(comm)) };
-        Ok(Handle { shared: Arc::new(shared) })
+        let now = RwLock::new(Now::of(&mut comm)?);
+        Ok(Handle { shared: Arc::new(Shared { now, comm: Mutex::new(Some(comm)) }) })
     }
 
     /// Joins the other ranks, which can pass a note: see [`Communicator::join_with`].
@@ -77,6 +88,15 @@ impl Handle {
         Handle::new(Communicator::join_with(rank, size, setup, share)?)
     }
 
+    /// Makes a communicator of this rank alone, which is to come to others: see [`Communicator::alone`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::alone`].
+    pub fn alone(setup: &Setup) -> Result<Self, Error> {
+        Handle::new(Communicator::alone(setup)?)
+    }
+
     /// Makes all ranks of a job whose ranks are threads of this process.
     ///
     /// # Errors
@@ -88,12 +108,16 @@ impl Handle {
 
     /// Returns the number of this rank.
     pub fn rank(&self) -> u32 {
-        self.shared.rank
+        self.now(|now| now.rank)
     }
 
     /// Returns the number of ranks.
     pub fn size(&self) -> u32 {
-        self.shared.size
+        self.now(|now| now.size)
+    }
+
+    fn now<R>(&self, read: impl FnOnce(&Now) -> R) -> R {
+        read(&self.shared.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Performs an operation on this thread, after all that were started.
@@ -180,7 +204,7 @@ impl Handle {
                     .into(),
             ));
         }
-        let messages = self.shared.messages.clone();
+        let messages = self.now(|now| now.messages.clone());
         Ok(match timeout {
             Some(timeout) => messages.with_timeout(timeout),
             None => messages,
@@ -198,8 +222,25 @@ impl Handle {
     ) -> Result<R, Error> {
         match &mut *self.lock() {
             Some(comm) => call(comm),
-            None => Err(Error::Usage("this communicator was shut down: make a new one".into())),
+            None => Err(shut_down()),
         }
+    }
+
+    /// Calls a function with the communicator, unless another thread uses it now: then returns `None` at once.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Handle::with`].
+    pub fn try_with<R>(
+        &self,
+        call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
+    ) -> Option<Result<R, Error>> {
+        let mut comm = match self.shared.comm.try_lock() {
+            Ok(comm) => comm,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(comm.as_mut().map_or_else(|| Err(shut_down()), call))
     }
 
     /// Makes a communicator of some of the ranks, in the order in which they are listed; `None` on a rank that
@@ -210,6 +251,35 @@ impl Handle {
     /// The errors of [`Communicator::split`].
     pub fn split(&self, ranks: &[u32]) -> Result<Option<Handle>, Error> {
         self.with(|comm| comm.split(ranks))?.map(Handle::new).transpose()
+    }
+
+    /// Returns this rank's handle for the next generation: see [`Communicator::handle`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::handle`].
+    pub fn handle(&self) -> Result<String, Error> {
+        self.with(Communicator::handle)
+    }
+
+    /// Goes on as a rank of a new generation, after all operations that were started: see
+    /// [`Communicator::reconfigure`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::reconfigure`].
+    pub fn reconfigure(
+        &self,
+        id: &str,
+        handles: Handles<'_>,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.with(|comm| {
+            comm.reconfigure(id, handles, timeout)?;
+            let now = Now::of(comm)?;
+            *self.shared.now.write().unwrap_or_else(PoisonError::into_inner) = now;
+            Ok(())
+        })
     }
 
     /// Says which algorithm a call would use, and why.
@@ -230,13 +300,16 @@ impl Handle {
 
     /// Ends the communicator on all ranks, from any thread, at once: operations that are pending, or follow, fail
     /// with [`Error::Aborted`].
-    pub fn abort(&self, why: &str) {
-        self.shared.abort.abort(why);
+    ///
+    /// Returns true if no operation of this rank writes to memory of this host any more, false if one may do so
+    /// until it has ended: see [`AbortHandle::abort`].
+    pub fn abort(&self, why: &str) -> bool {
+        self.now(|now| now.abort.clone()).abort(why)
     }
 
     /// Returns true once any rank has ended the communicator.
     pub fn is_aborted(&self) -> bool {
-        self.shared.abort.is_aborted()
+        self.now(|now| now.abort.is_aborted())
     }
 
     /// Ends this rank's part after all operations that were started, and frees what it holds. Others may go on
@@ -249,6 +322,10 @@ impl Handle {
     fn lock(&self) -> MutexGuard<'_, Option<Communicator>> {
         self.shared.comm.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn shut_down() -> Error {
+    Error::Usage("this communicator was shut down: make a new one".into())
 }
 
 impl Options {

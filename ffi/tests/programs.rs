@@ -69,6 +69,13 @@ fn mistakes_in_c() {
 }
 
 #[test]
+fn ranks_that_come_and_go_in_c() {
+    let said = play("cc", &["-std=c11"], "c/elastic.c");
+    assert!(said.contains("without it: rank 1 of 2, the sum is 2"), "{said}");
+    assert!(said.contains("with another: rank 2 of 3, the sum is 3"), "{said}");
+}
+
+#[test]
 fn a_program_in_cpp() {
     if Command::new("c++").arg("--version").output().is_err() {
         roundelay_tests::skip(Needs::Tool, "there is no C++ compiler (c++)");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -104,6 +105,14 @@ class Core:
         return cls(_native.Communicator.join(rank, size, note, given, limit, host))
 
     @classmethod
+    def alone(cls, *, hints: Hints | None = None, host: str | None = None) -> Self:
+        """Make a communicator of this rank alone, for a process that is to come to others by ``reconfigure``.
+
+        ``hints`` and ``host`` as in ``join``; they, and the environment, are to be those of the others.
+        """
+        return cls(_native.Communicator.alone([] if hints is None else pairs(hints), host))
+
+    @classmethod
     def local(cls, ranks: int) -> list[Self]:
         """Make all ranks of a job whose ranks are threads of this process; give each to a thread of its own."""
         return [cls(native) for native in _native.Communicator.local(ranks)]
@@ -119,6 +128,34 @@ class Core:
     def cuda(self, device: int | None = None) -> Self:
         """Make a communicator of the same ranks with a GPU each, which takes memory of that GPU. Collective."""
         return type(self)(self._native.cuda(device))
+
+    # Other ranks --------------------------------------------------------------------------------
+
+    def handle(self) -> str:
+        """Return this rank's handle, a short text that the ranks of the next generation must be given.
+
+        It serves for one call of ``reconfigure``, whatever becomes of that.
+        """
+        return self._native.handle()
+
+    def reconfigure(
+        self,
+        handles: Sequence[str] | AbstractSet[str],
+        *,
+        id: str = "",
+        timeout: float | datetime.timedelta = 30.0,
+    ) -> None:
+        """Go on as a rank of a new generation: of all ranks that the handles name, and of nobody else.
+
+        Ranks are the places in a list; those of a set are numbered by the runtime, the ranks of the oldest generation
+        first. All of them call together, each on a communicator of its own, with the same handles and the same
+        ``id``, any text. ``rank`` and ``size`` are others then. Operations that were started end first: call
+        ``abort`` if they may wait for a rank that is gone. If it raises, the communicator is what it was before, and
+        may try again by new handles (docs/elastic.md).
+        """
+        ordered = not isinstance(handles, AbstractSet)
+        self._native.reconfigure(id, list(handles), ordered, seconds(timeout))
+        self.rank, self.size = self._native.rank, self._native.size
 
     # Settings -----------------------------------------------------------------------------------
 
@@ -153,12 +190,14 @@ class Core:
 
     # The end ------------------------------------------------------------------------------------
 
-    def abort(self, why: str = "abort was called") -> None:
+    def abort(self, why: str = "abort was called") -> bool:
         """End the communicator on all ranks, at once and from any thread.
 
-        Operations that are pending, or follow, raise ``AbortedError`` on every rank.
+        Operations that are pending, or follow, raise ``AbortedError`` on every rank. Return True if none of this rank
+        writes to memory of this host any more, and False if one may do so until it has ended, since the system gave
+        it no processor for 8 ms.
         """
-        self._native.abort(why)
+        return self._native.abort(why)
 
     @property
     def aborted(self) -> bool:

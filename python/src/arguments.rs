@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
-use roundelay::{DType, Error, Hints, RedOp, Reduction};
+use roundelay::{DType, Error, HintError, Hints, RedOp, Reduction};
 use roundelay_ffi::{Buffer, Device, Name, Options, Side};
 
 use crate::errors::exception;
@@ -95,6 +95,15 @@ pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
 
 pub(crate) fn hints(pairs: Vec<(String, String)>) -> PyResult<Hints> {
     Hints::from_pairs(pairs).map_err(|e| exception(&Error::from(e)))
+}
+
+/// Raises `SettingsError`, which names what is near, unless there is a hint of that name.
+#[pyfunction]
+pub(crate) fn check_hint(key: &str) -> PyResult<()> {
+    match Hints::from_pairs([(key, "")]) {
+        Err(unknown @ HintError::Key { .. }) => Err(exception(&Error::from(unknown))),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn options(

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use roundelay::{Error, Peer, Setup};
+use roundelay::{Error, Handles, Peer, Setup};
 use roundelay_ffi::{Handle, Message, Operation, Tagged};
 
 use crate::algorithm::Algorithm;
@@ -35,6 +35,17 @@ impl Communicator {
     fn local(py: Python<'_>, ranks: u32) -> PyResult<Vec<Self>> {
         let handles = raised(py.detach(|| Handle::local(ranks)))?;
         Ok(handles.into_iter().map(Self::of).collect())
+    }
+
+    /// Makes a communicator of this rank alone, which is to come to others.
+    #[staticmethod]
+    #[pyo3(signature = (given=Vec::new(), host=None))]
+    fn alone(py: Python<'_>, given: Pairs, host: Option<String>) -> PyResult<Self> {
+        let mut setup = raised(Setup::from_env())?.hints(&hints(given)?);
+        if let Some(host) = host {
+            setup = setup.host_label(host);
+        }
+        raised(py.detach(|| Handle::alone(&setup))).map(Self::of)
     }
 
     /// Joins the job that a launcher started.
@@ -224,9 +235,32 @@ impl Communicator {
         raised(py.detach(made)).map(Self::of)
     }
 
-    /// Ends the communicator on all ranks, at once.
-    fn abort(&self, why: &str) {
-        self.handle.abort(why);
+    /// Returns this rank's handle for the next generation.
+    fn handle(&self, py: Python<'_>) -> PyResult<String> {
+        raised(py.detach(|| self.handle.handle()))
+    }
+
+    /// Goes on as a rank of a new generation, whose ranks the handles name, in this order or as the runtime orders
+    /// them.
+    fn reconfigure(
+        &self,
+        py: Python<'_>,
+        id: &str,
+        handles: Vec<String>,
+        ordered: bool,
+        timeout: f64,
+    ) -> PyResult<()> {
+        let timeout = seconds(timeout)?;
+        let handles = match ordered {
+            true => Handles::List(&handles),
+            false => Handles::Set(&handles),
+        };
+        raised(py.detach(|| self.handle.reconfigure(id, handles, timeout)))
+    }
+
+    /// Ends the communicator on all ranks, at once; returns true if nothing is written to buffers any more.
+    fn abort(&self, py: Python<'_>, why: &str) -> bool {
+        py.detach(|| self.handle.abort(why))
     }
 
     #[getter]

@@ -17,9 +17,11 @@ struct Queue {
     waiting: VecDeque<Callback>,
     /// Threads that wait for a callback.
     idle: usize,
+    /// The process whose threads they are.
+    process: u32,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), idle: 0 });
+static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), idle: 0, process: 0 });
 static MORE: Condvar = Condvar::new();
 
 fn lock() -> MutexGuard<'static, Queue> {
@@ -29,6 +31,13 @@ fn lock() -> MutexGuard<'static, Queue> {
 /// Runs a callback on a thread that has nothing else to do.
 pub(crate) fn run(callback: Callback) {
     let mut queue = lock();
+    let process = std::process::id();
+    if queue.process != process {
+        // A child of `fork` has the numbers of its parent, and none of the threads. Callbacks that waited there are
+        // the parent's; they are left alone, since to drop them takes the interpreter's lock.
+        std::mem::forget(std::mem::take(&mut queue.waiting));
+        (queue.idle, queue.process) = (0, process);
+    }
     queue.waiting.push_back(callback);
     if queue.idle >= queue.waiting.len() {
         MORE.notify_one();

@@ -18,5 +18,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<work::Work>()?;
     module.add_class::<algorithm::Algorithm>()?;
+    module.add_function(wrap_pyfunction!(arguments::check_hint, module)?)?;
     Ok(())
 }

@@ -69,7 +69,7 @@ mod transport;
 mod waiting;
 
 pub use bind::Stats;
-pub use bootstrap::{Ending, Launcher, Outcome, Setup};
+pub use bootstrap::{Ending, Handles, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use comm::{
     AbortHandle, AnyElement, Batch, CallOptions, Communicator, Engine, Host, Memory, MemoryMut,

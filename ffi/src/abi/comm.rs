@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Hints, Setup};
+use roundelay::{Communicator, Error, Handles, HintError, Hints, Setup};
 
 use super::error::guard;
 use super::{
@@ -281,6 +281,24 @@ pub unsafe extern "C" fn rl_set_hints(comm: *const rl_comm, hints: *const c_char
     })
 }
 
+/// Returns 0 if there is a hint of that name, else the status of an error that names what is near: for programs whose
+/// hints are for several libraries.
+///
+/// # Safety
+///
+/// `key` is a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_hint_known(key: *const c_char) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let key = unsafe { text(key, "the key")? };
+        match Hints::from_pairs([(key, "")]) {
+            Err(unknown @ HintError::Key { .. }) => Err(unknown.into()),
+            _ => Ok(()),
+        }
+    })
+}
+
 /// Says which algorithm a call on a vector of so many bytes would use, and why, in at most `capacity` bytes with the
 /// final 0; `length`, if not NULL, becomes the length of the whole text.
 ///
@@ -309,8 +327,82 @@ pub unsafe extern "C" fn rl_explain(
     })
 }
 
-/// Ends the communicator on all ranks, from any thread, at once: calls that are pending, or follow, fail. `why` is a
-/// text for the messages, or NULL.
+/// Makes a communicator of this rank alone, for a process that is to come to others by `rl_reconfigure`. `hints` as in
+/// `rl_join`; they and the environment are to be those of the others.
+///
+/// # Safety
+///
+/// `hints` is NULL or a text, `out` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_alone(hints: *const c_char, out: *mut *mut rl_comm) -> i32 {
+    guard(|| {
+        there(out, "out")?;
+        // SAFETY: what the caller promises.
+        let hints = unsafe { text_or_none(hints, "the hints")? };
+        let hints: Hints = hints.unwrap_or_default().parse()?;
+        let handle = Handle::alone(&Setup::from_env()?.hints(&hints))?;
+        // SAFETY: as above.
+        unsafe { give(out, comm(handle), "out") }
+    })
+}
+
+/// Writes this rank's handle for the next generation, in at most `capacity` bytes with the final 0; `length`, if not
+/// NULL, becomes the length of the whole text. It has less than 400 bytes with up to four paths between hosts, and
+/// serves for one call of `rl_reconfigure`.
+///
+/// # Safety
+///
+/// `comm` is a live communicator, `buffer` has `capacity` bytes, `length` is NULL or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_reconfigure_handle(
+    comm: *const rl_comm,
+    buffer: *mut c_char,
+    capacity: u64,
+    length: *mut u64,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let handle = unsafe { object(comm, "comm")? }.handle.handle()?;
+        // SAFETY: as above.
+        unsafe { write_text(&handle, buffer, capacity, length) };
+        Ok(())
+    })
+}
+
+/// Goes on as a rank of a new generation, of all ranks that the `count` handles name: by their places in the list if
+/// `ordered` is not 0, else as the runtime numbers them. All of them call together with the same handles and `id`, any
+/// text. Operations that were started end first: abort if they may wait for a rank that is gone. If it fails the
+/// communicator is what it was, and may try again by new handles.
+///
+/// # Safety
+///
+/// `comm` is a live communicator, `id` a text, `handles` has `count` texts.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_reconfigure(
+    comm: *const rl_comm,
+    id: *const c_char,
+    handles: *const *const c_char,
+    count: u32,
+    ordered: i32,
+    timeout_ms: u64,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let (comm, id) = unsafe { (object(comm, "comm")?, text(id, "the id")?) };
+        there(handles, "handles")?;
+        // SAFETY: as above.
+        let handles = unsafe { std::slice::from_raw_parts(handles, count as usize) };
+        // SAFETY: as above.
+        let read = |&handle: &*const c_char| Ok(unsafe { text(handle, "a handle")? }.to_owned());
+        let handles = handles.iter().map(read).collect::<Result<Vec<String>, Error>>()?;
+        let handles = if ordered != 0 { Handles::List(&handles) } else { Handles::Set(&handles) };
+        comm.handle.reconfigure(id, handles, Duration::from_millis(timeout_ms))
+    })
+}
+
+/// Ends the communicator on all ranks, from any thread, at once: calls that are pending, or follow, fail. When it
+/// returns, 8 ms later at most, operations write to no memory of this host any more, unless the system gave their thread
+/// no processor for so long. `why` is a text for the messages, or NULL.
 ///
 /// # Safety
 ///

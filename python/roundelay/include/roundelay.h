@@ -1,1 +1,778 @@
-../../../ffi/include/roundelay.h
+// The C interface of roundelay: collective operations between the ranks of a job.
+//
+// Every function that returns int32_t returns a status: 0, or the number of an error's code (703 for RL0703, a page in
+// docs/errors), whose text rl_last_error has. Made by cbindgen from ffi/src/abi; docs/c.md has the rest.
+
+#ifndef ROUNDELAY_H
+#define ROUNDELAY_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+// The version of this interface. Functions and fields are only ever added within one.
+#define RL_ABI_VERSION 2
+
+// None of the other kinds.
+#define RL_KIND_OTHER 0
+
+// A rank did not answer in time.
+#define RL_KIND_TIMEOUT 1
+
+// A rank is gone.
+#define RL_KIND_LOST_RANK 2
+
+// Ranks do not make the same call, or a message does not fit its receive.
+#define RL_KIND_MISMATCH 3
+
+// This rank stopped because another one failed, or somebody ended the job.
+#define RL_KIND_ABORTED 4
+
+// There is no memory.
+#define RL_KIND_MEMORY 5
+
+// The CUDA driver failed.
+#define RL_KIND_CUDA 6
+
+// The call is right, and is not there.
+#define RL_KIND_UNSUPPORTED 7
+
+// The call is wrong; nothing has moved.
+#define RL_KIND_USAGE 8
+
+// A hint or a setting is wrong.
+#define RL_KIND_SETTINGS 9
+
+// The compiler refused an algorithm.
+#define RL_KIND_REFUSED 10
+
+// The ranks did not come together.
+#define RL_KIND_START 11
+
+// The rank of `rl_recv` that stands for any.
+#define RL_ANY_RANK UINT32_MAX
+
+// An algorithm of a text or a file.
+typedef struct rl_algorithm rl_algorithm;
+
+// One rank's handle on the others. Any thread may use it.
+typedef struct rl_comm rl_comm;
+
+// An operation in the background. It goes on when this is freed.
+typedef struct rl_work rl_work;
+
+// The type of elements in memory: `RL_F16` to `RL_BOOL`.
+typedef int32_t rl_dtype;
+
+// The operator of a reduction: `RL_SUM` to `RL_XOR`.
+typedef int32_t rl_op;
+
+// The kind of memory that the buffers of a call are in.
+typedef int32_t rl_memory;
+
+// Options of one call. All bytes 0 is what the communicator has: zero the structure, then set what is needed.
+typedef struct {
+  // The longest time without progress, in milliseconds.
+  uint64_t timeout_ms;
+  // Hints as `key=value,key=value`, for this call only.
+  const char *hints;
+  // The kind of memory of all buffers.
+  rl_memory memory;
+  // The CUDA stream (`CUstream`) that the call is put into; the communicator's own if NULL.
+  void *stream;
+  // The factor of `RL_PREMUL_SUM`.
+  double factor;
+} rl_options;
+
+// A buffer of a list: elements at an address.
+typedef struct {
+  // The address of the first element; it may be NULL if there is none.
+  void *ptr;
+  // The number of elements.
+  uint64_t count;
+} rl_buffer;
+
+// A store in which the ranks of a job leave notes for each other, as torch's `Store` or a PMI server.
+typedef struct {
+  // The first argument of both functions.
+  void *context;
+  // Leaves a note of `len` bytes, which others can read when it returns. Returns 0, or another number if it failed.
+  int32_t (*set)(void *context, const char *key, const void *value, uint64_t len);
+  // Waits for a note, at most so many milliseconds, writes it into a buffer of `capacity` bytes and its length to
+  // `len`. Returns 0, or another number if the note did not come or is too long.
+  int32_t (*get)(void *context, const char *key, uint64_t timeout_ms, void *value, uint64_t capacity, uint64_t *len);
+} rl_store;
+
+// An error of the calling thread.
+typedef struct {
+  // The number of its code: 703 for `RL0703`, a page in `docs/errors`; 0 if there was none.
+  int32_t code;
+  // The rank that reports, or -1.
+  int32_t rank;
+  // The rank that is to blame, or that was waited for, or -1.
+  int32_t peer;
+  // The kind of the error, [`RL_KIND_OTHER`] and so on: that of this rank's own error, where the code may be that
+  // of its cause on another one.
+  int32_t kind;
+  // The step of the algorithm, or -1.
+  int32_t step;
+  // The error in words, valid until the next call on this thread.
+  const char *text;
+  // `file:line:column` of the statement of the algorithm, or NULL; as long.
+  const char *source;
+} rl_error;
+
+// A message of a batch.
+typedef struct {
+  // The elements that are sent, or the place for those that are received.
+  void *ptr;
+  // The number of elements.
+  uint64_t count;
+  // Their type.
+  rl_dtype dtype;
+  // The rank at the other end.
+  uint32_t peer;
+  // 1 if the message is sent, 0 if it is received.
+  int32_t is_send;
+} rl_message;
+
+// A function that is called when an operation has ended, with 0 if it succeeded, 703 if it timed out, and -1 if it
+// failed otherwise: `rl_work_wait` then has the error.
+typedef void (*rl_done)(void *context, int32_t status);
+
+// IEEE binary16.
+#define RL_F16 0
+
+// bfloat16.
+#define RL_BF16 1
+
+// IEEE binary32.
+#define RL_F32 2
+
+// IEEE binary64.
+#define RL_F64 3
+
+// Signed, one byte.
+#define RL_I8 4
+
+// Unsigned, one byte.
+#define RL_U8 5
+
+// Signed, four bytes.
+#define RL_I32 6
+
+// Unsigned, four bytes.
+#define RL_U32 7
+
+// Signed, eight bytes.
+#define RL_I64 8
+
+// Unsigned, eight bytes.
+#define RL_U64 9
+
+// One byte, 0 or 1.
+#define RL_BOOL 10
+
+// The sum; integers wrap.
+#define RL_SUM 0
+
+// The product; integers wrap.
+#define RL_PROD 1
+
+// The least value; NaN if any operand is NaN.
+#define RL_MIN 2
+
+// The greatest value; NaN if any operand is NaN.
+#define RL_MAX 3
+
+// The sum divided by the number of ranks; integers truncate towards zero.
+#define RL_AVG 4
+
+// The sum of operands that are each multiplied by the factor of the options.
+#define RL_PREMUL_SUM 5
+
+// Bitwise and, of integers and `RL_BOOL`.
+#define RL_AND 6
+
+// Bitwise or, of integers and `RL_BOOL`.
+#define RL_OR 7
+
+// Bitwise exclusive or, of integers and `RL_BOOL`.
+#define RL_XOR 8
+
+// Memory of this host.
+#define RL_HOST 0
+
+// Memory of this rank's GPU; the communicator is one of `rl_cuda`.
+#define RL_CUDA 1
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Reads the first algorithm of a text; `name` stands in messages. What depends on the ranks is proved when it is run
+// or installed.
+//
+// # Safety
+//
+// `name` and `source` are texts, `out` is a place for a pointer.
+int32_t rl_algorithm_parse(const char *name, const char *source, rl_algorithm **out);
+
+// Reads the first algorithm of a file.
+//
+// # Safety
+//
+// `path` is a text, `out` a place for a pointer.
+int32_t rl_algorithm_load(const char *path, rl_algorithm **out);
+
+// Plays an algorithm on an output and an input of so many elements each; in place if `input` is NULL, on `output`.
+//
+// # Safety
+//
+// `comm` and `algorithm` are live. The buffers hold so many elements of the type until the operation has ended, and
+// nobody else writes them meanwhile, nor reads the output. `options` is NULL or valid, `work` NULL or a place for a
+// pointer.
+int32_t rl_run(const rl_comm *comm,
+               const rl_algorithm *algorithm,
+               void *output,
+               uint64_t output_count,
+               const void *input,
+               uint64_t input_count,
+               rl_dtype dtype,
+               rl_op op,
+               const rl_options *options,
+               rl_work **work);
+
+// Has an algorithm serve all calls of its collective. Collective: it takes effect only if all ranks bring the same.
+//
+// # Safety
+//
+// `comm` and `algorithm` are live.
+int32_t rl_install(const rl_comm *comm, const rl_algorithm *algorithm);
+
+// Has the algorithm library serve a collective again. Collective.
+//
+// # Safety
+//
+// `comm` is live, `collective` a text.
+int32_t rl_uninstall(const rl_comm *comm, const char *collective);
+
+// Frees an algorithm. NULL is no fault; a communicator on which it was installed keeps it.
+//
+// # Safety
+//
+// `algorithm` is NULL or live, and nobody uses it any more.
+void rl_algorithm_free(rl_algorithm *algorithm);
+
+// Reduces the vectors of all ranks, each of `count` elements, and leaves the result on every rank.
+//
+// # Safety
+//
+// `comm` is a live communicator. `data` hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_all_reduce(const rl_comm *comm,
+                      void *data,
+                      uint64_t count,
+                      rl_dtype dtype,
+                      rl_op op,
+                      const rl_options *options,
+                      rl_work **work);
+
+// Reduces the inputs of all ranks, each of `count` elements, into the output of every rank.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_all_reduce_into(const rl_comm *comm,
+                           void *output,
+                           const void *input,
+                           uint64_t count,
+                           rl_dtype dtype,
+                           rl_op op,
+                           const rl_options *options,
+                           rl_work **work);
+
+// Reduces the inputs of all ranks, each of `count` elements, into the output of the root; elsewhere `output` may be
+// NULL.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_reduce(const rl_comm *comm,
+                  void *output,
+                  const void *input,
+                  uint64_t count,
+                  rl_dtype dtype,
+                  rl_op op,
+                  uint32_t root,
+                  const rl_options *options,
+                  rl_work **work);
+
+// Copies the root's vector of `count` elements to every rank.
+//
+// # Safety
+//
+// `comm` is a live communicator. `data` hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_broadcast(const rl_comm *comm,
+                     void *data,
+                     uint64_t count,
+                     rl_dtype dtype,
+                     uint32_t root,
+                     const rl_options *options,
+                     rl_work **work);
+
+// Gathers the inputs of all ranks, each of `count` elements, in the output of every rank, one after the other: it has
+// `count` elements for each rank.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_all_gather_single(const rl_comm *comm,
+                             void *output,
+                             const void *input,
+                             uint64_t count,
+                             rl_dtype dtype,
+                             const rl_options *options,
+                             rl_work **work);
+
+// Gathers the input of rank r in `outputs[r]` of every rank. All have one length.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_all_gather(const rl_comm *comm,
+                      const rl_buffer *outputs,
+                      const void *input,
+                      uint64_t count,
+                      rl_dtype dtype,
+                      const rl_options *options,
+                      rl_work **work);
+
+// Gathers the inputs of all ranks, `counts[r]` elements of rank r, one after the other on every rank.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers and the count of each rank hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_all_gather_v(const rl_comm *comm,
+                        void *output,
+                        const void *input,
+                        const uint64_t *counts,
+                        rl_dtype dtype,
+                        const rl_options *options,
+                        rl_work **work);
+
+// Reduces the inputs, which have `count` elements for each rank, and leaves block r of the result in the output of
+// rank r.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_reduce_scatter_single(const rl_comm *comm,
+                                 void *output,
+                                 const void *input,
+                                 uint64_t count,
+                                 rl_dtype dtype,
+                                 rl_op op,
+                                 const rl_options *options,
+                                 rl_work **work);
+
+// Reduces `inputs[r]` of all ranks into the output of rank r. All have one length.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_reduce_scatter(const rl_comm *comm,
+                          void *output,
+                          const rl_buffer *inputs,
+                          uint64_t count,
+                          rl_dtype dtype,
+                          rl_op op,
+                          const rl_options *options,
+                          rl_work **work);
+
+// Reduces the inputs and leaves block r of the result, of `counts[r]` elements, on rank r.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers and the count of each rank hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_reduce_scatter_v(const rl_comm *comm,
+                            void *output,
+                            const void *input,
+                            const uint64_t *counts,
+                            rl_dtype dtype,
+                            rl_op op,
+                            const rl_options *options,
+                            rl_work **work);
+
+// Sends block b of the input of rank a to block a of the output of rank b; a block has `count` elements.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_all_to_all_single(const rl_comm *comm,
+                             void *output,
+                             const void *input,
+                             uint64_t count,
+                             rl_dtype dtype,
+                             const rl_options *options,
+                             rl_work **work);
+
+// Sends `inputs[b]` of rank a to `outputs[a]` of rank b. All have one length.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers, one for each rank in both lists, hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_all_to_all(const rl_comm *comm,
+                      const rl_buffer *outputs,
+                      const rl_buffer *inputs,
+                      rl_dtype dtype,
+                      const rl_options *options,
+                      rl_work **work);
+
+// Sends block b of the input of rank a, of `input_counts[b]` elements, to block a of the output of rank b, of
+// `output_counts[a]` elements there.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers and the counts of each rank hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_all_to_all_v_single(const rl_comm *comm,
+                               void *output,
+                               const uint64_t *output_counts,
+                               const void *input,
+                               const uint64_t *input_counts,
+                               rl_dtype dtype,
+                               const rl_options *options,
+                               rl_work **work);
+
+// Gathers the inputs of all ranks, each of `count` elements, in the output of the root, one after the other; elsewhere
+// `output` may be NULL.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_gather_single(const rl_comm *comm,
+                         void *output,
+                         const void *input,
+                         uint64_t count,
+                         rl_dtype dtype,
+                         uint32_t root,
+                         const rl_options *options,
+                         rl_work **work);
+
+// Gathers the input of rank r in `outputs[r]` of the root; elsewhere `outputs` may be NULL.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers, of which `outputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_gather(const rl_comm *comm,
+                  const rl_buffer *outputs,
+                  const void *input,
+                  uint64_t count,
+                  rl_dtype dtype,
+                  uint32_t root,
+                  const rl_options *options,
+                  rl_work **work);
+
+// Sends block r of the root's input to the output of rank r, of `count` elements; elsewhere `input` may be NULL.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_scatter_single(const rl_comm *comm,
+                          void *output,
+                          const void *input,
+                          uint64_t count,
+                          rl_dtype dtype,
+                          uint32_t root,
+                          const rl_options *options,
+                          rl_work **work);
+
+// Sends `inputs[r]` of the root to the output of rank r; elsewhere `inputs` may be NULL.
+//
+// # Safety
+//
+// `comm` is a live communicator. The buffers, of which `inputs` lists one for each rank, hold so many elements of the type until the operation has ended, and nobody else
+// writes them meanwhile, nor reads what is written. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_scatter(const rl_comm *comm,
+                   void *output,
+                   const rl_buffer *inputs,
+                   uint64_t count,
+                   rl_dtype dtype,
+                   uint32_t root,
+                   const rl_options *options,
+                   rl_work **work);
+
+// Waits until all ranks have called it.
+//
+// # Safety
+//
+// `comm` is a live communicator, `options` NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_barrier(const rl_comm *comm, const rl_options *options, rl_work **work);
+
+// Returns the version of the interface that this library has; `RL_ABI_VERSION` is that of the header.
+uint32_t rl_abi_version(void);
+
+// Returns the version of the library, as `0.1.0`.
+const char *rl_version(void);
+
+// Makes all ranks of a job whose ranks are threads of this process: `ranks` communicators, written to `comms`.
+//
+// # Safety
+//
+// `comms` has room for so many pointers.
+int32_t rl_local(uint32_t ranks, rl_comm **comms);
+
+// Joins the job that a launcher started: roundelay's, torchrun, mpirun, srun, or a person (`docs/running.md`).
+//
+// # Safety
+//
+// `out` is a place for a pointer.
+int32_t rl_from_env(rl_comm **out);
+
+// Joins the other ranks, which are given the same store. Ranks may be threads of one process. Collective.
+//
+// `hints` is NULL, or as `transport=tcp,lazy=true`; a `timeout_ms` of 0 is the default, 30 s.
+//
+// # Safety
+//
+// `store` has functions that can be called as described there, until this returns; `hints` is NULL or a text, `out`
+// a place for a pointer.
+int32_t rl_join(uint32_t rank,
+                uint32_t size,
+                const rl_store *store,
+                const char *hints,
+                uint64_t timeout_ms,
+                rl_comm **out);
+
+// Makes a communicator of the same ranks with a GPU each; `device` counts as the driver does for this process, and
+// -1 is the one of the rank's number modulo the number of GPUs. Collective.
+//
+// # Safety
+//
+// `hosts` is a live communicator, `out` a place for a pointer.
+int32_t rl_cuda(const rl_comm *hosts, int32_t device, rl_comm **out);
+
+// Makes a communicator of `count` ranks in the order in which they are listed. A rank that lists none takes part and
+// gets NULL. Collective over all ranks of `whole`.
+//
+// # Safety
+//
+// `whole` is a live communicator, `ranks` has `count` numbers, `out` is a place for a pointer.
+int32_t rl_split(const rl_comm *whole, const uint32_t *ranks, uint32_t count, rl_comm **out);
+
+// Returns the number of this rank; `UINT32_MAX` for NULL.
+//
+// # Safety
+//
+// `comm` is NULL or a live communicator.
+uint32_t rl_rank(const rl_comm *comm);
+
+// Returns the number of ranks; 0 for NULL.
+//
+// # Safety
+//
+// `comm` is NULL or a live communicator.
+uint32_t rl_size(const rl_comm *comm);
+
+// Sets the longest time without progress of the calls from now on, in milliseconds.
+//
+// # Safety
+//
+// `comm` is a live communicator.
+int32_t rl_set_timeout(const rl_comm *comm, uint64_t timeout_ms);
+
+// Sets the hints of the communicator, as `deterministic=true,algorithm=ring`. The same on all ranks.
+//
+// # Safety
+//
+// `comm` is a live communicator, `hints` a text.
+int32_t rl_set_hints(const rl_comm *comm, const char *hints);
+
+// Returns 0 if there is a hint of that name, else the status of an error that names what is near: for programs whose
+// hints are for several libraries.
+//
+// # Safety
+//
+// `key` is a text.
+int32_t rl_hint_known(const char *key);
+
+// Says which algorithm a call on a vector of so many bytes would use, and why, in at most `capacity` bytes with the
+// final 0; `length`, if not NULL, becomes the length of the whole text.
+//
+// # Safety
+//
+// `comm` is a live communicator, `collective` a text, `buffer` has `capacity` bytes, `length` is NULL or a place for a
+// number.
+int32_t rl_explain(const rl_comm *comm,
+                   const char *collective,
+                   uint64_t bytes,
+                   rl_dtype of,
+                   rl_op by,
+                   char *buffer,
+                   uint64_t capacity,
+                   uint64_t *length);
+
+// Makes a communicator of this rank alone, for a process that is to come to others by `rl_reconfigure`. `hints` as in
+// `rl_join`; they and the environment are to be those of the others.
+//
+// # Safety
+//
+// `hints` is NULL or a text, `out` is a place for a pointer.
+int32_t rl_alone(const char *hints, rl_comm **out);
+
+// Writes this rank's handle for the next generation, in at most `capacity` bytes with the final 0; `length`, if not
+// NULL, becomes the length of the whole text. It has less than 400 bytes with up to four paths between hosts, and
+// serves for one call of `rl_reconfigure`.
+//
+// # Safety
+//
+// `comm` is a live communicator, `buffer` has `capacity` bytes, `length` is NULL or a place for a number.
+int32_t rl_reconfigure_handle(const rl_comm *comm, char *buffer, uint64_t capacity, uint64_t *length);
+
+// Goes on as a rank of a new generation, of all ranks that the `count` handles name: by their places in the list if
+// `ordered` is not 0, else as the runtime numbers them. All of them call together with the same handles and `id`, any
+// text. Operations that were started end first: abort if they may wait for a rank that is gone. If it fails the
+// communicator is what it was, and may try again by new handles.
+//
+// # Safety
+//
+// `comm` is a live communicator, `id` a text, `handles` has `count` texts.
+int32_t rl_reconfigure(const rl_comm *comm,
+                       const char *id,
+                       const char *const *handles,
+                       uint32_t count,
+                       int32_t ordered,
+                       uint64_t timeout_ms);
+
+// Ends the communicator on all ranks, from any thread, at once: calls that are pending, or follow, fail. When it
+// returns, 8 ms later at most, operations write to no memory of this host any more, unless the system gave their thread
+// no processor for so long. `why` is a text for the messages, or NULL.
+//
+// # Safety
+//
+// `comm` is a live communicator, `why` NULL or a text.
+int32_t rl_abort(const rl_comm *comm, const char *why);
+
+// Returns 1 once any rank has ended the communicator, else 0.
+//
+// # Safety
+//
+// `comm` is NULL or a live communicator.
+int32_t rl_is_aborted(const rl_comm *comm);
+
+// Frees a communicator after all operations that were started. NULL is no fault.
+//
+// # Safety
+//
+// `comm` is NULL or a live communicator, which nobody uses any more.
+int32_t rl_free(rl_comm *comm);
+
+// Describes the last error of a call on this thread. The text is valid until the next call on this thread.
+//
+// # Safety
+//
+// `error` is NULL, or a place for an `rl_error`.
+void rl_last_error(rl_error *error);
+
+// Sends `count` elements to a rank, which calls `rl_recv` with the same tag, count and type. Messages with tags move
+// beside all other operations, and may be started in any order. Without `work`, returns when the elements may be
+// overwritten. Memory of a GPU is sent in the order of all operations, with tag 0 only.
+//
+// # Safety
+//
+// `comm` is a live communicator; `data` holds so many elements until the operation has ended, and nobody writes them
+// meanwhile. `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_send(const rl_comm *comm,
+                const void *data,
+                uint64_t count,
+                rl_dtype dtype,
+                uint32_t peer,
+                uint64_t tag,
+                const rl_options *options,
+                rl_work **work);
+
+// Receives `count` elements from a rank, or from any ([`RL_ANY_RANK`]): the first message with this tag.
+// `rl_work_source` says who sent it.
+//
+// # Safety
+//
+// As [`rl_send`], but that nobody else touches the elements meanwhile.
+int32_t rl_recv(const rl_comm *comm,
+                void *data,
+                uint64_t count,
+                rl_dtype dtype,
+                uint32_t peer,
+                uint64_t tag,
+                const rl_options *options,
+                rl_work **work);
+
+// Sends and receives `count` messages at once; no order among them can block them.
+//
+// # Safety
+//
+// `messages` has so many entries, each of which keeps the promises of [`rl_send`] and [`rl_recv`].
+int32_t rl_batch(const rl_comm *comm,
+                 const rl_message *messages,
+                 uint64_t count,
+                 const rl_options *options,
+                 rl_work **work);
+
+// Waits for the end of an operation, at most so many milliseconds (`UINT64_MAX`: as long as it takes; the operation
+// has a deadline of its own), and writes 1 to `done` if it has ended, else 0. Returns the status of the operation.
+//
+// # Safety
+//
+// `work` is live, `done` NULL or a place for a number.
+int32_t rl_work_wait(const rl_work *work, uint64_t timeout_ms, int32_t *done);
+
+// Writes 1 to `done` if the operation has ended, with or without success, else 0. Never waits.
+//
+// # Safety
+//
+// `work` is live, `done` a place for a number.
+int32_t rl_work_is_done(const rl_work *work, int32_t *done);
+
+// Writes the rank that sent the message of an operation that has ended, of `rl_recv`, to `source`.
+//
+// # Safety
+//
+// `work` is live, `source` a place for a number.
+int32_t rl_work_source(const rl_work *work, uint32_t *source);
+
+// Has a function called once, when the operation has ended, or now if it has: on the progress thread, so it should be
+// short, may start operations, and must not wait for any.
+//
+// # Safety
+//
+// `work` is live; `callback` can be called with `context` on another thread, once.
+int32_t rl_work_on_done(const rl_work *work, rl_done callback, void *context);
+
+// Frees the handle on an operation, which goes on. NULL is no fault.
+//
+// # Safety
+//
+// `work` is NULL or live, and nobody uses it any more.
+void rl_work_free(rl_work *work);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ROUNDELAY_H */

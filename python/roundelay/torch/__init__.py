@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ._hints import ACTIVE, pairs
 
 if TYPE_CHECKING:
+    from ._flight import dump
     from ._options import Options
 
-__all__ = ["Options", "autoload", "hints", "register", "replace"]
+__all__ = ["Options", "autoload", "dump", "hints", "register", "replace"]
 
 NAME = "roundelay"
 """The name of the backend."""
@@ -74,6 +75,10 @@ def __getattr__(name: str) -> Any:
         from ._options import Options
 
         return Options
+    if name == "dump":
+        from ._flight import dump
+
+        return dump
     if name == "RoundelayBackend":
         from ._backend import RoundelayBackend
 

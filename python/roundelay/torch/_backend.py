@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,14 +25,13 @@ def _missing(what: str, instead: str) -> NoReturn:
 class RoundelayBackend(Operations, Backend):
     """One rank's part in a group of ranks."""
 
-    def __init__(self, store: Any, rank: int, size: int, comm: Communicator, options: Any) -> None:
+    def __init__(self, store: Any, rank: int, size: int, comm: Communicator, options: Any, name: str) -> None:
         Backend.__init__(self, rank, size)
         self._store = store
         self._options = options
         self._comm = comm
-        self._calls = Calls(comm, options._timeout.total_seconds())
+        self._calls = Calls(comm, options._timeout.total_seconds(), name)
         self._monitor = Monitor(store, rank, size)
-        self._failed = False
         alive[id(self)] = self
 
     # What it is.
@@ -96,7 +96,7 @@ class RoundelayBackend(Operations, Backend):
             made.group_name = opts.group_name
         rank = ranks.index(self.rank())
         comm = join(store, rank, len(ranks), timeout, hints)
-        return RoundelayBackend(store, rank, len(ranks), comm, made)
+        return RoundelayBackend(store, rank, len(ranks), comm, made, self._calls.name)
 
     def perform_nocolor_split(self, device: Any) -> None:
         """Do nothing: ranks outside a part are not needed to make it."""
@@ -115,7 +115,7 @@ class RoundelayBackend(Operations, Backend):
 
     def abort(self) -> None:
         """End the group on all ranks at once: operations that wait, or follow, raise an error."""
-        self._failed = True
+        self._calls.aborted()
         self._comm.abort("abort() was called on the process group")
 
     def shutdown(self) -> None:
@@ -132,16 +132,26 @@ class RoundelayBackend(Operations, Backend):
         return ErrorType.REMOTE_ERROR if self._comm.aborted else ErrorType.SUCCESS
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._calls.count
+        return self._calls.record.count
 
     def _set_sequence_number_for_group(self) -> None:
         pass
 
     def _wait_for_pending_works(self) -> None:
         self._calls.messages.start()
+        self._calls.record.wait()
+        self._calls.messages_record.wait()
 
     def _enable_collectives_timing(self) -> None:
         pass
+
+    def registerAbortHook(self, hook_id: int, hook: Callable[[], None]) -> None:
+        """Have a function called before an abort, and when an operation has failed."""
+        self._calls.on_abort[hook_id] = hook
+
+    def unregisterAbortHook(self, hook_id: int) -> None:
+        """Forget the function of that number."""
+        self._calls.on_abort.pop(hook_id, None)
 
     # What is not there.
 
@@ -186,15 +196,8 @@ class RoundelayBackend(Operations, Backend):
         _missing("resume", "make a new group")
 
     def _register_on_completion_hook(self, hook: Any) -> NoReturn:
-        _missing("completion hooks", "use work.get_future().then(…)")
+        _missing("completion hooks", "use Options(compiled=True), or work.get_future().then(…)")
 
-    def registerAbortHook(self, hook_id: int, hook: Any) -> NoReturn:
-        """Raise ``NotImplementedError``."""
-        _missing("abort hooks", "catch the error of the operation")
-
-    def unregisterAbortHook(self, hook_id: int) -> NoReturn:
-        """Raise ``NotImplementedError``."""
-        _missing("abort hooks", "catch the error of the operation")
 
     def _start_time_estimate(self) -> NoReturn:
         _missing("time estimates", "use `python -m roundelay explain`")
@@ -203,8 +206,8 @@ class RoundelayBackend(Operations, Backend):
         _missing("time estimates", "use `python -m roundelay explain`")
 
 
-def create(opts: Any, group_options: Any) -> RoundelayBackend | None:
-    """Make the backend of a group, as torch asks for it."""
+def create(opts: Any, group_options: Any, name: str) -> RoundelayBackend | None:
+    """Make the backend of a group, as torch asks for it by a name."""
     ranks = list(opts.global_ranks_in_group)
     if opts.enable_reconfigure:
         _missing("reconfigure", "leave enable_reconfigure unset")
@@ -213,4 +216,4 @@ def create(opts: Any, group_options: Any) -> RoundelayBackend | None:
     options.global_ranks_in_group = ranks or list(range(opts.group_size))
     options.group_name = opts.group_id
     comm = join(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints)
-    return RoundelayBackend(opts.store, opts.group_rank, opts.group_size, comm, options)
+    return RoundelayBackend(opts.store, opts.group_rank, opts.group_size, comm, options, name)

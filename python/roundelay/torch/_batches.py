@@ -59,6 +59,8 @@ class Batch:
         self.mutex = threading.Lock()
         self.native: NativeWork | None = None
         self.on_stream: OnStream | None = None
+        self.stream: Any = None
+        """The stream of the GPU in which the messages were made: what they read is there."""
         self.ended = False
         self.error: BaseException | None = None
 
@@ -78,7 +80,7 @@ class Batch:
             try:
                 self.native = self.group.comm.messages(plain(self.messages), None, None, tensors)
             except RuntimeError as error:
-                self._end(face(error))
+                self._end(face(error, own="send/recv"))
                 return
             if any(message.finish for message in self.messages):
                 assert self.native is not None
@@ -96,7 +98,7 @@ class Batch:
                 if not self.native.wait(limit):
                     raise timed_out("send/recv operation to complete", limit or 0.0)
             except RuntimeError as error:
-                raise face(error, limit) from None
+                raise face(error, limit, "send/recv") from None
             self._settle()
         if self.error is not None:
             raise self.error
@@ -120,7 +122,7 @@ class Batch:
             if not self.ended:
                 assert self.native is not None
                 error = self.native.exception()
-                self._end(None if error is None else face(error))
+                self._end(None if error is None else face(error, own="send/recv"))
 
     def _end(self, error: BaseException | None) -> None:
         if error is None:
@@ -133,17 +135,17 @@ class Batch:
 
     def _perform(self) -> None:
         try:
-            device = self.messages[0].tensor.device if self.messages else None
-            self.group.perform(self.messages)
-            if device is not None and device.type == "cuda":
-                self.on_stream = OnStream(None, device)
+            with torch.cuda.stream(self.stream):
+                tensors = [message.tensor for message in self.messages]
+                self.group.perform(self.messages)
+                self._end(None)
+                if self.stream is not None:
+                    self.on_stream = OnStream(None, self.stream.device, tensors)
         except RuntimeError as error:
-            self._end(face(error))
+            self._end(face(error, own="send/recv"))
         except BaseException as error:
             self._end(error)
             raise
-        else:
-            self._end(None)
 
 
 class Messages:
@@ -157,10 +159,16 @@ class Messages:
         self._early: dict[int, list[tuple[int, Tensor]]] = {}
 
     def add(self, message: Message) -> CollectedWork:
-        """Collect a message."""
+        """Collect a message; issue those before it if they are of another stream."""
+        device = message.tensor.device
+        stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        current = self._current
+        if current is not None and current.stream != stream:
+            current.start()
         with self._lock:
             if self._current is None:
                 self._current = Batch(self)
+                self._current.stream = stream
                 self._thread = threading.get_ident()
                 _open.setdefault(self._thread, set()).add(self)
             self._current.messages.append(message)
@@ -279,7 +287,7 @@ class Messages:
         try:
             self.comm.messages(messages, None, stream, None)
         except errors.MismatchError as error:
-            raise face(error) from None
+            raise face(error, own="send/recv") from None
 
 
 def plain(messages: Sequence[Message]) -> list[tuple[Any, int, bool]]:
@@ -312,6 +320,14 @@ class CollectedWork(Work):
 
     def get_future(self) -> Any:
         """Return a future of the tensor; issue what was collected."""
+        if self._batch.stream is not None:
+            self._batch.start()
+            device = self._batch.stream.device
+            if self._batch.on_stream is not None:
+                self._batch.on_stream.wait()
+            ended = Promise([device])
+            ended.end(self._tensors, self._batch.error)
+            return ended.future
         promise = Promise()
         self._batch.on_end(lambda: promise.end(self._tensors, self._batch.error))
         return promise.future
@@ -332,7 +348,7 @@ class CollectedWork(Work):
         if self._batch.error is not None or native is None:
             return self._batch.error
         error = native.exception()
-        return None if error is None else face(error)
+        return None if error is None else face(error, own="send/recv")
 
     def result(self) -> list[Tensor]:
         """Wait, and return the tensor in a list."""

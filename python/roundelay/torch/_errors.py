@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch.distributed as dist
 
 from .. import errors
@@ -40,25 +43,45 @@ _FACES: list[tuple[type[errors.Error], type[errors.Error], str]] = [
 ]
 
 
-def face(error: BaseException, timeout: float | None = None) -> BaseException:
+def described(calls: Sequence[tuple[Any, ...]]) -> str:
+    """Return the first of several calls in words: what it is, and the elements of its first buffer."""
+    if not calls:
+        return ""
+    collective, *sides = calls[0][:3]
+    for side in sides:
+        while side and not isinstance(side[0], int):
+            side = side[0]
+        if side:
+            return f"{collective} of {side[1]} x {side[2]}"
+    return str(collective)
+
+
+def face(error: BaseException, timeout: float | None = None, own: str = "") -> BaseException:
     """Return an error of the native part as torch's class, with the words that programs look for first.
 
-    Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as they are: nothing has moved.
+    That of a rank which stopped because another one failed has its ``own`` call too: if the ranks did not make the same
+    call, the error has both then. Others begin with it unless they have the name of the operation, as where another
+    rank was gone before. Errors of arguments (``UsageError``, ``UnsupportedError``, …) are returned as they are: nothing has moved.
     """
     if not isinstance(error, errors.Error) or isinstance(error, dist.DistError):
         return error
     time = "" if timeout is None else f" {round(timeout * 1000)}ms"
     for kind, made, words in _FACES:
         if isinstance(error, kind):
-            return _copy(error, made, words.format(time=time))
+            return _copy(error, made, words.format(time=time), own)
     if isinstance(error, (errors.UsageError, errors.UnsupportedError, errors.SettingsError)):
         return error
-    return _copy(error, BackendError, "")
+    return _copy(error, BackendError, "", own)
 
 
-def _copy(error: errors.Error, made: type[errors.Error], words: str) -> errors.Error:
+def _copy(error: errors.Error, made: type[errors.Error], words: str, own: str) -> errors.Error:
+    said = str(error)
+    if own and made is AbortedError:
+        said = f"{said}; this rank had called {own}"
+    elif not any(name in said for name in own.partition(" ")[0].split("/")):
+        said = f"{own}: {said}"
     copy = made(
-        words + str(error),
+        words + said,
         code=error.code,
         rank=error.rank,
         peer=error.peer,

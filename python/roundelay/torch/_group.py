@@ -8,10 +8,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, BarrierOptions, ReduceScatterOptions
 
+from . import NAME
 from ._barrier import Monitor
 from ._ending import alive
 from ._join import join
@@ -23,7 +25,13 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     """One rank's part in a group of ranks."""
 
     def __init__(
-        self, store: Any, rank: int, size: int, timeout: timedelta, hints: list[tuple[str, str]] | None = None
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        hints: list[tuple[str, str]] | None = None,
+        name: str = NAME,
     ) -> None:
         dist.ProcessGroup.__init__(self, rank, size)
         self._place = (rank, size)
@@ -31,7 +39,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         self._timeout = timeout
         self._names = ("", "undefined")
         self._comm = join(store, rank, size, timeout, hints or [])
-        self._calls = Calls(self._comm, timeout.total_seconds())
+        self._calls = Calls(self._comm, timeout.total_seconds(), name)
         self._monitor = Monitor(store, rank, size)
         alive[id(self)] = self
 
@@ -70,6 +78,25 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def setGroupDesc(self, text: str) -> None:
         """Take the description that torch gives."""
         self._names = (self._names[0], text)
+
+    # What torch asks of the backends in a group: this one is all of them.
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """Return the kinds of devices, of which checkpoints need the CPU."""
+        return [torch.device(kind) for kind in ("cpu", "cuda") if kind == "cpu" or torch.cuda.is_available()]
+
+    def _get_backend(self, device: torch.device) -> RoundelayGroup:
+        return self
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Return False: any tensor will do."""
+        return False
+
+    @property
+    def supports_splitting(self) -> bool:
+        """Return False: torch splits groups of its own class only."""
+        return False
 
     # The names of torch 2.13 and before.
 
@@ -127,7 +154,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
             self._comm.shutdown()
 
     def _get_sequence_number_for_group(self) -> int:
-        return self._calls.count
+        return self._calls.record.count
 
     def _set_sequence_number_for_group(self) -> None:
         pass
@@ -137,6 +164,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         return self._message(tensors, None, tag, False)
 
 
-def create(opts: Any, group_options: Any = None) -> RoundelayGroup:
-    """Make the group, as torch asks for it."""
-    return RoundelayGroup(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints_of(group_options))
+def create(opts: Any, group_options: Any, name: str) -> RoundelayGroup:
+    """Make the group, as torch asks for it by a name."""
+    hints = hints_of(group_options)
+    return RoundelayGroup(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints, name)

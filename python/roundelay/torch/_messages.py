@@ -13,18 +13,20 @@ from torch import Tensor
 
 from ._errors import face
 from ._memory import Finish, address
-from ._work import Done, Pending
+from ._work import Done, Failed, Pending
 
 if TYPE_CHECKING:
-    from .._native import Communicator
     from .._native import Work as NativeWork
+    from ._operations import Calls
 
 
 class MessageWork(Pending):
     """A send or receive in the background."""
 
-    def __init__(self, native: NativeWork, tensor: Tensor, finish: Sequence[Finish], peer: int | None) -> None:
-        super().__init__([native], [tensor], finish, "send/recv")
+    def __init__(
+        self, native: NativeWork, tensor: Tensor, finish: Sequence[Finish], failed: Failed, peer: int | None
+    ) -> None:
+        super().__init__([native], [tensor], finish, "send/recv", failed)
         self._peer = peer
 
     def source_rank(self) -> int:
@@ -39,9 +41,11 @@ class MessageWork(Pending):
 
 
 def start(
-    comm: Communicator, tensor: Tensor, peer: int | None, tag: int, is_send: bool, finish: Sequence[Finish]
+    calls: Calls, tensor: Tensor, peer: int | None, tag: int, is_send: bool, finish: Sequence[Finish]
 ) -> MessageWork | Done:
     """Start a message of plain memory: to or from a rank, or from any where there is none."""
+    calls.messages_record.begin()
+    comm = calls.comm
     try:
         if is_send:
             assert peer is not None
@@ -50,9 +54,11 @@ def start(
         else:
             source, native = comm.recv(address(tensor), peer, tag, None, tensor)
     except RuntimeError as error:
-        raise face(error) from None
+        raise calls.failed(face(error, own="send/recv")) from None
     if native is None:
+        calls.messages_record.open = 0
         for due in finish:
             due()
         return Done([tensor], -1 if source is None else source)
-    return MessageWork(native, tensor, finish, peer)
+    calls.messages_record.started(native)
+    return MessageWork(native, tensor, finish, calls.failed, peer)

@@ -6,19 +6,25 @@ the caller's thread. The native part keeps the tensors of what runs in the backg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.autograd.profiler as profiler
+import torch.distributed as dist
 from torch import Tensor
 
+from . import NAME
 from . import _memory as memory
 from . import _batches as batches
 from . import _messages as messages
-from ._errors import face
+from . import _profile as profile
+from ._errors import described, face
+from ._flight import Record, on_failure
 from ._hints import ACTIVE, active
 from ._memory import Finish, address
-from ._work import Done, OnStream, Pending
+from ._work import Done, OnStream, Pending, raw_stream
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -30,22 +36,24 @@ _NO_DEVICE = torch.device("cpu")
 class Calls:
     """The calls that a group makes: the one place where the native part is called."""
 
-    def __init__(self, comm: Communicator, timeout: float) -> None:
+    def __init__(self, comm: Communicator, timeout: float, name: str = NAME) -> None:
         self.comm = comm
+        self.name = name
         self.timeout = timeout
         self.rank = comm.rank
         self.size = comm.size
         self.messages = batches.Messages(comm)
-        self.count = 0
+        self.record = Record()
+        self.messages_record = Record()
+        self.on_abort: dict[int, Callable[[], None]] = {}
         self.coalesced: list[Any] | None = None
         self._devices: dict[int, Communicator] = {}
 
     def on(self, device: torch.device) -> Communicator:
         """Return the communicator of a GPU; the first call is collective."""
-        index = device.index or 0
-        found = self._devices.get(index)
+        found = self._devices.get(device.index)
         if found is None:
-            found = self._devices[index] = self.comm.cuda(index)
+            found = self._devices[device.index] = self.comm.cuda(device.index)
         return found
 
     def play(
@@ -56,9 +64,21 @@ class Calls:
         finish: Sequence[Finish],
         keep: Any,
         device: torch.device = _NO_DEVICE,
+        inputs: Sequence[Tensor] | None = None,
     ) -> Any:
-        """Make calls, one after the other: each is (collective, output, input[, operator, factor, root])."""
-        self.count += 1
+        """Make calls, one after the other: each is (collective, output, input[, operator, factor, root]).
+
+        The profiler is told of those that have ``inputs``.
+        """
+        # Read in place, and counted in place below: a function's call costs as much as all the rest of it.
+        if profiler._is_profiler_enabled and inputs is not None:
+            return profile.profiled(
+                f"{self.name}:{calls[0][0] if calls else 'none'}",
+                inputs,
+                lambda: self.play(opts, result, calls, finish, keep, device),
+            )
+        record = self.record
+        record.count = record.open = record.count + 1
         if batches._open:
             self.messages.start()
             batches.flush_others(self.messages)
@@ -67,25 +87,71 @@ class Calls:
         hints = active() if ACTIVE else None
         try:
             if device.type == "cuda":
-                comm, stream = self.on(device), torch.cuda.current_stream(device).cuda_stream
-                for call in calls:
-                    comm.call(*_full(call), limit, hints, stream)
-                for due in finish:
-                    due()
-                return self.noted(OnStream(result, device))
+                # The native part makes its GPU the current one of the thread.
+                if torch._C._cuda_getDevice() != device.index:
+                    with torch.cuda.device(device):
+                        work = self._enqueue(opts, result, calls, finish, keep, device, limit, hints)
+                else:
+                    work = self._enqueue(opts, result, calls, finish, keep, device, limit, hints)
+                record.open = 0
+                return work
             if not opts.asyncOp:
                 for call in calls:
                     self.comm.call(*_full(call), limit, hints)
                 for due in finish:
                     due()
+                record.open = 0
                 return Done(result)
             started = [self.comm.call(*_full(call), limit, hints, None, keep) for call in calls]
         except RuntimeError as error:
-            raise face(error, limit or self.timeout) from None
+            raise self.failed(face(error, limit or self.timeout, described(calls))) from None
         natives: list[NativeWork] = [native for native in started if native is not None]
         if not natives:
+            record.open = 0
             return self.noted(Done(result))
-        return self.noted(Pending(natives, result, finish, str(calls[0][0])))
+        record.started(natives[-1])
+        return self.noted(Pending(natives, result, finish, str(calls[0][0]), self.failed, calls))
+
+    def failed(self, error: BaseException) -> BaseException:
+        """Return the error of an operation, after the hooks of an abort unless nothing has moved."""
+        if isinstance(error, dist.DistError):
+            self.aborted()
+        else:
+            self.record.open = 0
+        return error
+
+    def aborted(self) -> None:
+        """Call the hooks of an abort, and write the flight recorder if the environment asks for it."""
+        for hook in list(self.on_abort.values()):
+            hook()
+        on_failure()
+
+    def _enqueue(
+        self,
+        opts: Any,
+        result: Any,
+        calls: Sequence[tuple[Any, ...]],
+        finish: Sequence[Finish],
+        keep: Any,
+        device: torch.device,
+        limit: float | None,
+        hints: Any,
+    ) -> Any:
+        """Put calls into the current stream of a GPU."""
+        comm, stream = self.on(device), raw_stream(device.index)
+        for call in calls:
+            comm.call(*_full(call), limit, hints, stream)
+        for due in finish:
+            due()
+        if not opts.asyncOp:
+            # Who does not ask for work does not wait for it in another stream.
+            return Done(result)
+        return self.noted(OnStream(result, device, keep))
+
+    def synchronize(self) -> None:
+        """Wait until the GPUs have done what their current streams have."""
+        for index in self._devices:
+            torch.cuda.current_stream(index).synchronize()
 
     def noted(self, work: Any) -> Any:
         """Return the work, and remember it where calls are being coalesced: their end waits for it."""
@@ -127,7 +193,7 @@ class Operations:
         finish: list[Finish] = []
         data = memory.reduced_in_place(tensor, finish)
         calls = [("all_reduce", address(data), None, op, factor, 0)]
-        return self._calls.play(opts, tensors, calls, finish, data, data.device)
+        return self._calls.play(opts, tensors, calls, finish, data, data.device, tensors)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Any:
         """Reduce several tensors of each rank, in place."""
@@ -139,7 +205,7 @@ class Operations:
             keep.append(data)
             calls.append(("all_reduce", address(data), None, op, factor, 0))
         device = tensors[0].device if tensors else _NO_DEVICE
-        return self._calls.play(opts, tensors, calls, finish, keep, device)
+        return self._calls.play(opts, tensors, calls, finish, keep, device, tensors)
 
     def allreduce_sparse(self, tensors: list[Tensor], opts: Any) -> Any:
         """Sum sparse COO tensors, in place; the ranks' numbers of elements may differ."""
@@ -148,8 +214,13 @@ class Operations:
         tensor = _one(tensors, "all_reduce")
         if memory.operator(opts.reduceOp, tensor.dtype)[0] != "sum":
             raise ValueError("roundelay: sparse tensors can only be summed; use ReduceOp.SUM")
-        sum_sparse(self._calls, tensor, opts)
-        return self._calls.noted(Done(tensors))
+        calls = self._calls
+        if profile.active():
+            name = f"{calls.name}:sparse_all_reduce"
+            profile.profiled(name, tensors, lambda: sum_sparse(calls, tensor, opts))
+        else:
+            sum_sparse(calls, tensor, opts)
+        return calls.noted(Done(tensors))
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         """Copy the root's tensor to all."""
@@ -159,7 +230,7 @@ class Operations:
         if opts.rootRank == self._calls.rank:
             finish = []
         calls = [("broadcast", address(data), None, "sum", 1.0, opts.rootRank)]
-        return self._calls.play(opts, tensors, calls, finish, data, data.device)
+        return self._calls.play(opts, tensors, calls, finish, data, data.device, tensors)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
         """Reduce a tensor of each rank to the root's; the others keep theirs."""
@@ -176,7 +247,7 @@ class Operations:
             output = address(result)
             keep.append(result)
         calls = [("reduce", output, address(data), op, factor, root)]
-        return self._calls.play(opts, tensors, calls, finish, keep, data.device)
+        return self._calls.play(opts, tensors, calls, finish, keep, data.device, tensors)
 
     # From all to all.
 
@@ -185,7 +256,7 @@ class Operations:
         tensor, listed = _one(inputs, "all_gather"), _one(outputs, "all_gather")
         finish: list[Finish] = []
         call, keep = self._gathered("all_gather", listed, tensor, finish)
-        return self._calls.play(opts, outputs, [call], finish, keep, tensor.device)
+        return self._calls.play(opts, outputs, [call], finish, keep, tensor.device, inputs)
 
     def _gathered(self, name: str, listed: list[Tensor], tensor: Tensor, finish: list[Finish]) -> tuple[Any, Any]:
         calls = self._calls
@@ -218,7 +289,7 @@ class Operations:
             calls.append(call)
             keep.append(kept)
         device = inputs[0].device if inputs else _NO_DEVICE
-        return self._calls.play(opts, outputs, calls, finish, keep, device)
+        return self._calls.play(opts, outputs, calls, finish, keep, device, inputs)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Any:
         """Collect equal tensors in one; the input may be a part of the output."""
@@ -243,7 +314,7 @@ class Operations:
             keep.append((data, target))
             calls.append(("all_gather", address(target), address(data)))
         device = inputs[0].device if inputs else _NO_DEVICE
-        return self._calls.play(opts, outputs if result is None else result, calls, finish, keep, device)
+        return self._calls.play(opts, outputs if result is None else result, calls, finish, keep, device, inputs)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
         """Reduce a list with a tensor for each rank; each rank has its own at the end."""
@@ -271,7 +342,7 @@ class Operations:
             sources = [torch.cat([each.reshape(-1) for each in sources])]
             source = (address(sources[0]), _bytes_of(counts, target))
         call = ("reduce_scatter", address(target), source, op, factor, 0)
-        return calls.play(opts, outputs, [call], finish, (target, sources), target.device)
+        return calls.play(opts, outputs, [call], finish, (target, sources), target.device, listed)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> Any:
         """Reduce tensors of as many equal parts as there are ranks; each rank has its own part at the end."""
@@ -298,7 +369,7 @@ class Operations:
             keep.append((data, target))
             calls.append(("reduce_scatter", address(target), address(data), op, factor, 0))
         device = inputs[0].device if inputs else _NO_DEVICE
-        return self._calls.play(opts, outputs if result is None else result, calls, finish, keep, device)
+        return self._calls.play(opts, outputs if result is None else result, calls, finish, keep, device, inputs)
 
     def all_to_all_single(
         self, output: Tensor, input: Tensor, output_split_sizes: list[int], input_split_sizes: list[int], opts: Any
@@ -314,7 +385,7 @@ class Operations:
             received = self._rows(target, output_split_sizes, "output")
             sides = (sides[0], received), (sides[1], self._rows(data, input_split_sizes, "input"))
         calls = [("all_to_all", *sides)]
-        return self._calls.play(opts, output, calls, finish, (data, target), data.device)
+        return self._calls.play(opts, output, calls, finish, (data, target), data.device, [input])
 
     def _rows(self, tensor: Tensor, sizes: Sequence[int], side: str) -> list[int]:
         """Return the elements of each rank's part."""
@@ -352,7 +423,7 @@ class Operations:
                 (address(data), _bytes_of(sent, data)),
             )
         ]
-        return self._calls.play(opts, outputs, calls, finish, (data, target), data.device)
+        return self._calls.play(opts, outputs, calls, finish, (data, target), data.device, inputs)
 
     # From and to a root.
 
@@ -372,7 +443,7 @@ class Operations:
         elif outputs and outputs[0]:
             raise ValueError("gather: requires empty output on non-root: only the root has outputs")
         call = ("gather", [address(each) for each in targets], address(data), "sum", 1.0, root)
-        return self._calls.play(opts, outputs, [call], finish, (data, targets), data.device)
+        return self._calls.play(opts, outputs, [call], finish, (data, targets), data.device, inputs)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
         """Pass a tensor of the root's list to each rank."""
@@ -390,11 +461,13 @@ class Operations:
         elif inputs and inputs[0]:
             raise ValueError("scatter: requires empty input on non-root: only the root has inputs")
         call = ("scatter", address(target), [address(each) for each in sources], "sum", 1.0, root)
-        return self._calls.play(opts, outputs, [call], finish, (target, sources), target.device)
+        given = inputs[0] if inputs else []
+        return self._calls.play(opts, outputs, [call], finish, (target, sources), target.device, given)
 
     def barrier(self, opts: Any) -> Any:
-        """Wait until all ranks have come."""
-        return self._calls.play(opts, None, [("barrier", None, None)], (), None)
+        """Wait until all ranks have come; as NCCL's barrier, after what the GPUs have been given."""
+        self._calls.synchronize()
+        return self._calls.play(opts, None, [("barrier", None, None)], (), None, inputs=())
 
     # Between two ranks.
 
@@ -412,7 +485,11 @@ class Operations:
         data = memory.readable(tensor) if is_send else memory.writable(tensor, finish)
         calls = self._calls
         if not data.is_cuda:
-            return calls.noted(messages.start(calls.comm, data, peer, tag, is_send, finish))
+            if not profile.active():
+                return calls.noted(messages.start(calls, data, peer, tag, is_send, finish))
+            name = f"{calls.name}:{'send' if is_send else 'recvAnySource' if peer is None else 'recv'}"
+            start = functools.partial(messages.start, calls, data, peer, tag, is_send, finish)
+            return calls.noted(profile.profiled(name, tensors, start))
         if peer is None:
             raise NotImplementedError(
                 "roundelay does not support recv from any source into a tensor on a GPU; name the rank: src=…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -20,20 +21,20 @@ def supports_backends() -> bool:
     return (major, minor) >= (2, 14)
 
 
-def _create(options: Any, group_options: Any = None) -> Any:
-    """Make the backend of one group: what torch calls."""
+def _create(options: Any, group_options: Any = None, name: str = NAME) -> Any:
+    """Make the backend of one group, for a backend of a name: what torch calls."""
     if getattr(group_options, "compiled", None) is not None or os.environ.get(COMPILED):
         from . import compiled
 
         if compiled.wanted(group_options):
-            return compiled.create(options, group_options)
+            return compiled.create(options, group_options, name)
     if supports_backends():
         from ._backend import create
 
-        return create(options, group_options)
+        return create(options, group_options, name)
     from ._group import create as create_group
 
-    return create_group(options, group_options)
+    return create_group(options, group_options, name)
 
 
 def register_as(name: str) -> None:
@@ -41,9 +42,12 @@ def register_as(name: str) -> None:
     if not dist.is_available():
         return
     plugin = dist.Backend._plugins.get(name.upper())
-    if plugin is not None and plugin.creator_fn is _create:
+    if plugin is not None and getattr(plugin.creator_fn, "func", None) is _create:
         return
-    dist.Backend.register_backend(name, _create, extended_api=True, devices=["cpu", "cuda"])
+    creator = functools.partial(_create, name=name)
+    dist.Backend.register_backend(name, creator, extended_api=True, devices=["cpu", "cuda"])
+    # Torch itself records the calls of a backend that does not do so.
+    getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(name)
 
 
 def autoload() -> None:

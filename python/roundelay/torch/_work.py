@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._C._distributed_c10d import Work
 
-from ._errors import face, timed_out
+from ._errors import described, face, timed_out
 from ._memory import Finish
 
 if TYPE_CHECKING:
     from .._native import Work as NativeWork
+    from ._profile import Event
 
 Future = torch.futures.Future
+Failed = Callable[[BaseException], BaseException]
+"""What is to be done with the error of an operation, which it returns."""
 
 
 class Promise:
@@ -27,10 +30,10 @@ class Promise:
     has the class and the text of ours.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, devices: Sequence[torch.device] = ()) -> None:
         self._result: Any = None
         self._error: BaseException | None = None
-        self._ended: Any = Future()
+        self._ended: Any = Future(devices=list(devices))
         self.future: Any = self._ended.then(self._value)
 
     def _value(self, _: Any) -> Any:
@@ -102,10 +105,18 @@ class Pending(Work):
     """Operations in the background, which end in the order in which they were started."""
 
     def __init__(
-        self, natives: Sequence[NativeWork], result: Any, finish: Sequence[Finish], label: str
+        self,
+        natives: Sequence[NativeWork],
+        result: Any,
+        finish: Sequence[Finish],
+        label: str,
+        failed: Failed | None = None,
+        calls: Sequence[tuple[Any, ...]] = (),
     ) -> None:
         super().__init__()
         self._natives = natives
+        self._failed = failed
+        self._calls = calls
         self._result = result
         self._finish = list(finish)
         self._label = label
@@ -113,9 +124,15 @@ class Pending(Work):
         self._promise: Promise | None = None
         self._error: BaseException | None = None
         self._ended = False
+        self._event: Event | None = None
         if self._finish:
             # The copies are due even if nobody waits.
             natives[-1].add_done_callback(self._settle)
+
+    def end_with(self, event: Event) -> None:
+        """Have an event of the profiler end with the operations."""
+        self._event = event
+        self._natives[-1].add_done_callback(self._settle)
 
     def _settle(self) -> None:
         """Take note of the end of the operations, which has come, and make the copies that are due."""
@@ -125,13 +142,18 @@ class Pending(Work):
             for native in self._natives:
                 error = native.exception()
                 if error is not None:
-                    self._error = face(error)
+                    self._error = face(error, None, described(self._calls))
                     break
             else:
                 for finish in self._finish:
                     finish()
             self._finish = []
+            if self._event is not None:
+                self._event.end()
+                self._event = None
             self._ended = True
+        if self._error is not None and self._failed is not None:
+            self._failed(self._error)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the end; raise the error of the operation, or one that begins with "Timed out"."""
@@ -142,19 +164,29 @@ class Pending(Work):
                     if not native.wait(limit):
                         raise timed_out(f"{self._label} operation to complete", limit or 0.0)
             except RuntimeError as error:
-                raise face(error, limit) from None
+                made = face(error, limit, described(self._calls))
+                if made is not error and self._failed is not None:
+                    self._failed(made)
+                raise made from None
             self._settle()
         if self._error is not None:
             raise self._error
         return True
 
     def get_future(self) -> Any:
-        """Return a future of the output tensors; it is completed on a thread that may wait for others."""
+        """Return a future of the output tensors: completed if the operations have ended, or else on a thread that may
+        wait for others.
+
+        Callbacks of a completed future run at once where they are added, which programs rely on after ``wait``.
+        """
         with self._lock:
             if self._promise is not None:
                 return self._promise.future
             promise = self._promise = Promise()
-        self._natives[-1].add_done_callback(self._complete)
+        if self.is_completed():
+            self._complete()
+        else:
+            self._natives[-1].add_done_callback(self._complete)
         return promise.future
 
     def _complete(self) -> None:
@@ -175,7 +207,7 @@ class Pending(Work):
         for native in self._natives:
             error = native.exception()
             if error is not None:
-                return face(error)
+                return face(error, own=self._label)
         return None
 
     def result(self) -> Any:
@@ -188,23 +220,41 @@ class Pending(Work):
         self.wait()
 
 
-class OnStream(Work):
-    """Operations in a CUDA stream, up to the event that follows them."""
+def raw_stream(index: int) -> int:
+    """Return the current stream of a GPU as the driver names it; 0 is the default stream."""
+    return int(torch._C._cuda_getCurrentRawStream(index))
 
-    def __init__(self, result: Any, device: torch.device) -> None:
+
+class OnStream(Work):
+    """Operations in a CUDA stream, up to the event that follows them.
+
+    It keeps their tensors as long as it lives: memory of another stream's must not be used anew before that stream has
+    waited.
+    """
+
+    def __init__(self, result: Any, device: torch.device, keep: Any = None) -> None:
         super().__init__()
         self._result = result
         self._device = device
+        self._keep = keep
+        stream = torch.cuda.current_stream(device)
+        self._index = stream.device_index
+        self._stream = int(stream.cuda_stream)
         self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._event.record(torch.cuda.current_stream(device))
+        self._event.record(stream)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Have the current stream wait for the operations."""
-        self._event.wait(torch.cuda.current_stream(self._device))
+        if raw_stream(self._index) != self._stream:
+            self._event.wait(torch.cuda.current_stream(self._device))
         return True
 
     def get_future(self) -> Any:
-        """Return a future of the output tensors, which are there in the order of the streams."""
+        """Return a future of the output tensors, which are there in the order of the streams.
+
+        It is complete for the stream that is current now, and for those that wait for it.
+        """
+        self.wait()
         future: Any = Future(devices=[self._device])
         future.set_result(self._result)
         return future
@@ -213,9 +263,24 @@ class OnStream(Work):
         """Return True if the GPU has done the operations."""
         return bool(self._event.query())
 
+    def is_success(self) -> bool:
+        """Return True if the GPU has done the operations."""
+        return self.is_completed()
+
+    def exception(self) -> BaseException | None:
+        """Return None: an error of a GPU is raised by a later operation of the group."""
+        return None
+
     def result(self) -> Any:
         """Return the output tensors."""
         return self._result
+
+    def source_rank(self) -> int:
+        """Return -1: there is none."""
+        return -1
+
+    def _source_rank(self) -> int:
+        return -1
 
     def synchronize(self) -> None:
         """Have the current stream wait for the operations."""

@@ -36,12 +36,14 @@ def native() -> str:
 
 
 def target() -> Path:
-    """Return the path of the backend for the installed torch."""
+    """Return the path of the backend for the installed torch and this version of the package."""
     import torch
+
+    from .. import _native
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     version = re.sub(r"[^\w.+-]", "_", torch.__version__)
-    return cache / "roundelay" / "torchcomms" / f"roundelay-torch{version}-{platform.machine()}.so"
+    return cache / "roundelay" / "torchcomms" / f"roundelay{_native.__version__}-torch{version}-{platform.machine()}.so"
 
 
 def headers() -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +22,6 @@ _LAUNCHERS = (
 )
 
 _mutex = threading.Lock()
-_stores: dict[tuple[str, int], Any] = {}
 _generations: dict[tuple[str, int], int] = {}
 
 
@@ -53,10 +54,22 @@ def place(rank: int | None, size: int | None) -> tuple[int, int]:
     return rank, size
 
 
-def store_of(store: Any, rank: int, timeout: timedelta) -> Any:
-    """Return the given store, or the one at ``MASTER_ADDR`` and ``MASTER_PORT``, which rank 0 serves."""
+@dataclass
+class Meeting:
+    """Where the ranks of a communicator meet: a store for it alone, and what they need until they have joined."""
+
+    store: Any
+    first: Any = None
+
+
+def meet(store: Any, name: str, rank: int, timeout: timedelta) -> Meeting:
+    """Return a part of the given store; without one a store that rank 0 serves, found through ``MASTER_ADDR``.
+
+    ``MASTER_PORT`` is taken only until the ranks have joined, so a program may serve a store of its own there. Raises
+    ``StartError`` if the variables are not set, or if rank 0 does not come in time.
+    """
     if store is not None:
-        return store
+        return Meeting(below(store, name, rank))
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise StartError(
@@ -65,18 +78,45 @@ def store_of(store: Any, rank: int, timeout: timedelta) -> Any:
             code="RL0709",
         )
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    # torchrun serves the store itself.
-    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+
+    def there(at: int, serves: bool = False) -> Any:
+        return TCPStore(host, at, None, serves, timeout, wait_for_workers=False)
+
+    # torchrun serves a store itself, for as long as the job.
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return Meeting(below(there(port), name, rank))
+    key = part(name, rank)
+    if rank == 0:
+        own = there(0, serves=True)
+        try:
+            first = there(port, serves=True)
+        except RuntimeError:  # The program serves a store there.
+            first = there(port)
+        first.set(key, str(own.port))
+        return Meeting(PrefixStore(key, own), first)
+    until = time.monotonic() + timeout.total_seconds()
+    while True:
+        # A store that answers may be that of the communicator before, which rank 0 is about to close.
+        try:
+            first = there(port)
+            first.wait([key], timedelta(seconds=max(until - time.monotonic(), 0.001)))
+            return Meeting(PrefixStore(key, there(int(first.get(key)))))
+        except RuntimeError as error:
+            if time.monotonic() >= until:
+                raise StartError(
+                    f"rank 0 did not come to the store at {host}:{port} in {timeout.total_seconds():g} s: {error}",
+                    code="RL0709",
+                ) from None
+            time.sleep(0.02)
+
+
+def part(name: str, rank: int) -> str:
+    """Return the prefix of a communicator's keys: its name, and how many of that name this rank has made."""
     with _mutex:
-        found = _stores.get((host, port))
-        if found is None:
-            found = TCPStore(host, port, None, serves, timeout, wait_for_workers=False, multi_tenant=True)
-            _stores[host, port] = found
-        return found
+        number = _generations[name, rank] = _generations.get((name, rank), -1) + 1
+    return f"torchcomms/{name}/{number}"
 
 
 def below(store: Any, name: str, rank: int) -> Any:
-    """Return a part of a store for a communicator: its name, and how many of that name this rank has made."""
-    with _mutex:
-        number = _generations[name, rank] = _generations.get((name, rank), -1) + 1
-    return PrefixStore(f"torchcomms/{name}/{number}", store)
+    """Return a part of a store for a communicator."""
+    return PrefixStore(part(name, rank), store)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
@@ -213,24 +212,3 @@ def checked_timeout(timeout: timedelta | None) -> timedelta:
     if timeout < _UNSET:
         raise UsageError(f"the timeout is negative, {timeout.total_seconds():g} s: give a positive one, or none")
     return timeout
-
-
-_OTHERS = frozenset(
-    {"hostname", "interface", "is_high_priority_stream", "lazy_init", "max_event_pool_size", "persistent_store"}
-)
-"""Hints of other backends that programs pass to whichever backend there is; they mean nothing here."""
-
-
-def checked_hints(hints: Mapping[str, object] | None) -> list[tuple[str, str]]:
-    """Return hints as pairs of strings.
-
-    A key may have the prefix ``roundelay::``; keys with the prefix of another backend, and a few that programs pass
-    to every backend, are left out. An unknown key is refused by the communicator.
-    """
-    kept: list[tuple[str, str]] = []
-    for key, value in (hints or {}).items():
-        owner, prefixed, name = key.rpartition("::")
-        if (prefixed and owner != "roundelay") or key in _OTHERS:
-            continue
-        kept.append((name, str(value).lower() if isinstance(value, bool) else str(value)))
-    return kept

@@ -4,8 +4,9 @@
     python python/tests/torch_backend/distributed_test.py test_isend …    # some cases
     python python/tests/torch_backend/distributed_test.py --real gloo     # the same by Gloo itself
     python python/tests/torch_backend/distributed_test.py --face mpi      # as MPI, which has all_to_all on CPU
+    ROUNDELAY_REPLACE=gloo python python/tests/torch_backend/distributed_test.py --real gloo   # in Gloo's place
 
-The cases come with the wheel of torch. ``--json FILE`` keeps the outcome of each. The exit status is that of the
+The cases come with the wheel of torch, and need the package expecttest. ``--json FILE`` keeps the outcome of each. The exit status is that of the
 comparison with ``--at-least N`` passed cases.
 """
 

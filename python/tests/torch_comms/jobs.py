@@ -6,6 +6,7 @@ import faulthandler
 import importlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,26 @@ def run(
             assert process.returncode == 0, f"rank {rank} ended with {process.returncode}\n{logs[rank].read_text()}"
             results.append(json.loads((Path(folder) / f"result{rank}").read_text()))
         return results
+
+
+def launched(program: str, ranks: int, seconds: float = 100, **more: str) -> list[str]:
+    """Return what each rank of a program here says; they meet by ``MASTER_ADDR`` and ``MASTER_PORT``."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
+    started = []
+    for rank in range(ranks):
+        variables = environment(RANK=str(rank), WORLD_SIZE=str(ranks), **place, **more)
+        variables.pop("TORCHELASTIC_USE_AGENT_STORE", None)
+        command = [sys.executable, str(HERE / program)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        started.append(subprocess.Popen(command, env=variables, text=True, **pipes))  # type: ignore[call-overload]
+    try:
+        return [process.communicate(timeout=seconds)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ the path the backend is built, and takes the calls of ``operations.py``.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -21,7 +22,22 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the backend is compiled against torch")
 
-ENTRY_POINTS = "[torchcomms.backends]\nroundelay = roundelay.torchcomms.entry\n"
+BEYOND = {
+    "operators": "PREMUL_SUM, which FSDP uses",
+    "batches": "batch_op_issue not implemented for Python backends",
+    "hints": "an unknown hint is not refused",
+}
+"""Cases that need the backend in C++, and what they say without it."""
+
+ENTRY_POINTS = """[torchcomms.backends]
+roundelay = roundelay.torchcomms.entry
+
+[torch.backends]
+roundelay = roundelay.torch:autoload
+
+[torch.distributed.backends]
+roundelay = roundelay.torch:register
+"""
 LIMIT = 200
 
 
@@ -66,6 +82,10 @@ def test_the_entry_point_says_how_to_build(tmp_path: Path) -> None:
     program = "import roundelay.torchcomms.entry"
     variables = jobs.environment(XDG_CACHE_HOME=str(tmp_path))
     variables.pop("TORCHCOMMS_BACKEND_LIB_PATH_ROUNDELAY", None)
+    # There is no torchcomms, or one without an interface for backends in Python.
+    (tmp_path / "torchcomms").mkdir()
+    (tmp_path / "torchcomms" / "__init__.py").write_text("")
+    variables["PYTHONPATH"] = os.pathsep.join([str(tmp_path), variables["PYTHONPATH"]])
     done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 1 and "python -m roundelay torchcomms build" in done.stderr
 
@@ -79,9 +99,8 @@ def test_it_compiles() -> None:
 
 
 @pytest.fixture(scope="module")
-def built() -> Iterator[dict[str, str]]:
-    """Return the variables with which torchcomms finds a backend that was just built."""
-    headers()
+def unbuilt() -> Iterator[dict[str, str]]:
+    """Return the variables with which torchcomms finds the package, where no backend was built."""
     if importlib.util.find_spec("torchcomms") is None:
         pytest.skip("torchcomms is not installed: the backend is compiled only")
     with tempfile.TemporaryDirectory() as folder:
@@ -89,11 +108,19 @@ def built() -> Iterator[dict[str, str]]:
         meta.mkdir()
         (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: roundelay\nVersion: 0.1.0\n")
         (meta / "entry_points.txt").write_text(ENTRY_POINTS)
-        variables = {
-            "XDG_CACHE_HOME": folder,
+        yield {
+            "XDG_CACHE_HOME": f"{folder}/unbuilt",
             "PYTHONPATH": os.pathsep.join([folder, jobs.environment()["PYTHONPATH"]]),
             "ROUNDELAY_TEST_TORCHCOMMS": "torchcomms",
         }
+
+
+@pytest.fixture(scope="module")
+def built(unbuilt: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Return the variables with which torchcomms finds a backend that was just built."""
+    headers()
+    with tempfile.TemporaryDirectory() as folder:
+        variables = unbuilt | {"XDG_CACHE_HOME": folder}
         done = build("build", TORCHCOMMS_INCLUDE=os.environ["TORCHCOMMS_INCLUDE"], **variables)
         assert done.returncode == 0 and done.stdout.startswith("built "), done.stderr
         yield variables
@@ -107,9 +134,36 @@ def test_the_operations(built: dict[str, str], ranks: int) -> None:
         assert len(outcome) >= 15
 
 
+def test_ranks_meet_by_a_launchers_variables(built: dict[str, str]) -> None:
+    for said in jobs.launched("meeting.py", 2, **built):
+        assert said.endswith("met\n"), said
+
+
+def test_torch_distributed_by_torchcomms(built: dict[str, str]) -> None:
+    """Both names reach the backend through torchcomms, and programs have the losses that they have under Gloo."""
+    for said in jobs.launched("distributed.py", 2, TORCH_DISTRIBUTED_USE_TORCHCOMMS="1", **built):
+        found = json.loads(said.splitlines()[-1])
+        assert found["roundelay"][0] == [1.0, 3.0, 5.0, 7.0, 9.0]
+        assert found["roundelay"] == found["cpu:roundelay"] == found["gloo"], said
+
+
 def test_failures(built: dict[str, str]) -> None:
     seen: list[Any] = jobs.run("backend", "absent", 2, **built)
     assert seen[0][0] is True and "Timed out" in seen[0][1] and seen[0][2] < 10
     seen = jobs.run("backend", "aborted", 2, **built)
     assert seen[0][0] is True and "abort" in seen[0][1] and seen[0][2] == ["told"]
     assert jobs.run("backend", "missing", 2, **built)[0] == [True] * 4
+
+
+def test_without_the_backend(unbuilt: dict[str, str]) -> None:
+    """What torchcomms' interface for backends in Python lets through works; the rest says how to build."""
+    for rank, outcome in enumerate(jobs.run("operations", "every", 2, ROUNDELAY_TEST_PYTHON_ONLY="1", **unbuilt)):
+        wrong = {name: text for name, text in outcome.items() if text}
+        assert wrong.keys() == BEYOND.keys(), f"rank {rank}\n" + "\n".join(wrong.values())
+        assert all(words in wrong[name] for name, words in BEYOND.items()), wrong
+        assert "python -m roundelay torchcomms build" in wrong["operators"]
+    program = "import torchcomms, torch; torchcomms.new_comm('roundelay', torch.device('cpu'), name='alone').finalize()"
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    variables = jobs.environment(**unbuilt, **alone)
+    done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0 and "python -m roundelay torchcomms build" in done.stderr, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -59,10 +60,18 @@ def test_wrong_arguments(alone: TorchComm, words: str, call: Callable[[TorchComm
     assert torch.equal(tensor, ones())
 
 
-def test_unknown_hints_are_refused(alone: TorchComm) -> None:
+def test_unknown_hints(alone: TorchComm) -> None:
+    """Those that are said to be ours are refused; others may be another backend's, of which one is told once."""
     with pytest.raises(roundelay.SettingsError, match="algoritm"):
-        alone.all_reduce(ones(), ReduceOp.SUM, False, hints={"algoritm": "ring"})
-    alone.set_hints({"roundelay::algorithm": "ring", "ncclx::useCtran": "1"})
+        alone.all_reduce(ones(), ReduceOp.SUM, False, hints={"roundelay::algoritm": "ring"})
+    with pytest.raises(roundelay.SettingsError, match="deterministic=perhaps"):
+        alone.set_hints({"deterministic": "perhaps"})
+    with pytest.warns(UserWarning, match="`alogrithm` is left out, as one of another backend: .* mean `algorithm`"):
+        alone.all_reduce(ones(), ReduceOp.SUM, False, hints={"alogrithm": "ring"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone.all_reduce(ones(), ReduceOp.SUM, False, hints={"alogrithm": "ring"})
+        alone.set_hints({"roundelay::algorithm": "ring", "ncclx::useCtran": "1", "persistent_store": "true"})
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,11 @@ def test_ranks_as_threads() -> None:
         assert len(found[number]) == len(NAMES)
 
 
+def test_ranks_meet_by_a_launchers_variables() -> None:
+    for said in jobs.launched("meeting.py", 2):
+        assert said.endswith("met\n"), said
+
+
 def test_the_page_runs_by_torchrun(tmp_path: Path) -> None:
     page = (HERE.parents[2] / "docs" / "torchcomms.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)

@@ -2,7 +2,9 @@
 
     torchrun --nproc-per-node 2 python/tests/torch_compiled/latency.py
 
-Prints the least and the median time of a call over all turns, of a synchronous call and of one with a work.
+Prints the least and the median time of a call over all turns, of a synchronous call and of one with a work; and the time
+until `all_reduce(async_op=True)` of 64 MiB returns, after another one has emptied the caches, with that of the native
+communicator of the package beside it.
 """
 
 from __future__ import annotations
@@ -15,9 +17,34 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+import roundelay
 import roundelay.torch
 
 TURNS, CALLS = 30, 200
+LARGE = 64 << 20
+
+
+def start(groups: dict[str, Any]) -> None:
+    """Print how long it takes until a large operation in the background has been started."""
+    data = torch.zeros(LARGE // 4)
+    comm = roundelay.Communicator.join(
+        dist.get_rank(), dist.get_world_size(), dist.PrefixStore("native", dist.distributed_c10d._get_default_store())
+    )
+    starts: dict[str, Any] = {"native": lambda: comm.all_reduce(data, async_op=True)}
+    for name, group in groups.items():
+        starts[name] = lambda group=group: dist.all_reduce(data, group=group, async_op=True)
+    times: dict[str, list[float]] = {name: [] for name in starts}
+    for _ in range(TURNS):
+        for name, call in starts.items():
+            dist.barrier()
+            begun = time.perf_counter()
+            work = call()
+            times[name].append(1e6 * (time.perf_counter() - begun))
+            work.wait()
+    if dist.get_rank() == 0:
+        for name, taken in times.items():
+            least, median = min(taken), statistics.median(taken)
+            print(f"64 MiB start {name:9} least {least:7.1f} us, median {median:7.1f} us", flush=True)
 
 
 def main() -> None:
@@ -51,6 +78,7 @@ def main() -> None:
                 for name, taken in times.items():
                     least, median = min(taken), statistics.median(taken)
                     print(f"{size:6} B {how:5} {name:9} least {least:7.1f} us, median {median:7.1f} us", flush=True)
+    start(groups)
     dist.barrier()
     dist.destroy_process_group()
 

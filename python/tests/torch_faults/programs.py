@@ -5,6 +5,7 @@ import faulthandler
 import gc
 import itertools
 import json
+import mmap
 import os
 import time
 from datetime import timedelta
@@ -146,7 +147,7 @@ def cycles(job: Job) -> list[dict[str, int]]:
         job.init(name=str(number))
         data = torch.full((1000,), float(job.rank + 1))
         dist.all_reduce(data)
-        work = dist.all_reduce(data, async_op=True)
+        work: Any = dist.all_reduce(data, async_op=True)
         work.get_future().wait()
         assert data[0].item() == job.ranks * sum(range(1, job.ranks + 1))
         dist.destroy_process_group()
@@ -170,3 +171,34 @@ def groups(job: Job) -> list[dict[str, int]]:
     return seen
 
 
+def leaky(job: Job) -> list[dict[str, int]]:
+    """As `groups`, by a program that leaks a descriptor, a mapping and memory with each: what judges must see it."""
+    kept: list[Any] = []
+    job.init()
+
+    def one(number: int) -> None:
+        group = dist.new_group(list(range(job.ranks)))
+        dist.barrier(group)
+        dist.destroy_process_group(group)
+        kept.append((open("/dev/null"), mmap.mmap(-1, mmap.PAGESIZE), bytearray(os.urandom(20_000))))
+
+    return _measured(job, one)
+
+
+def alive(job: Job) -> list[dict[str, int]]:
+    """Make groups and keep all of them: what this process holds before, with one in ten of them, and with all."""
+    job.init()
+    dist.barrier()
+    kept: list[Any] = []
+
+    def one(number: int) -> None:
+        group = dist.new_group(list(range(job.ranks)))
+        # Two operations: what is made at first use is made.
+        for count in (1000, 100_000):
+            dist.all_reduce(torch.ones(count), group=group)
+        work: Any = dist.all_reduce(torch.ones(1000), group=group, async_op=True)
+        work.wait()
+        kept.append(group)
+
+    before = resources()
+    return [before, *_measured(job, one)]

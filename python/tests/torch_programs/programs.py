@@ -14,7 +14,8 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "torch"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "job")
-BACKENDS = ("gloo", "roundelay")
+BACKENDS = {"gloo": ("gloo", ""), "python": ("roundelay", "0"), "compiled": ("roundelay", "1")}
+"""The backends by name: what torch is asked for, and which face of ours it is."""
 
 
 def main() -> None:
@@ -30,15 +31,15 @@ def main() -> None:
     roundelay.torch.register()
     sys.path.insert(0, str(EXAMPLES))
     modules = {name: importlib.import_module(name) for name in NAMES}
-    results: dict[str, dict[str, Any]] = {backend: {} for backend in BACKENDS}
+    backends = sys.argv[5].split(",")
+    results: dict[str, dict[str, Any]] = {backend: {} for backend in backends}
     for name, module in modules.items():
-        for backend in BACKENDS:
+        for backend in backends:
             print(name, backend, flush=True)
+            asked, os.environ["ROUNDELAY_TORCH_COMPILED"] = BACKENDS[backend]
             # A store and a group for each: what one program breaks must not break the next.
             store = FileStore(f"{folder}/store-{name}-{backend}", ranks)
-            dist.init_process_group(
-                backend, store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=20)
-            )
+            dist.init_process_group(asked, store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
             try:
                 results[backend][name] = module.run()
             except Exception:

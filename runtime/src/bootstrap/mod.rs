@@ -6,12 +6,16 @@
 //! Ranks that somebody else started (torchrun, mpirun, srun, a person) find out who they are in
 //! their environment, [`membership`], and then meet at a [`store`], where they leave each other
 //! the addresses that they listen at.
+//!
+//! `reconfigure` brings ranks together again, in another generation; `handle` has what they must know of each other.
 
 mod env;
+mod handle;
 mod launcher;
 mod lines;
 mod membership;
 mod pmi;
+mod reconfigure;
 mod rendezvous;
 mod setup;
 mod slurm;
@@ -24,6 +28,7 @@ pub use crate::store::Store;
 pub use crate::trace::Ending;
 pub use launcher::{Launcher, Outcome};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
+pub use reconfigure::Handles;
 pub use rendezvous::{secret, store};
 pub use setup::Setup;
 #[cfg(test)]

@@ -12,8 +12,7 @@ use crate::error::Error;
 use crate::group::{Group, Note, Terms};
 use crate::hints::Hints;
 use crate::net::{Listener, Net};
-use crate::paths;
-use crate::paths::{Medium, Options};
+use crate::paths::Options;
 use crate::secret::Secret;
 use crate::transport::Transports;
 use crate::transport::rdma;
@@ -21,9 +20,9 @@ use crate::transport::rdma;
 /// The settings with which the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    terms: Terms,
-    options: Options,
-    devices: rdma::Choice,
+    pub(super) terms: Terms,
+    pub(super) options: Options,
+    pub(super) devices: rdma::Choice,
 }
 
 impl Default for Setup {
@@ -266,20 +265,21 @@ impl Communicator {
         setup: &Setup,
     ) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let mut options = setup.options.clone();
-        let mut devices = setup.devices.clone();
-        paths::settle(&mut options, setup.terms.transports, devices.gid)
-            .map_err(|error| store.fail(error))?;
-        if let [Medium::Device(only)] = &options.media[..] {
-            devices = only.clone();
-        }
-        let listener = Listener::open(options, store.address());
+        let identity = setup.identity(store.address());
+        let mut identity = identity.map_err(|error| store.fail(error))?;
+        let listener = Listener::open(identity.options.clone(), store.address());
         let listener = Arc::new(listener.map_err(|error| store.fail(error))?);
         let note = postcard::to_allocvec(&Note::of(setup.terms, &listener))
             .map_err(|e| Error::Start(e.to_string()))?;
-        let net = Net::join(rank, size, 0, listener, store, note)?;
-        let mut group = Group::join(rank, net, setup.terms, timeout, store)?;
-        group.choose_devices(devices);
-        Communicator::of_group(group, timeout, store)
+        let net = Net::join(rank, size, 0, listener.clone(), store, note)?;
+        let mut group = Group::join(rank, net, setup.terms, timeout, store, None)?;
+        group.choose_devices(identity.devices.clone());
+        // Ranks that share all memory need none until they meet others.
+        if group.is_networked() {
+            identity.listens(listener);
+        }
+        let mut comm = Communicator::of_group(group, timeout, store)?;
+        *comm.identity() = Some(Box::new(identity));
+        Ok(comm)
     }
 }

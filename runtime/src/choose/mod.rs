@@ -215,6 +215,11 @@ impl Resolver {
         Resolver { environment, tuned, remarks, known: Known::default() }
     }
 
+    /// Forgets what it worked out for the ranks of before.
+    pub(crate) fn forget(&mut self) {
+        self.known = Known::default();
+    }
+
     /// Makes a resolver with the hints of `ROUNDELAY_HINTS`, and the table of this user.
     ///
     /// # Errors

@@ -1,34 +1,41 @@
 //! Ends a communicator from any thread, while another one makes its calls.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use roundelay_dsl::diag::codes;
 
 use super::Communicator;
 use crate::abort::AbortRecord;
-use crate::error::Error;
-use crate::group::Alarm;
+use crate::engine::Stop;
+
+/// The longest time that an abort waits for this rank's own threads.
+const LONGEST: Duration = Duration::from_millis(8);
 
 /// Ends a communicator from any thread ([`Communicator::abort_handle`]).
 #[derive(Clone)]
 pub struct AbortHandle {
-    alarm: Alarm,
+    stop: Arc<Stop>,
 }
 
 impl AbortHandle {
-    /// Makes all ranks stop: calls that are pending, and those that follow, end with [`Error::Aborted`]. It returns
-    /// at once, never waits for the thread that makes the calls, and may be called any number of times; the first
-    /// cause is what all ranks report.
-    pub fn abort(&self, why: &str) {
-        let rank = self.alarm.rank();
-        self.alarm.raise(&AbortRecord {
-            code: codes::ABORTED,
-            rank,
-            text: format!("abort was called: {why}"),
-        });
+    /// Makes all ranks stop: calls that are pending, and those that follow, end with
+    /// [`Error::Aborted`](crate::Error::Aborted). It may be called from any thread and any number of times; the
+    /// first cause is what all ranks report.
+    ///
+    /// When it returns true, this rank's calls and messages write to no caller's buffer any more, also where nobody
+    /// has waited for them yet. That takes well below a millisecond where the thread that makes the calls runs. It
+    /// returns false after 8 ms, if the system gave that thread no time to stop: its work has to be waited for
+    /// before the buffers are used. Buffers on a GPU are always to be waited for.
+    pub fn abort(&self, why: &str) -> bool {
+        let rank = self.stop.rank();
+        let text = format!("abort was called: {why}");
+        self.stop.raise(&AbortRecord { code: codes::ABORTED, rank, text }, LONGEST)
     }
 
     /// Returns true once any rank has made all ranks stop.
     pub fn is_aborted(&self) -> bool {
-        self.alarm.is_raised()
+        self.stop.is_raised()
     }
 }
 
@@ -39,14 +46,14 @@ impl std::fmt::Debug for AbortHandle {
 }
 
 impl Communicator {
-    /// Returns what ends this communicator from any thread.
+    /// Returns what ends this communicator from any thread. It does not wait for pending work.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use roundelay::{Communicator, Error};
     /// # fn main() -> Result<(), Error> {
     /// let mut ranks = Communicator::local(2)?;
-    /// let abort = ranks[0].abort_handle()?;
+    /// let abort = ranks[0].abort_handle();
     /// std::thread::scope(|scope| {
     ///     // Rank 1 never comes.
     ///     let waits = scope.spawn(|| ranks[0].barrier());
@@ -56,11 +63,7 @@ impl Communicator {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// The errors of a call on a communicator whose progress thread is gone.
-    pub fn abort_handle(&mut self) -> Result<AbortHandle, Error> {
-        Ok(AbortHandle { alarm: self.core()?.group.alarm() })
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle { stop: self.stop.clone() }
     }
 }

@@ -293,6 +293,27 @@ impl Communicator {
         gpu.watch(core, || stream.is_done())
     }
 
+    /// Looks once, without waiting, whether this communicator has failed: a kernel gave up, or another rank failed or
+    /// is gone while calls wait for it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::synchronize`].
+    pub fn look(&mut self) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        gpu.poll(core)
+    }
+
+    /// Waits until all calls are done, in whatever streams they are.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::synchronize`].
+    pub fn finish(&mut self) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        gpu.finish(core)
+    }
+
     /// Captures what `record` puts into the stream, calls (which go there) and anything else, without playing it.
     /// All ranks capture the same calls. A timeout holds for the calls that are captured while it is set.
     ///

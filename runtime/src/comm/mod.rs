@@ -6,15 +6,17 @@
 //! it was started. A call on the caller's thread while work is pending waits until the core is home
 //! again, so that calls happen in issue order whichever way they are made.
 //!
-//! `p2p` has messages between single ranks, `messages` those with tags, `split` makes communicators of a part of the ranks, `options` is
-//! what a caller may ask of single calls, `install` what decides the algorithm, `work` the handle on pending
-//! work, `resources` what it all takes. The collectives by name are methods in `crate::collectives`.
+//! `p2p` has messages between single ranks, `messages` those with tags, `split` makes communicators of a part of the
+//! ranks, `generation` is what stays when the ranks change, `options` is what a caller may ask of single calls,
+//! `install` what decides the algorithm, `work` the handle on pending work, `resources` what it all takes. The
+//! collectives by name are methods in `crate::collectives`.
 
 mod abort;
 #[cfg(feature = "cuda")]
 mod counted;
 #[cfg(feature = "cuda")]
 mod device;
+mod generation;
 mod install;
 mod memory;
 mod messages;
@@ -49,9 +51,9 @@ use crate::bind::Stats;
 use crate::cuda::Gpu;
 use crate::custom::Algorithm;
 use crate::dtype::{Element, RedOp};
-use crate::engine::{Args, Call, Core};
+use crate::engine::{Args, Call, Core, Stop};
 use crate::error::Error;
-use crate::group::Group;
+use crate::group::{Group, Identity};
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
 use crate::messages::Messenger;
 use crate::net::Deadline;
@@ -66,19 +68,27 @@ use crate::transport::shm::Segment;
 ///
 /// The examples of the calls are the code of one rank, and are played by two.
 ///
-/// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline.
+/// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline. Dropped in a
+/// process that was forked from the rank's it does nothing: that process is no rank, and what the rank holds
+/// stays as it is.
 pub struct Communicator {
+    /// The process that is the rank.
+    process: u32,
     rank: u32,
     size: u32,
     paths: u32,
     routes: Arc<[Route]>,
     arena: Arc<Arena>,
     settings: Settings,
+    /// What ends the calls, wherever the state is.
+    stop: Arc<Stop>,
     /// The state, unless the worker has it.
     home: Option<Box<Core>>,
     worker: Option<Worker>,
     /// The messages with tags, once somebody wanted some.
     messenger: Option<Messenger>,
+    /// Who this rank is to others that do not know it yet, once that is wanted, or since it joined.
+    identity: Option<Box<Identity>>,
     /// This rank's GPU, if the ranks opened theirs.
     #[cfg(feature = "cuda")]
     gpu: Option<Box<Gpu>>,
@@ -116,15 +126,18 @@ impl Communicator {
 
     fn new(core: Box<Core>, settings: Settings) -> Self {
         Communicator {
+            process: std::process::id(),
             rank: core.rank(),
             size: core.size(),
             paths: core.paths(),
             routes: core.group.routes().into(),
             arena: core.arena.clone(),
             settings,
+            stop: core.stop.clone(),
             home: Some(core),
             worker: None,
             messenger: None,
+            identity: None,
             #[cfg(feature = "cuda")]
             gpu: None,
         }
@@ -231,7 +244,7 @@ impl Communicator {
     /// [`Error::LostRank`], [`Error::Aborted`], [`Error::Memory`].
     #[inline]
     pub fn run(&mut self, plan: &Plan, call: Call<&[u8], &mut [u8]>) -> Result<Stats, Error> {
-        self.core()?.run(plan, call)
+        self.core()?.lend(|core| core.run(plan, call))
     }
 
     /// Returns the word of every rank, by rank.
@@ -291,6 +304,13 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
+        // The threads are not there in a forked process, and what is said to peers is said for the rank.
+        if self.process != std::process::id() {
+            std::mem::forget((self.home.take(), self.worker.take(), self.messenger.take()));
+            #[cfg(feature = "cuda")]
+            std::mem::forget(self.gpu.take());
+            return;
+        }
         #[cfg(feature = "cuda")]
         self.leave_gpu();
         if let Some(worker) = self.worker.take() {

@@ -52,7 +52,10 @@ impl Communicator {
     ///
     /// [`Error::Usage`] if the progress thread is gone.
     pub fn resources(&mut self) -> Result<Resources, Error> {
+        let listening = self.identity.as_ref().map_or(0, |identity| identity.descriptors());
         let core = self.core()?;
+        // Between hosts the group counts it.
+        let listening = if core.group.is_networked() { 0 } else { listening };
         let counts = core.group.counts();
         let data_sockets = core.endpoints.posted();
         Ok(Resources {
@@ -60,7 +63,7 @@ impl Communicator {
             arena_bytes: core.arena.in_use(),
             staging_bytes: core.endpoints.kept(),
             pinned_bytes: core.endpoints.pinned() + core.group.registered(),
-            descriptors: core.group.descriptors() + data_sockets,
+            descriptors: core.group.descriptors() + data_sockets + listening,
             memory_ends: core.endpoints.mapped(),
             data_sockets,
             control_links: counts.links,

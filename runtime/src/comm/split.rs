@@ -85,6 +85,9 @@ impl Communicator {
         opened?;
         all_well(&done, "could not open the memory of its part")?;
         let mut made = part.as_ref().map(|part| self.link_part(part)).transpose()?;
+        if let (Some(made), Some(identity)) = (&mut made, &self.identity) {
+            made.identity = Some(Box::new(identity.of_part(id)?));
+        }
         let core = self.core()?;
         if core.group.is_networked() {
             // All parts are linked, or none is of any use; others may have begun to use theirs.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::KERNEL;
-use roundelay_compiler::emit::cuda::batch::{self, ENDS, LANES, MESSAGES, PARAMS};
+use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 use roundelay_compiler::plan::Dir;
 
 use super::gpu::Gpu;
@@ -33,6 +33,7 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
+        self.listen(core)?;
         peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
         let transfers: Vec<Transfer> = messages.iter().map(Message::transfer).collect();
         let pairs = own_pairs(self.rank, &transfers)?;
@@ -48,7 +49,7 @@ impl Gpu {
         let refused = |why: Unplayable| Error::Unsupported(format!("{name}: {why}"));
         let (ends, order) =
             ends(&place, &transfers, |rank| self.arena.base(rank)).map_err(refused)?;
-        let (blocks, sms) = (ends.len() as u32 * LANES, self.sms);
+        let (blocks, sms) = (ends.len() as u32 * batch::lanes(self.ranks), self.sms);
         if blocks > sms {
             return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks, sms }));
         }
@@ -81,7 +82,8 @@ impl Gpu {
         }
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let kernel = self.kernels.get(&batch::batch(), KERNEL, abi::THREADS, Options::Exact);
+        let text = batch::batch(self.ranks);
+        let kernel = self.kernels.get(&text, KERNEL, abi::THREADS, Options::Exact);
         let kernel = kernel.map_err(|error| {
             self.failed(format!("the kernel of messages: {error}"), Some(Source::new(error)))
         })?;
@@ -234,7 +236,7 @@ mod tests {
             layout.scratch,
         ];
         assert!(spans.is_sorted_by(|a, b| a < b), "{spans:?}");
-        assert_eq!(layout.inbox(2) + batch::INBOX, layout.scratch);
+        assert_eq!(layout.inbox(2) + batch::inbox(3), layout.scratch);
     }
 
     #[test]

@@ -61,6 +61,7 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
+        self.listen(core)?;
         let Some(header) = plans.plans().first().map(|plan| &plan.header) else { return Ok(()) };
         if launch.call.count == 0 && header.collective != "barrier" {
             return Ok(());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::KERNEL;
-use roundelay_compiler::emit::cuda::batch::LANES;
+use roundelay_compiler::emit::cuda::batch::lanes;
 use roundelay_compiler::emit::cuda::counted::{Fixed, PARAMS, PEERS, Vector, counted};
 use roundelay_compiler::plan::Dir;
 
@@ -117,6 +117,7 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
+        self.listen(core)?;
         let fixed = call.checked(self.ranks);
         let key = (call.dtype, call.shape.row, call.shape.most);
         let fixed =
@@ -127,7 +128,7 @@ impl Gpu {
         let Some((kernel, _)) = &self.counted else { return Ok(()) };
         let timeout = u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX);
         let params = self.counted_params(fixed, timeout);
-        let grid = ((2 * self.ranks - 1) * LANES, abi::THREADS);
+        let grid = ((2 * self.ranks - 1) * lanes(self.ranks), abi::THREADS);
         let captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
         let mut journal = self.journal.lock();
         let ordered = if captured { Ok(()) } else { journal.follow(stream) };
@@ -151,7 +152,7 @@ impl Gpu {
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
         let fixed = agree(core, fixed)?;
-        let blocks = (2 * self.ranks - 1) * LANES;
+        let blocks = (2 * self.ranks - 1) * lanes(self.ranks);
         let ends = 2 * (self.ranks as usize - 1);
         let playable = match (ends <= 2 * PEERS, blocks <= self.sms) {
             (true, true) => Ok(()),
@@ -180,7 +181,7 @@ impl Gpu {
         if let Some((kernel, _)) = &self.counted {
             return Ok(kernel.clone());
         }
-        let kernel = self.kernels.get(&counted(), KERNEL, abi::THREADS, Options::Exact);
+        let kernel = self.kernels.get(&counted(self.ranks), KERNEL, abi::THREADS, Options::Exact);
         kernel.map_err(|error| {
             self.failed(format!("the kernel of {NAME}: {error}"), Some(Source::new(error)))
         })

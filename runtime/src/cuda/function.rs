@@ -105,6 +105,7 @@ impl Gpu {
         name: Option<&str>,
     ) -> Result<DeviceFunction, Error> {
         core.usable()?;
+        self.listen(core)?;
         let plans = self.plans(algorithm, launch)?;
         let (key, lowered) = match self.key(core, &plans, launch, None)? {
             // A function cannot start copy engines.
@@ -165,6 +166,7 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
+        self.listen(core)?;
         let calls = args.iter().any(|arg| matches!(arg, KernelArg::Handle(_)));
         let words: Vec<Vec<u64>> = args.iter().map(words).collect();
         let words: Vec<&[u64]> = words.iter().map(Vec::as_slice).collect();

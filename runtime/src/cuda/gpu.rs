@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::Protocol;
 
@@ -57,6 +57,8 @@ pub(crate) struct Gpu {
     pub(super) mailbox: Mailbox,
     pub(super) kernels: Kernels,
     pub(super) journal: Journal,
+    /// Since when a rank has been gone, as far as somebody looked.
+    pub(super) missed: Option<Instant>,
     pub(crate) stream: CudaStream,
     /// The stream for copies and looks beside calls.
     pub(crate) aside: CudaStream,

@@ -102,11 +102,11 @@ impl Layout {
     /// Returns the offset of the slots for messages of a rank.
     pub(super) fn inbox(&self, source: u32) -> u64 {
         let told = self.told() + 8 * counted::RING * u64::from(self.ranks);
-        told.next_multiple_of(abi::ALIGN) + u64::from(source) * batch::INBOX
+        told.next_multiple_of(abi::ALIGN) + u64::from(source) * batch::inbox(self.ranks)
     }
 
     fn counts(&self, list: u32, peer: u32) -> u64 {
-        self.batch + 8 * u64::from((list * self.ranks + peer) * batch::LANES)
+        self.batch + 8 * u64::from((list * self.ranks + peer) * batch::lanes(self.ranks))
     }
 
     /// Returns the offset of the staging memory of a protocol, and the number of bytes of half of it.

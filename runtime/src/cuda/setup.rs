@@ -125,6 +125,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         mailbox,
         kernels: Kernels::new(&context, cache, options.nvrtc.clone()),
         journal: Journal::new(order),
+        missed: None,
         stream,
         aside: aside.clone(),
         beside,

@@ -7,7 +7,7 @@ use roundelay_compiler::emit::cuda::{batch, counted, function};
 
 use super::gpu::{Gpu, LEAVE};
 use super::program::Lowered;
-use crate::backend::cuda::Fault;
+use crate::backend::cuda::{Aside, Fault};
 use crate::bind::tagged;
 use crate::engine::Core;
 use crate::error::{Error, Location};
@@ -39,6 +39,46 @@ impl Gpu {
             |core, look, waited| self.look(core, look, waited, &mut gone),
         );
         ended.and_then(|()| self.heard(core)).map_err(|error| self.end(core, error))
+    }
+
+    /// Looks once whether a kernel gave up, another rank failed, or one is gone while calls are under way.
+    pub(crate) fn poll(&mut self, core: &mut Core) -> Result<(), Error> {
+        core.usable()?;
+        let heard = self.heard(core).and_then(|()| core.hear(None));
+        heard.and_then(|()| self.missed(core)).map_err(|error| self.end(core, error))
+    }
+
+    /// Fails if a rank has been gone for a while, and calls are under way.
+    fn missed(&mut self, core: &mut Core) -> Result<(), Error> {
+        let Some((peer, how)) = core.dead() else {
+            self.missed = None;
+            return Ok(());
+        };
+        let since = *self.missed.get_or_insert_with(Instant::now);
+        let latest = self.journal.lock().latest();
+        let (Some(stream), true) = (latest, since.elapsed() > LINGER) else { return Ok(()) };
+        // A stream that is being captured may not be asked.
+        let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
+        let idle = stream.is_captured().and_then(|captured| Ok(captured || stream.is_done()?));
+        match idle.map_err(|fault| self.fault(&fault))? {
+            true => Ok(()),
+            false => Err(core.lost(peer, how, None)),
+        }
+    }
+
+    /// Waits until all calls are done.
+    pub(crate) fn finish(&mut self, core: &mut Core) -> Result<(), Error> {
+        let latest = self.journal.lock().latest();
+        match latest {
+            Some(stream) => self.watch(core, || stream.is_done()),
+            None => core.usable(),
+        }
+    }
+
+    /// Ends the communicator if a kernel gave up: who never synchronizes learns of it by the next call.
+    pub(super) fn listen(&mut self, core: &mut Core) -> Result<(), Error> {
+        let heard = self.heard(core);
+        heard.map_err(|error| self.end(core, error))
     }
 
     /// Fails if a kernel gave up.

@@ -4,6 +4,7 @@
 use roundelay_compiler::plan::{Placement, Plan};
 
 use super::Core;
+use super::named::PART;
 use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing, bind};
@@ -187,7 +188,9 @@ impl Core {
             self.endpoints.try_reach();
         }
         if premul {
-            scale(&self.bounds[at], &mut self.work, factor, in_place);
+            let stopped = || self.group.is_aborted();
+            scale(&self.bounds[at], &mut self.work, factor, in_place, &stopped);
+            self.not_aborted()?;
         }
         self.measure(at);
         let stats = self.play_bound(at, call_digest)?;
@@ -198,9 +201,12 @@ impl Core {
             let data = self.work.bases[index].address;
             let count = if data.is_null() { 0 } else { bound.shape.lens[index] };
             let ranks = u64::from(self.group.size());
-            // SAFETY: `buffers` compared the buffer with that size, and the call is over: it is
-            // this rank's alone.
-            unsafe { bound.kernel.divide(data, count as usize, ranks) };
+            for (part, count) in parts(data, count as usize, bound.shape.size as usize) {
+                self.not_aborted()?;
+                // SAFETY: `buffers` compared the buffer with that size, and the call is over: it is
+                // this rank's alone.
+                unsafe { bound.kernel.divide(part, count, ranks) };
+            }
         }
         Ok(stats)
     }
@@ -258,8 +264,15 @@ fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
     }
 }
 
+/// Returns the parts of a buffer of so many elements of that size which are written before it is looked whether the
+/// job has been aborted.
+fn parts(data: *mut u8, count: usize, size: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+    let most = (PART / size.max(1)).max(1);
+    (0..count).step_by(most).map(move |at| (data.wrapping_add(at * size), most.min(count - at)))
+}
+
 /// Multiplies this rank's elements before a call: in place, or in a copy that replaces the input.
-fn scale(bound: &Bound, work: &mut Work, factor: f64, in_place: bool) {
+fn scale(bound: &Bound, work: &mut Work, factor: f64, in_place: bool, stopped: &dyn Fn() -> bool) {
     let kernel = &bound.kernel;
     let data = work.bases[usize::from(!in_place)];
     let count = bound.shape.lens[usize::from(!in_place)] as usize;
@@ -279,6 +292,11 @@ fn scale(bound: &Bound, work: &mut Work, factor: f64, in_place: bool) {
             copy.address
         }
     };
-    // SAFETY: `count` elements lie there, as above, and no call is in progress.
-    unsafe { kernel.scale(target, count, factor) };
+    for (part, count) in parts(target, count, bound.shape.size as usize) {
+        if stopped() {
+            return;
+        }
+        // SAFETY: `count` elements lie there, as above, and no call is in progress.
+        unsafe { kernel.scale(part, count, factor) };
+    }
 }

@@ -13,6 +13,7 @@ use super::Recent;
 use super::batch::Batches;
 use super::call::{Args, HostCall};
 use super::plans::Plans;
+use super::stop::Stop;
 use crate::abort;
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing};
@@ -40,6 +41,8 @@ pub(crate) struct Staging {
 pub(crate) struct Core {
     /// The messages with tags, once somebody wanted some. They end before the group does.
     messages: Option<Ending>,
+    /// What ends its calls from any thread.
+    pub(crate) stop: Arc<Stop>,
     pub(crate) group: Group,
     /// The longest time without progress in the next call.
     pub(crate) timeout: Duration,
@@ -79,6 +82,7 @@ impl Core {
     pub(crate) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
         Core {
             messages: None,
+            stop: Arc::new(Stop::of(&group)),
             group,
             timeout,
             arena,
@@ -199,7 +203,17 @@ impl Core {
         let (group, timeout) = (&self.group, self.timeout);
         let Ending(messenger) =
             self.messages.get_or_insert_with(|| Ending(Messenger::new(group.beside(), timeout)));
+        self.stop.of_messages(messenger.clone());
         messenger.clone()
+    }
+
+    /// Makes a call that may write to memory of a caller, and says so meanwhile.
+    #[inline]
+    pub(crate) fn lend<R>(&mut self, call: impl FnOnce(&mut Core) -> R) -> R {
+        self.stop.enter();
+        let result = call(self);
+        self.stop.leave();
+        result
     }
 
     /// Fails if an earlier call failed.

@@ -6,7 +6,7 @@
 //!
 //! The state of a rank is a [`Core`]: group, connections, bound plans, recorder. Whoever holds it makes the calls,
 //! so there is nothing to lock. `named` performs calls by name, `call` prepares a plan for the executor, `batch`
-//! messages between single ranks, `share` divides calls over the paths.
+//! messages between single ranks, `share` divides calls over the paths, `stop` ends all of it from another thread.
 
 mod batch;
 mod call;
@@ -20,6 +20,7 @@ mod recent;
 mod record;
 mod reduction;
 mod share;
+mod stop;
 pub(crate) mod table;
 
 pub(crate) use self::core::Core;
@@ -32,6 +33,7 @@ pub use call::{Args, Call};
 pub(crate) use named::writes_output;
 pub(crate) use recent::Recent;
 pub use reduction::Reduction;
+pub(crate) use stop::Stop;
 pub(crate) use table::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, Collective, GATHER, Named, REDUCE,
     REDUCE_SCATTER, SCATTER, SERVED, Seat, alike, each, fits, served, total,

@@ -9,6 +9,9 @@ use super::{Blocks, Core};
 use crate::error::Error;
 use crate::memory::Buffer;
 
+/// The bytes of a caller's memory that are written before it is looked whether the job has been aborted.
+pub(super) const PART: usize = 1 << 20;
+
 /// A call whose input and output are each a buffer or a list.
 type Listed<'a, I, O> = Call<Blocks<&'a [u8], I>, Blocks<&'a mut [u8], O>>;
 
@@ -110,12 +113,10 @@ impl Core {
                 let len = block.saturating_mul(list.len());
                 let buffer = staged.1.insert(self.stage_output(len)?);
                 let done = self.perform(collective, root, call(&mut buffer[..len]));
-                if done.is_ok() {
-                    for (output, place) in list.zip(buffer.chunks_exact(block)) {
-                        output.copy_from_slice(place);
-                    }
-                }
-                done
+                done.and_then(|()| {
+                    let mut pairs = list.zip(buffer.chunks_exact(block));
+                    pairs.try_for_each(|(output, place)| self.deliver(output, place))
+                })
             }
         };
         if let Some(input) = staged.0 {
@@ -125,6 +126,15 @@ impl Core {
             self.staging.output = Some(output);
         }
         done
+    }
+
+    /// Copies a result to memory of the caller, in parts: not after an abort.
+    fn deliver(&mut self, output: &mut [u8], result: &[u8]) -> Result<(), Error> {
+        for (output, result) in output.chunks_mut(PART).zip(result.chunks(PART)) {
+            self.not_aborted().map_err(|error| self.fail(error))?;
+            output.copy_from_slice(result);
+        }
+        Ok(())
     }
 
     /// Returns a staging buffer of `len` bytes at least for the input, out of what is kept; to be put back.

@@ -30,6 +30,10 @@ pub(crate) struct Plans {
     resolver: Option<Resolver>,
     /// The installed algorithms, by collective.
     installed: Vec<(String, Algorithm)>,
+    /// Those that so many ranks cannot play, and the reasons.
+    resting: Vec<(String, Algorithm, String)>,
+    /// What became of installed algorithms, for whoever asks for a choice.
+    dropped: Option<String>,
 }
 
 impl Plans {
@@ -76,6 +80,15 @@ impl Plans {
     #[cfg(feature = "cuda")]
     pub(crate) fn hints(&self) -> &Hints {
         &self.hints
+    }
+
+    /// Says what became of what was installed for a collective when the ranks changed.
+    fn remarks(&self, collective: &str) -> impl Iterator<Item = String> {
+        let resting = self.resting.iter().filter(move |(c, ..)| c == collective);
+        let resting = resting.map(|(_, algorithm, why)| {
+            format!("{algorithm}, which was installed, rests: these ranks cannot play it: {why}")
+        });
+        resting.chain(self.dropped.clone()).collect::<Vec<_>>().into_iter()
     }
 
     fn installed(&self, collective: &str) -> Option<&Algorithm> {
@@ -169,7 +182,9 @@ impl Core {
         };
         let hints = self.plans.call.as_deref().cloned().unwrap_or_default();
         let own = self.plans.hints.clone();
-        self.resolver()?.choose(&request, &hints, &own)
+        let mut choice = self.resolver()?.choose(&request, &hints, &own)?;
+        choice.remarks.extend(self.plans.remarks(collective));
+        Ok(choice)
     }
 
     pub(crate) fn resolver(&mut self) -> Result<&mut Resolver, Error> {
@@ -201,6 +216,51 @@ impl Core {
         }
     }
 
+    /// Makes the settings of another communicator of this rank those of this one: calls that were planned for
+    /// other ranks are forgotten, and of the installed algorithms those rest that these ranks cannot play. Returns
+    /// the word by which ranks know that they have the same.
+    pub(crate) fn sort_installed(&mut self) -> u64 {
+        self.plans.calls.clear();
+        if let Some(resolver) = &mut self.plans.resolver {
+            resolver.forget();
+        }
+        let mut all = std::mem::take(&mut self.plans.installed);
+        let resting = std::mem::take(&mut self.plans.resting);
+        all.extend(resting.into_iter().map(|(collective, algorithm, _)| (collective, algorithm)));
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut word = 1;
+        for (collective, algorithm) in all {
+            word = mix(word, digest("has", algorithm.to_string().as_bytes()));
+            match self.standard_plan(&algorithm) {
+                Ok(plan) => {
+                    word = mix(word, digest("plays", &plan.header.hash));
+                    self.plans.installed.push((collective, algorithm));
+                }
+                Err(error) => {
+                    let why = error.to_string().lines().next().unwrap_or_default().to_owned();
+                    self.plans.resting.push((collective, algorithm, why));
+                }
+            }
+        }
+        word
+    }
+
+    /// Keeps the installed algorithms if all ranks have the same, and none of them otherwise.
+    pub(crate) fn agree_on_installed(&mut self) -> Result<(), Error> {
+        let word = self.sort_installed();
+        let words = self.words(word)?;
+        let Some(other) = words.iter().position(|&theirs| theirs != words[0]) else {
+            return Ok(());
+        };
+        self.plans.dropped = Some(format!(
+            "no algorithm is installed any more: rank {other} did not have the same ones as rank 0 when \
+             the ranks changed; all ranks may install them again"
+        ));
+        self.plans.installed.clear();
+        self.plans.resting.clear();
+        Ok(())
+    }
+
     pub(crate) fn install(&mut self, algorithm: &Algorithm) -> Result<(), Error> {
         self.usable()?;
         let collective = algorithm.collective().to_string();
@@ -222,6 +282,8 @@ impl Core {
             _ => agreed?,
         }
         self.plans.calls.clear();
+        self.plans.resting.retain(|(c, ..)| *c != collective);
+        self.plans.dropped = None;
         self.plans.installed.retain(|(c, _)| *c != collective);
         self.plans.installed.push((collective, algorithm.clone()));
         Ok(())
@@ -243,6 +305,7 @@ impl Core {
         };
         self.agree_on(word, &what)?;
         self.plans.calls.clear();
+        self.plans.resting.retain(|(c, ..)| c != collective);
         self.plans.installed.retain(|(c, _)| c != collective);
         Ok(installed.is_some())
     }

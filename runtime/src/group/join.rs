@@ -19,7 +19,7 @@ use crate::paths;
 use crate::paths::Options;
 use crate::route::{Peer, neighbours, routes};
 use crate::store::Store;
-use crate::transport::shm::{Layout, Segment};
+use crate::transport::shm::{Layout, PAGE, Segment};
 use crate::transport::{Transport, Transports};
 
 /// The settings that the ranks of a job must have in common.
@@ -98,20 +98,54 @@ impl Terms {
     }
 }
 
+/// The memory of a rank that its next group may keep: a heap, and the number of its arena there.
+pub(crate) struct Kept {
+    heap: Arc<Segment>,
+    number: u32,
+}
+
+impl Kept {
+    /// Returns the word that tells the others which memory it is; 0 for none that can be told from others.
+    fn word(&self) -> u64 {
+        match self.heap.identity() {
+            0 => 0,
+            identity => identity << 16 | u64::from(self.number & 0xffff),
+        }
+    }
+
+    /// Returns the heap and the numbers of the arenas of these ranks, which all showed their words, if all have
+    /// their arenas in it.
+    fn common(self, near: &[u32], words: &[u64]) -> Option<(Arc<Segment>, Vec<u32>)> {
+        let own = self.word();
+        let word = |&rank: &u32| words.get(rank as usize).copied().unwrap_or(0);
+        let is_common = own != 0 && near.iter().map(word).all(|word| word >> 16 == own >> 16);
+        let numbers = near.iter().map(|rank| (word(rank) & 0xffff) as u32).collect();
+        is_common.then_some((self.heap, numbers))
+    }
+}
+
 impl Group {
-    /// Makes a group of the ranks that `net` has brought together. Collective.
+    /// Returns the memory of this rank that its next group may keep.
+    pub(crate) fn kept(&self) -> Kept {
+        let number = self.local(self.rank).map_or(0, |local| local.heap);
+        Kept { heap: self.heap.clone(), number }
+    }
+
+    /// Makes a group of the ranks that `net` has brought together. Collective. Ranks that were in groups before
+    /// all name the memory that they may keep.
     pub(crate) fn join(
         rank: u32,
         mut net: Net,
         terms: Terms,
         timeout: Duration,
         store: &mut dyn Store,
+        kept: Option<Kept>,
     ) -> Result<Self, Error> {
         let options = net.listener().options().clone();
         let shared = peers(rank, net.endpoints(), terms, &options).and_then(|(peers, costs)| {
-            Ok((share(&mut net, rank, peers, terms, timeout, store)?, costs))
+            Ok((share(&mut net, rank, peers, terms, (timeout, store), kept)?, costs))
         });
-        let (Shared { peers, near, segment, refusal, fits }, costs) = match shared {
+        let (Shared { peers, near, segment, heap, refusal, fits }, costs) = match shared {
             Ok(shared) => shared,
             Err(error) => {
                 // The others have this rank, and must hear why it leaves.
@@ -122,12 +156,16 @@ impl Group {
         };
         let hosts: Vec<u128> = net.endpoints().iter().map(|endpoint| endpoint.host).collect();
         let mut locals = vec![None; hosts.len()];
+        let mut memory = segment.clone();
         if refusal.is_none() {
+            let numbers = heap.as_ref().map(|(_, numbers)| &numbers[..]);
             for (local, &r) in (0u32..).zip(&near) {
                 if fits.get(r as usize) == Some(&1) {
-                    locals[r as usize] = Some(LocalRank { control: local, heap: local });
+                    let heap = numbers.map_or(local, |numbers| numbers[local as usize]);
+                    locals[r as usize] = Some(LocalRank { control: local, heap });
                 }
             }
+            memory = heap.map_or(memory, |(heap, _)| heap);
         } else {
             locals[rank as usize] = Some(LocalRank { control: 0, heap: 0 });
         }
@@ -136,7 +174,7 @@ impl Group {
             (Some(endpoint.host) == own).then_some(endpoint.pid as i32)
         };
         let pids = net.endpoints().iter().map(here).collect();
-        let mut group = Self::local_ranks(rank, segment.clone(), segment, locals, terms);
+        let mut group = Self::local_ranks(rank, segment, memory, locals, terms);
         group.pids = pids;
         if options.paths.len() > 1 {
             group.carried = paths::carried(&options.media);
@@ -246,6 +284,8 @@ struct Shared {
     peers: Vec<Peer>,
     near: Vec<u32>,
     segment: Arc<Segment>,
+    /// The heap that these ranks keep, if they do, and the numbers of their arenas there. The segment has none then.
+    heap: Option<(Arc<Segment>, Vec<u32>)>,
     refusal: Option<String>,
     /// 1 for each rank that has opened its machine's memory.
     fits: Vec<u64>,
@@ -256,8 +296,8 @@ fn share(
     rank: u32,
     peers: Vec<Peer>,
     terms: Terms,
-    timeout: Duration,
-    store: &mut dyn Store,
+    (timeout, store): (Duration, &mut dyn Store),
+    kept: Option<Kept>,
 ) -> Result<Shared, Error> {
     let mut exchange = |net: &mut Net, word| {
         let watch = &mut |_| store.look();
@@ -267,10 +307,20 @@ fn share(
     let leader = near.first().copied().unwrap_or(rank);
     let pid = |&of: &u32| net.endpoints().get(of as usize).map(|endpoint| endpoint.pid as i32);
     let processes: Vec<_> = near.iter().map(pid).collect();
-    let create = |processes: &[_]| {
-        Segment::create(Layout { slot_bytes: terms.slot_bytes(), ..Layout::among(processes) })
+    let layout =
+        |processes: &[_]| Layout { slot_bytes: terms.slot_bytes(), ..Layout::among(processes) };
+    let heap = match kept {
+        Some(kept) => {
+            let words = exchange(net, kept.word())?;
+            kept.common(&near, &words)
+        }
+        None => None,
     };
-    let made = (leader == rank).then(|| create(&processes)).transpose()?;
+    let create = || match &heap {
+        Some(_) => Segment::create(Layout { arena_bytes: PAGE, ..layout(&processes) }),
+        None => Segment::create(layout(&processes)),
+    };
+    let made = (leader == rank).then(create).transpose()?;
     let number = made.as_ref().map_or(0, |segment| segment.number() as u64);
     let numbers = exchange(net, number)?;
     let (segment, refusal) = match made {
@@ -280,10 +330,10 @@ fn share(
             let number = numbers.get(leader as usize).map_or(0, |&n| n as i32);
             match Segment::of_process(pid, number) {
                 Ok(segment) => (segment, None),
-                Err(refused) => (create(&[None])?, Some(refused.to_string())),
+                Err(refused) => (Segment::create(layout(&[None]))?, Some(refused.to_string())),
             }
         }
     };
     let fits = exchange(net, u64::from(refusal.is_none()))?;
-    Ok(Shared { peers, near, segment, refusal, fits })
+    Ok(Shared { peers, near, segment, heap, refusal, fits })
 }

@@ -6,14 +6,17 @@
 //! sits in some segment, if alone, so that its alarm is always a word in memory. Ranks elsewhere are
 //! reached through sockets (`net`), which then also carry what is said outside plans.
 //!
-//! `join` makes a group of ranks that found each other, `split` a part of a group, `links` its connections. A
-//! part that fails takes what it is a part of with it, and no other part.
+//! `join` makes a group of ranks that found each other, `split` a part of a group, `links` its connections;
+//! `identity` is what a rank keeps from one group to the next. A part that fails takes what it is a part of with
+//! it, and no other part.
 
+mod identity;
 mod join;
 mod links;
 mod split;
 
-pub(crate) use join::{Note, Terms};
+pub(crate) use identity::Identity;
+pub(crate) use join::{Kept, Note, Terms};
 pub(crate) use links::Connecting;
 pub(crate) use split::Part;
 
@@ -463,12 +466,24 @@ impl Group {
 
     /// Makes all ranks stop, and those of what this is a part of.
     pub(crate) fn abort(&self, cause: &AbortRecord) {
+        let cause = self.stop(cause);
+        self.above.iter().for_each(|above| above.abort(&cause));
+    }
+
+    /// Makes the ranks of this group stop, and no others, since this one goes on in another.
+    pub(crate) fn supersede(&self) {
+        let text = format!("rank {} went on to a new generation, without this rank", self.rank);
+        self.stop(&AbortRecord { code: codes::ABORTED, rank: self.rank, text });
+    }
+
+    /// Makes the ranks of this group stop; returns the first cause.
+    fn stop(&self, cause: &AbortRecord) -> AbortRecord {
         self.control.abort(cause);
         let cause = self.control.abort_record().unwrap_or_else(|| cause.clone());
         if let Some(mut net) = self.net() {
             net.alarm(&cause);
         }
-        self.above.iter().for_each(|above| above.abort(&cause));
+        cause
     }
 
     /// Returns what stops these ranks from any thread.

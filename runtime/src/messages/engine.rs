@@ -172,6 +172,10 @@ impl Engine {
         let chunk = self.group.layout().slot_bytes;
         let mut turn = TURN;
         loop {
+            // A peer that goes on sending keeps this rank here.
+            if self.group.is_aborted() {
+                return Ok(());
+            }
             let to: &mut Sender = &mut self.endpoints.senders[sender as usize];
             link.say(to, chunk, &mut self.offers)?;
             to.flush();
@@ -543,6 +547,14 @@ impl Engine {
             self.end(&transfer, Err(error));
         }
         self.pending = 0;
+    }
+
+    /// Ends everything after an abort, also what has not begun.
+    pub(super) fn cancel(&mut self) {
+        if self.usable().is_ok() {
+            let error = self.group.aborted(None);
+            self.give_up(&error, |group| group.aborted(None));
+        }
     }
 
     /// Ends receives that nobody will answer any more: this rank leaves.

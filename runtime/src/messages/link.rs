@@ -378,7 +378,11 @@ impl Link {
                 match receiver.lands(meta(DIGEST, len, Kind::Inline)) {
                     None => return Ok(false),
                     Some(true) => {
-                        while let Some((from, before, bytes)) = receiver.part() {
+                        let mut turn = TURN as usize;
+                        while turn > 0
+                            && let Some((from, before, bytes)) = receiver.part()
+                        {
+                            turn = turn.saturating_sub(bytes);
                             // SAFETY: memory of a transfer that has not ended, of which this is a part.
                             unsafe { to.add(before).copy_from_nonoverlapping(from, bytes) };
                             (part.transfer.since, self.moved) = (Instant::now(), true);

@@ -278,6 +278,21 @@ impl Messenger {
         }
     }
 
+    /// Ends all operations of a rank whose job was aborted; they write nowhere afterwards. Waits no longer than that
+    /// for whoever moves them; returns true if they have ended.
+    pub(crate) fn cancel(&self, until: Instant) -> bool {
+        let Shared { engine, clock, .. } = &*self.shared;
+        clock.ring();
+        let Some(mut guard) = engine.try_lock_until(until) else { return false };
+        let ended = guard.as_mut().map(|engine| {
+            engine.cancel();
+            std::mem::take(&mut engine.ended)
+        });
+        drop(guard);
+        self.tell(ended.unwrap_or_default());
+        true
+    }
+
     /// Takes the engine's lock from whoever moves it.
     fn entered<R>(&self, act: impl FnOnce(&mut Option<Engine>) -> R) -> R {
         let Shared { engine, clock, .. } = &*self.shared;

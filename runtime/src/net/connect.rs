@@ -52,6 +52,8 @@ pub(super) struct PendingConnections<'a> {
     deadline: Deadline<'a>,
     /// The time since which a peer is known to be gone.
     lost: Option<Instant>,
+    /// True if peers may not know the job yet.
+    early: bool,
 }
 
 impl<'a> PendingConnections<'a> {
@@ -62,9 +64,15 @@ impl<'a> PendingConnections<'a> {
         deadline: Deadline<'a>,
     ) -> Self {
         let (listener, since) = (listener.clone(), Instant::now());
-        let mut pending = PendingConnections { listener, rank, what, since, deadline, lost: None };
+        let (lost, early) = (None, false);
+        let mut pending = PendingConnections { listener, rank, what, since, deadline, lost, early };
         pending.rank = pending.name(rank);
         pending
+    }
+
+    /// Makes it a wait for peers that may come to the job later than this rank.
+    pub(super) fn early(self) -> Self {
+        PendingConnections { early: true, ..self }
     }
 
     /// Returns the number by which errors name a rank.
@@ -135,8 +143,10 @@ pub(super) fn connect(
     look: &mut dyn FnMut(Connected<'_>) -> Result<Option<Error>, Error>,
 ) -> Result<(), Error> {
     let listener = pending.listener.clone();
+    let early = pending.early;
     let open = |(at, w): (usize, &Wanted<'_>)| {
         let dial = w.dial.map(|targets| Dial::new(w.name, targets.to_vec()));
+        let dial = if early { dial.map(Dial::early) } else { dial };
         Open { at, name: w.name, dial }
     };
     let mut missing: Vec<Open> = wanted.iter().enumerate().map(open).collect();

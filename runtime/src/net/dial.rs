@@ -43,6 +43,8 @@ pub(super) struct Dial {
     refused: bool,
     /// True if an attempt that is not answered soon makes room for another.
     brief: bool,
+    /// True if the peer may not know the job yet.
+    early: bool,
 }
 
 enum State {
@@ -137,7 +139,13 @@ impl Dial {
             trouble: None,
             refused: false,
             brief,
+            early: false,
         }
+    }
+
+    /// Makes it a connection to a peer that may come to the job later: it is asked again.
+    pub(super) fn early(self) -> Self {
+        Dial { early: true, ..self }
     }
 
     /// Begins a connection over targets that may come to work at any time: the system's own attempts become
@@ -216,6 +224,11 @@ impl Dial {
                     Ok(None) => {
                         self.state = State::Talking(talk);
                         return Turn::Waiting;
+                    }
+                    Err(Trouble::Final(unknown @ DialError::Refused(Refusal::Job)))
+                        if self.early =>
+                    {
+                        Err(Trouble::Busy(unknown))
                     }
                     Err(trouble) => Err(trouble),
                 },

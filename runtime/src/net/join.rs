@@ -50,20 +50,8 @@ impl Net {
         if rank >= size {
             return Err(Error::Usage(format!("rank {rank} does not exist among {size} ranks")));
         }
-        if note.len() > NOTE_MAX {
-            let length = note.len();
-            return Err(Error::Usage(format!(
-                "the note of rank {rank} has {length} bytes, and an endpoint has room for {NOTE_MAX}"
-            )));
-        }
-        let options = listener.options();
-        let endpoint = EndpointAddress {
-            addresses: listener.addresses().to_vec(),
-            host: address::host(options.host_label.as_deref())?,
-            pid: std::process::id(),
-            note,
-        };
-        let timeout = options.timeout;
+        let endpoint = endpoint(&listener, rank, note)?;
+        let timeout = listener.options().timeout;
         let deadline = Instant::now() + timeout;
         let mut notes = Notes { store, id, rank, operations: 0, deadline };
         // Whoever learns the job from the store may connect at once: the listener must know it first.
@@ -89,7 +77,7 @@ impl Net {
             "join",
             Deadline { timeout, watch, members: &[] },
         );
-        match net.gather_endpoints(&mut pending, vec![endpoint, its_endpoint]) {
+        match net.gather_endpoints(&mut pending, vec![endpoint, its_endpoint], None) {
             Ok(()) => Ok(net),
             Err(error) => {
                 let error = store.fail(error);
@@ -219,7 +207,7 @@ impl Net {
         Ok(all.into_iter().flatten().collect())
     }
 
-    fn new(rank: u32, size: u32, job: u128, id: u64, listener: Arc<Listener>) -> Net {
+    pub(super) fn new(rank: u32, size: u32, job: u128, id: u64, listener: Arc<Listener>) -> Net {
         listener.expect(job);
         Net {
             rank,
@@ -366,12 +354,13 @@ impl Net {
         })
     }
 
-    /// Gathers all endpoints, beginning with this rank's and the next one's. A step makes the links that
-    /// it needs: the endpoints that came before say where to.
-    fn gather_endpoints(
+    /// Gathers all endpoints, beginning with this rank's and, if the addresses are not known, the next one's. A
+    /// step makes the links that it needs: the endpoints that came before say where to.
+    pub(super) fn gather_endpoints(
         &mut self,
         pending: &mut PendingConnections<'_>,
         own: Vec<Vec<u8>>,
+        known: Option<&[Vec<SocketAddr>]>,
     ) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
         let mut gather = Gather::new(rank, size, own);
@@ -382,6 +371,9 @@ impl Net {
             let peers: Result<Vec<(u32, Vec<DialTarget>)>, Error> = peers
                 .into_iter()
                 .map(|peer| {
+                    if let Some(to) = known.and_then(|known| known.get(peer as usize)) {
+                        return Ok((peer, self.targets_to(to)));
+                    }
                     let at = (peer + size - rank) % size;
                     let endpoint =
                         gather.pile().get(at as usize).map(|endpoint| decode(endpoint, peer));
@@ -537,7 +529,24 @@ impl Notes<'_> {
     }
 }
 
-fn encode(endpoint: &EndpointAddress) -> Result<Vec<u8>, Error> {
+/// Returns the endpoint of a rank with a note.
+pub(super) fn endpoint(
+    listener: &Listener,
+    rank: u32,
+    note: Vec<u8>,
+) -> Result<EndpointAddress, Error> {
+    if note.len() > NOTE_MAX {
+        let length = note.len();
+        return Err(Error::Usage(format!(
+            "the note of rank {rank} has {length} bytes, and an endpoint has room for {NOTE_MAX}"
+        )));
+    }
+    let host = address::host(listener.options().host_label.as_deref())?;
+    let (addresses, pid) = (listener.addresses().to_vec(), std::process::id());
+    Ok(EndpointAddress { addresses, host, pid, note })
+}
+
+pub(super) fn encode(endpoint: &EndpointAddress) -> Result<Vec<u8>, Error> {
     postcard::to_stdvec(endpoint)
         .map_err(|e| Error::Start(format!("an endpoint cannot be encoded: {e}")))
 }

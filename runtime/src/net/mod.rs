@@ -27,6 +27,7 @@ mod listener;
 mod opening;
 mod overlay;
 mod redial;
+mod regroup;
 pub mod scale;
 #[cfg(test)]
 mod tests;

@@ -90,8 +90,31 @@ impl Pile for Run {
 
 /// Lets `ranks` ranks join, without sockets.
 pub fn join(ranks: u32, given: &Assumptions) -> Figures {
+    let operations = store_operations(ranks.clamp(1, 1 << 24));
+    gather(ranks, given, 2, operations, 0)
+}
+
+/// The rounds of words in which ranks of a new generation agree after they have gathered their endpoints: on the
+/// memory that they keep, on what the first rank of each machine has made, that all have opened it, and that all are
+/// linked.
+const AGREEMENTS: u32 = 4;
+
+/// Lets `ranks` ranks come together in a new generation, whose handles all of them were given, without sockets.
+pub fn reconfigure(ranks: u32, given: &Assumptions) -> Figures {
+    gather(ranks, given, 1, 0, AGREEMENTS)
+}
+
+/// Lets ranks gather their endpoints, of which each knows so many at the beginning, after so many operations of the
+/// store, and then exchange words so many times.
+fn gather(
+    ranks: u32,
+    given: &Assumptions,
+    known: u32,
+    store_operations: u32,
+    agreements: u32,
+) -> Figures {
     let size = ranks.clamp(1, 1 << 24);
-    let own = |rank| Gather::new(rank, size, Run { first: rank, count: 2.min(size), size });
+    let own = |rank| Gather::new(rank, size, Run { first: rank, count: known.min(size), size });
     let mut all: Vec<Gather<Run>> = (0..size).map(own).collect();
     let mut bytes = vec![0_u64; size as usize];
     for _ in 0..steps(size) {
@@ -116,16 +139,16 @@ pub fn join(ranks: u32, given: &Assumptions) -> Figures {
     // A connection is two messages to be made, then a hello and its answer, then what proves the
     // secret; the steps' own connections are made one after the other, as the endpoints come.
     let handshake = if given.has_secret { 6 } else { 4 };
-    let messages = f64::from(steps * (handshake + 1)) * given.message;
-    let store = u64::from(size) * u64::from(store_operations(size));
+    let messages = f64::from(steps * (handshake + 1 + agreements)) * given.message;
+    let store = u64::from(size) * u64::from(store_operations);
     Figures {
         ranks: size,
         complete: all.iter().filter(is_complete).count() as u32,
         steps,
-        store_a_rank: store_operations(size),
+        store_a_rank: store_operations,
         store,
         links_a_rank,
-        messages_a_rank: links_a_rank * handshake.div_ceil(2) + steps,
+        messages_a_rank: links_a_rank * handshake.div_ceil(2) + steps * (1 + agreements),
         bytes_a_rank,
         store_seconds: store as f64 / given.store_rate,
         gather_seconds: messages + bytes_a_rank as f64 / given.bandwidth,
@@ -144,6 +167,19 @@ mod tests {
             assert!(figures.store_a_rank <= 2 * steps(ranks) + 3);
             assert!(figures.links_a_rank <= 2 * steps(ranks));
         }
+    }
+
+    #[test]
+    fn a_generation_takes_logarithmically_many_messages_and_no_store() {
+        for ranks in (1..200).chain([255, 256, 257, 1000, 4096, 65_537, 131_072]) {
+            let figures = reconfigure(ranks, &Assumptions::default());
+            assert_eq!((figures.complete, figures.store), (ranks, 0), "{ranks} ranks");
+            assert!(figures.links_a_rank <= 2 * steps(ranks));
+            assert!(figures.messages_a_rank <= 11 * steps(ranks), "{figures:?}");
+        }
+        let figures = reconfigure(131_072, &Assumptions::default());
+        assert_eq!((figures.steps, figures.messages_a_rank), (17, 184));
+        assert!(figures.seconds() < 0.1, "{figures:?}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     const size_t counts = 4096, turns = 12288, told = 16384, inboxes = 65536;
     std::vector<char *> arena, input, output, mail, sends;
     for (unsigned r = 0; r < ranks; ++r) {
-        arena.push_back(shared_memory(inboxes + ranks * 16 * SLOT));
+        arena.push_back(shared_memory(inboxes + ranks * LANES * SLOTS * SLOT));
         input.push_back(shared_memory(ROWS * ROW)), output.push_back(shared_memory(ROWS * ROW));
         mail.push_back(shared_memory(4096)), sends.push_back(shared_memory(4096));
     }
@@ -58,7 +58,7 @@ int main(int argc, char **argv) {
             const auto words = [&](unsigned of, unsigned list, unsigned peer) {
                 return (u64)arena[of] + counts + 8 * LANES * (list * ranks + peer);
             };
-            const auto inbox = [&](unsigned of, unsigned from) { return (u64)arena[of] + inboxes + from * 16 * SLOT; };
+            const auto inbox = [&](unsigned of, unsigned from) { return (u64)arena[of] + inboxes + from * LANES * SLOTS * SLOT; };
             for (unsigned p = 0; p < ranks; ++p) {
                 c.tell[p] = (u64)arena[p] + told + 64 * r;
                 if (p == r) continue;

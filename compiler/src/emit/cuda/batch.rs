@@ -1,7 +1,7 @@
 //! The kernel that sends and receives messages between single ranks: one for all of them, which is no program's.
 //!
-//! Every direction of every peer is an *end*, and all ends are played side by side, each by [`LANES`] blocks that
-//! share every message between them. A lane is a queue of [`SLOTS`] slots of [`SLOT`] bytes in the receiver's arena:
+//! Every direction of every peer is an *end*, and all ends are played side by side, each by as many blocks, its
+//! [`lanes`], that share every message between them. A lane is a queue of [`SLOTS`] slots of [`SLOT`] bytes in the receiver's arena:
 //! the sender copies a piece into a slot and tells the receiver how many there have been; the receiver copies it
 //! out and tells the sender. Both count on from batch to batch in memory of their own, so a launch can be replayed.
 //! The pieces are a function of the length alone, and each carries the message's tag: a receiver that expects
@@ -16,21 +16,38 @@ use crate::num::wide32;
 pub const ENDS: usize = 32;
 /// Most messages of a launch.
 pub const MESSAGES: usize = 88;
-/// Blocks of an end.
-pub const LANES: u32 = 4;
+/// Blocks of an end, at least and at most.
+const LANES: [u32; 2] = [4, 16];
+/// Blocks that are kept for all ends of a rank, if that leaves each the least: fewer than any GPU for which there is
+/// NVLink has multiprocessors.
+const BLOCKS: u32 = 100;
 /// Slots of a lane.
 pub const SLOTS: u32 = 4;
 /// Bytes of a slot: 16 for the tag, the others for a piece.
-pub const SLOT: u64 = (32 << 10) + 256;
-/// Bytes of the slots of one rank's messages in another one's arena.
-pub const INBOX: u64 = SLOT * 16;
+pub const SLOT: u64 = (128 << 10) + 256;
 /// Bytes of the parameters.
 pub const PARAMS: usize = size_of::<Params>() + 4 * 8 + ENDS * size_of::<End>() + MESSAGES * 24;
 
-const _: () = assert!(PARAMS <= 4096 && INBOX == SLOT * wide32(LANES) * wide32(SLOTS));
+const _: () = assert!(PARAMS <= 4096);
+
+/// Returns the blocks of an end between that many ranks: a link needs many, and all ends must run at once.
+pub const fn lanes(ranks: u32) -> u32 {
+    let ends = 2 * ranks.saturating_sub(1);
+    let share = if ends == 0 { LANES[1] } else { BLOCKS / ends };
+    match (share < LANES[0], share > LANES[1]) {
+        (true, _) => LANES[0],
+        (_, true) => LANES[1],
+        _ => share,
+    }
+}
+
+/// Returns the bytes of the slots of one rank's messages in another one's arena.
+pub const fn inbox(ranks: u32) -> u64 {
+    SLOT * wide32(SLOTS) * wide32(lanes(ranks))
+}
 
 /// An end, in the order of the kernel's structure. Addresses of `wait`, `tell` and `count` are those of the first
-/// of [`LANES`] words.
+/// of [`lanes`] words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct End {
@@ -75,21 +92,43 @@ pub const OTHER: u32 = 3;
 /// What moves messages through lanes, on top of the prelude.
 const LANES_TEXT: &str = include_str!("lanes.cuh");
 
-/// Returns what kernels over lanes have in common: they are no program's.
-pub(super) fn common(what: &str) -> String {
+/// Returns what kernels over lanes have in common, for that many ranks: they are no program's.
+pub(super) fn common(what: &str, ranks: u32) -> String {
+    let lanes = lanes(ranks);
     let mut text = format!("// {what}\n");
     for (name, value) in [("RANKS", 1), ("RANK", 0), ("PARTS", 1), ("BLOCKS_OF", 1), ("SIZE", 1)] {
         text.push_str(&format!("constexpr unsigned {name} = {value};\n"));
     }
     text.push_str("constexpr bool PROVES = false;\nconstexpr bool PACKETS = false;\n");
     text.push_str(PRELUDE);
-    text.push_str(&format!("constexpr u64 LANES = {LANES}, SLOTS = {SLOTS}, SLOT = {SLOT};\n"));
+    text.push_str(&format!("constexpr u64 LANES = {lanes}, SLOTS = {SLOTS}, SLOT = {SLOT};\n"));
     text + LANES_TEXT
 }
 
-/// Returns the kernel's text.
-pub fn batch() -> String {
-    let text = common("messages between single ranks");
+/// Returns the kernel's text, for that many ranks.
+pub fn batch(ranks: u32) -> String {
+    let text = common("messages between single ranks", ranks);
     text + &format!("constexpr u32 ENDS = {ENDS}, MESSAGES = {MESSAGES};\n")
         + include_str!("batch.cuh")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ends_of_a_rank_run_at_once() {
+        for ranks in 1..=9 {
+            let ends = 2 * (ranks - 1);
+            assert!(ends * lanes(ranks) <= BLOCKS, "{ranks}");
+        }
+        assert_eq!([1, 2, 4, 5, 8, 16].map(lanes), [16, 16, 16, 12, 7, 4]);
+        // As many as an H100 has, with as many peers as a kernel has room for.
+        assert!(30 * lanes(16) <= 132 && inbox(2) == 16 * 4 * SLOT);
+    }
+
+    #[test]
+    fn the_text_has_the_lanes_of_its_ranks() {
+        assert!(batch(2).contains("LANES = 16,") && batch(8).contains("LANES = 7,"));
+    }
 }

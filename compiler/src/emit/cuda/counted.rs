@@ -12,15 +12,15 @@
 //! The words in which a rank is told counts are a ring of [`RING`] for each peer. A peer is at most [`SLOTS`](super::batch::SLOTS)
 //! calls ahead, for every call has a piece in every lane at least: so no word is written before it was read.
 
-use super::batch::{ENDS, End, LANES, common};
+use super::batch::{ENDS, End, common};
 use crate::device::abi::Params;
 
 /// Most peers of a rank.
 pub const PEERS: usize = ENDS / 2;
 /// Words in which a peer tells its counts.
 pub const RING: u64 = 8;
-/// Most blocks of a launch.
-pub const MOST_BLOCKS: u32 = (2 * 16 + 1) * LANES;
+/// More than the blocks of any launch.
+pub const MOST_BLOCKS: u32 = 256;
 /// Bytes of the parameters.
 pub const PARAMS: usize =
     size_of::<Params>() + 4 * 8 + size_of::<Fixed>() + 8 * (PEERS + 1) + ENDS * size_of::<End>();
@@ -76,8 +76,8 @@ pub const ROOM_OF: u32 = 15;
 /// A wait for the count of a peer.
 pub const COUNTED: u32 = 16;
 
-/// Returns the kernel's text.
-pub fn counted() -> String {
-    let text = common("blocks whose lengths lie in device memory");
+/// Returns the kernel's text, for that many ranks.
+pub fn counted(ranks: u32) -> String {
+    let text = common("blocks whose lengths lie in device memory", ranks);
     text + &format!("constexpr u32 PEERS = {PEERS};\n") + include_str!("counted.cuh")
 }

@@ -27,7 +27,7 @@ from .._options import hints_of
 from .._register import COMPILED as VARIABLE
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("backend.cpp", "operations.h", "calls.h", "work.h", "tensors.h", "native.h")
+SOURCES = ("backend.cpp", "operations.h", "calls.h", "work.h", "group.h", "tensors.h", "native.h")
 
 _KINDS = (
     "other", "timeout", "lost_rank", "mismatch", "aborted", "memory", "cuda", "unsupported", "usage", "settings",
@@ -127,6 +127,8 @@ def _build() -> Any:
             "group_hints": lambda options: _text(hints_of(options)),
             "monitor": _monitor,
             "stream": _stream,
+            # A table of functions for other libraries; one of them knows current streams.
+            "exchange": getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
         },
     )
     atexit.register(_end, built, os.getpid())
@@ -181,16 +183,16 @@ def _monitor(store: Any, rank: int, size: int) -> Any:
 
 
 def _stream(index: int) -> int:
-    import torch
+    from .._work import raw_stream
 
-    return int(torch.cuda.current_stream(index).cuda_stream)
+    return raw_stream(index)
 
 
-def create(opts: Any, group_options: Any) -> Any:
-    """Make the backend of a group, as torch asks for it."""
+def create(opts: Any, group_options: Any, name: str) -> Any:
+    """Make the backend of a group, as torch asks for it by a name."""
     if getattr(opts, "enable_reconfigure", False):
         raise NotImplementedError("roundelay does not support reconfigure; leave enable_reconfigure unset")
     ranks = list(opts.global_ranks_in_group) or list(range(opts.group_size))
     hints = _text(hints_of(group_options))
     seconds = max(opts.timeout.total_seconds(), 0.001)
-    return module().join(opts.store, opts.group_rank, opts.group_size, seconds, hints, opts.group_id, ranks)
+    return module().join(opts.store, opts.group_rank, opts.group_size, seconds, hints, opts.group_id, ranks, name)

@@ -25,12 +25,12 @@ class Backend : public c10d::Backend {
  public:
   Backend(
       c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout, std::string hints,
-      std::string name, std::vector<uint64_t> ranks)
+      std::string name, std::vector<uint64_t> ranks, std::string known_as)
       : c10d::Backend(rank, size),
         store_(std::move(store)),
         hints_(std::move(hints)),
         options_(c10::make_intrusive<Options>("roundelay", timeout)),
-        calls_(join(*store_, rank, size, hints_, timeout), timeout) {
+        calls_(join(*store_, rank, size, hints_, timeout), timeout, std::move(known_as)) {
     calls_.rank = rank;
     options_->group_name = std::move(name);
     options_->global_ranks_in_group = std::move(ranks);
@@ -78,8 +78,14 @@ class Backend : public c10d::Backend {
     TORCH_CHECK_VALUE(
         operator_of(opts.reduceOp, tensor.scalar_type()).op == RL_SUM,
         "roundelay: sparse tensors can only be summed; use ReduceOp.SUM");
+    Profiled event = calls_.profiled("sparse_all_reduce", tensors);
+    Group::Clock::time_point begun = calls_.group->now();
     sum_sparse(calls_, tensor, size_, opts.timeout);
-    return calls_.noted(c10::make_intrusive<Done>(rank_, OpType::_ALLREDUCE_SPARSE, tensors));
+    event.end();
+    Operation operation;
+    operation.type = OpType::_ALLREDUCE_SPARSE;
+    operation.result = tensors;
+    return calls_.done(operation, calls_.count, begun);
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override {
@@ -145,7 +151,7 @@ class Backend : public c10d::Backend {
   WorkPtr reduce_scatter(
       Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& opts) override {
     const Tensor& output = one(outputs, "reduce_scatter");
-    Operation operation = begin(OpType::REDUCE_SCATTER, "reduce_scatter", opts, outputs, outputs);
+    Operation operation = begin(OpType::REDUCE_SCATTER, "reduce_scatter", opts, outputs, joined(inputs));
     add_reduce_scatter(operation, output, one(inputs, "reduce_scatter"), opts.reduceOp, rank_, size_);
     return calls_.play(std::move(operation));
   }
@@ -191,12 +197,15 @@ class Backend : public c10d::Backend {
 
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override {
     const Tensor& tensor = one(outputs, "scatter");
-    Operation operation = begin(OpType::SCATTER, "scatter", opts, outputs, outputs);
+    Operation operation = begin(OpType::SCATTER, "scatter", opts, outputs, joined(inputs));
+    operation.device = tensor.device();
     add_scatter(operation, tensor, inputs, rank_, opts.rootRank, size_);
     return calls_.play(std::move(operation));
   }
 
   WorkPtr barrier(const c10d::BarrierOptions& opts) override {
+    // As NCCL's, it comes after what the GPUs have been given.
+    calls_.synchronize();
     Operation operation = begin(OpType::BARRIER, "barrier", opts, {}, {});
     operation.calls.push_back([](const rl_comm* comm, const rl_options* options, rl_work** work) {
       return rl().rl_barrier(comm, options, work);
@@ -268,13 +277,13 @@ class Backend : public c10d::Backend {
     return c10::make_intrusive<Backend>(
         store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
         opts ? opts->timeout : options_->timeout, hints.empty() ? hints_ : hints, opts ? opts->group_name : "",
-        std::move(global));
+        std::move(global), calls_.name);
   }
 
   void setTimeout(Milliseconds timeout) override {
     options_->timeout = timeout;
     calls_.timeout = timeout;
-    Calls::check(rl().rl_set_timeout(calls_.hosts().get(), timeout.count()), timeout);
+    calls_.check(rl().rl_set_timeout(calls_.hosts().get(), timeout.count()), timeout);
   }
 
   uint64_t getSequenceNumberForGroup() override {
@@ -284,9 +293,19 @@ class Backend : public c10d::Backend {
 
   void waitForPendingWorks() override {
     WithoutInterpreter others;
-    Group& group = *calls_.group;
-    std::unique_lock<std::mutex> lock(group.mutex);
-    group.none.wait(lock, [&] { return group.pending == 0; });
+    calls_.group->wait_for_pending();
+  }
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override {
+    TORCH_CHECK_WITH(
+        DistBackendError, !hasHooks(),
+        "roundelay: the process group has a completion hook already: register one that calls both");
+    onCompletionHook_ = std::move(hook);
+    calls_.group->set_on_work([hook = onCompletionHook_](std::shared_ptr<c10d::WorkInfo> info) {
+      // The hook is Python.
+      if (interpreter_lives()) {
+        hook(std::move(info));
+      }
+    });
   }
   void enableCollectivesTiming() override {}
 
@@ -297,23 +316,14 @@ class Backend : public c10d::Backend {
 
   void abort() override {
     WithoutInterpreter others;
-#ifdef C10D_BACKEND_HAS_HOOKS
-    std::map<int64_t, c10d::AbortHook> hooks;
-    {
-      std::lock_guard<std::mutex> lock(calls_.group->mutex);
-      hooks = calls_.group->on_abort;
-    }
-    for (const auto& [id, hook] : hooks) {
-      hook();
-    }
-#endif
+    calls_.group->aborted();
     abort_because("abort() was called on the process group");
   }
 
   void abort_because(const std::string& why) {
     std::shared_ptr<rl_comm> hosts = calls_.hosts_if_there();
     if (hosts != nullptr) {
-      Calls::check(rl().rl_abort(hosts.get(), why.c_str()), calls_.timeout.load());
+      calls_.check(rl().rl_abort(hosts.get(), why.c_str()), calls_.timeout.load());
     }
   }
 
@@ -327,12 +337,20 @@ class Backend : public c10d::Backend {
     return true;
   }
   void registerAbortHook(int64_t id, c10d::AbortHook hook) override {
-    std::lock_guard<std::mutex> lock(calls_.group->mutex);
-    calls_.group->on_abort[id] = std::move(hook);
+    calls_.group->add_on_abort(id, std::move(hook));
   }
   void unregisterAbortHook(int64_t id) override {
-    std::lock_guard<std::mutex> lock(calls_.group->mutex);
-    calls_.group->on_abort.erase(id);
+    calls_.group->drop_on_abort(id);
+  }
+  // Nobody waits for what is in the streams of GPUs, so its end is not known.
+  bool supportsCompletionHooks() const override {
+    return !at::hasCUDA();
+  }
+  void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override {
+    calls_.group->add_on_completion(id, std::move(hook));
+  }
+  void unregisterCompletionHook(int64_t id) override {
+    calls_.group->drop_on_completion(id);
   }
 #endif
 
@@ -346,6 +364,10 @@ class Backend : public c10d::Backend {
     operation.async = opts.asyncOp;
     operation.result = std::move(result);
     set_device(operation, inputs);
+    operation.title = label;
+    if (Profiled::active()) {
+      operation.inputs = inputs;
+    }
     return operation;
   }
 
@@ -359,6 +381,10 @@ class Backend : public c10d::Backend {
     Operation operation;
     operation.type = type;
     operation.label = "send/recv";
+    operation.title = sends ? "send" : type == OpType::RECV ? "recv" : "recvAnySource";
+    if (Profiled::active()) {
+      operation.inputs = {tensor};
+    }
     operation.async = true;
     operation.result = {tensor};
     operation.device = tensor.device();
@@ -457,17 +483,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         python.group_hints = part("group_hints");
         python.monitor = part("monitor");
         python.stream = part("stream");
+        roundelay::find_stream_function(pybind11::object(parts["exchange"]).ptr());
         roundelay::load(path);
       },
       "Find the native module at a path, and keep the functions of the Python half.");
   module.def(
       "join",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double seconds, std::string hints,
-         std::string name, std::vector<uint64_t> ranks) -> c10::intrusive_ptr<c10d::Backend> {
+         std::string name, std::vector<uint64_t> ranks, std::string known_as) -> c10::intrusive_ptr<c10d::Backend> {
         auto limit = roundelay::Milliseconds(static_cast<int64_t>(seconds * 1000.0));
         return c10::make_intrusive<roundelay::Backend>(
-            store, rank, size, limit, std::move(hints), std::move(name), std::move(ranks));
+            store, rank, size, limit, std::move(hints), std::move(name), std::move(ranks), std::move(known_as));
       },
-      "Make the backend of a group whose ranks share a store. Collective.");
+      "Make the backend of a group whose ranks share a store, for a backend of a name. Collective.");
   module.def("end", &roundelay::end, "Shut down all backends that are left; abort them first if there is a reason.");
 }

@@ -13,8 +13,11 @@ using Call = std::function<int32_t(const rl_comm*, const rl_options*, rl_work**)
 
 // What one operation is made of.
 struct Operation {
-  c10d::OpType type;
-  const char* label;
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  const char* label = "";
+  // What the profiler is told: nothing without a title, which parts of other operations have not.
+  const char* title = nullptr;
+  Tensors inputs;
   Milliseconds timeout{0};
   bool async = false;
   double factor = 1.0;
@@ -78,11 +81,13 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
 // The communicators of a group, of its hosts and of its GPUs.
 class Calls {
  public:
-  Calls(rl_comm* hosts, Milliseconds timeout)
-      : timeout(timeout), group(std::make_shared<Group>()), hosts_(hosts, &Calls::free) {}
+  // `name` is that of the backend in events of the profiler.
+  Calls(rl_comm* hosts, Milliseconds timeout, std::string name)
+      : timeout(timeout), name(std::move(name)), group(std::make_shared<Group>()), hosts_(hosts, &Calls::free) {}
 
   std::atomic<Milliseconds> timeout;
   std::atomic<uint64_t> count{0};
+  const std::string name;
   std::shared_ptr<Group> group;
   int rank = 0;
 
@@ -120,10 +125,17 @@ class Calls {
     return found->second;
   }
 
+  // Begins an event of the profiler, where one is active.
+  Profiled profiled(const char* title, const Tensors& inputs) const {
+    return title != nullptr && Profiled::active() ? Profiled(name + ":" + title, inputs) : Profiled();
+  }
+
   // Makes the calls of an operation, one after the other.
   WorkPtr play(Operation operation) {
+    Profiled event = profiled(operation.title, operation.inputs);
     WithoutInterpreter others;
-    ++count;
+    uint64_t sequence = ++count;
+    Group::Clock::time_point begun = group->now();
     bool limited = operation.timeout.count() > 0;
     Milliseconds limit = limited ? operation.timeout : timeout.load();
     rl_options options{};
@@ -131,30 +143,28 @@ class Calls {
     options.factor = operation.factor;
     std::string hints = active_hints();
     options.hints = hints.empty() ? nullptr : hints.c_str();
-    std::shared_ptr<rl_comm> comm = on(operation.device);
     if (operation.device.is_cuda()) {
-      options.memory = RL_CUDA;
-      options.stream = current_stream(operation.device);
-      for (const Call& call : operation.calls) {
-        check(call(comm.get(), &options, nullptr), limit);
-      }
-      make(operation.copies);
-      return noted(c10::make_intrusive<OnStream>(
-          rank, operation.type, std::move(operation.result), operation.device));
+      WorkPtr work = enqueue(std::move(operation), options, limit);
+      event.end();
+      return noted(std::move(work));
     }
+    std::shared_ptr<rl_comm> comm = on(operation.device);
     if (!operation.async) {
       for (const Call& call : operation.calls) {
-        check(call(comm.get(), &options, nullptr), limit);
+        if (call(comm.get(), &options, nullptr) != 0) {
+          std::rethrow_exception(failure(limit, described(operation.label, operation.memory)));
+        }
       }
       make(operation.copies);
-      return noted(c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result)));
+      event.end();
+      return done(operation, sequence, begun);
     }
     auto state = std::make_unique<State>();
     std::exception_ptr failed;
     for (const Call& call : operation.calls) {
       rl_work* native = nullptr;
       if (call(comm.get(), &options, &native) != 0) {
-        failed = exception_of(last_error(), limit);
+        failed = failure(limit, described(operation.label, operation.memory));
         break;
       }
       if (native != nullptr) {
@@ -166,9 +176,13 @@ class Calls {
         std::rethrow_exception(failed);
       }
       make(operation.copies);
-      return noted(c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result)));
+      event.end();
+      return done(operation, sequence, begun);
     }
     state->group = group;
+    state->sequence = sequence;
+    state->begun = begun;
+    state->profiled = std::move(event);
     state->outputs = std::move(operation.result);
     state->memory = std::move(operation.memory);
     if (!failed) {
@@ -184,6 +198,13 @@ class Calls {
     return noted(std::move(work));
   }
 
+  // Returns the work of an operation that has ended with success, and tells the hooks.
+  WorkPtr done(Operation& operation, uint64_t sequence, Group::Clock::time_point begun) {
+    auto work = c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result));
+    group->succeeded(work->numbered(sequence, begun));
+    return noted(std::move(work));
+  }
+
   // Returns the work, and remembers it where calls are being coalesced: their end waits for it.
   WorkPtr noted(WorkPtr work) {
     if (coalescing) {
@@ -195,6 +216,8 @@ class Calls {
   // Ends the part of this rank, after what was started.
   void shutdown() {
     WithoutInterpreter others;
+    // Longer than torch takes, at most, to write its flight recorder.
+    group->wait_for_hooks(std::chrono::seconds(40));
     std::shared_ptr<rl_comm> ending;
     std::map<int, std::shared_ptr<rl_comm>> devices;
     {
@@ -207,10 +230,20 @@ class Calls {
     }
   }
 
-  static void check(int32_t status, Milliseconds limit) {
+  // Throws the error of a call that has failed.
+  void check(int32_t status, Milliseconds limit) {
     if (status != 0) {
-      std::rethrow_exception(exception_of(last_error(), limit));
+      std::rethrow_exception(failure(limit));
     }
+  }
+
+  // Returns the error of the last call; has the hooks of an abort called unless nothing has moved.
+  std::exception_ptr failure(Milliseconds limit, const std::string& own = "") {
+    Error error = last_error();
+    if (ends_group(error)) {
+      group->aborted();
+    }
+    return exception_of(also(std::move(error), own), limit);
   }
 
   bool coalescing = false;
@@ -218,17 +251,59 @@ class Calls {
   std::vector<rl_message> messages;
   Operation batch;
 
-  static void* current_stream(at::Device device) {
-    pybind11::gil_scoped_acquire gil;
-    try {
-      return reinterpret_cast<void*>(
-          pybind11::handle(python().stream)(device.has_index() ? device.index() : 0).cast<uintptr_t>());
-    } catch (pybind11::error_already_set& failed) {
-      throw_python(failed);
+  // Waits until the GPUs have done what their current streams have.
+  void synchronize() {
+    std::vector<int> used;
+    {
+      std::lock_guard<std::mutex> lock(devices_mutex_);
+      for (const auto& [index, comm] : devices_) {
+        used.push_back(index);
+      }
+    }
+    WithoutInterpreter others;
+    for (int index : used) {
+      OnStream::current_stream(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index))).synchronize();
     }
   }
 
  private:
+  // Puts the calls of an operation into the current stream of its GPU.
+  WorkPtr enqueue(Operation operation, rl_options options, Milliseconds limit) {
+    // The library makes its GPU the current one of the thread; the caller's is another, perhaps.
+    c10::DeviceGuard guard(operation.device);
+    std::shared_ptr<rl_comm> comm = on(operation.device);
+    options.memory = RL_CUDA;
+    options.stream = stream_of(operation.device);
+    for (const Call& call : operation.calls) {
+      if (call(comm.get(), &options, nullptr) != 0) {
+        std::rethrow_exception(failure(limit, described(operation.label, operation.memory)));
+      }
+    }
+    make(operation.copies);
+    return c10::make_intrusive<OnStream>(
+        rank, operation.type, std::move(operation.result), std::move(operation.memory), operation.device,
+        operation.async);
+  }
+
+  // Returns the current stream of a GPU as the driver names it.
+  static void* stream_of(at::Device device) {
+    // cudaStreamLegacy: NULL, as torch has the default stream, stands for the communicator's own in the C interface.
+    void* const legacy = reinterpret_cast<void*>(1);
+    void* stream = nullptr;
+    if (StreamFunction current = stream_function()) {
+      constexpr int cuda = 2;
+      TORCH_CHECK(current(cuda, device.index(), &stream) == 0, "roundelay: torch has no current stream on ", device);
+      return stream == nullptr ? legacy : stream;
+    }
+    pybind11::gil_scoped_acquire gil;
+    try {
+      stream = reinterpret_cast<void*>(pybind11::handle(python().stream)(device.index()).cast<uintptr_t>());
+    } catch (pybind11::error_already_set& failed) {
+      throw_python(failed);
+    }
+    return stream == nullptr ? legacy : stream;
+  }
+
   static void free(rl_comm* comm) {
     if (comm != nullptr) {
       rl().rl_free(comm);

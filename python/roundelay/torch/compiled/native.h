@@ -24,7 +24,7 @@ namespace roundelay {
 #define ROUNDELAY_FUNCTIONS(F)                                                                                  \
   F(rl_abi_version) F(rl_version) F(rl_last_error)                                                              \
   F(rl_join) F(rl_cuda) F(rl_split) F(rl_free) F(rl_rank) F(rl_size)                                            \
-  F(rl_set_timeout) F(rl_set_hints) F(rl_explain) F(rl_abort) F(rl_is_aborted)                                  \
+  F(rl_set_timeout) F(rl_set_hints) F(rl_hint_known) F(rl_explain) F(rl_abort) F(rl_is_aborted)                 \
   F(rl_all_reduce) F(rl_all_reduce_into) F(rl_reduce) F(rl_broadcast)                                           \
   F(rl_all_gather_single) F(rl_all_gather) F(rl_all_gather_v)                                                   \
   F(rl_reduce_scatter_single) F(rl_reduce_scatter) F(rl_reduce_scatter_v)                                       \
@@ -91,6 +91,18 @@ inline Error last_error() {
   rl().rl_last_error(&error);
   auto text = [](const char* given) { return std::string(given == nullptr ? "" : given); };
   return Error{error.code, error.kind, error.rank, error.peer, error.step, text(error.text), text(error.source)};
+}
+
+// True if a group is of no use after an error: its arguments were right, and something may have moved.
+inline bool ends_group(const Error& error) {
+  switch (error.kind) {
+    case RL_KIND_UNSUPPORTED:
+    case RL_KIND_USAGE:
+    case RL_KIND_SETTINGS:
+      return false;
+    default:
+      return true;
+  }
 }
 
 // The threads on which callbacks of ended work run. A callback may start operations and wait for them, so it never runs

@@ -2,18 +2,14 @@
 
 #pragma once
 
-#include "tensors.h"
+#include "group.h"
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/csrc/utils/pybind.h>
-
-#include <atomic>
-#include <map>
 
 namespace roundelay {
 
@@ -35,6 +31,31 @@ struct Python {
 inline Python& python() {
   static Python parts;
   return parts;
+}
+
+// The function of torch that knows the current stream of a device of DLPack. It needs no Python, and no header of CUDA.
+using StreamFunction = int (*)(int device_type, int32_t device, void** stream);
+
+// Null where this torch has none.
+inline StreamFunction& stream_function() {
+  static StreamFunction found = nullptr;
+  return found;
+}
+
+// Finds it in the table of functions that torch gives to other libraries.
+inline void find_stream_function(PyObject* capsule) {
+  struct Exchange { // DLPackExchangeAPI of DLPack 1.
+    struct {
+      uint32_t major, minor;
+    } version;
+    void* older;
+    void* of_tensors[4];
+    StreamFunction current_work_stream;
+  };
+  if (PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
+    auto* table = static_cast<Exchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+    stream_function() = table->version.major == 1 ? table->current_work_stream : nullptr;
+  }
 }
 
 inline bool interpreter_lives() {
@@ -70,6 +91,38 @@ inline std::exception_ptr exception_of(const Error& error, Milliseconds limit) {
       static_cast<double>(limit.count()) / 1000.0);
 }
 
+// Returns an operation in words: what it is, and the elements of its first tensor.
+inline std::string described(const std::string& label, const Tensors& memory) {
+  return memory.empty() ? label : c10::str(label, " of ", memory[0].numel(), " x ", memory[0].scalar_type());
+}
+
+// Returns true if a text has one of the names, between which there are slashes.
+inline bool names_one(const std::string& text, const std::string& names) {
+  for (size_t at = 0; at <= names.size();) {
+    size_t end = std::min(names.find('/', at), names.size());
+    if (text.find(names.substr(at, end - at)) != std::string::npos) {
+      return true;
+    }
+    at = end + 1;
+  }
+  return false;
+}
+
+// Returns the error of a rank that stopped because another one failed, with what itself was doing: if the ranks did not
+// make the same call, the error has both then. Others of those that end the group begin with it unless they have the
+// name of the operation, as where another rank was gone before.
+inline Error also(Error error, const std::string& own) {
+  if (own.empty()) {
+    return error;
+  }
+  if (error.kind == RL_KIND_ABORTED) {
+    error.text += "; this rank had called " + own;
+  } else if (ends_group(error) && !names_one(error.text, own.substr(0, own.find(' ')))) {
+    error.text = own + ": " + error.text;
+  }
+  return error;
+}
+
 [[noreturn]] inline void raise_timed_out(const std::string& what, Milliseconds limit) {
   std::rethrow_exception(exception_by(
       python().timed_out, "Timed out waiting for " + what, what, static_cast<double>(limit.count()) / 1000.0));
@@ -101,42 +154,12 @@ inline void check_signals() {
   }
 }
 
-// What works of one group share: hooks, and the number of operations that go on.
-struct Group {
-  std::mutex mutex;
-  std::condition_variable none;
-  size_t pending = 0;
-  std::atomic<bool> hooked{false};
-#ifdef C10D_BACKEND_HAS_HOOKS
-  std::map<int64_t, c10d::AbortHook> on_abort;
-  std::map<int64_t, c10d::CompletionHook> on_completion;
-#endif
-
-  void begin() {
-    std::lock_guard<std::mutex> lock(mutex);
-    ++pending;
-  }
-  void end(uint64_t key, bool succeeded) {
-    std::lock_guard<std::mutex> lock(mutex);
-#ifdef C10D_BACKEND_HAS_HOOKS
-    for (const auto& [id, hook] : on_completion) {
-      if (succeeded) {
-        hook({key, std::nullopt});
-      }
-    }
-#endif
-    if (--pending == 0) {
-      none.notify_all();
-    }
-  }
-};
-
 inline uint64_t next_key() {
   static std::atomic<uint64_t> last{0};
   return ++last;
 }
 
-// What all works have: the output tensors, and a number of their own.
+// What all works have: the output tensors, a number of their own, and their number in the group.
 class Base : public c10d::Work {
  public:
   Base(int rank, c10d::OpType type, Tensors result) : Work(rank, type), outputs_(std::move(result)), key_(next_key()) {}
@@ -157,11 +180,19 @@ class Base : public c10d::Work {
   int sourceRank() const override {
     return -1;
   }
+  uint64_t getSequencenumber() const override {
+    return sequence_;
+  }
 #ifdef C10D_BACKEND_HAS_HOOKS
   uint64_t getCompletionKey() const override {
     return key_;
   }
 #endif
+  // Sets its number in the group. Returns what hooks are told when it has ended.
+  Group::Ended numbered(uint64_t sequence, Group::Clock::time_point begun) {
+    sequence_ = sequence;
+    return {retrieveOpType(), key_, sequence, begun};
+  }
 
  protected:
   Future new_future(std::vector<c10::Device> devices = {}) const {
@@ -169,6 +200,7 @@ class Base : public c10d::Work {
   }
   Tensors outputs_;
   uint64_t key_;
+  uint64_t sequence_ = 0;
 };
 
 // Work that has ended with success.
@@ -201,7 +233,10 @@ class Done : public Base {
 struct State {
   std::atomic<int> owners{2};
   std::shared_ptr<Group> group;
-  uint64_t key = 0;
+  uint64_t sequence = 0;
+  Group::Clock::time_point begun;
+  Group::Ended told{};
+  Profiled profiled;
   std::vector<rl_work*> natives;
   Tensors outputs;
   Tensors memory;
@@ -228,13 +263,13 @@ struct State {
       return;
     }
     Tensors dropped;
-    std::lock_guard<std::mutex> lock(mutex);
+    std::unique_lock<std::mutex> lock(mutex);
     if (ended) {
       return;
     }
     for (rl_work* native : natives) {
       if (rl().rl_work_wait(native, UINT64_MAX, nullptr) != 0) {
-        failed = last_error();
+        failed = also(last_error(), described(label, memory));
         break;
       }
     }
@@ -242,7 +277,12 @@ struct State {
       make(copies);
     }
     dropped.swap(memory);
+    profiled.end();
     ended = true;
+    if (failed) {
+      lock.unlock();
+      group->aborted();
+    }
   }
 
   // Completes the future, where there is one; once.
@@ -282,15 +322,20 @@ struct State {
     {
       std::lock_guard<std::mutex> lock(state->mutex);
       state->called = true;
-      due = !state->copies.empty() || state->future;
+      due = status != 0 || !state->copies.empty() || state->future || state->profiled;
     }
-    state->group->end(state->key, status == 0);
+    std::shared_ptr<Group> group = state->group;
+    if (status == 0) {
+      group->succeeded(state->told);
+    }
     if (!due) {
+      group->end();
       state->release(false);
       return;
     }
-    Completions::run([state] {
+    Completions::run([state, group] {
       state->settle();
+      group->end();
       state->complete();
       state->release(true);
     });
@@ -308,7 +353,7 @@ struct State {
 class Pending : public Base {
  public:
   Pending(int rank, c10d::OpType type, State* state) : Base(rank, type, state->outputs), state_(state) {
-    state->key = key_;
+    state->told = numbered(state->sequence, state->begun);
     state->watch();
   }
   ~Pending() override {
@@ -398,32 +443,50 @@ class Pending : public Base {
   State* state_;
 };
 
-// Operations in a stream of a GPU, up to the event that follows them.
+// Operations in a stream of a GPU, up to the event that follows them. It keeps their tensors as long as it lives: memory
+// of another stream's must not be used anew before that stream has waited.
 class OnStream : public Base {
  public:
-  OnStream(int rank, c10d::OpType type, Tensors result, c10::Device device)
-      : Base(rank, type, std::move(result)), device_(device), event_(device.type()) {
-    event_.record(current());
+  OnStream(int rank, c10d::OpType type, Tensors result, Tensors memory, c10::Device device, bool background)
+      : Base(rank, type, std::move(result)),
+        memory_(std::move(memory)),
+        stream_(current_stream(device)),
+        event_(device.type()) {
+    // Who does not ask for work does not wait for it in another stream.
+    if (background) {
+      event_.record(stream_);
+      recorded_ = true;
+    }
   }
+  // Has the current stream wait for the operations.
   bool wait(Milliseconds) override {
-    event_.block(current());
+    c10::Stream current = current_stream(stream_.device());
+    if (recorded_ && current != stream_) {
+      event_.block(current);
+    }
     return true;
   }
   bool isCompleted() override {
-    return event_.query();
+    return recorded_ ? event_.query() : stream_.query();
   }
+  // The future is complete in the order of the streams: for the one that is current now, and for those that wait for it.
   Future getFuture() override {
-    Future future = new_future({device_});
+    c10::DeviceGuard guard(stream_.device());
+    wait(kNoTimeout);
+    Future future = new_future({stream_.device()});
     future->markCompleted(c10::IValue(outputs_));
     return future;
   }
 
- private:
-  c10::Stream current() const {
-    return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  static c10::Stream current_stream(c10::Device device) {
+    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   }
-  c10::Device device_;
+
+ private:
+  Tensors memory_;
+  c10::Stream stream_;
   c10::Event event_;
+  bool recorded_ = false;
 };
 
 // Several works as one.

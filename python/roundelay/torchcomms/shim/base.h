@@ -42,8 +42,10 @@ class Base : public TorchCommBackend {
     if (rank < 0 || size < 1 || rank >= size) {
       refuse("rank ", rank, " of ", size, ": start by `torchrun`, or set TORCHCOMM_RANK and TORCHCOMM_SIZE");
     }
-    const auto store = options.store ? options.store : store_of_launcher(rank, options.timeout);
-    join(device, name, options, below(store, name, rank), rank, size);
+    // What the ranks need only until they have joined ends with this function.
+    const Meeting meeting =
+        options.store ? Meeting{below(options.store, name, rank), nullptr} : meet(name, rank, options.timeout);
+    join(device, name, options, meeting.store, rank, size);
   }
 
   void finalize() override {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
 use roundelay_compiler::device::{Options as Lower, Protocol, prove};
 use roundelay_compiler::emit::cuda::batch::batch;
+use roundelay_compiler::emit::cuda::counted::counted;
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
@@ -77,9 +78,16 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
 }
 
 #[test]
+fn the_kernel_of_counts_compiles() {
+    let Some(nvrtc) = compiler() else { return };
+    assert_eq!(fault(&nvrtc, &counted(2)), None);
+    assert_eq!(fault(&nvrtc, &counted(8)), None);
+}
+
+#[test]
 fn the_kernel_of_messages_compiles() {
     let Some(nvrtc) = compiler() else { return };
-    assert_eq!(fault(&nvrtc, &batch()), None);
+    assert_eq!(fault(&nvrtc, &batch(2)), None);
 }
 
 /// Returns the first number before a word of the log.

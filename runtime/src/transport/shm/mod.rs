@@ -234,6 +234,12 @@ impl Segment {
         self.fd.as_raw_fd()
     }
 
+    /// Returns a number, below 2^48, that no other memory of this machine has while this one exists; 0 if it has
+    /// none.
+    pub(crate) fn identity(&self) -> u64 {
+        rustix::fs::fstat(&self.fd).map_or(0, |stat| stat.st_ino & 0xffff_ffff_ffff)
+    }
+
     /// Returns the address of a byte of the file.
     pub(crate) fn at(&self, offset: u64) -> *mut u8 {
         self.base.wrapping_add(offset as usize)

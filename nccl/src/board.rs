@@ -1,0 +1,340 @@
+//! The board of a process: where rank 0 of a communicator leaves a note for the others before they are connected.
+//!
+//! A process that makes a unique id serves a board, at a port of the system's choice, until it ends. Rank 0 posts one
+//! note under the token of the id, and the others fetch it: the note says where rank 0 serves the store at which all
+//! ranks meet, which asks each for a proof that it knows the id's secret. Here a token is asked for: whoever does not
+//! know one is not answered, and can neither read nor leave a note.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::failure::{Failure, Outcome};
+use crate::id::{Id, Token};
+
+/// The beginning of every request and answer.
+const MAGIC: [u8; 8] = *b"rlboard\x01";
+/// Bytes of a request before its note: magic, token, what is asked, length of the note.
+const HEAD: usize = 29;
+/// The most bytes of a note.
+const MOST: usize = 4096;
+/// The time that a peer may take for a request, or an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The time between looks whether a peer that waits is still there.
+const NAP: Duration = Duration::from_millis(200);
+/// The most connections at a time.
+const CONNECTIONS: usize = 4096;
+
+const POST: u8 = 1;
+const FETCH: u8 = 2;
+
+struct Board {
+    /// The process that serves it: what forks off has it too, and not the thread.
+    process: u32,
+    places: Vec<SocketAddr>,
+    /// The notes of the tokens that are known; those that are expected are not there yet.
+    notes: Mutex<BTreeMap<Token, Option<Vec<u8>>>>,
+    posted: Condvar,
+    connections: AtomicUsize,
+}
+
+impl Board {
+    fn notes(&self) -> MutexGuard<'_, BTreeMap<Token, Option<Vec<u8>>>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn leave(&self, token: Token, note: Vec<u8>) {
+        self.notes().insert(token, Some(note));
+        self.posted.notify_all();
+    }
+
+    fn expect(&self, token: Token) {
+        self.notes().entry(token).or_default();
+    }
+
+    /// Waits for a note, as long as `go_on` says so.
+    fn wait(&self, token: &Token, mut go_on: impl FnMut() -> bool) -> Option<Vec<u8>> {
+        let mut notes = self.notes();
+        loop {
+            if let Some(Some(note)) = notes.get(token) {
+                return Some(note.clone());
+            }
+            let waited = self.posted.wait_timeout(notes, NAP);
+            notes = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !go_on() {
+                return None;
+            }
+        }
+    }
+
+    /// Answers one request.
+    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut head = [0; HEAD];
+        stream.read_exact(&mut head)?;
+        let Some((token, what, bytes)) = request(&head) else { return Ok(()) };
+        // Strangers do not wait here; a rank that is early comes again.
+        if !self.notes().contains_key(&token) {
+            return Ok(());
+        }
+        let mut note = vec![0; bytes];
+        stream.read_exact(&mut note)?;
+        let answer = match what {
+            POST => {
+                self.leave(token, note);
+                Vec::new()
+            }
+            _ => {
+                stream.set_nonblocking(true)?;
+                let is_there = || match stream.peek(&mut [0]) {
+                    Err(error) => error.kind() == ErrorKind::WouldBlock,
+                    Ok(bytes) => bytes > 0,
+                };
+                let Some(note) = self.wait(&token, is_there) else { return Ok(()) };
+                stream.set_nonblocking(false)?;
+                note
+            }
+        };
+        stream.write_all(&framed(&token, what, &answer))
+    }
+}
+
+fn framed(token: &Token, what: u8, note: &[u8]) -> Vec<u8> {
+    [&MAGIC[..], token, &[what], &(note.len() as u32).to_le_bytes(), note].concat()
+}
+
+/// Returns token, what is asked, and the bytes that follow.
+fn request(head: &[u8; HEAD]) -> Option<(Token, u8, usize)> {
+    let token = head[8..24].try_into().ok()?;
+    let bytes = u32::from_le_bytes(head[25..].try_into().ok()?) as usize;
+    let fits = head[..8] == MAGIC && [POST, FETCH].contains(&head[24]) && bytes <= MOST;
+    fits.then_some((token, head[24], bytes))
+}
+
+/// Returns the board of this process, which it begins to serve.
+fn own() -> Outcome<&'static Arc<Board>> {
+    static OWN: OnceLock<Result<Arc<Board>, String>> = OnceLock::new();
+    let own = OWN.get_or_init(|| serve().map_err(|error| error.to_string()));
+    own.as_ref().map_err(|error| {
+        Failure::system(format!(
+            "this process cannot listen for the other ranks: {error}; free a port, or raise the limit of descriptors"
+        ))
+    })
+}
+
+fn serve() -> std::io::Result<Arc<Board>> {
+    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    let port = listener.local_addr()?.port();
+    let places = outward().into_iter().chain([Ipv4Addr::LOCALHOST.into()]);
+    let board = Arc::new(Board {
+        process: std::process::id(),
+        places: places.map(|ip| SocketAddr::new(ip, port)).collect(),
+        notes: Mutex::default(),
+        posted: Condvar::new(),
+        connections: AtomicUsize::new(0),
+    });
+    let serving = board.clone();
+    let accept = move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // The limit of descriptors, most likely: they come back.
+                std::thread::sleep(NAP);
+                continue;
+            };
+            if serving.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
+                serving.connections.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let board = serving.clone();
+            let answer = move || {
+                // Who asks wrongly, or leaves, has no answer.
+                let _ = board.answer(stream);
+                board.connections.fetch_sub(1, Ordering::Relaxed);
+            };
+            let _ = std::thread::Builder::new().name("roundelay-note".into()).spawn(answer);
+        }
+    };
+    std::thread::Builder::new().name("roundelay-board".into()).spawn(accept)?;
+    Ok(board)
+}
+
+/// Returns the address of this host that others reach, if it has one.
+fn outward() -> Option<IpAddr> {
+    // Connecting such a socket sends nothing; it only looks the way up. The addresses are reserved for documentation.
+    let ways = [("0.0.0.0:0", "198.51.100.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    ways.into_iter().find_map(|(from, to)| {
+        let socket = UdpSocket::bind(from).ok()?;
+        socket.connect(to.parse::<SocketAddr>().ok()?).ok()?;
+        let own = socket.local_addr().ok()?.ip();
+        (!own.is_loopback() && !own.is_unspecified()).then_some(own)
+    })
+}
+
+/// Makes an id whose ranks meet at this process's board.
+pub(crate) fn announce() -> Outcome<Id> {
+    let board = own()?;
+    let id = Id::new(board.places.clone())?;
+    board.expect(id.token);
+    Ok(id)
+}
+
+/// Returns the places of this process's board.
+pub(crate) fn places() -> Outcome<Vec<SocketAddr>> {
+    Ok(own()?.places.clone())
+}
+
+/// Leaves the note of an id, at the board that it names.
+pub(crate) fn post(id: &Id, note: &str, deadline: Instant) -> Outcome {
+    if let Some(board) = here(id) {
+        board.leave(id.token, note.as_bytes().to_vec());
+        return Ok(());
+    }
+    ask(id, POST, note.as_bytes(), deadline).map(drop)
+}
+
+/// Returns the note of an id, once it is there.
+pub(crate) fn fetch(id: &Id, deadline: Instant) -> Outcome<String> {
+    let note = match here(id) {
+        Some(board) => board
+            .wait(&id.token, || Instant::now() < deadline)
+            .ok_or_else(|| Failure::system("rank 0 did not come in time".to_owned()))?,
+        None => ask(id, FETCH, &[], deadline)?,
+    };
+    String::from_utf8(note).map_err(|_| Failure::system("the note of rank 0 is no text"))
+}
+
+/// Returns this process's board if the id names it.
+fn here(id: &Id) -> Option<&'static Arc<Board>> {
+    // A process that has not served one yet has none that an id could name, but it costs nothing to ask.
+    own().ok().filter(|board| board.places == id.places && board.process == std::process::id())
+}
+
+/// Asks the board of an id, at one of its places after the other.
+fn ask(id: &Id, what: u8, note: &[u8], deadline: Instant) -> Outcome<Vec<u8>> {
+    let mut why = String::new();
+    while Instant::now() < deadline {
+        for place in &id.places {
+            match ask_at(*place, id, what, note, deadline) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => why = format!("{place}: {error}"),
+            }
+        }
+        std::thread::sleep(NAP);
+    }
+    Err(Failure::system(format!(
+        "the process that made the unique id is not reached ({why}): see whether it is alive, and whether a firewall \
+         keeps its port"
+    )))
+}
+
+fn ask_at(
+    place: SocketAddr,
+    id: &Id,
+    what: u8,
+    note: &[u8],
+    deadline: Instant,
+) -> std::io::Result<Vec<u8>> {
+    let left = || deadline.saturating_duration_since(Instant::now()).max(NAP);
+    let mut stream = TcpStream::connect_timeout(&place, left().min(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(left()))?;
+    stream.write_all(&framed(&id.token, what, note))?;
+    let mut head = [0; HEAD];
+    stream.read_exact(&mut head)?;
+    let bytes = match request(&head) {
+        Some((token, answered, bytes)) if token == id.token && answered == what => bytes,
+        _ => return Err(ErrorKind::InvalidData.into()),
+    };
+    let mut answer = vec![0; bytes];
+    stream.read_exact(&mut answer)?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    /// Returns an id of this process's board, and the same as another process has it.
+    fn ids() -> [Id; 2] {
+        let own = announce().expect("a port, and random bytes");
+        let port = own.places[0].port();
+        let far =
+            Id { places: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)], ..own.clone() };
+        // The same place by another list: the way over a socket.
+        let far = Id { places: [far.places.clone(), far.places].concat(), ..far };
+        [own, far]
+    }
+
+    #[test]
+    fn a_note_reaches_all_whoever_comes_first() {
+        for poster in 0..2 {
+            let ids = ids();
+            std::thread::scope(|scope| {
+                let waits: Vec<_> =
+                    ids.iter().map(|id| scope.spawn(move || fetch(id, soon()))).collect();
+                post(&ids[poster], "the note", soon()).expect("a board");
+                for wait in waits {
+                    assert_eq!(wait.join().expect("no panic"), Ok("the note".to_owned()));
+                }
+            });
+            assert_eq!(fetch(&ids[1], soon()), Ok("the note".to_owned()), "late, but it is there");
+        }
+    }
+
+    #[test]
+    fn a_wait_in_vain_ends() {
+        let [own, far] = ids();
+        let at_once = || Instant::now() + Duration::from_millis(1);
+        for id in [&own, &far] {
+            assert!(fetch(id, at_once()).is_err());
+        }
+        // A port that nobody listens at.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
+        let gone = Id { places: vec![free.expect("a port")], ..own };
+        let why = fetch(&gone, at_once()).expect_err("nobody is there").text;
+        assert!(why.contains("is not reached"), "{why}");
+    }
+
+    #[test]
+    fn strangers_get_nothing() {
+        let [own, far] = ids();
+        post(&own, "the note", soon()).expect("a board");
+        let unknown = [framed(&[7; 16], FETCH, &[]), framed(&[7; 16], POST, b"a note")];
+        let noise = [&b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n"[..], &[0; 64], &[0xff; 64]];
+        for bytes in noise.into_iter().chain(unknown.iter().map(Vec::as_slice)) {
+            let mut stream = TcpStream::connect(far.places[0]).expect("a connection");
+            stream.write_all(bytes).expect("room");
+            let mut rest = Vec::new();
+            // The board hangs up, with or without having read all.
+            let _ = stream.read_to_end(&mut rest);
+            assert_eq!(rest, b"");
+        }
+        assert_eq!(fetch(&far, soon()), Ok("the note".to_owned()));
+        assert!(!board().notes().contains_key(&[7; 16]), "nothing was left");
+    }
+
+    #[test]
+    fn whoever_is_early_comes_again() {
+        let [own, far] = ids();
+        board().notes().remove(&own.token);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| fetch(&far, soon()));
+            // As a rank does that makes a communicator of another one.
+            post(&own, "the note", soon()).expect("a board");
+            assert_eq!(waits.join().expect("no panic"), Ok("the note".to_owned()));
+        });
+    }
+
+    fn board() -> &'static Arc<Board> {
+        own().expect("a board")
+    }
+}

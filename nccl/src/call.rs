@@ -1,0 +1,267 @@
+//! Calls as data, and the operations that they are.
+
+use std::ffi::c_int;
+
+use roundelay::{DType, RedOp, Reduction};
+use roundelay_ffi::{Buffer, Device, Message, Name, Operation, Side};
+
+use crate::failure::{Failure, Outcome};
+use crate::operator::Operator;
+
+/// The function that was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    AllReduce,
+    Reduce,
+    Broadcast,
+    AllGather,
+    ReduceScatter,
+    AlltoAll,
+    Gather,
+    Scatter,
+    Send,
+    Recv,
+}
+
+impl Kind {
+    /// Returns true for messages between single ranks.
+    pub(crate) fn is_message(self) -> bool {
+        matches!(self, Kind::Send | Kind::Recv)
+    }
+
+    /// Returns true if the call has an operator.
+    pub(crate) fn reduces(self) -> bool {
+        matches!(self, Kind::AllReduce | Kind::Reduce | Kind::ReduceScatter)
+    }
+
+    fn has_root(self) -> bool {
+        matches!(self, Kind::Reduce | Kind::Broadcast | Kind::Gather | Kind::Scatter)
+    }
+}
+
+/// A call of a function that moves data.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Call {
+    pub(crate) kind: Kind,
+    /// The memory that is read; a receive has none.
+    pub(crate) send: u64,
+    /// The memory that is written; a send has none.
+    pub(crate) recv: u64,
+    /// The elements of a block.
+    pub(crate) count: usize,
+    pub(crate) dtype: DType,
+    pub(crate) operator: Operator,
+    /// The root, or the rank at the other end of a message; 0 without either.
+    pub(crate) other: u32,
+    pub(crate) stream: u64,
+}
+
+/// A rank, and the memory that its calls are on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) device: Device,
+}
+
+/// Returns the rank that an argument names.
+pub(crate) fn rank(name: &str, value: c_int, ranks: u32) -> Outcome<u32> {
+    u32::try_from(value).ok().filter(|&rank| rank < ranks).ok_or_else(|| {
+        Failure::argument(format!(
+            "{name} is {value}; the {ranks} ranks go from 0 to {}",
+            ranks - 1
+        ))
+    })
+}
+
+impl Call {
+    /// Checks the arguments, as far as one rank can.
+    pub(crate) fn check(&self, place: Place) -> Outcome {
+        let Call { kind, count, .. } = *self;
+        let ranks = place.ranks as usize;
+        let is_root = !kind.has_root() || place.rank == self.other;
+        let bytes = count.checked_mul(ranks).and_then(|all| all.checked_mul(self.dtype.size()));
+        if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+            return Err(Failure::argument(format!(
+                "count is {count}, which exceeds the address space"
+            )));
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let reads = match kind {
+            Kind::Recv => false,
+            Kind::Scatter | Kind::Broadcast => is_root,
+            _ => true,
+        };
+        let writes = match kind {
+            Kind::Send => false,
+            Kind::Gather | Kind::Reduce => is_root,
+            _ => true,
+        };
+        match (reads && self.send == 0, writes && self.recv == 0) {
+            (true, _) => return Err(Failure::argument("sendbuff is NULL")),
+            (_, true) => return Err(Failure::argument("recvbuff is NULL")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Returns what is played, one after the other. The factor of an operator may be waited for.
+    pub(crate) fn operations(&self, place: Place) -> Outcome<Vec<Operation>> {
+        let Call { kind, send, recv, count, other: root, .. } = *self;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let all = count * place.ranks as usize;
+        let is_root = place.rank == root;
+        let one = |address, elements| Side::One(self.buffer(place, address, elements));
+        let at_root = |address, elements| match is_root {
+            true => one(address, elements),
+            false => Side::None,
+        };
+        let reduction = match kind.reduces() {
+            true => self.operator.reduction(self.stream)?,
+            false => Reduction::from(RedOp::Sum),
+        };
+        let (name, output, input) = match kind {
+            Kind::AllReduce if send == recv => (Name::AllReduce, one(recv, count), Side::None),
+            Kind::AllReduce => (Name::AllReduce, one(recv, count), one(send, count)),
+            // Only the root's memory may change, so that it is never in place.
+            Kind::Reduce => (Name::Reduce, at_root(recv, count), one(send, count)),
+            Kind::Broadcast => (Name::Broadcast, one(recv, count), Side::None),
+            Kind::AllGather => (Name::AllGather, one(recv, all), one(send, count)),
+            Kind::ReduceScatter => (Name::ReduceScatter, one(recv, count), one(send, all)),
+            Kind::AlltoAll => (Name::AllToAll, one(recv, all), one(send, all)),
+            Kind::Gather => (Name::Gather, at_root(recv, all), one(send, count)),
+            Kind::Scatter => (Name::Scatter, one(recv, count), at_root(send, all)),
+            Kind::Send | Kind::Recv => {
+                return Ok(vec![Operation::Messages(vec![self.message(place)])]);
+            }
+        };
+        let mut operations = Vec::new();
+        if kind == Kind::Broadcast && is_root && send != recv {
+            operations.push(self.copy(place, (recv, send), count));
+        }
+        operations.push(Operation::Collective { name, output, input, reduction, root });
+        Ok(operations)
+    }
+
+    fn buffer(&self, place: Place, address: u64, elements: usize) -> Buffer {
+        // SAFETY: callers of NCCL's functions promise that so many elements lie there until the stream has come past
+        // the call, and that nobody else touches them meanwhile.
+        unsafe { Buffer::new(address, elements, self.dtype, place.device) }
+    }
+
+    /// Returns elements at an address as bytes.
+    fn bytes(&self, place: Place, address: u64, elements: usize) -> Buffer {
+        // SAFETY: as above.
+        unsafe { Buffer::new(address, elements * self.dtype.size(), DType::U8, place.device) }
+    }
+
+    /// Returns a copy of elements within this rank: what it sends to itself.
+    pub(crate) fn copy(&self, place: Place, (to, from): (u64, u64), elements: usize) -> Operation {
+        let message = |address, is_send| {
+            let buffer = self.bytes(place, address, elements);
+            Message { buffer, peer: place.rank, is_send }
+        };
+        Operation::Messages(vec![message(from, true), message(to, false)])
+    }
+
+    /// Returns a send or a receive as a message. Its elements are bytes: NCCL does not compare types either.
+    pub(crate) fn message(&self, place: Place) -> Message {
+        let is_send = self.kind == Kind::Send;
+        let address = if is_send { self.send } else { self.recv };
+        Message { buffer: self.bytes(place, address, self.count), peer: self.other, is_send }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place { rank: 1, ranks: 3, device: Device::Host };
+
+    fn call(kind: Kind, send: u64, recv: u64, other: u32) -> Call {
+        let (dtype, operator) = (DType::F32, Operator::NONE);
+        Call { kind, send, recv, count: 4, dtype, operator, other, stream: 0 }
+    }
+
+    fn forms(call: &Call) -> Vec<String> {
+        let side = |side: &Side| match side {
+            Side::None => "-".to_owned(),
+            Side::One(buffer) => buffer.elements().to_string(),
+            _ => "?".to_owned(),
+        };
+        let operations = call.operations(PLACE).expect("operations");
+        let form = |operation: &Operation| match operation {
+            Operation::Collective { name, output, input, .. } => {
+                format!("{name} {} {}", side(output), side(input))
+            }
+            Operation::Messages(messages) => format!("{} messages", messages.len()),
+            Operation::Algorithm { .. } => "?".to_owned(),
+        };
+        operations.iter().map(form).collect()
+    }
+
+    #[test]
+    fn calls_are_the_operations_that_they_name() {
+        for (call, wanted) in [
+            (call(Kind::AllReduce, 16, 32, 0), &["all_reduce 4 4"][..]),
+            (call(Kind::AllReduce, 16, 16, 0), &["all_reduce 4 -"]),
+            (call(Kind::Reduce, 16, 16, 1), &["reduce 4 4"]),
+            (call(Kind::Reduce, 16, 16, 0), &["reduce - 4"]),
+            (call(Kind::Broadcast, 16, 32, 1), &["2 messages", "broadcast 4 -"]),
+            (call(Kind::Broadcast, 16, 16, 1), &["broadcast 4 -"]),
+            (call(Kind::Broadcast, 16, 32, 0), &["broadcast 4 -"]),
+            (call(Kind::AllGather, 16, 32, 0), &["all_gather 12 4"]),
+            (call(Kind::ReduceScatter, 16, 32, 0), &["reduce_scatter 4 12"]),
+            (call(Kind::AlltoAll, 16, 32, 0), &["all_to_all 12 12"]),
+            (call(Kind::Gather, 16, 32, 1), &["gather 12 4"]),
+            (call(Kind::Gather, 16, 32, 0), &["gather - 4"]),
+            (call(Kind::Scatter, 16, 32, 1), &["scatter 4 12"]),
+            (call(Kind::Scatter, 16, 32, 2), &["scatter 4 -"]),
+            (call(Kind::Send, 16, 0, 2), &["1 messages"]),
+        ] {
+            assert_eq!(call.check(PLACE), Ok(()), "{call:?}");
+            assert_eq!(forms(&call), wanted, "{call:?}");
+            assert!(forms(&Call { count: 0, ..call }).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_message_is_bytes() {
+        let message = call(Kind::Recv, 0, 16, 2).message(PLACE);
+        assert_eq!((message.buffer.elements(), message.peer, message.is_send), (16, 2, false));
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused() {
+        let too_long = Call { count: usize::MAX / 8, ..call(Kind::AllReduce, 16, 32, 0) };
+        for wrong in [
+            call(Kind::AllReduce, 0, 16, 0),
+            call(Kind::AllReduce, 16, 0, 0),
+            call(Kind::Reduce, 16, 0, 1),
+            call(Kind::Broadcast, 0, 16, 1),
+            call(Kind::Recv, 16, 0, 0),
+            call(Kind::Send, 0, 16, 0),
+            too_long,
+        ] {
+            assert!(wrong.check(PLACE).is_err(), "{wrong:?}");
+        }
+        // What has no meaning on this rank may be NULL, and so may what has no elements.
+        for right in [
+            call(Kind::Reduce, 16, 0, 0),
+            call(Kind::Broadcast, 0, 16, 0),
+            call(Kind::Gather, 16, 0, 0),
+            call(Kind::Scatter, 0, 16, 0),
+            Call { count: 0, ..call(Kind::AllReduce, 0, 0, 0) },
+        ] {
+            assert_eq!(right.check(PLACE), Ok(()), "{right:?}");
+        }
+        for value in [-1, 3, c_int::MAX] {
+            assert!(rank("root", value, 3).is_err());
+        }
+        assert_eq!(rank("peer", 2, 3), Ok(2));
+    }
+}

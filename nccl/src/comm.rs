@@ -1,0 +1,331 @@
+//! What a handle of a communicator stands for.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use roundelay_ffi::Device;
+
+use crate::call::{Call, Place};
+use crate::config::Config;
+use crate::cuda;
+use crate::debug;
+use crate::failure::{Code, Failure, Outcome};
+use crate::issue;
+use crate::memory::{Registered, Scratch};
+use crate::open::{Open, is_host};
+use crate::operator::Operators;
+
+/// `ncclComm_t`: a number that no two communicators of a process share. Nothing is read where it points to, so that
+/// one that was destroyed is an error, and no fault of memory.
+pub(crate) type Handle = *mut c_void;
+
+/// The communicators of this process, by number.
+static LIVE: RwLock<BTreeMap<usize, Arc<Comm>>> = RwLock::new(BTreeMap::new());
+/// The number of the next one.
+static NEXT: AtomicUsize = AtomicUsize::new(0x1_0000);
+
+/// A communicator of a caller.
+#[derive(Debug)]
+pub(crate) struct Comm {
+    number: usize,
+    /// The rank and the number of ranks, once they are known.
+    seat: OnceLock<(u32, u32)>,
+    /// The device, as the driver counts.
+    pub(crate) gpu: u32,
+    /// The settings it was made with.
+    pub(crate) config: Config,
+    pub(crate) operators: Operators,
+    pub(crate) registered: Registered,
+    scratch: Scratch,
+    state: Mutex<State>,
+    /// True once ncclCommRevoke has ended its calls.
+    revoked: AtomicBool,
+    /// The stream of the latest call.
+    latest: Mutex<Option<u64>>,
+    /// The failure that has ended it.
+    broken: Mutex<Option<Failure>>,
+    worker: Mutex<Option<Sender<Job>>>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The ranks come together.
+    Opening,
+    Open(Arc<Open>),
+    /// No more calls: finalized.
+    Finalized(Arc<Open>),
+    /// They did not come together.
+    Failed(Failure),
+    /// It was destroyed.
+    Closed,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a communicator whose ranks have yet to come together; `seat` is the rank and the number of ranks, if they are
+/// known before.
+pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: Config) -> Arc<Comm> {
+    // The numbers of a process do not come to an end.
+    let number = NEXT.fetch_add(64, Ordering::Relaxed);
+    let comm = Arc::new(Comm {
+        number,
+        seat: seat.map(OnceLock::from).unwrap_or_default(),
+        gpu,
+        config,
+        operators: Operators::default(),
+        registered: Registered::default(),
+        scratch: Scratch::default(),
+        state: Mutex::new(State::Opening),
+        revoked: AtomicBool::new(false),
+        latest: Mutex::default(),
+        broken: Mutex::default(),
+        worker: Mutex::default(),
+    });
+    LIVE.write().unwrap_or_else(PoisonError::into_inner).insert(number, comm.clone());
+    comm
+}
+
+/// Returns the communicator of a handle.
+pub(crate) fn find(handle: Handle) -> Outcome<Arc<Comm>> {
+    if handle.is_null() {
+        return Err(Failure::argument("comm is NULL"));
+    }
+    let live = LIVE.read().unwrap_or_else(PoisonError::into_inner);
+    live.get(&handle.addr()).cloned().ok_or_else(|| {
+        Failure::argument(format!("{handle:?} is no communicator, or one that was destroyed"))
+    })
+}
+
+impl Comm {
+    /// Returns the handle for the caller.
+    pub(crate) fn handle(&self) -> Handle {
+        std::ptr::without_provenance_mut(self.number)
+    }
+
+    /// Forgets the handle.
+    pub(crate) fn forget(&self) {
+        LIVE.write().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+    }
+
+    /// Returns where its calls are played.
+    pub(crate) fn place(&self) -> Outcome<Place> {
+        let &(rank, ranks) = self.seat.get().ok_or_else(early)?;
+        let device = if is_host() { Device::Host } else { Device::Cuda };
+        Ok(Place { rank, ranks, device })
+    }
+
+    /// Takes what came of the ranks' coming together. Returns its failure.
+    pub(crate) fn opened(&self, opened: Outcome<Open>) -> Outcome {
+        let mut state = lock(&self.state);
+        match opened {
+            // It was destroyed meanwhile.
+            Ok(open) if matches!(*state, State::Closed) => {
+                drop(state);
+                open.abort("the communicator was aborted while the ranks came together");
+                Ok(())
+            }
+            Ok(open) => {
+                self.seat.get_or_init(|| open.seat());
+                *state = State::Open(Arc::new(open));
+                Ok(())
+            }
+            Err(failure) => {
+                if !matches!(*state, State::Closed) {
+                    *state = State::Failed(failure.clone());
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Returns what is open, for a call.
+    pub(crate) fn open(&self) -> Outcome<Arc<Open>> {
+        match &*lock(&self.state) {
+            State::Open(open) => Ok(open.clone()),
+            State::Opening => Err(early()),
+            State::Finalized(_) => Err(Failure::usage(
+                "ncclCommFinalize was called: this communicator takes no more calls",
+            )),
+            State::Failed(failure) => Err(failure.clone()),
+            State::Closed => Err(Failure::usage("this communicator was destroyed")),
+        }
+    }
+
+    /// Fails if calls cannot be played now; if they are to be played aside, starts the thread for them.
+    pub(crate) fn prepare(&self, calls: &[Call], is_aside: bool) -> Outcome {
+        /// `cudaStreamPerThread`.
+        const OF_THIS_THREAD: u64 = 2;
+        self.open()?;
+        if let Some(failure) = &*lock(&self.broken) {
+            return Err(failure.clone());
+        }
+        if self.revoked.load(Ordering::Relaxed) {
+            return Err(Failure::usage(
+                "ncclCommRevoke was called: this communicator takes no more calls",
+            ));
+        }
+        if is_aside {
+            if calls.iter().any(|call| call.stream == OF_THIS_THREAD) {
+                return Err(Failure::usage(
+                    "cudaStreamPerThread is not served in a group of several communicators: make a stream for each",
+                ));
+            }
+            let mut worker = lock(&self.worker);
+            if worker.is_none() {
+                *worker = Some(begin()?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Plays calls on this thread.
+    pub(crate) fn play(&self, calls: &[Call]) -> Outcome {
+        self.prepare(calls, false)?;
+        let (open, place) = (self.open()?, self.place()?);
+        *lock(&self.latest) = calls.last().map(|call| call.stream);
+        issue::play(&open.calls, place, (self.gpu, &self.scratch), calls).map_err(|broken| {
+            if !broken.is_refusal {
+                self.fail(&broken.failure);
+            }
+            broken.failure
+        })
+    }
+
+    /// Plays calls on the thread of this communicator: one thread of the caller drives several ranks, whose first
+    /// calls wait for each other.
+    pub(crate) fn play_aside(self: &Arc<Self>, calls: Vec<Call>) -> Receiver<Outcome> {
+        let (sender, receiver) = channel();
+        let comm = self.clone();
+        let job: Job = Box::new(move || {
+            // Whoever asked for it waits for the answer.
+            let _ = sender.send(comm.play(&calls));
+        });
+        if let Some(jobs) = &*lock(&self.worker) {
+            // A job that cannot be sent is dropped, and its answer with it.
+            let _ = jobs.send(job);
+        }
+        receiver
+    }
+
+    /// Keeps the first failure that ends the communicator.
+    pub(crate) fn fail(&self, failure: &Failure) {
+        lock(&self.broken).get_or_insert_with(|| failure.clone());
+    }
+
+    /// Returns how the communicator is: whether it opens, works, or has failed. Waits for nobody.
+    pub(crate) fn health(&self) -> Code {
+        let open = match &*lock(&self.state) {
+            State::Opening => return Code::InProgress,
+            State::Failed(failure) => return failure.code,
+            State::Closed => return Code::Success,
+            State::Open(open) | State::Finalized(open) => open.clone(),
+        };
+        if self.revoked.load(Ordering::Relaxed) {
+            return Code::Success;
+        }
+        if let Some(failure) = &*lock(&self.broken) {
+            return failure.code;
+        }
+        match open.look() {
+            Ok(()) => Code::Success,
+            Err(failure) => {
+                crate::failure::remember("ncclCommGetAsyncError", &failure);
+                self.fail(&failure);
+                failure.code
+            }
+        }
+    }
+
+    /// Waits for all calls, and takes no more.
+    pub(crate) fn finalize(&self) -> Outcome {
+        let open = self.open()?;
+        let done = open.finish();
+        let mut state = lock(&self.state);
+        if matches!(*state, State::Open(_)) {
+            *state = State::Finalized(open);
+        }
+        done
+    }
+
+    /// Ends all calls, here and on the other ranks, at once; a reason leaves the communicator to be destroyed.
+    pub(crate) fn revoke(&self, why: &str) -> Outcome {
+        let open = self.open()?;
+        self.revoked.store(true, Ordering::Relaxed);
+        open.abort(why);
+        Ok(())
+    }
+
+    /// Frees what the communicator holds, after its calls are over; `why` ends them.
+    pub(crate) fn close(&self, why: Option<&str>) {
+        self.forget();
+        lock(&self.worker).take();
+        let state = std::mem::replace(&mut *lock(&self.state), State::Closed);
+        if let State::Open(open) | State::Finalized(open) = state {
+            match why {
+                // Nothing is under way: the others may still be busy with what this rank has done, and are not told.
+                Some(why) if !self.is_idle(&open) => open.abort(why),
+                _ => debug::info(|| format!("communicator {:#x} ends", self.number)),
+            }
+            open.close();
+            self.scratch.free();
+        }
+    }
+
+    /// Returns true if no call is under way.
+    fn is_idle(&self, open: &Open) -> bool {
+        // Whoever is in a call has the communicator.
+        if open.calls.try_with(|_| Ok(())).is_none() {
+            return false;
+        }
+        let latest = *lock(&self.latest);
+        is_host() || latest.is_none_or(|stream| cuda::is_done(stream).unwrap_or(false))
+    }
+}
+
+fn early() -> Failure {
+    Failure::argument(
+        "the ranks of this communicator have not come together yet: wait until ncclCommGetAsyncError gives ncclSuccess",
+    )
+}
+
+/// Starts a thread that does jobs until nobody can send it one.
+fn begin() -> Outcome<Sender<Job>> {
+    let (sender, jobs) = channel::<Job>();
+    let thread = std::thread::Builder::new().name("roundelay-nccl".into());
+    let work = move || {
+        while let Some(job) = soon(&jobs) {
+            // A panic is caught, so that the next job finds somebody; its sender is dropped, which is an answer.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+        }
+    };
+    let started = thread.spawn(work);
+    started.map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
+    Ok(sender)
+}
+
+/// Waits for what another thread sends, for a moment without sleeping: a call on a GPU takes some microseconds, and to
+/// be woken takes more.
+pub(crate) fn soon<T>(from: &Receiver<T>) -> Option<T> {
+    const MOMENT: Duration = Duration::from_micros(50);
+    /// Cores from which on there is one to spare.
+    const MANY: usize = 4;
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let cores = CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let began = Instant::now();
+    while *cores >= MANY && began.elapsed() < MOMENT {
+        match from.try_recv() {
+            Ok(sent) => return Some(sent),
+            Err(TryRecvError::Disconnected) => return None,
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+        }
+    }
+    from.recv().ok()
+}

@@ -1,0 +1,154 @@
+//! What is printed: the lines that `NCCL_DEBUG` asks for, where `NCCL_DEBUG_FILE` wants them.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use crate::id::VERSION;
+
+/// The values of `NCCL_DEBUG`, each with all before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    None,
+    Version,
+    Warn,
+    Info,
+}
+
+struct Output {
+    level: Level,
+    file: Option<File>,
+    /// True once the version was printed.
+    introduced: bool,
+}
+
+/// What the environment asks for, once it was read.
+static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
+
+/// Returns the level that a value of `NCCL_DEBUG` names.
+fn level(value: &str) -> Level {
+    match value.trim().to_ascii_uppercase().as_str() {
+        "VERSION" => Level::Version,
+        "WARN" => Level::Warn,
+        "INFO" | "ABORT" | "TRACE" => Level::Info,
+        _ => Level::None,
+    }
+}
+
+/// Returns the name of a file, with host and process in place of `%h` and `%p`.
+fn expanded(pattern: &str, host: &str, process: u32) -> String {
+    let process = process.to_string();
+    let mut text = String::new();
+    let mut rest = pattern.chars();
+    while let Some(c) = rest.next() {
+        match (c, c == '%') {
+            (_, false) => text.push(c),
+            (_, true) => match rest.next() {
+                Some('h') => text.push_str(host),
+                Some('p') => text.push_str(&process),
+                Some('%') => text.push('%'),
+                Some(other) => text.extend(['%', other]),
+                None => text.push('%'),
+            },
+        }
+    }
+    text
+}
+
+impl Output {
+    fn read() -> Self {
+        let level = level(&std::env::var("NCCL_DEBUG").unwrap_or_default());
+        let name = std::env::var("NCCL_DEBUG_FILE").unwrap_or_default();
+        let file = match name.as_str() {
+            "" | "stdout" => None,
+            "stderr" => File::options().write(true).open("/dev/stderr").ok(),
+            name => File::create(expanded(name, &host(), std::process::id())).ok(),
+        };
+        Output { level, file, introduced: false }
+    }
+
+    fn line(&mut self, text: &str) {
+        // Whoever closed the output wants no lines.
+        let _ = match &mut self.file {
+            Some(file) => file.write_all(text.as_bytes()),
+            None => std::io::stdout().lock().write_all(text.as_bytes()),
+        };
+    }
+}
+
+fn host() -> String {
+    let uname = rustix::system::uname();
+    let name = uname.nodename().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+fn print(at: Level, text: &str) {
+    let mut output = OUTPUT.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = output.get_or_insert_with(Output::read);
+    if output.level < at {
+        return;
+    }
+    if !output.introduced {
+        output.introduced = true;
+        let (major, minor, patch) = (VERSION / 10000, VERSION / 100 % 100, VERSION % 100);
+        let own = env!("CARGO_PKG_VERSION");
+        output.line(&format!("NCCL version {major}.{minor}.{patch} (roundelay {own})\n"));
+    }
+    let word = match at {
+        Level::None | Level::Version => return,
+        Level::Warn => "WARN",
+        Level::Info => "INFO",
+    };
+    let thread = rustix::thread::gettid().as_raw_nonzero();
+    output.line(&format!("{}:{}:{thread} NCCL {word} {text}\n", host(), std::process::id()));
+}
+
+/// Prints the version, once, where any output is wanted.
+pub(crate) fn version() {
+    print(Level::Version, "");
+}
+
+/// Prints a warning: what went wrong.
+pub(crate) fn warn(text: &str) {
+    print(Level::Warn, text);
+}
+
+/// Prints what may interest somebody who looks for a reason.
+pub(crate) fn info(text: impl FnOnce() -> String) {
+    let wanted = {
+        let mut output = OUTPUT.lock().unwrap_or_else(PoisonError::into_inner);
+        output.get_or_insert_with(Output::read).level >= Level::Info
+    };
+    if wanted {
+        print(Level::Info, &text());
+    }
+}
+
+/// Has the environment read anew by the next line.
+pub(crate) fn reset() {
+    *OUTPUT.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_those_of_nccl() {
+        assert_eq!(
+            [level(""), level("none"), level("version")],
+            [Level::None, Level::None, Level::Version]
+        );
+        assert_eq!(
+            [level("warn"), level("Info"), level("TRACE")],
+            [Level::Warn, Level::Info, Level::Info]
+        );
+        assert!(Level::Version < Level::Warn && Level::Warn < Level::Info);
+    }
+
+    #[test]
+    fn names_of_files_are_expanded() {
+        assert_eq!(expanded("/tmp/%h.%p.100%%.log", "host", 7), "/tmp/host.7.100%.log");
+        assert_eq!(expanded("%x%", "host", 7), "%x%");
+    }
+}

@@ -1,0 +1,282 @@
+//! Groups: the calls of a thread are collected until its outermost group ends, and then made at once.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::call::Call;
+use crate::comm::{Comm, Handle, soon};
+use crate::failure::{Code, Failure, Outcome, remember};
+use crate::open::{Open, is_host};
+
+/// The ranks of a communicator that come together; `None` is a rank that is in none.
+type Opening = Box<dyn FnOnce() -> Outcome<Option<Open>> + Send>;
+
+/// A communicator that opens, and the place of the caller's handle.
+pub(crate) struct Job {
+    /// None for a rank that only takes part.
+    pub(crate) comm: Option<Arc<Comm>>,
+    /// Where the caller's handle is, which becomes NULL if it fails.
+    pub(crate) out: usize,
+    /// True if the caller does not wait for it.
+    pub(crate) is_nonblocking: bool,
+    pub(crate) work: Opening,
+}
+
+/// What a thread has called in its groups.
+#[derive(Default)]
+struct Group {
+    depth: u32,
+    failed: Option<Failure>,
+    jobs: Vec<Job>,
+    /// By communicator, in the order of their first calls.
+    calls: Vec<(Arc<Comm>, Vec<Call>)>,
+}
+
+thread_local! {
+    static GROUP: RefCell<Group> = RefCell::default();
+}
+
+/// Begins a group.
+pub(crate) fn start() {
+    GROUP.with_borrow_mut(|group| group.depth += 1);
+}
+
+/// Records that a call of a group has failed: the group will not be played.
+pub(crate) fn note(failure: &Failure) {
+    GROUP.with(|group| {
+        if let Ok(mut group) = group.try_borrow_mut()
+            && group.depth > 0
+        {
+            group.failed.get_or_insert_with(|| failure.clone());
+        }
+    });
+}
+
+/// Makes a call, or leaves it to the end of the group.
+pub(crate) fn submit(comm: &Arc<Comm>, call: Call) -> Outcome<Code> {
+    let is_grouped = GROUP.with_borrow_mut(|group| {
+        if group.depth > 0 {
+            group.add(comm, call);
+        }
+        group.depth > 0
+    });
+    if !is_grouped {
+        comm.play(&[call])?;
+    }
+    Ok(Code::Success)
+}
+
+/// Opens a communicator, or leaves it to the end of the group.
+pub(crate) fn submit_job(job: Job) -> Outcome<Code> {
+    let job = GROUP.with_borrow_mut(|group| match group.depth {
+        0 => Some(job),
+        _ => {
+            group.jobs.push(job);
+            None
+        }
+    });
+    job.map_or(Ok(Code::Success), |job| open_all(vec![job]))
+}
+
+/// Ends a group; the outermost one makes its calls.
+pub(crate) fn end() -> Outcome<Code> {
+    match leave()? {
+        None => Ok(Code::Success),
+        Some(Group { failed: Some(failure), jobs, .. }) => {
+            jobs.iter().for_each(|job| job.fail(&failure));
+            Err(failure)
+        }
+        Some(Group { jobs, calls, .. }) => {
+            let code = if jobs.is_empty() { Code::Success } else { open_all(jobs)? };
+            play_all(calls)?;
+            Ok(code)
+        }
+    }
+}
+
+/// Ends a group without making its calls.
+pub(crate) fn forget() -> Outcome {
+    if let Some(group) = leave()? {
+        let failure = Failure::usage("the group was simulated, and not played");
+        group.jobs.iter().for_each(|job| job.fail(&failure));
+    }
+    Ok(())
+}
+
+/// Leaves a group; returns what the outermost one has collected.
+fn leave() -> Outcome<Option<Group>> {
+    GROUP.with_borrow_mut(|group| match group.depth {
+        0 => Err(Failure::usage("ncclGroupEnd was called without ncclGroupStart")),
+        1 => Ok(Some(std::mem::take(group))),
+        _ => {
+            group.depth -= 1;
+            Ok(None)
+        }
+    })
+}
+
+impl Group {
+    fn add(&mut self, comm: &Arc<Comm>, call: Call) {
+        match self.calls.iter_mut().find(|(known, _)| Arc::ptr_eq(known, comm)) {
+            Some((_, calls)) => calls.push(call),
+            None => self.calls.push((comm.clone(), vec![call])),
+        }
+    }
+}
+
+impl Job {
+    /// Opens the communicator.
+    fn run(self) -> Outcome {
+        let Job { comm, out, is_nonblocking, work } = self;
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        let panicked = || Failure {
+            code: Code::InternalError,
+            text: "roundelay panicked while the ranks came together".into(),
+        };
+        let opened = caught.unwrap_or_else(|_| Err(panicked()));
+        let Some(comm) = comm else { return opened.map(drop) };
+        let nowhere = || Failure::system("this rank is in no part");
+        comm.opened(opened.and_then(|open| open.ok_or_else(nowhere))).inspect_err(|_| {
+            if !is_nonblocking {
+                withdraw(&comm, out);
+            }
+        })
+    }
+
+    /// Has the communicator fail without being opened.
+    fn fail(&self, failure: &Failure) {
+        if let Some(comm) = &self.comm {
+            let _ = comm.opened(Err(failure.clone()));
+            withdraw(comm, self.out);
+        }
+    }
+}
+
+/// Takes the handle of a communicator back that did not open.
+fn withdraw(comm: &Comm, out: usize) {
+    comm.forget();
+    let out = std::ptr::with_exposed_provenance_mut::<Handle>(out);
+    // SAFETY: the caller of ncclCommInitRank and its like keeps the place of the handle until the group has ended.
+    unsafe { out.write(std::ptr::null_mut()) };
+}
+
+/// Opens communicators, each on a thread of its own: their ranks wait for each other.
+fn open_all(mut jobs: Vec<Job>) -> Outcome<Code> {
+    if jobs.iter().any(|job| job.is_nonblocking) {
+        for job in jobs {
+            let begun = std::thread::Builder::new().name("roundelay-open".into()).spawn(|| {
+                if let Err(failure) = job.run() {
+                    remember("ncclCommInitRankConfig", &failure);
+                }
+            });
+            begun
+                .map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
+        }
+        return Ok(Code::InProgress);
+    }
+    let last = jobs.pop();
+    std::thread::scope(|scope| {
+        let others: Vec<_> = jobs.into_iter().map(|job| scope.spawn(|| job.run())).collect();
+        let mut result = last.map_or(Ok(()), Job::run);
+        for other in others {
+            let gone = |_| Err(Failure::system("a thread that opened a communicator is gone"));
+            result = result.and(other.join().unwrap_or_else(gone));
+        }
+        result
+    })?;
+    Ok(Code::Success)
+}
+
+/// Plays the calls of a group. Those on several communicators are played side by side, since each may wait for the
+/// others.
+fn play_all(mut calls: Vec<(Arc<Comm>, Vec<Call>)>) -> Outcome {
+    let wait_for_nobody = |(_, calls): &(Arc<Comm>, Vec<Call>)| {
+        !is_host() && calls.iter().all(|call| call.kind.is_message())
+    };
+    if calls.iter().all(wait_for_nobody) {
+        return calls.iter().try_for_each(|(comm, calls)| comm.play(calls));
+    }
+    let Some((own, on_this_thread)) = calls.pop() else { return Ok(()) };
+    // All or none: whoever played would wait for whoever cannot.
+    own.prepare(&on_this_thread, false)?;
+    calls.iter().try_for_each(|(comm, calls)| comm.prepare(calls, true))?;
+    let begun: Vec<_> = calls.into_iter().map(|(comm, calls)| comm.play_aside(calls)).collect();
+    let mut result = own.play(&on_this_thread);
+    for answer in begun {
+        let gone = || Err(Failure::system("the thread of a communicator is gone"));
+        result = result.and(soon(&answer).unwrap_or_else(gone));
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Kind;
+    use crate::comm;
+    use crate::config::Config;
+    use crate::operator::Operator;
+    use roundelay::DType;
+
+    fn call(kind: Kind, number: u64) -> Call {
+        let (operator, dtype) = (Operator::NONE, DType::F32);
+        Call { kind, send: number, recv: number, count: 1, dtype, operator, other: 0, stream: 0 }
+    }
+
+    #[test]
+    fn calls_are_collected_by_communicator_in_their_order() {
+        let [a, b] = [0, 1].map(|rank| comm::make(Some((rank, 2)), 0, Config::default()));
+        start();
+        start();
+        for (comm, number) in [(&a, 1), (&b, 2), (&a, 3)] {
+            assert_eq!(submit(comm, call(Kind::AllReduce, number)), Ok(Code::Success));
+        }
+        assert!(leave().expect("a group").is_none(), "the inner one ends alone");
+        assert_eq!(submit(&b, call(Kind::Send, 4)), Ok(Code::Success));
+        let group = leave().expect("a group").expect("the outer one");
+        let numbers: Vec<(u32, Vec<u64>)> = group
+            .calls
+            .iter()
+            .map(|(comm, calls)| {
+                (comm.place().expect("a place").rank, calls.iter().map(|call| call.send).collect())
+            })
+            .collect();
+        assert_eq!(numbers, [(0, vec![1, 3]), (1, vec![2, 4])]);
+        assert!(leave().is_err(), "there is no group any more");
+        [a, b].iter().for_each(|comm| comm.close(None));
+    }
+
+    #[test]
+    fn a_group_with_a_wrong_call_is_not_played() {
+        let comm = comm::make(Some((0, 1)), 0, Config::default());
+        start();
+        assert_eq!(submit(&comm, call(Kind::AllReduce, 1)), Ok(Code::Success));
+        note(&Failure::argument("count is wrong"));
+        note(&Failure::argument("a later one"));
+        assert_eq!(end(), Err(Failure::argument("count is wrong")));
+        // The next group begins anew, and its call finds that the ranks are not together.
+        start();
+        assert_eq!(submit(&comm, call(Kind::AllReduce, 1)), Ok(Code::Success));
+        assert!(end().is_err_and(|failure| failure.text.contains("come together")));
+        note(&Failure::argument("outside a group"));
+        start();
+        assert_eq!(end(), Ok(Code::Success));
+        comm.close(None);
+    }
+
+    #[test]
+    fn a_handle_that_did_not_open_becomes_null() {
+        let comm = comm::make(Some((0, 1)), 0, Config::default());
+        let mut handle = comm.handle();
+        let out = (&raw mut handle).expose_provenance();
+        let work: Opening = Box::new(|| Err(Failure::system("nobody came")));
+        start();
+        assert_eq!(
+            submit_job(Job { comm: Some(comm.clone()), out, is_nonblocking: false, work }),
+            Ok(Code::Success)
+        );
+        assert!(!handle.is_null());
+        assert_eq!(end(), Err(Failure::system("nobody came")));
+        assert!(handle.is_null() && comm::find(comm.handle()).is_err());
+    }
+}

@@ -1,0 +1,232 @@
+//! Plays what a thread has called on a communicator: the collectives, in order, then all messages at once.
+//!
+//! A group's calls on one communicator have no order that a program could count on but that of collectives among
+//! each other, and of messages from one rank to another. All ranks play the collectives first, so that they wait for
+//! nobody's messages.
+
+use std::collections::BTreeMap;
+
+use roundelay_compiler::emit::cuda::batch::MESSAGES;
+use roundelay_ffi::{Buffer, Device, Handle, Message, Operation, Options, Side};
+
+use crate::call::{Call, Kind, Place};
+use crate::cuda;
+use crate::failure::{Failure, is_refusal};
+use crate::memory::Scratch;
+
+/// The error of a call that was played, and whether it leaves the communicator usable.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) failure: Failure,
+    pub(crate) is_refusal: bool,
+}
+
+impl From<Failure> for Broken {
+    fn from(failure: Failure) -> Self {
+        Broken { failure, is_refusal: true }
+    }
+}
+
+impl From<roundelay::Error> for Broken {
+    fn from(error: roundelay::Error) -> Self {
+        Broken { is_refusal: is_refusal(&error), failure: error.into() }
+    }
+}
+
+/// Plays the calls of a group on one communicator, whose rank has a GPU and memory on it.
+pub(crate) fn play(
+    handle: &Handle,
+    place: Place,
+    (gpu, scratch): (u32, &Scratch),
+    calls: &[Call],
+) -> Result<(), Broken> {
+    for call in calls.iter().filter(|call| !call.kind.is_message()) {
+        let mut call = *call;
+        let is_inside = call.kind == Kind::AlltoAll && call.send == call.recv && call.count > 0;
+        if is_inside && place.device == Device::Cuda {
+            // There is no plan of it in place: what is sent stays in other memory meanwhile.
+            let elements = call.count * place.ranks as usize;
+            let kept = scratch.of(gpu, elements * call.dtype.size())?;
+            let copy = call.copy(place, (kept, call.send), elements);
+            perform(handle, place, &copy, call.stream)?;
+            call.send = kept;
+        }
+        for operation in call.operations(place)? {
+            perform(handle, place, &operation, call.stream)?;
+        }
+    }
+    let messages: Vec<&Call> =
+        calls.iter().filter(|call| call.kind.is_message() && call.count > 0).collect();
+    let Some(first) = messages.first() else { return Ok(()) };
+    let main = first.stream;
+    let mut others: Vec<u64> =
+        messages.iter().map(|call| call.stream).filter(|&stream| stream != main).collect();
+    others.sort_unstable();
+    others.dedup();
+    // One kernel moves all messages, in one stream: it comes after what is in the others, and they go on after it.
+    if place.device == Device::Cuda && !others.is_empty() {
+        cuda::enter(gpu)?;
+        others.iter().try_for_each(|&other| cuda::order(other, main))?;
+    }
+    let messages: Vec<Message> = messages.iter().map(|call| call.message(place)).collect();
+    for round in rounds(place.rank, &messages) {
+        perform(handle, place, &Operation::Messages(round), main)?;
+    }
+    if place.device == Device::Cuda && !others.is_empty() {
+        cuda::enter(gpu)?;
+        others.iter().try_for_each(|&other| cuda::order(main, other))?;
+    }
+    Ok(())
+}
+
+/// Divides messages into batches that a kernel has room for.
+///
+/// The k-th message of each direction of each peer is not in a later batch than any (k+1)-th. Of all messages that are
+/// not over, take one whose k is least: at both ends, all messages of batches before its own have a lesser k, so they
+/// are over, and both ends play it now. So nobody waits for ever, though ranks with other peers divide otherwise.
+fn rounds(rank: u32, messages: &[Message]) -> Vec<Vec<Message>> {
+    let mut ends: BTreeMap<(u32, bool), Vec<Message>> = BTreeMap::new();
+    for message in messages {
+        ends.entry((message.peer, message.is_send)).or_default().push(*message);
+    }
+    if messages.len() <= MESSAGES {
+        return vec![messages.to_vec()];
+    }
+    // A rank's messages to itself are copies, and pair within a batch.
+    let others = ends.keys().filter(|(peer, _)| *peer != rank).count();
+    let most = (MESSAGES / others.max(1)).max(1);
+    let longest = ends.values().map(Vec::len).max().unwrap_or(0);
+    let round = |k: usize| {
+        let part = |list: &Vec<Message>| {
+            list[(k * most).min(list.len())..((k + 1) * most).min(list.len())].to_vec()
+        };
+        ends.values().flat_map(part).collect()
+    };
+    (0..longest.div_ceil(most)).map(round).collect()
+}
+
+fn perform(
+    handle: &Handle,
+    place: Place,
+    operation: &Operation,
+    stream: u64,
+) -> Result<(), Broken> {
+    match place.device {
+        Device::Cuda => {
+            let options = Options { stream: Some(stream), ..Options::default() };
+            Ok(handle.perform(operation, options)?)
+        }
+        Device::Host => {
+            let mut kept = Vec::new();
+            let operation = apart(operation, &mut kept);
+            Ok(handle.perform(&operation, Options::default())?)
+        }
+    }
+}
+
+/// Returns an operation on host memory whose input does not lie in its output: where it does, it is copied.
+fn apart(operation: &Operation, kept: &mut Vec<u64>) -> Operation {
+    let mut apart = operation.clone();
+    let Operation::Collective { output: Side::One(output), input: Side::One(input), .. } =
+        &mut apart
+    else {
+        return apart;
+    };
+    let (from, to) = (span(input), span(output));
+    if from.0 < to.1 && to.0 < from.1 {
+        let bytes = (from.1 - from.0) as usize;
+        kept.resize(bytes.div_ceil(8), 0);
+        let source = std::ptr::with_exposed_provenance::<u8>(from.0 as usize);
+        // SAFETY: the caller of the function promised that so many bytes lie there; the copy has as many.
+        unsafe { std::ptr::copy_nonoverlapping(source, kept.as_mut_ptr().cast(), bytes) };
+        let address = kept.as_ptr().expose_provenance() as u64;
+        // SAFETY: `kept` lives as long as the operation, which is performed before the caller drops it.
+        *input = unsafe { Buffer::new(address, input.elements(), input.dtype(), Device::Host) };
+    }
+    apart
+}
+
+/// Returns the first address of a buffer and that after its last one.
+fn span(buffer: &Buffer) -> (u64, u64) {
+    let begin = buffer.address();
+    (begin, begin + (buffer.elements() * buffer.dtype().size()) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roundelay::DType;
+
+    fn message(peer: u32, is_send: bool, number: u64) -> Message {
+        // SAFETY: it is never given to a communicator.
+        let buffer = unsafe { Buffer::new(8 * number, 1, DType::U8, Device::Cuda) };
+        Message { buffer, peer, is_send }
+    }
+
+    #[test]
+    fn few_messages_are_one_batch_in_the_order_of_the_calls() {
+        let messages: Vec<Message> =
+            (0..80).map(|k| message(k % 3, k % 2 == 0, k.into())).collect();
+        let rounds = rounds(0, &messages);
+        assert_eq!(rounds.len(), 1);
+        let addresses =
+            |list: &[Message]| list.iter().map(|m| m.buffer.address()).collect::<Vec<_>>();
+        assert_eq!(addresses(&rounds[0]), addresses(&messages));
+    }
+
+    #[test]
+    fn many_messages_are_batches_that_keep_the_order_of_each_direction() {
+        // One rank talks to two others, one of which has more peers, and so divides otherwise.
+        for peers in [1u32, 2, 7, 30] {
+            let messages: Vec<Message> = (0..500u64)
+                .map(|k| message(1 + (k % u64::from(peers)) as u32, k % 3 == 0, k))
+                .collect();
+            let rounds = rounds(0, &messages);
+            assert!(rounds.iter().all(|round| round.len() <= MESSAGES && !round.is_empty()));
+            assert_eq!(rounds.iter().map(Vec::len).sum::<usize>(), 500);
+            let of = |list: &[Message], peer, is_send| -> Vec<u64> {
+                let same = |m: &&Message| (m.peer, m.is_send) == (peer, is_send);
+                list.iter().filter(same).map(|m| m.buffer.address()).collect()
+            };
+            for (peer, is_send) in (1..=peers).flat_map(|peer| [(peer, true), (peer, false)]) {
+                let played: Vec<u64> =
+                    rounds.iter().flat_map(|round| of(round, peer, is_send)).collect();
+                assert_eq!(played, of(&messages, peer, is_send));
+            }
+            // A direction's k-th message is never behind another's (k+1)-th.
+            for round in rounds.windows(2) {
+                let longest = (1..=peers).flat_map(|p| [(p, true), (p, false)]);
+                let counts: Vec<[usize; 2]> = longest
+                    .map(|(p, s)| [of(&round[0], p, s).len(), of(&round[1], p, s).len()])
+                    .collect();
+                let most = counts.iter().map(|c| c[0]).max().unwrap_or(0);
+                assert!(counts.iter().all(|c| c[1] == 0 || c[0] == most), "{counts:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_input_inside_the_output_is_copied_on_hosts() {
+        let data = [1u32, 2, 3, 4, 5, 6];
+        let address = data.as_ptr().expose_provenance() as u64;
+        // SAFETY: the elements lie there.
+        let buffer = |at: u64, elements| unsafe {
+            Buffer::new(address + 4 * at, elements, DType::U32, Device::Host)
+        };
+        let operation = |input: Buffer, output: Buffer| Operation::Collective {
+            name: roundelay_ffi::Name::AllGather,
+            output: Side::One(output),
+            input: Side::One(input),
+            reduction: roundelay::RedOp::Sum.into(),
+            root: 0,
+        };
+        let moved = |input: Buffer, output: Buffer| {
+            let mut kept = Vec::new();
+            let moved = apart(&operation(input, output), &mut kept);
+            (format!("{moved:?}") != format!("{:?}", operation(input, output)), kept)
+        };
+        let (is_moved, kept) = moved(buffer(2, 2), buffer(0, 6));
+        assert!(is_moved && kept == [3 | 4 << 32]);
+        assert!(!moved(buffer(0, 2), buffer(2, 4)).0, "side by side");
+    }
+}

@@ -1,0 +1,262 @@
+//! Brings the ranks of a communicator together, and opens them on their GPUs.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use roundelay::cuda::CudaOptions;
+use roundelay::{Communicator, Error, Hints, Setup};
+use roundelay_ffi::Handle;
+use sha2::{Digest, Sha256};
+
+use crate::board;
+use crate::config::Config;
+use crate::cuda;
+use crate::debug;
+use crate::failure::{Failure, Outcome};
+use crate::id::{self, Id};
+
+/// The variable that has all buffers be memory of the host, and streams be ignored: for tests without a GPU.
+pub(crate) const HOST: &str = "ROUNDELAY_NCCL_HOST";
+/// The longest wait for the other ranks to come, unless a hint says otherwise.
+const JOIN: Duration = Duration::from_secs(600);
+/// The longest wait in calls, unless a hint says otherwise. NCCL's callers end calls themselves (`ncclCommAbort`).
+const CALLS: Duration = Duration::from_secs(24 * 3600);
+/// Bytes of what every rank tells all others: the places of its board, the most blocks, and room.
+const CARD: usize = 64;
+
+/// Returns true if buffers are memory of the host.
+pub(crate) fn is_host() -> bool {
+    static HOSTED: OnceLock<bool> = OnceLock::new();
+    *HOSTED.get_or_init(|| std::env::var(HOST).is_ok_and(|value| !value.is_empty() && value != "0"))
+}
+
+/// A rank that opens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seat {
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) gpu: u32,
+}
+
+/// An open communicator.
+pub(crate) struct Open {
+    /// The communicator that plays calls.
+    pub(crate) calls: Handle,
+    /// The same ranks, for what hosts agree on.
+    hosts: Handle,
+    seat: Seat,
+    secret: [u8; 32],
+    /// The places of every rank's board.
+    boards: Vec<Vec<SocketAddr>>,
+    /// Communicators that were made of this one.
+    made: AtomicU32,
+}
+
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Open").field("seat", &self.seat).finish_non_exhaustive()
+    }
+}
+
+/// Joins the other ranks of an id.
+pub(crate) fn join(id: &Id, seat: Seat, config: &Config) -> Outcome<Open> {
+    if !is_host() {
+        cuda::load()?;
+    }
+    let Seat { rank, ranks, gpu } = seat;
+    debug::info(|| format!("rank {rank} of {ranks} on GPU {gpu} joins{}", named(config)));
+    let hints = Hints::from_env().map_err(|error| Failure::usage(error.to_string()))?;
+    let wait = hints.timeout().unwrap_or(JOIN);
+    let setup = Setup::from_env()?.secret(id.spelled()).timeout(wait);
+    let deadline = Instant::now() + wait;
+    let hosts = Communicator::join_with(rank, ranks, &setup, |note| {
+        let passed = match note {
+            Some(note) => board::post(id, note, deadline).map(|()| note.to_owned()),
+            None => board::fetch(id, deadline),
+        };
+        passed.map_err(|failure| Error::Start(format!("rank {rank}: {}", failure.text)))
+    })?;
+    opened(hosts, seat, config, id.secret)
+}
+
+/// Opens ranks that know each other.
+fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]) -> Outcome<Open> {
+    let ranks = hosts.size() as usize;
+    let mut card = [0; CARD];
+    card[..id::PLACES].copy_from_slice(&id::encode(&board::places()?));
+    let blocks = config.max_blocks.unwrap_or(u32::MAX);
+    card[CARD - 4..].copy_from_slice(&blocks.to_le_bytes());
+    let mut cards = vec![0; ranks * CARD];
+    hosts.all_gather_single(&mut *cards, &card)?;
+    let (mut boards, mut fewest) = (Vec::new(), u32::MAX);
+    for (rank, card) in cards.chunks_exact(CARD).enumerate() {
+        let places = id::decode(&card[..id::PLACES]);
+        let unreadable =
+            || Failure::system(format!("rank {rank} has another version of this library"));
+        boards.push(places.ok_or_else(unreadable)?);
+        let blocks = card[CARD - 4..].try_into().map_or(u32::MAX, u32::from_le_bytes);
+        fewest = fewest.min(blocks);
+    }
+    let mut calls = match is_host() {
+        true => {
+            let all: Vec<u32> = (0..hosts.size()).collect();
+            let part = hosts.split(&all)?;
+            part.ok_or_else(|| Failure::system("a rank is not among all ranks"))?
+        }
+        false => hosts.cuda(CudaOptions { device: Some(seat.gpu), ..CudaOptions::default() })?,
+    };
+    if fewest < u32::MAX {
+        let pairs = [("max_sms", fewest.min(128).to_string())];
+        let hints = Hints::from_pairs(pairs).map_err(|error| Failure::usage(error.to_string()))?;
+        calls.set_hints(hints)?;
+    }
+    let hints = Hints::from_env().map_err(|error| Failure::usage(error.to_string()))?;
+    if hints.timeout().is_none() {
+        calls.set_timeout(CALLS);
+        hosts.set_timeout(CALLS);
+    }
+    for setting in &config.ignored {
+        debug::info(|| format!("the setting {setting} changes nothing here"));
+    }
+    let (rank, size) = (calls.rank(), calls.size());
+    debug::info(|| format!("rank {rank} of {size} on GPU {} is open{}", seat.gpu, named(config)));
+    Ok(Open {
+        calls: Handle::new(calls)?,
+        hosts: Handle::new(hosts)?,
+        seat,
+        secret,
+        boards,
+        made: AtomicU32::new(0),
+    })
+}
+
+fn named(config: &Config) -> String {
+    config.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default()
+}
+
+impl Open {
+    /// Returns the rank and the number of ranks.
+    pub(crate) fn seat(&self) -> (u32, u32) {
+        (self.seat.rank, self.seat.ranks)
+    }
+
+    /// Makes a communicator of the ranks with the same color, in the order of their keys, then of their ranks; none
+    /// without a color. All ranks call together.
+    pub(crate) fn split(
+        &self,
+        color: Option<u32>,
+        key: i32,
+        config: &Config,
+    ) -> Outcome<Option<Open>> {
+        // Ranks that a shrink left out have made fewer.
+        let made = self.made.load(Ordering::Relaxed);
+        let all = self.hosts.with(|hosts| hosts.all_gather_u64(made.into()))?;
+        let made = all.iter().copied().max().unwrap_or(0) as u32;
+        self.made.store(made.wrapping_add(1), Ordering::Relaxed);
+        let word = u64::from(color.unwrap_or(u32::MAX)) << 32 | u64::from(key.cast_unsigned());
+        let words = self.hosts.with(|hosts| hosts.all_gather_u64(word))?;
+        let ranks = members(&words, self.seat.rank);
+        let part = self.hosts.with(|hosts| hosts.split(&ranks))?;
+        let Some(part) = part else { return Ok(None) };
+        let mut what = [b"split".as_slice(), &made.to_le_bytes()].concat();
+        ranks.iter().for_each(|rank| what.extend(rank.to_le_bytes()));
+        let secret = Id::derived(&self.secret, &what, Vec::new()).secret;
+        let seat = Seat { rank: part.rank(), ranks: part.size(), gpu: self.seat.gpu };
+        opened(part, seat, config, secret).map(Some)
+    }
+
+    /// Returns the id at which the ranks that are left meet, and this rank's place among them: the ranks in `excluded`
+    /// do not take part, and need not be alive.
+    pub(crate) fn shrunk(&self, excluded: &[u32]) -> Outcome<(Id, Seat)> {
+        let left: Vec<u32> = (0..self.seat.ranks).filter(|rank| !excluded.contains(rank)).collect();
+        let own = left.iter().position(|&rank| rank == self.seat.rank);
+        let Some(own) = own else {
+            return Err(Failure::argument(format!(
+                "rank {} is in excludeRanksList: ranks that are left out do not call ncclCommShrink",
+                self.seat.rank
+            )));
+        };
+        let mut hash = Sha256::new();
+        hash.update(b"shrink");
+        left.iter().for_each(|rank| hash.update(rank.to_le_bytes()));
+        let first = left.first().and_then(|&rank| self.boards.get(rank as usize));
+        let places = first.cloned().unwrap_or_default();
+        let made = self.made.fetch_add(1, Ordering::Relaxed);
+        hash.update(made.to_le_bytes());
+        let id = Id::derived(&self.secret, &hash.finalize(), places);
+        let seat = Seat { rank: own as u32, ranks: left.len() as u32, gpu: self.seat.gpu };
+        Ok((id, seat))
+    }
+
+    /// Ends all calls, here and on the other ranks.
+    pub(crate) fn abort(&self, why: &str) {
+        self.calls.abort(why);
+        self.hosts.abort(why);
+        // Kernels hear it from the host, unless a thread of it is in a call, which hears it by itself.
+        let _ = self.look();
+    }
+
+    /// Looks whether a rank has failed. Waits for nobody: while another thread is in a call, that finds out.
+    pub(crate) fn look(&self) -> Outcome {
+        let looked = self.calls.try_with(|calls| match is_host() {
+            true => Ok(()),
+            false => calls.look(),
+        });
+        match looked {
+            Some(Err(error)) => Err(error.into()),
+            _ if self.calls.is_aborted() => Err(Failure {
+                code: crate::failure::Code::RemoteError,
+                text: "a rank has failed, or ended the communicator".into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for all calls.
+    pub(crate) fn finish(&self) -> Outcome {
+        match is_host() {
+            true => Ok(()),
+            false => Ok(self.calls.with(Communicator::finish)?),
+        }
+    }
+
+    /// Frees what it holds.
+    pub(crate) fn close(&self) {
+        self.calls.shutdown();
+        self.hosts.shutdown();
+    }
+}
+
+/// Returns the ranks of this one's color, by key and rank; none if it has no color.
+fn members(words: &[u64], own: u32) -> Vec<u32> {
+    let color = |word: u64| (word >> 32) as u32;
+    let key = |word: u64| (word as u32).cast_signed();
+    let Some(mine) = words.get(own as usize).map(|&word| color(word)) else { return Vec::new() };
+    if mine == u32::MAX {
+        return Vec::new();
+    }
+    let same = (0..).zip(words).filter(|(_, word)| color(**word) == mine);
+    let mut members: Vec<(i32, u32)> = same.map(|(rank, &word)| (key(word), rank)).collect();
+    members.sort_unstable();
+    members.into_iter().map(|(_, rank)| rank).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_a_color_are_ordered_by_key_and_rank() {
+        let word = |color: i32, key: i32| {
+            u64::from(color.cast_unsigned()) << 32 | u64::from(key.cast_unsigned())
+        };
+        let words = [word(7, 0), word(3, 5), word(7, -1), word(-1, 0), word(3, 5), word(7, 0)];
+        assert_eq!(members(&words, 0), [2, 0, 5]);
+        assert_eq!(members(&words, 5), [2, 0, 5]);
+        assert_eq!(members(&words, 4), [1, 4]);
+        assert_eq!(members(&words, 3), [0; 0]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Callers of NCCL give an input that is a part of the output, or an output that is a part of the input, and the root
+//! of a reduce both in one. Plans out of place are proved for buffers apart; here it is shown for the programs of the
+//! algorithm library that they do as well on such buffers.
+
+use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE};
+use roundelay_compiler::device::{
+    DeviceProgram, Options as Lower, Protocol, Task, TaskInput, prove,
+};
+use roundelay_compiler::plan::Buf;
+use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
+use roundelay_dsl::span::SourceMap;
+
+/// Returns the input's chunk that lies where a chunk of the output does, for a call as NCCL has it in place.
+fn under(program: &DeviceProgram, root: u32, output: u32) -> Option<u32> {
+    let header = &program.header;
+    let (rank, n, chunks) = (program.rank, header.ranks, header.chunks);
+    let block = chunks / n;
+    let own = rank * block;
+    match header.collective.as_str() {
+        "reduce" => (rank == root).then_some(output),
+        "all_gather" => (own..own + block).contains(&output).then(|| output - own),
+        "gather" if rank == root => (own..own + block).contains(&output).then(|| output - own),
+        "scatter" if rank == root => Some(own + output),
+        "reduce_scatter" => Some(own + output),
+        // There is no such form: what a rank sends would be overwritten by what it receives.
+        "all_to_all" => Some(output),
+        _ => None,
+    }
+}
+
+/// Returns the buffers and chunks of this rank's own memory that a task reads, each list in the order of elements.
+fn reads(task: &Task) -> Vec<Vec<(Buf, u32)>> {
+    let local = |input: &TaskInput| match input {
+        TaskInput::Local(region) => Some(region.iter().collect()),
+        _ => None,
+    };
+    task.inputs.iter().filter_map(local).collect()
+}
+
+fn stores(task: &Task) -> Vec<(Buf, u32)> {
+    task.store.iter().flat_map(|region| region.iter()).collect()
+}
+
+/// Returns what goes wrong in a program whose buffers overlap as they do in place. Where a chunk of the output is
+/// written, the chunk of the input that lies there may be read by the task that writes it, each element at its place,
+/// and by tasks on whose results that one depends, element by element: so an element is read before it is written.
+/// Between other tasks there need be no barrier.
+fn fault(program: &DeviceProgram, root: u32) -> Option<String> {
+    let tasks: Vec<&Task> = program.phases.iter().flat_map(|phase| &phase.tasks).collect();
+    for (writer, task) in tasks.iter().enumerate() {
+        for (k, place) in stores(task).into_iter().enumerate() {
+            let (Buf::Output, Some(input)) = (place.0, under(program, root, place.1)) else {
+                continue;
+            };
+            let under = (Buf::Input, input);
+            if task.inputs.len() == 1 && reads(task).iter().any(|list| list.get(k) == Some(&under))
+            {
+                // What is copied to where it lies stays as it is.
+                continue;
+            }
+            for (reader, other) in tasks.iter().enumerate() {
+                let lists = reads(other);
+                let at = lists.iter().flat_map(|list| list.iter().enumerate());
+                let mut at = at.filter(|(_, read)| **read == under).map(|(j, _)| j);
+                let is_lost = |j: usize| match reader == writer {
+                    true => j != k,
+                    false => !leads(&tasks[reader..=writer.max(reader)], j, k),
+                };
+                if at.any(is_lost) {
+                    return Some(format!(
+                        "task {reader} reads input[{input}], which task {writer} overwrites"
+                    ));
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Returns true if element k of the last of these tasks depends on element j of the first one.
+fn leads(tasks: &[&Task], j: usize, k: usize) -> bool {
+    let Some((first, later)) = tasks.split_first() else { return false };
+    let mut known: Vec<(Buf, u32)> = stores(first).get(j).copied().into_iter().collect();
+    let mut reached = false;
+    for task in later {
+        let (lists, places) = (reads(task), stores(task));
+        let depends =
+            |at: usize| lists.iter().any(|l| l.get(at).is_some_and(|read| known.contains(read)));
+        reached = depends(k);
+        let more: Vec<_> =
+            (0..places.len()).filter(|&at| depends(at)).map(|at| places[at]).collect();
+        known.extend(more);
+    }
+    reached
+}
+
+#[test]
+fn plans_out_of_place_serve_buffers_that_overlap_as_nccl_has_them() {
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for entry in CATALOGUE {
+        let (collective, name) = (entry.collective, entry.name);
+        let is_rooted = match collective {
+            "reduce" | "gather" | "scatter" => true,
+            "all_gather" | "reduce_scatter" | "all_to_all" => false,
+            _ => continue,
+        };
+        let mut sources = SourceMap::new();
+        let id = sources.add(entry.path, entry.text);
+        let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("it resolves");
+        let program = programs.iter().find(|p| p.name == name).expect("it declares it");
+        for (n, root) in
+            (1..=8).flat_map(|n| (0..if is_rooted { n } else { 1 }).map(move |r| (n, r)))
+        {
+            let options = Options { root, ..Options::default() };
+            let placement = Placement::OutOfPlace;
+            let plans = compile(program, &sources, &Shape::flat(n), &options, placement);
+            // An algorithm need not allow every number of ranks, or more than one path.
+            let Ok(plans) = plans else { continue };
+            for protocol in [Protocol::Packet, Protocol::Staged] {
+                let Ok(programs) = prove(&plans, protocol, &Lower::default()) else { continue };
+                for program in programs.list() {
+                    seen += 1;
+                    if let Some(why) = fault(program, root) {
+                        let (rank, protocol) = (program.rank, protocol.name());
+                        faults.push(format!(
+                            "{collective}.{name}, {n} ranks, root {root}, rank {rank}, {protocol}: {why}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen > 1000, "{seen}");
+    let (swaps, faults): (Vec<String>, Vec<String>) =
+        faults.into_iter().partition(|fault| fault.starts_with("all_to_all"));
+    assert!(swaps.len() > 50, "what does not do in place is seen: {swaps:?}");
+    assert!(faults.is_empty(), "{} of {seen}:\n{}", faults.len(), faults.join("\n"));
+}

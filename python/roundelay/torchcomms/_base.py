@@ -1,0 +1,166 @@
+"""One rank's part in a communicator: what it is, and what all operations have in common."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from .. import _native
+from ..errors import AbortedError, Error, UsageError
+from ._engine import Engine, Options
+from ._hints import checked_hints
+from ._hooks import AbortHook, Hooks, OpName, PostHook, PostHookArgs, PreHook, PreHookArgs, RemovableHandle, operation
+from ._types import CommOptions, checked_timeout
+from ._work import TorchWork
+
+CallHints: TypeAlias = Mapping[str, str] | None
+"""Hints of one call."""
+CallTimeout: TypeAlias = timedelta | None
+"""The longest time without progress of one call; None is that of the communicator."""
+
+
+class Base:
+    """What a communicator is and has: its native part, its hooks, and the making of a call between them."""
+
+    def __init__(
+        self,
+        native: _native.Communicator,
+        device: torch.device,
+        name: str,
+        options: CommOptions,
+        store: Any,
+        ranks: list[int],
+    ) -> None:
+        self._native = native
+        self._engine = Engine(native, options.timeout)
+        self._device = device
+        self._name = name
+        self._options = options
+        self._store = store
+        self._ranks = ranks
+        self._rank: int = native.rank
+        self._size: int = native.size
+        self._timeout = options.timeout
+        self._finalized = False
+        self._told = False
+        self._pre: Hooks[PreHook] = Hooks()
+        self._post: Hooks[PostHook] = Hooks()
+        self._abort: Hooks[AbortHook] = Hooks()
+        # Nothing of a communicator that is forgotten stays behind.
+        self._end = weakref.finalize(self, native.shutdown)
+        native.set_timeout(options.timeout.total_seconds())
+
+    def __repr__(self) -> str:
+        return f"<TorchComm {self._name!r}: rank {self._rank} of {self._size}, roundelay on {self._device}>"
+
+    # What it is.
+
+    def get_rank(self) -> int:
+        """Return the number of this rank."""
+        return self._rank
+
+    def get_size(self) -> int:
+        """Return the number of ranks."""
+        return self._size
+
+    def get_ranks(self) -> list[int]:
+        """Return the ranks by their numbers in the communicator that was not made by ``split``."""
+        return list(self._ranks)
+
+    def get_name(self) -> str:
+        """Return the name."""
+        return self._name
+
+    def get_device(self) -> torch.device:
+        """Return the device of the tensors."""
+        return self._device
+
+    def get_options(self) -> CommOptions:
+        """Return what the communicator was made with."""
+        return self._options
+
+    def get_backend(self) -> str:
+        """Return ``roundelay``."""
+        return "roundelay"
+
+    def get_backend_version(self) -> str:
+        """Return the version of roundelay."""
+        return _native.__version__
+
+    def get_backend_impl(self) -> _native.Communicator:
+        """Return the native communicator, which has ``explain``, ``install`` and ``flight``."""
+        return self._native
+
+    unsafe_get_backend = get_backend_impl
+
+    # Hooks.
+
+    def register_pre_hook(self, callback: PreHook) -> RemovableHandle:
+        """Have ``callback(name, op_id, args)`` called before each operation."""
+        return self._pre.add(callback)
+
+    def register_post_hook(self, callback: PostHook) -> RemovableHandle:
+        """Have ``callback(op_id, args)`` called after each operation was started."""
+        return self._post.add(callback)
+
+    def register_abort_hook(self, callback: AbortHook) -> RemovableHandle:
+        """Have ``callback()`` called once, before ``abort``, or when an operation was called and has failed."""
+        return self._abort.add(callback)
+
+    def _tell_abort(self) -> None:
+        if not self._told:
+            self._told = True
+            for hook in self._abort.all():
+                hook()
+
+    # What operations have in common.
+
+    def _live(self, what: str) -> None:
+        if self._finalized:
+            raise UsageError(f"{what}: the communicator {self._name!r} was finalized: make a new one by new_comm")
+
+    def _peer(self, rank: int, what: str) -> int:
+        if not 0 <= rank < self._size:
+            raise UsageError(f"{what} must be in range [0, {self._size}), but got {rank}")
+        return rank
+
+    def _count(self, tensors: Sequence[Tensor], what: str, which: str) -> None:
+        if len(tensors) != self._size:
+            raise UsageError(f"{what}: {which} has {len(tensors)} tensors for {self._size} ranks: give one a rank")
+
+    def _equal(self, tensors: Sequence[Tensor], one: Tensor, what: str, which: str) -> None:
+        self._count(tensors, what, which)
+        if any(each.numel() != one.numel() for each in tensors):
+            raise UsageError(
+                f"{what}: all tensors of {which} must have {one.numel()} elements, as the other one, but they have "
+                f"{[each.numel() for each in tensors]}"
+            )
+
+    def _play(
+        self, name: OpName, call: Any, args: PreHookArgs, hints: CallHints, timeout: CallTimeout, *tensors: Any
+    ) -> TorchWork:
+        """Make a call between the hooks."""
+        self._live(name.name)
+        limit = checked_timeout(timeout)
+        opts = Options(bool(args.async_op), checked_hints(hints) if hints else [], limit, args.op, args.root or 0)
+        number = next(operation)
+        if self._pre:
+            for pre in self._pre.all():
+                pre(name, number, args)
+        try:
+            work = TorchWork(self._engine.perform(call, opts, *tensors))
+        except Error as error:
+            if self._native.aborted or isinstance(error, AbortedError):
+                self._tell_abort()
+            raise
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if self._post:
+            for post in self._post.all():
+                post(number, PostHookArgs(work=work))
+        return work

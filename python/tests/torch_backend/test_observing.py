@@ -1,0 +1,104 @@
+"""Profiler, hooks, sequence numbers and flight recorder, by both faces."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from pathlib import Path
+from typing import Any
+
+import faces
+import pytest
+import ranks
+
+pytest.importorskip("torch", reason="the backend of torch.distributed needs torch")
+
+both = pytest.mark.parametrize("face", [faces.PYTHON, faces.COMPILED])
+
+
+@functools.cache
+def observed(face: str) -> list[Any]:
+    return ranks.run("observing", "every", 2, **faces.environment(face))
+
+
+def run(function: str, face: str) -> list[Any]:
+    """Return what a function of `observing.py` returned on each rank."""
+    results = [of_rank[function] for of_rank in observed(face)]
+    for result in results:
+        assert not (isinstance(result, str) and "Traceback" in result), result
+    return results
+
+
+@both
+def test_every_operation_is_an_event_of_the_profiler(face: str) -> None:
+    for events in run("profiler", face):
+        assert sorted([name, shapes] for name, shapes, _ in events) == [
+            ["roundelay:all_gather", [[3, 2]]],
+            ["roundelay:all_reduce", [[3, 2]]],
+            ["roundelay:barrier", []],
+            ["roundelay:broadcast", [[5]]],
+            ["roundelay:recv", [[4]]],
+            ["roundelay:send", [[4]]],
+        ]
+        assert all(is_async for _, _, is_async in events)
+
+
+@both
+def test_the_profiler_sees_training(face: str) -> None:
+    assert run("profiled_train", face) == [3, 3]
+
+
+@both
+def test_abort_hooks(face: str) -> None:
+    for before, told, error in run("abort_hooks", face):
+        assert (before, told, error) == ([], ["kept"], "AbortedError")
+
+
+@both
+def test_completion_hooks(face: str) -> None:
+    for result in run("completion_hooks", face):
+        if face == faces.PYTHON:
+            # Torch lets no backend in Python make what the hook is told.
+            assert "roundelay does not support completion hooks; use Options(compiled=True)" in result
+            continue
+        told, has, twice = result
+        kinds = [kind for kind, _, _ in told]
+        assert kinds == ["ALLREDUCE"] * 3 + ["BARRIER"]
+        assert [number for _, number, _ in told] == list(range(told[0][1], told[0][1] + 4))
+        assert all(timed for _, _, timed in told) and has
+        assert "has a completion hook already" in twice
+
+
+@both
+def test_sequence_numbers(face: str) -> None:
+    assert run("sequence", face) == [[0, 1, 2, 3]] * 2
+
+
+@both
+def test_the_flight_recorder_is_read_by_the_analyser_of_torch(face: str, tmp_path: Path) -> None:
+    """The traces name the operation that rank 0 has not begun."""
+    from torch.distributed.flight_recorder import fr_trace
+
+    prefix = f"{tmp_path}/traces/rank_"
+    (_, first), (error, second) = ranks.run(
+        "observing", "dumped", 2, TORCH_FR_DUMP_TEMP_FILE=prefix, **faces.environment(face)
+    )
+    assert first and second and error.startswith("TimeoutError: roundelay: Timed out waiting 2000ms"), error
+    states = [
+        [
+            (entry["profiling_name"], entry["state"])
+            for entry in pickle.loads(Path(f"{prefix}{rank}").read_bytes())["entries"]
+            if "trainers" in entry["process_group"]
+        ]
+        for rank in range(2)
+    ]
+    done = [("roundelay:all_reduce", "completed"), ("roundelay:barrier", "completed")]
+    assert states == [done, [*done, ("roundelay:_all_gather_base", "scheduled")]]
+    database = tmp_path / "database"
+    fr_trace.main(["--prefix", "rank_", str(tmp_path / "traces"), "-o", str(database)])
+    _, found = pickle.loads(database.read_bytes())
+    trainers = [each for each in found.collectives if "trainers" in each.pg_desc]
+    assert [each.collective_name for each in trainers[:2]] == [name for name, _ in done]
+    assert all(each.pass_check for each in trainers[:2])
+    (missing,) = [each for each in found.collectives if each.missing_ranks]
+    assert (missing.collective_name, missing.missing_ranks) == ("roundelay:_all_gather_base", {0})

@@ -1,0 +1,59 @@
+"""Wrong use across ranks ends with an error that names what differs, on every rank, by both faces."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any
+
+import faces
+import pytest
+import ranks
+
+pytest.importorskip("torch", reason="the backend of torch.distributed needs torch")
+
+SOURCE = (Path(__file__).parent / "wrong.py").read_text()
+NAMES = re.findall(r"^@case\ndef (\w+)", SOURCE, re.MULTILINE)
+DIFFERS = {
+    "types": r"all_reduce\.\w+ of 4 x f(32|64) with sum",
+    "lengths": r"all_reduce\.\w+ of [456] x f32 with sum",
+    "lengths_in_background": r"all_reduce\.\w+ of 1000(00|08|16) x f32 with sum",
+    "operators": r"all_reduce\.\w+ of 4 x f32 with (sum|max)",
+    "roots": r"broadcast\.\w+ of 4 x f32",
+    "collectives": r"(all_reduce|broadcast)\.\w+ of 4 x f32",
+    "order": r"(all_reduce|all_gather)\.\w+ of 4 x f32",
+    "barrier": r"all_reduce\.\w+ of 4 x f32|control of all ranks",
+    "gathered": r"all_gather\.\w+ of [345] x f32",
+    "scattered": r"reduce_scatter\.\w+ of [345] x f32",
+    "exchanged": r"rank 0 sends 12 bytes \(3 x f32\) instead",
+    "several": r"all_reduce\.\w+ of 3 x f32|control of all ranks",
+    "message": r"receive 24 bytes \(6 x f32\) from rank 0, tag 0`\): rank 0 sends 16 bytes \(4 x f32\)",
+    "message_types": r"receive 16 bytes \(4 x i32\) from rank 0, tag 0`\): rank 0 sends 16 bytes \(4 x f32\)",
+}
+"""What every rank's error says about the call of the rank that found out."""
+
+
+@functools.cache
+def outcomes(face: str, count: int) -> list[Any]:
+    return ranks.run("wrong", "every", count, seconds=280, **faces.environment(face))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("face", [faces.PYTHON, faces.COMPILED])
+@pytest.mark.parametrize("name", NAMES)
+def test_wrong_use(name: str, face: str, count: int) -> None:
+    found = [outcome[name] for outcome in outcomes(face, count)]
+    for rank, (kind, text, is_of_torch) in enumerate(found):
+        assert kind in ("MismatchError", "AbortedError"), f"rank {rank}: {kind}: {text}"
+        assert is_of_torch
+        begin = "Collective mismatch across ranks: " if kind == "MismatchError" else "The group was aborted: "
+        assert text.startswith(f"roundelay: {begin}rank {rank}"), f"rank {rank}: {text}"
+        assert re.search(DIFFERS[name], text), f"rank {rank}: {text}"
+        if kind == "AbortedError" and "do not make the same call" in text:
+            assert re.search(r"; this rank had called (\w+ of \d+ x \w+|barrier)$", text), f"rank {rank}: {text}"
+    assert any(kind == "MismatchError" for kind, _, _ in found)
+
+
+def test_no_case_is_left_out() -> None:
+    assert sorted(DIFFERS) == sorted(NAMES)

@@ -1,0 +1,236 @@
+//! Lets a communicator live on with other ranks: survivors, newcomers, ranks of other communicators.
+//!
+//! Every rank has a *handle*, a short text. All ranks that a list of handles names, and nobody else, make a new
+//! *generation*: they connect to each other at the addresses in the handles, as ranks do that join a job, and agree
+//! on the rest. `docs/elastic.md` has the protocol and its invariants.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use super::handle::{Handle, names, order, place};
+use super::store::InProcessStore;
+use super::store::client::outward;
+use super::{Setup, Store};
+use crate::comm::Communicator;
+use crate::error::Error;
+use crate::group::{Group, Identity, Note};
+use crate::net::{Deadline, Net};
+use crate::paths;
+use crate::paths::{Medium, Options};
+use crate::transport::rdma;
+
+/// The handles of the ranks of a generation. All ranks give the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handles<'a> {
+    /// Ranks by their places in the list.
+    List(&'a [String]),
+    /// Ranks that the runtime numbers: those of the oldest generation first, in the order that they have there.
+    Set(&'a [String]),
+}
+
+impl Handles<'_> {
+    /// Returns the handles by rank.
+    fn ranks(self) -> Result<(Vec<Handle>, bool), Error> {
+        let (texts, ordered) = match self {
+            Handles::List(texts) => (texts, true),
+            Handles::Set(texts) => (texts, false),
+        };
+        let ranks = texts.iter().map(|text| text.parse()).collect::<Result<Vec<_>, _>>()?;
+        if u32::try_from(ranks.len()).is_err() {
+            return Err(Error::Usage("there are more handles than there can be ranks".into()));
+        }
+        Ok((if ordered { ranks } else { order(ranks) }, ordered))
+    }
+}
+
+impl Communicator {
+    /// Makes a communicator of this rank alone, for a process that is to come to others by
+    /// [`Communicator::reconfigure`]. It needs the settings that they have.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::join`] that concern one rank.
+    pub fn alone(setup: &Setup) -> Result<Communicator, Error> {
+        let here = outward().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let mut store = InProcessStore::at(here);
+        Self::meet_at(0, 1, &mut store, setup)
+    }
+
+    /// Returns this rank's handle: a text without spaces that all ranks of the next generation must be given, by
+    /// whatever way they have. It serves for one call of [`Communicator::reconfigure`], whatever becomes of that.
+    ///
+    /// Ranks that found each other in the memory of their machine listen at its loopback address then, unless the
+    /// hint `interface` says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`] if this host has no address to listen at; [`Error::Usage`] if the hints of the environment
+    /// are wrong.
+    pub fn handle(&mut self) -> Result<String, Error> {
+        Ok(self.own_handle()?.to_string())
+    }
+
+    fn own_handle(&mut self) -> Result<Handle, Error> {
+        let rank = self.rank();
+        let identity = match self.identity() {
+            Some(identity) => identity,
+            none => none.insert(Box::new(of_environment()?)),
+        };
+        let addresses = identity.listener()?.addresses().to_vec();
+        let Identity { generation, comm, process, nonce, .. } = **identity;
+        Ok(Handle { generation, rank, comm, process, nonce, addresses })
+    }
+
+    /// Goes on as a rank of a new generation: of all ranks that the handles name, and of nobody else. All of them
+    /// call together, each on a communicator of its own, with the same handles and the same `id`, any text. Work
+    /// that is pending here ends first: [abort](crate::AbortHandle::abort) if it may wait for a rank that is gone.
+    ///
+    /// Settings, hints, buffers and this rank's memory stay; so do the installed algorithms, if all ranks have the
+    /// same. Those that cannot be played by so many ranks rest, and [`Communicator::explain`] says so. Ranks that
+    /// were here and are not named are told that they are left out, when they call next. Parts that were split off
+    /// stay what they are. GPUs are to be opened again, [messages](Communicator::messages) to be asked for again.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use roundelay::{Communicator, Error, Handles, RedOp};
+    /// # fn main() -> Result<(), Error> {
+    /// // Three ranks, of which the last is lost.
+    /// let mut ranks = Communicator::local(3)?;
+    /// ranks.truncate(2);
+    /// // The handles may travel by any store, a file or a message.
+    /// let handles = ranks.iter_mut().map(Communicator::handle).collect::<Result<Vec<_>, _>>()?;
+    /// std::thread::scope(|scope| {
+    ///     for mut comm in ranks {
+    ///         let handles = &handles;
+    ///         scope.spawn(move || {
+    ///             comm.reconfigure("after the loss", Handles::List(handles), Duration::from_secs(30))?;
+    ///             let mut sum = [1u32];
+    ///             comm.all_reduce(&mut sum, RedOp::Sum)?;
+    ///             assert_eq!((comm.size(), sum), (2, [2]));
+    ///             Ok::<(), Error>(())
+    ///         });
+    ///     }
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if a handle is none, is named twice or is one of the past, or this rank's own is missing:
+    /// nothing was tried. [`Error::Timeout`], [`Error::LostRank`], [`Error::Start`], [`Error::System`] if not all
+    /// ranks come within the timeout with the same handles and `id`; [`Error::Aborted`] if another rank fails
+    /// meanwhile. This communicator is then what it was before, and can reconfigure again, by new handles.
+    pub fn reconfigure(
+        &mut self,
+        id: &str,
+        handles: Handles<'_>,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        if timeout.is_zero() {
+            let text = "a timeout of zero leaves no time to reconfigure: set a longer one";
+            return Err(Error::Usage(text.into()));
+        }
+        let (ranks, ordered) = handles.ranks()?;
+        let own = self.own_handle()?;
+        let rank = place(&ranks, &own)?;
+        let limit = Limit { until: Instant::now() + timeout, timeout };
+        let kept = self.kept()?;
+        let Some(identity) = self.identity() else { return Ok(()) };
+        identity.renew()?;
+        let (terms, devices, listener) =
+            (identity.terms, identity.devices.clone(), identity.listener()?);
+        let (job, comm) = names(id, ordered, &ranks);
+        let addresses: Vec<_> = ranks.iter().map(|rank| rank.addresses.clone()).collect();
+        let note = postcard::to_allocvec(&Note::of(terms, &listener))
+            .map_err(|e| Error::Start(e.to_string()))?;
+        let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
+        let of = (rank, ranks.len() as u32);
+        let net = Net::regroup(of, (job, comm), &listener, &addresses, note, deadline)?;
+        let mut store = limit;
+        let mut group = Group::join(rank, net, terms, limit.left(), &mut store, Some(kept))?;
+        group.choose_devices(devices);
+        self.go_on_in(group, &|| limit.left(), &mut |_| store.look())?;
+        let oldest = ranks.iter().map(|rank| rank.generation).max().unwrap_or(0);
+        if let Some(identity) = self.identity() {
+            (identity.generation, identity.comm) = (oldest + 1, comm);
+        }
+        Ok(())
+    }
+
+    /// Returns the generation: 0 until the first [`Communicator::reconfigure`].
+    pub fn generation(&mut self) -> u64 {
+        self.identity().as_ref().map_or(0, |identity| identity.generation)
+    }
+}
+
+/// Returns the identity of a rank that found the others in memory: what those have who join with the settings of
+/// the environment.
+fn of_environment() -> Result<Identity, Error> {
+    let setup = Setup::from_env()?;
+    setup.identity(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+impl Setup {
+    /// Settles what paths and devices there are.
+    pub(super) fn settled(&self) -> Result<(Options, rdma::Choice), Error> {
+        let (mut options, mut devices) = (self.options.clone(), self.devices.clone());
+        paths::settle(&mut options, self.terms.transports, devices.gid)?;
+        if let [Medium::Device(only)] = &options.media[..] {
+            devices = only.clone();
+        }
+        Ok((options, devices))
+    }
+
+    pub(super) fn identity(&self, address: IpAddr) -> Result<Identity, Error> {
+        let (options, devices) = self.settled()?;
+        Identity::new(self.terms, options, devices, address)
+    }
+}
+
+/// The end of an attempt, in place of a store: nobody sees all ranks here.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    until: Instant,
+    timeout: Duration,
+}
+
+impl Limit {
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    fn over(&self) -> Error {
+        Error::Start(format!(
+            "the ranks of the new generation did not come together within {:?}: make sure that every rank that \
+             the handles name reconfigures with the same handles and id; if one is only slow, allow more time",
+            self.timeout
+        ))
+    }
+}
+
+impl Store for Limit {
+    fn set(&mut self, _: &str, _: &[u8]) -> Result<(), Error> {
+        Err(self.over())
+    }
+
+    fn get(&mut self, _: &str, _: Instant) -> Result<Vec<u8>, Error> {
+        Err(self.over())
+    }
+
+    fn address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    }
+
+    fn look(&mut self) -> Option<Error> {
+        self.left().is_zero().then(|| self.over())
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        error
+    }
+
+    fn finish(&mut self, _: Instant) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! What a rank needs to meet other ranks again: who it is, where it listens, on which terms.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::Terms;
+use crate::error::Error;
+use crate::net::Listener;
+use crate::paths::Options;
+use crate::secret::random;
+use crate::transport::rdma;
+
+/// The identity of a rank over the generations of its communicator.
+#[derive(Clone)]
+pub(crate) struct Identity {
+    pub(crate) terms: Terms,
+    pub(crate) options: Options,
+    pub(crate) devices: rdma::Choice,
+    /// The address of this host where the options name none.
+    address: IpAddr,
+    /// The listener that the ranks of the next generation connect to, once somebody asked for its address.
+    listener: Option<Arc<Listener>>,
+    /// The number of this rank in no other communicator and process.
+    pub(crate) process: u64,
+    /// The number that the handle of now has, and none before.
+    pub(crate) nonce: u128,
+    /// The generation of the communicator, and what tells it from others.
+    pub(crate) generation: u64,
+    pub(crate) comm: u64,
+}
+
+impl Identity {
+    /// Makes the identity of a rank that joins.
+    pub(crate) fn new(
+        terms: Terms,
+        options: Options,
+        devices: rdma::Choice,
+        address: IpAddr,
+    ) -> Result<Self, Error> {
+        let (process, comm) = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
+        let (listener, nonce, generation) = (None, u128::from_le_bytes(random()?), 0);
+        Ok(Identity {
+            terms,
+            options,
+            devices,
+            address,
+            listener,
+            process,
+            nonce,
+            generation,
+            comm,
+        })
+    }
+
+    /// Returns the identity of the same process in a part of its communicator.
+    pub(crate) fn of_part(&self, comm: u64) -> Result<Self, Error> {
+        let (process, nonce) = (u64::from_le_bytes(random()?), u128::from_le_bytes(random()?));
+        Ok(Identity { process, nonce, comm, ..self.clone() })
+    }
+
+    /// Takes a listener that is open.
+    pub(crate) fn listens(&mut self, listener: Arc<Listener>) {
+        self.listener = Some(listener);
+    }
+
+    /// Returns the listener, opened now if it was not before.
+    pub(crate) fn listener(&mut self) -> Result<Arc<Listener>, Error> {
+        if let Some(listener) = &self.listener {
+            return Ok(listener.clone());
+        }
+        let listener = Arc::new(Listener::open(self.options.clone(), self.address)?);
+        self.listener = Some(listener.clone());
+        Ok(listener)
+    }
+
+    /// Returns the descriptors of its listener.
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.listener.as_ref().map_or(0, |listener| listener.descriptors())
+    }
+
+    /// Makes the handle that was given out so far one of the past: nobody meets this rank by it again.
+    pub(crate) fn renew(&mut self) -> Result<(), Error> {
+        self.nonce = u128::from_le_bytes(random()?);
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+#!/usr/bin/env bash
+# libroundelay_nccl.so under programs that were written against NCCL, on a machine with two GPUs or more.
+#
+#   tests/nccl.sh LIBRARY TESTS FOLDER [PART ...]
+#
+# LIBRARY is libroundelay_nccl.so; TESTS the folder with nccl-tests' programs (all_reduce_perf and so on), which were
+# linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
+# both libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check options torch killed times graphs
+# types; all by default but types, which checks every type and operator. Nothing is built but a small program in C. NCCL is that of
+# PyTorch's wheel, or NCCL_LIB. RANKS (2) and MINUTES (9) may be set. Ends with 3 if a step failed.
+set -u
+library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
+shift 3
+parts=${*:-ranks check options torch killed times graphs}
+here=$(dirname "$(realpath "$0")")
+ranks=${RANKS:-2}
+end=$(($(date +%s) + ${MINUTES:-9} * 60))
+mkdir -p "$folder"
+folder=$(realpath "$folder")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 2
+log=$folder/log.txt rows=$folder/rows.txt
+# Multicast stays off, for both libraries.
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_DEBUG=${NCCL_DEBUG:-WARN} PYTHONUNBUFFERED=1
+own=$work/own
+mkdir -p "$own"
+ln -sf "$library" "$own/libnccl.so.2"
+wheel='import nvidia.nccl, os; print(os.path.join(list(nvidia.nccl.__path__)[0], "lib"))'
+theirs=${NCCL_LIB:-$(python3 -c "$wheel" 2>>"$log")}
+failed=0
+
+# step NAME SECONDS OUTPUT COMMAND...: what the command prints is added to OUTPUT, and stands in $said.
+step() {
+    local name=$1 limit=$2 output=$3 began left rc
+    shift 3
+    began=$(date +%s) left=$((end - began))
+    if [ "$left" -lt 8 ]; then
+        printf '%-44s %4s s  no time left\n' "$name" - | tee -a "$folder/summary.txt"
+        failed=1
+        return 1
+    fi
+    [ "$limit" -le "$left" ] || limit=$left
+    printf '\n== %s: %s\n' "$name" "$*" >>"$log"
+    timeout -k 5 "$limit" "$@" >said.txt 2>>"$log"
+    rc=$?
+    { printf '== %s\n' "$name" && cat said.txt; } >>"$output"
+    local note
+    note=$(sed -n -e 's/^# Out of bounds values *: */wrong: /p' -e 's/^# Avg bus bandwidth *: */busbw /p' \
+        -e 's/^NOTE //p' said.txt | tr '\n' ' ')
+    local why
+    why=$(tail -n 200 "$log" | cat - said.txt | grep -iE 'WARN|error|failure|wrong' | tail -1 | cut -c1-220)
+    case $rc in
+    0) note="passed  $note" ;;
+    124 | 137) note="ended after $limit s  $note" failed=1 ;;
+    *) note="FAILED ($rc)  $note$why" failed=1 ;;
+    esac
+    printf '%-44s %4s s  %s\n' "$name" $(($(date +%s) - began)) "$note" | tee -a "$folder/summary.txt"
+    return $rc
+}
+
+wanted() { [[ " $parts " == *" $1 "* ]]; }
+with() { # with LIBRARY-FOLDER COMMAND...
+    local path=$1
+    shift
+    # The CUDA runtime may lie beside the programs.
+    env LD_LIBRARY_PATH="$path:$tests${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
+}
+export -f with
+export tests
+
+reducing="all_reduce reduce reduce_scatter"
+copying="all_gather alltoall broadcast sendrecv gather scatter hypercube"
+
+if wanted ranks; then
+    cc -std=gnu11 -O1 -pthread -o ranks "$here/../nccl/tests/c/ranks.c" "$library" 2>>"$log"
+    for way in threads group processes; do
+        # On memory of the host: whether the library works here at all.
+        step "interface on hosts, $way" 60 "$log" env ROUNDELAY_NCCL_HOST=1 \
+            LD_LIBRARY_PATH="$(dirname "$library")" ./ranks $way 2
+    done
+fi
+if wanted check; then
+    for name in $reducing $copying; do
+        what="-d float -o sum"
+        [[ " $copying " == *" $name "* ]] && what="-d float"
+        for way in "-t $ranks -g 1" "-t 1 -g $ranks"; do
+            step "$name $way $what" 60 "$rows" bash -c \
+                "with $own $tests/${name}_perf $way $what -b 8 -e 1G -f 4 -n 2 -w 1 -c 1"
+        done
+    done
+fi
+if wanted options; then
+    # One rank; joining from each thread; the null stream; groups of four calls; waits after each; registered memory,
+    # also as windows; odd addresses; captured calls, checked; messages whose rank has several of them.
+    for what in "-t 1 -g 1" "-t $ranks -g 1 -p 1" "-t $ranks -g 1 -y 1" "-t $ranks -g 1 -m 4" "-t 1 -g $ranks -m 4" \
+        "-t $ranks -g 1 -z 1" "-t $ranks -g 1 -R 1" "-t 1 -g $ranks -R 2" "-t $ranks -g 1 -u 4" \
+        "-t $ranks -g 1 -G 3" "-t 1 -g $ranks -G 3"; do
+        step "all_reduce $what" 40 "$rows" bash -c \
+            "with $own $tests/all_reduce_perf $what -b 8 -e 64M -f 8 -n 5 -w 1 -c 1"
+    done
+    for what in "-t $ranks -g 1 -m 100" "-t 1 -g $ranks -G 3" "-t $ranks -g 1 -z 1"; do
+        step "sendrecv $what" 40 "$rows" bash -c \
+            "with $own $tests/sendrecv_perf $what -b 8 -e 16M -f 8 -n 3 -w 1 -c 1"
+    done
+fi
+if wanted types; then
+    for name in $reducing; do
+        for type in int8 uint8 int32 uint32 int64 uint64 half float double bfloat16; do
+            step "$name $type, all operators" 60 "$rows" bash -c \
+                "with $own $tests/${name}_perf -t $ranks -g 1 -d $type -o all -b 8 -e 64M -f 8 -n 1 -w 0 -c 1"
+        done
+    done
+    for name in $copying; do
+        step "$name, all types" 60 "$rows" bash -c \
+            "with $own $tests/${name}_perf -t $ranks -g 1 -d all -b 8 -e 64M -f 8 -n 1 -w 0 -c 1"
+    done
+fi
+
+# times NAME WAY GRAPHS: both libraries by turns, twice; the better time of each counts.
+times() {
+    local name=$1 way=$2 graphs=$3 turn lib
+    for turn in 1 2; do
+        for lib in own theirs; do
+            step "time of $name $way, graphs $graphs, $lib, turn $turn" 40 "$rows" bash -c \
+                "with ${!lib} $tests/${name}_perf $way -d float -o sum -b 1K -e 1G -f 8 -n 20 -w 5 -c 0 -G $graphs" ||
+                continue
+            awk -v key="$name $way graphs=$graphs" -v lib="$lib" \
+                '/^ +[0-9]+ +[0-9]+ / { print key, lib, $1, $6, $10 }' said.txt >>raw_times.txt
+        done
+    done
+}
+if wanted times; then
+    for name in all_reduce all_gather reduce_scatter alltoall broadcast sendrecv; do
+        times $name "-t $ranks -g 1" 0
+    done
+    times all_reduce "-t 1 -g $ranks" 0
+fi
+if wanted graphs; then
+    for name in all_reduce all_gather reduce_scatter alltoall; do
+        times $name "-t $ranks -g 1" 20
+    done
+fi
+if [ -s raw_times.txt ]; then
+    python3 - >"$folder/times.txt" <<'PY'
+import collections
+best = collections.defaultdict(dict)
+for line in open("raw_times.txt"):
+    *key, lib, size, out, inside = line.split()
+    for place, time in (("out", out), ("in", inside)):
+        try:
+            time = float(time)
+        except ValueError:
+            continue
+        row = best[" ".join(key), int(size), place]
+        row[lib] = min(time, row.get(lib, time))
+print(f"{'what':42} {'bytes':>11} {'place':>5} {'NCCL us':>9} {'ours us':>9} {'ratio':>6}")
+for (key, size, place), row in sorted(best.items()):
+    if "own" in row and "theirs" in row and row["own"] > 0:
+        theirs, own = row["theirs"], row["own"]
+        print(f"{key:42} {size:>11} {place:>5} {theirs:>9.2f} {own:>9.2f} {theirs / own:>6.2f}")
+PY
+    cat "$folder/times.txt"
+fi
+if wanted torch; then
+    train="$here/nccl/train.py"
+    for part in ddp fsdp graph compile; do
+        for lib in theirs own; do
+            preload=$([ $lib = own ] && echo "$library")
+            step "PyTorch $part, $lib" 100 "$log" env LD_PRELOAD="$preload" \
+                python3 -m torch.distributed.run --nproc-per-node "$ranks" --master-port $((20000 + RANDOM % 20000)) \
+                "$train" $part "losses_${part}_$lib.json"
+        done
+        cat losses_${part}_*.json >>"$folder/losses.jsonl" 2>>"$log"
+        step "PyTorch $part, both curves" 20 "$log" \
+            python3 "$train" compare "losses_${part}_theirs.json" "losses_${part}_own.json"
+    done
+fi
+if wanted torch; then
+    step "PyTorch ddp, own, init without waiting" 100 "$log" env LD_PRELOAD="$library" TORCH_NCCL_USE_COMM_NONBLOCKING=1 \
+        python3 -m torch.distributed.run --nproc-per-node "$ranks" --master-port $((20000 + RANDOM % 20000)) \
+        "$here/nccl/train.py" ddp losses_nonblocking.json
+fi
+if wanted killed; then
+    # A rank is killed in the middle: the other one must be told, long before PyTorch's ten minutes.
+    export MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 20000)) WORLD_SIZE=2
+    RANK=1 LOCAL_RANK=1 LD_PRELOAD="$library" python3 "$here/nccl/train.py" killed - >>"$log" 2>&1 &
+    step "PyTorch, a rank is killed" 60 "$log" env RANK=0 LOCAL_RANK=0 LD_PRELOAD="$library" \
+        python3 "$here/nccl/train.py" killed -
+fi
+[ $failed = 0 ] || exit 3
