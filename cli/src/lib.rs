@@ -13,6 +13,7 @@ mod chaos;
 mod check;
 mod choice;
 mod draw;
+mod emit;
 mod explain;
 mod fmt;
 mod hints;
@@ -88,6 +89,7 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
         Verb::Bench(args) => bench::bench(args, report),
         Verb::Show(args) => show::show(args, report),
         Verb::Draw(args) => draw::draw(args, report),
+        Verb::Emit(args) => emit::emit(args, report),
         Verb::Fmt(args) => fmt::fmt(args, report),
         Verb::Explain(args) => explain::explain(args, report),
         Verb::Tune(args) => tune::tune(args, report),

@@ -35,6 +35,8 @@ fn every_verb_prints_objects_whose_fields_are_described() {
         &["show", "all_reduce.ring", "--stage", "cuda", "-n", "3"],
         &["fmt", &pretty],
         &["draw", "all_reduce.ring", "-o", &picture],
+        &["emit", "--cuda-device", "all_reduce.ring", "-n", "2"],
+        &["emit", "--cuda-device", "all_reduce.ring", "-n", "2", "-o", &picture],
         &["explain"],
         &["explain", "RL0501"],
         &["explain", "hints"],

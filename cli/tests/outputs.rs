@@ -14,6 +14,7 @@ fn a_failed_write_has_one_title_and_one_exit_code() {
     let said = ["error[RL0711]: a file cannot be written", NOWHERE];
     roundelay(&["draw", "all_reduce.ring", "-o", NOWHERE]).fails(3, &said);
     roundelay(&["show", "all_reduce.ring", "--rank", "0", "-o", NOWHERE]).fails(3, &said);
+    roundelay(&["emit", "--cuda-device", "all_reduce.ring", "-o", NOWHERE]).fails(3, &said);
     roundelay(&["bench", "all_reduce.ring", "-n", "2", "--plot", NOWHERE]).fails(3, &said);
     let out = File::options().write(true).open("/dev/full").expect("a full device");
     let full = command(&["check", "all_reduce.ring", "-n", "2"]).stdout(out).output();

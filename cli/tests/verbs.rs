@@ -222,6 +222,29 @@ fn draw_writes_a_page() {
 }
 
 #[test]
+fn emit_writes_a_header_for_kernels() {
+    let header = file("two_shot.cuh", "");
+    let emit = |more: &[&str]| {
+        roundelay(&[&["emit", "--cuda-device", "all_reduce.two_shot", "-n", "3"], more].concat())
+    };
+    emit(&["-o", &header]).ok();
+    let text = std::fs::read_to_string(header).expect("the header");
+    assert!(text.contains("namespace all_reduce_two_shot {") && !text.contains("#include"));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("case rank{rank}::IDENTITY:")), "{rank}");
+    }
+    let one = emit(&["--rank", "1", "--name", "mine", "--protocol", "get"]).ok().out;
+    assert!(one.contains("namespace mine {") && one.contains("namespace rank1 {"));
+    assert!(!one.contains("namespace rank0 {") && one.contains("mine::call(handle, data, count);"));
+    emit(&["--rank", "3"]).fails(2, &["rank 3 is not one of 3 ranks"]);
+    emit(&["--name", "2mine"]).fails(1, &["RL0706", "`2mine` is no name of a namespace"]);
+    emit(&["--op", "xor"]).fails(1, &["RL0706", "`xor` of f32 has no meaning"]);
+    roundelay(&["emit", "--cuda-device", "all_gather.direct", "--protocol", "engine"])
+        .fails(1, &["RL0706", "copy engines are started by the host"]);
+    roundelay(&["emit", "all_gather.direct"]).fails(2, &["--cuda-device"]);
+}
+
+#[test]
 fn fmt_is_idempotent_on_the_library() {
     for e in CATALOGUE {
         let path = file(&format!("fmt_{}_{}.algo", e.collective, e.name), e.text);
@@ -302,7 +325,7 @@ fn info_says_what_communicators_take() {
 
 #[test]
 fn every_help_has_an_example() {
-    for verb in ["check", "run", "bench", "show", "draw", "fmt", "explain", "tune"] {
+    for verb in ["check", "run", "bench", "show", "draw", "emit", "fmt", "explain", "tune"] {
         let ran = roundelay(&[verb, "--help"]).ok();
         assert!(ran.out.contains(&format!("roundelay {verb}")) && ran.out.contains("Example"));
     }

@@ -5,7 +5,7 @@
 use expect_test::{ExpectFile, expect_file};
 use roundelay_algorithms::{CATALOGUE, Entry, find};
 use roundelay_compiler::device::{Options as Lower, Protocol, ProvedProgram, prove};
-use roundelay_compiler::emit::cuda::{Element, Operator, Spec, Unsupported, cuda};
+use roundelay_compiler::emit::cuda::{Element, Operator, Spec, Unsupported, cuda, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile};
 use roundelay_tests::{is_grid, of_library};
 
@@ -76,6 +76,38 @@ fn all_gather_by_engines() {
 fn chain() {
     let text = expect_file!["../golden/kernel_chain_4_staged.txt"];
     golden(("broadcast", "chain"), 4, 1, Protocol::Staged, SUM, text);
+}
+
+/// A function for kernels of users: the same text as the kernel's, in a namespace.
+#[test]
+fn two_shot_as_a_function() {
+    let entry = find("all_reduce", "two_shot").expect("the library has it");
+    let programs = programs(entry, 4, Placement::InPlace, Protocol::Packet);
+    let source = cuda_function(&programs[1..2], &SUM, "ours").expect("there is a function");
+    expect_file!["../golden/function_two_shot_4_packet.txt"].assert_eq(&source.to_string());
+    let kernel = cuda(&programs[1], &SUM).expect("there is a kernel").to_string();
+    let (play, _) = kernel.split_once("extern \"C\"").expect("a kernel follows it");
+    let (_, play) = play.split_once("#include \"prelude.cuh\"\n").expect("the prelude");
+    assert!(source.to_string().contains(play.trim_end()), "there is no second way");
+}
+
+#[test]
+fn functions_of_all_ranks_are_told_apart() {
+    let entry = find("all_gather", "direct").expect("the library has it");
+    let programs = programs(entry, 4, Placement::OutOfPlace, Protocol::Put);
+    let all = cuda_function(&programs, &SUM, "ours").expect("there is a function");
+    let text = all.text();
+    whole(&(text.clone() + "// roundelay_kernel"));
+    for (rank, identity) in all.identities().iter().enumerate() {
+        let one = cuda_function(&programs[rank..=rank], &SUM, "alone").expect("one of them");
+        assert_eq!(one.identities(), [*identity], "whatever the name, and beside whichever others");
+        assert!(text.contains(&format!("IDENTITY = {identity:#x};")));
+        assert_eq!(all.identities().iter().filter(|other| *other == identity).count(), 1);
+    }
+    let doubles = cuda_function(&programs, &Spec { element: Element::F64, ..SUM }, "ours");
+    assert_ne!(doubles.expect("there is one").identities(), all.identities());
+    assert_eq!(cuda_function(&programs, &SUM, "a b"), Err(Unsupported::Name("a b".into())));
+    assert_eq!(cuda_function(&[], &SUM, "ours"), Err(Unsupported::Ranks(0)));
 }
 
 #[test]

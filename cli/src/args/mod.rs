@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use bench::{Bench, Peer};
 pub(crate) use chaos::Rates;
 pub(crate) use play::{Device, Play, Run, TransportName, Verify};
-pub(crate) use see::{Check, Draw, Explain, Fmt, Info, Route, Show, Stage};
+pub(crate) use see::{Check, Draw, Emit, Explain, Fmt, Info, Route, Show, Stage};
 pub(crate) use stress::{Stress, StressPart};
 pub(crate) use tune::{TUNE_SIZES, Tune};
 
@@ -59,6 +59,8 @@ pub(crate) enum Verb {
     Show(Show),
     /// Draw an algorithm as one HTML page
     Draw(Draw),
+    /// Write a schedule for another program: as a function of CUDA kernels
+    Emit(Emit),
     /// Format files in place
     Fmt(Fmt),
     /// Explain an error code, or the choice of an algorithm
@@ -99,7 +101,8 @@ impl Verb {
             Verb::Check(Check { target, .. })
             | Verb::Run(Run { target, .. })
             | Verb::Show(Show { target, .. })
-            | Verb::Draw(Draw { target, .. }) => vec![target.target.as_str()],
+            | Verb::Draw(Draw { target, .. })
+            | Verb::Emit(Emit { target, .. }) => vec![target.target.as_str()],
             Verb::Bench(bench) => bench.names.iter().map(String::as_str).collect(),
             _ => Vec::new(),
         }

@@ -138,6 +138,53 @@ pub(crate) struct Draw {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// `roundelay emit`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The header has a function that plays the schedule inside a kernel of yours, launched cooperatively. The handle with
+which kernels call it is made by the ranks of a communicator that have agreed on it: docs/functions.md.
+
+Examples:
+  roundelay emit --cuda-device all_reduce.two_shot -n 4 -o all_reduce.cuh
+  roundelay emit --cuda-device my.algo -n 2 --protocol put --dtype bf16 --name mine -o mine.cuh")]
+pub(crate) struct Emit {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// A header with a `__device__` function for CUDA kernels
+    #[arg(long, required = true)]
+    pub(crate) cuda_device: bool,
+    /// Ranks: 8 or 2x4 [default: 4; grids: 2x2]
+    #[arg(short, value_name = "RANKS")]
+    pub(crate) n: Option<Ranks>,
+    /// The function of this rank only [default: those of all, of which the handle chooses one]
+    #[arg(long)]
+    pub(crate) rank: Option<u32>,
+    /// The namespace of the header [default: COLLECTIVE_ALGORITHM]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// For calls in place (the default of all_reduce and broadcast)
+    #[arg(long, conflicts_with = "out_of_place")]
+    pub(crate) in_place: bool,
+    /// For calls out of place (the default of the others)
+    #[arg(long)]
+    pub(crate) out_of_place: bool,
+    /// The protocol of messages: packet, staged, put, get
+    #[arg(long, value_name = "PROTOCOL", default_value = "packet")]
+    pub(crate) protocol: device::Protocol,
+    /// Element type
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// For memory, or counts, that are not aligned to 16 bytes
+    #[arg(long)]
+    pub(crate) unaligned: bool,
+    /// The file to write [default: standard output]
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
 /// `roundelay fmt`
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -8,6 +8,7 @@ mod tree;
 use std::path::Path;
 use std::sync::Arc;
 
+use roundelay::{DType, RedOp};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
 use roundelay_compiler::{Instance, Program, Shape, UnprovedPlan, project};
 use roundelay_compiler::{device, graph};
@@ -182,14 +183,19 @@ fn stage(
     Ok(())
 }
 
+/// Returns the facts that a kernel depends on beside its program.
+pub(crate) fn spec(dtype: DType, op: RedOp, is_unaligned: bool) -> Result<Spec, Failure> {
+    let unknown = |name: &str| Failure::Usage(format!("kernels do not know {name}"));
+    Ok(Spec {
+        element: Element::named(dtype.name()).ok_or_else(|| unknown(dtype.name()))?,
+        operator: Operator::named(op.name()).ok_or_else(|| unknown(op.name()))?,
+        aligned: !is_unaligned,
+    })
+}
+
 /// Returns the text of a rank's kernel.
 fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failure> {
-    let unknown = |name: &str| Failure::Usage(format!("kernels do not know {name}"));
-    let spec = Spec {
-        element: Element::named(args.dtype.name()).ok_or_else(|| unknown(args.dtype.name()))?,
-        operator: Operator::named(args.op.name()).ok_or_else(|| unknown(args.op.name()))?,
-        aligned: !args.unaligned,
-    };
+    let spec = spec(args.dtype, args.op, args.unaligned)?;
     let source =
         cuda(program, &spec).map_err(|e| refused(fault(codes::UNSUPPORTED, e.to_string())))?;
     Ok(if args.whole { source.text() } else { source.to_string() })

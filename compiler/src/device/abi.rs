@@ -134,9 +134,30 @@ pub struct Params {
     /// The part that is played of a kernel with two parts beside copy engines, 0 or 1; unused by other
     /// kernels.
     pub part: u64,
+    /// A number by which the runtime finds the program again that a report is about.
+    pub program: u64,
     /// Factor of `premul_sum`.
     pub factor: f64,
 }
+
+/// What a function of a user's kernel is given, in the order of its structure: [`Params`] with their arrays, then
+/// these. See [`emit::cuda::function`](crate::emit::cuda::function).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Function {
+    /// The number of the function that the handle is for.
+    pub identity: u64,
+    /// Blocks that play; a grid may have more.
+    pub blocks: u64,
+    /// Address of two barriers' words, 64 bytes apart and 0 at first: of the grid, and of the blocks that play.
+    pub barrier: u64,
+    /// Bytes of the memory in which data, input and output must lie, 0 where they may lie anywhere. Its addresses on
+    /// all ranks are those of the parameters.
+    pub bytes: [u64; 3],
+}
+
+/// Words of a handle, but for the four of each rank.
+pub const FUNCTION_WORDS: usize = (size_of::<Params>() + size_of::<Function>()) / 8;
 
 /// The state that a rank's kernels pass on to the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -177,8 +198,8 @@ pub struct Report {
     pub seen: u64,
     /// The epoch of the call.
     pub epoch: u32,
-    /// 0.
-    pub reserved: u32,
+    /// [`Params::program`].
+    pub program: u32,
 }
 
 #[cfg(test)]

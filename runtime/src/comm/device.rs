@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::memory::{Engine, Listed, Memory, MemoryMut, Sealed, count_of};
 use super::{CallOptions, Communicator, With, worker};
 use crate::cuda::{
-    Cuda, CudaBuffer, CudaGraph, CudaOptions, CudaSlice, CudaStream, CudaWork, Device, DevicePtr,
-    Gpu, Launch, Protocol, open,
+    Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaSlice, CudaStream, CudaWork, Device,
+    DeviceFunction, DevicePtr, Gpu, KernelArg, KernelGrid, Launch, Protocol, open,
 };
 use crate::custom::Algorithm;
 use crate::dtype::{DType, Element};
@@ -219,6 +219,65 @@ impl Communicator {
         gpu.source(core, algorithm, launch)
     }
 
+    /// Makes a function of an algorithm, to be called inside kernels of one's own ([`Communicator::kernel`]). All ranks
+    /// call together. `launch` says what is called: the type, the operator, the most elements that a call will have,
+    /// buffers in the memory in which it will find its own, the protocol, and the blocks that play. `name` is the
+    /// namespace of the header, `collective_algorithm` by default.
+    ///
+    /// Kernels call it any number of times, on all ranks alike, and graphs replay them: the number of a call is kept in
+    /// the GPU's memory. With `put` and `get` the buffers of a call lie at the same place of the memory on all ranks.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::call`]; [`Error::Unsupported`] if the protocol is `engine`, or the name is none of
+    /// C++.
+    pub fn device_function(
+        &mut self,
+        algorithm: &Algorithm,
+        launch: &Launch,
+        name: Option<&str>,
+    ) -> Result<DeviceFunction, Error> {
+        let (core, gpu) = self.both()?;
+        gpu.function(core, algorithm, launch, name)
+    }
+
+    /// Compiles a kernel of one's own with the CUDA compiler that the communicator uses, and loads it. `text` is CUDA
+    /// C++ without includes, such as the [header](DeviceFunction::header) of a function and a kernel that calls it;
+    /// `name` is that of an `extern "C"` kernel in it. Code is kept as that of calls is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] with what the compiler says, or the driver.
+    pub fn kernel(&mut self, text: &str, name: &str) -> Result<CudaKernel, Error> {
+        let (_, gpu) = self.both()?;
+        gpu.user_kernel(text, name)
+    }
+
+    /// Puts a kernel into a stream. With a [handle](KernelArg::Handle) among its arguments it comes after
+    /// the calls that were made before, on all ranks alike; like a call, what goes wrong in it is told by
+    /// [`Communicator::synchronize`]. With more blocks than the GPU has multiprocessors it is launched cooperatively.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Cuda`] if the driver refuses: with a handle this ends the communicator, for the other ranks' kernels
+    /// would wait.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those that the kernel takes, in number and type. What the kernel does with them is right, and
+    /// what they address is good until the stream has come past it.
+    pub unsafe fn launch(
+        &mut self,
+        kernel: &CudaKernel,
+        grid: KernelGrid,
+        args: &[KernelArg<'_>],
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let (core, gpu) = self.both()?;
+        // SAFETY: the caller's promise.
+        unsafe { gpu.launch_kernel(core, kernel, grid, args, stream) }
+    }
+
     /// Waits until everything in the stream is done.
     ///
     /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in the
@@ -310,7 +369,7 @@ impl Communicator {
     }
 
     /// Returns both, and the stream that calls are put into.
-    fn streamed(&mut self) -> Result<(&mut Core, &mut Gpu, CudaStream), Error> {
+    pub(super) fn streamed(&mut self) -> Result<(&mut Core, &mut Gpu, CudaStream), Error> {
         let given = self.settings.stream.clone();
         let (core, gpu) = self.both()?;
         let stream = given.unwrap_or_else(|| gpu.stream.clone());

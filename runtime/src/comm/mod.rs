@@ -13,6 +13,8 @@
 
 mod abort;
 #[cfg(feature = "cuda")]
+mod counted;
+#[cfg(feature = "cuda")]
 mod device;
 mod generation;
 mod install;

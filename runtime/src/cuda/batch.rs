@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::program::{WORDS, words};
 use super::unplayable::Unplayable;
 use super::{CudaStream, DevicePtr};
-use crate::backend::cuda::{Aside, Kernel};
+use crate::backend::cuda::{Aside, Kernel, Options};
 use crate::bind::{Transfer, own_pairs};
 use crate::engine::{Core, End, Message, peers};
 use crate::error::{Error, Source};
@@ -82,7 +82,8 @@ impl Gpu {
         }
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let kernel = self.kernels.get(&batch::batch(self.ranks), KERNEL, abi::THREADS);
+        let text = batch::batch(self.ranks);
+        let kernel = self.kernels.get(&text, KERNEL, abi::THREADS, Options::Exact);
         let kernel = kernel.map_err(|error| {
             self.failed(format!("the kernel of messages: {error}"), Some(Source::new(error)))
         })?;
@@ -105,15 +106,7 @@ impl Gpu {
         // An address a rank of four kinds, which this kernel has no use for.
         let first = WORDS + 4;
         for (at, end) in params[first..].chunks_exact_mut(6).zip(ends) {
-            let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-            at.copy_from_slice(&[
-                end.slots,
-                end.wait,
-                end.tell,
-                end.count,
-                pair(end.peer, end.receives),
-                pair(end.first, end.messages),
-            ]);
+            at.copy_from_slice(&end_words(end));
         }
         let first = first + 6 * ENDS;
         for (at, (address, bytes, tag)) in params[first..].chunks_exact_mut(3).zip(messages) {
@@ -124,9 +117,48 @@ impl Gpu {
 }
 
 /// A rank in a layout.
-struct Place<'a> {
-    rank: u32,
-    layout: &'a Layout,
+pub(super) struct Place<'a> {
+    pub(super) rank: u32,
+    pub(super) layout: &'a Layout,
+}
+
+impl Place<'_> {
+    /// Returns the end of a direction of a peer, without messages; `own` and `theirs` are where the arenas are mapped.
+    pub(super) fn end(&self, (peer, dir): (u32, Dir), own: u64, theirs: u64) -> batch::End {
+        let (rank, layout) = (self.rank, self.layout);
+        match dir {
+            Dir::Send => batch::End {
+                slots: theirs + layout.inbox(rank),
+                wait: own + layout.freed(peer),
+                tell: theirs + layout.arrived(rank),
+                count: own + layout.sent(peer),
+                peer,
+                ..batch::End::default()
+            },
+            Dir::Recv => batch::End {
+                slots: own + layout.inbox(peer),
+                wait: own + layout.arrived(peer),
+                tell: theirs + layout.freed(rank),
+                count: own + layout.received(peer),
+                peer,
+                receives: 1,
+                ..batch::End::default()
+            },
+        }
+    }
+}
+
+/// Returns an end as words of the kernel's structure.
+pub(super) fn end_words(end: &batch::End) -> [u64; 6] {
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    [
+        end.slots,
+        end.wait,
+        end.tell,
+        end.count,
+        pair(end.peer, end.receives),
+        pair(end.first, end.messages),
+    ]
 }
 
 /// Returns the ends of messages with other ranks, and the order in which the ends have the messages; `base` is where
@@ -136,7 +168,7 @@ fn ends(
     transfers: &[Transfer],
     base: impl Fn(u32) -> u64,
 ) -> Result<(Vec<batch::End>, Vec<usize>), Unplayable> {
-    let &Place { rank, layout } = place;
+    let rank = place.rank;
     let mut found: Vec<(u32, Dir)> = Vec::new();
     for transfer in transfers.iter().filter(|t| t.peer != rank) {
         if !found.contains(&(transfer.peer, transfer.dir)) {
@@ -151,24 +183,7 @@ fn ends(
         order.extend(listed);
         let messages = order.len() as u32 - first;
         let (own, theirs) = (base(rank), base(peer));
-        let end = batch::End { peer, first, messages, ..batch::End::default() };
-        ends.push(match dir {
-            Dir::Send => batch::End {
-                slots: theirs + layout.inbox(rank),
-                wait: own + layout.freed(peer),
-                tell: theirs + layout.arrived(rank),
-                count: own + layout.sent(peer),
-                ..end
-            },
-            Dir::Recv => batch::End {
-                slots: own + layout.inbox(peer),
-                wait: own + layout.arrived(peer),
-                tell: theirs + layout.freed(rank),
-                count: own + layout.received(peer),
-                receives: 1,
-                ..end
-            },
-        });
+        ends.push(batch::End { first, messages, ..place.end((peer, dir), own, theirs) });
     }
     match (ends.len() <= ENDS, order.len() <= MESSAGES) {
         (true, true) => Ok((ends, order)),

@@ -10,10 +10,11 @@ use super::control::{agree, same};
 use super::cut::{Cut, Job};
 use super::engine::{EngineCopy, pieces};
 use super::gpu::Gpu;
+use super::named::DeviceCall;
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
 use super::region::Spot;
 use super::unplayable::Unplayable;
-use crate::backend::cuda::{Aside, CudaStream, Kernel};
+use crate::backend::cuda::{Aside, CudaStream, Kernel, Options};
 use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
 use crate::engine::Core;
@@ -102,7 +103,9 @@ impl Gpu {
         if let Some(known) = self.lowered.get(&key) {
             return known.clone();
         }
-        let lowered = Lowered::new(plans, self.rank, protocol);
+        let number = self.programs.len() as u32 + 1;
+        let lowered = Lowered::new(plans, self.rank, protocol, number);
+        self.programs.extend(lowered.iter().cloned());
         self.lowered.insert(key, lowered.clone());
         lowered
     }
@@ -124,9 +127,33 @@ impl Gpu {
     ) -> Result<(), Error> {
         // A stream that is being captured would not let this thread load code or map memory.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let sized = self.sized(&key, lowered, args);
+        let cut = self.agreed(core, &key, 0, lowered, args)?;
+        let bound = self.prepared(&key, cut, lowered.clone(), args);
+        let bound = agree(core, bound)?;
+        // All ranks forget the same ones, for they make the same calls.
+        let at = self.next_bound % KEPT;
+        self.next_bound += 1;
+        self.known.retain(|_, known| *known != at);
+        self.known.insert(key, at);
+        match self.bounds.get_mut(at) {
+            Some(oldest) => *oldest = Some(Box::new(bound)),
+            None => self.bounds.push(Some(Box::new(bound))),
+        }
+        Ok(())
+    }
+
+    /// Agrees with all ranks on a call of a kind (0 a launch, 1 a function), and on memory for it; returns its sizes.
+    pub(super) fn agreed(
+        &mut self,
+        core: &mut Core,
+        key: &Key,
+        kind: u64,
+        lowered: &Lowered,
+        args: &LaunchArgs,
+    ) -> Result<Cut, Error> {
+        let sized = self.sized(key, lowered, args);
         let (cut, scratch) = agree(core, sized)?;
-        if let Some(peer) = same(core, key.digest())? {
+        if let Some(peer) = same(core, mix(key.digest(), kind))? {
             let detail = format!(
                 "rank {} plays {} as `{}` of {} x {} with {} in {} blocks{}",
                 self.rank,
@@ -142,18 +169,7 @@ impl Gpu {
             return Err(core.fail(error));
         }
         self.grow(core, self.layout.scratch + scratch)?;
-        let bound = self.prepared(&key, cut, lowered.clone(), args);
-        let bound = agree(core, bound)?;
-        // All ranks forget the same ones, for they make the same calls.
-        let at = self.next_bound % KEPT;
-        self.next_bound += 1;
-        self.known.retain(|_, known| *known != at);
-        self.known.insert(key, at);
-        match self.bounds.get_mut(at) {
-            Some(oldest) => *oldest = Some(Box::new(bound)),
-            None => self.bounds.push(Some(Box::new(bound))),
-        }
-        Ok(())
+        Ok(cut)
     }
 
     /// Cuts a call, with the checks that need no other rank; the others are told of an error.
@@ -186,15 +202,8 @@ impl Gpu {
         lowered: Arc<Lowered>,
         args: &LaunchArgs,
     ) -> Result<Bound, Error> {
-        let header = &lowered.program.header;
-        let vector = u64::from(header.blocks) * key.count;
-        let element = Element::named(key.dtype.name());
-        let even = element.is_some_and(|element| aligned(header.chunks, vector, element));
-        let spots = key.spots.iter().flatten();
-        let peers_even = spots
-            .copied()
-            .all(|spot| (0..self.ranks).all(|r| self.regions.address(spot, r).is_multiple_of(16)));
-        let params = self.params(key, cut, &lowered);
+        let (even, peers_even) = self.evenness(key, &lowered);
+        let params = self.params(key, cut, &lowered, &key.spots);
         let (dtype, op) = (key.dtype, key.op);
         let kernels = [None, None];
         let pieces = (key.protocol == Protocol::Engine)
@@ -206,8 +215,27 @@ impl Gpu {
         Ok(bound)
     }
 
-    /// Returns the parameters that do not change from call to call.
-    fn params(&self, key: &Key, cut: Cut, lowered: &Lowered) -> Vec<u64> {
+    /// Returns true if chunks begin at multiples of 16 bytes, and true if the buffers of peers do.
+    pub(super) fn evenness(&self, key: &Key, lowered: &Lowered) -> (bool, bool) {
+        let header = &lowered.program.header;
+        let vector = u64::from(header.blocks) * key.count;
+        let element = Element::named(key.dtype.name());
+        let even = element.is_some_and(|element| aligned(header.chunks, vector, element));
+        let spots = key.spots.iter().flatten();
+        let peers_even = spots
+            .copied()
+            .all(|spot| (0..self.ranks).all(|r| self.regions.address(spot, r).is_multiple_of(16)));
+        (even, peers_even)
+    }
+
+    /// Returns the parameters that do not change from call to call; the user's buffers lie at these places.
+    pub(super) fn params(
+        &self,
+        key: &Key,
+        cut: Cut,
+        lowered: &Lowered,
+        spots: &[Option<Spot>; 3],
+    ) -> Vec<u64> {
         let (staging, halves) = self.layout.staging(key.protocol);
         let (abort, report) = self.mailbox.addresses();
         let size = key.dtype.size() as u64;
@@ -227,11 +255,12 @@ impl Gpu {
             report,
             timeout: 0,
             part: 0,
+            program: lowered.number.into(),
             factor: 1.0,
         })
         .to_vec();
         params.extend((0..self.ranks).map(|rank| self.arena.base(rank)));
-        for spot in key.spots {
+        for spot in spots {
             let address = |rank| spot.map_or(0, |spot| self.regions.address(spot, rank));
             params.extend((0..self.ranks).map(address));
         }
@@ -247,7 +276,7 @@ impl Gpu {
             Some(kernel) => kernel.clone(),
             None => {
                 let text = bound.lowered.text(bound.dtype, bound.op, even);
-                let kernel = self.kernels.get(&text?, KERNEL, abi::THREADS);
+                let kernel = self.kernels.get(&text?, KERNEL, abi::THREADS, Options::Exact);
                 let name = bound.lowered.name();
                 kernel.map_err(|error| {
                     self.failed(format!("the kernel of {name}: {error}"), Some(Source::new(error)))
@@ -307,16 +336,31 @@ impl Gpu {
                 Some(pieces) => self.in_parts(&kernel, stream, grid, params, pieces),
             }
         });
-        journal.note(captured, &bound.lowered);
         drop(journal);
         launched.map_err(|fault| self.fault(&fault))
+    }
+}
+
+impl LaunchArgs {
+    /// Returns the arguments of a call.
+    pub(super) fn of(core: &Core, call: &DeviceCall) -> Self {
+        LaunchArgs {
+            buffers: call.addresses(),
+            factor: call.factor,
+            timeout: u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Returns true if all buffers of this rank begin at multiples of 16 bytes.
+    pub(super) fn is_even(&self) -> bool {
+        self.buffers.iter().all(|b| b.is_multiple_of(16))
     }
 }
 
 impl Bound {
     /// Returns true if everything of a call lies at multiples of 16 bytes.
     fn is_even(&self, args: &LaunchArgs) -> bool {
-        self.even && self.peers_even && args.buffers.iter().all(|b| b.is_multiple_of(16))
+        self.even && self.peers_even && args.is_even()
     }
 }
 

@@ -42,7 +42,7 @@ impl From<DeviceCall> for Launch {
 
 impl DeviceCall {
     /// Returns the addresses of data, input, output.
-    fn addresses(&self) -> [u64; 3] {
+    pub(super) fn addresses(&self) -> [u64; 3] {
         match self.args {
             Args::InPlace { data } => [data.0, 0, 0],
             Args::OutOfPlace { input, output } => [0, input.0, output.0],
@@ -67,11 +67,7 @@ impl Gpu {
             return Ok(());
         }
         let (key, lowered) = self.key(core, plans, launch, measured)?;
-        let args = LaunchArgs {
-            buffers: launch.call.addresses(),
-            factor: launch.call.factor,
-            timeout: u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX),
-        };
+        let args = LaunchArgs::of(core, &launch.call);
         let mut launched = self.launch(&key, &args, stream);
         if launched == Ok(false) {
             self.bind(core, key, &lowered, &args)?;
@@ -117,7 +113,7 @@ impl Gpu {
 
     /// Returns the key of a call, with all that is left out filled in: the same on all ranks. The setting
     /// that was measured to be best is played if the buffers allow it.
-    fn key(
+    pub(super) fn key(
         &mut self,
         core: &mut Core,
         plans: &Proved,

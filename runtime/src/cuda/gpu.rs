@@ -36,6 +36,8 @@ pub(crate) struct Gpu {
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and protocol.
     pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, Unplayable>>,
+    /// Programs by their numbers, from 1.
+    pub(super) programs: Vec<Arc<Lowered>>,
     /// Calls that were made ready, and where each is among them.
     pub(super) known: BTreeMap<Key, usize>,
     pub(super) bounds: Vec<Option<Box<Bound>>>,
@@ -44,6 +46,8 @@ pub(crate) struct Gpu {
     pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
     /// The kernel of messages between single ranks.
     pub(super) batch: Option<Arc<Kernel>>,
+    /// The kernel of calls whose counts lie on the device, and the sizes that all ranks have agreed on.
+    pub(super) counted: Option<(Arc<Kernel>, Vec<(DType, usize, usize)>)>,
     pub(crate) choices: Choices,
     pub(super) staging: Staging,
     pub(super) regions: Regions,
@@ -172,7 +176,13 @@ impl Gpu {
         self.abandon_staging();
         let regions = self.regions.all().chain(&self.retired);
         regions.cloned().for_each(std::mem::forget);
-        self.compiled.values().chain(&self.batch).cloned().for_each(std::mem::forget);
+        let counted = self.counted.as_ref().map(|(kernel, _)| kernel);
+        self.compiled
+            .values()
+            .chain(&self.batch)
+            .chain(counted)
+            .cloned()
+            .for_each(std::mem::forget);
     }
 }
 

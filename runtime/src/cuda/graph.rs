@@ -1,11 +1,8 @@
 //! Graphs of calls, and points in streams.
 
-use std::sync::Arc;
-
 use super::CudaStream;
 use super::gpu::Gpu;
 use super::journal::Journal;
-use super::program::Lowered;
 use crate::backend::cuda::{Event, Fault, Graph, Recording};
 use crate::engine::Core;
 use crate::error::Error;
@@ -14,7 +11,6 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct CudaGraph {
     graph: Graph,
-    calls: Arc<[Arc<Lowered>]>,
     journal: Journal,
     rank: u32,
 }
@@ -26,10 +22,7 @@ impl CudaGraph {
     ///
     /// [`Error::Cuda`] if the driver refuses.
     pub fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
-        let mut journal = self.journal.lock();
-        let launched = journal.follow(stream);
-        journal.replayed(&self.calls);
-        drop(journal);
+        let launched = self.journal.lock().follow(stream);
         let launched = launched.and_then(|()| self.graph.launch(stream));
         launched.map_err(|fault| failed(self.rank, stream, &fault))
     }
@@ -73,9 +66,7 @@ fn failed(rank: u32, stream: &CudaStream, fault: &Fault) -> Error {
 impl Gpu {
     /// Begins to capture a stream.
     pub(crate) fn record<'s>(&mut self, stream: &'s CudaStream) -> Result<Recording<'s>, Error> {
-        let recording = Recording::begin(stream).map_err(|fault| self.fault(&fault))?;
-        self.journal.lock().capture();
-        Ok(recording)
+        Recording::begin(stream).map_err(|fault| self.fault(&fault))
     }
 
     /// Ends a capture, of which nothing is kept if it failed.
@@ -84,12 +75,11 @@ impl Gpu {
         recording: Recording<'_>,
         is_well: bool,
     ) -> Result<Option<CudaGraph>, Error> {
-        let calls = self.journal.lock().captured();
         if !is_well {
             return Ok(None);
         }
         let graph = recording.end().map_err(|fault| self.fault(&fault))?;
-        Ok(Some(CudaGraph { graph, calls, journal: self.journal.clone(), rank: self.rank }))
+        Ok(Some(CudaGraph { graph, journal: self.journal.clone(), rank: self.rank }))
     }
 
     /// Returns the point that a stream has been filled up to.

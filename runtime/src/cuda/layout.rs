@@ -4,7 +4,7 @@
 //! this rank's alone; they lie here because the arena is at hand.
 
 use roundelay_compiler::device::{Protocol, abi};
-use roundelay_compiler::emit::cuda::batch;
+use roundelay_compiler::emit::cuda::{batch, counted};
 
 use super::CudaOptions;
 use crate::error::Error;
@@ -18,6 +18,8 @@ const PACKETS: u64 = 16 << 20;
 pub(super) struct Layout {
     /// One [`abi::State`] a block.
     pub(super) states: u64,
+    /// The words of barriers of a grid's blocks.
+    pub(super) barrier: u64,
     /// Two halves of `packet_half` bytes.
     pub(super) packets: u64,
     pub(super) packet_half: u64,
@@ -48,11 +50,21 @@ impl Layout {
         let packet_half = half(options.packet_bytes, PACKETS)?;
         let states = abi::staging(ranks);
         let bytes = u64::from(abi::BLOCKS) * size_of::<abi::State>() as u64;
-        let packets = (states + bytes).next_multiple_of(abi::ALIGN);
+        let barrier = (states + bytes).next_multiple_of(abi::ALIGN);
+        let packets = barrier + abi::ALIGN;
         let slots = packets + 2 * packet_half;
         let batch = slots + 2 * slot_half;
-        let mut layout =
-            Layout { states, packets, packet_half, slots, slot_half, batch, ranks, scratch: 0 };
+        let mut layout = Layout {
+            states,
+            barrier,
+            packets,
+            packet_half,
+            slots,
+            slot_half,
+            batch,
+            ranks,
+            scratch: 0,
+        };
         layout.scratch = layout.inbox(ranks);
         Ok(layout)
     }
@@ -77,10 +89,20 @@ impl Layout {
         self.counts(3, source)
     }
 
+    /// Returns the offset of the numbers of calls whose counts lie on the device, a word for each block.
+    pub(super) fn turns(&self) -> u64 {
+        self.counts(4, 0).next_multiple_of(abi::ALIGN)
+    }
+
+    /// Returns the offset of the words in which ranks tell their counts.
+    pub(super) fn told(&self) -> u64 {
+        self.turns() + 8 * u64::from(counted::MOST_BLOCKS)
+    }
+
     /// Returns the offset of the slots for messages of a rank.
     pub(super) fn inbox(&self, source: u32) -> u64 {
-        self.counts(4, 0).next_multiple_of(abi::ALIGN)
-            + u64::from(source) * batch::inbox(self.ranks)
+        let told = self.told() + 8 * counted::RING * u64::from(self.ranks);
+        told.next_multiple_of(abi::ALIGN) + u64::from(source) * batch::inbox(self.ranks)
     }
 
     fn counts(&self, list: u32, peer: u32) -> u64 {
@@ -105,9 +127,11 @@ mod tests {
         for ranks in [1, 2, 8, 72, 120] {
             let l = Layout::new(ranks, &CudaOptions::default()).expect("a layout");
             assert!(l.states >= abi::words(ranks) * 8);
-            assert!(l.packets >= l.states + 16 * u64::from(abi::BLOCKS));
+            assert!(l.barrier >= l.states + 16 * u64::from(abi::BLOCKS));
+            assert!(l.packets >= l.barrier + 8);
             assert_eq!(l.slots, l.packets + (32 << 20));
             assert_eq!(l.batch, l.slots + (64 << 20));
+            assert!(l.inbox(0) >= l.told() + 64 * u64::from(ranks));
             let offsets = [l.states, l.packets, l.slots, l.inbox(0), l.scratch];
             assert!(offsets.iter().all(|o| o.is_multiple_of(abi::ALIGN)));
             assert_eq!(l.staging(Protocol::Packet), (l.packets, 16 << 20));

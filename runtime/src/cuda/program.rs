@@ -6,7 +6,9 @@ use roundelay_compiler::Proved;
 use roundelay_compiler::device::{
     DeviceProgram, Options, Protocol, ProvedProgram, Target, TaskInput, abi, prove,
 };
-use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
+use roundelay_compiler::emit::cuda::{
+    Element, FunctionSource, Operator, Spec, cuda, cuda_function,
+};
 use roundelay_compiler::plan::{Buf, Region, Site};
 
 use super::unplayable::Unplayable;
@@ -18,6 +20,8 @@ pub(super) const BUFFERS: [&str; 3] = ["data", "input", "output"];
 /// A rank's program.
 #[derive(Debug)]
 pub(super) struct Lowered {
+    /// Its number among the programs of the communicator, from 1: reports name it.
+    pub(super) number: u32,
     pub(super) program: ProvedProgram,
     /// True for each of the user's buffers that this rank's kernel addresses.
     pub(super) own: [bool; 3],
@@ -39,6 +43,7 @@ impl Lowered {
         plans: &Proved,
         rank: u32,
         protocol: Protocol,
+        number: u32,
     ) -> Result<Arc<Self>, Unplayable> {
         let programs = prove(plans, protocol, &Options::default())?;
         let list = programs.list();
@@ -52,7 +57,7 @@ impl Lowered {
         let program = programs.of(rank).ok_or(Unplayable::NoRank(rank))?;
         let mut own = [false; 3];
         visit(&program, |region, is_remote| mark(region, &mut own, !is_remote));
-        Ok(Arc::new(Lowered { program, own, remote, messages, tasks }))
+        Ok(Arc::new(Lowered { number, program, own, remote, messages, tasks }))
     }
 
     /// Returns `collective.algorithm`.
@@ -76,11 +81,32 @@ impl Lowered {
         op: RedOp,
         aligned: bool,
     ) -> Result<String, Unplayable> {
-        let (element, operator) = (Element::named(dtype.name()), Operator::named(op.name()));
-        let (Some(element), Some(operator)) = (element, operator) else {
-            return Err(Unplayable::Arithmetic { dtype, op });
-        };
-        Ok(cuda(&self.program, &Spec { element, operator, aligned })?.text())
+        Ok(cuda(&self.program, &spec(dtype, op, aligned)?)?.text())
+    }
+
+    /// Returns the header with its function, as the namespace `name`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lowered::text`]; also if it is played by copy engines, or the name is none.
+    pub(super) fn function(
+        &self,
+        dtype: DType,
+        op: RedOp,
+        aligned: bool,
+        name: &str,
+    ) -> Result<FunctionSource, Unplayable> {
+        let program = std::slice::from_ref(&self.program);
+        Ok(cuda_function(program, &spec(dtype, op, aligned)?, name)?)
+    }
+}
+
+/// Returns the facts that a text depends on beside its program.
+fn spec(dtype: DType, op: RedOp, aligned: bool) -> Result<Spec, Unplayable> {
+    let (element, operator) = (Element::named(dtype.name()), Operator::named(op.name()));
+    match (element, operator) {
+        (Some(element), Some(operator)) => Ok(Spec { element, operator, aligned }),
+        _ => Err(Unplayable::Arithmetic { dtype, op }),
     }
 }
 
@@ -153,7 +179,8 @@ pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
         abort,
         report,
         timeout,
-        part
+        part,
+        program
     );
     words
 }
@@ -180,9 +207,10 @@ mod tests {
             report: 13,
             timeout: 14,
             part: 15,
+            program: 16,
             factor: 1.5,
         };
-        let mut wanted: Vec<u64> = (1..=15).collect();
+        let mut wanted: Vec<u64> = (1..=16).collect();
         wanted.push(1.5f64.to_bits());
         assert_eq!(words(&params).to_vec(), wanted);
     }

@@ -54,6 +54,13 @@ pub(super) struct Spot {
     pub(super) offset: u64,
 }
 
+impl Spot {
+    /// Returns the place of all of the region.
+    pub(super) fn whole(self) -> Self {
+        Spot { offset: 0, ..self }
+    }
+}
+
 /// All regions of a communicator.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
@@ -114,6 +121,12 @@ impl Regions {
     pub(super) fn address(&self, spot: Spot, rank: u32) -> u64 {
         let region = self.list.get(spot.region as usize).and_then(Option::as_deref);
         region.map_or(0, |region| region.base(rank) + spot.offset)
+    }
+
+    /// Returns the bytes from a place to the end of its region.
+    pub(super) fn bytes(&self, spot: Spot) -> u64 {
+        let region = self.list.get(spot.region as usize).and_then(Option::as_deref);
+        region.map_or(0, |region| region.bytes().saturating_sub(spot.offset))
     }
 
     /// Returns true if the region of other allocators' memory was registered so.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi::Report;
-use roundelay_compiler::emit::cuda::batch;
+use roundelay_compiler::emit::cuda::{batch, counted, function};
 
 use super::gpu::{Gpu, LEAVE};
 use super::program::Lowered;
@@ -126,8 +126,9 @@ impl Gpu {
 
     /// Returns the error of a wait that a kernel gave up.
     fn reported(&self, core: &mut Core, report: &Report) -> Error {
-        let call = self.journal.lock().call(report.epoch);
-        let location = location(self.rank, call.as_deref(), report);
+        let at = report.program.checked_sub(1);
+        let program = at.and_then(|at| self.programs.get(at as usize));
+        let location = location(self.rank, program.map(|program| &**program), report);
         // Somebody may have failed first, or be gone: that is the cause.
         if let Err(error) = core.hear(Some(&location)) {
             return error;
@@ -137,6 +138,21 @@ impl Gpu {
             return core.lost(report.peer, how, Some(location));
         }
         match report.what {
+            function::MISUSED => {
+                Error::Usage(format!("rank {}, {}: {}", self.rank, location.name, misuse(report)))
+            }
+            1 if [function::GATHERED, function::REACHED].contains(&report.word) => self.failed(
+                format!(
+                    "{}: block {} of a kernel waited {:?} for other blocks of its grid",
+                    location.name,
+                    report.block,
+                    core.timeout().saturating_mul(2)
+                ),
+                None,
+            ),
+            counted::BOUNDS => {
+                Error::Usage(format!("rank {}, {}: {}", self.rank, location.name, beyond(report)))
+            }
             2 => self.failed("its kernels were told to leave".into(), None),
             batch::OTHER => Error::MessageMismatch {
                 location: Box::new(location),
@@ -155,8 +171,8 @@ impl Gpu {
 }
 
 /// Returns the place in an algorithm at which a kernel was.
-fn location(rank: u32, call: Option<&Lowered>, report: &Report) -> Location {
-    if report.word >= batch::ARRIVED {
+fn location(rank: u32, program: Option<&Lowered>, report: &Report) -> Location {
+    if [batch::ARRIVED, batch::ROOM].contains(&report.word) {
         let text = match report.what {
             batch::OTHER => {
                 format!("receive {} from rank {}", tagged(report.wanted as u32), report.peer)
@@ -165,13 +181,52 @@ fn location(rank: u32, call: Option<&Lowered>, report: &Report) -> Location {
         };
         return Location { rank, name: "batch".into(), step: 0, site: String::new(), text };
     }
-    let site = call.and_then(|call| call.site(report.site));
+    if (counted::LENGTH..=counted::COUNTED).contains(&report.word) {
+        let name = "all_to_all_counted".into();
+        return Location { rank, name, step: 0, site: String::new(), text: String::new() };
+    }
+    let site = program.and_then(|program| program.site(report.site));
     Location {
         rank,
-        name: call.map_or_else(|| "a call of a graph".into(), Lowered::name),
+        name: program.map_or_else(|| "a call".into(), Lowered::name),
         step: if report.round == u32::MAX { 0 } else { report.round },
         site: site.map(|s| format!("{}:{}:{}", s.file, s.line, s.column)).unwrap_or_default(),
         text: site.map(|s| s.text.clone()).unwrap_or_default(),
+    }
+}
+
+/// Says which counts are too large.
+fn beyond(report: &Report) -> String {
+    let Report { wanted, seen, peer, .. } = report;
+    match report.word {
+        counted::LENGTH => {
+            format!("the block for or from rank {peer} has {seen} rows, and {wanted} are the most")
+        }
+        _ => format!("all blocks together have {seen} rows, and the vector has {wanted}"),
+    }
+}
+
+/// Says how a function was called that cannot be called so.
+fn misuse(report: &Report) -> String {
+    let Report { wanted, seen, .. } = report;
+    match report.word {
+        function::GRID => format!(
+            "the kernel that calls it was launched with {seen} blocks, or threads a block along x; {wanted} are needed"
+        ),
+        function::COUNT => {
+            format!("a call of {seen} elements, with a handle that was made for {wanted} at most")
+        }
+        function::PLACE => format!(
+            "a buffer does not lie in the memory that the handle was made for: {wanted} bytes, of which those from \
+             {seen} on are too few, or before it"
+        ),
+        function::ALIGNMENT => format!(
+            "a call of {seen} elements at {wanted:#x} (all addresses or'ed): the handle was made for chunks and buffers \
+             that begin at multiples of 16 bytes; make it for a count and buffers that do not"
+        ),
+        _ => {
+            format!("the handle is for another header ({seen:#x}, and the header has {wanted:#x})")
+        }
     }
 }
 
@@ -182,6 +237,7 @@ fn awaited(report: &Report) -> String {
         1 | batch::ARRIVED => format!("a message from rank {peer}"),
         2 | batch::ROOM => format!("rank {peer} to take a message"),
         3 => format!("a packet from rank {peer}"),
+        counted::COUNTED => format!("the count of rank {peer}"),
         _ => format!("rank {peer} to enter the call before"),
     }
 }
@@ -189,7 +245,7 @@ fn awaited(report: &Report) -> String {
 fn remark(report: &Report) -> String {
     let Report { peer, block, wanted, seen, .. } = report;
     let call = match report.word {
-        batch::ARRIVED.. => "a batch".into(),
+        batch::ARRIVED | batch::ROOM | counted::COUNTED => "a batch".into(),
         _ => format!("call {}", report.epoch),
     };
     format!(
@@ -203,6 +259,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_misuse_says_what_was_wanted() {
+        let of = |word| misuse(&Report { word, wanted: 64, seen: 100, ..Report::default() });
+        assert_eq!(
+            of(function::COUNT),
+            "a call of 100 elements, with a handle that was made for 64 at most"
+        );
+        assert!(
+            of(function::GRID).contains("100 blocks")
+                && of(function::GRID).contains("64 are needed")
+        );
+        assert!(of(function::PLACE).contains("64 bytes"));
+        assert!(of(function::HEADER).contains("another header"));
+        assert_ne!(of(function::ALIGNMENT), of(function::HEADER));
+    }
+
+    #[test]
     fn a_report_says_who_waited_for_whom() {
         let report = Report {
             what: 1,
@@ -214,13 +286,13 @@ mod tests {
             wanted: 0x1_0000_0002,
             seen: 0x1_0000_0001,
             epoch: 1,
-            reserved: 0,
+            program: 0,
         };
         assert_eq!(awaited(&report), "a message from rank 3");
         let text = format!("{}{}", location(0, None, &report), remark(&report));
         assert_eq!(
             text,
-            "rank 0, a call of a graph, step 2 in block 7 of call 1 on the GPU (wanted 0x100000002, saw 0x100000001); \
+            "rank 0, a call, step 2 in block 7 of call 1 on the GPU (wanted 0x100000002, saw 0x100000001); \
              rank 3 is alive: see whether it makes the same call and is not far behind, or raise the timeout"
         );
     }

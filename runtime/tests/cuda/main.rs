@@ -4,6 +4,8 @@
 #![cfg(feature = "cuda")]
 
 mod bench;
+mod counted;
+mod functions;
 mod scenes;
 #[path = "../support/mod.rs"]
 mod support;
@@ -86,6 +88,56 @@ fn calls_go_on_after_the_last_number() {
 #[test]
 fn graphs_replay_bit_for_bit() {
     all_well("graphs");
+}
+
+#[test]
+fn functions_in_kernels_of_others() {
+    all_well("functions");
+}
+
+#[test]
+fn functions_that_are_called_wrongly_say_so() {
+    let Some(ranks) = ranks() else { return };
+    for (what, said) in [
+        ("count", "a call of 4848 elements, with a handle that was made for 4800 at most"),
+        ("place", "does not lie in the memory"),
+        ("alignment", "multiples of 16 bytes"),
+        ("grid", "are needed"),
+        ("header", "another header"),
+    ] {
+        let job = launch(&format!("misused {what}"), ranks);
+        assert!(job.outcome.success(), "{what}: {:?} {:?}", job.outcome, job.said);
+        let mut heard = job.said.iter().flatten();
+        assert!(heard.any(|line| line.contains(said)), "{what}: {:?}", job.said);
+    }
+}
+
+#[test]
+fn a_function_whose_peer_does_not_come_names_it() {
+    let Some(ranks) = ranks() else { return };
+    let job = launch("late function", ranks);
+    let named =
+        |line: &String| line.starts_with("RL0703") && line.contains("all_reduce.ring, step");
+    assert!(job.said[0].iter().any(named), "{:?}", job.said);
+}
+
+#[test]
+fn blocks_whose_counts_lie_on_the_device() {
+    all_well("counted");
+}
+
+#[test]
+fn counts_that_are_too_large_write_nothing() {
+    let Some(ranks) = ranks() else { return };
+    for (what, said) in [
+        ("block", "the block for or from rank 1 has 701 rows, and 700 are the most"),
+        ("padded", "has 31 rows, and 30 are the most"),
+        ("input", "and the vector has 2000"),
+    ] {
+        let job = launch(&format!("beyond {what}"), ranks);
+        assert!(job.outcome.success(), "{what}: {:?} {:?}", job.outcome, job.said);
+        assert!(job.said[0].iter().any(|line| line.contains(said)), "{what}: {:?}", job.said);
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::bench::{Bench, Trial, cast, content};
 use crate::support::scene::say;
+use crate::{counted, functions};
 
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
@@ -28,6 +29,11 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "memory" => memory(&mut gpu),
         "refused" => refused(&mut gpu),
         "one gpu" => named(&mut gpu),
+        "counted" => counted::counted(&mut gpu),
+        "functions" => functions::functions(&mut gpu),
+        _ if scene.starts_with("misused ") => functions::misused(gpu, &scene[8..]),
+        _ if scene.starts_with("beyond ") => counted::beyond(gpu, &scene[7..]),
+        "late function" => functions::late(gpu),
         "late" | "killed" => ill(scene, gpu),
         _ => Err(Error::Usage(format!("no scene `{scene}`"))),
     }
@@ -45,7 +51,7 @@ fn in_place(data: DevicePtr, count: usize, dtype: DType, protocol: Protocol) -> 
 }
 
 /// Returns the placements in which an algorithm can be played here; none if it does not allow these ranks.
-fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<Placement> {
+pub(crate) fn placements(gpu: &mut Communicator, algorithm: &Algorithm) -> Vec<Placement> {
     let both = [Placement::InPlace, Placement::OutOfPlace];
     let can = |p: &Placement| gpu.plan(algorithm, *p).is_ok();
     both.into_iter().filter(can).collect()

@@ -3,6 +3,7 @@
 //!
 //! `SEED=7` draws others, `PLAYS=20` more.
 
+mod counted;
 mod engines;
 mod kernel;
 mod machine;

@@ -8,7 +8,7 @@
 //! another message sees so at the first piece. No rank waits for one that it exchanges nothing with, and no epoch is
 //! touched.
 
-use super::{INCLUDE, PRELUDE};
+use super::PRELUDE;
 use crate::device::abi::Params;
 use crate::num::wide32;
 
@@ -89,21 +89,27 @@ pub const ROOM: u32 = 6;
 /// `seen` are tags.
 pub const OTHER: u32 = 3;
 
-/// Returns the kernel's text, for that many ranks.
-pub fn batch(ranks: u32) -> String {
+/// What moves messages through lanes, on top of the prelude.
+const LANES_TEXT: &str = include_str!("lanes.cuh");
+
+/// Returns what kernels over lanes have in common, for that many ranks: they are no program's.
+pub(super) fn common(what: &str, ranks: u32) -> String {
     let lanes = lanes(ranks);
-    let mut text = String::from("// messages between single ranks\n");
+    let mut text = format!("// {what}\n");
     for (name, value) in [("RANKS", 1), ("RANK", 0), ("PARTS", 1), ("BLOCKS_OF", 1), ("SIZE", 1)] {
         text.push_str(&format!("constexpr unsigned {name} = {value};\n"));
     }
     text.push_str("constexpr bool PROVES = false;\nconstexpr bool PACKETS = false;\n");
-    text.push_str(INCLUDE);
-    text = text.replacen(INCLUDE, PRELUDE, 1);
-    text.push_str(&format!(
-        "constexpr u32 ENDS = {ENDS}, MESSAGES = {MESSAGES};\n\
-         constexpr u64 LANES = {lanes}, SLOTS = {SLOTS}, SLOT = {SLOT};\n"
-    ));
-    text + include_str!("batch.cuh")
+    text.push_str(PRELUDE);
+    text.push_str(&format!("constexpr u64 LANES = {lanes}, SLOTS = {SLOTS}, SLOT = {SLOT};\n"));
+    text + LANES_TEXT
+}
+
+/// Returns the kernel's text, for that many ranks.
+pub fn batch(ranks: u32) -> String {
+    let text = common("messages between single ranks", ranks);
+    text + &format!("constexpr u32 ENDS = {ENDS}, MESSAGES = {MESSAGES};\n")
+        + include_str!("batch.cuh")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The kernel around the tasks.
+//! The function around the tasks.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -8,8 +8,7 @@ use super::average::Stores;
 use super::moves::Moves;
 use super::share::{self, Role};
 use super::types::{of_wire, wires};
-use super::{INCLUDE, KERNEL, Operator, Spec, place};
-use crate::device::abi::THREADS;
+use super::{INCLUDE, Operator, Spec, place};
 use crate::device::{DeviceProgram, Phase, Protocol, Target, Task};
 use crate::plan::{Placement, Region, WireType};
 
@@ -119,19 +118,17 @@ impl<'a> Body<'a> {
         self.program.header.reduces && self.spec.operator == Operator::Avg
     }
 
+    /// Writes `play`, the function that plays the program, and all that it stands on.
     pub(super) fn write(mut self) -> String {
-        let kernel = self.at(0, Self::kernel);
+        let play = self.at(0, Self::play);
         self.head();
-        let (functions, kernel) = self.moves.settle(&kernel);
-        self.text + &functions + &kernel
+        let (functions, play) = self.moves.settle(&play);
+        self.text + &functions + &play
     }
 
-    /// Writes the kernel; its loops are settled later.
-    fn kernel(&mut self) {
-        self.line(format!(
-            "extern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
-             {KERNEL}(const __grid_constant__ Params params) {{"
-        ));
+    /// Writes the function; its loops are settled later.
+    fn play(&mut self) {
+        self.line("static INLINE void play(const Params &params, const Call &call) {");
         self.deeper();
         self.me();
         match self.program.protocol {
@@ -199,7 +196,7 @@ impl<'a> Body<'a> {
         let one_pass = self.program.protocol.is_one_pass();
         if !one_pass {
             self.line("#pragma unroll 1");
-            self.line("for (u64 t = 0; t < params.passes; ++t) {");
+            self.line("for (u64 t = 0; t < me.call.passes; ++t) {");
             self.deeper();
             self.line("me.pass(t);");
         }
@@ -224,7 +221,7 @@ impl<'a> Body<'a> {
     }
 
     fn me(&mut self) {
-        self.line("Me me(params);");
+        self.line("Me me(params, call);");
         let mut before = String::from("params.scratch");
         for (i, chunks) in self.program.header.scratch.iter().enumerate() {
             self.line(format!("[[maybe_unused]] const u64 scratch{i} = {before};"));
@@ -477,7 +474,7 @@ impl<'a> Body<'a> {
         let (rank, format) = (self.program.rank, self.spec.element.format());
         let count = if self.spec.aligned { 16 / self.spec.element.size() } else { 1 };
         self.line(format!(
-            "if (params.{buffer}[{rank}] != 0) own<Own::{what}, {format}, Value, {count}>(me, params.{buffer}[{rank}], {chunks});"
+            "if (me.{buffer}({rank}) != 0) own<Own::{what}, {format}, Value, {count}>(me, me.{buffer}({rank}), {chunks});"
         ));
     }
 }

@@ -140,6 +140,17 @@ INLINE u32 count(u64 word) {
     return before;
 }
 
+// A word of 32 bits that blocks wait for: what was done before it is published is seen by who sees its value.
+INLINE u32 look_here(u64 word) {
+    u32 value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+INLINE void publish(u64 word, u32 value) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
 INLINE void reset(u64 word) { asm volatile("st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(word) : "memory"); }
 
 // Nanoseconds.

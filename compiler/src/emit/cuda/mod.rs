@@ -15,7 +15,8 @@
 //! | `task.rs` | the code of a task |
 //! | `moves.rs` | loops that tasks share, as functions |
 //! | `average.rs` | where results of `avg` are divided |
-//! | `body.rs` | the kernel around the tasks |
+//! | `function.rs` | a header with that function, for kernels of users |
+//! | `body.rs` | the function around the tasks, which the kernel calls |
 //!
 //! Elements are handled in *groups*: as many as fill 16 bytes, or, of messages that are packets, as many as fill
 //! a packet's 8. Where memory is not aligned to that, single ones: that is another kernel ([`Spec::aligned`]), so
@@ -25,6 +26,8 @@ mod alike;
 mod average;
 pub mod batch;
 mod body;
+pub mod counted;
+pub mod function;
 mod moves;
 mod place;
 mod share;
@@ -36,8 +39,10 @@ mod types;
 use std::fmt;
 
 use crate::device::ProvedProgram;
+use crate::device::abi::THREADS;
 use crate::plan::WireType;
 
+pub use function::{FunctionSource, cuda_function};
 pub use types::{Element, Operator};
 
 /// The part that all kernels have in common: instructions, and what is built on them.
@@ -77,8 +82,13 @@ pub struct KernelSource {
 impl KernelSource {
     /// Returns the whole source, for a compiler: one file that includes nothing.
     pub fn text(&self) -> String {
-        self.body.replacen(INCLUDE, PRELUDE, 1)
+        whole(&self.body)
     }
+}
+
+/// Returns a text with the prelude in place of the lines that stand for it.
+fn whole(text: &str) -> String {
+    text.replace(INCLUDE, PRELUDE)
 }
 
 /// The part that is the program's own; the prelude stands there as an `#include`.
@@ -96,8 +106,12 @@ pub enum Unsupported {
     Operator(Element, Operator),
     /// Only floats are rounded on the wire.
     WireType(Element, WireType),
-    /// More ranks than a kernel's parameters have room for.
+    /// More ranks than a kernel's parameters have room for, or none.
     Ranks(u32),
+    /// A function cannot start copy engines.
+    Engines,
+    /// A function cannot be called so.
+    Name(String),
 }
 
 impl fmt::Display for Unsupported {
@@ -115,6 +129,13 @@ impl fmt::Display for Unsupported {
             Unsupported::Ranks(n) => {
                 write!(f, "{n} ranks: the parameters of a kernel have room for {MOST_RANKS}")
             }
+            Unsupported::Engines => f.write_str(
+                "copy engines are started by the host: a function of a kernel plays packet, staged, put or get",
+            ),
+            Unsupported::Name(name) => write!(
+                f,
+                "`{name}` is no name of a namespace: letters, digits and `_`, and no digit first"
+            ),
         }
     }
 }
@@ -129,6 +150,16 @@ pub const MOST_RANKS: u32 = 120;
 /// # Errors
 /// Returns [`Unsupported`] if there is no kernel for the program.
 pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<KernelSource, Unsupported> {
+    let kernel = format!(
+        "\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
+         {KERNEL}(const __grid_constant__ Params params) {{\n    \
+         play(params, {{0, 0, 0, params.count, params.pass, params.passes, gridDim.x}});\n}}\n"
+    );
+    Ok(KernelSource { body: body(program, spec)? + &kernel })
+}
+
+/// Returns the function `play` of a program, with all that it stands on.
+fn body(program: &ProvedProgram, spec: &Spec) -> Result<String, Unsupported> {
     if program.header.ranks > MOST_RANKS {
         return Err(Unsupported::Ranks(program.header.ranks));
     }
@@ -138,5 +169,5 @@ pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<KernelSource, Unsupp
     if let Some(wire) = types::wires(program).find(|_| !spec.element.is_float()) {
         return Err(Unsupported::WireType(spec.element, wire));
     }
-    Ok(KernelSource { body: body::Body::new(program, spec).write() })
+    Ok(body::Body::new(program, spec).write())
 }

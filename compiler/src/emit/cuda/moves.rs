@@ -44,7 +44,7 @@ impl Moves {
             count += 1;
             let _ = writeln!(
                 functions,
-                "__device__ __noinline__ void {}{}",
+                "static __device__ __noinline__ void {}{}",
                 names[i], self.0[i].function
             );
         }
@@ -87,7 +87,7 @@ mod tests {
             let _ = writeln!(kernel, "    {call}");
         }
         let (functions, text) = moves.settle(&kernel);
-        assert_eq!(functions, "__device__ __noinline__ void move0(b) {\n    z(b);\n}\n\n");
+        assert_eq!(functions, "static __device__ __noinline__ void move0(b) {\n    z(b);\n}\n\n");
         assert_eq!(text, "#p\n    x(y);\n    move0(1);\n    move0(2);\n");
     }
 }

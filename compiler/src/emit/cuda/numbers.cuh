@@ -196,7 +196,7 @@ enum class Own { TIMES, OVER };
 
 template <Own WHAT, class FORMAT, class VALUE, u32 COUNT> INLINE void own(Me &me, u64 buffer, u32 chunks) {
     constexpr u32 BYTES = FORMAT::BYTES * COUNT;
-    for (u64 t = 0; t < me.params.passes; ++t) {
+    for (u64 t = 0; t < me.call.passes; ++t) {
         me.pass(t);
         for (u32 c = 0; c < chunks; ++c) {
             const u64 begin = me.chunk(buffer, c), elements = me.part(me.length(c));

@@ -52,9 +52,9 @@ pub(super) fn region(rank: u32, region: &Region) -> String {
         let address: Box<dyn Fn(&str) -> String> = Box::new(move |k| {
             let chunk = nth(&piece.set, k);
             match piece.buf {
-                Buf::Data => format!("me.chunk(params.data[{rank}], {chunk})"),
-                Buf::Input => format!("me.chunk(params.input[{rank}], {chunk})"),
-                Buf::Output => format!("me.chunk(params.output[{rank}], {chunk})"),
+                Buf::Data => format!("me.chunk(me.data({rank}), {chunk})"),
+                Buf::Input => format!("me.chunk(me.input({rank}), {chunk})"),
+                Buf::Output => format!("me.chunk(me.output({rank}), {chunk})"),
                 Buf::Scratch(i) => {
                     format!("me.scratch(params.arena[{rank}] + scratch{i}, {chunk})")
                 }

@@ -23,9 +23,16 @@ constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128, YEAR = 1 << 30;
 
 struct Params {
     u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, state, abort, report, timeout,
-        part;
+        part, program;
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
+};
+
+// What differs between calls with the same parameters: how far the buffers lie from the addresses in the parameters, the
+// elements, how they are cut, and the blocks that play.
+struct Call {
+    u64 data, input, output, count, pass, passes;
+    u32 blocks;
 };
 
 struct State {
@@ -35,7 +42,7 @@ struct State {
 struct Report {
     u32 what, word, peer, block, site, round;
     u64 wanted, seen;
-    u32 epoch, reserved;
+    u32 epoch, program;
 };
 
 // Kinds of words, as reports number them; no site, or no round.
@@ -43,20 +50,21 @@ enum : u32 { ENTERED, SENT, CONSUMED, PACKET, BEFORE, NOWHERE = 0xffffffffu };
 
 // ---- failure ---------------------------------------------------------------------------------------------
 
-__shared__ u32 failed;
+static __shared__ u32 failed;
 
 struct Failure {
     u32 what, word, peer, site, round, epoch;
     u64 wanted, seen;
 };
 
-// Reports, unless somebody has, and leaves the kernel.
-__device__ __noinline__ void fail(u64 state, u64 report, Failure f) {
+// Reports, unless somebody has.
+static __device__ __noinline__ void report(const Params &params, Failure f) {
     *(volatile u32 *)&failed = 1;
+    const u64 state = params.state;
     if (claim(state + 8)) {
 #pragma unroll 1
         for (u32 b = 1; b < MOST_BLOCKS; ++b) *(volatile u32 *)(state + 16 * b + 8) = 1;
-        volatile Report *to = (volatile Report *)report;
+        volatile Report *to = (volatile Report *)params.report;
         to->word = f.word;
         to->peer = f.peer;
         to->block = blockIdx.x;
@@ -65,9 +73,15 @@ __device__ __noinline__ void fail(u64 state, u64 report, Failure f) {
         to->wanted = f.wanted;
         to->seen = f.seen;
         to->epoch = f.epoch;
+        to->program = (u32)params.program;
         release();
         to->what = f.what;
     }
+}
+
+// Reports, and leaves the kernel.
+INLINE void fail(const Params &params, const Failure &f) {
+    report(params, f);
     quit();
 }
 
@@ -76,13 +90,13 @@ struct Patience {
     u32 polls = 0;
     u64 since = 0;
 
-    // 0 to go on, or what to report. Looks about once in some milliseconds.
-    INLINE u32 ends(const Params &params) {
+    // 0 to go on, or what to report, after so many timeouts. Looks about once in some milliseconds.
+    INLINE u32 ends(const Params &params, u32 timeouts = 1) {
         if (++polls % 4096 != 0) return 0;
         if (look32(params.abort) != 0 || look32(params.state + 8) != 0) return 2;
         const u64 time = now();
         if (since == 0) since = time;
-        return time - since > params.timeout ? 1 : 0;
+        return time - since > timeouts * params.timeout ? 1 : 0;
     }
 };
 
@@ -90,6 +104,7 @@ struct Patience {
 
 struct Me {
     const Params &params;
+    const Call call;
     u32 thread, warp, lane, block, blocks;
     // The number of the call before, that of this call, whether the call before proved that all had entered it, and
     // whether one before has failed.
@@ -101,12 +116,12 @@ struct Me {
     // Whether the tasks of a phase are played side by side, and not one after the other.
     bool spread;
 
-    INLINE Me(const Params &p) : params(p) {
+    INLINE Me(const Params &p, const Call &c) : params(p), call(c) {
         look_state(p.state + 16 * blockIdx.x, last, synchronized, over);
         epoch = last + 1;
         thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-        block = blockIdx.x, blocks = gridDim.x;
-        const u64 elements = p.count * BLOCKS_OF;
+        block = blockIdx.x, blocks = c.blocks;
+        const u64 elements = c.count * BLOCKS_OF;
         least = elements / PARTS, rest = elements % PARTS, most = least + (rest != 0);
         spread = PACKETS || p.groups > 1;
         pass(0);
@@ -121,7 +136,7 @@ struct Me {
 
     INLINE void pass(u64 t) {
         at_pass = t;
-        from = (t * blocks + block) * params.pass;
+        from = (t * blocks + block) * call.pass;
     }
 
     // Makes the compiler forget what it knows of these, and with it all addresses made of them: else it would make
@@ -138,8 +153,13 @@ struct Me {
     // How many of a chunk's elements are played in this pass.
     INLINE u64 part(u64 length) const {
         const u64 left = length > from ? length - from : 0;
-        return left < params.pass ? left : params.pass;
+        return left < call.pass ? left : call.pass;
     }
+
+    // Address of a rank's buffer of the user's.
+    INLINE u64 data(u32 rank) const { return params.data[rank] + call.data; }
+    INLINE u64 input(u32 rank) const { return params.input[rank] + call.input; }
+    INLINE u64 output(u32 rank) const { return params.output[rank] + call.output; }
 
     // Address of the first element to play of a chunk: of a user's buffer, of a scratch buffer.
     INLINE u64 chunk(u64 buffer, u64 c) const { return buffer + SIZE * (begin(c) + from); }
@@ -230,7 +250,7 @@ struct Event {
 // are that occur often (moves.rs). All lanes call it and converge in it: with the call of a single lane in a branch
 // the warps did not converge again, and moved all they had to in two parts.
 template <bool ACQUIRE>
-__device__ __noinline__ void await(const Params &params, u32 index, u64 wanted, u32 site, u32 round, u32 epoch) {
+[[maybe_unused]] static __device__ __noinline__ void await(const Params &params, u32 index, u64 wanted, u32 site, u32 round, u32 epoch) {
     if (wanted != 0) {
         const u64 at = word(params, RANK, index, blockIdx.x);
         Patience patience;
@@ -242,7 +262,7 @@ __device__ __noinline__ void await(const Params &params, u32 index, u64 wanted, 
                 const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
                 const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
                                                : index % LINKS / (CHANNELS * MOST_BLOCKS);
-                fail(params.state, params.report, {what, kind, of, site, round, epoch, wanted, seen});
+                fail(params, {what, kind, of, site, round, epoch, wanted, seen});
             }
         }
     }
@@ -309,11 +329,11 @@ template <u32... PEERS> INLINE void ended(const Params &params, u32 last_call, u
             if (!reached(seen[k], wanted)) behind = of[k], last = seen[k];
         if (behind == NOWHERE) return;
         if (const u32 what = patience.ends(params))
-            fail(params.state, params.report, {what, BEFORE, behind, NOWHERE, NOWHERE, epoch, wanted, last});
+            fail(params, {what, BEFORE, behind, NOWHERE, NOWHERE, epoch, wanted, last});
     }
 }
 
-template <u32... PEERS> __device__ __noinline__ void ended_apart(const Params &params, u32 last_call, u32 epoch) {
+template <u32... PEERS> static __device__ __noinline__ void ended_apart(const Params &params, u32 last_call, u32 epoch) {
     ended<PEERS...>(params, last_call, epoch);
 }
 
@@ -404,7 +424,7 @@ INLINE void poll(const Params &params, u32 epoch, Packet (&got)[K], const u64 (&
 #pragma unroll
             for (u32 k = 0; k < K; ++k)
                 if (!got[k].is(epoch)) missing = k / each, seen = got[k].at_a;
-            fail(params.state, params.report,
+            fail(params,
                  {what, PACKET, (u32)(peers >> 8 * missing) & 255, site, round, epoch, epoch, seen});
         }
 #pragma unroll

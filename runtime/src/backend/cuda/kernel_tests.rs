@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
 use roundelay_compiler::device::{Options as Lower, Protocol, prove};
 use roundelay_compiler::emit::cuda::batch::batch;
-use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
+use roundelay_compiler::emit::cuda::counted::counted;
+use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
 
-use super::nvrtc::Nvrtc;
+use super::nvrtc::{Nvrtc, Options as How};
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 /// The most registers of a thread, so that a block of 512 threads fits.
@@ -77,6 +78,13 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
 }
 
 #[test]
+fn the_kernel_of_counts_compiles() {
+    let Some(nvrtc) = compiler() else { return };
+    assert_eq!(fault(&nvrtc, &counted(2)), None);
+    assert_eq!(fault(&nvrtc, &counted(8)), None);
+}
+
+#[test]
 fn the_kernel_of_messages_compiles() {
     let Some(nvrtc) = compiler() else { return };
     assert_eq!(fault(&nvrtc, &batch(2)), None);
@@ -91,7 +99,7 @@ fn before(log: &str, word: &str) -> u32 {
 
 /// Returns the compiler's log of a kernel, if there is a fault in it.
 fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
-    let mut options = Nvrtc::options((9, 0));
+    let mut options = Nvrtc::options((9, 0), How::Exact);
     // The compiler says nothing of what the driver's cache has.
     options.extend(["--ptxas-options=-v", "--no-cache"].map(String::from));
     let log = match nvrtc.compile_and_say(text, &options) {
@@ -184,7 +192,7 @@ fn kernels_have_the_instructions_they_need() {
         kernels(entry, 4, &[SUM], &mut texts);
     }
     for (name, text) in texts.iter().filter(|(name, _)| name.contains("InPlace")) {
-        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0))).expect("it compiles");
+        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Exact)).expect("it compiles");
         let needed: &[&str] = match name.contains("Packet") {
             true => &["ld.relaxed.sys.global.v4.u32", "st.relaxed.sys.global.v4.u32"],
             false => &[
@@ -215,7 +223,7 @@ fn kernels_beside_engines_move_nothing() {
     assert!(texts.len() >= 8, "only {}", texts.len());
     for (name, text) in &texts {
         assert_eq!(fault(&nvrtc, text), None, "{name}");
-        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0))).expect("it compiles");
+        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Exact)).expect("it compiles");
         for instruction in ["ld.global.L1::no_allocate", "st.global.v4.u32"] {
             assert!(!ptx.contains(instruction), "{name}: {instruction}");
         }
@@ -223,6 +231,106 @@ fn kernels_beside_engines_move_nothing() {
         assert!(!leaf || !name.contains("direct"), "{name} waits for nobody");
         assert!(ptx.contains("fence.acq_rel.sys"), "{name} tells nobody");
     }
+}
+
+/// Adds kernels that call the function of an algorithm on n ranks twice, between accesses to its memory of their own:
+/// that of rank 1, or of all.
+fn callers(entry: &Entry, n: u32, spec: &Spec, all: bool, into: &mut Vec<Text>) {
+    let mut sources = SourceMap::new();
+    let id = sources.add(entry.path, entry.text);
+    let programs =
+        resolve(&mut sources, id, &AlgorithmLibrary).expect("the algorithm library resolves");
+    let program = programs.iter().find(|p| p.name == entry.name).expect("it declares it");
+    let shape = Shape::flat(n);
+    for placement in [Placement::InPlace, Placement::OutOfPlace] {
+        let proved = compile(program, &sources, &shape, &Options::default(), placement);
+        let Ok(proved) = proved else { continue };
+        for protocol in Protocol::ALL {
+            let Ok(lowered) = prove(&proved, protocol, &Lower::default()) else { continue };
+            let ranks = if all { 0..n } else { 1..2 };
+            let ranks: Vec<_> = ranks.filter_map(|rank| lowered.of(rank)).collect();
+            let Ok(source) = cuda_function(&ranks, spec, "theirs") else { continue };
+            // Some are out of place whatever is asked for.
+            let placement = lowered.list()[0].header.placement;
+            let given = match (entry.collective, placement) {
+                ("barrier", _) => "",
+                (_, Placement::InPlace) => ", to, count",
+                (_, Placement::OutOfPlace) => ", from, to, count",
+            };
+            let caller = CALLER.replace("GIVEN", given);
+            let name = format!(
+                "{}.{} n {n} {placement:?} {protocol:?} {} {}",
+                entry.collective,
+                entry.name,
+                spec.element.name(),
+                spec.operator.name(),
+            );
+            into.push((name, source.text() + &caller));
+        }
+    }
+}
+
+/// A kernel with names and macros of its own, and two calls.
+const CALLER: &str = r#"
+#define INLINE 1
+struct Params { float x[INLINE]; };
+extern "C" __global__ void __launch_bounds__(theirs::THREADS, 1)
+kernel(const __grid_constant__ theirs::Handle handle, float *from, float *to, unsigned long long count) {
+    const unsigned long long first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    for (unsigned long long i = first; i < count; i += step) from[i] = to[i] * 2;
+    theirs::sync(handle);
+    theirs::call(handleGIVEN);
+    Params sum{};
+    for (unsigned long long i = first; i < count; i += step) sum.x[0] += to[count - 1 - i];
+    to[first] = sum.x[0];
+    theirs::sync(handle);
+    theirs::call(handleGIVEN);
+}
+"#;
+
+#[test]
+fn functions_compile_in_kernels_of_others() {
+    let Some(nvrtc) = compiler() else { return };
+    let of = |element, operator| Spec { element, operator, aligned: true };
+    let mut texts = Vec::new();
+    for entry in CATALOGUE.iter().filter(|e| {
+        ["one_shot", "two_shot", "ring", "direct", "chain", "dissemination"].contains(&e.name)
+    }) {
+        for spec in [SUM, of(Element::Bf16, Operator::Max), Spec { aligned: false, ..SUM }] {
+            callers(entry, 4, &spec, false, &mut texts);
+        }
+        for spec in [of(Element::F64, Operator::Avg), of(Element::U8, Operator::PremulSum)] {
+            callers(entry, 2, &spec, true, &mut texts);
+        }
+    }
+    assert!(texts.len() > 100, "only {}", texts.len());
+    check(&nvrtc, &texts);
+}
+
+/// Two calls of one function are two copies of its text, and both come behind what the kernel wrote before.
+#[test]
+fn functions_have_the_instructions_they_need() {
+    let Some(nvrtc) = compiler() else { return };
+    let mut texts = Vec::new();
+    for entry in CATALOGUE.iter().filter(|e| e.collective == "all_reduce" && e.name == "two_shot") {
+        callers(entry, 4, &SUM, false, &mut texts);
+    }
+    for (name, text) in &texts {
+        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Usual)).expect("it compiles");
+        for instruction in [
+            "atom.acq_rel.gpu.global.add.u32",
+            "st.release.gpu.global.u32",
+            "ld.acquire.gpu.global.u32",
+            "bar.sync",
+        ] {
+            assert!(ptx.contains(instruction), "{name}: no {instruction}");
+        }
+        let packets = name.contains("Packet");
+        let kind =
+            if packets { "st.relaxed.sys.global.v4.u32" } else { "ld.acquire.sys.global.u64" };
+        assert!(ptx.contains(kind), "{name}: no {kind}");
+    }
+    assert!(texts.len() >= 4, "{}", texts.len());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::cache::{Cache, Name};
-use super::nvrtc::{Nvrtc, NvrtcError};
+use super::nvrtc::{Nvrtc, NvrtcError, Options};
 use super::{Context, Fault, Kernel};
 
 /// The reason why there is no kernel of a text.
@@ -31,7 +31,7 @@ pub(crate) struct Kernels {
     context: Arc<Context>,
     cache: Cache,
     place: Option<PathBuf>,
-    loaded: BTreeMap<Name, Arc<Kernel>>,
+    loaded: BTreeMap<(Name, String), Arc<Kernel>>,
 }
 
 impl Kernels {
@@ -46,11 +46,13 @@ impl Kernels {
         text: &str,
         name: &str,
         threads: u32,
+        kind: Options,
     ) -> Result<Arc<Kernel>, KernelError> {
         let nvrtc = Nvrtc::load(self.place.as_deref())?;
-        let options = Nvrtc::options(self.context.device().capability);
+        let options = Nvrtc::options(self.context.device().capability, kind);
         let key = Name::of(text, &options, nvrtc.version());
-        if let Some(kernel) = self.loaded.get(&key) {
+        let known = (key, name.to_string());
+        if let Some(kernel) = self.loaded.get(&known) {
             return Ok(kernel.clone());
         }
         let load = |code: &[u8]| Kernel::load(&self.context, code, name);
@@ -69,7 +71,7 @@ impl Kernels {
             return Err(KernelError::Registers { registers, threads, most });
         }
         let kernel = Arc::new(kernel);
-        self.loaded.insert(key, kernel.clone());
+        self.loaded.insert(known, kernel.clone());
         Ok(kernel)
     }
 }

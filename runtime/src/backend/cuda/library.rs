@@ -46,6 +46,7 @@ const FUNCTIONS: &[&str] = &[
     "cuIpcCloseMemHandle",
     "cuIpcGetMemHandle",
     "cuIpcOpenMemHandle_v2",
+    "cuLaunchCooperativeKernel",
     "cuLaunchKernel",
     "cuMemAddressFree",
     "cuMemAddressReserve",

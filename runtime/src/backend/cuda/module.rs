@@ -83,6 +83,50 @@ impl Kernel {
     }
 }
 
+/// The size of a launch with arguments of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grid {
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
+    /// Bytes of dynamic shared memory of a block.
+    pub(crate) shared_bytes: u32,
+    /// True if all blocks must be resident at once.
+    pub(crate) cooperates: bool,
+}
+
+impl Kernel {
+    /// Puts a kernel of a user's into a stream.
+    ///
+    /// # Safety
+    ///
+    /// `args` are as many as the kernel takes, each with the bytes of its type at least; what they address is good
+    /// until the stream has come past.
+    pub(crate) unsafe fn start(
+        &self,
+        stream: &CudaStream,
+        grid: Grid,
+        args: &[&[u64]],
+    ) -> Result<(), Fault> {
+        self.context.enter()?;
+        let mut values: Vec<*mut c_void> =
+            args.iter().map(|arg| arg.as_ptr().cast_mut().cast()).collect();
+        let (values, to, extra) = (values.as_mut_ptr(), stream.handle(), std::ptr::null_mut());
+        let Grid { blocks, threads, shared_bytes: shared, cooperates } = grid;
+        let function = self.function;
+        // SAFETY: the driver copies the arguments before it returns; the rest is the caller's promise.
+        unsafe {
+            match cooperates {
+                true => cuda!(cuLaunchCooperativeKernel(
+                    function, blocks, 1, 1, threads, 1, 1, shared, to, values
+                )),
+                false => cuda!(cuLaunchKernel(
+                    function, blocks, 1, 1, threads, 1, 1, shared, to, values, extra
+                )),
+            }
+        }
+    }
+}
+
 impl Drop for Kernel {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {

@@ -17,7 +17,16 @@ use crate::error::Source;
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
 /// The names under which the system may know it, the best first.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
-/// The options of every compilation: no contraction of a product and a sum into one rounding, no flushing of
+/// The way in which a text is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Options {
+    /// Results are those of the host.
+    Exact,
+    /// As the compiler does by itself: texts of users.
+    Usual,
+}
+
+/// The options of exact compilation: no contraction of a product and a sum into one rounding, no flushing of
 /// tiny numbers, so that results are those of the host.
 const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"];
 
@@ -193,9 +202,13 @@ impl Nvrtc {
     }
 
     /// Returns the options for a device.
-    pub(crate) fn options((major, minor): (u32, u32)) -> Vec<String> {
+    pub(crate) fn options((major, minor): (u32, u32), kind: Options) -> Vec<String> {
         let arch = format!("--gpu-architecture=sm_{major}{minor}");
-        std::iter::once(arch).chain(OPTIONS.map(String::from)).collect()
+        let some = match kind {
+            Options::Exact => &OPTIONS[..],
+            Options::Usual => &OPTIONS[..1],
+        };
+        std::iter::once(arch).chain(some.iter().map(ToString::to_string)).collect()
     }
 
     /// Compiles a text to code for a device.
@@ -352,7 +365,7 @@ mod tests {
                 return roundelay_tests::skip(roundelay_tests::Needs::Nvrtc, why);
             }
         };
-        let options = Nvrtc::options((9, 0));
+        let options = Nvrtc::options((9, 0), Options::Exact);
         let text = "extern \"C\" __global__ void k(int *p) { *p = 1; }";
         let code = nvrtc.compile(text, &options).expect("it is right");
         assert!(code.starts_with(b"\x7fELF"));

@@ -1,0 +1,136 @@
+//! Runs kernels where there is no GPU: their own texts, with instructions of this processor in place of a GPU's
+//! (`machine.h` for `machine.cuh`), a process for each block and a thread for each thread. The memory is not weak, which
+//! `tests/device` looks at; what is tried here is the text: functions in kernels of others, and exchanges whose counts
+//! lie in memory, with calls that must be refused.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use roundelay_algorithms::find;
+use roundelay_compiler::device::{Options as Lower, Protocol, prove};
+use roundelay_compiler::emit::cuda::batch::SLOT;
+use roundelay_compiler::emit::cuda::counted::{BOUNDS, COUNTED, LENGTH, counted};
+use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
+use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda_function};
+use roundelay_compiler::{Options, Placement, Shape, compile};
+use roundelay_tests::{Needs, of_library, skip};
+
+const MACHINE: &str = include_str!("../../../compiler/src/emit/cuda/machine.cuh");
+const DEVICE: &str = include_str!("device.h");
+
+/// Returns a text for this processor. `renamed` says how macros of the prelude are called in it.
+fn ported(text: &str, renamed: impl Fn(&str) -> String) -> String {
+    let weak = MACHINE.find("// Nothing is read twice").expect("what instructions stand behind");
+    let (machine, ours) = (renamed(&MACHINE[weak..]), renamed(include_str!("machine.h")));
+    assert!(text.contains(&machine), "the text has the instructions of a GPU");
+    text.replace(&machine, &ours)
+        .replace("static __shared__", "__shared__")
+        .replace("++polls % 4096", "++polls % 64")
+        .replace(
+            "asm volatile(\"red.release.gpu.global.add.u32 [%0], 1;\" ::\"l\"(word) : \"memory\");",
+            "++*word;",
+        )
+}
+
+/// Compiles a text with what runs it; `None` where there is no C++ compiler.
+fn built(name: &str, text: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let (source, program) = (folder.join(format!("{name}.cpp")), folder.join(name));
+    std::fs::write(&source, format!("{DEVICE}{text}")).expect("a file");
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let mut command = Command::new(&compiler);
+    command.args(["-std=c++17", "-O1", "-w", "-pthread", "-o"]).arg(&program).arg(&source);
+    match command.output() {
+        Ok(made) if made.status.success() => Some(program),
+        Ok(made) => panic!("{name}: {}", String::from_utf8_lossy(&made.stderr)),
+        Err(why) => {
+            skip(Needs::Tool, format!("{compiler}: {why}"));
+            None
+        }
+    }
+}
+
+fn said(program: &Path, args: &[u64]) -> String {
+    let args = args.iter().map(u64::to_string);
+    let ran = Command::new(program).args(args).output().expect("it runs");
+    assert!(ran.status.success(), "{:?} {}", ran.status, String::from_utf8_lossy(&ran.stderr));
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
+#[test]
+fn counts_that_lie_in_memory() {
+    let text = ported(&counted(16), str::to_string).replace("THREADS = 512", "THREADS = 8");
+    // Short slots, so that blocks are several pieces.
+    let text = text.replace(&format!("SLOT = {SLOT};"), "SLOT = 2064;");
+    let Some(program) = built("counted", &format!("{text}{}", include_str!("counted.cpp"))) else {
+        return;
+    };
+    assert_eq!(said(&program, &[2, 5]), "well\n");
+    assert_eq!(said(&program, &[3, 4]), "well\n");
+    // Rank 0 reports its count, and the others that they heard nothing of it; nothing is written.
+    let beyond = said(&program, &[3, 2, 1]);
+    let first = format!("rank 0: report {BOUNDS}, word {LENGTH}, peer 1, wanted 900, seen 901\n");
+    assert!(beyond.starts_with(&first) && beyond.ends_with("well\n"), "{beyond}");
+    assert!(beyond.contains(&format!("rank 2: report 1, word {COUNTED}, peer 0")), "{beyond}");
+    // A kernel that does not look writes.
+    let blind = text.replace("if (counts[k] > most) fail", "if (false) fail");
+    assert_ne!(blind, text);
+    let Some(program) = built("blind", &(blind + include_str!("counted.cpp"))) else { return };
+    let written = said(&program, &[3, 2, 1]);
+    assert!(!written.contains(&first) && written.ends_with("wrong\n"), "{written}");
+}
+
+/// Plays a function of two ranks with these arguments: elements, elements before them, blocks.
+fn function(protocol: Protocol, plays: &[([u64; 3], &str)]) {
+    let entry = find("all_reduce", "two_shot").expect("the library has it");
+    let (sources, program) = of_library(entry).expect("it resolves");
+    let shape = Shape::flat(2);
+    let proved = compile(&program, &sources, &shape, &Options::default(), Placement::InPlace);
+    let programs = prove(&proved.expect("it is right"), protocol, &Lower::default());
+    let programs = programs.expect("it can be played so");
+    let ranks: Vec<_> = (0..2).filter_map(|rank| programs.of(rank)).collect();
+    let spec = Spec { element: Element::I32, operator: Operator::Sum, aligned: false };
+    let header = cuda_function(&ranks, &spec, "theirs").expect("there is a header").text();
+    let renamed =
+        |text: &str| text.replace("INLINE", "ROUNDELAY_INLINE").replace("EACH", "ROUNDELAY_EACH");
+    let mut text = ported(&header, renamed);
+    let registered = matches!(protocol, Protocol::Get | Protocol::Put);
+    text += &format!(
+        "static constexpr bool REGISTERED = {registered}, ONE_PASS = {};\n",
+        protocol.is_one_pass()
+    );
+    let name = format!("function_{}", protocol.name());
+    let Some(program) = built(&name, &(text + include_str!("function.cpp"))) else { return };
+    for (args, wanted) in plays {
+        assert_eq!(said(&program, args), *wanted, "{protocol} {args:?}");
+    }
+}
+
+#[test]
+fn functions_of_packets() {
+    let more = format!("word {COUNT}, wanted 1000, seen 1001\n");
+    let more = format!("rank 0: report {MISUSED}, {more}rank 1: report {MISUSED}, {more}");
+    let few = format!("word {GRID}, wanted 2, seen 1\n");
+    let few = format!("rank 0: report {MISUSED}, {few}rank 1: report {MISUSED}, {few}");
+    function(
+        Protocol::Packet,
+        &[
+            ([1000, 0, 2], "well\n"),
+            ([37, 5, 3], "well\n"),
+            ([0, 0, 2], "well\n"),
+            ([1001, 0, 2], &more),
+            ([1000, 0, 1], &few),
+        ],
+    );
+}
+
+#[test]
+fn functions_that_read_and_write_peers() {
+    let past = format!("word {PLACE}, wanted 8000, seen 4004\n");
+    let past = format!("rank 0: report {MISUSED}, {past}rank 1: report {MISUSED}, {past}");
+    function(
+        Protocol::Get,
+        &[([1000, 0, 2], "well\n"), ([333, 129, 3], "well\n"), ([1000, 1001, 2], &past)],
+    );
+}
