@@ -149,4 +149,4 @@ class Engine(Operations):
             raise face(error) from None
         for due in finish:
             due()
-        return OnStream(None, device)
+        return OnStream(None, device, [tensor for tensor, _, _ in messages])
