@@ -33,7 +33,10 @@ const _: () = assert!(PARAMS <= 4096);
 /// Returns the blocks of an end between that many ranks: a link needs many, and all ends must run at once.
 pub const fn lanes(ranks: u32) -> u32 {
     let ends = 2 * ranks.saturating_sub(1);
-    let share = if ends == 0 { LANES[1] } else { BLOCKS / ends };
+    let share = match BLOCKS.checked_div(ends) {
+        Some(share) => share,
+        None => LANES[1],
+    };
     match (share < LANES[0], share > LANES[1]) {
         (true, _) => LANES[0],
         (_, true) => LANES[1],
