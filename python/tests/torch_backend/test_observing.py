@@ -16,9 +16,14 @@ pytest.importorskip("torch", reason="the backend of torch.distributed needs torc
 both = pytest.mark.parametrize("face", [faces.PYTHON, faces.COMPILED])
 
 
+@pytest.fixture(autouse=True)
+def deadline() -> None:
+    """Leave the deadline to the ranks: the first test of a face runs all of its cases."""
+
+
 @functools.cache
 def observed(face: str) -> list[Any]:
-    return ranks.run("observing", "every", 2, **faces.environment(face))
+    return ranks.run("observing", "every", 2, seconds=200, **faces.environment(face))
 
 
 def run(function: str, face: str) -> list[Any]:

@@ -34,6 +34,11 @@ DIFFERS = {
 """What every rank's error says about the call of the rank that found out."""
 
 
+@pytest.fixture(autouse=True)
+def deadline() -> None:
+    """Leave the deadline to the ranks: the first test of a face runs all of its cases."""
+
+
 @functools.cache
 def outcomes(face: str, count: int) -> list[Any]:
     return ranks.run("wrong", "every", count, seconds=280, **faces.environment(face))
