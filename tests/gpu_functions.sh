@@ -3,7 +3,7 @@
 #
 #   tests/gpu_functions.sh PROGRAMS [FOLDER]
 #
-# PROGRAMS is a folder with `13_fused_norm`, `14_matmul_scatter`, `15_experts` (examples) and `cuda` (the test of the
+# PROGRAMS is a folder with `12_fused_norm`, `13_matmul_scatter`, `14_experts` (examples) and `cuda` (the test of the
 # runtime, from target/debug/deps/cuda-*); what is not there is left out. Results go to FOLDER ($OUT, or here): what each
 # program printed, and functions.txt, the table. NVRTC is found as ever, or by ROUNDELAY_NVRTC. A step that fails or takes
 # too long is named, and the next one is run. Ends with 3 if a step failed.
@@ -40,7 +40,7 @@ for scene in functions_in_kernels_of_others functions_that_are_called_wrongly_sa
     a_rank_that_makes_no_call_is_named; do
     step "$scene" 150 "$programs/cuda" --exact --nocapture --test-threads 1 $scene
 done
-for example in 13_fused_norm 14_matmul_scatter 15_experts; do
+for example in 12_fused_norm 13_matmul_scatter 14_experts; do
     step "$example" 120 "$programs/$example"
     [ -s "$example.txt" ] && tee -a functions.txt <"$example.txt"
 done

@@ -1,8 +1,8 @@
-//! A matrix product whose parts enter a reduce_scatter as they are ready, in one kernel (`14_matmul_scatter.cu`): some
+//! A matrix product whose parts enter a reduce_scatter as they are ready, in one kernel (`13_matmul_scatter.cu`): some
 //! blocks play the calls, the others compute what comes next. Beside it the same work as two launches: all of the
 //! product, then one call. Prints both times; says why it skips where there are no two GPUs.
 //!
-//! `cargo run --release -p roundelay-examples --example 14_matmul_scatter`
+//! `cargo run --release -p roundelay-examples --example 13_matmul_scatter`
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
@@ -149,7 +149,7 @@ fn product(comm: &mut Communicator, depth: usize, players: u32) -> Result<(), Er
     let part = Launch { blocks: Some(players), ..p.call(PARTS) };
     let (protocol, _) = comm.how(&algorithm, &part)?;
     let scatter = comm.device_function(&algorithm, &part, Some("scatter"))?;
-    let text = format!("{}{}", scatter.header(), include_str!("14_matmul_scatter.cu"));
+    let text = format!("{}{}", scatter.header(), include_str!("13_matmul_scatter.cu"));
     let (fused, alone) = (comm.kernel(&text, "fused")?, comm.kernel(&text, "alone")?);
 
     let in_one = |comm: &mut Communicator| p.fused(comm, &scatter, &fused, &stream);

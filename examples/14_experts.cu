@@ -1,4 +1,4 @@
-// Tokens to their experts and back; compiled by `15_experts.rs`. A token has ROW elements of f32, each rank an expert.
+// Tokens to their experts and back; compiled by `14_experts.rs`. A token has ROW elements of f32, each rank an expert.
 
 constexpr unsigned ROW = 2048, MOST_RANKS = 16;
 

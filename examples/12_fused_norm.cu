@@ -1,5 +1,5 @@
 // A layer's end: the sum of all ranks' partial results, plus the residual, then RMSNorm. Behind the header of the
-// function `sum`; compiled by `13_fused_norm.rs`. A row has 4096 elements of bf16: 8 for each thread of a block.
+// function `sum`; compiled by `12_fused_norm.rs`. A row has 4096 elements of bf16: 8 for each thread of a block.
 
 constexpr unsigned ROW = 4096;
 

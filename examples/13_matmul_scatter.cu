@@ -1,5 +1,5 @@
 // C = A B, whose parts enter a reduce_scatter as they are ready. Behind the header of the function `scatter`; compiled by
-// `14_matmul_scatter.rs`. Row-major, of f32, in tiles of 128 by 128; all sizes are multiples of that.
+// `13_matmul_scatter.rs`. Row-major, of f32, in tiles of 128 by 128; all sizes are multiples of that.
 //
 // C is computed part by part. A part has `rows` rows of each rank's block, one after the other: what a call takes.
 

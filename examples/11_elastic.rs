@@ -4,7 +4,7 @@
 //! make a new generation and go on; its successor joins later, and is sent the model. The parent process only starts
 //! and kills workers and says who is to be there; a folder is the store.
 //!
-//! `cargo run -p roundelay-examples --example 12_elastic`
+//! `cargo run -p roundelay-examples --example 11_elastic`
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};

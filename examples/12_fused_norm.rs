@@ -1,8 +1,8 @@
 //! One kernel in place of two: all_reduce, then the sum with a residual and RMSNorm, as at the end of every layer of a
-//! model whose weights are cut in parts. The kernel (`13_fused_norm.cu`) calls the schedule as a function. Prints the
+//! model whose weights are cut in parts. The kernel (`12_fused_norm.cu`) calls the schedule as a function. Prints the
 //! times of both ways, in graphs of 20, and compares their results; says why it skips where there are no two GPUs.
 //!
-//! `cargo run --release -p roundelay-examples --example 13_fused_norm`
+//! `cargo run --release -p roundelay-examples --example 12_fused_norm`
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
@@ -95,7 +95,7 @@ fn layer(comm: &mut Communicator, rows: usize) -> Result<(), Error> {
     let by_rows = name == "one_shot";
     let how = Launch { blocks: by_rows.then_some(rows as u32), ..launch };
     let sum = comm.device_function(&algorithm, &how, Some("sum"))?;
-    let text = format!("{}{}", sum.header(), include_str!("13_fused_norm.cu"));
+    let text = format!("{}{}", sum.header(), include_str!("12_fused_norm.cu"));
     let fused = comm.kernel(&text, if by_rows { "by_rows" } else { "fused" })?;
     let alone = comm.kernel(&text, "alone")?;
     let pointer = KernelArg::Pointer;

@@ -2,7 +2,7 @@
 //! exchanges and the experts are one graph, which is replayed while the routing changes. Beside it the same with counts
 //! that the host reads and exchanges. Prints the times of a step; says why it skips where there are no two GPUs.
 //!
-//! `cargo run --release -p roundelay-examples --example 15_experts`
+//! `cargo run --release -p roundelay-examples --example 14_experts`
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
@@ -75,7 +75,7 @@ struct Layer {
 
 impl Layer {
     fn new(comm: &mut Communicator, tokens: usize) -> Result<Self, Error> {
-        let (ranks, text) = (comm.size() as usize, include_str!("15_experts.cu"));
+        let (ranks, text) = (comm.size() as usize, include_str!("14_experts.cu"));
         let mut kernel = |name| comm.kernel(text, name);
         let kernels = [kernel("route")?, kernel("pack")?, kernel("expert")?, kernel("unpack")?];
         Ok(Layer {
