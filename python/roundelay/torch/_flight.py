@@ -103,7 +103,8 @@ def _trace() -> dict[str, Any]:
 
     if not hasattr(c10d, "FlightRecorderHook"):
         raise RuntimeError("roundelay: dump() needs torch 2.14 or later, which records the calls of each backend")
-    trace: dict[str, Any] = pickle.loads(c10d._dump_fr_trace(True, True, False, backend="roundelay"))
+    stacks = os.environ.get("TORCH_INCLUDE_STACK_TRACE", "1").lower() not in ("0", "n", "no", "false", "off")
+    trace: dict[str, Any] = pickle.loads(c10d._dump_fr_trace(True, stacks, False, backend="roundelay"))
     # The groups of the backend in Python; torch knows of the others when their operations end.
     python: list[Any] = [group for group in list(alive.values()) if hasattr(group, "_options")]
     groups = {group._options.group_name: group._calls for group in python}
