@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(place(&[other.clone(), own.clone()], &own), Ok(1));
         let text = |ranks: &[Handle]| place(ranks, &own).expect_err("refused").to_string();
         assert!(text(&[other.clone(), own.clone(), other.clone()]).contains("is named twice"));
-        assert!(text(&[other.clone()]).contains("is not among the handles"));
+        assert!(text(std::slice::from_ref(&other)).contains("is not among the handles"));
         let past = Handle { nonce: 1, ..own.clone() };
         assert!(text(&[past, other]).contains("that this rank had before"));
     }
