@@ -141,7 +141,7 @@ class Backend : public c10d::Backend {
   WorkPtr allgather_into_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
     same_number(outputs, inputs, "all_gather_single");
-    Operation operation = begin(OpType::ALLGATHER_INTO_TENSOR_COALESCED, "all_gather", opts, outputs, inputs);
+    Operation operation = begin(OpType::_ALLGATHER_BASE, "all_gather", opts, outputs, inputs);
     for (size_t index = 0; index < inputs.size(); ++index) {
       add_all_gather_single(operation, outputs[index], inputs[index], size_);
     }
@@ -165,7 +165,7 @@ class Backend : public c10d::Backend {
   WorkPtr reduce_scatter_tensor_coalesced(
       Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& opts) override {
     same_number(outputs, inputs, "reduce_scatter_single");
-    Operation operation = begin(OpType::REDUCE_SCATTER_TENSOR_COALESCED, "reduce_scatter", opts, outputs, inputs);
+    Operation operation = begin(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", opts, outputs, inputs);
     for (size_t index = 0; index < inputs.size(); ++index) {
       add_reduce_scatter_single(operation, outputs[index], inputs[index], opts.reduceOp, size_);
     }
