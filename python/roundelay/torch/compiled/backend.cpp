@@ -297,7 +297,7 @@ class Backend : public c10d::Backend {
 
   void abort() override {
     WithoutInterpreter others;
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
     std::map<int64_t, c10d::AbortHook> hooks;
     {
       std::lock_guard<std::mutex> lock(calls_.group->mutex);
@@ -322,7 +322,7 @@ class Backend : public c10d::Backend {
     calls_.shutdown();
   }
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
   bool supportsAbortHooks() const override {
     return true;
   }

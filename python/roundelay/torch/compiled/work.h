@@ -11,9 +11,15 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
 
 #include <atomic>
 #include <map>
+
+// Hooks as 2.15 has them; 2.14 has some of them, under the same name.
+#if defined(C10D_BACKEND_HAS_HOOKS) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
+#define ROUNDELAY_HOOKS
+#endif
 
 namespace roundelay {
 
@@ -107,7 +113,7 @@ struct Group {
   std::condition_variable none;
   size_t pending = 0;
   std::atomic<bool> hooked{false};
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
   std::map<int64_t, c10d::AbortHook> on_abort;
   std::map<int64_t, c10d::CompletionHook> on_completion;
 #endif
@@ -118,7 +124,7 @@ struct Group {
   }
   void end(uint64_t key, bool succeeded) {
     std::lock_guard<std::mutex> lock(mutex);
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
     for (const auto& [id, hook] : on_completion) {
       if (succeeded) {
         hook({key, std::nullopt});
@@ -157,7 +163,7 @@ class Base : public c10d::Work {
   int sourceRank() const override {
     return -1;
   }
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
   uint64_t getCompletionKey() const override {
     return key_;
   }
