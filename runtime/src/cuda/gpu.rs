@@ -27,6 +27,9 @@ use crate::transport::nvlink::Shared;
 /// Plan, protocol, type, operator, and whether memory lies at multiples of 16 bytes.
 type Compiled = ([u8; 16], Protocol, DType, RedOp, bool);
 
+/// What all ranks have agreed on for calls whose counts lie on the device: the type, the elements of a row, the most rows.
+type Agreed = (DType, usize, usize);
+
 /// A rank's GPU: its streams, kernels, and the memory that ranks share.
 pub(crate) struct Gpu {
     pub(super) rank: u32,
@@ -47,7 +50,7 @@ pub(crate) struct Gpu {
     /// The kernel of messages between single ranks.
     pub(super) batch: Option<Arc<Kernel>>,
     /// The kernel of calls whose counts lie on the device, and the sizes that all ranks have agreed on.
-    pub(super) counted: Option<(Arc<Kernel>, Vec<(DType, usize, usize)>)>,
+    pub(super) counted: Option<(Arc<Kernel>, Vec<Agreed>)>,
     pub(crate) choices: Choices,
     pub(super) staging: Staging,
     pub(super) regions: Regions,

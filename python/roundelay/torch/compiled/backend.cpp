@@ -332,7 +332,7 @@ class Backend : public c10d::Backend {
     calls_.shutdown();
   }
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
   bool supportsAbortHooks() const override {
     return true;
   }

@@ -8,10 +8,16 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/version.h>
 
 #include <atomic>
 #include <map>
 #include <memory>
+
+// Hooks as 2.15 has them; 2.14 has some of them, under the same name.
+#if defined(C10D_BACKEND_HAS_HOOKS) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
+#define ROUNDELAY_HOOKS
+#endif
 
 namespace roundelay {
 
@@ -65,7 +71,7 @@ class Group : public std::enable_shared_from_this<Group> {
         Completions::run([group = shared_from_this()] { group->tell(); });
       }
     }
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
     auto hooks = on_completion_.list;
     lock.unlock();
     for (const c10d::CompletionHook& hook : *hooks) {
@@ -92,7 +98,7 @@ class Group : public std::enable_shared_from_this<Group> {
     hooked_ = true;
   }
 
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
   void add_on_completion(int64_t id, c10d::CompletionHook hook) {
     on_completion_.add(mutex_, id, std::move(hook));
     hooked_ = true;
@@ -111,7 +117,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Has the hooks of an abort called: one was asked for, or an operation failed. The error does not wait for them,
   // since torch's own writes a file.
   void aborted() {
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
     std::lock_guard<std::mutex> lock(mutex_);
     auto hooks = on_abort_.list;
     if (hooks->empty() || aborting_) {
@@ -199,7 +205,7 @@ class Group : public std::enable_shared_from_this<Group> {
   bool aborting_ = false;
   std::deque<std::shared_ptr<c10d::WorkInfo>> ended_;
   std::shared_ptr<const OnWork> on_work_;
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef ROUNDELAY_HOOKS
   Hooks<c10d::AbortHook> on_abort_;
   Hooks<c10d::CompletionHook> on_completion_;
 #endif
