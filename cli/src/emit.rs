@@ -1,6 +1,6 @@
 //! Implements `roundelay emit`: writes a proved schedule in the form that somebody else's program takes.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use roundelay_compiler::device;
 use roundelay_compiler::emit::cuda::cuda_function;
@@ -64,6 +64,6 @@ pub(crate) fn emit(args: &Emit, report: Report) -> Outcome {
     Ok(())
 }
 
-fn write(path: &PathBuf, text: &str) -> Outcome {
+fn write(path: &Path, text: &str) -> Outcome {
     std::fs::write(path, text).map_err(|e| unwritten("header", path, &e))
 }
