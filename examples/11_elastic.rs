@@ -6,6 +6,8 @@
 //!
 //! `cargo run -p roundelay-examples --example 11_elastic`
 
+#![expect(clippy::print_stdout, reason = "its result is what it prints")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};

@@ -19,7 +19,7 @@ fn drawn(n: usize, round: u64) -> Vec<Vec<u32>> {
     let mut one = |k: usize| match dice.below(5) {
         0 => 0,
         1 => 1,
-        2 if k % 2 == 0 => most as u32,
+        2 if k.is_multiple_of(2) => most as u32,
         _ => dice.below(most) as u32,
     };
     (0..n).map(|_| (0..n).map(&mut one).collect()).collect()

@@ -47,7 +47,7 @@ impl Board {
 /// Plays a rank; not a test by itself.
 #[test]
 fn rank_process() {
-    scene::rank(|scene| play(scene));
+    scene::rank(play);
 }
 
 /// What this process holds.

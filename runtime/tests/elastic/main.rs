@@ -287,7 +287,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
             said(ranks[0].reconfigure("id", Handles::List(handles), timeout))
         };
         assert!(refused(&[], FOREVER).contains("is not among the handles"));
-        assert!(refused(&[b.clone()], FOREVER).contains("is not among the handles"));
+        assert!(refused(std::slice::from_ref(&b), FOREVER).contains("is not among the handles"));
         assert!(refused(&[a.clone(), b.clone(), b.clone()], FOREVER).contains("named twice"));
         assert!(
             refused(&[a.clone(), "rank 7".into()], FOREVER).contains("`rank 7` is not the handle")
