@@ -188,9 +188,9 @@ impl Core {
             self.endpoints.try_reach();
         }
         if premul {
-            let stopped = || self.group.is_aborted();
+            let stopped = || self.group.is_stopped();
             scale(&self.bounds[at], &mut self.work, factor, in_place, &stopped);
-            self.not_aborted()?;
+            self.not_stopped()?;
         }
         self.measure(at);
         let stats = self.play_bound(at, call_digest)?;
@@ -202,7 +202,7 @@ impl Core {
             let count = if data.is_null() { 0 } else { bound.shape.lens[index] };
             let ranks = u64::from(self.group.size());
             for (part, count) in parts(data, count as usize, bound.shape.size as usize) {
-                self.not_aborted()?;
+                self.not_stopped()?;
                 // SAFETY: `buffers` compared the buffer with that size, and the call is over: it is
                 // this rank's alone.
                 unsafe { bound.kernel.divide(part, count, ranks) };

@@ -235,6 +235,14 @@ impl Core {
         }
     }
 
+    /// Fails if this rank itself has ended the job, from another thread: nothing more is written then.
+    pub(crate) fn not_stopped(&self) -> Result<(), Error> {
+        match self.group.is_stopped() {
+            true => Err(self.group.aborted(None)),
+            false => Ok(()),
+        }
+    }
+
     /// Notes an error that ends the job, and tells the others.
     #[cold]
     pub(crate) fn fail(&mut self, error: Error) -> Error {

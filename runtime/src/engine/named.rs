@@ -131,7 +131,7 @@ impl Core {
     /// Copies a result to memory of the caller, in parts: not after an abort.
     fn deliver(&mut self, output: &mut [u8], result: &[u8]) -> Result<(), Error> {
         for (output, result) in output.chunks_mut(PART).zip(result.chunks(PART)) {
-            self.not_aborted().map_err(|error| self.fail(error))?;
+            self.not_stopped().map_err(|error| self.fail(error))?;
             output.copy_from_slice(result);
         }
         Ok(())

@@ -41,7 +41,7 @@ impl Player<'_> {
             }
             match moved {
                 // A call that never waits must stop too.
-                true if self.group.is_aborted() => self.look(Look::Aborted)?,
+                true if self.group.is_stopped() => self.look(Look::Aborted)?,
                 true => self.progress(),
                 false => self.pause()?,
             }

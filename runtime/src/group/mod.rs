@@ -20,6 +20,7 @@ pub(crate) use join::{Kept, Note, Terms};
 pub(crate) use links::Connecting;
 pub(crate) use split::Part;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -109,6 +110,7 @@ impl Above {
 pub(crate) struct Alarm {
     rank: u32,
     groups: Vec<Above>,
+    stopped: Arc<AtomicBool>,
 }
 
 impl Alarm {
@@ -120,6 +122,7 @@ impl Alarm {
     /// Raises the abort flag. A rank that holds the sockets sees the flag and tells those elsewhere.
     pub(crate) fn raise(&self, cause: &AbortRecord) {
         self.groups.iter().for_each(|group| group.abort(cause));
+        self.stopped.store(true, Ordering::Release);
     }
 
     /// Returns true once a rank has raised the abort flag.
@@ -184,6 +187,8 @@ pub(crate) struct Group {
     pub(crate) contention: Contention,
     /// The thread that it belongs to.
     sleeper: Sleeper,
+    /// True once this rank itself has raised the abort flag by [`Alarm::raise`].
+    stopped: Arc<AtomicBool>,
 }
 
 impl Group {
@@ -233,6 +238,7 @@ impl Group {
             all_have: Transports::NONE,
             contention: Contention::new(),
             sleeper: Sleeper::Calls,
+            stopped: Arc::default(),
         };
         group.control.set_state(group.own(), State::Present);
         group
@@ -265,6 +271,7 @@ impl Group {
             all_have: self.all_have,
             contention: Contention::new(),
             sleeper: Sleeper::Messages,
+            stopped: self.stopped.clone(),
         }
     }
 
@@ -493,13 +500,21 @@ impl Group {
             net: self.net.clone(),
             members: (0..self.size()).collect(),
         };
-        Alarm { rank: self.rank, groups: std::iter::once(own).chain(self.above.clone()).collect() }
+        let groups = std::iter::once(own).chain(self.above.clone()).collect();
+        Alarm { rank: self.rank, groups, stopped: self.stopped.clone() }
     }
 
     /// Returns true once a rank has raised the abort flag.
     #[inline]
     pub(crate) fn is_aborted(&self) -> bool {
         self.control.is_aborted()
+    }
+
+    /// Returns true once this rank itself has raised it, from another thread: a call must not write on then, even if
+    /// all that it waits for is there. What another rank raised lets such a call come through.
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
     }
 
     /// Returns the error of a rank that stops because somebody failed.
