@@ -189,9 +189,11 @@ def test_other_threads_run_while_a_rank_waits() -> None:
 
 
 INTERRUPTED = """
-import _thread, threading, sys
+import signal
 import numpy as np, roundelay
 
+# A job in the background of a script is started with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 a, b = roundelay.Communicator.local(2)
 work = a.all_reduce(np.zeros(4), async_op=True, timeout=60)
 try:

@@ -136,8 +136,19 @@ def test_a_lost_rank_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=search_path())
     command = [sys.executable, "-m", "roundelay.bench", "--only", "barrier", "--seconds", "90", "--busy"]
+
+    def heard() -> None:
+        # A job in the background of a script is started with Ctrl-C ignored.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heard,
     ) as process:
         assert process.stderr is not None
         try:
