@@ -136,8 +136,17 @@ def _measured(job: Job, one: Any) -> list[dict[str, int]]:
     for number in range(1, job.plan.count + 1):
         one(number)
         if number in marks:
-            seen.append(resources())
+            seen.append(_settled(seen[-1] if seen else None))
     return seen
+
+
+def _settled(before: dict[str, int] | None) -> dict[str, int]:
+    """Return what this process holds, once threads that end by themselves have let go of theirs."""
+    until, held = time.monotonic() + 10, resources()
+    while before and any(held[what] > before[what] for what in ("descriptors", "threads")) and time.monotonic() < until:
+        time.sleep(0.05)
+        held = resources()
+    return held
 
 
 def cycles(job: Job) -> list[dict[str, int]]:

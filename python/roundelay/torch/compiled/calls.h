@@ -218,16 +218,19 @@ class Calls {
     WithoutInterpreter others;
     // Longer than torch takes, at most, to write its flight recorder.
     group->wait_for_hooks(std::chrono::seconds(40));
-    std::shared_ptr<rl_comm> ending;
-    std::map<int, std::shared_ptr<rl_comm>> devices;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
-      ending.swap(hosts_);
-    }
-    {
+      std::shared_ptr<rl_comm> ending;
+      std::map<int, std::shared_ptr<rl_comm>> devices;
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        ending.swap(hosts_);
+      }
       std::lock_guard<std::mutex> lock(devices_mutex_);
       devices.swap(devices_);
     }
+    // What was pending has ended now, and may have had hooks called. At the end of the program no thread of theirs may
+    // still want the interpreter.
+    group->wait_for_all(std::chrono::seconds(20));
   }
 
   // Throws the error of a call that has failed.

@@ -139,6 +139,12 @@ class Group : public std::enable_shared_from_this<Group> {
 #endif
   }
 
+  // Waits until no work goes on and all hooks have run, up to a time.
+  void wait_for_all(std::chrono::seconds limit) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    none_.wait_for(lock, limit, [this] { return pending_ == 0 && !aborting_; });
+  }
+
   // Waits until the hooks of an abort have run, up to a time.
   void wait_for_hooks(std::chrono::seconds limit) {
     std::unique_lock<std::mutex> lock(mutex_);

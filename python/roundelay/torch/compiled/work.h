@@ -335,9 +335,9 @@ struct State {
     }
     Completions::run([state, group] {
       state->settle();
-      group->end();
       state->complete();
       state->release(true);
+      group->end();
     });
   }
 
