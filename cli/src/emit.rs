@@ -12,7 +12,7 @@ use crate::load::{load_one, placement, proved};
 use crate::report::{Failure, Outcome, Report, fault, print, refused, unwritten};
 use crate::show::{one_shape, spec};
 
-/// What was written, as programs read it.
+/// The text that was written, as programs read it.
 #[derive(Serialize)]
 struct Emitted<'a> {
     collective: &'a str,

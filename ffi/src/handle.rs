@@ -36,7 +36,7 @@ struct Shared {
     comm: Mutex<Option<Communicator>>,
 }
 
-/// What is known of a communicator while another thread uses it: of its generation.
+/// The facts of a generation that are known while another thread uses the communicator.
 #[derive(Clone)]
 struct Now {
     rank: u32,

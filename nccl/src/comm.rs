@@ -1,4 +1,4 @@
-//! What a handle of a communicator stands for.
+//! The communicator that a handle stands for.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

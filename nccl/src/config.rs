@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use crate::failure::{Failure, Outcome};
 
-/// What every configuration begins with.
+/// The head of every configuration.
 const MAGIC: c_uint = 0xcafe_beef;
 /// The same of what is asked of a simulation.
 const SIMULATION: c_uint = 0x7468_5283;
@@ -56,7 +56,7 @@ impl RawConfig {
     };
 }
 
-/// What a configuration asks for, as far as it means something here.
+/// The settings of a configuration that mean something here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     /// True if functions return before they are done.

@@ -1,4 +1,4 @@
-//! What is printed: the lines that `NCCL_DEBUG` asks for, where `NCCL_DEBUG_FILE` wants them.
+//! The lines that are printed: those that `NCCL_DEBUG` asks for, where `NCCL_DEBUG_FILE` wants them.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,7 +22,7 @@ struct Output {
     introduced: bool,
 }
 
-/// What the environment asks for, once it was read.
+/// The settings of the environment, once they were read.
 static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
 
 /// Returns the level that a value of `NCCL_DEBUG` names.

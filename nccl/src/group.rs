@@ -15,14 +15,14 @@ type Opening = Box<dyn FnOnce() -> Outcome<Option<Open>> + Send>;
 pub(crate) struct Job {
     /// None for a rank that only takes part.
     pub(crate) comm: Option<Arc<Comm>>,
-    /// Where the caller's handle is, which becomes NULL if it fails.
+    /// The place of the caller's handle, which becomes NULL if it fails.
     pub(crate) out: usize,
     /// True if the caller does not wait for it.
     pub(crate) is_nonblocking: bool,
     pub(crate) work: Opening,
 }
 
-/// What a thread has called in its groups.
+/// The calls of a thread in its groups.
 #[derive(Default)]
 struct Group {
     depth: u32,

@@ -27,7 +27,7 @@ pub(crate) type Token = [u8; 16];
 pub(crate) struct Id {
     /// The name of the note that rank 0 leaves.
     pub(crate) token: Token,
-    /// What ranks prove to each other that they know.
+    /// The secret that ranks prove to know.
     pub(crate) secret: [u8; 32],
     /// The places of the board, the best first.
     pub(crate) places: Vec<SocketAddr>,

@@ -86,7 +86,7 @@ impl Scratch {
     }
 }
 
-/// What was registered with a communicator: the handles.
+/// The handles of what was registered with a communicator.
 #[derive(Debug, Default)]
 pub(crate) struct Registered(Mutex<Handles>);
 

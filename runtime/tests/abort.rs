@@ -66,7 +66,7 @@ fn over(transport: Transport) -> Vec<Communicator> {
     }
 }
 
-/// What became of an abort.
+/// The outcome of an abort.
 #[derive(Debug, PartialEq, Eq)]
 enum Trial {
     /// The work had ended before, or the system held the thread for too long.

@@ -1,4 +1,4 @@
-//! How often faults come in `run --chaos`.
+//! The rates of faults in `run --chaos`.
 
 use std::fmt;
 use std::str::FromStr;

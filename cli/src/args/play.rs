@@ -207,7 +207,7 @@ pub(crate) struct Run {
     /// go on, and others take the places of those that were lost (docs/elastic.md)
     #[arg(long, value_name = "FAULTS")]
     pub(crate) chaos: Option<Rates>,
-    /// How long to do so
+    /// The time for which to do so
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = duration, requires = "chaos")]
     pub(crate) time: Duration,
 }

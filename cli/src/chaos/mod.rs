@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The time beyond the timeouts after which ranks count as hanging.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Default, Serialize)]
 struct Told {
     faults: Faults,

@@ -15,7 +15,7 @@ const TOLD: u64 = 20;
 /// The time between two looks at the board.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What a rank is to do.
+/// The orders of a rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(super) name: String,
@@ -28,14 +28,14 @@ pub(crate) struct Order {
     pub(super) counts: Vec<u64>,
 }
 
-/// What it has done.
+/// The report of a rank.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Tally {
     pub(super) calls: u64,
     pub(super) wrong: u64,
 }
 
-/// What a rank does next.
+/// The next step of a rank.
 enum Next {
     /// It goes on with the next attempt.
     Attempt,

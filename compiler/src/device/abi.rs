@@ -140,7 +140,7 @@ pub struct Params {
     pub factor: f64,
 }
 
-/// What a function of a user's kernel is given, in the order of its structure: [`Params`] with their arrays, then
+/// The handle of a function of a user's kernel, in the order of its structure: [`Params`] with their arrays, then
 /// these. See [`emit::cuda::function`](crate::emit::cuda::function).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]

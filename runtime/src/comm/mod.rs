@@ -80,7 +80,7 @@ pub struct Communicator {
     routes: Arc<[Route]>,
     arena: Arc<Arena>,
     settings: Settings,
-    /// What ends the calls, wherever the state is.
+    /// The means to end the calls, wherever the state is.
     stop: Arc<Stop>,
     /// The state, unless the worker has it.
     home: Option<Box<Core>>,

@@ -21,7 +21,7 @@ use crate::dtype::DType;
 use crate::engine::Core;
 use crate::error::{Error, Source};
 
-/// How the blocks of a vector lie in memory.
+/// The layout of the blocks of a vector in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocks {
     /// Each follows the one before.
@@ -37,9 +37,9 @@ pub struct CountedShape {
     pub row: usize,
     /// Most rows of a block; the same on all ranks.
     pub most: usize,
-    /// How blocks lie in the input.
+    /// The layout of blocks in the input.
     pub input: Blocks,
-    /// How blocks lie in the output.
+    /// The layout of blocks in the output.
     pub output: Blocks,
 }
 

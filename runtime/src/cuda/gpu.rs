@@ -27,7 +27,7 @@ use crate::transport::nvlink::Shared;
 /// Plan, protocol, type, operator, and whether memory lies at multiples of 16 bytes.
 type Compiled = ([u8; 16], Protocol, DType, RedOp, bool);
 
-/// What all ranks have agreed on for calls whose counts lie on the device: the type, the elements of a row, the most rows.
+/// The agreement of all ranks on calls whose counts lie on the device: the type, the elements of a row, the most rows.
 type Agreed = (DType, usize, usize);
 
 /// A rank's GPU: its streams, kernels, and the memory that ranks share.

@@ -41,7 +41,7 @@ pub(crate) struct Staging {
 pub(crate) struct Core {
     /// The messages with tags, once somebody wanted some. They end before the group does.
     messages: Option<Ending>,
-    /// What ends its calls from any thread.
+    /// The means to end its calls from any thread.
     pub(crate) stop: Arc<Stop>,
     pub(crate) group: Group,
     /// The longest time without progress in the next call.

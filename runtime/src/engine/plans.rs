@@ -32,7 +32,7 @@ pub(crate) struct Plans {
     installed: Vec<(String, Algorithm)>,
     /// Those that so many ranks cannot play, and the reasons.
     resting: Vec<(String, Algorithm, String)>,
-    /// What became of installed algorithms, for whoever asks for a choice.
+    /// Remarks on algorithms that were installed, for whoever asks for a choice.
     dropped: Option<String>,
 }
 

@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_micros(50);
 #[repr(align(64))]
 struct Inside(AtomicU32);
 
-/// What ends the calls and messages of a rank.
+/// The means to end the calls and messages of a rank from any thread.
 pub(crate) struct Stop {
     alarm: Alarm,
     clock: AlarmClock,

@@ -1,4 +1,4 @@
-//! What a rank needs to meet other ranks again: who it is, where it listens, on which terms.
+//! The identity with which a rank meets other ranks again: its process, its listener, its terms.
 
 use std::net::IpAddr;
 use std::sync::Arc;

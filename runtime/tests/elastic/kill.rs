@@ -50,7 +50,7 @@ fn rank_process() {
     scene::rank(play);
 }
 
-/// What this process holds.
+/// The resources that this process holds.
 fn held() -> String {
     let count = |what: &str| std::fs::read_dir(what).expect("a folder").count();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("its memory").lines().count();

@@ -20,7 +20,7 @@ const POISON: u64 = 0xdead;
 /// Steps without progress after which everything is seen.
 const PATIENCE: usize = 300;
 
-/// What is left out.
+/// The part of the protocol that is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Without {
     Nothing,
@@ -34,7 +34,7 @@ enum Without {
 /// Rows of each rank for each other.
 type Counts = Vec<Vec<usize>>;
 
-/// What a block does: it sends to a rank, receives from one, or copies what stays.
+/// The role of a block: it sends to a rank, receives from one, or copies what stays.
 #[derive(Clone, Copy)]
 enum Role {
     Sends(usize),
@@ -134,7 +134,7 @@ impl<'c> Machine<'c> {
         self.at(rank, Self::cells(self.n) - (2 - which) * ROWS + row)
     }
 
-    /// Where a block begins.
+    /// Returns the place at which a block begins.
     fn place(&self, which: usize, counts: &[usize], block: usize) -> usize {
         match self.packed[which] {
             true => counts[..block].iter().sum(),
@@ -142,7 +142,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// Whether counts fit.
+    /// Returns true if the counts fit.
     fn fits(&self, which: usize, counts: &[usize]) -> bool {
         let most = if self.packed[which] { MOST } else { MOST.min(ROWS / self.n) };
         let whole: usize = counts.iter().sum();
@@ -427,7 +427,8 @@ fn nothing_can_be_left_out() {
     }
 }
 
-/// Of a block, a padded block, an input and an output: the rank that reads them reports, and has written nothing.
+/// Counts that are too large for a block, a padded block, an input or an output are reported by the rank that reads
+/// them, which has written nothing.
 #[test]
 fn counts_that_are_too_large_are_reported() {
     let mut played = 0;

@@ -92,7 +92,7 @@ pub const ROOM: u32 = 6;
 /// `seen` are tags.
 pub const OTHER: u32 = 3;
 
-/// What moves messages through lanes, on top of the prelude.
+/// The text that moves messages through lanes, on top of the prelude.
 const LANES_TEXT: &str = include_str!("lanes.cuh");
 
 /// Returns what kernels over lanes have in common, for that many ranks: they are no program's.

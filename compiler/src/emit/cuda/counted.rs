@@ -27,7 +27,7 @@ pub const PARAMS: usize =
 
 const _: () = assert!(PARAMS <= 4096 && PEERS == 16);
 
-/// Where a vector lies, and how.
+/// The place and the layout of a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Vector {
@@ -43,9 +43,9 @@ pub struct Vector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Fixed {
-    /// What is sent.
+    /// The vector that is sent.
     pub input: Vector,
-    /// What is received.
+    /// The vector that is received.
     pub output: Vector,
     /// Address of the rows for each rank.
     pub sends: u64,

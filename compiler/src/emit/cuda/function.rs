@@ -195,7 +195,7 @@ fn functions(programs: &[ProvedProgram], header: &Header) -> String {
     text
 }
 
-/// What needs no handle, and the end of the namespace.
+/// The functions that need no handle, and the end of the namespace.
 const RAISE: &str = "\
 [[maybe_unused]] static __device__ __forceinline__ void raise(unsigned *word) {
     __syncthreads();
