@@ -7,31 +7,30 @@
 //! reached through sockets (`net`), which then also carry what is said outside plans.
 //!
 //! `join` makes a group of ranks that found each other, `split` a part of a group, `links` its connections;
-//! `identity` is what a rank keeps from one group to the next. A part that fails takes what it is a part of with
-//! it, and no other part.
+//! `identity` is what a rank keeps from one group to the next, `alarm` how a group ends by an abort.
 
+mod alarm;
 mod identity;
 mod join;
 mod links;
 mod split;
 
+use alarm::Above;
+pub(crate) use alarm::{Alarm, AlarmClock};
 pub(crate) use identity::Identity;
 pub(crate) use join::{Kept, Note, Terms};
 pub(crate) use links::Connecting;
 pub(crate) use split::Part;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{FairMutex, FairMutexGuard};
 use roundelay_compiler::cost::PathCost;
-use roundelay_dsl::diag::codes;
 
-use crate::abort::{self, AbortRecord};
 use crate::contention::Contention;
 use crate::digest::mix;
-use crate::error::{Error, Location};
 use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
 use crate::route::{Peer, Route};
 use crate::transport::rdma;
@@ -61,88 +60,6 @@ pub(crate) enum Shown {
     Word(u64),
     /// The rank that is in another call.
     OtherCall(u32),
-}
-
-/// The end of the text that a part is told of a failure of its whole.
-const OF_WHOLE: &str = "; these are numbers in the whole of this part";
-
-/// The ranks of a whole, which stop when a part fails.
-#[derive(Clone)]
-struct Above {
-    control: Arc<Segment>,
-    net: Option<Arc<FairMutex<Net>>>,
-    /// The ranks of the part, as they are called there.
-    members: Arc<[u32]>,
-}
-
-impl Above {
-    fn abort(&self, cause: &AbortRecord) {
-        let AbortRecord { code, rank, text } = cause;
-        let called = |rank: u32| self.members.get(rank as usize).copied().unwrap_or(rank);
-        let is_same = (0u32..).zip(self.members.iter()).all(|(rank, &above)| rank == above);
-        let members = &self.members;
-        let text = match text.strip_suffix(OF_WHOLE) {
-            Some(text) => text.to_owned(),
-            None if is_same => text.clone(),
-            None => format!("{text}; these are numbers in a part, whose ranks are {members:?}"),
-        };
-        // Whoever holds it makes a call there, and looks at the control segment.
-        let mut net = self.net.as_ref().and_then(|net| net.try_lock());
-        net.iter_mut().for_each(|net| net.poll());
-        if let Some(first) = net.as_ref().and_then(|net| net.alarmed()) {
-            self.control.abort(first);
-        }
-        self.control.abort(&AbortRecord { code: *code, rank: called(*rank), text });
-        if let (Some(mut net), Some(first)) = (net, self.control.abort_record()) {
-            net.alarm(&first);
-        }
-    }
-
-    /// Returns this group as a part of that part sees it.
-    fn beyond(&self, members: &[u32]) -> Above {
-        let called = |&m: &u32| self.members.get(m as usize).copied().unwrap_or(m);
-        Above { members: members.iter().map(called).collect(), ..self.clone() }
-    }
-}
-
-/// Makes the ranks of a group stop, and those of what it is a part of, whoever makes its calls now.
-#[derive(Clone)]
-pub(crate) struct Alarm {
-    rank: u32,
-    groups: Vec<Above>,
-    stopped: Arc<AtomicBool>,
-}
-
-impl Alarm {
-    /// Returns the rank that it belongs to.
-    pub(crate) fn rank(&self) -> u32 {
-        self.rank
-    }
-
-    /// Raises the abort flag. A rank that holds the sockets sees the flag and tells those elsewhere.
-    pub(crate) fn raise(&self, cause: &AbortRecord) {
-        self.groups.iter().for_each(|group| group.abort(cause));
-        self.stopped.store(true, Ordering::Release);
-    }
-
-    /// Returns true once a rank has raised the abort flag.
-    pub(crate) fn is_raised(&self) -> bool {
-        self.groups.first().is_some_and(|own| own.control.is_aborted())
-    }
-}
-
-/// Wakes a thread of this rank.
-pub(crate) struct AlarmClock {
-    control: Arc<Segment>,
-    own: u32,
-    sleeper: Sleeper,
-}
-
-impl AlarmClock {
-    /// Wakes the thread if it sleeps, or is about to.
-    pub(crate) fn ring(&self) {
-        self.control.wake(self.own, self.sleeper);
-    }
 }
 
 /// The ranks of a communicator, and the memory and sockets between them.
@@ -273,11 +190,6 @@ impl Group {
             sleeper: Sleeper::Messages,
             stopped: self.stopped.clone(),
         }
-    }
-
-    /// Returns what wakes the thread that this belongs to, from any other.
-    pub(crate) fn alarm_clock(&self) -> AlarmClock {
-        AlarmClock { control: self.control.clone(), own: self.own(), sleeper: self.sleeper }
     }
 
     /// Announces that this rank is about to sleep. Whatever comes from now on wakes it.
@@ -469,64 +381,6 @@ impl Group {
             self.listen();
             rustix::thread::sched_yield();
         }
-    }
-
-    /// Makes all ranks stop, and those of what this is a part of.
-    pub(crate) fn abort(&self, cause: &AbortRecord) {
-        let cause = self.stop(cause);
-        self.above.iter().for_each(|above| above.abort(&cause));
-    }
-
-    /// Makes the ranks of this group stop, and no others, since this one goes on in another.
-    pub(crate) fn supersede(&self) {
-        let text = format!("rank {} went on to a new generation, without this rank", self.rank);
-        self.stop(&AbortRecord { code: codes::ABORTED, rank: self.rank, text });
-    }
-
-    /// Makes the ranks of this group stop; returns the first cause.
-    fn stop(&self, cause: &AbortRecord) -> AbortRecord {
-        self.control.abort(cause);
-        let cause = self.control.abort_record().unwrap_or_else(|| cause.clone());
-        if let Some(mut net) = self.net() {
-            net.alarm(&cause);
-        }
-        cause
-    }
-
-    /// Returns what stops these ranks from any thread.
-    pub(crate) fn alarm(&self) -> Alarm {
-        let own = Above {
-            control: self.control.clone(),
-            net: self.net.clone(),
-            members: (0..self.size()).collect(),
-        };
-        let groups = std::iter::once(own).chain(self.above.clone()).collect();
-        Alarm { rank: self.rank, groups, stopped: self.stopped.clone() }
-    }
-
-    /// Returns true once a rank has raised the abort flag.
-    #[inline]
-    pub(crate) fn is_aborted(&self) -> bool {
-        self.control.is_aborted()
-    }
-
-    /// Returns true once this rank itself has raised it, from another thread: a call must not write on then, even if
-    /// all that it waits for is there. What another rank raised lets such a call come through.
-    #[inline]
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Acquire)
-    }
-
-    /// Returns the error of a rank that stops because somebody failed.
-    pub(crate) fn aborted(&self, location: Option<Location>) -> Error {
-        let stopped =
-            || AbortRecord { code: codes::TIMEOUT, rank: self.rank, text: "stopped".into() };
-        abort::consequence(self.rank, self.abort_record().unwrap_or_else(stopped), location)
-    }
-
-    /// Returns the reason for which everybody stops.
-    pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
-        self.control.abort_record()
     }
 
     /// Publishes the call that this rank is in.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use parking_lot::FairMutex;
 use roundelay_dsl::diag::codes;
 
-use super::{Above, Group, LocalRank, OF_WHOLE};
+use super::alarm::{Above, OF_WHOLE};
+use super::{Group, LocalRank};
 use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::Error;

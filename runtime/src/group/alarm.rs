@@ -1,0 +1,162 @@
+//! The end of a group by an abort: who is told, from which thread, and why.
+//!
+//! A part that fails takes what it is a part of with it, and no other part. The first cause is kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::FairMutex;
+use roundelay_dsl::diag::codes;
+
+use super::Group;
+use crate::abort::{self, AbortRecord};
+use crate::error::{Error, Location};
+use crate::net::Net;
+use crate::transport::shm::{Segment, Sleeper};
+
+/// The end of the text that a part is told of a failure of its whole.
+pub(super) const OF_WHOLE: &str = "; these are numbers in the whole of this part";
+
+/// The ranks of a whole, which stop when a part fails.
+#[derive(Clone)]
+pub(super) struct Above {
+    pub(super) control: Arc<Segment>,
+    pub(super) net: Option<Arc<FairMutex<Net>>>,
+    /// The ranks of the part, as they are called there.
+    pub(super) members: Arc<[u32]>,
+}
+
+impl Above {
+    fn abort(&self, cause: &AbortRecord) {
+        let AbortRecord { code, rank, text } = cause;
+        let called = |rank: u32| self.members.get(rank as usize).copied().unwrap_or(rank);
+        let is_same = (0u32..).zip(self.members.iter()).all(|(rank, &above)| rank == above);
+        let members = &self.members;
+        let text = match text.strip_suffix(OF_WHOLE) {
+            Some(text) => text.to_owned(),
+            None if is_same => text.clone(),
+            None => format!("{text}; these are numbers in a part, whose ranks are {members:?}"),
+        };
+        // Whoever holds it makes a call there, and looks at the control segment.
+        let mut net = self.net.as_ref().and_then(|net| net.try_lock());
+        net.iter_mut().for_each(|net| net.poll());
+        if let Some(first) = net.as_ref().and_then(|net| net.alarmed()) {
+            self.control.abort(first);
+        }
+        self.control.abort(&AbortRecord { code: *code, rank: called(*rank), text });
+        if let (Some(mut net), Some(first)) = (net, self.control.abort_record()) {
+            net.alarm(&first);
+        }
+    }
+
+    /// Returns this group as a part of that part sees it.
+    pub(super) fn beyond(&self, members: &[u32]) -> Above {
+        let called = |&m: &u32| self.members.get(m as usize).copied().unwrap_or(m);
+        Above { members: members.iter().map(called).collect(), ..self.clone() }
+    }
+}
+
+/// Makes the ranks of a group stop, and those of what it is a part of, whoever makes its calls now.
+#[derive(Clone)]
+pub(crate) struct Alarm {
+    rank: u32,
+    groups: Vec<Above>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Alarm {
+    /// Returns the rank that it belongs to.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Raises the abort flag. A rank that holds the sockets sees the flag and tells those elsewhere.
+    pub(crate) fn raise(&self, cause: &AbortRecord) {
+        self.groups.iter().for_each(|group| group.abort(cause));
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// Returns true once a rank has raised the abort flag.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.groups.first().is_some_and(|own| own.control.is_aborted())
+    }
+}
+
+/// Wakes a thread of this rank.
+pub(crate) struct AlarmClock {
+    control: Arc<Segment>,
+    own: u32,
+    sleeper: Sleeper,
+}
+
+impl AlarmClock {
+    /// Wakes the thread if it sleeps, or is about to.
+    pub(crate) fn ring(&self) {
+        self.control.wake(self.own, self.sleeper);
+    }
+}
+
+impl Group {
+    /// Returns what wakes the thread that this belongs to, from any other.
+    pub(crate) fn alarm_clock(&self) -> AlarmClock {
+        AlarmClock { control: self.control.clone(), own: self.own(), sleeper: self.sleeper }
+    }
+
+    /// Makes all ranks stop, and those of what this is a part of.
+    pub(crate) fn abort(&self, cause: &AbortRecord) {
+        let cause = self.stop(cause);
+        self.above.iter().for_each(|above| above.abort(&cause));
+    }
+
+    /// Makes the ranks of this group stop, and no others, since this one goes on in another.
+    pub(crate) fn supersede(&self) {
+        let text = format!("rank {} went on to a new generation, without this rank", self.rank);
+        self.stop(&AbortRecord { code: codes::ABORTED, rank: self.rank, text });
+    }
+
+    /// Makes the ranks of this group stop; returns the first cause.
+    fn stop(&self, cause: &AbortRecord) -> AbortRecord {
+        self.control.abort(cause);
+        let cause = self.control.abort_record().unwrap_or_else(|| cause.clone());
+        if let Some(mut net) = self.net() {
+            net.alarm(&cause);
+        }
+        cause
+    }
+
+    /// Returns what stops these ranks from any thread.
+    pub(crate) fn alarm(&self) -> Alarm {
+        let own = Above {
+            control: self.control.clone(),
+            net: self.net.clone(),
+            members: (0..self.size()).collect(),
+        };
+        let groups = std::iter::once(own).chain(self.above.clone()).collect();
+        Alarm { rank: self.rank, groups, stopped: self.stopped.clone() }
+    }
+
+    /// Returns true once a rank has raised the abort flag.
+    #[inline]
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.control.is_aborted()
+    }
+
+    /// Returns true once this rank itself has raised it, from another thread: a call must not write on then, even if
+    /// all that it waits for is there. What another rank raised lets such a call come through.
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Returns the error of a rank that stops because somebody failed.
+    pub(crate) fn aborted(&self, location: Option<Location>) -> Error {
+        let stopped =
+            || AbortRecord { code: codes::TIMEOUT, rank: self.rank, text: "stopped".into() };
+        abort::consequence(self.rank, self.abort_record().unwrap_or_else(stopped), location)
+    }
+
+    /// Returns the reason for which everybody stops.
+    pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
+        self.control.abort_record()
+    }
+}
