@@ -5,7 +5,8 @@ mod kill;
 mod support;
 
 use std::sync::Barrier;
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use roundelay::{Algorithm, Communicator, DType, Error, Handles, RedOp, Setup, Transports};
 use support::{contribution, total};
@@ -387,24 +388,42 @@ fn ranks_with_other_settings_or_secrets_are_told() {
     list("with a secret", &mut ranks);
 }
 
+/// Returns when a thread of this process has slept several times from now on.
+fn sleeps(thread: rustix::process::Pid) {
+    let path = format!("/proc/self/task/{}/status", thread.as_raw_nonzero());
+    let slept = || {
+        let status = std::fs::read_to_string(&path).expect("a thread that lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).expect("a number")
+    };
+    let (before, until) = (slept(), Instant::now() + FOREVER);
+    while slept() < before + 10 {
+        assert!(Instant::now() < until, "the thread does not wait");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn ranks_come_when_they_can() {
     let mut ranks = Over::Joined.ranks(3);
     let all = handles(&mut ranks);
-    // Each comes when the one before it has tried for a while.
+    // Each comes when the one before it is waiting.
     let turns: Vec<Barrier> = (0..3).map(|_| Barrier::new(2)).collect();
+    let (tell, told) = channel();
     std::thread::scope(|scope| {
         for (at, comm) in ranks.iter_mut().enumerate() {
-            let (all, turns) = (&all, &turns);
+            let (all, turns, tell) = (&all, &turns, tell.clone());
             scope.spawn(move || {
                 turns[at].wait();
+                tell.send(rustix::thread::gettid()).expect("who waits for it");
                 comm.reconfigure("late", Handles::List(all), FOREVER).expect("a generation");
             });
         }
-        for turn in turns.iter().rev() {
+        for turn in turns[1..].iter().rev() {
             turn.wait();
-            std::thread::sleep(Duration::from_millis(150));
+            sleeps(told.recv().expect("a thread"));
         }
+        turns[0].wait();
     });
     calls(&mut ranks);
     assert!(ranks[0].routes().iter().all(|route| route.transports != Transports::TCP));
