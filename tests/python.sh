@@ -64,9 +64,9 @@ if wanted wheel; then
     # The command line travels in the wheel.
     rm -rf "$folder"
     mkdir -p "$folder"
-    scripts=python/roundelay.data/scripts
-    mkdir -p "$scripts"
     if [ "$releases" = 1 ]; then
+        scripts=python/roundelay.data/scripts
+        mkdir -p "$scripts"
         triple=$(rustc -vV | sed -n 's/^host: //p')
         cargo zigbuild --quiet --locked --profile release --package roundelay-cli --target "$triple.$glibc"
         cp "$target/$triple/release/roundelay" "$scripts/roundelay"
@@ -74,13 +74,10 @@ if wanted wheel; then
             --compatibility "manylinux_${glibc/./_}" --out "$folder")
         audited "$folder"/*.whl
     else
-        built=$target/$profile
-        [ "$profile" != dev ] || built=$target/debug
-        # The tests of the workspace have built it already where they ran before.
-        [ -x "$built/roundelay" ] || cargo build --quiet --locked --package roundelay-cli --profile "$profile"
-        cp "$built/roundelay" "$scripts/roundelay"
-        strip "$scripts/roundelay" 2>/dev/null || true
-        (cd python && "$tools/bin/maturin" build --quiet --locked --profile "$profile" --out "$folder")
+        # As `pip install ./python` does it.
+        rm -rf python/roundelay.data
+        ROUNDELAY_WHEEL_PROFILE=$profile PATH=$tools/bin:$PATH \
+            "$tools/bin/pip" wheel -q --no-deps --no-build-isolation --wheel-dir "$folder" ./python
     fi
     ls -sh "$folder"/*.whl
 fi
@@ -109,7 +106,7 @@ fi
 if wanted test; then
     check "$tests" --ignore-glob "$tests/torch*"
 fi
-if [ -n "$place" ]; then
+if [ -n "$place" ] && [ -d "$environment" ]; then
     echo "$place" >"$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
 fi
 if wanted types && [ -n "$place" ]; then

@@ -11,6 +11,9 @@ mod fault;
 mod handle;
 mod operation;
 
+/// The text of `roundelay.h`, for bindings whose users compile against this very library.
+pub const HEADER: &str = include_str!("../include/roundelay.h");
+
 pub use buffer::{Buffer, Device};
 pub use fault::{Fault, Kind};
 pub use handle::{Handle, Options, Pending};

@@ -5,6 +5,7 @@ from os import PathLike
 from typing import TypeAlias
 
 __version__: str
+HEADER: str
 
 Address: TypeAlias = tuple[int, int, str, bool]
 """A buffer: its address, its elements, the name of their type, and whether it is on a GPU."""

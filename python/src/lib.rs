@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("HEADER", roundelay_ffi::HEADER)?;
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<work::Work>()?;
     module.add_class::<algorithm::Algorithm>()?;

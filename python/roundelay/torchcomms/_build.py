@@ -10,9 +10,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from .. import _native
 from ..errors import StartError, UsageError
 
 _HERE = Path(__file__).resolve().parent
@@ -38,8 +40,6 @@ def native() -> str:
 def target() -> Path:
     """Return the path of the backend for the installed torch and this version of the package."""
     import torch
-
-    from .. import _native
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     version = re.sub(r"[^\w.+-]", "_", torch.__version__)
@@ -99,7 +99,7 @@ def build(check: bool = False) -> Path | None:
     made = output.with_suffix(f".{os.getpid()}.tmp")
     command += ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-w", "-DFMT_HEADER_ONLY"]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
-    command += [f"-I{include}", f"-I{_HERE.parent / 'include'}"]
+    command += [f"-I{include}"]
     for folder in include_paths():
         command += ["-isystem", folder]
     command += shlex.split(os.environ.get("CXXFLAGS", ""))
@@ -111,7 +111,9 @@ def build(check: bool = False) -> Path | None:
         command += ["-shared", "-o", str(made), str(linked), f"-Wl,-rpath,{linked.parent}", f"-L{libraries}"]
         command += ["-lc10", "-ltorch_cpu", f"-Wl,-rpath,{libraries}", "-ldl"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        with tempfile.TemporaryDirectory() as own:
+            (Path(own) / "roundelay.h").write_text(_native.HEADER)
+            done = subprocess.run([*command, f"-I{own}"], capture_output=True, text=True)
         if done.returncode != 0:
             said = [line for line in done.stderr.splitlines() if "error" in line or "undefined" in line]
             raise StartError(

@@ -98,8 +98,7 @@ def _build() -> Any:
     from ... import _native
 
     check_tools()
-    header = HERE.parent.parent / "include"
-    text = b"".join((HERE / name).read_bytes() for name in SOURCES) + (header / "roundelay.h").read_bytes()
+    text = b"".join((HERE / name).read_bytes() for name in SOURCES) + _native.HEADER.encode()
     mark = hashlib.sha256(text + torch.__version__.encode()).hexdigest()[:12]
     name = f"roundelay_torch_{mark}"
     root = os.environ.get("TORCH_EXTENSIONS_DIR") or cpp_extension.get_default_build_root()
@@ -108,10 +107,13 @@ def _build() -> Any:
     with _alone(folder):
         # A process that was killed while it compiled leaves torch's lock, for which others would wait for ever.
         (folder / "lock").unlink(missing_ok=True)
+        header = folder / "roundelay.h"
+        if not header.exists() or header.read_text() != _native.HEADER:  # Written again, all would be compiled again.
+            header.write_text(_native.HEADER)
         built: Any = cpp_extension.load(
             name=name,
             sources=[str(HERE / "backend.cpp")],
-            extra_include_paths=[str(header)],
+            extra_include_paths=[str(folder)],
             extra_cflags=["-O2", "-g0"],
             extra_ldflags=["-ldl"],
             build_directory=str(folder),
