@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import platform
 import sys
@@ -202,6 +203,9 @@ def _run(given: argparse.Namespace) -> int:
         _report.plotter()
     job, notes = job_of(given, launched[1] if launched else None)
     import torch
+
+    if importlib.util.find_spec("numpy") is None:
+        raise UsageError("torch gathers objects by numpy, which is not installed: `pip install numpy`")
 
     machine = {
         "host": platform.node(),

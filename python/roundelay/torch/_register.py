@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..errors import SettingsError
 from . import NAME
 
 VARIABLE = "ROUNDELAY_REPLACE"
@@ -51,8 +52,15 @@ def register_as(name: str) -> None:
 
 
 def autoload() -> None:
-    """Register our name, and the one that the environment names."""
+    """Register our name, and those that the environment names. Raises ``SettingsError`` for one that torch has not."""
     register_as(NAME)
-    for name in os.environ.get(VARIABLE, "").split(","):
-        if name.strip():
-            register_as(name.strip().lower())
+    names = [name.strip().lower() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
+    known = [name for name in getattr(dist.Backend, "backend_list", []) if name not in ("undefined", NAME)]
+    for name in names:
+        if name not in known:
+            raise SettingsError(
+                f"{VARIABLE} is {name!r}, which is no backend of torch.distributed: it names one or several of "
+                f"{', '.join(known)}, in whose place roundelay is put",
+                code="RL0713",
+            )
+        register_as(name)

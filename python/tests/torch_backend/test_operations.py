@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ranks
+from place import search_path
 
 pytest.importorskip("torch", reason="the backend of torch.distributed needs torch")
 
@@ -32,3 +36,10 @@ def test_operation(name: str, count: int) -> None:
 
 def test_no_case_is_left_out() -> None:
     assert sorted(outcomes(2)[0]) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(("value", "says"), [("gloo", ""), ("glo", "ROUNDELAY_REPLACE is 'glo', which is no backend")])
+def test_only_known_backends_are_replaced(value: str, says: str) -> None:
+    environment = dict(os.environ, ROUNDELAY_REPLACE=value, PYTHONPATH=search_path())
+    done = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)
+    assert (done.returncode != 0) == bool(says) and says in done.stderr, done.stderr

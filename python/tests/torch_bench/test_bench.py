@@ -170,6 +170,12 @@ def _stat(path: Path) -> str:
         return ""
 
 
+def test_it_says_that_numpy_is_needed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert _command.main(["--only", "barrier", "--backends", "gloo,roundelay"]) == 2
+    assert "pip install numpy" in capsys.readouterr().err
+
+
 def test_the_plot_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="pip install matplotlib"):
