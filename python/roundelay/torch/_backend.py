@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torch._C._distributed_c10d import Backend, ErrorType
 
 from ._barrier import Monitor
+from ._calls import Calls
 from ._ending import alive
 from ._join import join
-from ._operations import Calls, Operations
+from ._operations import Operations
 from ._options import Options, hints_of
 
 if TYPE_CHECKING:

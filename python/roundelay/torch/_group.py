@@ -15,9 +15,10 @@ from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, Barrie
 
 from . import NAME
 from ._barrier import Monitor
+from ._calls import Calls
 from ._ending import alive
 from ._join import join
-from ._operations import Calls, Operations
+from ._operations import Operations
 from ._options import hints_of
 
 

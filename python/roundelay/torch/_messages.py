@@ -17,7 +17,7 @@ from ._work import Done, Failed, Pending
 
 if TYPE_CHECKING:
     from .._native import Work as NativeWork
-    from ._operations import Calls
+    from ._calls import Calls
 
 
 class MessageWork(Pending):

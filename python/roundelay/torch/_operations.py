@@ -1,169 +1,24 @@
 """The operations of c10d, in terms of the native part. Both faces, ``Backend`` and ``ProcessGroup``, are made of it.
 
-Every operation returns work, of operations that have ended too. Where ``opts.asyncOp`` is False the operation runs on
-the caller's thread. The native part keeps the tensors of what runs in the background.
+Every operation returns work, of operations that have ended too.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-import torch.autograd.profiler as profiler
-import torch.distributed as dist
 from torch import Tensor
 
-from . import NAME
-from . import _memory as memory
 from . import _batches as batches
+from . import _memory as memory
 from . import _messages as messages
 from . import _profile as profile
-from ._errors import described, face
-from ._flight import Record, on_failure
-from ._hints import ACTIVE, active
+from ._calls import NO_DEVICE, Calls
 from ._memory import Finish, address
-from ._work import Done, OnStream, Pending, raw_stream
-
-if TYPE_CHECKING:
-    from .._native import Communicator
-    from .._native import Work as NativeWork
-
-_NO_DEVICE = torch.device("cpu")
-
-
-class Calls:
-    """The calls that a group makes: the one place where the native part is called."""
-
-    def __init__(self, comm: Communicator, timeout: float, name: str = NAME) -> None:
-        self.comm = comm
-        self.name = name
-        self.timeout = timeout
-        self.rank = comm.rank
-        self.size = comm.size
-        self.messages = batches.Messages(comm)
-        self.record = Record()
-        self.messages_record = Record()
-        self.on_abort: dict[int, Callable[[], None]] = {}
-        self.coalesced: list[Any] | None = None
-        self._devices: dict[int, Communicator] = {}
-
-    def on(self, device: torch.device) -> Communicator:
-        """Return the communicator of a GPU; the first call is collective."""
-        found = self._devices.get(device.index)
-        if found is None:
-            found = self._devices[device.index] = self.comm.cuda(device.index)
-        return found
-
-    def play(
-        self,
-        opts: Any,
-        result: Any,
-        calls: Sequence[tuple[Any, ...]],
-        finish: Sequence[Finish],
-        keep: Any,
-        device: torch.device = _NO_DEVICE,
-        inputs: Sequence[Tensor] | None = None,
-    ) -> Any:
-        """Make calls, one after the other: each is (collective, output, input[, operator, factor, root]).
-
-        The profiler is told of those that have ``inputs``.
-        """
-        # Read in place, and counted in place below: a function's call costs as much as all the rest of it.
-        if profiler._is_profiler_enabled and inputs is not None:
-            return profile.profiled(
-                f"{self.name}:{calls[0][0] if calls else 'none'}",
-                inputs,
-                lambda: self.play(opts, result, calls, finish, keep, device),
-            )
-        record = self.record
-        record.count = record.open = record.count + 1
-        if batches._open:
-            self.messages.start()
-            batches.flush_others(self.messages)
-        timeout = opts.timeout.total_seconds()
-        limit = timeout if timeout > 0 else None
-        hints = active() if ACTIVE else None
-        try:
-            if device.type == "cuda":
-                # The native part makes its GPU the current one of the thread.
-                if torch._C._cuda_getDevice() != device.index:
-                    with torch.cuda.device(device):
-                        work = self._enqueue(opts, result, calls, finish, keep, device, limit, hints)
-                else:
-                    work = self._enqueue(opts, result, calls, finish, keep, device, limit, hints)
-                record.open = 0
-                return work
-            if not opts.asyncOp:
-                for call in calls:
-                    self.comm.call(*_full(call), limit, hints)
-                for due in finish:
-                    due()
-                record.open = 0
-                return Done(result)
-            started = [self.comm.call(*_full(call), limit, hints, None, keep) for call in calls]
-        except RuntimeError as error:
-            raise self.failed(face(error, limit or self.timeout, described(calls))) from None
-        natives: list[NativeWork] = [native for native in started if native is not None]
-        if not natives:
-            record.open = 0
-            return self.noted(Done(result))
-        record.started(natives[-1])
-        return self.noted(Pending(natives, result, finish, str(calls[0][0]), self.failed, calls))
-
-    def failed(self, error: BaseException) -> BaseException:
-        """Return the error of an operation, after the hooks of an abort unless nothing has moved."""
-        if isinstance(error, dist.DistError):
-            self.aborted()
-        else:
-            self.record.open = 0
-        return error
-
-    def aborted(self) -> None:
-        """Call the hooks of an abort, and write the flight recorder if the environment asks for it."""
-        for hook in list(self.on_abort.values()):
-            hook()
-        on_failure()
-
-    def _enqueue(
-        self,
-        opts: Any,
-        result: Any,
-        calls: Sequence[tuple[Any, ...]],
-        finish: Sequence[Finish],
-        keep: Any,
-        device: torch.device,
-        limit: float | None,
-        hints: Any,
-    ) -> Any:
-        """Put calls into the current stream of a GPU."""
-        comm, stream = self.on(device), raw_stream(device.index)
-        for call in calls:
-            comm.call(*_full(call), limit, hints, stream)
-        for due in finish:
-            due()
-        if not opts.asyncOp:
-            # Who does not ask for work does not wait for it in another stream.
-            return Done(result)
-        return self.noted(OnStream(result, device, keep))
-
-    def synchronize(self) -> None:
-        """Wait until the GPUs have done what their current streams have."""
-        for index in self._devices:
-            torch.cuda.current_stream(index).synchronize()
-
-    def noted(self, work: Any) -> Any:
-        """Return the work, and remember it where calls are being coalesced: their end waits for it."""
-        if self.coalesced is not None:
-            self.coalesced.append(work)
-        return work
-
-
-def _full(call: tuple[Any, ...]) -> tuple[str, Any, Any, str, float, int]:
-    """Return the first six arguments of the native call."""
-    full: Any = call if len(call) == 6 else call + ("sum", 1.0, 0)[len(call) - 3 :]
-    return full  # type: ignore[no-any-return]
+from ._work import Done
 
 
 def _one(tensors: Sequence[Any], what: str) -> Any:
@@ -204,7 +59,7 @@ class Operations:
             data = memory.reduced_in_place(tensor, finish)
             keep.append(data)
             calls.append(("all_reduce", address(data), None, op, factor, 0))
-        device = tensors[0].device if tensors else _NO_DEVICE
+        device = tensors[0].device if tensors else NO_DEVICE
         return self._calls.play(opts, tensors, calls, finish, keep, device, tensors)
 
     def allreduce_sparse(self, tensors: list[Tensor], opts: Any) -> Any:
@@ -288,7 +143,7 @@ class Operations:
             call, kept = self._gathered("all_gather", [each[index] for each in outputs], tensor, finish)
             calls.append(call)
             keep.append(kept)
-        device = inputs[0].device if inputs else _NO_DEVICE
+        device = inputs[0].device if inputs else NO_DEVICE
         return self._calls.play(opts, outputs, calls, finish, keep, device, inputs)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Any:
@@ -313,7 +168,7 @@ class Operations:
                 data = data.clone()
             keep.append((data, target))
             calls.append(("all_gather", address(target), address(data)))
-        device = inputs[0].device if inputs else _NO_DEVICE
+        device = inputs[0].device if inputs else NO_DEVICE
         return self._calls.play(opts, outputs if result is None else result, calls, finish, keep, device, inputs)
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
@@ -368,7 +223,7 @@ class Operations:
                 data = data.clone()
             keep.append((data, target))
             calls.append(("reduce_scatter", address(target), address(data), op, factor, 0))
-        device = inputs[0].device if inputs else _NO_DEVICE
+        device = inputs[0].device if inputs else NO_DEVICE
         return self._calls.play(opts, outputs if result is None else result, calls, finish, keep, device, inputs)
 
     def all_to_all_single(

@@ -10,7 +10,7 @@ from torch import Tensor
 from ._memory import address
 
 if TYPE_CHECKING:
-    from ._operations import Calls
+    from ._calls import Calls
 
 
 class _Here:

@@ -14,7 +14,8 @@ from torch import Tensor
 from ..torch import _memory as memory
 from ..torch._errors import face
 from ..torch._memory import Finish, address
-from ..torch._operations import Calls, Operations, Together
+from ..torch._calls import Calls
+from ..torch._operations import Operations, Together
 from ..torch._work import Done, OnStream, Pending
 from ._types import RedOpType, ReduceOp
 

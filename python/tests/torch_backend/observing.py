@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import traceback
+import time
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from outcomes import outcomes
 
 
 def names(prof: Any, prefix: str) -> list[Any]:
@@ -107,6 +108,16 @@ def sequence(rank: int) -> list[int]:
     return [number - numbers[0] for number in numbers]
 
 
+def appears(path: str) -> bool:
+    """Return true once a file is there and has content, false if there is none within half a minute."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if os.path.exists(path) and os.path.getsize(path):
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def dumped(rank: int) -> Any:
     """The flight recorder shows which operation one rank has not begun, and the others have not ended."""
     import roundelay.torch
@@ -121,21 +132,17 @@ def dumped(rank: int) -> Any:
             dist.all_gather_into_tensor(torch.ones(4 * dist.get_world_size()), torch.ones(4), group)
         except dist.DistBackendError as failed:
             error = f"{type(failed).__name__}: {failed}"
+        # A thread that PyTorch has for hooks writes the file after the error.
+        wrote = appears(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{rank}")
         store.set(f"dumped/{rank}", "1")
     else:
         store.wait([f"dumped/{other}" for other in range(1, dist.get_world_size())], timedelta(seconds=60))
         # The other ranks have written theirs, as the environment says.
         roundelay.torch.dump()
-    return [error, os.path.exists(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{rank}")]
+        wrote = appears(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{rank}")
+    return [error, wrote]
 
 
 def every(rank: int) -> dict[str, Any]:
     """Return what each function returns, or the error that it ends with, as text."""
-    results: dict[str, Any] = {}
-    for function in (profiler, profiled_train, abort_hooks, completion_hooks, sequence):
-        print(function.__name__, flush=True)
-        try:
-            results[function.__name__] = function(rank)
-        except Exception:
-            results[function.__name__] = traceback.format_exc()
-    return results
+    return outcomes((profiler, profiled_train, abort_hooks, completion_hooks, sequence), rank)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
-import traceback
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from outcomes import outcomes
 
 import roundelay.torch
 
@@ -190,13 +190,5 @@ def split(rank: int) -> list[Any]:
 
 def every(rank: int) -> dict[str, Any]:
     """Return what each function returns, or the error that it ends with, as text."""
-    both = [selection, errors, split]
-    results: dict[str, Any] = {}
     pairs = [works, callbacks, dropped, late, aborted]
-    for function in both + (pairs if dist.get_world_size() == 2 else [any_source]):
-        print(function.__name__, flush=True)
-        try:
-            results[function.__name__] = function(rank)
-        except Exception:
-            results[function.__name__] = traceback.format_exc()
-    return results
+    return outcomes([selection, errors, split, *(pairs if dist.get_world_size() == 2 else [any_source])], rank)

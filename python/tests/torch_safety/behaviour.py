@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from outcomes import outcomes
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -236,11 +237,4 @@ def aborted(rank: int) -> list[Any]:
 
 def every(rank: int) -> dict[str, Any]:
     """Return what each function returns, or the error that it ends with, as text."""
-    results: dict[str, Any] = {}
-    for function in (fork, threads, callbacks, hooks, interrupted, dropped, aborted):
-        print(function.__name__, flush=True)
-        try:
-            results[function.__name__] = function(rank)
-        except Exception:
-            results[function.__name__] = traceback.format_exc()
-    return results
+    return outcomes((fork, threads, callbacks, hooks, interrupted, dropped, aborted), rank)
