@@ -86,6 +86,32 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.is_contiguous() and not (tensor.is_complex() and tensor.is_conj())
 
 
+def plain_pair(output: Tensor, input: Tensor) -> tuple[Address, Address] | None:
+    """Return the addresses of two tensors if they can be used as they are: plain, of one type, apart from each other.
+
+    Nearly all are; each question of the general way costs as much as a short call of the native part.
+    """
+    dtype = output.dtype
+    name = _NAMES.get(dtype)
+    on_gpu = output.is_cuda
+    if (
+        name is None
+        or input.dtype is not dtype
+        or input.is_cuda is not on_gpu
+        or output.layout is not torch.strided
+        or input.layout is not torch.strided
+        or output.requires_grad
+        or input.requires_grad
+        or not output.is_contiguous()
+        or not input.is_contiguous()
+    ):
+        return None
+    to, of, count, read, width = output.data_ptr(), input.data_ptr(), output.numel(), input.numel(), dtype.itemsize
+    if of < to + count * width and to < of + read * width:
+        return None
+    return (to, count, name, on_gpu), (of, read, name, on_gpu)
+
+
 def readable(tensor: Tensor) -> Tensor:
     """Return the tensor, or a plain copy of it."""
     if tensor.layout is not torch.strided:

@@ -148,6 +148,10 @@ class Operations:
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Any:
         """Collect equal tensors in one; the input may be a part of the output."""
+        pair = memory.plain_pair(output, input)
+        if pair is not None and pair[0][1] == pair[1][1] * self._calls.size:
+            calls = [("all_gather", *pair)]
+            return self._calls.play(opts, output, calls, (), (input, output), output.device, (input,))
         return self.all_gather_single_coalesced([output], [input], opts, output)
 
     def all_gather_single_coalesced(
@@ -201,6 +205,11 @@ class Operations:
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> Any:
         """Reduce tensors of as many equal parts as there are ranks; each rank has its own part at the end."""
+        pair = memory.plain_pair(output, input)
+        if pair is not None and pair[1][1] == pair[0][1] * self._calls.size:
+            op, factor = memory.operator(opts.reduceOp, output.dtype)
+            calls = [("reduce_scatter", *pair, op, factor, 0)]
+            return self._calls.play(opts, output, calls, (), (input, output), output.device, (input,))
         return self.reduce_scatter_single_coalesced([output], [input], opts, output)
 
     def reduce_scatter_single_coalesced(
@@ -230,6 +239,10 @@ class Operations:
         self, output: Tensor, input: Tensor, output_split_sizes: list[int], input_split_sizes: list[int], opts: Any
     ) -> Any:
         """Exchange parts of one tensor, of equal or unequal numbers of rows."""
+        pair = None if output_split_sizes or input_split_sizes else memory.plain_pair(output, input)
+        if pair is not None:
+            whole = [("all_to_all", *pair)]
+            return self._calls.play(opts, output, whole, (), (input, output), output.device, (input,))
         memory.same_type([output, input], "all_to_all_single")
         finish: list[Finish] = []
         data, target = memory.readable(input), memory.writable(output, finish)
