@@ -7,10 +7,9 @@
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
 use half::bf16;
-use roundelay::cuda::{
-    CudaBuffer, CudaGraph, CudaOptions, CudaStream, KernelArg, KernelGrid, Launch, probe,
-};
-use roundelay::{Args, Call, Communicator, DType, Error, Launcher, RedOp};
+use roundelay::cuda::{CudaBuffer, CudaGraph, CudaStream, KernelArg, KernelGrid, Launch};
+use roundelay::{Args, Call, Communicator, DType, Error, RedOp};
+use roundelay_examples::gpus::{self, must, times};
 
 /// Elements of a row.
 const ROW: usize = 4096;
@@ -21,37 +20,17 @@ const REPEATS: usize = 20;
 const TURNS: usize = 30;
 
 fn main() -> Result<(), Error> {
-    if Communicator::is_launched()? {
-        return rank(Communicator::from_env()?);
-    }
-    let gpus = match probe() {
-        Ok(machine) => machine.devices.len() as u32,
-        Err(why) => {
-            println!("skipped, for there is no GPU to be used: {why}");
-            return Ok(());
-        }
-    };
-    if gpus < 2 {
-        println!("skipped, for there is one GPU: ranks that share it wait for each other in turns");
-        return Ok(());
-    }
-    let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = Launcher::new(gpus.min(8)).program(program).run(|_, line| println!("{line}"))?;
-    match outcome.success() {
-        true => Ok(()),
-        false => Err(Error::Start(format!("a rank failed: {:?}", outcome.cause))),
-    }
+    gpus::run(rank)
 }
 
-fn rank(mut hosts: Communicator) -> Result<(), Error> {
-    let mut comm = hosts.cuda(CudaOptions::default())?;
+fn rank(comm: &mut Communicator) -> Result<(), Error> {
     if comm.rank() == 0 {
         println!(
             "{:>9} {:>5} {:>9} {:>7} {:>6}  {:>8} {:>8}  {:>5}",
             "bytes", "rows", "algorithm", "way", "blocks", "separate", "fused", "ratio"
         );
     }
-    ROWS.into_iter().try_for_each(|rows| layer(&mut comm, rows))
+    ROWS.into_iter().try_for_each(|rows| layer(comm, rows))
 }
 
 /// The memory of a layer.
@@ -96,7 +75,7 @@ fn layer(comm: &mut Communicator, rows: usize) -> Result<(), Error> {
     let how = Launch { blocks: by_rows.then_some(rows as u32), ..launch };
     let sum = comm.device_function(&algorithm, &how, Some("sum"))?;
     let text = format!("{}{}", sum.header(), include_str!("12_fused_norm.cu"));
-    let fused = comm.kernel(&text, if by_rows { "by_rows" } else { "fused" })?;
+    let kernel = comm.kernel(&text, if by_rows { "by_rows" } else { "fused" })?;
     let alone = comm.kernel(&text, "alone")?;
     let pointer = KernelArg::Pointer;
     let rest = [
@@ -113,7 +92,7 @@ fn layer(comm: &mut Communicator, rows: usize) -> Result<(), Error> {
 
     let in_one = |comm: &mut Communicator| {
         // SAFETY: the arguments are those of `fused`, whose buffers have so many rows.
-        unsafe { comm.launch(&fused, grid(sum.blocks()), &whole, &stream) }
+        unsafe { comm.launch(&kernel, grid(sum.blocks()), &whole, &stream) }
     };
     let in_two = |comm: &mut Communicator| {
         comm.call(&algorithm, launch, &stream)?;
@@ -125,15 +104,13 @@ fn layer(comm: &mut Communicator, rows: usize) -> Result<(), Error> {
     let separate = results(comm, &memory, &stream)?;
     check(comm, &separate, &wanted)?;
     in_one(comm)?;
-    if results(comm, &memory, &stream)? != separate {
-        return Err(Error::Usage(format!("rank {}: the two ways differ", comm.rank())));
-    }
+    let fused = results(comm, &memory, &stream)?;
+    must(comm, fused == separate, "the two ways differ")?;
 
     let ways = [captured(comm, &stream, in_two)?, captured(comm, &stream, in_one)?];
-    let [two, one] = times(comm, &stream, &ways)?;
-    if results(comm, &memory, &stream)? != separate {
-        return Err(Error::Usage(format!("rank {}: the graphs differ", comm.rank())));
-    }
+    let [two, one] = times(comm, &stream, &ways, TURNS)?.map(|time| time / REPEATS as f64);
+    let replayed = results(comm, &memory, &stream)?;
+    must(comm, replayed == separate, "the graphs differ")?;
     if comm.rank() == 0 {
         println!(
             "{:>9} {rows:>5} {name:>9} {:>7} {blocks:>6}  {two:>8.2} {one:>8.2}  {:>5.2}",
@@ -196,10 +173,8 @@ fn results(
 fn check(comm: &Communicator, has: &[Vec<bf16>; 2], wanted: &[Vec<bf16>; 2]) -> Result<(), Error> {
     let near =
         |(a, b): (&bf16, &bf16)| (a.to_f32() - b.to_f32()).abs() <= 0.01 * b.to_f32().abs() + 1e-6;
-    match has[0] == wanted[0] && has[1].iter().zip(&wanted[1]).all(near) {
-        true => Ok(()),
-        false => Err(Error::Usage(format!("rank {}: the result is wrong", comm.rank()))),
-    }
+    let well = has[0] == wanted[0] && has[1].iter().zip(&wanted[1]).all(near);
+    must(comm, well, "the result is wrong")
 }
 
 fn captured(
@@ -208,31 +183,4 @@ fn captured(
     way: impl Fn(&mut Communicator) -> Result<(), Error>,
 ) -> Result<CudaGraph, Error> {
     comm.capture(stream, |comm| (0..REPEATS).try_for_each(|_| way(comm)))
-}
-
-/// Returns the microseconds of each way: the median over graphs, of the slowest rank.
-fn times(
-    comm: &mut Communicator,
-    stream: &CudaStream,
-    ways: &[CudaGraph; 2],
-) -> Result<[f64; 2], Error> {
-    let mut times = [Vec::new(), Vec::new()];
-    for turn in 0..TURNS + 3 {
-        for (way, times) in ways.iter().zip(&mut times) {
-            comm.stream_barrier()?;
-            let began = comm.work(stream)?;
-            way.launch(stream)?;
-            let ended = comm.work(stream)?;
-            comm.wait(&ended)?;
-            let mut time = [ended.since_us(&began)? / REPEATS as f64];
-            comm.all_reduce(&mut time, RedOp::Max)?;
-            if turn >= 3 {
-                times.push(time[0]);
-            }
-        }
-    }
-    Ok(times.map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[TURNS / 2]
-    }))
 }

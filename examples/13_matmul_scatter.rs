@@ -7,10 +7,10 @@
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
 use roundelay::cuda::{
-    CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaStream, DeviceFunction, DevicePtr,
-    KernelArg, KernelGrid, Launch, probe,
+    CudaBuffer, CudaKernel, CudaStream, DeviceFunction, DevicePtr, KernelArg, KernelGrid, Launch,
 };
-use roundelay::{Args, Call, Communicator, DType, Error, Launcher, RedOp};
+use roundelay::{Args, Call, Communicator, DType, Error, RedOp};
+use roundelay_examples::gpus::{self, must, times};
 
 /// Rows and columns of the product.
 const SIDE: usize = 4096;
@@ -23,30 +23,10 @@ const PLAYERS: [u32; 3] = [4, 8, 16];
 const TURNS: usize = 15;
 
 fn main() -> Result<(), Error> {
-    if Communicator::is_launched()? {
-        return rank(Communicator::from_env()?);
-    }
-    let gpus = match probe() {
-        Ok(machine) => machine.devices.len() as u32,
-        Err(why) => {
-            println!("skipped, for there is no GPU to be used: {why}");
-            return Ok(());
-        }
-    };
-    let Some(ranks) = [8, 4, 2].into_iter().find(|&n| n <= gpus) else {
-        println!("skipped, for there is one GPU: ranks that share it wait for each other in turns");
-        return Ok(());
-    };
-    let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = Launcher::new(ranks).program(program).run(|_, line| println!("{line}"))?;
-    match outcome.success() {
-        true => Ok(()),
-        false => Err(Error::Start(format!("a rank failed: {:?}", outcome.cause))),
-    }
+    gpus::run(rank)
 }
 
-fn rank(mut hosts: Communicator) -> Result<(), Error> {
-    let mut comm = hosts.cuda(CudaOptions::default())?;
+fn rank(comm: &mut Communicator) -> Result<(), Error> {
     if comm.rank() == 0 {
         println!(
             "{:>16} {:>7} {:>7}  {:>8} {:>8}  {:>5}",
@@ -55,7 +35,7 @@ fn rank(mut hosts: Communicator) -> Result<(), Error> {
     }
     for depth in DEPTHS {
         for players in PLAYERS {
-            product(&mut comm, depth, players)?;
+            product(comm, depth, players)?;
         }
     }
     Ok(())
@@ -166,7 +146,7 @@ fn product(comm: &mut Communicator, depth: usize, players: u32) -> Result<(), Er
         check(comm, &p)?;
     }
     let ways = [comm.capture(&stream, in_two)?, comm.capture(&stream, in_one)?];
-    let [two, one] = times(comm, &stream, &ways)?;
+    let [two, one] = times(comm, &stream, &ways, TURNS)?;
     check(comm, &p)?;
     if comm.rank() == 0 {
         println!(
@@ -205,35 +185,5 @@ fn check(comm: &mut Communicator, p: &Product) -> Result<(), Error> {
         well &= block[row * SIDE + column] == wanted;
     }
     comm.barrier()?;
-    match well {
-        true => Ok(()),
-        false => Err(Error::Usage(format!("rank {}: the result is wrong", comm.rank()))),
-    }
-}
-
-/// Returns the microseconds of each way: the median over graphs, of the slowest rank.
-fn times(
-    comm: &mut Communicator,
-    stream: &CudaStream,
-    ways: &[CudaGraph; 2],
-) -> Result<[f64; 2], Error> {
-    let mut times = [Vec::new(), Vec::new()];
-    for turn in 0..TURNS + 2 {
-        for (way, times) in ways.iter().zip(&mut times) {
-            comm.stream_barrier()?;
-            let began = comm.work(stream)?;
-            way.launch(stream)?;
-            let ended = comm.work(stream)?;
-            comm.wait(&ended)?;
-            let mut time = [ended.since_us(&began)?];
-            comm.all_reduce(&mut time, RedOp::Max)?;
-            if turn >= 2 {
-                times.push(time[0]);
-            }
-        }
-    }
-    Ok(times.map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[TURNS / 2]
-    }))
+    must(comm, well, "the result is wrong")
 }

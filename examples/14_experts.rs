@@ -9,10 +9,10 @@
 use std::time::Instant;
 
 use roundelay::cuda::{
-    Blocks, CountedShape, CudaBuffer, CudaKernel, CudaOptions, CudaStream, KernelArg, KernelGrid,
-    probe,
+    Blocks, CountedShape, CudaBuffer, CudaKernel, CudaStream, KernelArg, KernelGrid,
 };
-use roundelay::{Communicator, Error, Launcher, RedOp};
+use roundelay::{Communicator, Error, RedOp};
+use roundelay_examples::gpus::{self, median, must};
 
 /// Elements of a token.
 const ROW: usize = 2048;
@@ -22,37 +22,17 @@ const TOKENS: [usize; 3] = [32, 128, 1024];
 const STEPS: usize = 60;
 
 fn main() -> Result<(), Error> {
-    if Communicator::is_launched()? {
-        return rank(Communicator::from_env()?);
-    }
-    let gpus = match probe() {
-        Ok(machine) => machine.devices.len() as u32,
-        Err(why) => {
-            println!("skipped, for there is no GPU to be used: {why}");
-            return Ok(());
-        }
-    };
-    if gpus < 2 {
-        println!("skipped, for there is one GPU: ranks that share it wait for each other in turns");
-        return Ok(());
-    }
-    let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = Launcher::new(gpus.min(8)).program(program).run(|_, line| println!("{line}"))?;
-    match outcome.success() {
-        true => Ok(()),
-        false => Err(Error::Start(format!("a rank failed: {:?}", outcome.cause))),
-    }
+    gpus::run(rank)
 }
 
-fn rank(mut hosts: Communicator) -> Result<(), Error> {
-    let mut comm = hosts.cuda(CudaOptions::default())?;
+fn rank(comm: &mut Communicator) -> Result<(), Error> {
     if comm.rank() == 0 {
         println!(
             "{:>7} {:>9}  {:>10} {:>9}  {:>5}",
             "tokens", "bytes", "host reads", "one graph", "ratio"
         );
     }
-    TOKENS.into_iter().try_for_each(|tokens| step(&mut comm, tokens))
+    TOKENS.into_iter().try_for_each(|tokens| step(comm, tokens))
 }
 
 /// A rank's memory and kernels.
@@ -192,10 +172,7 @@ impl Layer {
             has.iter().zip(token).all(|(has, x)| *has == x * (expert as f32 + 2.0))
         });
         comm.barrier()?;
-        match well {
-            true => Ok(()),
-            false => Err(Error::Usage(format!("rank {}: the result is wrong", comm.rank()))),
-        }
+        must(comm, well, "the result is wrong")
     }
 }
 
@@ -224,10 +201,7 @@ fn step(comm: &mut Communicator, tokens: usize) -> Result<(), Error> {
             }
         }
     }
-    let [read, whole] = times.map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    });
+    let [read, whole] = times.map(median);
     if comm.rank() == 0 {
         let bytes = tokens * ROW * 4;
         println!("{tokens:>7} {bytes:>9}  {read:>10.1} {whole:>9.1}  {:>5.2}", read / whole);

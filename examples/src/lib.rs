@@ -1,4 +1,4 @@
-//! The examples stand beside this folder, numbered; this library is empty.
+//! The examples stand beside this folder, numbered; this library has what those for several GPUs share.
 //!
 //! * `01_ring.algo`: the whole of an algorithm. `roundelay run examples/01_ring.algo -n 4`
 //! * `02_wrong_ring.algo`: a mistake, and how it is shown. `roundelay check examples/02_wrong_ring.algo`
@@ -23,6 +23,8 @@
 //!   `cargo run --release -p roundelay-examples --example 13_matmul_scatter`
 //! * `14_experts.rs`: on GPUs, tokens to their experts and back in one graph, by counts that the host never reads.
 //!   `cargo run --release -p roundelay-examples --example 14_experts`
+
+pub mod gpus;
 
 /// The page on the Rust API, whose blocks are tested as they stand.
 #[cfg(doctest)]
