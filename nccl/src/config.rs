@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use crate::failure::{Failure, Outcome};
+use crate::id::VERSION;
 
 /// The head of every configuration.
 const MAGIC: c_uint = 0xcafe_beef;
@@ -38,7 +39,7 @@ impl RawConfig {
     const UNSET: RawConfig = RawConfig {
         size: size_of::<RawConfig>(),
         magic: MAGIC,
-        version: 22809,
+        version: VERSION.unsigned_abs(),
         blocking: UNDEFINED,
         cga_cluster_size: UNDEFINED,
         min_ctas: UNDEFINED,

@@ -116,7 +116,7 @@ impl Operators {
     /// Forgets an operator. Calls that were made with it keep it.
     pub(crate) fn destroy(&self, number: c_int) -> Outcome {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = usize::try_from(i64::from(number) - i64::from(FIRST)).ok();
+        let place = place(number);
         match place.and_then(|place| made.get_mut(place)).and_then(Option::take) {
             Some(_) => Ok(()),
             None => Err(unknown(number)),
@@ -130,7 +130,7 @@ impl Operators {
             return Ok(Operator::Own(*op));
         }
         let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = usize::try_from(i64::from(number) - i64::from(FIRST)).ok();
+        let place = place(number);
         let found = place.and_then(|place| made.get(place).copied().flatten());
         let found = found.ok_or_else(|| unknown(number))?;
         match found.dtype == dtype {
@@ -141,6 +141,11 @@ impl Operators {
             ))),
         }
     }
+}
+
+/// Returns the place of an operator that a program made.
+fn place(number: c_int) -> Option<usize> {
+    usize::try_from(i64::from(number) - i64::from(FIRST)).ok()
 }
 
 fn unknown(number: c_int) -> Failure {

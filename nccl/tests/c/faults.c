@@ -86,12 +86,8 @@ static int killed(const char *self) {
         }
     }
     int status[2] = {-1, -1};
-    /* Whoever ends first is buried first: until then the system says that it exists. */
-    for (int k = 0; k < 2; ++k) {
-        int one;
-        pid_t ended = wait(&one);
-        status[ended == children[1]] = one;
-    }
+    /* The one that is killed is waited for last: until then it is a zombie, which the other one must know. */
+    for (int r = 0; r < 2; ++r) waitpid(children[r], &status[r], 0);
     return status[0] != 0 || !WIFSIGNALED(status[1]);
 }
 
