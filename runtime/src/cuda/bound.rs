@@ -325,18 +325,14 @@ impl Gpu {
             params[WORDS + (i + 1) * self.ranks as usize + self.rank as usize] = address;
         }
         let grid = (bound.cut.blocks, abi::THREADS);
-        let captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
-        let mut journal = self.journal.lock();
-        let ordered = if captured { Ok(()) } else { journal.follow(stream) };
         // SAFETY: the words are those of the kernel's parameter. The arena, the mailbox and the regions live as long
         // as `self`; the caller's buffers are good as whoever made their addresses promised.
-        let launched = ordered.and_then(|()| unsafe {
+        let launched = self.journal.put(stream, || unsafe {
             match &bound.pieces {
                 None => kernel.launch(stream, grid, params),
                 Some(pieces) => self.in_parts(&kernel, stream, grid, params, pieces),
             }
         });
-        drop(journal);
         launched.map_err(|fault| self.fault(&fault))
     }
 }

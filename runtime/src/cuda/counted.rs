@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::KERNEL;
 use roundelay_compiler::emit::cuda::batch::lanes;
-use roundelay_compiler::emit::cuda::counted::{Fixed, PARAMS, PEERS, Vector, counted};
+use roundelay_compiler::emit::cuda::counted::{Fixed, PARAMS, PEERS, RING, Vector, counted};
 use roundelay_compiler::plan::Dir;
 
 use super::batch::{Place, end_words};
@@ -128,14 +128,10 @@ impl Gpu {
         let Some((kernel, _)) = &self.counted else { return Ok(()) };
         let timeout = u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX);
         let params = self.counted_params(fixed, timeout);
-        let grid = ((2 * self.ranks - 1) * lanes(self.ranks), abi::THREADS);
-        let captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
-        let mut journal = self.journal.lock();
-        let ordered = if captured { Ok(()) } else { journal.follow(stream) };
+        let grid = (self.counted_blocks(), abi::THREADS);
         // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
         // caller's memory is good as whoever made its addresses promised, as far as was checked here and by the kernel.
-        let launched = ordered.and_then(|()| unsafe { kernel.launch(stream, grid, &params) });
-        drop(journal);
+        let launched = self.journal.put(stream, || unsafe { kernel.launch(stream, grid, &params) });
         launched.map_err(|fault| {
             let error = self.fault(&fault);
             self.end(core, error)
@@ -152,7 +148,7 @@ impl Gpu {
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
         let fixed = agree(core, fixed)?;
-        let blocks = (2 * self.ranks - 1) * lanes(self.ranks);
+        let blocks = self.counted_blocks();
         let ends = 2 * (self.ranks as usize - 1);
         let playable = match (ends <= 2 * PEERS, blocks <= self.sms) {
             (true, true) => Ok(()),
@@ -175,6 +171,11 @@ impl Gpu {
         let known = self.counted.get_or_insert_with(|| (kernel, Vec::new()));
         known.1.push(key);
         Ok(fixed)
+    }
+
+    /// Returns the blocks of a call: the lanes of each direction of each peer, and those of this rank's own block.
+    fn counted_blocks(&self) -> u32 {
+        (2 * self.ranks - 1) * lanes(self.ranks)
     }
 
     fn counted_kernel(&mut self) -> Result<Arc<Kernel>, Error> {
@@ -202,9 +203,8 @@ impl Gpu {
             params.extend([at, rows, stride]);
         }
         params.extend([sends, receives, turns, told, row, most, self.rank.into(), ranks, tag]);
-        let ring = 8 * roundelay_compiler::emit::cuda::counted::RING;
-        let told =
-            |peer: u32| self.arena.base(peer) + self.layout.told() + ring * u64::from(self.rank);
+        let ring = 8 * RING * u64::from(self.rank);
+        let told = |peer: u32| self.arena.base(peer) + self.layout.told() + ring;
         params.extend((0..=PEERS as u32).map(|p| if p < self.ranks { told(p) } else { 0 }));
         let place = Place { rank: self.rank, layout: &self.layout };
         for peer in (0..self.ranks).filter(|&peer| peer != self.rank) {

@@ -174,13 +174,10 @@ impl Gpu {
         // As many blocks as multiprocessors are resident, as those of calls are.
         let cooperates = calls && blocks > self.sms;
         let grid = Grid { blocks, threads, shared_bytes, cooperates };
-        let captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
-        let mut journal = self.journal.lock();
-        let ordered = if captured || !calls { Ok(()) } else { journal.follow(stream) };
         // SAFETY: the caller's promise; the handle of a function is as its header has it, and the arena, the mailbox
         // and the regions that it addresses live as long as `self`.
-        let launched = ordered.and_then(|()| unsafe { kernel.0.start(stream, grid, &words) });
-        drop(journal);
+        let start = || unsafe { kernel.0.start(stream, grid, &words) };
+        let launched = if calls { self.journal.put(stream, start) } else { start() };
         launched.map_err(|fault| {
             let error = self.fault(&fault);
             // A call that one rank does not make ends the others' too.

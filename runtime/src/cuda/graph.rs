@@ -22,8 +22,7 @@ impl CudaGraph {
     ///
     /// [`Error::Cuda`] if the driver refuses.
     pub fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
-        let launched = self.journal.lock().follow(stream);
-        let launched = launched.and_then(|()| self.graph.launch(stream));
+        let launched = self.journal.put(stream, || self.graph.launch(stream));
         launched.map_err(|fault| failed(self.rank, stream, &fault))
     }
 }

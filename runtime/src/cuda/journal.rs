@@ -20,6 +20,21 @@ impl Journal {
         Journal(Arc::new(Mutex::new(Entries { latest: None, order })))
     }
 
+    /// Puts a call into a stream, after the calls before it, in whatever stream they are; in a stream that is captured it
+    /// has no such order. One after the other, so that all streams have them in one order.
+    pub(super) fn put(
+        &self,
+        stream: &CudaStream,
+        launch: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let captured = stream.is_captured()?;
+        let mut entries = self.lock();
+        if !captured {
+            entries.follow(stream)?;
+        }
+        launch()
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -32,7 +47,7 @@ impl Entries {
     }
 
     /// Orders what is put into a stream now after the calls before it, in whatever stream they are.
-    pub(super) fn follow(&mut self, stream: &CudaStream) -> Result<(), Fault> {
+    fn follow(&mut self, stream: &CudaStream) -> Result<(), Fault> {
         match &self.latest {
             Some(latest) if latest.raw() == stream.raw() => return Ok(()),
             Some(latest) => {

@@ -57,11 +57,7 @@ impl Gpu {
         stream: &CudaStream,
         copies: impl IntoIterator<Item = Copy>,
     ) -> Result<(), Error> {
-        let ordered = stream.is_captured().and_then(|captured| match captured {
-            true => Ok(()),
-            false => self.journal.lock().follow(stream),
-        });
-        let copied = ordered.and_then(|()| {
+        let copied = self.journal.put(stream, || {
             let mut copies =
                 copies.into_iter().filter(|(to, from, bytes)| to != from && *bytes > 0);
             // SAFETY: the staging memory has as much as was asked for, and lives as long as `self`; the caller's

@@ -73,13 +73,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
         // The others' counts are waited for by a thread each.
         if (thread < c.ranks)
             receives[thread] = thread == c.rank ? sends[thread]
-                                                : told_count(params, c.told + 64 * thread + 8 * (turn % 8), turn, thread);
+                                                : told_count(params, c.told + 8 * (RING * thread + turn % RING), turn, thread);
         follow();
         if (thread == 0) check(c, c.output, receives);
         follow();
         if (own && lane == 0 && thread < c.ranks) put<4>(c.receives + 4 * thread, {{receives[thread]}});
     } else if (lane == 0 && thread == 0) {
-        tell(c.tell[end.peer] + 8 * (turn % 8), (u64)turn << 32 | sends[end.peer]);
+        tell(c.tell[end.peer] + 8 * (turn % RING), (u64)turn << 32 | sends[end.peer]);
     }
     const auto place = [&](const Vector &vector, const u32 *counts, u32 block) {
         return vector.at + c.row * row_of(vector, counts, block);

@@ -79,5 +79,5 @@ pub const COUNTED: u32 = 16;
 /// Returns the kernel's text, for that many ranks.
 pub fn counted(ranks: u32) -> String {
     let text = common("blocks whose lengths lie in device memory", ranks);
-    text + &format!("constexpr u32 PEERS = {PEERS};\n") + include_str!("counted.cuh")
+    text + &format!("constexpr u32 PEERS = {PEERS}, RING = {RING};\n") + include_str!("counted.cuh")
 }

@@ -2,9 +2,9 @@
 //!
 //! The function plays what the kernel of the same program plays, by the same text, with the blocks of the kernel that
 //! calls it: the first ones, as many as the handle says. All their threads call it, any number of times, in a launch
-//! that is cooperative. What it needs of
-//! memory and sizes comes in a [`Handle`](crate::device::abi::Function), which the runtime fills once all ranks have
-//! agreed on the call. It differs from the kernel in this:
+//! whose blocks are all resident. What it needs of memory and sizes comes in a
+//! [`Handle`](crate::device::abi::Function), which the runtime fills once all ranks have agreed on the call. It differs
+//! from the kernel in this:
 //!
 //! * The number of elements is an argument: as many as the handle was made for, or fewer. So are the addresses, which
 //!   must lie in the memory that the handle was made for where peers address it. What does not fit is reported and
@@ -50,6 +50,15 @@ const FUNCTION_INCLUDE: &str = "#include \"function.cuh\"\n";
 /// Macros of the prelude, which have other names in a header, and do not outlive it.
 const MACROS: [(&str, &str); 2] = [("INLINE", "ROUNDELAY_INLINE"), ("EACH", "ROUNDELAY_EACH")];
 
+/// The words of C++20 that name nothing else.
+const KEYWORDS: &str = "\
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class co_await \
+    co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do \
+    double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable namespace \
+    new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires return \
+    short signed sizeof static static_assert static_cast struct switch template this thread_local throw true try typedef \
+    typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq";
+
 /// A header with the function of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionSource {
@@ -93,7 +102,7 @@ pub fn cuda_function(
     }
     let begins = |c: char| c.is_ascii_alphabetic() || c == '_';
     let is_name = name.starts_with(begins) && name.chars().all(|c| begins(c) || c.is_ascii_digit());
-    if !is_name {
+    if !is_name || KEYWORDS.split_whitespace().any(|word| word == name) {
         return Err(Unsupported::Name(name.into()));
     }
     let header = &first.header;

@@ -134,7 +134,7 @@ impl fmt::Display for Unsupported {
             ),
             Unsupported::Name(name) => write!(
                 f,
-                "`{name}` is no name of a namespace: letters, digits and `_`, and no digit first"
+                "`{name}` is no name of a namespace: letters, digits and `_`, no digit first, and no keyword of C++"
             ),
         }
     }
