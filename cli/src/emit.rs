@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
-use roundelay_compiler::device;
 use roundelay_compiler::emit::cuda::cuda_function;
-use roundelay_dsl::diag::codes;
 use serde::Serialize;
 
 use crate::args::Emit;
 use crate::load::{load_one, placement, proved};
-use crate::report::{Failure, Outcome, Report, fault, print, refused, unwritten};
-use crate::show::{one_shape, spec};
+use crate::report::{Failure, Outcome, Report, print, unwritten};
+use crate::show::{lowered, one_shape, rank_of, spec, unsupported};
 
 /// The text that was written, as programs read it.
 #[derive(Serialize)]
@@ -30,23 +28,14 @@ pub(crate) fn emit(args: &Emit, report: Report) -> Outcome {
     let (sources, program) = load_one(&args.target)?;
     let shape = one_shape(&args.n, &program)?;
     let n = shape.ranks();
-    if let Some(rank) = args.rank.filter(|&r| u64::from(r) >= n) {
-        return Err(Failure::Usage(format!("rank {rank} is not one of {n} ranks")));
-    }
+    rank_of(args.rank, n)?;
     let (collective, algorithm) = (program.kind.name(), program.name.as_str());
-    let placement = placement(collective, args.in_place, args.out_of_place);
+    let placement = placement(collective, args.call.in_place, args.call.out_of_place);
     let proved = proved(&program, &sources, &shape, &args.target.options(), placement);
     let proved = proved.map_err(|found| Failure::Input(Box::new(sources), found))?;
-    let unsupported = |why: String| refused(fault(codes::UNSUPPORTED, why));
-    let programs = device::prove(&proved, args.protocol, &device::Options::default());
-    let programs = programs.map_err(|e| unsupported(e.to_string()))?;
-    let chosen: Vec<_> = (0..)
-        .map_while(|rank| programs.of(rank))
-        .filter(|program| args.rank.is_none_or(|rank| rank == program.rank))
-        .collect();
+    let chosen = lowered(&proved, args.call.protocol, args.rank)?;
     let name = args.name.clone().unwrap_or_else(|| format!("{collective}_{algorithm}"));
-    let spec = spec(args.dtype, args.op, args.unaligned)?;
-    let header = cuda_function(&chosen, &spec, &name).map_err(|e| unsupported(e.to_string()))?;
+    let header = cuda_function(&chosen, &spec(&args.call)?, &name).map_err(|e| unsupported(&e))?;
     let text = header.text();
     let mut emitted =
         Emitted { collective, algorithm, ranks: n, name: &name, file: None, text: None };

@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use bench::{Bench, Peer};
 pub(crate) use chaos::Rates;
 pub(crate) use play::{Device, Play, Run, TransportName, Verify};
-pub(crate) use see::{Check, Draw, Emit, Explain, Fmt, Info, Route, Show, Stage};
+pub(crate) use see::{Called, Check, Draw, Emit, Explain, Fmt, Info, Route, Show, Stage};
 pub(crate) use stress::{Stress, StressPart};
 pub(crate) use tune::{TUNE_SIZES, Tune};
 

@@ -76,24 +76,8 @@ pub(crate) struct Show {
     /// Make this rank's plan only, without unrolling the others
     #[arg(long)]
     pub(crate) rank: Option<u32>,
-    /// Plan for calls in place (the default of all_reduce and broadcast)
-    #[arg(long, conflicts_with = "out_of_place")]
-    pub(crate) in_place: bool,
-    /// Plan for calls out of place (the default of the others)
-    #[arg(long)]
-    pub(crate) out_of_place: bool,
-    /// The protocol of messages on the device: packet, staged, put, get, engine
-    #[arg(long, alias = "way", value_name = "PROTOCOL", default_value = "packet")]
-    pub(crate) protocol: device::Protocol,
-    /// Element type of a kernel
-    #[arg(long, default_value_t = DType::F32)]
-    pub(crate) dtype: DType,
-    /// Operator of a kernel
-    #[arg(long, default_value_t = RedOp::Sum)]
-    pub(crate) op: RedOp,
-    /// A kernel for memory that is not aligned to 16 bytes
-    #[arg(long)]
-    pub(crate) unaligned: bool,
+    #[command(flatten)]
+    pub(crate) call: Called,
     /// A kernel with all that it includes, as the CUDA compiler gets it
     #[arg(long)]
     pub(crate) whole: bool,
@@ -103,6 +87,29 @@ pub(crate) struct Show {
     /// Write the plan of --rank to a file, as `check` reads it
     #[arg(short, value_name = "FILE", requires = "rank")]
     pub(crate) output: Option<PathBuf>,
+}
+
+/// The call that a plan, and a program of a device, is made for.
+#[derive(Debug, Args)]
+pub(crate) struct Called {
+    /// Calls in place (the default of all_reduce and broadcast)
+    #[arg(long, conflicts_with = "out_of_place")]
+    pub(crate) in_place: bool,
+    /// Calls out of place (the default of the others)
+    #[arg(long)]
+    pub(crate) out_of_place: bool,
+    /// The protocol of messages on the device: packet, staged, put, get; in `show` also engine
+    #[arg(long, alias = "way", value_name = "PROTOCOL", default_value = "packet")]
+    pub(crate) protocol: device::Protocol,
+    /// Element type of a kernel
+    #[arg(long, default_value_t = DType::F32)]
+    pub(crate) dtype: DType,
+    /// Operator of a kernel
+    #[arg(long, default_value_t = RedOp::Sum)]
+    pub(crate) op: RedOp,
+    /// A kernel for memory, or counts, that are not aligned to 16 bytes
+    #[arg(long)]
+    pub(crate) unaligned: bool,
 }
 
 /// Stages of the compiler.
@@ -162,24 +169,8 @@ pub(crate) struct Emit {
     /// The namespace of the header [default: COLLECTIVE_ALGORITHM]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// For calls in place (the default of all_reduce and broadcast)
-    #[arg(long, conflicts_with = "out_of_place")]
-    pub(crate) in_place: bool,
-    /// For calls out of place (the default of the others)
-    #[arg(long)]
-    pub(crate) out_of_place: bool,
-    /// The protocol of messages: packet, staged, put, get
-    #[arg(long, value_name = "PROTOCOL", default_value = "packet")]
-    pub(crate) protocol: device::Protocol,
-    /// Element type
-    #[arg(long, default_value_t = DType::F32)]
-    pub(crate) dtype: DType,
-    /// Operator
-    #[arg(long, default_value_t = RedOp::Sum)]
-    pub(crate) op: RedOp,
-    /// For memory, or counts, that are not aligned to 16 bytes
-    #[arg(long)]
-    pub(crate) unaligned: bool,
+    #[command(flatten)]
+    pub(crate) call: Called,
     /// The file to write [default: standard output]
     #[arg(short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -8,22 +8,25 @@ mod tree;
 use std::path::Path;
 use std::sync::Arc;
 
-use roundelay::{DType, RedOp};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda};
-use roundelay_compiler::{Instance, Program, Shape, UnprovedPlan, project};
+use roundelay_compiler::{Instance, Program, Proved, Shape, UnprovedPlan, project};
 use roundelay_compiler::{device, graph};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 use serde_json::{Value, json};
 
-use crate::args::{Show, Stage};
+use crate::args::{Called, Show, Stage};
 use crate::load::{Input, default_shape, load, load_one, placement, proved};
 use crate::report::{Failure, Outcome, Report, fault, print, refused, unwritten};
 use crate::values::Ranks;
 
 /// Runs the verb.
 pub(crate) fn show(args: &Show, report: Report) -> Outcome {
+    if args.output.is_some() && args.stage != Stage::Plan {
+        let text = "-o writes a plan: leave --stage out, or redirect what is printed";
+        return Err(Failure::Usage(text.into()));
+    }
     if args.stage == Stage::Plan
         && let Input::Plan(plan) = load(&args.target)?
     {
@@ -122,7 +125,7 @@ fn stage(
 ) -> Result<(), Stop> {
     let shape = one_shape(&args.n, program)?;
     let options = args.target.options();
-    let placement = placement(program.kind.name(), args.in_place, args.out_of_place);
+    let placement = placement(program.kind.name(), args.call.in_place, args.call.out_of_place);
     if args.stage == Stage::Graph {
         let instance = Arc::new(Instance::new(program, &shape, &options)?);
         let graph = graph::unroll(&instance)?;
@@ -139,20 +142,14 @@ fn stage(
         return Ok(());
     }
     let n = shape.ranks();
-    if let Some(rank) = args.rank.filter(|&r| u64::from(r) >= n) {
-        return Err(Stop::Failure(Failure::Usage(format!("rank {rank} is not one of {n} ranks"))));
-    }
+    rank_of(args.rank, n)?;
     if matches!(args.stage, Stage::Device | Stage::Cuda) {
         let proved = proved(program, sources, &shape, &options, placement)?;
-        let programs = device::prove(&proved, args.protocol, &device::Options::default());
-        let programs =
-            programs.map_err(|e| fault(codes::UNSUPPORTED, e.to_string())).map_err(refused)?;
-        let ranks = (0..).map_while(|rank| programs.of(rank));
-        for p in ranks.filter(|p| args.rank.is_none_or(|r| r == p.rank)) {
+        for p in lowered(&proved, args.call.protocol, args.rank)? {
             let stage = if args.stage == Stage::Cuda { "cuda" } else { "device" };
             let mut data = data(stage, program.kind.name(), &program.name);
             (data["ranks"], data["rank"]) = (json!(n), json!(p.rank));
-            data["way"] = json!(args.protocol.name());
+            data["way"] = json!(args.call.protocol.name());
             if args.stage == Stage::Cuda {
                 let kernel = kernel(args, &p)?;
                 say(report, &kernel, || {
@@ -183,21 +180,45 @@ fn stage(
     Ok(())
 }
 
+/// Fails if a rank that was asked for is none of so many.
+pub(crate) fn rank_of(rank: Option<u32>, ranks: u64) -> Outcome {
+    match rank.filter(|&rank| u64::from(rank) >= ranks) {
+        Some(rank) => Err(Failure::Usage(format!("rank {rank} is not one of {ranks} ranks"))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the device programs of all ranks, or of one.
+pub(crate) fn lowered(
+    proved: &Proved,
+    protocol: device::Protocol,
+    rank: Option<u32>,
+) -> Result<Vec<device::ProvedProgram>, Failure> {
+    let programs = device::prove(proved, protocol, &device::Options::default());
+    let programs = programs.map_err(|e| unsupported(&e))?;
+    let all = (0..).map_while(|rank| programs.of(rank));
+    Ok(all.filter(|program| rank.is_none_or(|rank| rank == program.rank)).collect())
+}
+
+/// Returns the failure for what no device can play.
+pub(crate) fn unsupported(why: &impl ToString) -> Failure {
+    refused(fault(codes::UNSUPPORTED, why.to_string()))
+}
+
 /// Returns the facts that a kernel depends on beside its program.
-pub(crate) fn spec(dtype: DType, op: RedOp, is_unaligned: bool) -> Result<Spec, Failure> {
+pub(crate) fn spec(call: &Called) -> Result<Spec, Failure> {
     let unknown = |name: &str| Failure::Usage(format!("kernels do not know {name}"));
+    let (dtype, op) = (call.dtype.name(), call.op.name());
     Ok(Spec {
-        element: Element::named(dtype.name()).ok_or_else(|| unknown(dtype.name()))?,
-        operator: Operator::named(op.name()).ok_or_else(|| unknown(op.name()))?,
-        aligned: !is_unaligned,
+        element: Element::named(dtype).ok_or_else(|| unknown(dtype))?,
+        operator: Operator::named(op).ok_or_else(|| unknown(op))?,
+        aligned: !call.unaligned,
     })
 }
 
 /// Returns the text of a rank's kernel.
 fn kernel(args: &Show, program: &device::ProvedProgram) -> Result<String, Failure> {
-    let spec = spec(args.dtype, args.op, args.unaligned)?;
-    let source =
-        cuda(program, &spec).map_err(|e| refused(fault(codes::UNSUPPORTED, e.to_string())))?;
+    let source = cuda(program, &spec(&args.call)?).map_err(|e| unsupported(&e))?;
     Ok(if args.whole { source.text() } else { source.to_string() })
 }
 
