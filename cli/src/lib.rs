@@ -25,6 +25,7 @@ mod own;
 mod peer;
 mod plot;
 mod progress;
+mod random;
 mod report;
 mod route;
 mod run;

@@ -2,8 +2,12 @@
 
 mod support;
 
+use std::process::Stdio;
+use std::time::Duration;
+
+use roundelay_tests::until;
 use serde_json::Value;
-use support::roundelay;
+use support::{command, roundelay};
 
 /// Runs a job under faults for longer and longer, until it has seen enough of them; no result may be wrong, and no wait
 /// without end, however long it takes.
@@ -48,4 +52,44 @@ fn what_it_cannot_play_is_refused() {
     }
     let ran = roundelay(&["run", "all_reduce.nosuch", "--chaos", "kill=1/s"]);
     assert!(ran.code == 1 || ran.code == 2, "{}", ran.err);
+    assert!(ran.err.contains("nosuch"), "{}", ran.err);
+    // Faults would leave nobody, and three ranks that are left could not play this.
+    for (args, why) in
+        [(["all_reduce", "2"], "three at least"), (["all_reduce.halving_doubling", "4"], "pow2")]
+    {
+        let ran = roundelay(&["run", args[0], "-n", args[1], "--chaos", "kill=1/s"]);
+        assert!(ran.code == 1 || ran.code == 2, "{}", ran.err);
+        assert!(ran.err.contains(why) && ran.out.is_empty(), "{}{}", ran.out, ran.err);
+    }
+}
+
+/// Ranks end with whoever started them, however that ended.
+#[test]
+fn no_rank_outlives_the_program() {
+    let args =
+        ["run", "all_reduce", "-n", "3", "--chaos", "stop=5/s", "--for", "100s", "--bytes", "4"];
+    let mut chaos = command(&args).stdout(Stdio::null()).spawn().expect("a process");
+    let children = format!("/proc/{0}/task/{0}/children", chaos.id());
+    let started = || -> Vec<String> {
+        let listed = std::fs::read_to_string(&children).unwrap_or_default();
+        listed.split_whitespace().map(str::to_owned).collect()
+    };
+    // Each has begun to be what it is.
+    let is_rank = |rank: &String| said(rank).is_some_and(|said| said.contains("chaos-rank"));
+    until(
+        Duration::from_secs(60),
+        || format!("{:?} are not three ranks", started()),
+        || started().len() == 3 && started().iter().all(is_rank),
+    );
+    let ranks = started();
+    chaos.kill().and_then(|()| chaos.wait()).expect("its end");
+    for rank in ranks {
+        let is_over = || said(&rank).is_none_or(|said| !said.contains("chaos-rank"));
+        until(Duration::from_secs(60), || format!("rank {rank} lives on"), is_over);
+    }
+}
+
+/// Returns the command line of a process; that of one that has ended is empty.
+fn said(process: &str) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{process}/cmdline")).ok()
 }

@@ -12,7 +12,7 @@ use super::{Rates, Target};
 use crate::values::{Ranks, Sizes, bytes, duration};
 
 /// The options that every job has.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Play {
     /// Ranks, as processes of this machine: 8, 2x4, 2,4,8 or 2..8 [default: 4; grids: 2x2]
     #[arg(short, value_name = "RANKS")]

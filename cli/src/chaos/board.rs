@@ -3,6 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The beginning of the names of folders; the number of the process follows.
+const PREFIX: &str = "roundelay-chaos-";
+
 /// A folder of notes.
 pub(super) struct Board {
     folder: PathBuf,
@@ -11,9 +14,21 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Makes an empty folder, which is removed in the end.
+    /// Makes an empty folder, which is removed in the end; those that processes left that were killed are removed now.
     pub(super) fn new() -> io::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("roundelay-chaos-{}", std::process::id()));
+        let all = std::env::temp_dir();
+        for entry in std::fs::read_dir(&all)?.flatten() {
+            let (name, is_folder) =
+                (entry.file_name(), entry.file_type().is_ok_and(|t| t.is_dir()));
+            let of = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+            let is_over =
+                |pid| pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists();
+            if is_folder && of.is_some_and(is_over) {
+                // Somebody else's stays.
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        let folder = all.join(format!("{PREFIX}{}", std::process::id()));
         std::fs::create_dir(&folder)?;
         Ok(Board { folder, owned: true })
     }

@@ -7,24 +7,28 @@
 //! from one that never comes back.
 
 mod board;
-mod random;
 pub(crate) mod rank;
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use crate::args::{Rates, Run};
+use crate::choice;
 use crate::hints;
+use crate::load::entry;
+use crate::random::Random;
 use crate::report::{Failure, Outcome, Report, fault};
 use crate::run;
 use board::Board;
-use random::Random;
 use rank::{Order, Tally};
 
+/// The ranks that faults leave running.
+const LEFT: usize = 2;
 /// The time after which somebody takes the place of a rank that was lost.
 const REPLACED: Duration = Duration::from_secs(1);
 /// The time between two looks.
@@ -89,14 +93,8 @@ struct Job<'a> {
 
 /// Runs the job.
 pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
-    let order = order(args)?;
-    let size = match &args.play.n {
-        None => 4,
-        Some(ranks) => match ranks.shapes.as_slice() {
-            [shape] if shape.axes.len() == 1 => shape.ranks() as usize,
-            _ => return Err(Failure::Usage("--chaos takes one number of ranks: -n 4".into())),
-        },
-    };
+    let size = size(args)?;
+    let order = order(args, size)?;
     let seed = run::seed(&args.play);
     report.line(format!("{size} ranks for {:?}, {rates}, seed {seed}", args.time));
     let board = Board::new().map_err(|e| {
@@ -126,24 +124,41 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
         told.faults.kill, told.faults.stop, told.generations, told.calls, told.wrong, told.hangs
     ));
     report.result(told);
-    let why = failed.and(unexpected).err().or_else(|| {
-        (told.wrong + told.hangs > 0)
-            .then(|| format!("{} results were wrong, {} waits did not end", told.wrong, told.hangs))
-    });
-    why.map_or(Ok(()), |why| Err(Failure::Run(fault(codes::LOST_RANK, why))))
+    let (code, why) = match failed.and(unexpected) {
+        _ if told.wrong > 0 => (codes::WRONG_RESULT, format!("{} results were wrong", told.wrong)),
+        Ok(()) if told.hangs == 0 => return Ok(()),
+        Ok(()) => (codes::TIMEOUT, format!("{} ranks did not end", told.hangs)),
+        Err(why) if told.hangs > 0 => (codes::TIMEOUT, why),
+        Err(why) => (codes::LOST_RANK, why),
+    };
+    Err(Failure::Run(fault(code, why)))
+}
+
+/// Returns the number of ranks.
+fn size(args: &Run) -> Result<usize, Failure> {
+    let Some(ranks) = &args.play.n else { return Ok(4) };
+    match ranks.shapes.as_slice() {
+        [shape] if shape.axes.len() == 1 && shape.ranks() > LEFT as u64 => {
+            Ok(shape.ranks() as usize)
+        }
+        _ => {
+            let text = "--chaos takes one number of ranks, three at least, of which faults leave two: -n 4";
+            Err(Failure::Usage(text.into()))
+        }
+    }
 }
 
 /// Returns what the ranks do.
-fn order(args: &Run) -> Result<Order, Failure> {
+fn order(args: &Run, size: usize) -> Result<Order, Failure> {
     let (play, target) = (&args.play, &args.target.target);
     if play.trace.is_some() || play.flight.is_some() {
         return Err(Failure::Usage("--trace and --flight are for jobs without --chaos".into()));
     }
     let usual = play.dtype == roundelay::DType::F32 && play.op == roundelay::RedOp::Sum;
-    let algorithm = match target.split_once('.') {
+    let algorithm = match entry(target) {
         _ if !usual || play.rank.is_some() || play.hosts > 1 || play.on.gpus() => None,
-        None if target == "all_reduce" => Some(None),
-        Some(("all_reduce", name)) if !target.contains('/') => Some(Some(name)),
+        None if target == "all_reduce" => Some(args.target.algorithm.as_deref()),
+        Some(("all_reduce", name)) => Some(Some(name)),
         _ => None,
     };
     let Some(algorithm) = algorithm else {
@@ -151,14 +166,24 @@ fn order(args: &Run) -> Result<Order, Failure> {
             "--chaos plays all_reduce or all_reduce.NAME, sums of f32, between processes that it starts itself".into(),
         ));
     };
-    let mut texts = hints::texts(play);
-    texts.extend(algorithm.map(|name| format!("algorithm=all_reduce.{name}")));
-    // What is wrong with them is said here, and not by each rank.
-    hints::merged(&texts)?;
+    if let Some(name) = algorithm {
+        choice::idle(play, "all_reduce", name)?;
+    }
+    let mut play = play.clone();
+    play.hints.extend(algorithm.map(|name| format!("algorithm=all_reduce.{name}")));
+    let sizes = args.bytes.list(args.factor);
+    // What cannot be played by all ranks, or by those that faults leave, is said here, and not by each rank.
+    for ranks in LEFT..=size {
+        let shape = Shape::flat(ranks as u32);
+        for &bytes in &sizes {
+            choice::of_play("all_reduce", 0, Some(&shape), bytes, &play)?;
+        }
+    }
     Ok(Order {
-        hints: texts.join(","),
+        parent: std::process::id(),
+        hints: hints::texts(&play).join(","),
         timeout_ms: play.timeout.as_millis() as u64,
-        counts: args.bytes.list(args.factor).iter().map(|bytes| bytes / 4).collect(),
+        counts: sizes.iter().map(|bytes| bytes / 4).collect(),
         ..Order::default()
     })
 }
@@ -242,14 +267,15 @@ impl Job<'_> {
         self.due.push(Instant::now() + REPLACED);
     }
 
-    /// Returns the ranks that run; faults leave two of them.
-    fn running(&self) -> Vec<usize> {
+    /// Returns a rank that runs, at random, unless no more of them run than faults leave.
+    fn victim(&mut self) -> Option<usize> {
         let running = (0..self.ranks.len()).filter(|&at| self.ranks[at].stopped.is_none());
-        Some(running.collect::<Vec<_>>()).filter(|all| all.len() > 2).unwrap_or_default()
+        let running: Vec<usize> = running.collect();
+        if running.len() > LEFT { self.random.of(&running) } else { None }
     }
 
     fn kill(&mut self) {
-        let Some(at) = self.random.of(&self.running()) else { return };
+        let Some(at) = self.victim() else { return };
         self.told.faults.kill += 1;
         // It may have ended a moment ago.
         let _ = self.ranks[at].child.kill();
@@ -259,7 +285,7 @@ impl Job<'_> {
 
     /// Stops a rank for a while: from one that nobody notices to one that others take for its end.
     fn stop(&mut self) {
-        let Some(at) = self.random.of(&self.running()) else { return };
+        let Some(at) = self.victim() else { return };
         self.told.faults.stop += 1;
         let time = self.timeout.mul_f64(2.0 * self.random.share());
         let rank = &mut self.ranks[at];

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::board::Board;
@@ -18,6 +19,8 @@ const LOOK: Duration = Duration::from_millis(2);
 /// The orders of a rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Order {
+    /// The process that starts ranks, with which they end.
+    pub(super) parent: u32,
     pub(super) name: String,
     pub(super) folder: String,
     /// The attempt that it comes with.
@@ -53,6 +56,10 @@ struct Worker {
 /// Plays a rank.
 pub(crate) fn rank(order: &str) -> Outcome {
     let order: Order = serde_json::from_str(order).map_err(usage)?;
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(usage)?;
+    if getppid().map(|parent| parent.as_raw_nonzero().get() as u32) != Some(order.parent) {
+        return Ok(());
+    }
     let hints: Hints = order.hints.parse()?;
     let mut comm = Communicator::alone(&Setup::from_env()?.hints(&hints))?;
     comm.set_hints(hints)?;
@@ -81,10 +88,8 @@ impl Worker {
     /// Works through attempts until all is over, or this rank is left out.
     fn work(&mut self, comm: &mut Communicator) -> Result<(), Error> {
         loop {
-            // A rank whose parent is gone has nobody to wait for.
-            let patience = Instant::now() + 20 * self.timeout + Duration::from_secs(120);
             let members = loop {
-                if self.board.find("end").is_some() || Instant::now() > patience {
+                if self.board.find("end").is_some() {
                     return Ok(());
                 }
                 match self.members(self.order.attempt) {

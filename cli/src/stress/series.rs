@@ -11,6 +11,7 @@ use super::{Said, StressOrder};
 use crate::job::gpu::buffers::{Areas, View, room};
 use crate::job::gpu::player::{Calls, Player};
 use crate::job::{GUARD, Ready, digest};
+use crate::random::Random;
 
 /// The menu from which calls are drawn.
 pub(super) const MENU: [(&str, &str, Protocol); 17] = [
@@ -45,24 +46,11 @@ const MOST: u64 = 2 << 20;
 /// Replays of a graph.
 const REPLAYS: u64 = 1000;
 
-/// Random numbers, the same on all ranks.
-struct Dice(u64);
-
-impl Dice {
-    fn throw(&mut self, sides: u64) -> u64 {
-        // xorshift64*, by Marsaglia and Vigna.
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % sides.max(1)
-    }
-
-    /// Draws small numbers as often as large ones, by their digits.
-    fn size(&mut self, most: u64) -> u64 {
-        let digits = u64::from(most.max(1).ilog2()) + 1;
-        let top = 1u64 << self.throw(digits);
-        (top + self.throw(top)).min(most)
-    }
+/// Draws small numbers as often as large ones, by their digits; the same on all ranks.
+fn size(random: &mut Random, most: u64) -> u64 {
+    let digits = u64::from(most.max(1).ilog2()) + 1;
+    let top = 1u64 << random.below(digits);
+    (top + random.below(top)).min(most)
 }
 
 /// Returns the menu, as far as it is offered here.
@@ -103,7 +91,7 @@ fn offered<'a>(
 
 /// Plays random calls of random sizes, `TOGETHER` of them in the stream at once, every result checked.
 pub(super) fn random(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, Error> {
-    let (mut said, mut dice, began) = (Said::default(), Dice(order.seed | 1), Instant::now());
+    let (mut said, mut random, began) = (Said::default(), Random::new(order.seed), Instant::now());
     let menu = menu(player)?;
     let slot = room(MOST as usize);
     let bytes = slot * TOGETHER;
@@ -112,18 +100,18 @@ pub(super) fn random(order: &StressOrder, player: &mut Player<'_>) -> Result<Sai
     while made < order.calls && !menu.is_empty() {
         let mut batch = Vec::new();
         for i in 0..TOGETHER {
-            let (ready, protocol) = &menu[dice.throw(menu.len() as u64) as usize];
-            let (dtype, op) = KINDS[dice.throw(KINDS.len() as u64) as usize];
-            let count = dice.size(most(player, ready, dtype));
+            let (ready, protocol) = &menu[random.below(menu.len() as u64) as usize];
+            let (dtype, op) = KINDS[random.below(KINDS.len() as u64) as usize];
+            let count = size(&mut random, most(player, ready, dtype));
             let calls = Calls { ready, count, dtype, op, protocol: Some(*protocol), blocks: None };
             // Off the usual alignment now and then, by whole elements.
-            let off = if dice.throw(4) == 0 { dtype.size() } else { 0 };
+            let off = if random.below(4) == 0 { dtype.size() } else { 0 };
             let mut areas = Areas::of(&buffers, i * slot)?;
             if off > 0 {
                 let at = |buffer: usize| buffers[buffer].at(i * slot + GUARD + off);
                 areas.data = [at(0)?, at(1)?];
             }
-            let turn = dice.throw(64);
+            let turn = random.below(64);
             let (calls, view) = offered(player, calls, turn, areas)?;
             let seed = order.seed ^ (made + i as u64) << 20;
             let trial = calls.trial(player.gpu, turn, seed, true);

@@ -1,12 +1,12 @@
-//! Numbers at random, and when faults come.
+//! Numbers at random, and when events come that are.
 
 use std::time::Duration;
 
-/// Numbers at random, the same for the same seed.
-pub(super) struct Random(u64);
+/// Numbers at random, the same for the same seed (splitmix64).
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Random(seed)
     }
 
@@ -18,22 +18,26 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// Returns a number below that, or 0.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
     /// Returns a number from 0 to 1, without 1.
-    pub(super) fn share(&mut self) -> f64 {
+    pub(crate) fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// Returns the time to the next of events that come at that rate, a second; a year if none comes.
-    pub(super) fn after(&mut self, rate: f64) -> Duration {
+    pub(crate) fn after(&mut self, rate: f64) -> Duration {
         let year = Duration::from_secs(365 * 24 * 3600);
         let seconds = -(1.0 - self.share()).ln() / rate;
         Duration::try_from_secs_f64(seconds).map_or(year, |time| time.min(year))
     }
 
-    /// Returns one of them.
-    pub(super) fn of(&mut self, all: &[usize]) -> Option<usize> {
-        let at = (self.share() * all.len() as f64) as usize;
-        all.get(at).copied()
+    /// Returns one of them, if there is one.
+    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+        all.get(self.below(all.len() as u64) as usize).copied()
     }
 }
 
@@ -47,6 +51,6 @@ mod tests {
         let all: Duration = (0..10_000).map(|_| random.after(5.0)).sum();
         assert!((all.as_secs_f64() / 2000.0 - 1.0).abs() < 0.05, "{all:?}");
         assert!(random.after(0.0) > Duration::from_secs(1 << 20));
-        assert_eq!(random.of(&[]), None);
+        assert_eq!(random.of::<u8>(&[]), None);
     }
 }
