@@ -208,7 +208,9 @@ const FAMILIES: [Family; 42] = [
 
 /// Runs `check` on a text within so many seconds of processor time and so much address space, in KiB.
 fn judged(text: &str, n: u32, seconds: u32, addresses: u32) -> Output {
-    let file = support::file("deep.algo", text);
+    // Tests run side by side, each with a file of its own.
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let file = support::file(&format!("deep-{test}.algo"), text);
     let limits = format!("ulimit -t {seconds} -c 0 && ulimit -v {addresses} && exec \"$@\"");
     Command::new("bash")
         .args(["-c", &limits, "limits", env!("CARGO_BIN_EXE_roundelay"), "check"])
@@ -260,8 +262,9 @@ fn the_largest_unrolled_proofs_take_half_a_minute_at_most() {
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(
             out.status.success() && said.contains("unrolled"),
-            "{name}: {}: {said}",
-            out.status
+            "{name}: {}: {said}{}",
+            out.status,
+            String::from_utf8_lossy(&out.stderr)
         );
     }
 }
