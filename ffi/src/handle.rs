@@ -295,7 +295,7 @@ impl Handle {
         reduction: Reduction,
     ) -> Result<String, Error> {
         let choice = self.with(|comm| comm.explain(collective, bytes, dtype, reduction.op))?;
-        Ok(format!("{}.{}, by {}", choice.entry.collective, choice.entry.name, choice.source))
+        Ok(format!("{}.{}, by {}", choice.entry.collective, choice.name(), choice.source))
     }
 
     /// Ends the communicator on all ranks, from any thread, at once: operations that are pending, or follow, fail

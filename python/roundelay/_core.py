@@ -39,7 +39,7 @@ class Choice:
     collective: str
     algorithm: str
     source: str
-    """What decided: a hint, the tuned table, the cost model, …"""
+    """What decided: a hint, its installation, the tuned table, the cost model, …"""
 
     def __str__(self) -> str:
         return f"{self.collective}.{self.algorithm}, by {self.source}"

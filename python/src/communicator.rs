@@ -301,8 +301,8 @@ impl Communicator {
         let choice = raised(
             py.detach(|| self.handle.with(|comm| comm.explain(collective, bytes, dtype, op))),
         )?;
-        let entry = choice.entry;
-        Ok((entry.collective.into(), entry.name.into(), choice.source.to_string()))
+        let (collective, name) = (choice.entry.collective, choice.name());
+        Ok((collective.into(), name.into(), choice.source.to_string()))
     }
 
     /// Has an algorithm serve all calls of its collective. Collective.

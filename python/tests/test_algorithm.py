@@ -54,6 +54,7 @@ def test_it_is_played_and_installed() -> None:
         assert (out == 6).all()
         chosen = [str(comm.explain("all_reduce", 4000, "int32"))]
         comm.install(ring)
+        assert str(comm.explain("all_reduce", 4000)) == "all_reduce.my_ring, by its installation"
         comm.all_reduce(data, "min")
         chosen.append(str(comm.flight()))
         assert comm.uninstall("all_reduce") and not comm.uninstall("all_reduce")

@@ -83,8 +83,11 @@ impl Request<'_> {
 /// The algorithm to be played, and the reasons for it.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// The algorithm.
+    /// The algorithm of the library.
     pub entry: &'static Entry,
+    /// The name of the algorithm that is installed for the collective, and played in place of the library's. What
+    /// else is said here is of the library's.
+    pub installed: Option<String>,
     /// The shape on which it is played.
     pub shape: Shape,
     /// The source that decided.
@@ -103,11 +106,26 @@ pub struct Choice {
     pub remarks: Vec<String>,
 }
 
+impl Choice {
+    /// Returns the name of the algorithm that is played.
+    pub fn name(&self) -> &str {
+        self.installed.as_deref().unwrap_or(self.entry.name)
+    }
+
+    /// Makes it the choice of an algorithm that is installed.
+    pub(crate) fn install(&mut self, name: &str) {
+        self.installed = Some(name.to_owned());
+        self.source = DecidedBy::Installation;
+    }
+}
+
 /// The source that decided a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecidedBy {
     /// The hint `key` of a level.
     Hint(Level, &'static str),
+    /// An algorithm was installed for all calls of the collective.
+    Installation,
     /// Measurements.
     Tuned,
     /// A prediction.
@@ -122,6 +140,7 @@ impl fmt::Display for DecidedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DecidedBy::Hint(level, key) => write!(f, "{level} ({key})"),
+            DecidedBy::Installation => f.write_str("its installation"),
             DecidedBy::Tuned => f.write_str("tuned table"),
             DecidedBy::CostModel => f.write_str("cost model"),
             DecidedBy::Rule => f.write_str("rule of this size for GPUs"),
@@ -429,6 +448,7 @@ impl Resolver {
         });
         Choice {
             entry: chosen.entry,
+            installed: None,
             shape,
             source,
             predicted_us: predicted(chosen),

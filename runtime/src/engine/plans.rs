@@ -83,12 +83,12 @@ impl Plans {
     }
 
     /// Says what became of what was installed for a collective when the ranks changed.
-    fn remarks(&self, collective: &str) -> impl Iterator<Item = String> {
+    fn remarks<'a>(&'a self, collective: &'a str) -> impl Iterator<Item = String> + 'a {
         let resting = self.resting.iter().filter(move |(c, ..)| c == collective);
         let resting = resting.map(|(_, algorithm, why)| {
             format!("{algorithm}, which was installed, rests: these ranks cannot play it: {why}")
         });
-        resting.chain(self.dropped.clone()).collect::<Vec<_>>().into_iter()
+        resting.chain(self.dropped.clone())
     }
 
     fn installed(&self, collective: &str) -> Option<&Algorithm> {
@@ -165,7 +165,7 @@ impl Core {
         Ok(if shape.axes.len() > 1 { algorithm.on(shape) } else { algorithm })
     }
 
-    /// Returns the resolver's choice for a call over these links.
+    /// Returns what a call over these links plays: what is installed, or the resolver's choice.
     pub(crate) fn choice(&mut self, call: &Named, transport: &str) -> Result<Choice, Error> {
         let Named { collective, bytes, dtype, op, root, placement } = *call;
         let request = Request {
@@ -184,6 +184,9 @@ impl Core {
         let own = self.plans.hints.clone();
         let mut choice = self.resolver()?.choose(&request, &hints, &own)?;
         choice.remarks.extend(self.plans.remarks(collective));
+        if let Some(installed) = self.plans.installed(collective) {
+            choice.install(installed.name());
+        }
         Ok(choice)
     }
 

@@ -236,16 +236,20 @@ fn settings_buffers_and_algorithms_stay() {
         let all = each(ranks, |comm, _| {
             let choice =
                 comm.explain("all_reduce", 4000, DType::U32, RedOp::Sum).expect("a choice");
-            (choice.entry.name, choice.remarks.join("\n"))
+            let source = choice.source.to_string();
+            (choice.name().to_owned(), source, choice.remarks.join("\n"))
         });
         assert!(all.iter().all(|one| one == &all[0]), "all ranks say the same: {all:?}");
         all[0].clone()
     };
-    assert_eq!(explained(&mut ranks), ("ring", String::new()));
+    let installed: (String, String, String) =
+        ["halving_doubling", "its installation", ""].map(String::from).into();
+    assert_eq!(explained(&mut ranks), installed);
     let left = ranks.pop().expect("four ranks");
     list("three cannot play what is installed", &mut ranks);
-    let (algorithm, remarks) = explained(&mut ranks);
+    let (algorithm, source, remarks) = explained(&mut ranks);
     assert_eq!(algorithm, "ring");
+    assert!(source.contains("hint"), "{source}");
     assert!(remarks.contains("halving_doubling") && remarks.contains("rests"), "{remarks}");
     // Memory that all of them had is kept: what is read in place is not copied.
     let copied = each(&mut ranks, |comm, at| {
@@ -256,7 +260,7 @@ fn settings_buffers_and_algorithms_stay() {
     assert!(copied.iter().all(|&bytes| bytes >= 8192), "the old buffer counts too: {copied:?}");
     ranks.push(left);
     list("four again", &mut ranks);
-    assert_eq!(explained(&mut ranks), ("ring", String::new()));
+    assert_eq!(explained(&mut ranks), installed);
     for (at, buffer) in buffers.iter_mut().enumerate() {
         assert!(buffer.iter().all(|&x| x == at as u32));
     }
