@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use roundelay::{
     AbortHandle, Communicator, DType, Error, Layout, Peer, RedOp, Setup, Transport, Transports,
-    Typed,
+    Typed, Work,
 };
 use support::layout;
 
@@ -102,6 +102,15 @@ fn cut(
     }
 }
 
+/// As [`cut`], of a call in the background.
+fn cut_work(watched: Watched, abort: &AbortHandle, work: &Work<()>) -> Trial {
+    let end = || {
+        assert!(work.wait_timeout(Duration::from_secs(60)), "the work hangs");
+        work.error().map_or(Ok(()), Err)
+    };
+    cut(watched, abort, || work.is_completed(), end)
+}
+
 /// Tries until an abort came in the middle of a call, over both kinds of link. The other rank plays `peer`.
 fn in_the_middle(
     own: impl Fn(&mut Communicator, Watched) -> Trial,
@@ -138,15 +147,7 @@ fn calls_in_the_background_write_nothing_after_an_abort() {
                 comm.start(move |comm| comm.all_reduce(&mut typed(watched.lend()), RedOp::Sum));
             // What was started after it ends too, and was never begun.
             let next = comm.start(|comm| comm.barrier());
-            let trial = cut(
-                watched,
-                &abort,
-                || work.is_completed(),
-                || {
-                    assert!(work.wait_timeout(Duration::from_secs(60)), "the work hangs");
-                    work.error().map_or(Ok(()), Err)
-                },
-            );
+            let trial = cut_work(watched, &abort, &work);
             assert!(next.wait().is_err(), "after the abort");
             assert!(comm.barrier().is_err(), "after the abort");
             trial
@@ -156,21 +157,13 @@ fn calls_in_the_background_write_nothing_after_an_abort() {
 }
 
 #[test]
-fn averages_and_lists_write_nothing_after_an_abort() {
+fn averages_write_nothing_after_an_abort() {
     in_the_middle(
         |comm, watched| {
             let abort = comm.abort_handle();
             let work =
                 comm.start(move |comm| comm.all_reduce(&mut typed(watched.lend()), RedOp::Avg));
-            cut(
-                watched,
-                &abort,
-                || work.is_completed(),
-                || {
-                    assert!(work.wait_timeout(Duration::from_secs(60)), "the work hangs");
-                    work.error().map_or(Ok(()), Err)
-                },
-            )
+            cut_work(watched, &abort, &work)
         },
         |comm| drop(comm.all_reduce(&mut vec![7u8; BYTES], RedOp::Avg)),
     );

@@ -148,11 +148,14 @@ impl Group {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Returns the error of a rank that stops because somebody failed.
+    /// Returns the error of a rank that stops because the abort flag is raised, with the cause.
     pub(crate) fn aborted(&self, location: Option<Location>) -> Error {
-        let stopped =
-            || AbortRecord { code: codes::TIMEOUT, rank: self.rank, text: "stopped".into() };
-        abort::consequence(self.rank, self.abort_record().unwrap_or_else(stopped), location)
+        let cause = self.abort_record().unwrap_or_else(|| AbortRecord {
+            code: codes::ABORTED,
+            rank: self.rank,
+            text: "no rank recorded a cause".into(),
+        });
+        abort::consequence(self.rank, cause, location)
     }
 
     /// Returns the reason for which everybody stops.
