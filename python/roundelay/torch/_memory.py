@@ -86,30 +86,26 @@ def is_plain(tensor: Tensor) -> bool:
     return tensor.is_contiguous() and not (tensor.is_complex() and tensor.is_conj())
 
 
-def plain_pair(output: Tensor, input: Tensor) -> tuple[Address, Address] | None:
-    """Return the addresses of two tensors if they can be used as they are: plain, of one type, apart from each other.
+def plain(tensor: Tensor) -> Address | None:
+    """Return the address of a tensor if it can be used as it is; None if it is to be looked at more closely.
 
-    Nearly all are; each question of the general way costs as much as a short call of the native part.
+    Nearly all can; each question of the general way costs as much as a short call of the native part.
     """
-    dtype = output.dtype
-    name = _NAMES.get(dtype)
-    on_gpu = output.is_cuda
-    if (
-        name is None
-        or input.dtype is not dtype
-        or input.is_cuda is not on_gpu
-        or output.layout is not torch.strided
-        or input.layout is not torch.strided
-        or output.requires_grad
-        or input.requires_grad
-        or not output.is_contiguous()
-        or not input.is_contiguous()
-    ):
+    name = _NAMES.get(tensor.dtype)
+    if name is None or tensor.layout is not torch.strided or tensor.requires_grad or not tensor.is_contiguous():
         return None
-    to, of, count, read, width = output.data_ptr(), input.data_ptr(), output.numel(), input.numel(), dtype.itemsize
-    if of < to + count * width and to < of + read * width:
+    return tensor.data_ptr(), tensor.numel(), name, tensor.is_cuda
+
+
+def plain_pair(output: Tensor, input: Tensor) -> tuple[Address, Address] | None:
+    """Return the addresses of two tensors if they can be used as they are, have one type, and lie apart."""
+    to, of = plain(output), plain(input)
+    if to is None or of is None or to[2:] != of[2:]:
         return None
-    return (to, count, name, on_gpu), (of, read, name, on_gpu)
+    width = output.dtype.itemsize
+    if of[0] < to[0] + to[1] * width and to[0] < of[0] + of[1] * width:
+        return None
+    return to, of
 
 
 def readable(tensor: Tensor) -> Tensor:
@@ -174,14 +170,6 @@ def wider(dtype: torch.dtype) -> torch.dtype | None:
 
 def reduced_in_place(tensor: Tensor, finish: list[Finish]) -> Tensor:
     """Return memory that is reduced in place of a tensor."""
-    # Nearly every tensor is one of these, and each question costs as much as a short call of the native part.
-    if (
-        tensor.layout is torch.strided
-        and tensor.dtype in _NAMES
-        and not tensor.requires_grad
-        and tensor.is_contiguous()
-    ):
-        return tensor
     dtype = wider(tensor.dtype)
     if dtype is None:
         return writable(tensor, finish, keep=True)

@@ -42,9 +42,13 @@ class Operations:
     def allreduce(self, tensors: list[Tensor], opts: Any) -> Any:
         """Reduce a tensor of each rank, in place on all."""
         tensor = _one(tensors, "all_reduce")
-        if tensor.layout is not torch.strided:
+        plain = memory.plain(tensor)
+        if plain is None and tensor.layout is not torch.strided:
             return self.allreduce_sparse(tensors, opts)
         op, factor = memory.operator(opts.reduceOp, tensor.dtype)
+        if plain is not None:
+            calls = [("all_reduce", plain, None, op, factor, 0)]
+            return self._calls.play(opts, tensors, calls, (), tensor, tensor.device, tensors)
         finish: list[Finish] = []
         data = memory.reduced_in_place(tensor, finish)
         calls = [("all_reduce", address(data), None, op, factor, 0)]
@@ -80,6 +84,10 @@ class Operations:
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         """Copy the root's tensor to all."""
         tensor = _one(tensors, "broadcast")
+        plain = memory.plain(tensor)
+        if plain is not None:
+            calls = [("broadcast", plain, None, "sum", 1.0, opts.rootRank)]
+            return self._calls.play(opts, tensors, calls, (), tensor, tensor.device, tensors)
         finish: list[Finish] = []
         data = memory.writable(tensor, finish, keep=opts.rootRank == self._calls.rank)
         if opts.rootRank == self._calls.rank:
