@@ -21,7 +21,7 @@ from ._errors import described, face
 from ._flight import Record, on_failure
 from ._hints import ACTIVE, active
 from ._memory import Finish
-from ._work import Done, OnStream, Pending, raw_stream
+from ._work import Beside, Done, OnStream, Pending, raw_stream
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -45,6 +45,7 @@ class Calls:
         self.on_abort: dict[int, Callable[[], None]] = {}
         self.coalesced: list[Any] | None = None
         self._devices: dict[int, Communicator] = {}
+        self._beside: dict[int, Beside] = {}
 
     def on(self, device: torch.device) -> Communicator:
         """Return the communicator of a GPU; the first call is collective."""
@@ -135,21 +136,34 @@ class Calls:
         limit: float | None,
         hints: Any,
     ) -> Any:
-        """Put calls into the current stream of a GPU."""
-        comm, stream = self.on(device), raw_stream(device.index)
-        for call in calls:
-            comm.call(*_full(call), limit, hints, stream)
-        for due in finish:
-            due()
+        """Put calls into the current stream of a GPU; those that are asynchronous beside it, so that they go on
+        together with what the caller puts there next."""
+        comm = self.on(device)
         if not opts.asyncOp:
-            # Who does not ask for work does not wait for it in another stream.
+            stream = raw_stream(device.index)
+            for call in calls:
+                comm.call(*_full(call), limit, hints, stream)
+            for due in finish:
+                due()
             return Done(result)
-        return self.noted(OnStream(result, device, keep))
+        beside = self._beside.get(device.index)
+        if beside is None:
+            beside = self._beside[device.index] = Beside(device)
+        beside.follow()
+        for call in calls:
+            comm.call(*_full(call), limit, hints, beside.raw)
+        if finish:
+            with torch.cuda.stream(beside.stream):
+                for due in finish:
+                    due()
+        return self.noted(OnStream(result, device, keep, beside.stream))
 
     def synchronize(self) -> None:
-        """Wait until the GPUs have done what their current streams have."""
+        """Wait until the GPUs have done what their current streams have, and the operations beside them."""
         for index in self._devices:
             torch.cuda.current_stream(index).synchronize()
+        for beside in self._beside.values():
+            beside.stream.synchronize()
 
     def noted(self, work: Any) -> Any:
         """Return the work, and remember it where calls are being coalesced: their end waits for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -225,38 +226,82 @@ def raw_stream(index: int) -> int:
     return int(torch._C._cuda_getCurrentRawStream(index))
 
 
-class OnStream(Work):
-    """Operations in a CUDA stream, up to the event that follows them.
+_streams: dict[tuple[int, int], torch.cuda.Stream] = {}
+"""The streams that were current, by GPU and by the driver's name: to make torch's object takes several times as long."""
 
-    It keeps their tensors as long as it lives: memory of another stream's must not be used anew before that stream has
-    waited.
+
+def current_stream(index: int) -> torch.cuda.Stream:
+    """Return the current stream of a GPU."""
+    key = (index, raw_stream(index))
+    found = _streams.get(key)
+    if found is None:
+        found = _streams[key] = torch.cuda.current_stream(index)
+    return found
+
+
+class Beside:
+    """A stream of a GPU for operations that go on beside what the caller puts into its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.raw = int(self.stream.cuda_stream)
+        self._index = device.index
+        self._forked: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def follow(self) -> None:
+        """Have what is put there now come after what is in the current stream."""
+        self._forked.record(current_stream(self._index))
+        self._forked.wait(self.stream)
+
+
+def _tensors(kept: Any) -> list[torch.Tensor]:
+    if isinstance(kept, torch.Tensor):
+        return [kept]
+    if isinstance(kept, (list, tuple)):
+        return [tensor for each in kept for tensor in _tensors(each)]
+    return []
+
+
+class OnStream(Work):
+    """Operations in a CUDA stream, by default the current one, up to the event that follows them.
+
+    It keeps their tensors as long as it lives. If no stream has waited by then, their memory is used anew only when the
+    operations are done.
     """
 
-    def __init__(self, result: Any, device: torch.device, keep: Any = None) -> None:
+    def __init__(
+        self, result: Any, device: torch.device, keep: Any = None, stream: torch.cuda.Stream | None = None
+    ) -> None:
         super().__init__()
         self._result = result
         self._device = device
         self._keep = keep
-        stream = torch.cuda.current_stream(device)
-        self._index = stream.device_index
-        self._stream = int(stream.cuda_stream)
+        self._stream = current_stream(device.index) if stream is None else stream
+        self._raw = int(self._stream.cuda_stream)
+        self._awaited = False
         self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._event.record(stream)
+        self._event.record(self._stream)
+
+    def __del__(self) -> None:
+        if not self._awaited and not sys.is_finalizing():
+            for tensor in _tensors((self._keep, self._result)):
+                tensor.record_stream(self._stream)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Have the current stream wait for the operations."""
-        if raw_stream(self._index) != self._stream:
-            self._event.wait(torch.cuda.current_stream(self._device))
+        self._awaited = True
+        if raw_stream(self._device.index) != self._raw:
+            self._event.wait(current_stream(self._device.index))
         return True
 
     def get_future(self) -> Any:
         """Return a future of the output tensors, which are there in the order of the streams.
 
-        It is complete for the stream that is current now, and for those that wait for it.
+        It is complete for those streams that wait for it.
         """
-        self.wait()
         future: Any = Future(devices=[self._device])
-        future.set_result(self._result)
+        with torch.cuda.stream(self._stream):
+            future.set_result(self._result)
         return future
 
     def is_completed(self) -> bool:

@@ -256,12 +256,16 @@ def graph(job: Rank) -> list[float]:
         x = torch.zeros(count, device=job.device)
         gathered = torch.zeros(n * count, device=job.device)
         part = torch.zeros(count, device=job.device)
+        third = torch.zeros(count, device=job.device)
 
-        def step(x: Tensor = x, gathered: Tensor = gathered, part: Tensor = part) -> None:
+        def step(x: Tensor = x, gathered: Tensor = gathered, part: Tensor = part, third: Tensor = third) -> None:
             y = x * 2
             dist.all_reduce(y)
             work = dist.all_gather_into_tensor(gathered, y + 1, async_op=True)
             assert work is not None
+            # Of another stream than the operation before, which nobody has waited for.
+            torch.mul(x, 3, out=third)
+            dist.all_reduce(third)
             work.wait()
             dist.reduce_scatter_tensor(part, gathered)
 
@@ -280,7 +284,7 @@ def graph(job: Rank) -> list[float]:
             made.replay()
             other = job.data(999, number)
             dist.all_reduce(other)
-            found += sums(part, gathered, other)
+            found += sums(part, gathered, third, other)
     return found
 
 

@@ -10,29 +10,44 @@ pub(super) struct Journal(Arc<Mutex<Entries>>);
 
 #[derive(Debug)]
 pub(super) struct Entries {
-    /// The stream of the latest call.
+    /// The stream of the latest call that is played.
     latest: Option<CudaStream>,
     order: Event,
+    /// The capture and the stream of the latest call that was captured, and the point behind it.
+    captured: Option<(u64, usize)>,
+    after: Event,
 }
 
 impl Journal {
-    pub(super) fn new(order: Event) -> Self {
-        Journal(Arc::new(Mutex::new(Entries { latest: None, order })))
+    /// Makes an empty one; the events are its own.
+    pub(super) fn new(order: Event, after: Event) -> Self {
+        let entries = Entries { latest: None, order, captured: None, after };
+        Journal(Arc::new(Mutex::new(entries)))
     }
 
-    /// Puts a call into a stream, after the calls before it, in whatever stream they are; in a stream that is captured it
-    /// has no such order. One after the other, so that all streams have them in one order.
+    /// Puts a call into a stream, after the calls before it, in whatever stream they are. Calls that are captured come
+    /// after the calls before them in the same capture; a graph is ordered by whoever launches it. One after the other,
+    /// so that all streams have them in one order.
     pub(super) fn put(
         &self,
         stream: &CudaStream,
         launch: impl FnOnce() -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let captured = stream.is_captured()?;
+        let capture = stream.capture()?;
         let mut entries = self.lock();
-        if !captured {
+        let Some(capture) = capture else {
             entries.follow(stream)?;
+            return launch();
+        };
+        let own = (capture, stream.raw() as usize);
+        if entries.captured.is_some_and(|(id, raw)| id == capture && raw != own.1) {
+            stream.follow(&entries.after)?;
         }
-        launch()
+        launch()?;
+        // In a capture an event costs nothing at replay. The next call's stream is not known yet.
+        entries.after.record(stream)?;
+        entries.captured = Some(own);
+        Ok(())
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Entries> {

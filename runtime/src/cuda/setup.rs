@@ -47,7 +47,7 @@ struct Own {
     stream: CudaStream,
     aside: CudaStream,
     beside: Beside,
-    order: Event,
+    journal: Journal,
     mailbox: Mailbox,
     granularity: u64,
     socket: DescriptorSocket,
@@ -103,7 +103,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     let arena = arena.map_err(|fault| fault.on(rank, &device));
     let arena = agree(core, arena)?;
     let cache = Cache::new(options.cache_dir.as_deref());
-    let Own { context, stream, aside, beside, order, mailbox, socket, .. } = own;
+    let Own { context, stream, aside, beside, journal, mailbox, socket, .. } = own;
     let mut gpu = Gpu {
         rank,
         ranks,
@@ -124,7 +124,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         arena,
         mailbox,
         kernels: Kernels::new(&context, cache, options.nvrtc.clone()),
-        journal: Journal::new(order),
+        journal,
         missed: None,
         stream,
         aside: aside.clone(),
@@ -189,7 +189,10 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
         stream: CudaStream::new(&context).map_err(faulty)?,
         aside: CudaStream::new(&context).map_err(faulty)?,
         beside: Beside::new(&context).map_err(faulty)?,
-        order: Event::new(&context).map_err(faulty)?,
+        journal: Journal::new(
+            Event::new(&context).map_err(faulty)?,
+            Event::new(&context).map_err(faulty)?,
+        ),
         mailbox: Mailbox::new(&context).map_err(faulty)?,
         granularity: Physical::granularity(&context).map_err(faulty)?,
         socket: DescriptorSocket::open(rank).map_err(|error| {

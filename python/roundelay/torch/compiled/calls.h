@@ -254,27 +254,59 @@ class Calls {
   std::vector<rl_message> messages;
   Operation batch;
 
-  // Waits until the GPUs have done what their current streams have.
+  // Waits until the GPUs have done what their current streams have, and the operations beside them.
   void synchronize() {
     std::vector<int> used;
+    std::vector<c10::Stream> waited;
     {
       std::lock_guard<std::mutex> lock(devices_mutex_);
       for (const auto& [index, comm] : devices_) {
         used.push_back(index);
+      }
+      for (const auto& [index, beside] : beside_) {
+        waited.push_back(beside->stream);
       }
     }
     WithoutInterpreter others;
     for (int index : used) {
       OnStream::current_stream(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index))).synchronize();
     }
+    for (const c10::Stream& stream : waited) {
+      stream.synchronize();
+    }
   }
 
  private:
-  // Puts the calls of an operation into the current stream of its GPU.
+  // A stream of a GPU for operations that go on beside what the caller puts into its own.
+  struct Beside {
+    explicit Beside(at::Device device)
+        : stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)), forked(device.type()) {}
+    c10::Stream stream;
+    c10::Event forked;
+  };
+
+  // Returns the stream beside the current one of a GPU, in which work comes after what is in that.
+  c10::Stream fork(at::Device device) {
+    std::lock_guard<std::mutex> lock(devices_mutex_);
+    std::unique_ptr<Beside>& beside = beside_[device.index()];
+    if (!beside) {
+      beside = std::make_unique<Beside>(device);
+    }
+    beside->forked.record(OnStream::current_stream(device));
+    beside->forked.block(beside->stream);
+    return beside->stream;
+  }
+
+  // Puts the calls of an operation into the current stream of its GPU; one that is asynchronous beside it, so that it goes
+  // on together with what the caller puts there next.
   WorkPtr enqueue(Operation operation, rl_options options, Milliseconds limit) {
     // The library makes its GPU the current one of the thread; the caller's is another, perhaps.
     c10::DeviceGuard guard(operation.device);
     std::shared_ptr<rl_comm> comm = on(operation.device);
+    c10::OptionalStreamGuard beside;
+    if (operation.async) {
+      beside.reset_stream(fork(operation.device));
+    }
     options.memory = RL_CUDA;
     options.stream = stream_of(operation.device);
     for (const Call& call : operation.calls) {
@@ -331,6 +363,7 @@ class Calls {
   std::mutex devices_mutex_;
   std::shared_ptr<rl_comm> hosts_;
   std::map<int, std::shared_ptr<rl_comm>> devices_;
+  std::map<int, std::unique_ptr<Beside>> beside_;
 };
 
 } // namespace roundelay

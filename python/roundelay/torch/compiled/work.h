@@ -7,6 +7,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -443,8 +444,8 @@ class Pending : public Base {
   State* state_;
 };
 
-// Operations in a stream of a GPU, up to the event that follows them. It keeps their tensors as long as it lives: memory
-// of another stream's must not be used anew before that stream has waited.
+// Operations in the stream of a GPU that is current when they are put there, up to the event that follows them. It keeps
+// their tensors as long as it lives. If no stream has waited by then, their memory is used anew only when they are done.
 class OnStream : public Base {
  public:
   OnStream(int rank, c10d::OpType type, Tensors result, Tensors memory, c10::Device device, bool background)
@@ -458,8 +459,23 @@ class OnStream : public Base {
       recorded_ = true;
     }
   }
+  ~OnStream() override {
+    if (!recorded_ || awaited_) {
+      return;
+    }
+    try {
+      for (const Tensors& tensors : {memory_, outputs_}) {
+        for (const Tensor& tensor : tensors) {
+          tensor.record_stream(stream_);
+        }
+      }
+    } catch (const std::exception&) {
+      // The driver is gone, and its memory with it.
+    }
+  }
   // Has the current stream wait for the operations.
   bool wait(Milliseconds) override {
+    awaited_ = true;
     c10::Stream current = current_stream(stream_.device());
     if (recorded_ && current != stream_) {
       event_.block(current);
@@ -469,10 +485,9 @@ class OnStream : public Base {
   bool isCompleted() override {
     return recorded_ ? event_.query() : stream_.query();
   }
-  // The future is complete in the order of the streams: for the one that is current now, and for those that wait for it.
+  // The future is complete in the order of the streams: for those that wait for it.
   Future getFuture() override {
-    c10::DeviceGuard guard(stream_.device());
-    wait(kNoTimeout);
+    c10::StreamGuard guard(stream_);
     Future future = new_future({stream_.device()});
     future->markCompleted(c10::IValue(outputs_));
     return future;
@@ -487,6 +502,7 @@ class OnStream : public Base {
   c10::Stream stream_;
   c10::Event event_;
   bool recorded_ = false;
+  std::atomic<bool> awaited_{false};
 };
 
 // Several works as one.

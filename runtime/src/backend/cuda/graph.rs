@@ -99,6 +99,25 @@ impl CudaStream {
         unsafe { cuda!(cuStreamIsCapturing(self.handle(), &raw mut status)) }?;
         Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
+
+    /// Returns the number of the capture that it takes part in, which no other capture of this process has.
+    pub(crate) fn capture(&self) -> Result<Option<u64>, Fault> {
+        let (mut status, mut id) = (sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, 0);
+        // SAFETY: two words are written; the handle is good, and what may be null is.
+        unsafe {
+            cuda!(cuStreamGetCaptureInfo_v3(
+                self.handle(),
+                &raw mut status,
+                &raw mut id,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            ))
+        }?;
+        let active = status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        Ok(active.then_some(id))
+    }
 }
 
 /// While it lives, this thread may load kernels and map memory although it captures a stream.

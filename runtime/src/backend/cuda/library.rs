@@ -74,6 +74,7 @@ const FUNCTIONS: &[&str] = &[
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
+    "cuStreamGetCaptureInfo_v3",
     "cuStreamIsCapturing",
     "cuStreamQuery",
     "cuStreamWaitEvent",
