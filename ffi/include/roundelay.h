@@ -80,6 +80,9 @@ typedef struct {
   const char *hints;
   // The kind of memory of all buffers.
   rl_memory memory;
+  // Other than 0 if kernels of others are to run beside a call on a GPU: it occupies a quarter of the
+  // multiprocessors at most, unless the hint `max_sms` says otherwise.
+  int32_t overlaps;
   // The CUDA stream (`CUstream`) that the call is put into; the communicator's own if NULL.
   void *stream;
   // The factor of `RL_PREMUL_SUM`.

@@ -21,6 +21,8 @@ pub struct Options {
     pub hints: Option<Hints>,
     /// The CUDA stream, as the driver names it, for buffers on a GPU.
     pub stream: Option<u64>,
+    /// Whether kernels of others are to run beside an operation on a GPU.
+    pub overlaps: bool,
 }
 
 /// A communicator that any thread may use, and end while another one waits in it. Operations are collective: all
@@ -342,6 +344,9 @@ impl Options {
             // SAFETY: whoever gives a stream promises that it is one of this GPU and lives on
             // (`rl_options`).
             options = options.stream(&unsafe { comm.borrow_stream(raw) }?);
+        }
+        if self.overlaps {
+            options = options.overlaps();
         }
         Ok(options)
     }

@@ -51,6 +51,7 @@ class Communicator:
         given: Pairs | None = None,
         stream: int | None = None,
         kept: object = None,
+        overlaps: bool = False,
     ) -> Work | None: ...
     def run(
         self,

@@ -110,10 +110,12 @@ pub(crate) fn options(
     timeout: Option<f64>,
     given: Option<Vec<(String, String)>>,
     stream: Option<u64>,
+    overlaps: bool,
 ) -> PyResult<Options> {
     Ok(Options {
         timeout: timeout.map(seconds).transpose()?,
         hints: given.map(hints).transpose()?,
         stream,
+        overlaps,
     })
 }

@@ -111,7 +111,7 @@ impl Communicator {
     /// Performs a collective on this thread, or starts it in the background with `kept` as what owns the memory.
     #[pyo3(signature = (
         collective, output=None, input=None, op="sum", factor=1.0, root=0, timeout=None,
-        given=None, stream=None, kept=None
+        given=None, stream=None, kept=None, overlaps=false
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -130,6 +130,7 @@ impl Communicator {
         given: Option<Pairs>,
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
+        overlaps: bool,
     ) -> PyResult<Option<Work>> {
         let operation = Operation::Collective {
             name: name(collective)?,
@@ -138,7 +139,7 @@ impl Communicator {
             reduction: reduction(op, factor)?,
             root,
         };
-        self.play(py, operation, options(timeout, given, stream)?, kept)
+        self.play(py, operation, options(timeout, given, stream, overlaps)?, kept)
     }
 
     /// Plays an algorithm, as `call` does a collective.
@@ -166,7 +167,7 @@ impl Communicator {
             input: side(input),
             reduction: reduction(op, factor)?,
         };
-        self.play(py, operation, options(timeout, given, stream)?, kept)
+        self.play(py, operation, options(timeout, given, stream, false)?, kept)
     }
 
     /// Sends and receives messages at once: of each its buffer, the other rank, and whether it is sent.
@@ -181,7 +182,7 @@ impl Communicator {
     ) -> PyResult<Option<Work>> {
         let message = |(Address(buffer), peer, is_send)| Message { buffer, peer, is_send };
         let messages = messages.into_iter().map(message).collect();
-        self.play(py, Operation::Messages(messages), options(timeout, None, stream)?, kept)
+        self.play(py, Operation::Messages(messages), options(timeout, None, stream, false)?, kept)
     }
 
     /// Sends a message with a tag, on this thread or, with `kept` as what owns the memory, in the background.

@@ -103,6 +103,9 @@ pub struct rl_options {
     pub hints: *const c_char,
     /// The kind of memory of all buffers.
     pub memory: rl_memory,
+    /// Other than 0 if kernels of others are to run beside a call on a GPU: it occupies a quarter of the
+    /// multiprocessors at most, unless the hint `max_sms` says otherwise.
+    pub overlaps: i32,
     /// The CUDA stream (`CUstream`) that the call is put into; the communicator's own if NULL.
     pub stream: *mut c_void,
     /// The factor of `RL_PREMUL_SUM`.
@@ -154,7 +157,7 @@ impl Common {
             RL_CUDA => Device::Cuda,
             other => return Err(unknown("kind of memory", other, 2)),
         };
-        let options = Options { timeout, hints, stream };
+        let options = Options { timeout, hints, stream, overlaps: given.overlaps != 0 };
         Ok(Common { options, dtype, device, factor: given.factor })
     }
 

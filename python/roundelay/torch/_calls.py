@@ -151,7 +151,7 @@ class Calls:
             beside = self._beside[device.index] = Beside(device)
         beside.follow()
         for call in calls:
-            comm.call(*_full(call), limit, hints, beside.raw)
+            comm.call(*_full(call), limit, hints, beside.raw, None, True)
         if finish:
             with torch.cuda.stream(beside.stream):
                 for due in finish:

@@ -370,8 +370,9 @@ impl Communicator {
 
     /// Returns both, and the stream that calls are put into.
     pub(super) fn streamed(&mut self) -> Result<(&mut Core, &mut Gpu, CudaStream), Error> {
-        let given = self.settings.stream.clone();
+        let (given, overlaps) = (self.settings.stream.clone(), self.settings.overlaps);
         let (core, gpu) = self.both()?;
+        gpu.overlaps = overlaps;
         let stream = given.unwrap_or_else(|| gpu.stream.clone());
         Ok((core, gpu, stream))
     }

@@ -20,6 +20,9 @@ pub(super) struct Settings {
     /// The stream that calls on GPUs are put into, if not the communicator's own.
     #[cfg(feature = "cuda")]
     pub(super) stream: Option<CudaStream>,
+    /// Whether kernels of others are to run beside calls on GPUs.
+    #[cfg(feature = "cuda")]
+    pub(super) overlaps: bool,
 }
 
 impl Default for Settings {
@@ -29,6 +32,8 @@ impl Default for Settings {
             hints: None,
             #[cfg(feature = "cuda")]
             stream: None,
+            #[cfg(feature = "cuda")]
+            overlaps: false,
         }
     }
 }
@@ -41,6 +46,8 @@ pub struct CallOptions {
     hints: Hints,
     #[cfg(feature = "cuda")]
     stream: Option<CudaStream>,
+    #[cfg(feature = "cuda")]
+    overlaps: bool,
 }
 
 impl CallOptions {
@@ -69,6 +76,14 @@ impl CallOptions {
         self
     }
 
+    /// Says that kernels of others are to run beside these calls on GPUs, such as those that compute the next part of
+    /// a gradient: a call occupies a quarter of the multiprocessors at most, unless the hint `max_sms` says otherwise.
+    #[cfg(feature = "cuda")]
+    pub fn overlaps(mut self) -> Self {
+        self.overlaps = true;
+        self
+    }
+
     fn over(self, settings: &Settings) -> Settings {
         let timeout = self.timeout.or(self.hints.timeout()).unwrap_or(settings.timeout);
         let hints = (!self.hints.is_empty()).then(|| Arc::new(self.hints));
@@ -77,6 +92,8 @@ impl CallOptions {
             hints,
             #[cfg(feature = "cuda")]
             stream: self.stream.or_else(|| settings.stream.clone()),
+            #[cfg(feature = "cuda")]
+            overlaps: self.overlaps || settings.overlaps,
         }
     }
 }

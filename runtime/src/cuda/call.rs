@@ -125,7 +125,9 @@ impl Gpu {
         let vector = u64::from(header.blocks).saturating_mul(args.count);
         let bytes = vector.saturating_mul(args.dtype.size() as u64);
         let merged = core.plans.merged_hints()?;
-        let (sms, most) = (self.sms, merged.max_sms());
+        let sms = self.sms;
+        let share = self.overlaps.then(|| device::beside_others(sms));
+        let most = merged.max_sms().or(share);
         let ranks = header.ranks;
         let by_size =
             |protocol| device::blocks(&header.collective, protocol, bytes, ranks, sms, most);
@@ -134,7 +136,8 @@ impl Gpu {
         let mut hows: Vec<(Protocol, u32)> = match (hinted, measured) {
             (Some(protocol), _) => vec![how(protocol)],
             (None, measured) => {
-                let measured = measured.map(|m| (m.protocol, m.blocks.min(abi::BLOCKS)));
+                let limit = most.unwrap_or(abi::BLOCKS);
+                let measured = measured.map(|m| (m.protocol, m.blocks.min(limit)));
                 measured
                     .into_iter()
                     .chain(device::protocols(&header.collective, bytes, ranks).into_iter().map(how))

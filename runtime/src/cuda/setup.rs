@@ -118,6 +118,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         batch: None,
         counted: None,
         choices: Choices::default(),
+        overlaps: false,
         staging: Staging::default(),
         regions: Regions::new(rank),
         retired: Vec::new(),

@@ -86,7 +86,8 @@ pub const TABLE: &[Key] = &[
     Key {
         name: "max_sms",
         values: "a number from 1 to 128",
-        meaning: "Most multiprocessors of a GPU that a call occupies, so that others are left to compute.",
+        meaning: "Most multiprocessors of a GPU that a call occupies, so that others are left to compute. Default: \
+                  all, a quarter for asynchronous operations of PyTorch.",
         example: "16",
         read: |h, v| number(v, 1, 128, &mut h.max_sms),
     },

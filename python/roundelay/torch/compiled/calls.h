@@ -306,6 +306,7 @@ class Calls {
     c10::OptionalStreamGuard beside;
     if (operation.async) {
       beside.reset_stream(fork(operation.device));
+      options.overlaps = 1;
     }
     options.memory = RL_CUDA;
     options.stream = stream_of(operation.device);
