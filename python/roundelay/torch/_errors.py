@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
@@ -32,6 +32,11 @@ class MismatchError(errors.MismatchError, dist.DistBackendError):
 
 class StartError(errors.StartError, dist.DistBackendError):
     """The ranks could not come together."""
+
+
+def missing(what: str, instead: str) -> NoReturn:
+    """Raise ``NotImplementedError``, with what to do instead."""
+    raise NotImplementedError(f"roundelay does not support {what}; {instead}")
 
 
 _FACES: list[tuple[type[errors.Error], type[errors.Error], str]] = [
