@@ -76,6 +76,9 @@ def face(error: BaseException, timeout: float | None = None, own: str = "") -> B
             if made is AbortedError and " stopped because rank " in str(error):
                 # What a backend says whose connections break when another rank gives up.
                 words += "Connection closed by peer: "
+            if made is StartError and " waited " in str(error):
+                # What a backend says whose connections were not made in time.
+                words += "timeout after{time}: "
             return _copy(error, made, words.format(time=time), own)
     if isinstance(error, (errors.UsageError, errors.UnsupportedError, errors.SettingsError)):
         return error
