@@ -166,7 +166,7 @@ def compared(gloo: Outcome, ours: Outcome) -> tuple[bool, str]:
         only = sorted(set(ours.detail.get("failed", [])) - set(gloo.detail["failed"]))
         return not only, "fails only here: " + ", ".join(only) if only else "no case fails that passes with Gloo"
     if ours.state != "pass":
-        return gloo.state != "pass", "fails with Gloo too" if gloo.state != "pass" else last_error(ours.text)
+        return gloo.state != "pass", ("with Gloo too: " if gloo.state != "pass" else "") + last_error(ours.text)
     if gloo.state != "pass":
         return True, "Gloo: " + last_error(gloo.text)
     first, second = gloo.detail.get("outcomes"), ours.detail.get("outcomes")
