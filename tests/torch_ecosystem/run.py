@@ -211,6 +211,11 @@ def main() -> int:
     import torch
 
     face = "compiled" if os.environ.get("ROUNDELAY_TORCH_COMPILED") == "1" else "python"
+    if face == "compiled":
+        # Once, before a deadline of ranks runs.
+        from roundelay.torch import compiled
+
+        compiled.module()
     rows: list[dict[str, Any]] = []
     for program in chosen:
         missing = program.missing(sources)
