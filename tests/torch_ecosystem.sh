@@ -39,4 +39,9 @@ if [ ! -f "$environment/ready" ]; then
 fi
 
 package "$python" "$target"
+# A folder of its own for what programs compile; one that was killed while it did leaves torch's lock, for which others
+# would wait for ever.
+export TORCH_EXTENSIONS_DIR=$target/torch-ecosystem/extensions-${version:-given}
+mkdir -p "$TORCH_EXTENSIONS_DIR"
+find "$TORCH_EXTENSIONS_DIR" -name lock -delete
 PATH=$environment/bin:$PATH exec "$python" tests/torch_ecosystem/run.py "${arguments[@]}"

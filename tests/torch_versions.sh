@@ -5,8 +5,9 @@
 #
 # For each VERSION, in an environment of its own: the tests in python/tests/torch*, of which torch_compiled compiles the
 # backend in C++ against that version, and torch_programs runs examples/torch; then tests/torch_ecosystem.sh, where --only
-# chooses programs. FOLDER gets torch-VERSION.json. The package is the tree's own where its native module lies in it, or
-# the wheel that `tests/python.sh wheel` has built. Ends with 77 and the reason where what it needs cannot be had.
+# chooses programs. It prints a table of each; FOLDER gets torch-VERSION.json. The package is the tree's own where its
+# native module lies in it, or the wheel that `tests/python.sh wheel` has built. Ends with 77 and the reason where what it
+# needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
@@ -41,13 +42,13 @@ for version in "${versions[@]}"; do
             "$suite" || [ $? = 5 ] || status=1
     done
     tests/torch_ecosystem.sh --torch "$version" --json "$reports/ecosystem.json" ${only[@]+--only "${only[@]}"} || status=1
-    [ -z "$results" ] || "$python" - "$reports" "$results/torch-$version.json" <<'PYTHON'
+    "$python" - "$reports" ${results:+"$results/torch-$version.json"} <<'PYTHON'
 import json, sys
 import xml.etree.ElementTree as xml
 from pathlib import Path
 import torch
 
-reports, output = map(Path, sys.argv[1:])
+reports, *outputs = map(Path, sys.argv[1:])
 suites = {}
 for report in sorted(reports.glob("*.xml")):
     suites[report.stem] = counts = dict(passed=0, failed=[], skipped={})
@@ -59,9 +60,16 @@ for report in sorted(reports.glob("*.xml")):
             counts["skipped"][kinds["skipped"]] = counts["skipped"].get(kinds["skipped"], 0) + 1
         else:
             counts["passed"] += 1
+# One that was ended from outside, by its deadline too, has written none.
+for suite in Path("python/tests").glob("torch*/"):
+    suites.setdefault(suite.name, dict(passed=0, failed=["the suite ended without a report"], skipped={}))
+print(f"\ntorch {torch.__version__}\n\n| suite | passed | failed | skipped |\n|---|---|---|---|")
+for suite, counts in sorted(suites.items()):
+    print(f"| {suite} | {counts['passed']} | {len(counts['failed'])} | {sum(counts['skipped'].values())} |")
 made = reports / "ecosystem.json"
 rows = json.loads(made.read_text())["rows"] if made.exists() else []
-output.write_text(json.dumps(dict(torch=torch.__version__, suites=suites, programs=rows), indent=1) + "\n")
+for output in outputs:
+    output.write_text(json.dumps(dict(torch=torch.__version__, suites=suites, programs=rows), indent=1) + "\n")
 PYTHON
 done
 exit $status

@@ -15,7 +15,10 @@ Command = Callable[[], list[str]]
 
 @dataclass
 class Program:
-    """One program. `kind`: `ranks` (two processes, as torchrun starts them) or `pytest` (one process)."""
+    """One program. `kind`: `ranks` (two processes, as torchrun starts them) or `pytest` (one process).
+
+    `before` is code that runs once, alone, before the first run: what a program compiles at its first use takes long.
+    """
 
     name: str
     package: str
@@ -25,7 +28,7 @@ class Program:
     environment: dict[str, str] = field(default_factory=dict)
     replaced: str = "gloo"
     source: str = ""
-    note: str = ""
+    before: str = ""
 
     def missing(self, sources: Path | None) -> str:
         """Return why it cannot be run, or nothing."""
@@ -75,6 +78,11 @@ def _tests(package: str, name: str, *options: str) -> Command:
 
 CPU = {"ACCELERATE_USE_CPU": "true"}
 OPTIMIZER = {"DS_ACCELERATOR": "cpu", "DS_SKIP_CUDA_CHECK": "1"}
+OPERATORS = (
+    "import deepspeed as d; from deepspeed.accelerator import get_accelerator as a; "
+    "b = a().create_op_builder('ShareMemCommBuilder'); d.ops.__compatible_ops__.get(b.NAME) and b.load()"
+)
+"""What `deepspeed.init_distributed` loads, and compiles where it is not there."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_allv", "broadcast", "reduce", "gather", "scatter")
 WITHOUT_GLOO = {"reduce_scatter", "all_to_allv"}
 """Collectives of PARAM that may be missing in Gloo, depending on its version."""
@@ -94,8 +102,12 @@ def programs(sources: Path | None) -> list[Program]:
         Program("accelerate test_script", "accelerate", _module(accelerate + "test_script"), environment=CPU, seconds=300),
         Program("transformers Trainer, DDP", "transformers", _own("train_transformers"), environment=CPU),
         Program("lightning DDP", "lightning", _own("train_lightning")),
-        Program("deepspeed ZeRO-1", "deepspeed", _own("train_deepspeed", "1"), environment=OPTIMIZER),
-        Program("deepspeed ZeRO-3", "deepspeed", _own("train_deepspeed", "3"), environment=OPTIMIZER),
+        Program(
+            "deepspeed ZeRO-1", "deepspeed", _own("train_deepspeed", "1"), environment=OPTIMIZER, before=OPERATORS
+        ),
+        Program(
+            "deepspeed ZeRO-3", "deepspeed", _own("train_deepspeed", "3"), environment=OPTIMIZER, before=OPERATORS
+        ),
         Program("torchft manager_integ", "torchft", _tests("torchft", "manager_integ_test.py"), "pytest", 300),
         Program("torchft local_sgd_integ", "torchft", _tests("torchft", "local_sgd_integ_test.py"), "pytest", 500),
         Program(

@@ -28,11 +28,13 @@ import catalogue
 from catalogue import HERE, Program
 
 RANKS = 2
+BEFORE = 900.0
+"""The seconds that a program's code of before may take."""
 
 
 @dataclass
 class Outcome:
-    """What came out of a program: `pass` or `fail`, figures, the end of its output, and if roundelay was loaded."""
+    """What came out of a program: `pass`, `fail` or `hung`, figures, the end of its output, and if roundelay was loaded."""
 
     state: str
     seconds: float
@@ -64,6 +66,13 @@ def environment(program: Program, folder: str, replace: bool, sources: Path | No
     if replace:
         found["ROUNDELAY_REPLACE"] = program.replaced
     return found
+
+
+def prepare(program: Program, sources: Path | None) -> None:
+    """Run a program's code of before; what it could not do shows in the program."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", program.before]
+        subprocess.run(command, env=environment(program, folder, False, sources), capture_output=True, timeout=BEFORE)
 
 
 def run(program: Program, replace: bool, sources: Path | None) -> Outcome:
@@ -109,8 +118,8 @@ def run(program: Program, replace: bool, sources: Path | None) -> Outcome:
         if told:
             detail["outcomes"] = sorted((json.loads(each) for each in told), key=json.dumps)
         used = any(name.startswith("used-") for name in os.listdir(folder))
-        passed = not any(codes)
-        return Outcome("pass" if passed else "fail", round(time.monotonic() - begin, 1), detail, text[-4000:], used)
+        state = "hung" if None in codes else "fail" if any(codes) else "pass"
+        return Outcome(state, round(time.monotonic() - begin, 1), detail, text[-4000:], used)
 
 
 def waited(running: list[subprocess.Popen[bytes]], seconds: float) -> list[int | None]:
@@ -147,18 +156,17 @@ def tests(report: Path) -> dict[str, Any]:
 
 def compared(gloo: Outcome, ours: Outcome) -> tuple[bool, str]:
     """Return if roundelay did as well as Gloo, and the reason or what was compared."""
-    if not ours.used:
-        return False, "roundelay was not loaded"
     if gloo.used:
         return False, "roundelay was loaded beside Gloo: the run says nothing"
-    if None in ours.detail["codes"] and "tests" not in ours.detail:
-        # Of a pytest that was killed there is no report: that no case failed says nothing.
-        return None in gloo.detail["codes"], "has not ended in time"
+    if ours.state == "hung":
+        return gloo.state == "hung", "has not ended in time" + (", nor with Gloo" if gloo.state == "hung" else "")
+    if not ours.used:
+        return False, "roundelay was not loaded"
     if "tests" in gloo.detail:
         only = sorted(set(ours.detail.get("failed", [])) - set(gloo.detail["failed"]))
         return not only, "fails only here: " + ", ".join(only) if only else "no case fails that passes with Gloo"
     if ours.state != "pass":
-        return gloo.state != "pass", "fails with Gloo too" if gloo.state != "pass" else last_error(ours.text)
+        return gloo.state != "pass", ("with Gloo too: " if gloo.state != "pass" else "") + last_error(ours.text)
     if gloo.state != "pass":
         return True, "Gloo: " + last_error(gloo.text)
     first, second = gloo.detail.get("outcomes"), ours.detail.get("outcomes")
@@ -203,6 +211,11 @@ def main() -> int:
     import torch
 
     face = "compiled" if os.environ.get("ROUNDELAY_TORCH_COMPILED") == "1" else "python"
+    if face == "compiled":
+        # Once, before a deadline of ranks runs.
+        from roundelay.torch import compiled
+
+        compiled.module()
     rows: list[dict[str, Any]] = []
     for program in chosen:
         missing = program.missing(sources)
@@ -210,6 +223,8 @@ def main() -> int:
             rows.append(dict(program=program.name, version="-", gloo="-", roundelay="skipped", ok=True, reason=missing))
             print(f"{program.name}: skipped: {missing}", flush=True)
             continue
+        if program.before:
+            prepare(program, sources)
         gloo, ours = run(program, False, sources), run(program, True, sources)
         ok, reason = compared(gloo, ours)
         row = dict(

@@ -20,6 +20,9 @@ from ._job import Job
 GRACE = 5.0
 """The seconds that ranks have to end after another one has failed."""
 
+PATIENCE = 60.0
+"""The seconds that ranks have to end after the last result: of an interpreter with torch that takes many on busy cores."""
+
 _LOOP = """import os
 parent = os.getppid()
 while os.getppid() == parent:
@@ -81,20 +84,24 @@ def run(job: Job, heard: Callable[[dict[str, Any]], None]) -> None:
 
 def _end(ranks: list[subprocess.Popen[bytes]], folder: str) -> None:
     """Wait for the ranks; raise with what the first one said that failed."""
-    until = time.monotonic() + GRACE
-    for process in ranks:
-        try:
-            process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    until = time.monotonic() + PATIENCE
+    is_failing = False
+    while any(process.poll() is None for process in ranks) and time.monotonic() < until:
+        if not is_failing and any(process.returncode for process in ranks):
+            is_failing, until = True, time.monotonic() + GRACE
+        time.sleep(0.02)
+    late = [rank for rank, process in enumerate(ranks) if process.poll() is None]
+    for rank in late:
+        ranks[rank].kill()
+        ranks[rank].wait()
     failed = [rank for rank, process in enumerate(ranks) if process.returncode != 0]
     if not failed:
         return
     # A rank that was ended from here says nothing of the reason.
     cause = next((rank for rank in failed if ranks[rank].returncode > 0), failed[0])
     said = Path(f"{folder}/log{cause}").read_text(errors="replace").strip()[-4000:]
-    raise Error(f"rank {cause} ended with {ranks[cause].returncode}\n{said}", code="RL0712")
+    how = f"had not ended {PATIENCE:g} s after the last result" if cause in late else f"ended with {ranks[cause].returncode}"
+    raise Error(f"rank {cause} {how}\n{said}", code="RL0712")
 
 
 def cores() -> int:

@@ -11,16 +11,13 @@ from torch._C._distributed_c10d import Backend, ErrorType
 from ._barrier import Monitor
 from ._calls import Calls
 from ._ending import alive
+from ._errors import missing
 from ._join import join
 from ._operations import Operations
 from ._options import Options, hints_of
 
 if TYPE_CHECKING:
     from .._native import Communicator
-
-
-def _missing(what: str, instead: str) -> NoReturn:
-    raise NotImplementedError(f"roundelay does not support {what}; {instead}")
 
 
 class RoundelayBackend(Operations, Backend):
@@ -158,31 +155,31 @@ class RoundelayBackend(Operations, Backend):
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> NoReturn:
         """Raise: torch cannot ask a backend in Python where a message came from."""
-        _missing("recv from any source", "name the rank: dist.recv(tensor, src=…)")
+        missing("recv from any source", "name the rank: dist.recv(tensor, src=…)")
 
     def merge(self, *_: Any) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        _missing("merge_remote_group", "make a new group")
+        missing("merge_remote_group", "make a new group")
 
     def shrink(self, *_: Any) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        _missing("shrink_group", "abort the group, and make a new one of the ranks that are left")
+        missing("shrink_group", "abort the group, and make a new one of the ranks that are left")
 
     def reconfigure(self, opts: Any) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        _missing("reconfigure", "abort the group, and make a new one")
+        missing("reconfigure", "abort the group, and make a new one")
 
     def get_reconfigure_handle(self) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        _missing("reconfigure", "abort the group, and make a new one")
+        missing("reconfigure", "abort the group, and make a new one")
 
     def new_window(self, tensor: Any = None) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        _missing("windows", "use send and recv")
+        missing("windows", "use send and recv")
 
     def allocateTensor(self, *_: Any, **__: Any) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        _missing("the allocation of tensors", "use torch.empty")
+        missing("the allocation of tensors", "use torch.empty")
 
     def memory_stats(self) -> dict[str, int]:
         """Return no counters."""
@@ -190,28 +187,24 @@ class RoundelayBackend(Operations, Backend):
 
     def suspend(self) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        _missing("suspend", "shut the group down, and make a new one")
+        missing("suspend", "shut the group down, and make a new one")
 
     def resume(self) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        _missing("resume", "make a new group")
-
-    def _register_on_completion_hook(self, hook: Any) -> NoReturn:
-        _missing("completion hooks", "use Options(compiled=True), or work.get_future().then(…)")
-
+        missing("resume", "make a new group")
 
     def _start_time_estimate(self) -> NoReturn:
-        _missing("time estimates", "use `python -m roundelay explain`")
+        missing("time estimates", "use `python -m roundelay explain`")
 
     def _end_time_estimate(self) -> NoReturn:
-        _missing("time estimates", "use `python -m roundelay explain`")
+        missing("time estimates", "use `python -m roundelay explain`")
 
 
 def create(opts: Any, group_options: Any, name: str) -> RoundelayBackend | None:
     """Make the backend of a group, as torch asks for it by a name."""
     ranks = list(opts.global_ranks_in_group)
     if opts.enable_reconfigure:
-        _missing("reconfigure", "leave enable_reconfigure unset")
+        missing("reconfigure", "leave enable_reconfigure unset")
     hints = hints_of(group_options)
     options = Options(dict(hints), opts.timeout)
     options.global_ranks_in_group = ranks or list(range(opts.group_size))

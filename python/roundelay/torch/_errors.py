@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
@@ -32,6 +32,11 @@ class MismatchError(errors.MismatchError, dist.DistBackendError):
 
 class StartError(errors.StartError, dist.DistBackendError):
     """The ranks could not come together."""
+
+
+def missing(what: str, instead: str) -> NoReturn:
+    """Raise ``NotImplementedError``, with what to do instead."""
+    raise NotImplementedError(f"roundelay does not support {what}; {instead}")
 
 
 _FACES: list[tuple[type[errors.Error], type[errors.Error], str]] = [
@@ -71,6 +76,9 @@ def face(error: BaseException, timeout: float | None = None, own: str = "") -> B
             if made is AbortedError and " stopped because rank " in str(error):
                 # What a backend says whose connections break when another rank gives up.
                 words += "Connection closed by peer: "
+            if made is StartError and " waited " in str(error):
+                # What a backend says whose connections were not made in time.
+                words += "timeout after{time}: "
             return _copy(error, made, words.format(time=time), own)
     if isinstance(error, (errors.UsageError, errors.UnsupportedError, errors.SettingsError)):
         return error

@@ -1,6 +1,6 @@
 """The flight recorder: torch's own record of the calls of each group, with what only this backend knows.
 
-Torch (2.14 and later) notes every operation before it starts it. It learns of the end of those of the backend in C++;
+Torch (2.15 and later) notes every operation before it starts it. It learns of the end of those of the backend in C++;
 of a backend in Python it does not, so :class:`Record` keeps which operations are not over.
 """
 
@@ -84,7 +84,7 @@ def dump(prefix: str | os.PathLike[str] | None = None) -> Path:
     """Write the record of this process to a file that ``torchfrtrace`` reads; return its path.
 
     The file is named by the prefix and the rank. Without a prefix it is that of ``TORCH_FR_DUMP_TEMP_FILE``.
-    Raises ``RuntimeError`` before torch 2.14, which has no record, and ``ValueError`` where no prefix is given.
+    Raises ``RuntimeError`` before torch 2.15, which records no backend but its own, and ``ValueError`` where no prefix is given.
     """
     trace = _trace()
     given = os.fspath(prefix) if prefix is not None else _variable(_FILES)
@@ -101,8 +101,9 @@ def dump(prefix: str | os.PathLike[str] | None = None) -> Path:
 def _trace() -> dict[str, Any]:
     from torch._C import _distributed_c10d as c10d
 
-    if not hasattr(c10d, "FlightRecorderHook"):
-        raise RuntimeError("roundelay: dump() needs torch 2.14 or later, which records the calls of each backend")
+    # The backends that record themselves: torch records the others since it tells them apart.
+    if not hasattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS"):
+        raise RuntimeError("roundelay: dump() needs torch 2.15 or later, which records the calls of each backend")
     stacks = os.environ.get("TORCH_INCLUDE_STACK_TRACE", "1").lower() not in ("0", "n", "no", "false", "off")
     trace: dict[str, Any] = pickle.loads(c10d._dump_fr_trace(True, stacks, False, backend="roundelay"))
     # The groups of the backend in Python; torch knows of the others when their operations end.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from . import _memory as memory
 from . import _messages as messages
 from . import _profile as profile
 from ._calls import NO_DEVICE, Calls
+from ._errors import missing
 from ._memory import Finish, address
 from ._work import Done
 
@@ -388,6 +389,11 @@ class Operations:
         if batch is not None:
             works.append(batches.BatchWork(batch))
         return works[0] if len(works) == 1 else Together(works)
+
+    # What neither face has: torch lets only a backend in C++ make what the hook is told.
+
+    def _register_on_completion_hook(self, hook: Any) -> NoReturn:
+        missing("completion hooks", "use Options(compiled=True), or work.get_future().then(…)")
 
 
 class Together(Done):

@@ -53,6 +53,8 @@ def register_as(name: str) -> None:
 
 def autoload() -> None:
     """Register our name, and those that the environment names. Raises ``SettingsError`` for one that torch has not."""
+    if not dist.is_available():
+        return
     register_as(NAME)
     names = [name.strip().lower() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
     known = [name for name in getattr(dist.Backend, "backend_list", []) if name not in ("undefined", NAME)]

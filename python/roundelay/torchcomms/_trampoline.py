@@ -172,8 +172,9 @@ def register() -> None:
     """Have ``torchcomms.new_comm("roundelay", …)`` find this backend; warn of what it cannot do."""
     warnings.warn(
         "roundelay: the backend for this torchcomms was not built, so torchcomms' interface for backends in Python is "
-        "used: it has no batches, abort, set_hints, PREMUL_SUM (FSDP), or hints and timeouts of single calls, and "
-        f"collectives do not go on in the background. For these {BUILD}",
+        "used: it has no batches, abort, set_hints, tensor_register, PREMUL_SUM (FSDP), or hints and timeouts of single "
+        "calls, and collectives do not go on in the background. "
+        f"For these {BUILD}",
         stacklevel=2,
     )
     torchcomms.register_backend("roundelay", Backend)

@@ -11,7 +11,7 @@ import faces
 import pytest
 import ranks
 
-pytest.importorskip("torch", reason="the backend of torch.distributed needs torch")
+torch = pytest.importorskip("torch", reason="the backend of torch.distributed needs torch")
 
 both = pytest.mark.parametrize("face", [faces.PYTHON, faces.COMPILED])
 
@@ -55,6 +55,8 @@ def test_the_profiler_sees_training(face: str) -> None:
 
 @both
 def test_abort_hooks(face: str) -> None:
+    if not hasattr(torch.distributed.ProcessGroup, "register_abort_hook"):
+        pytest.skip(f"torch {torch.__version__} has no abort hooks")
     for before, told, error in run("abort_hooks", face):
         assert (before, told, error) == ([], ["kept"], "AbortedError")
 
@@ -76,12 +78,30 @@ def test_completion_hooks(face: str) -> None:
 
 @both
 def test_sequence_numbers(face: str) -> None:
+    if face == faces.COMPILED and torch.__version__ < "2.14":
+        pytest.skip(f"torch {torch.__version__} asks only backends of its own for sequence numbers")
     assert run("sequence", face) == [[0, 1, 2, 3]] * 2
+
+
+def records_every_backend() -> bool:
+    """Return True if torch's flight recorder has the calls of backends that are not its own (2.15 and later)."""
+    return bool(torch.__version__ >= "2.15")
+
+
+def test_dump_says_which_torch_it_needs() -> None:
+    if records_every_backend():
+        pytest.skip(f"torch {torch.__version__} records every backend")
+    import roundelay.torch
+
+    with pytest.raises(RuntimeError, match=r"dump\(\) needs torch 2\.15 or later"):
+        roundelay.torch.dump("trace_")
 
 
 @both
 def test_the_flight_recorder_is_read_by_the_analyser_of_torch(face: str, tmp_path: Path) -> None:
     """The traces name the operation that rank 0 has not begun."""
+    if not records_every_backend():
+        pytest.skip(f"torch {torch.__version__} records no backend but its own")
     from torch.distributed.flight_recorder import fr_trace
 
     # Torch does not make the folder. Stacks take it long on a busy machine, and a process may end before.

@@ -43,3 +43,14 @@ def test_only_known_backends_are_replaced(value: str, says: str) -> None:
     environment = dict(os.environ, ROUNDELAY_REPLACE=value, PYTHONPATH=search_path())
     done = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)
     assert (done.returncode != 0) == bool(says) and says in done.stderr, done.stderr
+
+
+def test_a_torch_without_distributed_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed as dist
+
+    from roundelay.torch import _register
+
+    # As torch.distributed is where torch was built without it.
+    monkeypatch.setattr(dist, "is_available", lambda: False)
+    monkeypatch.delattr(dist, "Backend")
+    _register.autoload()

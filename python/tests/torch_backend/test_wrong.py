@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import faces
 import pytest
 import ranks
+import roundelay
 
 pytest.importorskip("torch", reason="the backend of torch.distributed needs torch")
 
@@ -65,3 +67,14 @@ def test_wrong_use(name: str, face: str, count: int) -> None:
 
 def test_no_case_is_left_out() -> None:
     assert sorted(DIFFERS) == sorted(NAMES)
+
+
+def test_a_rank_that_does_not_join_is_named() -> None:
+    """Programs, as torchft's tests, look for the words with which Gloo says so."""
+    import torch.distributed as dist
+
+    from roundelay.torch._join import join
+
+    with pytest.raises(dist.DistBackendError, match=r"form the group: timeout after 10ms: .*rank 1") as raised:
+        join(dist.HashStore(), 0, 2, timedelta(milliseconds=10), [])
+    assert isinstance(raised.value, roundelay.StartError)

@@ -133,6 +133,28 @@ def test_a_lost_rank_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
         _run.run(job, lambda event: None)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("pass", "import time; time.sleep(600)", "rank 1 had not ended 3 s after the last result"),
+        ("raise SystemExit(3)", "import time; time.sleep(600)", "rank 0 ended with 3"),
+    ],
+)
+def test_ranks_that_do_not_end_are_ended(
+    first: str, second: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from roundelay.bench import _run
+
+    monkeypatch.setattr(_run, "PATIENCE", 3.0 if first == "pass" else 600.0)
+    monkeypatch.setattr(_run, "GRACE", 0.1)
+    for rank in range(2):
+        (tmp_path / f"log{rank}").touch()
+    ranks = [subprocess.Popen([sys.executable, "-c", code]) for code in (first, second)]
+    with pytest.raises(Error, match=said):
+        _run._end(ranks, str(tmp_path))
+    assert ranks[1].returncode == -signal.SIGKILL
+
+
 def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=search_path())
     command = [sys.executable, "-m", "roundelay.bench", "--only", "barrier", "--seconds", "90", "--busy"]

@@ -126,11 +126,14 @@ def watch(plan: Round, pids: list[int], chance: random.Random) -> list[End]:
     if plan.victim >= 0:
         victim = plan.victim
         if plan.where == "anywhere":
-            while min(plan.board.get("step", rank) for rank in range(plan.ranks)) < 2 and time.monotonic() < until:
-                time.sleep(0.001)
+            # One that ends before it trains is told of below.
+            ranks = range(plan.ranks)
+            while not ends and min(plan.board.get("step", rank) for rank in ranks) < 2 and time.monotonic() < until:
+                collect(0.001)
             time.sleep(chance.uniform(0, 0.03))
             plan.board.put("hurt", victim, time.monotonic())
-            os.kill(pids[victim], plan.how)
+            if victim not in ends:
+                os.kill(pids[victim], plan.how)
         while len(open_) > 1 and time.monotonic() < until:
             collect(1.0)
         # The one that was stopped goes on when all others have ended, and is told as well; or it is killed.

@@ -332,15 +332,18 @@ class Backend : public c10d::Backend {
     calls_.shutdown();
   }
 
-#ifdef ROUNDELAY_HOOKS
-  bool supportsAbortHooks() const override {
-    return true;
-  }
+#ifdef ROUNDELAY_ABORT_HOOKS
   void registerAbortHook(int64_t id, c10d::AbortHook hook) override {
     calls_.group->add_on_abort(id, std::move(hook));
   }
   void unregisterAbortHook(int64_t id) override {
     calls_.group->drop_on_abort(id);
+  }
+#endif
+
+#ifdef ROUNDELAY_COMPLETION_HOOKS
+  bool supportsAbortHooks() const override {
+    return true;
   }
   // Nobody waits for what is in the streams of GPUs, so its end is not known.
   bool supportsCompletionHooks() const override {

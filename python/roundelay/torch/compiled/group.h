@@ -14,9 +14,12 @@
 #include <map>
 #include <memory>
 
-// Hooks as 2.15 has them; 2.14 has some of them, under the same name.
-#if defined(C10D_BACKEND_HAS_HOOKS) && (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15)
-#define ROUNDELAY_HOOKS
+// 2.14 has the hooks of an abort; since 2.15 a backend says if it has them, and hooks of completion have come.
+#ifdef C10D_BACKEND_HAS_HOOKS
+#define ROUNDELAY_ABORT_HOOKS
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
+#define ROUNDELAY_COMPLETION_HOOKS
+#endif
 #endif
 
 namespace roundelay {
@@ -71,7 +74,7 @@ class Group : public std::enable_shared_from_this<Group> {
         Completions::run([group = shared_from_this()] { group->tell(); });
       }
     }
-#ifdef ROUNDELAY_HOOKS
+#ifdef ROUNDELAY_COMPLETION_HOOKS
     auto hooks = on_completion_.list;
     lock.unlock();
     for (const c10d::CompletionHook& hook : *hooks) {
@@ -98,7 +101,7 @@ class Group : public std::enable_shared_from_this<Group> {
     hooked_ = true;
   }
 
-#ifdef ROUNDELAY_HOOKS
+#ifdef ROUNDELAY_COMPLETION_HOOKS
   void add_on_completion(int64_t id, c10d::CompletionHook hook) {
     on_completion_.add(mutex_, id, std::move(hook));
     hooked_ = true;
@@ -106,6 +109,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void drop_on_completion(int64_t id) {
     on_completion_.drop(mutex_, id);
   }
+#endif
+
+#ifdef ROUNDELAY_ABORT_HOOKS
   void add_on_abort(int64_t id, c10d::AbortHook hook) {
     on_abort_.add(mutex_, id, std::move(hook));
   }
@@ -117,7 +123,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Has the hooks of an abort called: one was asked for, or an operation failed. The error does not wait for them,
   // since torch's own writes a file.
   void aborted() {
-#ifdef ROUNDELAY_HOOKS
+#ifdef ROUNDELAY_ABORT_HOOKS
     std::lock_guard<std::mutex> lock(mutex_);
     auto hooks = on_abort_.list;
     if (hooks->empty() || aborting_) {
@@ -211,8 +217,10 @@ class Group : public std::enable_shared_from_this<Group> {
   bool aborting_ = false;
   std::deque<std::shared_ptr<c10d::WorkInfo>> ended_;
   std::shared_ptr<const OnWork> on_work_;
-#ifdef ROUNDELAY_HOOKS
+#ifdef ROUNDELAY_ABORT_HOOKS
   Hooks<c10d::AbortHook> on_abort_;
+#endif
+#ifdef ROUNDELAY_COMPLETION_HOOKS
   Hooks<c10d::CompletionHook> on_completion_;
 #endif
 };

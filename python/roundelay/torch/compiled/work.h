@@ -184,7 +184,7 @@ class Base : public c10d::Work {
   uint64_t getSequencenumber() const override {
     return sequence_;
   }
-#ifdef ROUNDELAY_HOOKS
+#ifdef ROUNDELAY_COMPLETION_HOOKS
   uint64_t getCompletionKey() const override {
     return key_;
   }
