@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// The version of this interface. Functions and fields are only ever added within one.
+// The version of this interface. Within one functions are only added, and fields only in the padding of structures.
 #define RL_ABI_VERSION 2
 
 // None of the other kinds.

@@ -21,7 +21,7 @@ pub struct Options {
     pub hints: Option<Hints>,
     /// The CUDA stream, as the driver names it, for buffers on a GPU.
     pub stream: Option<u64>,
-    /// Whether kernels of others are to run beside an operation on a GPU.
+    /// True if kernels of others are to run beside an operation on a GPU.
     pub overlaps: bool,
 }
 

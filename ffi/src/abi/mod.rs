@@ -27,7 +27,7 @@ use crate::buffer::{Buffer, Device};
 use crate::handle::Options;
 use crate::operation::{Operation, Side};
 
-/// The version of this interface. Functions and fields are only ever added within one.
+/// The version of this interface. Within one functions are only added, and fields only in the padding of structures.
 pub const RL_ABI_VERSION: u32 = 2;
 
 /// The type of elements in memory: `RL_F16` to `RL_BOOL`.

@@ -20,7 +20,7 @@ pub(super) struct Settings {
     /// The stream that calls on GPUs are put into, if not the communicator's own.
     #[cfg(feature = "cuda")]
     pub(super) stream: Option<CudaStream>,
-    /// Whether kernels of others are to run beside calls on GPUs.
+    /// True if kernels of others are to run beside calls on GPUs.
     #[cfg(feature = "cuda")]
     pub(super) overlaps: bool,
 }

@@ -52,7 +52,7 @@ pub(crate) struct Gpu {
     /// The kernel of calls whose counts lie on the device, and the sizes that all ranks have agreed on.
     pub(super) counted: Option<(Arc<Kernel>, Vec<Agreed>)>,
     pub(crate) choices: Choices,
-    /// Whether kernels of others are to run beside the call that is being made.
+    /// True while a call is made beside which kernels of others are to run.
     pub(crate) overlaps: bool,
     pub(super) staging: Staging,
     pub(super) regions: Regions,

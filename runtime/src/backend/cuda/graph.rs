@@ -94,13 +94,11 @@ impl Drop for Graph {
 impl CudaStream {
     /// Returns true if it is being captured, so that what is put into it is not played.
     pub(crate) fn is_captured(&self) -> Result<bool, Fault> {
-        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        // SAFETY: one word is written; the handle is good.
-        unsafe { cuda!(cuStreamIsCapturing(self.handle(), &raw mut status)) }?;
-        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+        Ok(self.capture()?.is_some())
     }
 
-    /// Returns the number of the capture that it takes part in, which no other capture of this process has.
+    /// Returns the number of the capture that it takes part in, which no other capture of this process has; 0 if that
+    /// has failed.
     pub(crate) fn capture(&self) -> Result<Option<u64>, Fault> {
         let (mut status, mut id) = (sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE, 0);
         // SAFETY: two words are written; the handle is good, and what may be null is.
@@ -115,8 +113,8 @@ impl CudaStream {
                 std::ptr::null_mut(),
             ))
         }?;
-        let active = status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
-        Ok(active.then_some(id))
+        let none = status == sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        Ok((!none).then_some(id))
     }
 }
 

@@ -75,7 +75,6 @@ const FUNCTIONS: &[&str] = &[
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
     "cuStreamGetCaptureInfo_v3",
-    "cuStreamIsCapturing",
     "cuStreamQuery",
     "cuStreamWaitEvent",
     "cuThreadExchangeStreamCaptureMode",
