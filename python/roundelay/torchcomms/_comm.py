@@ -66,6 +66,7 @@ def new_comm(
     rank, size = place(rank, size)
     meeting = meet(store, name, rank, options.timeout)
     native = join(meeting.store, rank, size, options.timeout, checked_hints(options.hints))
+    meeting.over(rank, options.timeout)
     return TorchComm(native, device, name, options, meeting.store, list(range(size)))
 
 

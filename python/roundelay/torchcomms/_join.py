@@ -56,10 +56,36 @@ def place(rank: int | None, size: int | None) -> tuple[int, int]:
 
 @dataclass
 class Meeting:
-    """Where the ranks of a communicator meet: a store for it alone, and what they need until they have joined."""
+    """Where the ranks of a communicator meet: a store for it alone, and what they need until they have joined.
+
+    ``first`` is the store at ``MASTER_PORT``, if this communicator's rank 0 served one there.
+    """
 
     store: Any
     first: Any = None
+
+    def over(self, rank: int, timeout: timedelta) -> None:
+        """Leave ``MASTER_PORT``, after all ranks have joined. No rank goes on before it is free.
+
+        Without that a rank that is ahead of rank 0 could take the store that is about to close for the one that the
+        program serves there next.
+
+        Raises ``StartError`` if rank 0 does not leave in time.
+        """
+        if self.first is None:
+            return
+        self.first = None
+        if rank == 0:
+            self.store.set("left", "")
+            return
+        try:
+            self.store.wait(["left"], timeout)
+        except RuntimeError as error:
+            raise StartError(
+                f"rank 0 has joined and did not close its store at {os.environ['MASTER_ADDR']}:"
+                f"{os.environ['MASTER_PORT']} in {timeout.total_seconds():g} s: {error}",
+                code="RL0709",
+            ) from None
 
 
 def meet(store: Any, name: str, rank: int, timeout: timedelta) -> Meeting:
@@ -100,7 +126,7 @@ def meet(store: Any, name: str, rank: int, timeout: timedelta) -> Meeting:
         try:
             first = there(port)
             first.wait([key], timedelta(seconds=max(until - time.monotonic(), 0.001)))
-            return Meeting(PrefixStore(key, there(int(first.get(key)))))
+            return Meeting(PrefixStore(key, there(int(first.get(key)))), first)
         except RuntimeError as error:
             if time.monotonic() >= until:
                 raise StartError(

@@ -69,11 +69,16 @@ def run(
         return results
 
 
-def launched(program: str, ranks: int, seconds: float = 100, **more: str) -> list[str]:
-    """Return what each rank of a program here says; they meet by ``MASTER_ADDR`` and ``MASTER_PORT``."""
+def free_place() -> dict[str, str]:
+    """Return the variables by which a launcher names a place that nobody has taken."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
+        return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listener.getsockname()[1])}
+
+
+def launched(program: str, ranks: int, seconds: float = 100, **more: str) -> list[str]:
+    """Return what each rank of a program here says; they meet by ``MASTER_ADDR`` and ``MASTER_PORT``."""
+    place = free_place()
     started = []
     for rank in range(ranks):
         variables = environment(RANK=str(rank), WORLD_SIZE=str(ranks), **place, **more)

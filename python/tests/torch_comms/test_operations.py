@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -66,8 +67,49 @@ def test_ranks_as_threads() -> None:
 
 
 def test_ranks_meet_by_a_launchers_variables() -> None:
-    for said in jobs.launched("meeting.py", 2):
-        assert said.endswith("met\n"), said
+    said = jobs.launched("meeting.py", 2)
+    assert all(each.endswith("met\n") for each in said), "\n----\n".join(said)
+
+
+def test_no_rank_goes_on_before_the_launchers_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.distributed import TCPStore
+
+    from roundelay.torchcomms import _join
+
+    limit = timedelta(seconds=20)
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    for name, value in jobs.free_place().items():
+        monkeypatch.setenv(name, value)
+    found: list[Any] = [None, None]
+
+    def meet(rank: int) -> None:
+        found[rank] = _join.meet(None, "left", rank, limit)
+
+    meetings = [threading.Thread(target=meet, args=(rank,), daemon=True) for rank in range(2)]
+    for thread in meetings:
+        thread.start()
+    for thread in meetings:
+        thread.join(30)
+        assert not thread.is_alive(), "a rank does not meet the other"
+
+    after: list[str] = []
+
+    def leave() -> None:
+        found[1].over(1, limit)
+        try:
+            TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), None, False, timedelta(seconds=1), False)
+            after.append("taken")
+        except RuntimeError:
+            after.append("free")
+
+    ahead = threading.Thread(target=leave, daemon=True)
+    ahead.start()
+    # Rank 0 is late: without the word that it has left, rank 1 would be through before.
+    ahead.join(0.3)
+    assert after == []
+    found[0].over(0, limit)
+    ahead.join(30)
+    assert after == ["free"]
 
 
 def test_the_page_runs_by_torchrun(tmp_path: Path) -> None:
