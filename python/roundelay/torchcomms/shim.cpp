@@ -127,7 +127,7 @@ class Backend : public Base {
     if (root == rank_) {
       const at::Tensor result = at::empty_like(input);
       call.keep.push_back(result);
-      call.finish.push_back([target = tensor.detach(), result] { target.copy_(result); });
+      call.finish_by(tensor.detach(), result);
       output = result.data_ptr();
     }
     return play(std::move(call), async_op, options, [&](rl_options* with, rl_work** work) {

@@ -269,7 +269,7 @@ class Calls {
     }
     WithoutInterpreter others;
     for (int index : used) {
-      OnStream::current_stream(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index))).synchronize();
+      current_stream(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(index))).synchronize();
     }
     for (const c10::Stream& stream : waited) {
       stream.synchronize();
@@ -277,14 +277,6 @@ class Calls {
   }
 
  private:
-  // A stream of a GPU for operations that go on beside what the caller puts into its own.
-  struct Beside {
-    explicit Beside(at::Device device)
-        : stream(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)), forked(device.type()) {}
-    c10::Stream stream;
-    c10::Event forked;
-  };
-
   // Returns the stream beside the current one of a GPU, in which work comes after what is in that.
   c10::Stream fork(at::Device device) {
     std::lock_guard<std::mutex> lock(devices_mutex_);
@@ -292,8 +284,7 @@ class Calls {
     if (!beside) {
       beside = std::make_unique<Beside>(device);
     }
-    beside->forked.record(OnStream::current_stream(device));
-    beside->forked.block(beside->stream);
+    beside->follow();
     return beside->stream;
   }
 
@@ -323,13 +314,11 @@ class Calls {
 
   // Returns the current stream of a GPU as the driver names it.
   static void* stream_of(at::Device device) {
-    // cudaStreamLegacy: NULL, as torch has the default stream, stands for the communicator's own in the C interface.
-    void* const legacy = reinterpret_cast<void*>(1);
     void* stream = nullptr;
     if (StreamFunction current = stream_function()) {
       constexpr int cuda = 2;
       TORCH_CHECK(current(cuda, device.index(), &stream) == 0, "roundelay: torch has no current stream on ", device);
-      return stream == nullptr ? legacy : stream;
+      return given_stream(stream);
     }
     pybind11::gil_scoped_acquire gil;
     try {
@@ -337,7 +326,7 @@ class Calls {
     } catch (pybind11::error_already_set& failed) {
       throw_python(failed);
     }
-    return stream == nullptr ? legacy : stream;
+    return given_stream(stream);
   }
 
   static void free(rl_comm* comm) {

@@ -3,12 +3,10 @@
 #pragma once
 
 #include "group.h"
+#include "stream.h"
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/Event.h>
-#include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -444,65 +442,35 @@ class Pending : public Base {
   State* state_;
 };
 
-// Operations in the stream of a GPU that is current when they are put there, up to the event that follows them. It keeps
-// their tensors as long as it lives. If no stream has waited by then, their memory is used anew only when they are done.
+// Operations in the stream of a GPU that is current when they are put there.
 class OnStream : public Base {
  public:
+  // Who does not ask for work does not wait for it in another stream.
   OnStream(int rank, c10d::OpType type, Tensors result, Tensors memory, c10::Device device, bool background)
-      : Base(rank, type, std::move(result)),
-        memory_(std::move(memory)),
-        stream_(current_stream(device)),
-        event_(device.type()) {
-    // Who does not ask for work does not wait for it in another stream.
-    if (background) {
-      event_.record(stream_);
-      recorded_ = true;
-    }
-  }
-  ~OnStream() override {
-    if (!recorded_ || awaited_) {
-      return;
-    }
-    try {
-      for (const Tensors& tensors : {memory_, outputs_}) {
-        for (const Tensor& tensor : tensors) {
-          tensor.record_stream(stream_);
-        }
-      }
-    } catch (const std::exception&) {
-      // The driver is gone, and its memory with it.
-    }
-  }
+      : Base(rank, type, std::move(result)), enqueued_(device, with(std::move(memory), outputs_), background) {}
   // Has the current stream wait for the operations.
   bool wait(Milliseconds) override {
-    awaited_ = true;
-    c10::Stream current = current_stream(stream_.device());
-    if (recorded_ && current != stream_) {
-      event_.block(current);
-    }
+    enqueued_.wait();
     return true;
   }
   bool isCompleted() override {
-    return recorded_ ? event_.query() : stream_.query();
+    return enqueued_.done();
   }
   // The future is complete in the order of the streams: for those that wait for it.
   Future getFuture() override {
-    c10::StreamGuard guard(stream_);
-    Future future = new_future({stream_.device()});
+    c10::StreamGuard guard(enqueued_.stream());
+    Future future = new_future({enqueued_.stream().device()});
     future->markCompleted(c10::IValue(outputs_));
     return future;
   }
 
-  static c10::Stream current_stream(c10::Device device) {
-    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+ private:
+  static Tensors with(Tensors memory, const Tensors& outputs) {
+    memory.insert(memory.end(), outputs.begin(), outputs.end());
+    return memory;
   }
 
- private:
-  Tensors memory_;
-  c10::Stream stream_;
-  c10::Event event_;
-  bool recorded_ = false;
-  std::atomic<bool> awaited_{false};
+  Enqueued enqueued_;
 };
 
 // Several works as one.

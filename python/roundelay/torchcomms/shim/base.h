@@ -7,7 +7,10 @@
 #include "join.h"
 #include "work.h"
 
+#include <c10/core/DeviceGuard.h>
+
 #include <atomic>
+#include <memory>
 
 namespace torch::comms {
 namespace {
@@ -351,14 +354,15 @@ class Base : public TorchCommBackend {
   rl_options native(const Options& options) const {
     rl_options with{};
     with.timeout_ms = limit_of(options.timeout);
-    if (device_.is_cuda()) {
-      with.memory = RL_CUDA;
-      with.stream = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).native_handle();
-    }
     return with;
   }
 
-  // Makes a call: on this thread, in the background, or in the current stream of a GPU.
+  // Returns the longest time without progress of a call.
+  milliseconds patience(milliseconds timeout) const {
+    return timeout.count() == 0 ? options_.timeout : timeout;
+  }
+
+  // Makes a call: on this thread, in the background, or in a stream of a GPU.
   template <typename Options, typename F>
   c10::intrusive_ptr<TorchWork> play(Call call, bool async_op, const Options& options, F&& function) {
     rl_options with = native(options);
@@ -369,9 +373,11 @@ class Base : public TorchCommBackend {
         refuse("the communicator ", name_, " is for ", device_, ", and a tensor is on ", tensor.device());
       }
     }
-    const bool here = device_.is_cuda() || !async_op;
+    if (device_.is_cuda()) {
+      return enqueue(std::move(call), async_op, with, patience(options.timeout), function);
+    }
     rl_work* work = nullptr;
-    if (function(&with, here ? nullptr : &work) != 0) {
+    if (function(&with, async_op ? &work : nullptr) != 0) {
       fail(roundelay::last_error());
     }
     if (work != nullptr) {
@@ -380,16 +386,39 @@ class Base : public TorchCommBackend {
     for (const auto& due : call.finish) {
       due();
     }
-    if (device_.is_cuda()) {
-      return c10::make_intrusive<OnStream>(device_, std::move(call.keep));
-    }
     return c10::make_intrusive<TorchWorkCompleted>();
+  }
+
+  // Puts a call into the current stream of the GPU; one that is asynchronous beside it, as torchcomms' other backends do,
+  // so that it goes on together with what the caller puts there next.
+  template <typename F>
+  c10::intrusive_ptr<TorchWork> enqueue(
+      Call call, bool async_op, rl_options with, milliseconds timeout, F&& function) {
+    // The library makes its GPU the current one of the thread; the caller's is another, perhaps.
+    c10::DeviceGuard guard(device_);
+    c10::OptionalStreamGuard beside;
+    if (async_op) {
+      if (!beside_) {
+        beside_ = std::make_unique<roundelay::Beside>(device_);
+      }
+      beside_->follow();
+      beside.reset_stream(beside_->stream);
+      with.overlaps = 1;
+    }
+    with.memory = RL_CUDA;
+    with.stream = roundelay::given_stream(roundelay::current_stream(device_).native_handle());
+    if (function(&with, nullptr) != 0) {
+      fail(roundelay::last_error());
+    }
+    for (const auto& due : call.finish) {
+      due();
+    }
+    return c10::make_intrusive<OnStream>(device_, std::move(call.keep), timeout);
   }
 
   c10::intrusive_ptr<TorchWork> background(
       std::vector<rl_work*> natives, Call call, bool async_op, milliseconds timeout) {
-    const auto limit = timeout.count() == 0 ? options_.timeout : timeout;
-    auto work = c10::make_intrusive<Work>(std::move(natives), std::move(call), limit, listener_);
+    auto work = c10::make_intrusive<Work>(std::move(natives), std::move(call), patience(timeout), listener_);
     work->start();
     if (!async_op) {
       work->wait();
@@ -417,6 +446,8 @@ class Base : public TorchCommBackend {
   std::atomic<bool> told_{false};
   std::shared_ptr<Listener> listener_ = std::make_shared<Listener>();
   at::Device device_{at::kCPU};
+  // Made by the first asynchronous call on a GPU.
+  std::unique_ptr<roundelay::Beside> beside_;
   std::string name_;
   CommOptions options_;
   c10::intrusive_ptr<c10d::Store> store_;

@@ -85,6 +85,12 @@ struct Call {
   Tensors keep;
   Finish finish;
 
+  // Has a tensor copied to its target at the end, in the stream of the call if it is in one.
+  void finish_by(const at::Tensor& target, const at::Tensor& of) {
+    keep.push_back(target);
+    finish.push_back([target, of] { target.copy_(of); });
+  }
+
   at::Tensor readable(const at::Tensor& tensor) {
     keep.push_back(tensor.detach().resolve_conj().contiguous());
     return keep.back();
@@ -98,7 +104,7 @@ struct Call {
       if (plain.is_same(target)) {
         plain = plain.clone();
       }
-      finish.push_back([target, plain] { target.copy_(plain); });
+      finish_by(target, plain);
     }
     keep.push_back(plain);
     return plain;
@@ -131,7 +137,7 @@ struct Call {
     at::Tensor target = tensor.detach();
     at::Tensor staged = values ? target.to(*type).contiguous()
                                : at::empty(target.sizes(), target.options().dtype(*type));
-    finish.push_back([target, staged] { target.copy_(staged); });
+    finish_by(target, staged);
     keep.push_back(staged);
     return staged;
   }
@@ -176,6 +182,7 @@ at::Tensor flat_for(const Tensors& tensors, Call& call) {
   }
   at::Tensor all = at::empty({count}, tensors.front().options());
   call.keep.push_back(all);
+  call.keep.insert(call.keep.end(), tensors.begin(), tensors.end());
   call.finish.push_back([all, tensors] {
     int64_t at = 0;
     for (const auto& tensor : tensors) {

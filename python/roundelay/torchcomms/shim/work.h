@@ -4,8 +4,7 @@
 
 #include "memory.h"
 
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include "../../torch/compiled/stream.h"
 
 namespace torch::comms {
 namespace {
@@ -128,34 +127,40 @@ class Work : public TorchWork {
   std::string error_;
 };
 
-// Operations in a stream of a GPU, up to the event that follows them.
+// Operations in the stream of a GPU that is current when they are put there. They are complete, for the status and its
+// hooks, once a stream has waited for them: it has their results in its order.
 class OnStream : public TorchWork {
  public:
-  OnStream(at::Device device, Tensors keep) : event_(device.type()), device_(device), keep_(std::move(keep)) {
+  OnStream(at::Device device, Tensors keep, milliseconds timeout)
+      : enqueued_(device, std::move(keep), true), timeout_(timeout) {
     setStatus(WorkStatus::INPROGRESS);
-    event_.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   }
 
   void wait() override {
     runWaitPreHooks();
-    event_.block(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
-    setStatus(WorkStatus::COMPLETED);
+    enqueued_.wait();
+    if (status() != WorkStatus::COMPLETED) {
+      setStatus(WorkStatus::COMPLETED);
+    }
     runWaitPostHooks();
   }
 
   void hostSynchronize() override {
-    event_.synchronize();
+    enqueued_.synchronize();
   }
 
   void waitBlocking() override {
     wait();
-    event_.synchronize();
+    enqueued_.synchronize();
+  }
+
+  milliseconds getTimeout() const override {
+    return timeout_;
   }
 
  private:
-  c10::Event event_;
-  at::Device device_;
-  Tensors keep_;
+  roundelay::Enqueued enqueued_;
+  milliseconds timeout_;
 };
 
 } // namespace
