@@ -4,6 +4,7 @@ use std::io;
 use std::net::{Shutdown, TcpStream};
 
 use roundelay::{Transport, Transports};
+use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt::socket_type};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -23,8 +24,24 @@ pub(super) fn possible(play: &Play) -> Result<(), Failure> {
     Err(Failure::Usage(text.into()))
 }
 
-/// Cuts one of the TCP connections of a process that this one has started. Returns false if it has none.
+/// Cuts one of the TCP connections of a process that this one has started. Returns false if it has none, or has ended.
 pub(super) fn cut(process: Pid, random: &mut Random) -> io::Result<bool> {
+    let ended = |e: &io::Error| {
+        e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+    };
+    match connections(process) {
+        // One that has just ended is not cut.
+        Ok(mut all) => {
+            let at = random.below(all.len() as u64) as usize;
+            Ok(at < all.len() && all.swap_remove(at).shutdown(Shutdown::Both).is_ok())
+        }
+        Err(e) if ended(&e) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns the TCP connections of a process, as sockets of this one.
+fn connections(process: Pid) -> io::Result<Vec<TcpStream>> {
     let held = pidfd_open(process, PidfdFlags::empty())?;
     let mut connections = Vec::new();
     for entry in std::fs::read_dir(format!("/proc/{}/fd", process.as_raw_nonzero()))?.flatten() {
@@ -39,7 +56,7 @@ pub(super) fn cut(process: Pid, random: &mut Random) -> io::Result<bool> {
         }
         let socket = match pidfd_getfd(&held, number, PidfdGetfdFlags::empty()) {
             Ok(socket) => socket,
-            Err(rustix::io::Errno::BADF) => continue,
+            Err(Errno::BADF) => continue,
             Err(e) => return Err(e.into()),
         };
         let is_stream = socket_type(&socket).is_ok_and(|kind| kind == SocketType::STREAM);
@@ -49,7 +66,5 @@ pub(super) fn cut(process: Pid, random: &mut Random) -> io::Result<bool> {
             connections.push(stream);
         }
     }
-    let at = random.below(connections.len() as u64) as usize;
-    // One that has just ended is not cut.
-    Ok(connections.get(at).is_some_and(|stream| stream.shutdown(Shutdown::Both).is_ok()))
+    Ok(connections)
 }

@@ -1,8 +1,8 @@
 //! Implements `run --chaos`: a long job under faults, whose ranks go on without those that are lost and take in others.
 //!
-//! This process starts ranks, kills and stops them and cuts their connections (`cut`) at random, and says who is to be in the next generation
-//! (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`board`). An *attempt* is a list of members with a
-//! number. It has become a generation when all members have made verified calls in it; it is over when a member is
+//! This process starts ranks, kills and stops them and cuts their connections (`cut`) at random, and says who is to be
+//! in the next generation (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`board`). An *attempt* is a
+//! list of members with a number. It has become a generation when all members have made verified calls in it; it is over when a member is
 //! lost or says that it failed. Members that are stopped then count as lost: nobody can tell a rank that is slow
 //! from one that never comes back.
 
