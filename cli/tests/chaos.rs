@@ -1,4 +1,4 @@
-//! Tests `run --chaos`: ranks are killed and stopped, and those that are left go on.
+//! Tests `run --chaos`: ranks are killed and stopped, connections are cut, and those that are left go on.
 
 mod support;
 
@@ -38,6 +38,23 @@ fn ranks_that_are_stopped_are_waited_for_or_left_out() {
     let faults = "stop=1/s,kill=0.3/s";
     let args = [faults, "-n", "3", "--bytes", "4,10K", "--timeout", "2s", "--seed", "3"];
     chaos(&[&args[..], &["--transport", "tcp"]].concat(), "stop");
+}
+
+/// Nothing else happens here: without an effect of the cuts there would be one generation.
+#[test]
+fn ranks_whose_connections_are_cut_go_on() {
+    let args = ["cut=1/s", "-n", "3", "--bytes", "4,10K", "--timeout", "2s", "--seed", "7"];
+    chaos(&[&args[..], &["--transport", "tcp"]].concat(), "cut");
+}
+
+#[test]
+fn what_has_no_tcp_connections_cannot_be_cut() {
+    for transport in [&[][..], &["--transport", "shm"], &["--hint", "transport=shm,tcp"]] {
+        let args = [&["run", "all_reduce", "--chaos", "kill=1/s,cut=1/s"], transport].concat();
+        let ran = roundelay(&args);
+        assert_eq!(ran.code, 2, "{transport:?}: {}", ran.err);
+        assert!(ran.err.contains("--transport tcp") && ran.out.is_empty(), "{}", ran.err);
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ pub(crate) struct Rates {
     pub(crate) kill: f64,
     /// Ranks that are stopped for a while.
     pub(crate) stop: f64,
+    /// TCP connections between two ranks that are cut.
+    pub(crate) cut: f64,
 }
 
 impl FromStr for Rates {
@@ -25,10 +27,11 @@ impl FromStr for Rates {
             match read {
                 Some(("kill", rate)) => rates.kill = rate,
                 Some(("stop", rate)) => rates.stop = rate,
+                Some(("cut", rate)) => rates.cut = rate,
                 _ => {
                     return Err(format!(
                         "`{part}` is no fault and its rate: kill=0.1/s kills a rank every ten seconds, stop=0.1/s \
-                         stops one for a while; rates are up to 100/s"
+                         stops one for a while, cut=0.1/s cuts a TCP connection; rates are up to 100/s"
                     ));
                 }
             }
@@ -39,7 +42,7 @@ impl FromStr for Rates {
 
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = [("kill", self.kill), ("stop", self.stop)];
+        let named = [("kill", self.kill), ("stop", self.stop), ("cut", self.cut)];
         let named = named.iter().filter(|(_, rate)| *rate > 0.0);
         let texts: Vec<String> = named.map(|(name, rate)| format!("{name}={rate}/s")).collect();
         f.write_str(&texts.join(","))
@@ -52,9 +55,9 @@ mod tests {
 
     #[test]
     fn rates_are_read_and_printed() {
-        let rates: Rates = "kill=0.1/s,stop=2/s".parse().expect("rates");
-        assert_eq!(rates, Rates { kill: 0.1, stop: 2.0 });
-        assert_eq!(rates.to_string(), "kill=0.1/s,stop=2/s");
+        let rates: Rates = "kill=0.1/s,stop=2/s,cut=3/s".parse().expect("rates");
+        assert_eq!(rates, Rates { kill: 0.1, stop: 2.0, cut: 3.0 });
+        assert_eq!(rates.to_string(), "kill=0.1/s,stop=2/s,cut=3/s");
         for bad in
             ["", "kill", "kill=1", "kill=0/s", "kill=NaN/s", "kill=-1/s", "burn=1/s", "kill=1/s,"]
         {

@@ -1,12 +1,13 @@
 //! Implements `run --chaos`: a long job under faults, whose ranks go on without those that are lost and take in others.
 //!
-//! This process starts ranks, kills and stops them at random, and says who is to be in the next generation
-//! (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`board`). An *attempt* is a list of members with a
-//! number. It has become a generation when all members have made verified calls in it; it is over when a member is
+//! This process starts ranks, kills and stops them and cuts their connections (`cut`) at random, and says who is to be
+//! in the next generation (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`board`). An *attempt* is a
+//! list of members with a number. It has become a generation when all members have made verified calls in it; it is over when a member is
 //! lost or says that it failed. Members that are stopped then count as lost: nobody can tell a rank that is slow
 //! from one that never comes back.
 
 mod board;
+mod cut;
 pub(crate) mod rank;
 
 use std::process::{Child, Command, Stdio};
@@ -56,6 +57,7 @@ struct Told {
 struct Faults {
     kill: u64,
     stop: u64,
+    cut: u64,
 }
 
 /// A process of the job.
@@ -95,6 +97,9 @@ struct Job<'a> {
 pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
     let size = size(args)?;
     let order = order(args, size)?;
+    if rates.cut > 0.0 {
+        cut::possible(&args.play)?;
+    }
     let seed = run::seed(&args.play);
     report.line(format!("{size} ranks for {:?}, {rates}, seed {seed}", args.time));
     let board = Board::new().map_err(|e| {
@@ -120,8 +125,14 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
     job.told.seconds = began.elapsed().as_secs_f64();
     let told = &job.told;
     report.line(format!(
-        "{} killed, {} stopped; {} generations, {} calls, {} wrong, {} hangs",
-        told.faults.kill, told.faults.stop, told.generations, told.calls, told.wrong, told.hangs
+        "{} killed, {} stopped, {} cut; {} generations, {} calls, {} wrong, {} hangs",
+        told.faults.kill,
+        told.faults.stop,
+        told.faults.cut,
+        told.generations,
+        told.calls,
+        told.wrong,
+        told.hangs
     ));
     report.result(told);
     let (code, why) = match failed.and(unexpected) {
@@ -198,6 +209,7 @@ impl Job<'_> {
         let soon = |random: &mut Random, rate| Instant::now() + random.after(rate);
         let mut kill = soon(&mut self.random, rates.kill);
         let mut stop = soon(&mut self.random, rates.stop);
+        let mut cut = soon(&mut self.random, rates.cut);
         while Instant::now() < until {
             std::thread::sleep(LOOK);
             let now = Instant::now();
@@ -209,6 +221,10 @@ impl Job<'_> {
             if now >= stop {
                 stop = soon(&mut self.random, rates.stop);
                 self.stop();
+            }
+            if now >= cut {
+                cut = soon(&mut self.random, rates.cut);
+                self.cut()?;
             }
             for rank in &mut self.ranks {
                 if rank.stopped.is_some_and(|at| now >= at) {
@@ -291,6 +307,18 @@ impl Job<'_> {
         let rank = &mut self.ranks[at];
         rank.stopped = Some(Instant::now() + time);
         rank.signal(Signal::STOP);
+    }
+
+    /// Cuts a connection of a rank, which both its ends lose. There may be none, between two generations.
+    fn cut(&mut self) -> Result<(), String> {
+        let running = (0..self.ranks.len()).filter(|&at| self.ranks[at].stopped.is_none());
+        let running: Vec<usize> = running.collect();
+        let Some(at) = self.random.of(&running) else { return Ok(()) };
+        let rank = &self.ranks[at];
+        let cut = cut::cut(Pid::from_child(&rank.child), &mut self.random)
+            .map_err(|e| format!("a connection of {} cannot be cut: {e}", rank.name))?;
+        self.told.faults.cut += u64::from(cut);
+        Ok(())
     }
 
     /// Begins another attempt if this one is over, or can take in whoever waits for it.
