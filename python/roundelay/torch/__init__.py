@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ._hints import ACTIVE, pairs
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ._flight import dump
     from ._options import Options
 
-__all__ = ["Options", "autoload", "dump", "hints", "register", "replace"]
+__all__ = ["Options", "autoload", "dump", "hints", "register", "replace", "set_timeout"]
 
 NAME = "roundelay"
 """The name of the backend."""
@@ -61,6 +62,16 @@ def replace(name: str) -> None:
     from ._register import register_as
 
     register_as(name)
+
+
+def set_timeout(timeout: timedelta, group: Any = None) -> None:
+    """Set the longest time without progress of a group's operations from now on; of the default group if none is named.
+
+    ``torch.distributed.set_timeout`` does the same from torch 2.14 on. Raises ``ValueError`` if there is no group.
+    """
+    from ._options import set_timeout as set_it
+
+    set_it(timeout, group)
 
 
 def autoload() -> None:

@@ -11,7 +11,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import AllgatherOptions, AllToAllOptions, BarrierOptions, ReduceScatterOptions
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    ReduceOp,
+    ReduceScatterOptions,
+)
 
 from . import NAME
 from ._barrier import Monitor
@@ -99,7 +107,30 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         """Return False: torch splits groups of its own class only."""
         return False
 
-    # The names of torch 2.13 and before.
+    # The names and forms of torch 2.13 and before.
+
+    def allreduce(
+        self, tensors: list[Tensor] | Tensor, opts: Any = None, timeout: timedelta | None = None
+    ) -> Any:
+        """Reduce a tensor of each rank, in place on all; an operator does for the options."""
+        if opts is None or isinstance(opts, ReduceOp | ReduceOp.RedOpType):
+            op, opts = opts, AllreduceOptions()
+            if op is not None:
+                opts.reduceOp = op
+            if timeout is not None:
+                opts.timeout = timeout
+        return super().allreduce([tensors] if isinstance(tensors, Tensor) else tensors, opts)
+
+    def broadcast(
+        self, tensors: list[Tensor] | Tensor, opts: Any = None, timeout: timedelta | None = None
+    ) -> Any:
+        """Copy the root's tensor to all; the root does for the options."""
+        if opts is None or isinstance(opts, int):
+            root, opts = opts, BroadcastOptions()
+            opts.rootRank = root or 0
+            if timeout is not None:
+                opts.timeout = timeout
+        return super().broadcast([tensors] if isinstance(tensors, Tensor) else tensors, opts)
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         return self.all_gather_single(output, input, opts or AllgatherOptions())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
+import torch.distributed as dist
 from torch._C._distributed_c10d import Backend
 
 from ._hints import pairs
@@ -40,3 +42,20 @@ def hints_of(options: object) -> list[tuple[str, str]]:
     if isinstance(hints, Mapping):
         return pairs(hints)
     return list(hints) if isinstance(hints, list) else []
+
+
+def set_timeout(timeout: timedelta, group: Any) -> None:
+    """Set the timeout of all backends of a group."""
+    group = dist.group.WORLD if group is None else group
+    if not isinstance(group, dist.ProcessGroup):
+        raise ValueError(f"{group!r} is no process group: call init_process_group before")
+    backends = [group._get_backend(device) for device in group._device_types]
+    for at, backend in enumerate(backends):
+        if any(backend is other for other in backends[:at]):
+            continue
+        if hasattr(backend, "_set_default_timeout"):
+            backend._set_default_timeout(timeout)
+        else:  # Before 2.14 torch shows this of its own backends only.
+            from . import compiled
+
+            compiled.module().set_timeout(backend, timeout.total_seconds())

@@ -42,13 +42,38 @@ def register_as(name: str) -> None:
     """Register under a name, in the place of what has that name."""
     if not dist.is_available():
         return
-    plugin = dist.Backend._plugins.get(name.upper())
-    if plugin is not None and getattr(plugin.creator_fn, "func", None) is _create:
-        return
-    creator = functools.partial(_create, name=name)
-    dist.Backend.register_backend(name, creator, extended_api=True, devices=["cpu", "cuda"])
-    # Torch itself records the calls of a backend that does not do so.
-    getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(name)
+    place = name
+    if not supports_backends() and hasattr(dist.Backend, name.upper()) and name != NAME:
+        place = f"{NAME}_{name}"
+    plugin = dist.Backend._plugins.get(place.upper())
+    if plugin is None or getattr(plugin.creator_fn, "func", None) is not _create:
+        creator = functools.partial(_create, name=name)
+        dist.Backend.register_backend(place, creator, extended_api=True, devices=["cpu", "cuda"])
+        # Torch itself records the calls of a backend that does not do so.
+        getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(place)
+    if place != name:
+        _put_in_place(name, place)
+
+
+_places: dict[str, str] = {}
+"""Backends that are made in the place of others, by the names of these."""
+
+
+def _put_in_place(name: str, by: str) -> None:
+    """Have groups of a name made by another backend, where torch makes its own before it looks at those registered."""
+    config = dist.distributed_c10d.BackendConfig
+    if not _places:
+        given = config.__init__
+
+        @functools.wraps(given)
+        def init(self: Any, backend: Any) -> None:
+            given(self, backend)
+            of = self.device_backend_map
+            of.update((device, _places.get(each, each)) for device, each in list(of.items()))
+
+        config.__init__ = init  # type: ignore[method-assign]
+    _places[name] = by
+    dist.Backend.backend_type_map[name] = dist.Backend.backend_type_map[by]
 
 
 def autoload() -> None:

@@ -45,6 +45,40 @@ def test_only_known_backends_are_replaced(value: str, says: str) -> None:
     assert (done.returncode != 0) == bool(says) and says in done.stderr, done.stderr
 
 
+IN_PLACE = """
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import roundelay.torch
+
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+group = dist.new_group([0])
+roundelay.torch.set_timeout(timedelta(seconds=20))
+roundelay.torch.set_timeout(timedelta(seconds=20), group)
+tensor = torch.ones(3)
+for of in (None, group):
+    assert dist.get_backend(of) == "gloo"
+    dist.all_reduce(tensor, group=of)
+    (of or dist.group.WORLD).allreduce([tensor], dist.ReduceOp.SUM).wait()
+    (of or dist.group.WORLD).broadcast(tensor, 0).wait()
+assert tensor.tolist() == [1.0] * 3
+dist.destroy_process_group()
+print(any(f"roundelay.torch.{face}" in sys.modules for face in ("_backend", "_group", "compiled")))
+"""
+
+
+@pytest.mark.parametrize("replaced", ["", "gloo"])
+def test_a_group_is_made_in_the_place_of_anothers(replaced: str) -> None:
+    environment = dict(os.environ, ROUNDELAY_REPLACE=replaced, ROUNDELAY_TORCH_COMPILED="0", PYTHONPATH=search_path())
+    command = [sys.executable, "-c", IN_PLACE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [str(bool(replaced))], done.stdout + done.stderr
+    assert "hooks" not in done.stderr, done.stderr
+
+
 def test_a_torch_without_distributed_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch.distributed as dist
 

@@ -83,14 +83,6 @@ def model_of(width: int = 48) -> torch.nn.Module:
     return torch.nn.Sequential(*layers)
 
 
-def set_timeout(timeout: timedelta) -> None:
-    """Set the timeout of the default group; before 2.14 torch has that for one backend of a group."""
-    if hasattr(dist, "set_timeout"):
-        dist.set_timeout(timeout)
-    else:
-        dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))._set_default_timeout(timeout)
-
-
 def train(job: Job) -> None:
     """Train without an end."""
     job.init()
@@ -113,7 +105,7 @@ def train(job: Job) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = torch.randn(8, 48)
     # Making the group and the model may take long beside other programs; the steps may not.
-    set_timeout(timedelta(seconds=job.plan.timeout))
+    roundelay.torch.set_timeout(timedelta(seconds=job.plan.timeout))
     for step in itertools.count(1):
         job.plan.board.put("step", job.rank, step)
         optimizer.zero_grad()

@@ -34,7 +34,7 @@ def dropped(rank: int) -> None:
 
 def never(rank: int) -> None:
     """Rank 0 waits in the background for a message that never comes, and ends: after the timeout, in order."""
-    dist.set_timeout(timedelta(seconds=2)) if hasattr(dist, "set_timeout") else None
+    roundelay.torch.set_timeout(timedelta(seconds=2))
     if rank == 0:
         kept.append(dist.irecv(torch.ones(10), 1, tag=4))
 

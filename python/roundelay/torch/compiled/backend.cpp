@@ -499,5 +499,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
             store, rank, size, limit, std::move(hints), std::move(name), std::move(ranks), std::move(known_as));
       },
       "Make the backend of a group whose ranks share a store, for a backend of a name. Collective.");
+  module.def(
+      "set_timeout",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend, double seconds) {
+        auto* own = dynamic_cast<roundelay::Backend*>(backend.get());
+        TORCH_CHECK_VALUE(own != nullptr, "roundelay: the backend ", backend->getBackendName(), " is another's");
+        own->setTimeout(roundelay::Milliseconds(static_cast<int64_t>(seconds * 1000.0)));
+      },
+      "Set the timeout of a backend: torch before 2.14 does not show that to Python.");
   module.def("end", &roundelay::end, "Shut down all backends that are left; abort them first if there is a reason.");
 }
