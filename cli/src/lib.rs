@@ -12,6 +12,7 @@ mod bench;
 mod chaos;
 mod check;
 mod choice;
+mod doctor;
 mod draw;
 mod emit;
 mod explain;
@@ -95,6 +96,7 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
         Verb::Explain(args) => explain::explain(args, report),
         Verb::Tune(args) => tune::tune(args, report),
         Verb::Route(args) => route::route(args, report),
+        Verb::Doctor(args) => doctor::doctor(args, report),
         Verb::Info(args) => info::info(args, report),
         Verb::Stress(args) => stress::stress(args, report),
         Verb::StressRank { order } => stress::rank::rank(order),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use roundelay_tests::until;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Ran, command};
+use support::{Ran, command, roundelay};
 
 const RANKS: usize = 3;
 /// No test comes near it unless something hangs.
@@ -91,7 +91,30 @@ fn blames(file: &str, class: &str) -> Vec<u64> {
         assert!(site.is_some_and(|s| s.contains("ring.algo:")), "{}", flight["waiting"]);
         assert!(flight["events"].as_array().is_some_and(|e| e.len() > 100), "{flight}");
     }
+    let names: Vec<String> = flights
+        .iter()
+        .map(|flight| {
+            let name = format!("{}-{file}", flight["rank"]);
+            support::file(&name, flight.to_string());
+            name
+        })
+        .collect();
+    diagnoses(&[file], class);
+    // By the recorders alone, of which rank 1 has left none.
+    diagnoses(&names.iter().map(String::as_str).collect::<Vec<_>>(), class);
     waiters
+}
+
+/// Checks that `doctor` names rank 1 and what became of it by these files.
+#[track_caller]
+fn diagnoses(files: &[&str], class: &str) {
+    let told = roundelay(&[&["doctor", "--json"], files].concat()).ok().json();
+    let [told] = &told[..] else { panic!("one object: {told:?}") };
+    assert_eq!(told["verdict"]["class"], class, "{told}");
+    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    assert!(told["missing"].as_array().is_some_and(|m| m.contains(&1.into())), "{told}");
+    let text = roundelay(&[&["doctor"], files].concat()).ok().out;
+    assert!(text.contains("cause: rank 1 ") && text.contains("no recorder"), "{text}");
 }
 
 #[test]

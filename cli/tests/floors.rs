@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
-const FLOORS: [&str; 28] = [
+const FLOORS: [&str; 29] = [
     "values", "random", "report", "args", "own", "load", "progress", "hints", "member", "choice",
     "peer", "job", "plot", "run", "bench", "check", "show", "draw", "emit", "explain", "fmt",
-    "info", "tune", "route", "stress", "chaos", "lib", "main",
+    "info", "tune", "route", "doctor", "stress", "chaos", "lib", "main",
 ];
 
 /// Returns all source files below a folder.

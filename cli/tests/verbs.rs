@@ -24,6 +24,34 @@ fn every_pair_has_a_link_and_a_reason() {
 }
 
 #[test]
+fn the_doctor_refuses_what_is_not_of_one_job() {
+    let flight = |rank: u32, ranks: u32| {
+        format!(
+            r#"{{"rank":{rank},"ranks":{ranks},"pid":1,"calls":3,"waiting":null,"error":null,"recorded":0,"events":[],"seen":[]}}"#
+        )
+    };
+    let zero = file("doctor_0.json", flight(0, 2));
+    let one = file("doctor_1.json", flight(1, 2));
+    let other = file("doctor_3.json", flight(1, 3));
+    let odd = file("doctor_odd.json", flight(2, 2));
+    let none = file("doctor_none.json", r#"{"flights":[],"ranks":[]}"#);
+    let text = file("doctor_text.json", "{}");
+    let ran = roundelay(&["doctor", &zero, &one]).ok();
+    assert!(ran.out.contains("no rank waits") && !ran.out.contains("no recorder"), "{}", ran.out);
+    for (files, why) in [
+        (&[&zero, &zero][..], "is of rank 0 too"),
+        (&[&zero, &other], "it is of a job of 3 ranks"),
+        (&[&zero, &odd], "it is of rank 2 of 2"),
+        (&[&none], "the flight recorder of no rank"),
+        (&[&text], "run --flight FILE"),
+        (&[&"/nonexistent/flight.json".to_owned()], "No such file"),
+    ] {
+        let files: Vec<&str> = files.iter().map(|file| file.as_str()).collect();
+        roundelay(&[&["doctor"], &files[..]].concat()).fails(1, &[why]);
+    }
+}
+
+#[test]
 fn check_proves_and_measures() {
     let ran =
         roundelay(&["check", "all_reduce.ring", "-n", "2..9", "--bytes", "1M", "--json"]).ok();

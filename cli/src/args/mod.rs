@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use bench::{Bench, Peer};
 pub(crate) use chaos::Rates;
 pub(crate) use play::{Device, Play, Run, TransportName, Verify};
-pub(crate) use see::{Called, Check, Draw, Emit, Explain, Fmt, Info, Route, Show, Stage};
+pub(crate) use see::{Called, Check, Doctor, Draw, Emit, Explain, Fmt, Info, Route, Show, Stage};
 pub(crate) use stress::{Stress, StressPart};
 pub(crate) use tune::{TUNE_SIZES, Tune};
 
@@ -71,6 +71,8 @@ pub(crate) enum Verb {
     Info(Info),
     /// Say which link each pair of ranks uses, and why
     Route(Route),
+    /// Say which rank is at fault where a job hangs or has failed, from the flight recorders of its ranks
+    Doctor(Doctor),
     /// Try what the GPU backend must stand: the whole algorithm library, calls at random, graphs, lost ranks
     #[command(hide = true)]
     Stress(Stress),
