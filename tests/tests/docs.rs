@@ -16,8 +16,8 @@ use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_tests::{prove, read, say, shapes};
 
 /// Verbs of the command line.
-const VERBS: [&str; 10] =
-    ["check", "run", "bench", "show", "draw", "emit", "fmt", "explain", "tune", "info"];
+const VERBS: [&str; 11] =
+    ["check", "run", "bench", "show", "draw", "emit", "fmt", "explain", "tune", "info", "doctor"];
 
 fn main() {
     let arguments = Arguments::from_args();

@@ -327,7 +327,8 @@ impl Job {
         }
         // Also for a process that ended without saying so.
         if let Some(segment) = &self.segment {
-            segment.set_state(rank as u32, State::Left);
+            let state = if ending == Ending::Exited(0) { State::Left } else { State::Died };
+            segment.set_state(rank as u32, state);
         }
     }
 

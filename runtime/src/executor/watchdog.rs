@@ -65,7 +65,8 @@ pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) 
     }
     match group.state(peer) {
         (State::Absent, _) => None,
-        (State::Left, _) => Some(Trouble::Gone(Gone::Left)),
+        (State::Died, Some(pid)) => Some(Trouble::Gone(Gone::Ended(pid))),
+        (State::Left | State::Died, _) => Some(Trouble::Gone(Gone::Left)),
         (State::Present, pid) => missing(pid?).map(Trouble::Gone),
     }
 }
@@ -149,7 +150,8 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     let calls = group.latest_call(rank);
     let condition = match (state, pid) {
         (State::Absent, _) => Condition::Absent,
-        (State::Left, _) => Condition::Left,
+        (State::Died, Some(pid)) => Condition::Died(Gone::Ended(pid).to_string()),
+        (State::Left | State::Died, _) => Condition::Left,
         (State::Present, Some(pid)) if rank != group.rank() => match missing(pid) {
             Some(how) => Condition::Died(how.to_string()),
             None if stat(pid).is_some_and(|stat| is_stopped(&stat)) => Condition::Stopped,

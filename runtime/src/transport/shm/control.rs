@@ -42,6 +42,8 @@ pub(crate) enum State {
     Present,
     /// It has left.
     Left,
+    /// Its process ended by a signal or with an error: its launcher says so.
+    Died,
 }
 
 /// The thread of a rank that sleeps: the one that makes its calls, or the one that moves its messages with tags.
@@ -98,7 +100,8 @@ impl Segment {
         let state = match self.word(line + 8).load(Ordering::Acquire) {
             0 => State::Absent,
             1 => State::Present,
-            _ => State::Left,
+            2 => State::Left,
+            _ => State::Died,
         };
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
