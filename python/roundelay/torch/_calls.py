@@ -21,7 +21,7 @@ from ._errors import described, face
 from ._flight import Record, on_failure
 from ._hints import ACTIVE, active
 from ._memory import Finish
-from ._work import Beside, Done, OnStream, Pending, raw_stream
+from ._work import Beside, Done, OnStream, Pending
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -138,25 +138,26 @@ class Calls:
     ) -> Any:
         """Put calls into the current stream of a GPU; those that are asynchronous beside it, so that they go on
         together with what the caller puts there next."""
-        comm = self.on(device)
+        index = device.index
+        comm = self._devices.get(index) or self.on(device)
         if not opts.asyncOp:
-            stream = raw_stream(device.index)
+            stream = torch._C._cuda_getCurrentRawStream(index)
             for call in calls:
-                comm.call(*_full(call), limit, hints, stream)
+                comm.call(*(call if len(call) == 6 else _full(call)), limit, hints, stream)
             for due in finish:
                 due()
             return Done(result)
-        beside = self._beside.get(device.index)
+        beside = self._beside.get(index)
         if beside is None:
-            beside = self._beside[device.index] = Beside(device)
+            beside = self._beside[index] = Beside(device)
         beside.follow()
         for call in calls:
-            comm.call(*_full(call), limit, hints, beside.raw, None, True)
+            comm.call(*(call if len(call) == 6 else _full(call)), limit, hints, beside.raw, None, True)
         if finish:
             with torch.cuda.stream(beside.stream):
                 for due in finish:
                     due()
-        return self.noted(OnStream(result, device, keep, beside.stream))
+        return self.noted(OnStream(result, device, keep, beside))
 
     def synchronize(self) -> None:
         """Wait until the GPUs have done what their current streams have, and the operations beside them."""

@@ -245,6 +245,8 @@ class Beside:
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.raw = int(self.stream.cuda_stream)
+        self.events: list[Any] = []
+        """Events that no work needs any more: to make one takes as long as a short operation."""
         self._index = device.index
         self._forked: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
@@ -252,6 +254,15 @@ class Beside:
         """Have what is put there now come after what is in the current stream."""
         self._forked.record(current_stream(self._index))
         self._forked.wait(self.stream)
+
+    def ended(self) -> Any:
+        """Return an event that comes after what is there by now."""
+        try:
+            event = self.events.pop()
+        except IndexError:
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(self.stream)
+        return event
 
 
 def _tensors(kept: Any) -> list[torch.Tensor]:
@@ -263,29 +274,35 @@ def _tensors(kept: Any) -> list[torch.Tensor]:
 
 
 class OnStream(Work):
-    """Operations in a CUDA stream, by default the current one, up to the event that follows them.
+    """Operations in the current stream of a GPU, or in one beside it, up to the event that follows them.
 
     It keeps their tensors as long as it lives. If no stream has waited by then, their memory is used anew only when the
     operations are done.
     """
 
     def __init__(
-        self, result: Any, device: torch.device, keep: Any = None, stream: torch.cuda.Stream | None = None
+        self, result: Any, device: torch.device, keep: Any = None, beside: Beside | None = None
     ) -> None:
         super().__init__()
         self._result = result
         self._device = device
         self._keep = keep
-        self._stream = current_stream(device.index) if stream is None else stream
-        self._raw = int(self._stream.cuda_stream)
+        self._beside: Beside | None = None
         self._awaited = False
-        self._event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        if beside is not None:
+            self._stream, self._raw, self._event = beside.stream, beside.raw, beside.ended()
+            self._beside = beside
+            return
+        self._stream, self._raw = current_stream(device.index), raw_stream(device.index)
+        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._event.record(self._stream)
 
     def __del__(self) -> None:
         if not self._awaited and not sys.is_finalizing():
             for tensor in _tensors((self._keep, self._result)):
                 tensor.record_stream(self._stream)
+        if self._beside is not None:
+            self._beside.events.append(self._event)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Have the current stream wait for the operations."""
