@@ -1,6 +1,7 @@
 //! A communicator that any thread may use.
 
 use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct Handle {
 
 struct Shared {
     now: RwLock<Now>,
+    /// The generation of `now`.
+    generation: AtomicU64,
     /// None after it was shut down.
     comm: Mutex<Option<Communicator>>,
 }
@@ -73,7 +76,9 @@ impl Handle {
     /// The errors of [`Communicator::messages`].
     pub fn new(mut comm: Communicator) -> Result<Self, Error> {
         let now = RwLock::new(Now::of(&mut comm)?);
-        Ok(Handle { shared: Arc::new(Shared { now, comm: Mutex::new(Some(comm)) }) })
+        let generation = AtomicU64::new(comm.generation());
+        let comm = Mutex::new(Some(comm));
+        Ok(Handle { shared: Arc::new(Shared { now, generation, comm }) })
     }
 
     /// Joins the other ranks, which can pass a note: see [`Communicator::join_with`].
@@ -223,9 +228,25 @@ impl Handle {
         call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
     ) -> Result<R, Error> {
         match &mut *self.lock() {
-            Some(comm) => call(comm),
+            Some(comm) => self.call(comm, call),
             None => Err(shut_down()),
         }
+    }
+
+    /// Calls a function with the communicator, which may go on in a new generation meanwhile.
+    fn call<R>(
+        &self,
+        comm: &mut Communicator,
+        call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let result = call(comm);
+        let (known, generation) = (&self.shared.generation, comm.generation());
+        if known.load(Ordering::Relaxed) != generation {
+            let now = Now::of(comm)?;
+            *self.shared.now.write().unwrap_or_else(PoisonError::into_inner) = now;
+            known.store(generation, Ordering::Relaxed);
+        }
+        result
     }
 
     /// Calls a function with the communicator, unless another thread uses it now: then returns `None` at once.
@@ -242,7 +263,7 @@ impl Handle {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(comm.as_mut().map_or_else(|| Err(shut_down()), call))
+        Some(comm.as_mut().map_or_else(|| Err(shut_down()), |comm| self.call(comm, call)))
     }
 
     /// Makes a communicator of some of the ranks, in the order in which they are listed; `None` on a rank that
@@ -276,12 +297,7 @@ impl Handle {
         handles: Handles<'_>,
         timeout: Duration,
     ) -> Result<(), Error> {
-        self.with(|comm| {
-            comm.reconfigure(id, handles, timeout)?;
-            let now = Now::of(comm)?;
-            *self.shared.now.write().unwrap_or_else(PoisonError::into_inner) = now;
-            Ok(())
-        })
+        self.with(|comm| comm.reconfigure(id, handles, timeout))
     }
 
     /// Says which algorithm a call would use, and why.

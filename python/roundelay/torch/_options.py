@@ -36,12 +36,14 @@ class Options(Backend.Options):
 
 def hints_of(options: object) -> list[tuple[str, str]]:
     """Return the hints of whatever was passed as options: ours, a mapping, or those of another backend (none)."""
-    if isinstance(options, Mapping):
-        return pairs(options)
-    hints = getattr(options, "hints", None)
-    if isinstance(hints, Mapping):
-        return pairs(hints)
-    return list(hints) if isinstance(hints, list) else []
+    hints = options if isinstance(options, Mapping) else getattr(options, "hints", None)
+    found = pairs(hints) if isinstance(hints, Mapping) else list(hints) if isinstance(hints, list) else []
+    if ("on_failure", "shrink") in found:
+        raise ValueError(
+            "roundelay: the hint on_failure=shrink changes ranks and their number, which a process group cannot: "
+            "leave it out, and make a new group after a failure"
+        )
+    return found
 
 
 def set_timeout(timeout: timedelta, group: Any) -> None:

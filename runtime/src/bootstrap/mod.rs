@@ -18,6 +18,7 @@ mod pmi;
 mod reconfigure;
 mod rendezvous;
 mod setup;
+mod shrink;
 mod slurm;
 mod store;
 #[cfg(test)]

@@ -264,7 +264,7 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::run`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        let core = self.core()?;
+        let core = self.callable()?;
         match core.is_installed("barrier") {
             true => {
                 let args = Args::InPlace { data: &mut [][..] };

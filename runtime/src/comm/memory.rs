@@ -126,7 +126,7 @@ impl Engine for Host {
         root: u32,
         call: Call<&[u8], &mut [u8]>,
     ) -> Result<(), Error> {
-        comm.core()?.lend(|core| core.perform(collective, root, call))
+        comm.callable()?.lend(|core| core.perform(collective, root, call))
     }
 
     fn perform_listed<'a: 'a>(
@@ -140,7 +140,7 @@ impl Engine for Host {
             impl ExactSizeIterator<Item = &'a mut [u8]>,
         >,
     ) -> Result<(), Error> {
-        comm.core()?.lend(|core| core.perform_listed(collective, root, call))
+        comm.callable()?.lend(|core| core.perform_listed(collective, root, call))
     }
 
     fn perform_cut(
@@ -149,7 +149,7 @@ impl Engine for Host {
         call: Call<&[u8], &mut [u8]>,
         counts: &[usize],
     ) -> Result<(), Error> {
-        comm.core()?.lend(|core| core.perform_cut(collective, call, counts))
+        comm.callable()?.lend(|core| core.perform_cut(collective, call, counts))
     }
 
     fn exchange<'a: 'a>(
@@ -158,7 +158,7 @@ impl Engine for Host {
         messages: &mut [Message<&'a [u8], &'a mut [u8]>],
         collective: Option<u64>,
     ) -> Result<Stats, Error> {
-        comm.core()?.lend(|core| core.exchange(name, messages, collective))
+        comm.callable()?.lend(|core| core.exchange(name, messages, collective))
     }
 
     fn play(

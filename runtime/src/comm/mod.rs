@@ -34,6 +34,7 @@ use std::time::Duration;
 
 use roundelay_compiler::cost::Topology;
 use roundelay_compiler::plan::{Placement, Plan};
+use roundelay_dsl::diag::codes;
 
 pub use abort::AbortHandle;
 pub use memory::{Engine, Host, Memory, MemoryMut};
@@ -54,6 +55,7 @@ use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call, Core, Stop};
 use crate::error::Error;
 use crate::group::{Group, Identity};
+use crate::hints::OnFailure;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
 use crate::messages::Messenger;
 use crate::net::Deadline;
@@ -244,7 +246,7 @@ impl Communicator {
     /// [`Error::LostRank`], [`Error::Aborted`], [`Error::Memory`].
     #[inline]
     pub fn run(&mut self, plan: &Plan, call: Call<&[u8], &mut [u8]>) -> Result<Stats, Error> {
-        self.core()?.lend(|core| core.run(plan, call))
+        self.callable()?.lend(|core| core.run(plan, call))
     }
 
     /// Returns the word of every rank, by rank.
@@ -253,7 +255,7 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::run`].
     pub fn all_gather_u64(&mut self, word: u64) -> Result<Vec<u64>, Error> {
-        self.core()?.words(word)
+        self.callable()?.words(word)
     }
 
     /// Returns this rank's plan of an algorithm.
@@ -283,6 +285,29 @@ impl Communicator {
             core.plans.hint_calls(self.settings.hints.clone());
         }
         Ok(core)
+    }
+
+    /// Returns the state for a call that all ranks make, with the ranks that are left if one was lost and the hint
+    /// `on_failure` says so.
+    #[inline]
+    pub(crate) fn callable(&mut self) -> Result<&mut Core, Error> {
+        if self.core()?.failed.is_some() {
+            self.go_on_if_wished()?;
+        }
+        self.core()
+    }
+
+    /// Goes on with the ranks that are left, if that is wished and none of them has ended the job on purpose.
+    #[cold]
+    fn go_on_if_wished(&mut self) -> Result<(), Error> {
+        let timeout = self.settings.timeout;
+        let core = self.core()?;
+        let wished = core.plans.merged_hints()?.on_failure() == Some(OnFailure::Shrink);
+        let on_purpose = core.group.abort_record().is_some_and(|r| r.code == codes::ABORTED);
+        match wished && !on_purpose {
+            true => self.shrink(timeout),
+            false => Ok(()),
+        }
     }
 
     /// Waits until pending work is done and takes the state back.

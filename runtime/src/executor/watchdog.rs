@@ -66,9 +66,19 @@ pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) 
     match group.state(peer) {
         (State::Absent, _) => None,
         (State::Died, Some(pid)) => Some(Trouble::Gone(Gone::Ended(pid))),
-        (State::Left | State::Died, _) => Some(Trouble::Gone(Gone::Left)),
+        (State::Left | State::Died | State::Moved, _) => Some(Trouble::Gone(Gone::Left)),
         (State::Present, pid) => missing(pid?).map(Trouble::Gone),
     }
+}
+
+/// Returns true if a rank is known to have ended: it shares memory with this one, and said so, or its process is gone.
+pub(crate) fn has_ended(group: &Group, peer: u32) -> bool {
+    group.local(peer).is_some()
+        && match group.state(peer) {
+            (State::Left | State::Died, _) => true,
+            (State::Present, Some(pid)) => missing(pid).is_some(),
+            _ => false,
+        }
 }
 
 /// Returns the end of a process; `None` if it still runs. The system keeps the number of one that has ended until its
@@ -151,7 +161,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     let condition = match (state, pid) {
         (State::Absent, _) => Condition::Absent,
         (State::Died, Some(pid)) => Condition::Died(Gone::Ended(pid).to_string()),
-        (State::Left | State::Died, _) => Condition::Left,
+        (State::Left | State::Died | State::Moved, _) => Condition::Left,
         (State::Present, Some(pid)) if rank != group.rank() => match missing(pid) {
             Some(how) => Condition::Died(how.to_string()),
             None if stat(pid).is_some_and(|stat| is_stopped(&stat)) => Condition::Stopped,

@@ -12,7 +12,7 @@ use super::Group;
 use crate::abort::{self, AbortRecord};
 use crate::error::{Error, Location};
 use crate::net::Net;
-use crate::transport::shm::{Segment, Sleeper};
+use crate::transport::shm::{Segment, Sleeper, State};
 
 /// The end of the text that a part is told of a failure of its whole.
 pub(super) const OF_WHOLE: &str = "; these are numbers in the whole of this part";
@@ -111,6 +111,7 @@ impl Group {
     /// Makes the ranks of this group stop, and no others, since this one goes on in another.
     pub(crate) fn supersede(&self) {
         let text = format!("rank {} went on to a new generation, without this rank", self.rank);
+        self.control.set_state(self.own(), State::Moved);
         self.stop(&AbortRecord { code: codes::ABORTED, rank: self.rank, text });
     }
 

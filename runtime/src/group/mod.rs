@@ -13,6 +13,7 @@ mod alarm;
 mod identity;
 mod join;
 mod links;
+mod rally;
 mod split;
 
 use alarm::Above;

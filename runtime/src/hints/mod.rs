@@ -70,6 +70,15 @@ impl Lossy {
     }
 }
 
+/// What the next call does after one has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It fails too.
+    Error,
+    /// It goes on with the ranks that are left.
+    Shrink,
+}
+
 /// Hints of one level. A hint that was not given is `None`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hints {
@@ -84,6 +93,7 @@ pub struct Hints {
     max_sms: Option<u32>,
     slot_bytes: Option<u64>,
     timeout: Option<Duration>,
+    on_failure: Option<OnFailure>,
     lazy: Option<bool>,
     interface: Option<String>,
     topology: Option<String>,
@@ -257,6 +267,11 @@ impl Hints {
         self.timeout
     }
 
+    /// Returns what the next call does after one has failed.
+    pub fn on_failure(&self) -> Option<OnFailure> {
+        self.on_failure
+    }
+
     /// Returns true if connections are made when they are first needed.
     pub fn lazy(&self) -> Option<bool> {
         self.lazy
@@ -366,6 +381,7 @@ impl Merged {
             max_sms,
             slot_bytes,
             timeout,
+            on_failure,
             lazy,
             interface,
             topology,

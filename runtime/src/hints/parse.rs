@@ -8,7 +8,7 @@ use roundelay_compiler::plan::MAX_PATHS;
 use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
-use super::{HintError, Hints, Key, Lossy, Objective, Unfit};
+use super::{HintError, Hints, Key, Lossy, Objective, OnFailure, Unfit};
 use crate::transport::{Transport, Transports};
 
 /// All keys, in the order of the documentation.
@@ -114,6 +114,17 @@ pub const TABLE: &[Key] = &[
         read: |h, v| {
             h.timeout = Some(time(v)?);
             Ok(())
+        },
+    },
+    Key {
+        name: "on_failure",
+        values: "`error` or `shrink`",
+        meaning: "What the next call does after one has failed: fail too (`error`, the default), or go on with the \
+                  ranks that are left (`shrink`, docs/elastic.md), which have new numbers then.",
+        example: "shrink",
+        read: |h, v| {
+            let values = [("error", OnFailure::Error), ("shrink", OnFailure::Shrink)];
+            word(v, &values, &mut h.on_failure)
         },
     },
     Key {

@@ -42,6 +42,8 @@ pub(super) struct Name {
 
 /// The lane of the link on which ranks talk to each other.
 pub(super) const CONTROL: u32 = 1 << 16;
+/// The lane on which the ranks that are left come together ([`rally`](super::rally)).
+pub(super) const RALLY: u32 = CONTROL | 1 << 30;
 /// The bit of a connection that carries on a stream.
 const AGAIN: u32 = 1 << 31;
 

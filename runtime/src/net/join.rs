@@ -229,8 +229,10 @@ impl Net {
 
     /// Returns the addresses of a peer, by path.
     fn targets(&self, peer: u32) -> Vec<DialTarget> {
-        let all =
-            self.endpoints.get(peer as usize).map(|endpoint| self.targets_to(&endpoint.addresses));
+        let all = self
+            .endpoints
+            .get(peer as usize)
+            .map(|endpoint| self.listener.targets_to(&endpoint.addresses));
         all.unwrap_or_default()
     }
 
@@ -242,16 +244,6 @@ impl Net {
             targets[..=path].rotate_right(1);
         }
         targets
-    }
-
-    /// Returns the targets for these addresses, by path.
-    fn targets_to(&self, addresses: &[SocketAddr]) -> Vec<DialTarget> {
-        let own = self.listener.addresses();
-        let target = |(&own, &to): (&SocketAddr, &SocketAddr)| {
-            let from = (self.listener.addresses().len() > 1).then(|| own.ip());
-            DialTarget { from, to: address::reachable(to, own) }
-        };
-        own.iter().zip(addresses).map(target).collect()
     }
 
     /// Returns the means to make a stream between this rank and a peer again, if there are several paths.
@@ -372,7 +364,7 @@ impl Net {
                 .into_iter()
                 .map(|peer| {
                     if let Some(to) = known.and_then(|known| known.get(peer as usize)) {
-                        return Ok((peer, self.targets_to(to)));
+                        return Ok((peer, self.listener.targets_to(to)));
                     }
                     let at = (peer + size - rank) % size;
                     let endpoint =
@@ -381,7 +373,7 @@ impl Net {
                         .transpose()?
                         .map(|endpoint| endpoint.addresses)
                         .unwrap_or_default();
-                    Ok((peer, self.targets_to(&to)))
+                    Ok((peer, self.listener.targets_to(&to)))
                 })
                 .collect();
             self.link(pending, &peers?)?;

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::dial::DialTarget;
 use super::hello::{HELLO, Hello, Name, Refusal, Reply};
 use super::{Medium, Options, address};
 use crate::error::Error;
@@ -118,6 +119,15 @@ impl Listener {
         &self.addresses
     }
 
+    /// Returns the targets for the addresses of a peer, by path.
+    pub(super) fn targets_to(&self, addresses: &[SocketAddr]) -> Vec<DialTarget> {
+        let target = |(&own, &to): (&SocketAddr, &SocketAddr)| {
+            let from = (self.addresses.len() > 1).then(|| own.ip());
+            DialTarget { from, to: address::reachable(to, own) }
+        };
+        self.addresses.iter().zip(addresses).map(target).collect()
+    }
+
     /// Returns the address at which it listens on path 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.addresses[0]
@@ -163,12 +173,12 @@ impl Listener {
     }
 
     /// Lets the ranks of a job in. Ends with [`Listener::close`].
-    pub(super) fn expect(&self, job: u128) {
+    pub(crate) fn expect(&self, job: u128) {
         *self.lock().jobs.entry(job).or_default() += 1;
     }
 
     /// Forgets a communicator: its connections are closed, and new ones refused.
-    pub(super) fn close(&self, job: u128, comm: u64, rank: u32) {
+    pub(crate) fn close(&self, job: u128, comm: u64, rank: u32) {
         let mut inner = self.lock();
         let left = inner.jobs.get_mut(&job).map(|count| {
             *count -= 1;

@@ -26,6 +26,7 @@ mod link;
 mod listener;
 mod opening;
 mod overlay;
+mod rally;
 mod redial;
 mod regroup;
 pub mod scale;
@@ -44,6 +45,7 @@ pub(crate) use connect::{Deadline, LAST_WORDS};
 pub(crate) use control::known;
 pub(crate) use listener::Listener;
 pub(crate) use opening::Opening;
+pub(crate) use rally::{Place, Rally, Standing, View};
 
 use crate::abort::AbortRecord;
 use crate::paths::{Medium, Options};
@@ -124,8 +126,13 @@ pub(crate) struct Net {
 
 impl Net {
     /// Returns the listener that this rank is reached through.
-    pub(crate) fn listener(&self) -> &Listener {
+    pub(crate) fn listener(&self) -> &Arc<Listener> {
         &self.listener
+    }
+
+    /// Returns the numbers of the job and of the communicator, which connections name.
+    pub(crate) fn names(&self) -> (u128, u64) {
+        (self.job, self.id)
     }
 
     /// Returns the endpoints of all ranks, by rank.

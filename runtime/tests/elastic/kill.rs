@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Handles, RedOp, Setup, Transports};
+use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup, Transports};
 use roundelay_tests::{end, until};
 
 use crate::support::{contribution, scene, total};
@@ -63,7 +63,7 @@ fn play(scene: &str) -> Result<(), Error> {
     let name = std::env::var("TEST_NAME").expect("a name");
     let board = Board(std::env::var("TEST_BOARD").expect("a board").into());
     let setup = match scene {
-        "tcp" => Setup::new().transports(Transports::TCP),
+        "tcp" | "tcp shrinks" => Setup::new().transports(Transports::TCP),
         _ => Setup::new(),
     };
     let mut comm = Communicator::alone(&setup)?;
@@ -79,6 +79,7 @@ fn play(scene: &str) -> Result<(), Error> {
         let handle = |member: &&str| board.get(&format!("{generation}-handle-{member}"));
         let handles: Vec<String> = members.iter().map(handle).collect();
         let error = match comm.reconfigure(&generation, Handles::List(&handles), TIMEOUT) {
+            Ok(()) if scene.ends_with("shrinks") => return shrinks(comm, &board, &name),
             Ok(()) => {
                 comm.set_timeout(TIMEOUT);
                 calls(&mut comm, &board, &format!("{generation}-done-{name}"), &mut step)
@@ -90,6 +91,20 @@ fn play(scene: &str) -> Result<(), Error> {
         }
         board.put(&format!("{generation}-held-{name}"), &held());
         generation = (generation.parse::<u32>().expect("a number") + 1).to_string();
+    }
+}
+
+/// Goes on with the ranks that are left whenever a call fails, which nobody tells this rank.
+fn shrinks(mut comm: Communicator, board: &Board, name: &str) -> Result<(), Error> {
+    comm.set_timeout(TIMEOUT);
+    comm.set_hints(Hints::from_pairs([("on_failure", "shrink")])?)?;
+    let mut step = 0;
+    loop {
+        // The first call of a generation is the one that makes it.
+        comm.barrier()?;
+        let size = comm.size();
+        let error = calls(&mut comm, board, &format!("{size}-done-{name}"), &mut step);
+        assert!(!matches!(error, Error::Usage(_)), "{error}");
     }
 }
 
@@ -225,6 +240,27 @@ fn killed_ranks_are_replaced() {
         job.kill(0);
         job.generation();
         assert_eq!(job.ranks.len(), 2);
+    }
+}
+
+#[test]
+fn ranks_shrink_by_themselves_when_others_are_killed() {
+    for (over, last) in [("shm shrinks", 1), ("tcp shrinks", 2)] {
+        let mut job = Job::new(over, "shrinks");
+        (0..4).for_each(|_| job.start());
+        let names: Vec<&str> = job.ranks.iter().map(|(name, _)| &**name).collect();
+        job.board.put("1-members", &names.join(" "));
+        loop {
+            let size = job.ranks.len();
+            job.ranks.iter().for_each(|(name, _)| {
+                job.board.get(&format!("{size}-done-{name}"));
+            });
+            if size == last {
+                break;
+            }
+            // The lowest, and in between another: through sockets two of four would be half without the lowest.
+            job.kill(if size == 4 { 0 } else { size - 1 });
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests communicators that live on with other ranks: threads here, processes that are killed in `kill`.
 
 mod kill;
+mod shrink;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -3,6 +3,7 @@
 //! Everything is an atomic word. Each rank writes to its own cache lines only; the abort record is
 //! written once, by whoever fails first.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ const PRESENCE: u64 = 0;
 const EXCHANGE: u64 = 1;
 const CALL: u64 = 2;
 const WAIT: u64 = 3;
+/// The place on the line of presence where a rank says where it can be called.
+const PLACE: u64 = 32;
 /// The number of times that a line is read again while its rank writes to it.
 const RETRIES: u32 = 8;
 
@@ -44,6 +47,8 @@ pub(crate) enum State {
     Left,
     /// Its process ended by a signal or with an error: its launcher says so.
     Died,
+    /// It is a rank of a newer generation.
+    Moved,
 }
 
 /// The thread of a rank that sleeps: the one that makes its calls, or the one that moves its messages with tags.
@@ -91,7 +96,42 @@ impl Segment {
             self.word(line).store(u64::from(pid.unsigned_abs()), Ordering::Relaxed);
             self.word(line + 16).store(super::cma::allow(), Ordering::Relaxed);
         }
-        self.word(line + 8).store(state as u64, Ordering::Release);
+        // Whoever went on to a newer generation has not ended, whatever becomes of it there.
+        let moved = |now: u64| now != State::Moved as u64 || state == State::Present;
+        let set = |now| moved(now).then_some(state as u64);
+        let _ = self.word(line + 8).fetch_update(Ordering::Release, Ordering::Relaxed, set);
+    }
+
+    /// Says where a rank can be called, and by which number; 0 if it cannot be called any more.
+    pub(crate) fn show_place(&self, rank: u32, at: SocketAddr, number: u64) {
+        let words = self.layout.rank_line(rank, PRESENCE) + PLACE;
+        let ip = match at.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        let scope = if let SocketAddr::V6(at) = at { at.scope_id() } else { 0 };
+        let port = u64::from(at.port()) | u64::from(scope) << 32;
+        for (at, value) in (0..).zip([ip as u64, (ip >> 64) as u64, port]) {
+            self.word(words + 8 * at).store(value, Ordering::Relaxed);
+        }
+        self.word(words + 24).store(number, Ordering::Release);
+    }
+
+    /// Returns where a rank can be called, and by which number, if it has said so.
+    pub(crate) fn place(&self, rank: u32) -> Option<(SocketAddr, u64)> {
+        let words = self.layout.rank_line(rank, PRESENCE) + PLACE;
+        let number = self.word(words + 24).load(Ordering::Acquire);
+        if number == 0 {
+            return None;
+        }
+        let [low, high, port] =
+            std::array::from_fn(|at| self.word(words + 8 * at as u64).load(Ordering::Relaxed));
+        let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
+        let at = match ip.to_ipv4_mapped() {
+            Some(ip) => SocketAddr::new(ip.into(), port as u16),
+            None => SocketAddrV6::new(ip, port as u16, 0, (port >> 32) as u32).into(),
+        };
+        Some((at, number))
     }
 
     /// Returns the state of a rank, and its process.
@@ -101,7 +141,8 @@ impl Segment {
             0 => State::Absent,
             1 => State::Present,
             2 => State::Left,
-            _ => State::Died,
+            3 => State::Died,
+            _ => State::Moved,
         };
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
