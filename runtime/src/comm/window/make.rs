@@ -105,11 +105,17 @@ impl Communicator {
             direct.attach(true);
             Ok(Reach::Mapped(direct))
         };
-        let peers: Vec<Reach> = (0..).zip(&told).map(reach).collect::<Result<_, _>>()?;
+        let peers: Result<Vec<Reach>, Error> = (0..).zip(&told).map(reach).collect();
         let (group, over) = (core.group.beside_windows(), core.life.flag());
-        let parts = Parts::new(group, (own, peers), over, timeout);
         // Nobody uses a part before all are there.
-        core.words(0)?;
+        let made = core.words(u64::from(peers.is_err()))?;
+        let parts = Parts::new(group, (own, peers?), over, timeout);
+        if let Some(rank) = made.iter().position(|&word| word != 0) {
+            return Err(Error::Unsupported(format!(
+                "rank {rank} does not map the parts of all ranks: a window needs ranks of one machine, and buffers \
+                 of this communicator's `alloc`"
+            )));
+        }
         Ok(Window::of(parts))
     }
 
