@@ -34,7 +34,7 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Usage`] on all ranks if their types differ, or [`Error::Memory`] on one and `Usage` on the others;
-    /// the communicator stays usable. [`Error::Unsupported`] for `bool`, and where a rank shares no memory with others. Otherwise the errors of
+    /// the communicator stays usable. [`Error::Unsupported`] for `bool`, and where ranks share no memory. Otherwise the errors of
     /// [`Communicator::run`].
     pub fn window<T: Element>(&mut self, buffer: Buffer<T>) -> Result<Window<T>, Error> {
         self.window_with(buffer, Rights::ALL)

@@ -18,8 +18,7 @@ pub struct Mapped<'a, T: Element> {
     elements: PhantomData<T>,
 }
 
-// SAFETY: it is an address of shared memory, which is used by unsafe code of the caller's alone, and a word that is used
-// by atomics.
+// SAFETY: it is an address of shared memory, which unsafe code of the caller's alone uses, and a word for atomics.
 unsafe impl<T: Element> Send for Mapped<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Element> Sync for Mapped<'_, T> {}

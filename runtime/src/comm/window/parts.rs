@@ -288,7 +288,7 @@ impl Parts {
         };
         let look = if waited >= self.timeout() { Look::Expired } else { Look::Examine };
         let mut group = self.group.lock();
-        if group.is_aborted() || look == Look::Expired || waited.subsec_millis() % 8 == 0 {
+        if group.is_aborted() || look == Look::Expired || waited.subsec_millis().is_multiple_of(8) {
             return self.look(&awaited, look, &mut group, &|| false).unwrap_or(Ok(()));
         }
         Ok(())
