@@ -140,6 +140,16 @@ pub enum Error {
         /// The place at which the reporting rank was, if it was in a call.
         location: Option<Box<Location>>,
     },
+    /// A window does not allow an access, or is over. Nothing was read or written; the communicator stays usable.
+    #[error("rank {rank}, {what}: {refusal}")]
+    Window {
+        /// The rank that reports.
+        rank: u32,
+        /// The operation, with the peer and the place in its window.
+        what: String,
+        /// The reason.
+        refusal: Refusal,
+    },
     /// The ranks could not be started, or the environment does not describe a job.
     #[error("{0}")]
     Start(String),
@@ -172,6 +182,8 @@ impl Error {
             Error::Aborted { code, .. }
             | Error::Refused { code, .. }
             | Error::System { code, .. } => *code,
+            Error::Window { refusal: Refusal::Over, .. } => codes::WINDOW_OVER,
+            Error::Window { .. } => codes::WINDOW,
             Error::Start(_) => codes::START,
         }
     }
@@ -180,6 +192,43 @@ impl Error {
     pub(crate) fn system(text: String, source: impl Into<std::io::Error>) -> Self {
         Error::System { code: codes::START, text, source: Source::new(source.into()) }
     }
+}
+
+/// The reason for which a window does not allow an access.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It reaches beyond the end.
+    #[error("the peer's part of the window ends at byte {bytes}; name a place inside it")]
+    Bounds {
+        /// The size of the peer's part.
+        bytes: u64,
+    },
+    /// The peer does not allow it, or does not any more.
+    #[error(
+        "the peer's rights are `{has}`, and this needs `{needed}`; it gives rights when it makes the window, and \
+         may withdraw them"
+    )]
+    Rights {
+        /// The right that is missing.
+        needed: &'static str,
+        /// The rights that there are.
+        has: String,
+    },
+    /// An atomic operation does not begin at a 64-bit word.
+    #[error("the place is byte {offset}, and atomic operations need a multiple of 8")]
+    Alignment {
+        /// The first byte.
+        offset: u64,
+    },
+    /// The element type is not the window's, or does not have the operator.
+    #[error("{0}")]
+    Elements(String),
+    /// The communicator of the window has ended, or gone on to another generation.
+    #[error(
+        "the communicator has ended or gone on to another generation, and its windows with it; make a new one"
+    )]
+    Over,
 }
 
 /// The error that underlies an [`Error`]. It is shared, so that errors can be copied; two are equal if they

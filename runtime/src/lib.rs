@@ -26,6 +26,7 @@
 //! * [`Communicator`]: calls, buffers, deadlines. [`Work`]: calls in the background.
 //! * [`Algorithm`]: an algorithm of one's own. [`Prototype`]: one that was written as a Rust function.
 //! * [`Batch`]: messages between single ranks, at once. [`Messages`]: with tags, in any order.
+//! * [`Window`]: memory that the other ranks put to and get from, and signals.
 //! * [`Buffer`]: memory that the other ranks read in place. [`Memory`]: all memory that calls take.
 //! * [`Launcher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
@@ -67,18 +68,19 @@ mod store;
 pub mod trace;
 mod transport;
 mod waiting;
+mod window;
 
 pub use bind::Stats;
 pub use bootstrap::{Ending, Handles, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use comm::{
-    AbortHandle, AnyElement, Batch, CallOptions, Communicator, Engine, Host, Memory, MemoryMut,
-    Messages, PendingMessage, Resources, Status, Typed, With, Work,
+    AbortHandle, AnyElement, Batch, CallOptions, Communicator, Engine, Host, Mapped, Memory,
+    MemoryMut, Messages, PendingMessage, Resources, Status, Typed, Window, With, Work,
 };
 pub use custom::{Algorithm, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};
 pub use engine::{Args, Call, Reduction};
-pub use error::{Diagnostics, Error, Location, Source};
+pub use error::{Diagnostics, Error, Location, Refusal, Source};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use messages::{Delivered, Peer};
@@ -89,6 +91,7 @@ pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
 pub use route::Route;
 pub use transport::shm::Layout;
 pub use transport::{Transport, Transports, Unavailable};
+pub use window::{Access, Attributes, Rights};
 
 /// Names to which the macros expand; not for use elsewhere.
 #[doc(hidden)]

@@ -82,6 +82,8 @@ codes! {
     SETTINGS "RL0713" "a hint, the tuned table or the topology file is wrong";
     WORK "RL0714" "started work panicked, or lost its thread";
     ABORTED "RL0715" "the program ended the communicator";
+    WINDOW "RL0716" "a window does not allow an access";
+    WINDOW_OVER "RL0717" "a window was used after its end";
 }
 
 /// Returns the code and title of that text (`RL0501`, case-insensitive).

@@ -47,6 +47,7 @@ impl Communicator {
             return Err(error);
         }
         // Ranks that are left out may still read this one's memory: they hear of it before that serves others.
+        old.life.end();
         old.group.supersede();
         core.timeout = timeout;
         #[cfg(feature = "cuda")]

@@ -26,6 +26,7 @@ mod record;
 mod resources;
 mod split;
 mod typed;
+mod window;
 mod work;
 mod worker;
 
@@ -44,6 +45,7 @@ pub use options::{CallOptions, With};
 pub use p2p::Batch;
 pub use resources::Resources;
 pub use typed::{AnyElement, Typed};
+pub use window::{Mapped, Window};
 pub use work::{Status, Work};
 use worker::Worker;
 

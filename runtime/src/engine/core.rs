@@ -29,6 +29,7 @@ use crate::net::Deadline;
 use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
 use crate::transport::Transports;
+use crate::window::Life;
 
 /// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub(crate) struct Staging {
 
 /// The state with which a rank makes calls; see the [module](self).
 pub(crate) struct Core {
+    /// What tells windows that it has ended: before anything else does.
+    pub(crate) life: Life,
     /// The messages with tags, once somebody wanted some. They end before the group does.
     messages: Option<Ending>,
     /// The means to end its calls from any thread.
@@ -81,6 +84,7 @@ impl AsMut<Group> for Core {
 impl Core {
     pub(crate) fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
         Core {
+            life: Life::default(),
             messages: None,
             stop: Arc::new(Stop::of(&group)),
             group,

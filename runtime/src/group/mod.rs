@@ -193,6 +193,13 @@ impl Group {
         }
     }
 
+    /// Returns the same ranks as those see them who wait for windows.
+    pub(crate) fn beside_windows(&self) -> Group {
+        let mut group = self.beside();
+        group.sleeper = Sleeper::Windows;
+        group
+    }
+
     /// Announces that this rank is about to sleep. Whatever comes from now on wakes it.
     pub(crate) fn announce_sleep(&self) {
         self.control.announce_sleep(self.own(), self.sleeper);
@@ -472,7 +479,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.sleeper == Sleeper::Messages {
+        if self.sleeper != Sleeper::Calls {
             return;
         }
         self.linger();

@@ -51,11 +51,13 @@ pub(crate) enum State {
     Moved,
 }
 
-/// The thread of a rank that sleeps: the one that makes its calls, or the one that moves its messages with tags.
+/// The thread of a rank that sleeps: the one that makes its calls, the one that moves its messages with tags, or one that
+/// waits for a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sleeper {
     Calls,
     Messages,
+    Windows,
 }
 
 /// The bit of a bed that says that its rank was woken, and does not run yet. The others are 0 while it is awake,
@@ -150,7 +152,7 @@ impl Segment {
     /// Returns the word on which a thread of a rank sleeps, see [`WOKEN`]. As wide as futexes are.
     pub(super) fn bed(&self, rank: u32, sleeper: Sleeper) -> &AtomicU32 {
         let words = std::ptr::from_ref(self.word(self.layout.rank_line(rank, PRESENCE) + 24));
-        // SAFETY: one half of a word that is only accessed through this.
+        // SAFETY: one half of two words that are only accessed through this.
         unsafe { &*words.cast::<AtomicU32>().add(sleeper as usize) }
     }
 

@@ -1,0 +1,174 @@
+//! Makes windows and frees them: all ranks together.
+
+use std::sync::Arc;
+
+use super::parts::{Parts, Reach};
+use super::{Communicator, Window};
+use crate::dtype::{DType, Element};
+use crate::error::Error;
+use crate::memory::Buffer;
+use crate::window::{Block, Direct, Exposed, Kept, Place, Rights};
+
+/// The offset of memory that the peers do not map.
+const ELSEWHERE: u64 = u64::MAX;
+/// The bit of a rank's last word that says that it cannot make its part.
+const CANNOT: u64 = 1 << 63;
+
+/// What a rank tells the others of its part.
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    /// Where its memory lies in the heap, and its words.
+    memory: u64,
+    words: u64,
+    bytes: u64,
+    /// Type and rights.
+    kind: u64,
+}
+
+impl Communicator {
+    /// Makes a window of a buffer of each rank: memory that the other ranks put to and get from. All ranks call
+    /// together; lengths may differ, the type may not. [`Window`] has an example.
+    ///
+    /// All ranks have to be on one machine so far, and the buffers from [`Communicator::alloc`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] on all ranks if their types differ, or [`Error::Memory`] on one and `Usage` on the others;
+    /// the communicator stays usable. [`Error::Unsupported`] for `bool`, and where ranks share no memory. Otherwise the errors of
+    /// [`Communicator::run`].
+    pub fn window<T: Element>(&mut self, buffer: Buffer<T>) -> Result<Window<T>, Error> {
+        self.window_with(buffer, Rights::ALL)
+    }
+
+    /// Makes a window that gives its peers these rights; they may differ between ranks.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::window`].
+    pub fn window_with<T: Element>(
+        &mut self,
+        mut buffer: Buffer<T>,
+        rights: Rights,
+    ) -> Result<Window<T>, Error> {
+        if T::DTYPE == DType::Bool {
+            let text =
+                "a window of bool has no meaning: peers may write bytes that are neither; use u8";
+            return Err(Error::Unsupported(text.into()));
+        }
+        let (memory, bytes) = (buffer.as_mut_ptr().cast::<u8>(), size_of_val(&buffer[..]) as u64);
+        let timeout = self.settings.timeout;
+        let core = self.core()?;
+        let size = core.size();
+        let words = core.arena.cut(Block::bytes(size) as usize);
+        let mut mine = Told {
+            memory: core.arena.find(memory, bytes as usize).unwrap_or(ELSEWHERE),
+            bytes,
+            kind: T::DTYPE as u64 | rights.bits() << 8,
+            ..Told::default()
+        };
+        match &words {
+            Ok(cut) => {
+                // SAFETY: the piece has at least that many bytes, and is nobody else's yet.
+                unsafe { cut.address().write_bytes(0, cut.len()) };
+                mine.words = core.arena.find(cut.address(), cut.len()).unwrap_or(ELSEWHERE);
+            }
+            Err(_) => mine.kind |= CANNOT,
+        }
+        let heap = core.group.heap().clone();
+        let block = Block::new(heap.clone(), mine.words);
+        if words.is_ok() {
+            block.give(rights);
+        }
+        let told = self.tell(mine)?;
+        let words = words?;
+        agree(&told, self.rank, T::DTYPE)?;
+        let core = self.core()?;
+        let place = Place::new(memory, bytes, T::DTYPE, block);
+        let kept = Kept { memory: Box::new(buffer), words: Box::new(words) };
+        let own = Arc::new(Exposed::new(place, kept));
+        let rank = core.rank();
+        let reach = |(peer, told): (u32, &Told)| {
+            let Told { memory: at, words, bytes, .. } = *told;
+            let is_mapped = |at: u64, len: u64| {
+                let end = at.checked_add(len).unwrap_or(ELSEWHERE);
+                core.group.lies_in_arena(peer, at, end)
+            };
+            if peer != rank && !(is_mapped(at, bytes) && is_mapped(words, Block::bytes(size))) {
+                return Err(Error::Unsupported(format!(
+                    "the part of rank {peer} is not in memory that this rank maps: a window needs ranks of one \
+                     machine, and buffers of this communicator's `alloc`"
+                )));
+            }
+            let address = if peer == rank { memory } else { heap.at(at) };
+            let block = Block::new(heap.clone(), words);
+            let direct = Direct::new(Place::new(address, bytes, T::DTYPE, block), rank);
+            direct.attach(true);
+            Ok(Reach::Mapped(direct))
+        };
+        let peers: Result<Vec<Reach>, Error> = (0..).zip(&told).map(reach).collect();
+        let (group, over) = (core.group.beside_windows(), core.life.flag());
+        // Nobody uses a part before all are there.
+        let made = core.words(u64::from(peers.is_err()))?;
+        let parts = Parts::new(group, (own, peers?), over, timeout);
+        if let Some(rank) = made.iter().position(|&word| word != 0) {
+            return Err(Error::Unsupported(format!(
+                "rank {rank} does not map the parts of all ranks: a window needs ranks of one machine, and buffers \
+                 of this communicator's `alloc`"
+            )));
+        }
+        Ok(Window::of(parts))
+    }
+
+    /// Tells every rank of this one's part.
+    fn tell(&mut self, mine: Told) -> Result<Vec<Told>, Error> {
+        let mut told = vec![Told::default(); self.size as usize];
+        let core = self.core()?;
+        core.control_all_gather(mine.memory, |rank, word| told[rank as usize].memory = word)?;
+        core.control_all_gather(mine.words, |rank, word| told[rank as usize].words = word)?;
+        core.control_all_gather(mine.bytes, |rank, word| told[rank as usize].bytes = word)?;
+        core.control_all_gather(mine.kind, |rank, word| told[rank as usize].kind = word)?;
+        Ok(told)
+    }
+}
+
+impl<T: Element> Window<T> {
+    /// Ends the window on all ranks, which call together, and gives this rank's buffer back: nobody writes to it any
+    /// more. What was put before is there. Other calls on the communicator may come before and after.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the communicator is another one or has gone on to another generation: drop the window
+    /// then. Otherwise the errors of [`Communicator::run`]. The buffer is lost then, as when a window is dropped.
+    pub fn free(mut self, comm: &mut Communicator) -> Result<Buffer<T>, Error> {
+        let core = comm.core()?;
+        if !Arc::ptr_eq(&core.life.flag(), &self.parts.over) {
+            let text = "a window is freed with the communicator that made it, and in its generation: drop it";
+            return Err(Error::Usage(text.into()));
+        }
+        // Every rank has what it began behind it, and looks at nobody's words any more.
+        self.parts.detach();
+        core.words(0)?;
+        self.parts.withdraw(Rights::ALL)?;
+        self.parts.is_freed = true;
+        let kept = self.parts.own.take();
+        let memory = kept.and_then(|kept| kept.memory.downcast::<Buffer<T>>().ok());
+        memory
+            .map(|buffer| *buffer)
+            .ok_or_else(|| Error::Work("the buffer of a window is gone".into()))
+    }
+}
+
+/// Fails if the parts do not make a window: on all ranks alike.
+fn agree(told: &[Told], own: u32, dtype: DType) -> Result<(), Error> {
+    if let Some(rank) = told.iter().position(|told| told.kind & CANNOT != 0) {
+        return Err(Error::Usage(format!("rank {rank} has no memory for its part of a window")));
+    }
+    let is_other = |told: &&Told| told.kind & 0xff != dtype as u64;
+    let Some(other) = told.iter().find(is_other) else { return Ok(()) };
+    let rank = told.iter().position(|told| told.kind & 0xff != dtype as u64).unwrap_or(0);
+    let its = DType::ALL.get((other.kind & 0xff) as usize);
+    let its = its.map_or("another type".into(), |dtype| dtype.to_string());
+    Err(Error::Usage(format!(
+        "rank {own} makes a window of {dtype}, and rank {rank} one of {its}: all ranks must make it of one type"
+    )))
+}

@@ -1,0 +1,362 @@
+//! The parts of a window as one rank sees them: its own, and the way to that of each peer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::abort;
+use crate::dtype::DType;
+use crate::error::{Error, Location, Refusal};
+use crate::executor::wait::{Look, Wait};
+use crate::executor::watchdog::{Gone, Trouble, examine};
+use crate::group::Group;
+use crate::transport::shm::{Segment, Sleeper};
+use crate::window::{Access, Attributes, Direct, Exposed, Rights};
+
+/// The longest time that a window that is dropped waits for peers that are about to write.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// The time for which a lock may be held before its holder is examined.
+const LOCKED: Duration = Duration::from_millis(2);
+
+/// The way to a peer's part.
+pub(super) enum Reach {
+    /// It is mapped here.
+    Mapped(Direct),
+}
+
+/// What a rank holds of a window.
+pub(super) struct Parts {
+    /// The process that is the rank.
+    process: u32,
+    pub(super) rank: u32,
+    pub(super) dtype: DType,
+    pub(super) own: Arc<Exposed>,
+    pub(super) peers: Vec<Reach>,
+    /// The signals of each rank that were taken.
+    taken: Vec<AtomicU64>,
+    control: Arc<Segment>,
+    /// The numbers in it of the ranks of this machine.
+    locals: Vec<Option<u32>>,
+    crowded: bool,
+    /// For whoever waits: it examines peers.
+    group: Mutex<Group>,
+    /// True once the communicator has ended, or gone on.
+    pub(super) over: Arc<AtomicBool>,
+    /// Nanoseconds of the longest time without progress.
+    timeout: AtomicU64,
+    /// True once nothing is left to be ended.
+    pub(super) is_freed: bool,
+}
+
+/// What a wait is for.
+pub(super) struct Awaited<'a> {
+    pub(super) name: &'a str,
+    pub(super) text: String,
+    pub(super) peer: u32,
+    /// True if the wait is over, too, once the peer is gone.
+    pub(super) ends_with_peer: bool,
+    /// True if its failure ends the job.
+    pub(super) is_fatal: bool,
+}
+
+impl Parts {
+    pub(super) fn new(
+        group: Group,
+        (own, peers): (Arc<Exposed>, Vec<Reach>),
+        over: Arc<AtomicBool>,
+        timeout: Duration,
+    ) -> Self {
+        Parts {
+            process: std::process::id(),
+            rank: group.rank(),
+            dtype: own.place().dtype(),
+            own,
+            taken: peers.iter().map(|_| AtomicU64::new(0)).collect(),
+            locals: (0..group.size()).map(|r| group.local(r).map(|local| local.control)).collect(),
+            peers,
+            control: group.control().clone(),
+            crowded: group.layout().crowded,
+            group: Mutex::new(group),
+            over,
+            timeout: AtomicU64::new(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)),
+            is_freed: false,
+        }
+    }
+
+    pub(super) fn set_timeout(&self, timeout: Duration) {
+        let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.timeout.store(nanos, Ordering::Relaxed);
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.timeout.load(Ordering::Relaxed))
+    }
+
+    /// Returns the way to a peer, if an operation can begin: `what` says which.
+    #[inline]
+    pub(super) fn reach(&self, peer: u32, what: impl Fn() -> String) -> Result<&Reach, Error> {
+        if !self.goes_on() {
+            return Err(self.ended(what));
+        }
+        self.peers.get(peer as usize).ok_or_else(|| {
+            let (what, last) = (what(), self.peers.len() - 1);
+            Error::Usage(format!("{what}: there is no rank {peer}, the ranks are 0 to {last}"))
+        })
+    }
+
+    /// Returns true unless the job or the generation has ended.
+    #[inline]
+    pub(super) fn goes_on(&self) -> bool {
+        !self.over.load(Ordering::Relaxed) && !self.control.is_aborted()
+    }
+
+    /// Returns the error of an operation after that.
+    #[cold]
+    pub(super) fn ended(&self, what: impl Fn() -> String) -> Error {
+        if self.over.load(Ordering::Acquire) {
+            return self.refused(what, Refusal::Over);
+        }
+        let location = Location {
+            rank: self.rank,
+            name: "window".into(),
+            step: 0,
+            site: String::new(),
+            text: what(),
+        };
+        self.group.lock().aborted(Some(location))
+    }
+
+    /// Returns the error of a refused operation.
+    #[cold]
+    pub(super) fn refused(&self, what: impl Fn() -> String, refusal: Refusal) -> Error {
+        Error::Window { rank: self.rank, what: what(), refusal }
+    }
+
+    pub(super) fn attributes(&self, peer: u32) -> Result<Attributes, Error> {
+        let size = self.dtype.size() as u64;
+        Ok(match self.reach(peer, || "ask for the attributes of a window".into())? {
+            Reach::Mapped(direct) => {
+                let place = direct.place();
+                let (len, rights) = ((place.bytes() / size) as usize, place.block().rights());
+                Attributes { access: Access::Mapped, len, rights }
+            }
+        })
+    }
+
+    /// Signals a peer.
+    #[inline]
+    pub(super) fn signal(&self, peer: u32) -> Result<(), Error> {
+        match self.reach(peer, || format!("signal rank {peer}"))? {
+            Reach::Mapped(direct) => direct.signal(),
+        }
+        self.wake(peer);
+        Ok(())
+    }
+
+    /// Wakes a rank of this machine that may wait for what was done.
+    #[inline]
+    pub(super) fn wake(&self, peer: u32) {
+        if let Some(local) = self.locals.get(peer as usize).copied().flatten() {
+            self.control.wake(local, Sleeper::Windows);
+        }
+    }
+
+    /// Takes a signal of a peer; returns false if none is there.
+    #[inline]
+    pub(super) fn take_signal(&self, peer: u32) -> Result<bool, Error> {
+        self.reach(peer, || format!("look for a signal of rank {peer}"))?;
+        Ok(self.own.place().block().take_signal(peer, &self.taken[peer as usize]))
+    }
+
+    /// Waits for a signal of a peer, and takes it.
+    #[inline]
+    pub(super) fn wait_signal(&self, peer: u32) -> Result<(), Error> {
+        let what = || format!("wait for a signal of rank {peer}");
+        let reach = self.reach(peer, what)?;
+        let (block, taken) = (self.own.place().block(), &self.taken[peer as usize]);
+        let is_there = || block.take_signal(peer, taken);
+        for _ in 0..Wait::polls(self.crowded) {
+            if is_there() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        let awaited = Awaited {
+            name: "wait_signal",
+            text: format!("a signal from rank {peer}"),
+            peer,
+            ends_with_peer: false,
+            is_fatal: true,
+        };
+        match reach {
+            Reach::Mapped(_) => self.until(&awaited, is_there),
+        }
+    }
+
+    /// Waits until something is so that a rank of this machine brings about.
+    pub(super) fn until(
+        &self,
+        awaited: &Awaited<'_>,
+        is_so: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        let mut wait = Wait::new(self.timeout(), self.crowded);
+        loop {
+            if is_so() {
+                return Ok(());
+            }
+            let mut group = self.group.lock();
+            let look = wait.pause(&mut group);
+            if matches!(look, Look::Again | Look::Doze) {
+                continue;
+            }
+            if let Some(result) = self.look(awaited, look, &mut group, &is_so) {
+                return result;
+            }
+        }
+    }
+
+    /// Looks whether a wait is in vain; returns how it ends if it does.
+    #[cold]
+    pub(super) fn look(
+        &self,
+        awaited: &Awaited<'_>,
+        look: Look,
+        group: &mut Group,
+        is_so: &dyn Fn() -> bool,
+    ) -> Option<Result<(), Error>> {
+        let Awaited { name, text, peer, ends_with_peer, is_fatal } = awaited;
+        if self.over.load(Ordering::Acquire) {
+            let what = || format!("wait for {text}");
+            return Some(Err(self.refused(what, Refusal::Over)));
+        }
+        let location = || Location {
+            rank: self.rank,
+            name: (*name).into(),
+            step: 0,
+            site: String::new(),
+            text: format!("wait for {text}"),
+        };
+        let gone = match examine(group, *peer, 0, None) {
+            Some(Trouble::Gone(gone)) => Some(gone),
+            _ => None,
+        };
+        if gone.is_some() && *ends_with_peer {
+            return Some(Ok(()));
+        }
+        if gone.is_some() {
+            // What it did before it went is here by then.
+            group.hear_out();
+        }
+        if is_so() {
+            return Some(Ok(()));
+        }
+        if group.is_aborted() && *is_fatal {
+            return Some(Err(group.aborted(Some(location()))));
+        }
+        let error = match gone {
+            Some(gone) => Gone::lost(gone, *peer, text, location()),
+            None if look == Look::Expired => Error::Timeout {
+                location: location().into(),
+                awaited: text.clone(),
+                peer: *peer,
+                after: self.timeout(),
+                remark: format!("; does rank {peer} do its part, and is its process not stopped?"),
+            },
+            None => return None,
+        };
+        if *is_fatal {
+            group.abort(&abort::record(self.rank, &error));
+        }
+        Some(Err(error))
+    }
+
+    /// Fails once a wait for the lock of accumulates that a rank holds is in vain.
+    #[cold]
+    pub(super) fn wait_lock(&self, holder: u32, waited: Duration) -> Result<(), Error> {
+        if waited < LOCKED {
+            return Ok(());
+        }
+        let awaited = Awaited {
+            name: "accumulate",
+            text: format!("rank {holder} to end its accumulate"),
+            peer: holder,
+            ends_with_peer: false,
+            is_fatal: true,
+        };
+        let look = if waited >= self.timeout() { Look::Expired } else { Look::Examine };
+        let mut group = self.group.lock();
+        if group.is_aborted() || look == Look::Expired || waited.subsec_millis().is_multiple_of(8) {
+            return self.look(&awaited, look, &mut group, &|| false).unwrap_or(Ok(()));
+        }
+        Ok(())
+    }
+
+    /// Returns the ranks of this machine, but for this one, that may look at this rank's words.
+    fn origins(&self) -> impl Iterator<Item = u32> {
+        let locals = (0u32..).zip(&self.locals).filter(|(_, local)| local.is_some());
+        locals.map(|(rank, _)| rank)
+    }
+
+    /// Withdraws rights from all peers, and waits until nothing is under way that needed them.
+    pub(super) fn withdraw(&self, rights: Rights) -> Result<(), Error> {
+        let block = self.own.place().block();
+        block.withdraw(rights);
+        for peer in self.origins() {
+            let awaited = Awaited {
+                name: "withdraw",
+                text: format!("rank {peer} to end its access, or to drop what it has mapped"),
+                peer,
+                ends_with_peer: true,
+                is_fatal: false,
+            };
+            self.until(&awaited, || block.is_quiet(peer))?;
+        }
+        Ok(())
+    }
+
+    /// Says that this rank looks at no peer's words any more.
+    pub(super) fn detach(&self) {
+        for Reach::Mapped(direct) in &self.peers {
+            direct.attach(false);
+        }
+    }
+
+    /// Ends this rank's part without the others: what they may still touch serves nothing else.
+    fn abandon(&self) {
+        let block = self.own.place().block();
+        block.withdraw(Rights::ALL);
+        let group = self.group.lock();
+        let is_gone = |peer| matches!(examine(&group, peer, 0, None), Some(Trouble::Gone(_)));
+        let until = Instant::now() + DRAIN;
+        let drains = |peer: u32| {
+            while !block.is_quiet(peer) {
+                if Instant::now() >= until {
+                    return is_gone(peer);
+                }
+                rustix::thread::sched_yield();
+            }
+            true
+        };
+        if !self.origins().all(drains) {
+            self.own.get_stuck();
+        }
+        self.detach();
+        if self.origins().any(|peer| block.is_attached(peer) && !is_gone(peer)) {
+            self.own.forget_words();
+        }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // A process that was forked from the rank's is no rank: nothing is ended.
+        if self.process != std::process::id() {
+            self.own.get_stuck();
+        } else if !self.is_freed {
+            self.abandon();
+        }
+    }
+}

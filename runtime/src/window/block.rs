@@ -1,0 +1,132 @@
+//! The words of a rank's part of a window, in memory that its peers map.
+//!
+//! ```text
+//! line 0          the rights
+//! line 1          the lock of accumulates
+//! line 2 + 2 r    the signals of rank r
+//! line 3 + 2 r    the accesses of rank r that are under way; 1 while it may begin others
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::protocol::{self, Access};
+use super::rights::Rights;
+use crate::transport::shm::Segment;
+
+const LINE: u64 = 64;
+
+/// The words of one rank's part.
+#[derive(Clone)]
+pub(crate) struct Block {
+    segment: Arc<Segment>,
+    at: u64,
+}
+
+/// An access of an origin that the owner waits for.
+pub(crate) type Announced<'a> = Access<'a, AtomicU64>;
+
+impl Block {
+    /// Returns the bytes of a block that so many ranks use.
+    pub(crate) fn bytes(ranks: u32) -> u64 {
+        LINE * (2 + 2 * u64::from(ranks))
+    }
+
+    /// Returns the block at an offset of the memory, which is reserved.
+    pub(crate) fn new(segment: Arc<Segment>, at: u64) -> Self {
+        Block { segment, at }
+    }
+
+    #[inline]
+    fn word(&self, line: u64, word: u64) -> &AtomicU64 {
+        self.segment.word(self.at + LINE * line + 8 * word)
+    }
+
+    #[inline]
+    fn rights_word(&self) -> &AtomicU64 {
+        self.word(0, 0)
+    }
+
+    #[inline]
+    fn busy(&self, origin: u32) -> &AtomicU64 {
+        self.word(3 + 2 * u64::from(origin), 0)
+    }
+
+    fn attached(&self, origin: u32) -> &AtomicU64 {
+        self.word(3 + 2 * u64::from(origin), 1)
+    }
+
+    /// Returns the count of an origin's signals.
+    #[inline]
+    pub(crate) fn signals(&self, origin: u32) -> &AtomicU64 {
+        self.word(2 + 2 * u64::from(origin), 0)
+    }
+
+    /// Gives rights, before peers know of the block.
+    pub(crate) fn give(&self, rights: Rights) {
+        self.rights_word().store(rights.bits(), Ordering::Release);
+    }
+
+    /// Returns the rights that peers have.
+    #[inline]
+    pub(crate) fn rights(&self) -> Rights {
+        Rights::of_bits(self.rights_word().load(Ordering::Acquire))
+    }
+
+    /// Withdraws rights; [`Self::is_quiet`] says when what has begun is over.
+    pub(crate) fn withdraw(&self, rights: Rights) {
+        protocol::withdraw(self.rights_word(), rights.bits());
+    }
+
+    /// Returns true if an origin has no access under way.
+    pub(crate) fn is_quiet(&self, origin: u32) -> bool {
+        protocol::is_quiet(self.busy(origin))
+    }
+
+    /// Announces an access of an origin; fails with the rights that there are if it needs others.
+    #[inline]
+    pub(crate) fn enter(&self, origin: u32, needed: Rights) -> Result<Announced<'_>, Rights> {
+        let entered = protocol::enter(self.busy(origin), self.rights_word(), needed.bits());
+        entered.map_err(Rights::of_bits)
+    }
+
+    /// Signals in the name of an origin.
+    #[inline]
+    pub(crate) fn signal(&self, origin: u32) {
+        protocol::signal(self.signals(origin));
+    }
+
+    /// Takes a signal of an origin, if one is there that was not taken.
+    #[inline]
+    pub(crate) fn take_signal(&self, origin: u32, taken: &AtomicU64) -> bool {
+        protocol::take_signal(self.signals(origin), taken)
+    }
+
+    /// Records that an origin maps the block, or that it does not any more.
+    pub(crate) fn attach(&self, origin: u32, attached: bool) {
+        self.attached(origin).store(attached.into(), Ordering::Release);
+    }
+
+    /// Returns true if an origin may still look at the block.
+    pub(crate) fn is_attached(&self, origin: u32) -> bool {
+        self.attached(origin).load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the lock of accumulates for a rank; fails with the rank that holds it.
+    #[inline]
+    pub(crate) fn try_lock(&self, own: u32) -> Result<Locked<'_>, u32> {
+        let lock = self.word(1, 0);
+        let taken = protocol::try_lock(lock, u64::from(own) + 1);
+        taken.map(|()| Locked(lock)).map_err(|holder| (holder as u32).wrapping_sub(1))
+    }
+}
+
+/// The lock of accumulates, while a rank holds it.
+pub(crate) struct Locked<'a>(&'a AtomicU64);
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        protocol::unlock(self.0);
+    }
+}

@@ -1,0 +1,113 @@
+//! A peer's part of a window that is mapped here: an operation is loads and stores, and the peer takes no part.
+
+use std::time::Duration;
+
+use super::block::Announced;
+use super::place::{Fetch, Place};
+use super::rights::Rights;
+use crate::dtype::RedOp;
+use crate::error::Refusal;
+
+/// A peer's part, with the number by which this rank is known there.
+pub(crate) struct Direct {
+    place: Place,
+    own: u32,
+}
+
+impl Direct {
+    pub(crate) fn new(place: Place, own: u32) -> Self {
+        Direct { place, own }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Announces an access. While it lives, the owner does not believe that it is over.
+    #[inline]
+    pub(crate) fn enter(&self, needed: Rights) -> Result<Announced<'_>, Refusal> {
+        let entered = self.place.block().enter(self.own, needed);
+        entered.map_err(|has| Place::lacks(needed, has))
+    }
+
+    /// Copies into the peer's memory; returns false if it ended early, since it may not go on.
+    ///
+    /// # Safety
+    ///
+    /// `from` is good for reading so many bytes.
+    #[inline]
+    pub(crate) unsafe fn put(
+        &self,
+        place: (u64, usize),
+        from: *const u8,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Refusal> {
+        self.place.at(place.0, place.1 as u64)?;
+        let _access = self.enter(Rights::WRITE)?;
+        let may = || goes_on() && self.place.block().rights().contains(Rights::WRITE);
+        // SAFETY: the caller's promise.
+        let whole = unsafe { self.place.put(place, from, may) }?;
+        if !whole && goes_on() {
+            return Err(Place::lacks(Rights::WRITE, self.place.block().rights()));
+        }
+        Ok(whole)
+    }
+
+    /// Copies from the peer's memory, as [`Self::put`] does into it.
+    ///
+    /// # Safety
+    ///
+    /// `to` is good for writing so many bytes.
+    #[inline]
+    pub(crate) unsafe fn get(
+        &self,
+        place: (u64, usize),
+        to: *mut u8,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Refusal> {
+        self.place.at(place.0, place.1 as u64)?;
+        let _access = self.enter(Rights::READ)?;
+        let may = || goes_on() && self.place.block().rights().contains(Rights::READ);
+        // SAFETY: the caller's promise.
+        let whole = unsafe { self.place.get(place, to, may) }?;
+        if !whole && goes_on() {
+            return Err(Place::lacks(Rights::READ, self.place.block().rights()));
+        }
+        Ok(whole)
+    }
+
+    /// Does an atomic operation on a word of the peer's; returns what it was before.
+    #[inline]
+    pub(crate) fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Refusal> {
+        let _access = self.enter(Rights::ATOMICS)?;
+        self.place.fetch(offset, fetch)
+    }
+
+    /// Combines elements with the peer's. See [`Place::accumulate`].
+    ///
+    /// # Safety
+    ///
+    /// `from` is good for reading so many bytes.
+    pub(crate) unsafe fn accumulate<E: From<Refusal>>(
+        &self,
+        place: (u64, usize),
+        operand: (*const u8, RedOp),
+        waits: impl FnMut(u32, Duration) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.place.accumulates(self.place.dtype(), operand.1, place.0, place.1 as u64)?;
+        let _access = self.enter(Rights::ATOMICS)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.place.accumulate(place, operand, self.own, waits) }
+    }
+
+    /// Signals the peer.
+    #[inline]
+    pub(crate) fn signal(&self) {
+        self.place.block().signal(self.own);
+    }
+
+    /// Says that this rank looks at the peer's words, or does not any more.
+    pub(crate) fn attach(&self, attached: bool) {
+        self.place.block().attach(self.own, attached);
+    }
+}

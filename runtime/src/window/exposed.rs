@@ -1,0 +1,58 @@
+//! This rank's part of a window: its memory, and whatever owns that.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::place::Place;
+
+/// The memory of this rank's part, with whatever owns it.
+pub(crate) struct Exposed {
+    place: Place,
+    /// What owns the memory and the words: taken out once it may be somebody else's.
+    kept: Mutex<Option<Kept>>,
+    /// True if a peer may still write to the memory, or use the words.
+    is_stuck: AtomicBool,
+}
+
+/// The owners of a part's memory and of its words.
+pub(crate) struct Kept {
+    pub(crate) memory: Box<dyn Any + Send>,
+    pub(crate) words: Box<dyn Any + Send>,
+}
+
+impl Exposed {
+    /// Makes the part of that memory.
+    pub(crate) fn new(place: Place, kept: Kept) -> Self {
+        Exposed { place, kept: Mutex::new(Some(kept)), is_stuck: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Records that the memory must never serve anything else, since a peer may still use it.
+    pub(crate) fn get_stuck(&self) {
+        self.is_stuck.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes what owns the memory.
+    pub(crate) fn take(&self) -> Option<Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Gives up the words alone: peers may still look at them.
+    pub(crate) fn forget_words(&self) {
+        if let Some(kept) = &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            std::mem::forget(std::mem::replace(&mut kept.words, Box::new(())));
+        }
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        if self.is_stuck.load(Ordering::Relaxed) {
+            std::mem::forget(self.take());
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Windows: memory that other ranks put to and get from while its owner does something else.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `rights.rs` | what peers may do |
+//! | `protocol.rs` | the words on which owner and origins agree, checked on all orders of a weak memory |
+//! | `block.rs` | where these words lie |
+//! | `place.rs` | a part's memory, and what is done in it |
+//! | `direct.rs` | a peer's part that is mapped here |
+//! | `exposed.rs` | this rank's part, with whatever owns its memory |
+//!
+//! A peer's part is *mapped*: it lies in the heap that both share, and an operation is loads and stores here.
+//!
+//! **Invariant:** bounds are checked where an operation begins, and rights by the owner's words after the access was
+//! announced, before a byte is written.
+//!
+//! **Invariant:** memory goes back to the arena only when no peer can write to it any more; where that cannot be
+//! known, it never does.
+
+mod block;
+mod direct;
+mod exposed;
+mod place;
+mod protocol;
+mod rights;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) use block::{Announced, Block};
+pub(crate) use direct::Direct;
+pub(crate) use exposed::{Exposed, Kept};
+pub(crate) use place::{Fetch, Place};
+pub use rights::{Access, Attributes, Rights};
+
+/// Tells the windows of a communicator's generation that it has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Life(Arc<AtomicBool>);
+
+impl Life {
+    /// Returns the flag, which is true once it has ended.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+
+    /// Ends it.
+    pub(crate) fn end(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

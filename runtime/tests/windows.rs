@@ -1,0 +1,367 @@
+//! Tests windows of shared memory: content against a model, signals without a stale read, refusals, and ends.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use roundelay::{Access, Communicator, Error, Handles, RedOp, Refusal, Rights, Setup, Window};
+use roundelay_dsl::diag::codes;
+use roundelay_tests::Dice;
+use support::{layout, patiently, play, threads};
+
+const SLOT: u64 = 64 << 10;
+
+/// Returns the refusal of an error, which must be one.
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Refusal {
+    match result.expect_err("refused") {
+        Error::Window { refusal, .. } => refusal,
+        other => panic!("another error: {other}"),
+    }
+}
+
+fn filled<T: roundelay::Element>(
+    comm: &Communicator,
+    len: usize,
+    value: T,
+) -> roundelay::Buffer<T> {
+    let mut buffer = comm.alloc::<T>(len).expect("memory");
+    buffer.fill(value);
+    buffer
+}
+
+#[test]
+fn puts_and_gets_are_those_of_a_model() {
+    const LEN: usize = 70_000;
+    for seed in 0..4 {
+        threads(layout(4, SLOT), |comm, r| {
+            let (n, r) = (comm.size(), r as u32);
+            let window = comm.window(filled(comm, LEN, u32::MAX)).expect("a window");
+            // Each rank owns a stripe of every part: what it has put there is what it gets.
+            let stripe = LEN / n as usize;
+            let begin = stripe * r as usize;
+            let mut model = vec![vec![u32::MAX; stripe]; n as usize];
+            let mut dice = Dice(97 * seed + u64::from(r));
+            for _ in 0..200 {
+                let peer = dice.below(n as usize);
+                let len = [0, 1, 2, 3, 100, 9000][dice.below(6)];
+                let at = dice.below(stripe - len);
+                if dice.below(2) == 0 {
+                    let data: Vec<u32> = (0..len).map(|_| dice.below(1 << 30) as u32).collect();
+                    window.put(&data, peer as u32, begin + at).expect("a put");
+                    model[peer][at..at + len].copy_from_slice(&data);
+                } else {
+                    let mut data = vec![7; len];
+                    window.get(&mut data, peer as u32, begin + at).expect("a get");
+                    assert_eq!(data, model[peer][at..at + len]);
+                }
+            }
+            (0..n).for_each(|peer| window.flush(peer).expect("a flush"));
+            comm.barrier().expect("all have put");
+            for peer in 0..n {
+                let mut data = vec![0; stripe];
+                window.get(&mut data, peer, begin).expect("a get");
+                assert_eq!(data, model[peer as usize]);
+            }
+            let mut own = vec![0; LEN];
+            window.read(0, &mut own).expect("its own part");
+            assert_eq!(window.free(comm).expect("the buffer")[..], own);
+        });
+    }
+}
+
+#[test]
+fn a_million_signals_and_no_stale_read() {
+    const ROUNDS: u64 = 1_000_000;
+    threads(layout(2, SLOT), |comm, r| {
+        let other = 1 - r as u32;
+        let window = comm.window(filled(comm, 24, 0u64)).expect("a window");
+        for round in 1..=ROUNDS {
+            // Three lines, so that a signal could come before one of them.
+            if r == 0 {
+                window.put(&[round; 24], other, 0).expect("a put");
+                window.signal(other).expect("a signal");
+                window.wait_signal(other).expect("an answer");
+            } else {
+                window.wait_signal(other).expect("a signal");
+                let mut seen = [0; 24];
+                window.read(0, &mut seen).expect("its own part");
+                assert_eq!(seen, [round; 24], "a stale read");
+                window.signal(other).expect("an answer");
+            }
+        }
+        assert!(!window.take_signal(other).expect("a look"), "every signal was taken");
+    });
+}
+
+#[test]
+fn words_and_elements_are_combined_by_all_ranks_at_once() {
+    const EACH: u64 = 2000;
+    threads(layout(4, SLOT), |comm, r| {
+        let n = u64::from(comm.size());
+        let words = comm.window(filled(comm, 4, 0u64)).expect("a window");
+        let floats = comm.window(filled(comm, 40_000, 0.0f32)).expect("a window");
+        let mut seen = Vec::new();
+        for i in 0..EACH {
+            seen.push(words.fetch_add(1, 0, 0).expect("an addition"));
+            words.accumulate(&[1, i * n + r as u64], RedOp::Sum, 0, 1).expect("an accumulate");
+            words.accumulate(&[i * n + r as u64], RedOp::Max, 0, 3).expect("an accumulate");
+            while words.compare_swap(0, 1 + r as u64, 1, 0).expect("a swap") != 0 {
+                std::thread::yield_now();
+            }
+            // It holds the lock that this word is.
+            let mut count = [0];
+            words.get(&mut count, 1, 1).expect("a get");
+            words.put(&[count[0] + 1], 1, 1).expect("a put");
+            assert_eq!(words.compare_swap(1 + r as u64, 0, 1, 0).expect("a swap"), 1 + r as u64);
+        }
+        assert!(seen.is_sorted_by(|a, b| a < b), "each rank sees it grow");
+        for _ in 0..20 {
+            floats.accumulate(&vec![1.0; 40_000], RedOp::Sum, 2, 0).expect("an accumulate");
+        }
+        comm.barrier().expect("all are done");
+        let (words, floats) =
+            (words.free(comm).expect("words"), floats.free(comm).expect("floats"));
+        match r {
+            0 => assert_eq!(words[..], [EACH * n, EACH * n, (0..EACH * n).sum(), EACH * n - 1]),
+            1 => assert_eq!(words[..], [0, EACH * n, 0, 0]),
+            2 => assert!(floats.iter().all(|&x| x == 20.0 * n as f32)),
+            _ => assert!(floats.iter().all(|&x| x == 0.0)),
+        }
+    });
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_and_nothing_is_written() {
+    threads(layout(2, SLOT), |comm, r| {
+        let other = 1 - r as u32;
+        let mine = if r == 0 { Rights::ALL } else { Rights::READ };
+        let window = comm.window_with(filled(comm, 8 + r, 5.0f32), mine).expect("a window");
+        let known = window.attributes(other).expect("attributes");
+        assert_eq!((known.access, known.len), (Access::Mapped, 8 + other as usize));
+        let end = Refusal::Bounds { bytes: 4 * (8 + u64::from(other)) };
+        for (at, len) in [(8 + other as usize, 1), (0, 10), (usize::MAX, 2), (usize::MAX / 4, 9)] {
+            assert_eq!(refusal(window.put(&vec![1.0; len], other, at)), end, "{at}, {len}");
+            assert_eq!(refusal(window.get(&mut vec![1.0; len], other, at)), end);
+        }
+        assert_eq!(refusal(window.fetch_add(1, 0, 1)), Refusal::Alignment { offset: 4 });
+        assert!(matches!(refusal(window.fetch_add(1, 0, 8)), Refusal::Bounds { .. }));
+        if r == 0 {
+            let needs = |needed| Refusal::Rights { needed, has: "read".into() };
+            assert_eq!(refusal(window.put(&[1.0], 1, 0)), needs("write"));
+            assert_eq!(refusal(window.fetch_add(1, 1, 0)), needs("atomics"));
+            assert_eq!(refusal(window.accumulate(&[1.0], RedOp::Sum, 1, 0)), needs("atomics"));
+            assert!(window.map_remote(1).expect("it may be read").as_mut_ptr().is_none());
+        } else {
+            for op in [RedOp::Avg, RedOp::PremulSum, RedOp::Xor] {
+                let refused = refusal(window.accumulate(&[1.0], op, 0, 0));
+                assert!(matches!(refused, Refusal::Elements(_)), "{op}: {refused}");
+            }
+            let mapped = window.map_remote(0).expect("it may be written");
+            assert!(mapped.as_mut_ptr().is_some() && mapped.len() == 8);
+        }
+        let missing = window.put(&[1.0], 2, 0).expect_err("no such rank");
+        assert_eq!(missing.code(), codes::USAGE);
+        assert!(window.free(comm).expect("the buffer").iter().all(|&x| x == 5.0));
+    });
+}
+
+#[test]
+fn nothing_is_written_once_the_right_was_withdrawn() {
+    const LEN: usize = 100_000;
+    threads(layout(2, SLOT), |comm, r| {
+        for _ in 0..20 {
+            let window = comm.window(filled(comm, LEN, 0u32)).expect("a window");
+            comm.barrier().expect("both begin");
+            if r == 0 {
+                let refused = (1..).find_map(|i| window.put(&vec![i; LEN], 1, 0).err());
+                let refused = refusal(Err::<(), _>(refused.expect("it ends")));
+                assert_eq!(
+                    refused,
+                    Refusal::Rights { needed: "write", has: "read + atomics".into() }
+                );
+                window.get(&mut [0], 1, 0).expect("it may still read");
+            } else {
+                while window.fetch_add(0, 1, LEN / 2).expect("its own word") == 0 {
+                    std::thread::yield_now();
+                }
+                window.withdraw(Rights::WRITE).expect("nobody writes any more");
+                window.write(0, &vec![9; LEN]).expect("its own part");
+                std::thread::sleep(Duration::from_millis(2));
+                let mut mine = vec![0; LEN];
+                window.read(0, &mut mine).expect("its own part");
+                assert!(mine.iter().all(|&x| x == 9), "it was written after the withdrawal");
+            }
+            window.free(comm).expect("the buffer");
+        }
+    });
+}
+
+#[test]
+fn a_withdrawal_waits_for_what_is_mapped_and_does_not_hang() {
+    threads(layout(2, SLOT), |comm, r| {
+        let window = comm.window(filled(comm, 8, 0u32)).expect("a window");
+        if r == 0 {
+            let mapped = window.map_remote(1).expect("it is mapped");
+            comm.barrier().expect("it is mapped");
+            comm.barrier().expect("rank 1 has waited in vain");
+            drop(mapped);
+        } else {
+            comm.barrier().expect("it is mapped");
+            window.set_timeout(Duration::from_millis(30));
+            let error = window.withdraw(Rights::WRITE).expect_err("rank 0 holds it");
+            assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error}");
+            window.set_timeout(Duration::from_secs(30));
+            comm.barrier().expect("the job goes on");
+            window.withdraw(Rights::WRITE).expect("rank 0 lets go");
+        }
+        window.free(comm).expect("the buffer");
+    });
+}
+
+/// Waits for a signal that never comes, while `ends` brings the wait to its end.
+fn in_vain(
+    ranks: Vec<Communicator>,
+    ends: impl Fn(&mut Communicator, Window<u32>) + Sync,
+) -> Error {
+    let mut errors = play(ranks, |comm, r| {
+        let buffer = filled(comm, 8, 0u32);
+        let window = comm.window(buffer).expect("a window");
+        comm.barrier().expect("both are there");
+        if r == 0 {
+            return Some(window.wait_signal(1).expect_err("nobody signals"));
+        }
+        ends(comm, window);
+        None
+    });
+    errors.swap_remove(0).expect("rank 0 waited")
+}
+
+fn two() -> Vec<Communicator> {
+    Communicator::local_with(layout(2, SLOT)).expect("two ranks")
+}
+
+#[test]
+fn a_wait_for_a_signal_ends_with_the_job_or_the_peer() {
+    let error = in_vain(two(), |comm, _window| {
+        comm.abort_handle().abort("the test says so");
+    });
+    assert_eq!(error.code(), codes::ABORTED, "{error}");
+    let mut leaves = two();
+    leaves[0].set_timeout(Duration::from_secs(30));
+    let last = leaves.pop().expect("rank 1");
+    let first = leaves.pop().expect("rank 0");
+    let error = std::thread::scope(|scope| {
+        let waits = scope.spawn(move || {
+            let mut comm = first;
+            let window = comm.window(comm.alloc::<u32>(8)?)?;
+            comm.barrier()?;
+            window.wait_signal(1)
+        });
+        scope.spawn(move || {
+            let mut comm = last;
+            let buffer = comm.alloc::<u32>(8).expect("memory");
+            let window = comm.window(buffer).expect("a window");
+            comm.barrier().expect("both are there");
+            drop((window, comm));
+        });
+        waits.join().expect("a rank").expect_err("nobody signals")
+    });
+    assert!(matches!(error, Error::LostRank { lost: 1, .. }), "{error}");
+    patiently(|timeout| {
+        let began = Instant::now();
+        let mut ranks = two();
+        ranks.iter_mut().for_each(|comm| comm.set_timeout(Duration::from_secs(30)));
+        let errors = play(ranks, |comm, r| {
+            let buffer = filled(comm, 8, 0u32);
+            let window = comm.window(buffer).expect("a window");
+            if r == 1 {
+                return comm.barrier().map_err(|error| (error.code(), error.to_string()));
+            }
+            window.set_timeout(timeout);
+            window.wait_signal(1).map_err(|error| (error.code(), error.to_string()))
+        });
+        for error in errors {
+            let (code, text) = error.expect_err("nobody signals");
+            assert_eq!(code, codes::TIMEOUT, "{text}");
+            assert!(text.contains("signal from rank 1"), "{text}");
+        }
+        match began.elapsed() < timeout + Duration::from_secs(10) {
+            true => Ok(()),
+            false => Err("too long".into()),
+        }
+    });
+}
+
+#[test]
+fn a_window_ends_with_its_generation() {
+    let ranks = Communicator::local_over(2, |_| Setup::new().slot_bytes(SLOT)).expect("two ranks");
+    let handles = std::sync::Mutex::new(vec![String::new(); 2]);
+    let both = std::sync::Barrier::new(2);
+    play(ranks, |comm, r| {
+        let buffer = filled(comm, 8, 0u32);
+        let window = comm.window(buffer).expect("a window");
+        handles.lock().expect("handles")[r] = comm.handle().expect("a handle");
+        both.wait();
+        let all = handles.lock().expect("handles").clone();
+        let error = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| window.wait_signal(1 - r as u32));
+            comm.reconfigure("next", Handles::List(&all), Duration::from_secs(30))
+                .expect("the next generation");
+            waits.join().expect("a thread").expect_err("nobody signals")
+        });
+        let is_typed =
+            matches!(error, Error::Window { refusal: Refusal::Over, .. } | Error::Aborted { .. });
+        assert!(is_typed, "{error}");
+        assert_eq!(refusal(window.put(&[1], 0, 0)), Refusal::Over);
+        assert_eq!(refusal(window.signal(0)), Refusal::Over);
+        assert_eq!(window.free(comm).expect_err("another generation").code(), codes::USAGE);
+        let again = comm.window(filled(comm, 8, 1u32)).expect("a window of this generation");
+        again.put(&[2], 1 - r as u32, 0).expect("a put");
+        assert_eq!(again.free(comm).expect("the buffer")[..2], [2, 1]);
+    });
+}
+
+#[test]
+fn a_dropped_window_refuses_and_its_memory_serves_others() {
+    threads(layout(2, SLOT), |comm, r| {
+        let window = comm.window(filled(comm, 1000, 0u32)).expect("a window");
+        if r == 0 {
+            comm.barrier().expect("rank 1 has dropped it");
+            let refused = refusal(window.put(&[1; 1000], 1, 0));
+            assert_eq!(refused, Refusal::Rights { needed: "write", has: "none".into() });
+            comm.barrier().expect("it was refused");
+        } else {
+            let before = window.as_mut_ptr();
+            drop(window);
+            let buffer = filled(comm, 1000, 3u32);
+            assert!(std::ptr::eq(before, buffer.as_ptr()), "the same memory");
+            comm.barrier().expect("it was dropped");
+            comm.barrier().expect("rank 0 was refused");
+            assert!(buffer.iter().all(|&x| x == 3));
+        }
+    });
+}
+
+#[test]
+fn windows_that_cannot_be_made_fail_on_all_ranks() {
+    threads(layout(2, SLOT), |comm, r| {
+        let made = match r {
+            0 => comm.window(filled(comm, 8, 0u32)).map(drop),
+            _ => comm.window(filled(comm, 8, 0.0f64)).map(drop),
+        };
+        assert_eq!(made.expect_err("two types").code(), codes::USAGE);
+        assert_eq!(
+            comm.window(filled(comm, 8, false)).expect_err("bool").code(),
+            codes::UNSUPPORTED
+        );
+        comm.barrier().expect("the communicator stays usable");
+    });
+    let apart = |rank: u32| Setup::new().slot_bytes(SLOT).host_label(format!("machine {rank}"));
+    play(Communicator::local_over(2, apart).expect("two ranks"), |comm, _| {
+        assert_eq!(
+            comm.window(filled(comm, 8, 0u32)).expect_err("two hosts").code(),
+            codes::UNSUPPORTED
+        );
+        comm.barrier().expect("the communicator stays usable");
+    });
+}
