@@ -21,6 +21,14 @@
 //! widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
 //! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
 //!
+//! **Far memory.** Memory of a rank's own host, for what it has to do with ranks on other hosts: its kernels and its
+//! proxies load and store there, and nobody else. It begins with two lists of [`words`] words: those that proxies
+//! write and kernels read ([`heard`]), and those that kernels write and proxies read ([`said`]); each has the words
+//! of the table, where the source or target is the other rank. `entered` of the own rank, among what kernels say,
+//! is told by each block that enters a call with far links. From [`Params::far`] on there are slots, of links in both
+//! directions: chunk k of a message in slot s of a link is at `((link.base * B) + (b * link.slots + s) *
+//! link.chunks + k) * unit`. They have no halves.
+//!
 //! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk,
 //! as far as the chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s
 //! to a neighbour over NVLink, where contiguous slices a block reached 335 (4x H200, 33 blocks, 256 MiB).
@@ -73,6 +81,21 @@ pub const fn words(n: u32) -> u64 {
     entered(n, n, 0)
 }
 
+/// Returns the index of a word in far memory that proxies write.
+pub const fn heard(word: u64) -> u64 {
+    word
+}
+
+/// Returns the index of a word in far memory that kernels write.
+pub const fn said(n: u32, word: u64) -> u64 {
+    words(n) + word
+}
+
+/// Returns the offset at which the words of far memory end and slots may begin, in bytes.
+pub const fn far(n: u32) -> u64 {
+    (2 * words(n) * 8).next_multiple_of(ALIGN)
+}
+
 /// Returns the value of a word once `messages` messages of a call have been sent or consumed.
 pub const fn mark(epoch: u32, messages: u32) -> u64 {
     wide(epoch) << 32 | wide(messages)
@@ -123,6 +146,10 @@ pub struct Params {
     /// Offset of the scratch buffers in the arena, in bytes. Each begins at a multiple of [`ALIGN`] after the
     /// one before; chunk c of one is at `c * ceil(N/C)` elements.
     pub scratch: u64,
+    /// Address of this rank's far memory, 0 if it has no far links.
+    pub host: u64,
+    /// Offset of the slots in it, in bytes.
+    pub far: u64,
     /// Address of this rank's [`State`]s.
     pub state: u64,
     /// Address of a word of 32 bits in host memory; not 0 means that the kernel leaves.

@@ -28,6 +28,19 @@
 //! `p * messages + i + 1`. Every rank also has a word `entered` a peer and block in each peer's memory: of
 //! the call that it has entered.
 //!
+//! **Far links.** What two ranks on different hosts have between them is carried by *proxies*, threads of the hosts.
+//! Both ends of a far link have slots and words in memory of their own host, the *far memory*, and each kernel
+//! speaks with its own proxy alone. Messages are always staged:
+//!
+//! | | sender's end | receiver's end |
+//! |---|---|---|
+//! | `Sent` | the kernel tells that the slot is filled | the proxy tells that the slot is filled, waited for as ever |
+//! | `Consumed` | the proxy tells that it has taken the content: the slot is free | the kernel tells that it has read the slot |
+//!
+//! So `Room` asks for the sender's own proxy, and who waits for it learns nothing of the peer. A message is copied
+//! when the receiver's kernel has entered the call, and has consumed the message `slots` before. A kernel leaves
+//! when its proxy has taken all that it sent: the slots are free for the next call, and need no halves.
+//!
 //! **Epochs.** A call's number on its communicator, the same on every rank, kept in device memory and counted
 //! on by the kernels themselves, so that a graph can replay one. Staging memory has two
 //! halves, used by odd and even epochs. A call may write into a peer's half when the peer has ended the call
@@ -84,12 +97,16 @@ pub struct DeviceProgram {
     /// Peers that land in this rank's buffers and hear nothing else of it before: told at entry that it has
     /// entered.
     pub greets: Vec<u32>,
+    /// The ranks on other hosts: nothing of theirs is addressed.
+    pub elsewhere: Vec<u32>,
     /// Played in order, once a pass.
     pub phases: Vec<Phase>,
     /// Waits after the last pass, before the callers' buffers are theirs again.
     pub leave: Vec<Wait>,
     /// Chunks of staging memory that a block needs, on the rank that needs most.
     pub staging: u32,
+    /// Chunks of far memory that a block needs for the slots of far links, on the rank that needs most.
+    pub far: u32,
     /// True if a rank that has ended knows that every rank has entered. Holds for a block if no chunk's slice
     /// is empty.
     pub synchronizes: bool,
@@ -103,6 +120,11 @@ impl DeviceProgram {
     pub fn copying(&self) -> usize {
         let moves = |phase: &Phase| phase.tasks.iter().any(Task::moves);
         self.phases.iter().position(moves).unwrap_or(self.phases.len())
+    }
+
+    /// Returns true if this rank has links to ranks on other hosts.
+    pub fn is_far(&self) -> bool {
+        self.links.iter().any(|link| link.far)
     }
 }
 
@@ -121,8 +143,11 @@ pub struct DeviceConnection {
     pub chunks: u32,
     /// Messages that the receiver's staging memory has room for: all of a pass if they are packets.
     pub slots: u32,
-    /// Chunks of the receiver's staging memory, a block, that belong to links before this one.
+    /// Chunks of staging memory, a block, that belong to links before this one: of the receiver's, or of a far link
+    /// of this end's own far memory.
     pub base: u32,
+    /// True if the peer is on another host: a proxy carries what goes over the link.
+    pub far: bool,
 }
 
 /// Tasks side by side, then what follows them.

@@ -53,16 +53,20 @@ impl Display for DeviceProgram {
         )?;
         writeln!(
             f,
-            "  {:?}  chunks {}  staging {}{}",
+            "  {:?}  chunks {}  staging {}{}{}",
             h.placement,
             h.chunks,
             self.staging,
+            if self.far > 0 { format!("  far {}", self.far) } else { String::new() },
             if self.synchronizes { "  synchronizes" } else { "" }
         )?;
         for link in &self.links {
             let messages =
                 format!("{} message{}", link.messages, if link.messages == 1 { "" } else { "s" });
             write!(f, "  link {}: {messages}", self.end(link.peer, link.channel, link.dir))?;
+            if link.far {
+                write!(f, ", far")?;
+            }
             match link.slots {
                 0 => writeln!(f)?,
                 slots => writeln!(f, ", {slots} x {} chunks at {}", link.chunks, link.base)?,

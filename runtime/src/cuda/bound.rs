@@ -250,6 +250,8 @@ impl Gpu {
             packets: self.layout.packets,
             packet_half: self.layout.packet_half,
             scratch: self.layout.scratch,
+            host: 0,
+            far: 0,
             state: self.arena.base(self.rank) + self.layout.states,
             abort,
             report,

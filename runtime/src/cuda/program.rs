@@ -175,6 +175,8 @@ pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
         packets,
         packet_half,
         scratch,
+        host,
+        far,
         state,
         abort,
         report,
@@ -202,15 +204,17 @@ mod tests {
             packets: 8,
             packet_half: 9,
             scratch: 10,
-            state: 11,
-            abort: 12,
-            report: 13,
-            timeout: 14,
-            part: 15,
-            program: 16,
+            host: 11,
+            far: 12,
+            state: 13,
+            abort: 14,
+            report: 15,
+            timeout: 16,
+            part: 17,
+            program: 18,
             factor: 1.5,
         };
-        let mut wanted: Vec<u64> = (1..=16).collect();
+        let mut wanted: Vec<u64> = (1..=18).collect();
         wanted.push(1.5f64.to_bits());
         assert_eq!(words(&params).to_vec(), wanted);
     }

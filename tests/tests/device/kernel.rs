@@ -84,17 +84,50 @@ pub(crate) struct Layout {
     pub(crate) channels: usize,
     /// Cells of a half: of slots, of packets.
     pub(crate) halves: [usize; 2],
+    /// Cells of the slots of far links.
+    pub(crate) far: usize,
     /// Cells of Data, Input, Output, and of each scratch buffer.
     pub(crate) sizes: Vec<usize>,
 }
 
 impl Layout {
-    fn words(&self) -> usize {
+    /// Returns the number of words of an arena.
+    fn near(&self) -> usize {
         (2 * self.channels + 1) * self.ranks * BLOCKS
     }
 
+    /// Returns the number of all words: those of far memory are two lists.
+    fn words(&self) -> usize {
+        3 * self.near()
+    }
+
+    fn staged(&self) -> usize {
+        2 * (self.halves[0] + self.halves[1]) + self.far
+    }
+
     pub(crate) fn per_rank(&self) -> usize {
-        self.words() + 2 * (self.halves[0] + self.halves[1]) + self.sizes.iter().sum::<usize>()
+        self.words() + self.staged() + self.sizes.iter().sum::<usize>()
+    }
+
+    /// Returns the word of far memory that the proxy of a rank writes, or its kernels do: 0 sent, 1 consumed.
+    pub(crate) fn far_word(
+        &self,
+        rank: usize,
+        said: bool,
+        (kind, peer, channel, block): (usize, usize, usize, usize),
+    ) -> At {
+        let list = if said { 2 } else { 1 };
+        self.word(rank, kind, peer, channel, block) + (list * self.near()) as At
+    }
+
+    /// Returns the word in which a block tells its proxy that it has entered.
+    pub(crate) fn arrived(&self, rank: usize, block: usize) -> At {
+        self.entered(rank, rank, block) + (2 * self.near()) as At
+    }
+
+    /// Returns a cell of the slots of a rank's far links.
+    pub(crate) fn far_cell(&self, rank: usize, cell: usize) -> At {
+        self.at(rank, self.words() + 2 * (self.halves[0] + self.halves[1]) + cell)
     }
 
     fn at(&self, rank: usize, cell: usize) -> At {
@@ -119,8 +152,7 @@ impl Layout {
             Buf::Scratch(i) => 3 + i as usize,
         };
         let before: usize = self.sizes[..i].iter().sum();
-        let staging = 2 * (self.halves[0] + self.halves[1]);
-        self.at(rank, self.words() + staging + before + element)
+        self.at(rank, self.words() + self.staged() + before + element)
     }
 
     /// Returns the words that a rank writes in the memory of another one.
@@ -139,7 +171,7 @@ impl Layout {
 
     /// Returns true if it is a cell of a buffer.
     pub(crate) fn is_buffer(&self, at: At) -> bool {
-        at as usize % self.per_rank() >= self.words() + 2 * (self.halves[0] + self.halves[1])
+        at as usize % self.per_rank() >= self.words() + self.staged()
     }
 
     fn staging(&self, rank: usize, packets: bool, epoch: u32, cell: usize) -> At {
@@ -171,7 +203,13 @@ impl Writer<'_> {
         let program = &self.call.programs[self.rank];
         let first = self.warp == 0;
         let greets = |peer: usize| program.greets.contains(&(peer as u32));
-        for peer in (0..self.layout.ranks).filter(|&p| p != program.rank as usize) {
+        if first && program.is_far() {
+            let at = self.layout.arrived(self.rank, self.block);
+            self.steps.push(Step::Tell { at, value: mark(self.epoch, 1), release: false });
+        }
+        let near =
+            |p: &usize| *p != program.rank as usize && !program.elsewhere.contains(&(*p as u32));
+        for peer in (0..self.layout.ranks).filter(near) {
             // Both are one word of block 0: whoever is greeted must not go on without the release.
             let announces = self.block == 0 && !self.call.proves();
             if first && (greets(peer) || announces) {
@@ -218,7 +256,9 @@ impl Writer<'_> {
             .collect();
         peers.sort_unstable();
         peers.dedup();
-        for peer in peers.into_iter().filter(|&p| p != self.rank) {
+        let elsewhere = self.program().elsewhere.clone();
+        let near = |p: &usize| *p != self.rank && !elsewhere.contains(&(*p as u32));
+        for peer in peers.into_iter().filter(near) {
             let at = self.layout.entered(self.rank, peer, 0);
             let wanted = mark(self.epoch.wrapping_sub(1), 0);
             self.steps.push(Step::Wait { at, wanted, acquire: false });
@@ -241,7 +281,13 @@ impl Writer<'_> {
         let link = self.link(m);
         let kind = usize::from(link.dir == Dir::Recv);
         let channel = link.channel as usize;
-        let at = self.layout.word(link.peer as usize, kind, self.rank, channel, self.block);
+        let at = match link.far {
+            true => {
+                let word = (kind, link.peer as usize, channel, self.block);
+                self.layout.far_word(self.rank, true, word)
+            }
+            false => self.layout.word(link.peer as usize, kind, self.rank, channel, self.block),
+        };
         (at, self.mark(self.number(t, m)))
     }
 
@@ -269,7 +315,11 @@ impl Writer<'_> {
             };
             let link = self.link(m);
             let writer = link.peer as usize;
-            let at = self.layout.word(self.rank, kind, writer, link.channel as usize, self.block);
+            let word = (kind, writer, link.channel as usize, self.block);
+            let at = match link.far {
+                true => self.layout.far_word(self.rank, false, word),
+                false => self.layout.word(self.rank, kind, word.1, word.2, word.3),
+            };
             self.steps.push(Step::Wait { at, wanted, acquire: w.acquire });
         }
     }
@@ -281,6 +331,9 @@ impl Writer<'_> {
         let [base, slots, chunks] = [link.base, link.slots, link.chunks].map(|x| x as usize);
         let slot = (self.number(t, m) as usize - 1) % slots;
         let index = base * self.call.blocks + (self.block * slots + slot) * chunks + k;
+        if link.far {
+            return self.layout.far_cell(self.rank, index * self.call.pass);
+        }
         let packets = self.program().protocol == Protocol::Packet;
         self.layout.staging(receiver, packets, self.epoch, index * self.call.pass)
     }

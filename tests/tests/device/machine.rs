@@ -11,6 +11,7 @@ use roundelay_tests::Dice;
 
 use super::kernel::{Call, Fold, Layout, Step, WARPS, Writer};
 use super::memory::{Eye, Memory, View, join};
+use super::proxy::{Orders, Proxies};
 use super::reference::{Buffers, rounded};
 
 /// The value of cells that hold nothing meaningful.
@@ -74,11 +75,23 @@ pub(crate) struct Machine<'c> {
     eye: Eye,
     /// Number of elements in ten that stay under way.
     lazy: usize,
+    proxies: Proxies,
 }
 
 /// Plays calls one after the other on every rank; says what is wrong with what they give.
 pub(crate) fn play(calls: &[Call], past: Past, seed: u64) -> Result<(), String> {
+    play_with(calls, past, Orders::default(), seed)
+}
+
+/// Plays calls with proxies that keep some orders.
+pub(crate) fn play_with(
+    calls: &[Call],
+    past: Past,
+    orders: Orders,
+    seed: u64,
+) -> Result<(), String> {
     let mut machine = Machine::new(calls, past, seed);
+    machine.proxies.orders = orders;
     for rank in 0..machine.ranks.len() {
         machine.begin(rank);
     }
@@ -114,6 +127,7 @@ fn layout(calls: &[Call]) -> Layout {
     Layout {
         ranks: calls[0].plans.len(),
         channels: channels.max().unwrap_or(1),
+        far: most(&|c: &Call| c.programs[0].far as usize * c.blocks * c.pass),
         halves: [false, true].map(|p| most(&|c: &Call| if packets(c) == p { c.half() } else { 0 })),
         sizes: (0..sizes).map(size).collect(),
     }
@@ -138,7 +152,9 @@ impl<'c> Machine<'c> {
             });
         }
         let lazy = [0, 3, 8][dice.below(3)];
-        let mut machine = Machine { layout, calls, past, memory, ranks, dice, eye: Eye::Any, lazy };
+        let proxies = Proxies::new(&layout, calls, past.first, &memory);
+        let eye = Eye::Any;
+        let mut machine = Machine { layout, calls, past, memory, ranks, dice, eye, lazy, proxies };
         if past.first != NONE.first {
             machine.remember();
         }
@@ -279,6 +295,10 @@ impl<'c> Machine<'c> {
 
     /// Plays a few steps of some warp, or one element that was under way.
     fn some(&mut self) -> Result<bool, String> {
+        if self.dice.below(4) == 0 {
+            let (memory, dice) = (&mut self.memory, &mut self.dice);
+            return Ok(self.proxies.some(&self.layout, memory, dice));
+        }
         let total: usize =
             self.ranks.iter().filter(|r| !r.blocks.is_empty()).map(|r| r.speed).sum();
         let mut pick = self.dice.below(total);
@@ -314,7 +334,7 @@ impl<'c> Machine<'c> {
     /// Plays every warp once, with everything delivered and seen.
     fn all(&mut self) -> Result<(), String> {
         self.eye = Eye::Newest;
-        let mut moved = false;
+        let mut moved = self.proxies.all(&self.layout, &mut self.memory, &mut self.dice);
         for rank in 0..self.ranks.len() {
             for block in 0..self.ranks[rank].blocks.len() {
                 while !self.ranks[rank].blocks[block].pending.is_empty() {

@@ -5,9 +5,11 @@
 
 mod counted;
 mod engines;
+mod far;
 mod kernel;
 mod machine;
 mod memory;
+mod proxy;
 mod reference;
 mod remove;
 mod years;
@@ -37,7 +39,7 @@ fn call(
     slots: Option<u32>,
     dice: &mut Dice,
 ) -> Option<Call> {
-    match prove(proved, protocol, &Options { slots }) {
+    match prove(proved, protocol, &Options { slots, ..Options::default() }) {
         Ok(programs) => Some(with(name, proved, programs.list().to_vec(), dice)),
         Err(refused) => {
             let barrier = proved.plans()[0].header.collective == "barrier";

@@ -10,7 +10,7 @@ use roundelay_tests::Dice;
 use super::{Call, machine, proofs, setting, with};
 
 /// Returns everything that can be taken away from the programs, by name, with what remains.
-fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
+pub(crate) fn removals(programs: &[DeviceProgram]) -> Vec<(String, Vec<DeviceProgram>)> {
     let mut all = Vec::new();
     let mut add = |rank: usize, name: String, change: &dyn Fn(&mut DeviceProgram)| {
         let mut rest = programs.to_vec();
@@ -147,7 +147,7 @@ fn found(name: &str, proved: &Proved, rest: &[DeviceProgram], seeds: u64) -> boo
 /// Returns true if the proof may accept the program without it: a word that is told again by a later signal,
 /// so that peers only wait longer; a block barrier between passes that another rank's stands for; and of
 /// what several channels of a rank tell at once that engines may read, all but one.
-fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> bool {
+pub(crate) fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> bool {
     let told = |p: &DeviceProgram| {
         let signals = p.phases.iter().flat_map(|phase| &phase.signals);
         signals.map(|s| s.message).collect::<Vec<_>>()
@@ -172,7 +172,7 @@ fn spared(what: &str, programs: &[DeviceProgram], rest: &[DeviceProgram]) -> boo
 
 /// Returns true if no machine without branches taken before their time can show it: after a wait for an
 /// entry, for room, or for a consumption, the rank only writes.
-fn hidden(what: &str) -> bool {
+pub(crate) fn hidden(what: &str) -> bool {
     what.contains("acquire") && !what.contains("Sent")
 }
 

@@ -16,6 +16,8 @@ pub(super) struct Condition {
     pub(super) earlier: u32,
     /// Message of `told` that tells it: wire, number, and whether it is its consumption.
     pub(super) by: Option<(u32, u32, bool)>,
+    /// True if this rank's proxy tells it, which nothing else that is known stands for.
+    pub(super) proxy: bool,
 }
 
 /// A task with its conditions.
@@ -116,6 +118,7 @@ impl Build<'_> {
                         told: (peer, None),
                         earlier: 0,
                         by: None,
+                        proxy: false,
                     });
                     Target::Landed(
                         message,
@@ -142,7 +145,13 @@ impl Build<'_> {
         let [(from, _), _] = self.order.wires[index(wire)].messages[index(number)];
         let from = &self.order.nodes[index(from)];
         let told = (from.rank, Some(from.phase));
-        Condition { event: Event::Sent(message), told, earlier: 0, by: Some((wire, number, false)) }
+        Condition {
+            event: Event::Sent(message),
+            told,
+            earlier: 0,
+            by: Some((wire, number, false)),
+            proxy: self.order.wires[index(wire)].far,
+        }
     }
 
     /// Returns the condition that a message was consumed.
@@ -150,7 +159,14 @@ impl Build<'_> {
         let [_, (to, _)] = self.order.wires[index(wire)].messages[index(number)];
         let to = &self.order.nodes[index(to)];
         let told = (to.rank, Some(to.phase));
-        Condition { event, told, earlier: 0, by: Some((wire, number, true)) }
+        let by = Some((wire, number, true));
+        Condition { event, told, earlier: 0, by, proxy: false }
+    }
+
+    /// Returns the condition that this rank's proxy has taken a message, of which it tells no more than that.
+    fn taken(&self, wire: u32, event: Event) -> Condition {
+        let told = (self.order.wires[index(wire)].source, None);
+        Condition { event, told, earlier: 0, by: None, proxy: true }
     }
 
     /// Returns the condition that there is room: the message `slots` before was consumed, in this pass or one
@@ -158,6 +174,9 @@ impl Build<'_> {
     fn room(&self, wire: u32, number: u32, message: Message) -> Option<Condition> {
         let messages = count(self.order.wires[index(wire)].messages.len());
         let event = Event::Room(message);
+        if self.order.wires[index(wire)].far {
+            return Some(self.taken(wire, event));
+        }
         if let Some(before) = number.checked_sub(self.slots) {
             return Some(self.consumed(wire, before, event));
         }
@@ -192,6 +211,11 @@ impl Build<'_> {
         for (conn, &w) in self.order.wire_of[index(rank)].iter().enumerate() {
             let wire = &self.order.wires[index(w)];
             if wire.ends[0] != count(conn) || wire.source != rank {
+                continue;
+            }
+            if wire.far && !wire.messages.is_empty() {
+                let message = Message { link: count(conn), index: count(wire.messages.len()) - 1 };
+                conditions.push(self.taken(w, Event::Consumed(message)));
                 continue;
             }
             let last = self.travels[index(w)].iter().rposition(|t| *t == Travel::Pulled);

@@ -26,11 +26,20 @@ use order::{Order, Waiting};
 use travel::Travel;
 
 /// Options of the lowering besides the plans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
     /// Staged messages in flight on a connection; the plans' own number by default. Fewer may deadlock, which is
     /// refused.
     pub slots: Option<u32>,
+    /// The host of each rank, by any numbers; all ranks are on one if there are none. Links between hosts are far.
+    pub hosts: Vec<u32>,
+}
+
+impl Options {
+    /// Returns true if two ranks are on different hosts.
+    fn is_far(&self, a: u32, b: u32) -> bool {
+        self.hosts.get(index(a)) != self.hosts.get(index(b))
+    }
 }
 
 /// The reason for which a device cannot play a plan, in words.
@@ -47,11 +56,11 @@ pub fn lower(
     protocol: Protocol,
     options: &Options,
 ) -> Result<Vec<DeviceProgram>, Refused> {
-    possible(plans, protocol)?;
+    possible(plans, protocol, options)?;
     let slots = options.slots.or(plans.first().map(|p| p.header.slots)).unwrap_or(1).max(1);
     let drains = matches!(protocol, Protocol::Get | Protocol::Engine);
     let waiting = Waiting { slots: (!protocol.is_one_pass()).then_some(slots), drains };
-    let order = Order::new(plans, waiting)?;
+    let order = Order::new(plans, waiting, &|a, b| options.is_far(a, b))?;
     let (travels, mut needs) = travel::travels(&order, protocol);
     let build = Build { order: &order, travels: &travels, slots };
     let mut drafts: Vec<Vec<Vec<Draft>>> = Vec::new();
@@ -68,7 +77,7 @@ pub fn lower(
     };
     let tells = tells(&order, &drafts, &leave);
     let links = links(&order, &travels, slots)?;
-    let staging = staging(&links);
+    let [staging, far] = [false, true].map(|far| staging(&links, far));
     let greets = greets(&drafts);
     let mut programs = Vec::with_capacity(plans.len());
     for (rank, (plan, drafts)) in plans.iter().zip(drafts).enumerate() {
@@ -89,9 +98,13 @@ pub fn lower(
             protocol,
             links: links[rank].clone(),
             greets: greets[rank].iter().copied().collect(),
+            elsewhere: (0..count(plans.len()))
+                .filter(|&r| options.is_far(r, count(rank)))
+                .collect(),
             phases: phases(drafts, signals, &barriers),
             leave: waits(&leave[rank]),
             staging,
+            far,
             synchronizes,
             sites: plan.part.sites.clone(),
         });
@@ -103,7 +116,7 @@ pub fn lower(
 }
 
 /// Checks that a device can play the plans at all.
-fn possible(plans: &[Plan], protocol: Protocol) -> Result<(), Refused> {
+fn possible(plans: &[Plan], protocol: Protocol, options: &Options) -> Result<(), Refused> {
     let Some(first) = plans.first() else {
         return Err(Refused("there are no plans".into()));
     };
@@ -114,6 +127,22 @@ fn possible(plans: &[Plan], protocol: Protocol) -> Result<(), Refused> {
     }
     if plans.len() != index(first.header.ranks) {
         return Err(Refused("the plans are not those of all ranks of one schedule".into()));
+    }
+    if !options.hosts.is_empty() && options.hosts.len() != plans.len() {
+        let (hosts, ranks) = (options.hosts.len(), plans.len());
+        return Err(Refused(format!(
+            "the hosts of {hosts} ranks were given, and there are {ranks}"
+        )));
+    }
+    let mut conns =
+        plans.iter().flat_map(|p| p.part.conns.iter().map(move |c| (p.part.rank, c.peer)));
+    if protocol.is_one_pass()
+        && let Some((rank, peer)) = conns.find(|&(rank, peer)| options.is_far(rank, peer))
+    {
+        return Err(Refused(format!(
+            "ranks {rank} and {peer} are on different hosts: `{protocol}` reaches as far as one host; `staged`, \
+             `put` and `get` go through slots between hosts"
+        )));
     }
     if protocol == Protocol::Packet && first.header.collective == "barrier" {
         return Err(Refused(
@@ -142,6 +171,16 @@ fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]
             let link = order.wires[index(wire)].ends[usize::from(consumed)];
             let latest = tells[index(rank)][index(phase)].entry(link).or_insert(number);
             *latest = number.max(*latest);
+        }
+    }
+    // A proxy hears of every message.
+    for wire in order.wires.iter().filter(|wire| wire.far) {
+        for (number, ends) in wire.messages.iter().enumerate() {
+            for (&(id, _), link) in ends.iter().zip(wire.ends) {
+                let node = &order.nodes[index(id)];
+                let latest = tells[index(node.rank)][index(node.phase)].entry(link).or_insert(0);
+                *latest = count(number).max(*latest);
+            }
         }
     }
     tells
@@ -187,6 +226,7 @@ fn links(
                 chunks: chunks.unwrap_or(0),
                 slots: room,
                 base: 0,
+                far: order.wires[index(w)].far,
             }
         });
         links.push(list.collect());
@@ -194,14 +234,16 @@ fn links(
     let mut bases = vec![0; order.wires.len()];
     for (list, of) in links.iter().zip(&order.wire_of) {
         let mut base = 0;
-        for (link, &w) in list.iter().zip(of).filter(|(l, _)| l.dir == Dir::Recv) {
+        for (link, &w) in list.iter().zip(of).filter(|(l, _)| l.dir == Dir::Recv && !l.far) {
             bases[index(w)] = base;
             base += link.slots * link.chunks;
         }
     }
     for (list, of) in links.iter_mut().zip(&order.wire_of) {
+        let mut own = 0;
         for (link, &w) in list.iter_mut().zip(of) {
-            link.base = bases[index(w)];
+            link.base = if link.far { own } else { bases[index(w)] };
+            own += if link.far { link.slots * link.chunks } else { 0 };
         }
     }
     Ok(links)
@@ -227,11 +269,11 @@ fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
     Ok(channels)
 }
 
-/// Returns the chunks of staging memory on the rank that needs most.
-pub(super) fn staging(links: &[Vec<DeviceConnection>]) -> u32 {
-    let of = |list: &Vec<DeviceConnection>| {
-        list.iter().filter(|l| l.dir == Dir::Recv).map(|l| l.slots * l.chunks).sum()
-    };
+/// Returns the chunks of staging memory, or of far memory, on the rank that needs most.
+fn staging(links: &[Vec<DeviceConnection>], far: bool) -> u32 {
+    let has = |l: &&DeviceConnection| if far { l.far } else { !l.far && l.dir == Dir::Recv };
+    let of =
+        |list: &Vec<DeviceConnection>| list.iter().filter(has).map(|l| l.slots * l.chunks).sum();
     links.iter().map(of).max().unwrap_or(0)
 }
 

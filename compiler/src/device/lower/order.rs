@@ -30,6 +30,8 @@ pub(super) struct Wires {
     pub(super) source: u32,
     pub(super) target: u32,
     pub(super) channel: u16,
+    /// True if the ranks are on different hosts.
+    pub(super) far: bool,
     /// Index among the connections of the source, and of the target.
     pub(super) ends: [u32; 2],
     /// Operation and index of the out, operation and index of the input.
@@ -69,7 +71,11 @@ pub(super) fn places(plan: &Plan) -> Places {
 }
 
 impl<'a> Order<'a> {
-    pub(super) fn new(plans: &'a [Plan], waiting: Waiting) -> Result<Self, Refused> {
+    pub(super) fn new(
+        plans: &'a [Plan],
+        waiting: Waiting,
+        is_far: &dyn Fn(u32, u32) -> bool,
+    ) -> Result<Self, Refused> {
         let mut order = Order {
             plans,
             nodes: Vec::new(),
@@ -80,7 +86,7 @@ impl<'a> Order<'a> {
             sequence: Vec::new(),
         };
         let first = order.list();
-        order.connect(&first)?;
+        order.connect(&first, is_far)?;
         let mut edges = Vec::new();
         for (plan, first) in plans.iter().zip(&first) {
             local(plan, first, &mut edges).ok_or_else(|| {
@@ -123,7 +129,11 @@ impl<'a> Order<'a> {
     }
 
     /// Finds both ends of each message: the i-th sent on a connection is the i-th received.
-    fn connect(&mut self, first: &[Vec<u32>]) -> Result<(), Refused> {
+    fn connect(
+        &mut self,
+        first: &[Vec<u32>],
+        is_far: &dyn Fn(u32, u32) -> bool,
+    ) -> Result<(), Refused> {
         let mut known: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
         let mut ends: Vec<[Vec<(u32, u32)>; 2]> = Vec::new();
         for (plan, first) in self.plans.iter().zip(first) {
@@ -138,7 +148,8 @@ impl<'a> Order<'a> {
                 if id == next {
                     let ends = [u32::MAX; 2];
                     let (channel, messages) = (c.channel, Vec::new());
-                    self.wires.push(Wires { source, target, channel, ends, messages });
+                    let far = is_far(source, target);
+                    self.wires.push(Wires { source, target, channel, far, ends, messages });
                 }
                 self.wires[index(id)].ends[usize::from(!sends)] = count(end);
                 of.push(id);

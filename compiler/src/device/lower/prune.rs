@@ -137,7 +137,7 @@ impl Pass {
         while i < list.len() {
             let c = list[i];
             let (peer, need) = (index(c.told.0), c.told.1.map_or(1, |p| p + 2));
-            if c.earlier > 0 || c.told.0 == rank {
+            if c.earlier > 0 || c.proxy || c.told.0 == rank {
                 i += 1;
                 continue;
             }
@@ -168,7 +168,7 @@ impl Pass {
                 .collect();
             tasks[i].conditions.retain(|c| {
                 let need = c.told.1.map_or(1, |p| p + 2);
-                c.earlier > 0 || !told.iter().any(|t| t[index(c.told.0)] >= need)
+                c.earlier > 0 || c.proxy || !told.iter().any(|t| t[index(c.told.0)] >= need)
             });
         }
     }

@@ -46,7 +46,8 @@ pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>
     };
     let pulls = matches!(protocol, Protocol::Get | Protocol::Engine);
     let land = Land::new(order, pulls);
-    for (w, wire) in order.wires.iter().enumerate().filter(|(_, w)| w.source != w.target) {
+    for (w, wire) in order.wires.iter().enumerate().filter(|(_, w)| w.source != w.target && !w.far)
+    {
         for (i, &[from, to]) in wire.messages.iter().enumerate() {
             let out = &order.nodes[index(from.0)].op.outs[index(from.1)];
             let op = order.nodes[index(to.0)].op;

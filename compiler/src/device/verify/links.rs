@@ -3,12 +3,26 @@
 use std::collections::BTreeMap;
 
 use super::Fault;
-use crate::device::{DeviceProgram, Message, Target, TaskInput};
+use crate::device::{DeviceConnection, DeviceProgram, Message, Target, TaskInput};
 use crate::num::{count, index};
 use crate::plan::{Dir, WireType};
 
-/// For each link of each rank: a number that both its ends have.
-pub(super) type Wires = Vec<Vec<u32>>;
+/// The links, numbered.
+pub(super) struct Wires {
+    /// For each link of each rank: a number that both its ends have.
+    pub(super) numbers: Vec<Vec<u32>>,
+    /// The far links among them.
+    pub(super) far: Vec<FarWire>,
+}
+
+/// Both ends of a far link: rank and index of the link there.
+pub(super) struct FarWire {
+    pub(super) number: u32,
+    pub(super) source: (u32, u32),
+    pub(super) target: (u32, u32),
+    /// Most chunks of each message.
+    pub(super) chunks: Vec<u32>,
+}
 
 /// The use of a message by one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +48,8 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
         sides.push(of(p)?);
         staging(p)?;
     }
-    let mut wires: Wires = programs.iter().map(|p| vec![0; p.links.len()]).collect();
+    let mut numbers: Vec<Vec<u32>> = programs.iter().map(|p| vec![0; p.links.len()]).collect();
+    let mut far = Vec::new();
     for (number, (&(from, to, channel), list)) in ends.iter().enumerate() {
         let name = format!("the link from rank {from} to rank {to} on channel {channel}");
         let sending =
@@ -45,7 +60,9 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
             return Err(Fault(format!("{name} has no two ends")));
         };
         let [x, y] = [a, b].map(|&(rank, i)| programs[index(rank)].links[index(i)]);
-        if (x.messages, x.chunks, x.slots, x.base) != (y.messages, y.chunks, y.slots, y.base) {
+        let base = |l: &DeviceConnection| if l.far { 0 } else { l.base };
+        let alike = |l: &DeviceConnection| (l.messages, l.chunks, l.slots, l.far, base(l));
+        if alike(&x) != alike(&y) {
             return Err(Fault(format!("the ends of {name} do not agree")));
         }
         for i in 0..x.messages {
@@ -66,10 +83,18 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
             }
         }
         for &(rank, i) in [a, b] {
-            wires[index(rank)][index(i)] = count(number);
+            numbers[index(rank)][index(i)] = count(number);
+        }
+        if x.far {
+            let chunks = |side: &Side| match side {
+                Side::Staged(_, n) => *n,
+                _ => 0,
+            };
+            let chunks = sides[index(a.0)][index(a.1)].iter().map(chunks).collect();
+            far.push(FarWire { number: count(number), source: *a, target: *b, chunks });
         }
     }
-    Ok(wires)
+    Ok(Wires { numbers, far })
 }
 
 /// Returns the use that a rank makes of each message of its links; each is written, or read, at most once.
@@ -105,17 +130,20 @@ fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
     Ok(sides)
 }
 
-/// Checks that the links on which a rank receives share no staging memory.
+/// Checks that the links on which a rank receives share no staging memory, and far links no far memory.
 fn staging(p: &DeviceProgram) -> Result<(), Fault> {
-    let mut parts: Vec<(u32, u32)> = p
-        .links
-        .iter()
-        .filter(|l| l.dir == Dir::Recv && l.slots * l.chunks > 0)
-        .map(|l| (l.base, l.base + l.slots * l.chunks))
-        .collect();
-    parts.sort_unstable();
-    match parts.windows(2).all(|w| w[0].1 <= w[1].0) {
-        true => Ok(()),
-        false => Err(Fault(format!("rank {}: two links share staging memory", p.rank))),
+    for far in [false, true] {
+        let has = |l: &&DeviceConnection| if far { l.far } else { !l.far && l.dir == Dir::Recv };
+        let mut parts: Vec<(u32, u32)> = p
+            .links
+            .iter()
+            .filter(|l| has(l) && l.slots * l.chunks > 0)
+            .map(|l| (l.base, l.base + l.slots * l.chunks))
+            .collect();
+        parts.sort_unstable();
+        if !parts.windows(2).all(|w| w[0].1 <= w[1].0) {
+            return Err(Fault(format!("rank {}: two links share staging memory", p.rank)));
+        }
     }
+    Ok(())
 }

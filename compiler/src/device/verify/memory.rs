@@ -15,7 +15,8 @@ use crate::ranks::RankSet;
 use crate::verify::rounds::class_of;
 use crate::verify::value::Value;
 
-/// The author of an access: a task, between two block barriers of its rank.
+/// The author of an access: a task, between two block barriers of its rank; or a proxy, whose number is behind those
+/// of the ranks, with the message that it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) rank: u32,
@@ -25,6 +26,18 @@ pub(super) struct Who {
     pub(super) task: u32,
     /// Number of the chunk in the task.
     pub(super) chunk: u32,
+}
+
+/// The number of a proxy's task.
+pub(super) const PROXY: u32 = u32::MAX;
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.task {
+            PROXY => f.write_str("a proxy"),
+            _ => write!(f, "rank {}", self.rank),
+        }
+    }
 }
 
 /// The progress of each rank that a task knows of: 0 nothing, 1 it has entered, k + 1 its first k sections
@@ -53,6 +66,7 @@ struct Cell {
 pub(super) enum At {
     Buffer { rank: u32, pass: u32, buf: Buf, chunk: u32 },
     Staging { rank: u32, chunk: u32 },
+    Far { rank: u32, chunk: u32 },
 }
 
 /// The memory of all ranks.
@@ -61,6 +75,7 @@ pub(super) struct Memory {
     /// By rank: the buffers in each pass.
     buffers: Vec<Vec<Cell>>,
     staging: BTreeMap<(u32, u32), Cell>,
+    far: BTreeMap<(u32, u32), Cell>,
 }
 
 impl Memory {
@@ -86,7 +101,7 @@ impl Memory {
             }
             buffers.push(vec![cells; index(passes)].concat());
         }
-        Memory { places, buffers, staging: BTreeMap::new() }
+        Memory { places, buffers, staging: BTreeMap::new(), far: BTreeMap::new() }
     }
 
     fn cell(&mut self, at: At) -> &mut Cell {
@@ -96,6 +111,7 @@ impl Memory {
                 &mut self.buffers[index(rank)][first + self.places.local(buf, chunk)]
             }
             At::Staging { rank, chunk } => self.staging.entry((rank, chunk)).or_default(),
+            At::Far { rank, chunk } => self.far.entry((rank, chunk)).or_default(),
         }
     }
 
@@ -135,6 +151,15 @@ impl Memory {
 
     /// Checks that the accesses of peers to a rank's buffers are over when it ends, and that it knows.
     pub(super) fn left(&self, rank: u32, known: &Known) -> Result<(), Fault> {
+        // The next call may write into its far memory at once.
+        let taken = self.far.range((rank, 0)..(rank + 1, 0)).flat_map(|(_, cell)| &cell.readers);
+        for who in taken.filter(|who| who.rank != rank) {
+            if known[index(who.rank)] <= who.section + 1 {
+                return Err(Fault(format!(
+                    "rank {rank} ends while its proxy may read a message that it sends"
+                )));
+            }
+        }
         for cell in &self.buffers[index(rank)] {
             let peers = cell.writer.iter().chain(&cell.readers).filter(|w| w.rank != rank);
             for who in peers {
@@ -182,9 +207,7 @@ fn behind(
         At::Staging { rank, chunk } => {
             format!("chunk {chunk} of the staging memory of rank {rank}")
         }
+        At::Far { rank, chunk } => format!("chunk {chunk} of the far memory of rank {rank}"),
     };
-    Err(Fault(format!(
-        "rank {} {does} {place}, which {done} by rank {} at that time",
-        who.rank, before.rank
-    )))
+    Err(Fault(format!("{who} {does} {place}, which {done} by {before} at that time")))
 }

@@ -8,7 +8,10 @@
 //! * **Races and unseen data** (`play`, `memory`): each access is behind every access to the same place that it must
 //!   come after: on the same rank behind a block barrier; between ranks behind a wait that acquires on a signal
 //!   that releases and that comes behind a block barrier. Elements are the same thread's only within a task.
-//! * **Leaving**: what peers do in a rank's buffers is over when it ends.
+//! * **Far links** (`play`): a proxy carries each message from the sender's slot into the receiver's, when the sender
+//!   has told it and the receiver has told that it has read what the slot held. It tells the sender no more than
+//!   that its slot is free. Every access of a proxy is looked at like those of ranks.
+//! * **Leaving**: what peers do in a rank's buffers is over when it ends, and what its proxies read in its slots.
 //! * **Result**: the contributions of every place, in the order of the folds, are what the collective asks for.
 //! * **Entering**: if the programs say that they synchronise, every rank has heard of every rank.
 //!

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::Fault;
 use super::links::Wires;
-use super::memory::{At, Content, Known, Memory, Who};
+use super::memory::{At, Content, Known, Memory, PROXY, Who};
 use super::shape::chunks;
-use crate::device::{DeviceProgram, Event, Message, Target, Task, TaskInput, Wait};
+use crate::device::{
+    DeviceConnection, DeviceProgram, Event, Message, Target, Task, TaskInput, Wait,
+};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Placement, Region, Sizes, WireType};
@@ -35,14 +37,23 @@ struct Rank {
 /// A word that was told: its number, and what whoever acquires it knows.
 type Told = (u64, Option<Known>);
 
+/// What carries the messages of a far link, one after the other.
+struct Proxy {
+    /// Messages carried.
+    carried: u64,
+    known: Known,
+}
+
 struct Play<'a> {
     instance: &'a Instance,
     programs: &'a [DeviceProgram],
     wires: &'a Wires,
     passes: u32,
     ranks: Vec<Rank>,
-    /// By link, and whether it is the word `consumed`.
-    words: BTreeMap<(u32, bool), Vec<Told>>,
+    /// By far link.
+    proxies: Vec<Proxy>,
+    /// By link, whether it is the word `consumed`, and whether a proxy tells it.
+    words: BTreeMap<(u32, bool, bool), Vec<Told>>,
     memory: Memory,
 }
 
@@ -54,8 +65,9 @@ pub(super) fn play(
     passes: u32,
 ) -> Result<(), Fault> {
     let n = programs.len();
+    let all = n + wires.far.len();
     let start = |rank: usize| {
-        let mut known = vec![0; n];
+        let mut known = vec![0; all];
         known[rank] = 1;
         let all: Known = Arc::new(known);
         Rank {
@@ -76,6 +88,11 @@ pub(super) fn play(
         wires,
         passes,
         ranks: (0..n).map(start).collect(),
+        proxies: wires
+            .far
+            .iter()
+            .map(|_| Proxy { carried: 0, known: Arc::new(vec![0; all]) })
+            .collect(),
         words: BTreeMap::new(),
         memory: Memory::new(instance, programs, passes),
     };
@@ -83,6 +100,11 @@ pub(super) fn play(
         let mut moved = false;
         for rank in 0..n {
             while play.step(rank)? {
+                moved = true;
+            }
+        }
+        for proxy in 0..play.proxies.len() {
+            while play.carry(proxy)? {
                 moved = true;
             }
         }
@@ -152,8 +174,8 @@ impl Play<'_> {
     fn tell(&mut self, rank: usize, m: Message, known: Option<Known>) -> Result<(), Fault> {
         let number = self.number(rank, self.ranks[rank].pass, m);
         let link = self.programs[rank].links[index(m.link)];
-        let wire = self.wires[rank][index(m.link)];
-        let word = self.words.entry((wire, link.dir == Dir::Recv)).or_default();
+        let wire = self.wires.numbers[rank][index(m.link)];
+        let word = self.words.entry((wire, link.dir == Dir::Recv, false)).or_default();
         if word.last().is_some_and(|last| last.0 >= number) {
             return Err(Fault(format!(
                 "rank {rank} tells a word of rank {} that does not grow",
@@ -189,8 +211,9 @@ impl Play<'_> {
                 }
             };
             // The first one that is enough, whatever comes later.
-            let word = self.words.get(&(self.wires[rank][index(m.link)], consumed))?;
-            let told = word.get(word.partition_point(|t| t.0 < wanted))?;
+            let link = index(m.link);
+            let by_proxy = self.programs[rank].links[link].far;
+            let told = self.told((self.wires.numbers[rank][link], consumed, by_proxy), wanted)?;
             if let (true, Some(told)) = (w.acquire, &told.1) {
                 known = joined(&known, told);
             }
@@ -198,14 +221,76 @@ impl Play<'_> {
         Some(known)
     }
 
-    /// Returns the place of chunk k of a message on its receiver, with the message.
+    /// Returns the first told that is enough; `None` if it was not told yet.
+    fn told(&self, word: (u32, bool, bool), wanted: u64) -> Option<&Told> {
+        let word = self.words.get(&word)?;
+        word.get(word.partition_point(|t| t.0 < wanted))
+    }
+
+    /// Returns the place of chunk k of a message on its receiver, or in the far memory of the rank; with the message.
     fn slot(&self, rank: usize, m: Message, k: u32) -> (At, (u32, u64)) {
         let link = self.programs[rank].links[index(m.link)];
         let receiver = if link.dir == Dir::Send { link.peer } else { count(rank) };
         let number = self.number(rank, self.ranks[rank].pass, m);
         let slot = count((number - 1) % u64::from(link.slots.max(1)));
-        let at = At::Staging { rank: receiver, chunk: link.base + slot * link.chunks + k };
-        (at, (self.wires[rank][index(m.link)], number))
+        let chunk = link.base + slot * link.chunks + k;
+        let at = match link.far {
+            true => At::Far { rank: count(rank), chunk },
+            false => At::Staging { rank: receiver, chunk },
+        };
+        (at, (self.wires.numbers[rank][index(m.link)], number))
+    }
+
+    /// Carries the next message of a far link: once the sender has told it, and the receiver that it has read what
+    /// was in the slot. The sender hears that its slot is free, the receiver all that the sender knew.
+    fn carry(&mut self, proxy: usize) -> Result<bool, Fault> {
+        let wire = &self.wires.far[proxy];
+        let end = |(rank, link): (u32, u32)| self.programs[index(rank)].links[index(link)];
+        let (from, to) = (end(wire.source), end(wire.target));
+        let carried = self.proxies[proxy].carried;
+        if carried == u64::from(from.messages) * u64::from(self.passes) {
+            return Ok(false);
+        }
+        let number = carried + 1;
+        let Some((_, sent)) = self.told((wire.number, false, false), number) else {
+            return Ok(false);
+        };
+        let mut known = self.proxies[proxy].known.clone();
+        known = sent.as_ref().map_or_else(|| known.clone(), |sent| joined(&known, sent));
+        if let Some(read @ 1..) = number.checked_sub(u64::from(from.slots)) {
+            let Some((_, freed)) = self.told((wire.number, true, false), read) else {
+                return Ok(false);
+            };
+            known = freed.as_ref().map_or_else(|| known.clone(), |freed| joined(&known, freed));
+        }
+        let actor = self.programs.len() + proxy;
+        let slot = count(carried % u64::from(from.slots.max(1)));
+        for k in 0..wire.chunks[index(count(carried % u64::from(from.messages)))] {
+            let who = Who { rank: count(actor), section: count(carried), task: PROXY, chunk: k };
+            let at = |rank, link: DeviceConnection| At::Far {
+                rank,
+                chunk: link.base + slot * link.chunks + k,
+            };
+            let content = self.memory.read(at(wire.source.0, from), who, &known)?;
+            if content.message != Some((wire.number, number)) {
+                return Err(Fault(format!(
+                    "a proxy reads another message of rank {}, or none",
+                    wire.source.0
+                )));
+            }
+            self.memory.write(at(wire.target.0, to), who, &known, content)?;
+        }
+        Arc::make_mut(&mut known)[actor] = count(carried) + 2;
+        let mut own = vec![0; known.len()];
+        own[actor] = known[actor];
+        self.words
+            .entry((wire.number, true, true))
+            .or_default()
+            .push((number, Some(Arc::new(own))));
+        let landed = self.words.entry((wire.number, false, true)).or_default();
+        landed.push((number, Some(known.clone())));
+        self.proxies[proxy] = Proxy { carried: number, known };
+        Ok(true)
     }
 
     fn task(&mut self, rank: usize, task: &Task) -> Result<bool, Fault> {

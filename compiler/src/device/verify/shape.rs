@@ -15,6 +15,7 @@ pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(
         let same = p.header == first.header
             && p.protocol == first.protocol
             && p.staging == first.staging
+            && p.far == first.far
             && p.synchronizes == first.synchronizes;
         need(same && index(p.rank) == rank, "the programs are not of one schedule")?;
         program(p).map_err(|Fault(what)| Fault(format!("rank {rank}: {what}")))?;
@@ -46,12 +47,21 @@ fn program(p: &DeviceProgram) -> Result<(), Fault> {
         if p.links[..i].iter().any(|other| end(other) == end(link)) {
             return Err(Fault(format!("link {i} is there twice")));
         }
+        if link.far != p.elsewhere.contains(&link.peer) {
+            return Err(Fault(format!("link {i} is far, or is not, unlike its peer")));
+        }
         let last = u64::from(link.base) + u64::from(link.slots) * u64::from(link.chunks);
-        if last > p.staging.into() {
+        let has = if link.far { p.far } else { p.staging };
+        if last > has.into() {
             return Err(Fault(format!("link {i} needs more staging memory than there is")));
         }
+        if link.far && p.protocol.is_one_pass() {
+            return Err(Fault(format!(
+                "link {i} leads to another host, and messages are not staged"
+            )));
+        }
     }
-    if p.greets.iter().any(|&g| g >= p.header.ranks || g == p.rank) {
+    if p.greets.iter().any(|&g| g >= p.header.ranks || g == p.rank || p.elsewhere.contains(&g)) {
         return Err(fault("it greets nobody"));
     }
     if p.protocol == Protocol::Engine {
@@ -97,6 +107,11 @@ fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), Fault> {
     }
 }
 
+/// Returns true if the message is one of a far link.
+fn far(p: &DeviceProgram, m: Message) -> bool {
+    p.links.get(index(m.link)).is_some_and(|l| l.far)
+}
+
 fn event(p: &DeviceProgram, event: Event) -> Result<(), Fault> {
     match event {
         Event::Entered { peer } if peer < p.header.ranks => Ok(()),
@@ -133,7 +148,7 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
             TaskInput::Pulled(m, r) => {
                 link(p, *m, Some(Dir::Recv))?;
                 region(p, r, chunks)?;
-                matches!(p.protocol, Protocol::Get | Protocol::Engine)
+                matches!(p.protocol, Protocol::Get | Protocol::Engine) && !far(p, *m)
             }
         };
         if !allowed {
@@ -149,7 +164,7 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
             Target::Staged(m, _) => (m, !p.protocol.is_one_pass()),
             Target::Landed(m, r) => {
                 written(p, r, chunks)?;
-                (m, matches!(p.protocol, Protocol::Put | Protocol::Get))
+                (m, matches!(p.protocol, Protocol::Put | Protocol::Get) && !far(p, *m))
             }
         };
         link(p, *m, Some(Dir::Send))?;

@@ -102,7 +102,7 @@ pub(super) fn common(what: &str, ranks: u32) -> String {
     for (name, value) in [("RANKS", 1), ("RANK", 0), ("PARTS", 1), ("BLOCKS_OF", 1), ("SIZE", 1)] {
         text.push_str(&format!("constexpr unsigned {name} = {value};\n"));
     }
-    text.push_str("constexpr bool PROVES = false;\nconstexpr bool PACKETS = false;\n");
+    text.push_str("constexpr bool PROVES = false;\nconstexpr bool PACKETS = false;\nconstexpr bool FAR = false;\n");
     text.push_str(PRELUDE);
     text.push_str(&format!("constexpr u64 LANES = {lanes}, SLOTS = {SLOTS}, SLOT = {SLOT};\n"));
     text + LANES_TEXT

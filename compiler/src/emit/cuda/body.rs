@@ -10,6 +10,7 @@ use super::share::{self, Role};
 use super::types::{of_wire, wires};
 use super::{INCLUDE, Operator, Spec, place};
 use crate::device::{DeviceProgram, Phase, Protocol, Target, Task};
+use crate::num::index;
 use crate::plan::{Placement, Region, WireType};
 
 /// A body that is being written.
@@ -174,6 +175,7 @@ impl<'a> Body<'a> {
             "constexpr bool PACKETS = {};",
             self.program.protocol == Protocol::Packet
         ));
+        self.line(format!("constexpr bool FAR = {};", self.program.is_far()));
         self.line(INCLUDE.trim_end());
         self.line(format!("using Value = {};", spec.element.value()));
         if h.reduces {
@@ -241,6 +243,9 @@ impl<'a> Body<'a> {
             self.each_own("data", self.program.header.chunks, "TIMES");
             self.line("__syncthreads();");
         }
+        if self.program.is_far() {
+            self.line("arrive(me);");
+        }
         if self.program.protocol != Protocol::Packet {
             self.announce();
         }
@@ -256,7 +261,9 @@ impl<'a> Body<'a> {
     /// Tells those that are not greeted that this rank has entered.
     fn announce(&mut self) {
         let (n, rank) = (self.program.header.ranks, self.program.rank);
-        let others = (0..n).filter(|peer| *peer != rank && !self.program.greets.contains(peer));
+        let DeviceProgram { greets, elsewhere, .. } = self.program;
+        let others = (0..n)
+            .filter(|peer| *peer != rank && !greets.contains(peer) && !elsewhere.contains(peer));
         let others: Vec<_> = others.collect();
         if !others.is_empty() {
             let others = self.peers(others);
@@ -295,10 +302,13 @@ impl<'a> Body<'a> {
             .flat_map(|phase| &phase.tasks)
             .flat_map(|task| &task.outs)
             .filter_map(|out| match out {
-                Target::Packet(m, _) | Target::Staged(m, _) => Some(self.peer(*m)),
+                Target::Packet(m, _) | Target::Staged(m, _) => {
+                    Some(&self.program.links[index(m.link)])
+                }
                 Target::Landed(..) => None,
             })
-            .filter(|&peer| peer != self.program.rank)
+            .filter(|link| !link.far && link.peer != self.program.rank)
+            .map(|link| link.peer)
             .collect();
         peers.sort_unstable();
         peers.dedup();

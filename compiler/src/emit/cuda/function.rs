@@ -100,6 +100,9 @@ pub fn cuda_function(
     if first.protocol == crate::device::Protocol::Engine {
         return Err(Unsupported::Engines);
     }
+    if programs.iter().any(|program| program.is_far()) {
+        return Err(Unsupported::Far);
+    }
     let begins = |c: char| c.is_ascii_alphabetic() || c == '_';
     let is_name = name.starts_with(begins) && name.chars().all(|c| begins(c) || c.is_ascii_digit());
     if !is_name || KEYWORDS.split_whitespace().any(|word| word == name) {

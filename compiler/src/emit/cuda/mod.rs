@@ -110,6 +110,8 @@ pub enum Unsupported {
     Ranks(u32),
     /// A function cannot start copy engines.
     Engines,
+    /// A function cannot have its host carry messages.
+    Far,
     /// A function cannot be called so.
     Name(String),
 }
@@ -131,6 +133,10 @@ impl fmt::Display for Unsupported {
             }
             Unsupported::Engines => f.write_str(
                 "copy engines are started by the host: a function of a kernel plays packet, staged, put or get",
+            ),
+            Unsupported::Far => f.write_str(
+                "messages between hosts are carried by threads that are told of each call: a function of a kernel \
+                 reaches as far as its host",
             ),
             Unsupported::Name(name) => write!(
                 f,

@@ -77,7 +77,7 @@ pub(super) fn length(sizes: &Sizes) -> String {
     }
 }
 
-/// Returns the address of chunk k of a message in staging memory.
+/// Returns the address of chunk k of a message in staging memory, but for the half; or in far memory.
 pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> String {
     let link = program.links[index(message.link)];
     let receiver = if link.dir == Dir::Send { link.peer } else { program.rank };
@@ -88,6 +88,9 @@ pub(super) fn slot(program: &DeviceProgram, message: Message, chunks: u32) -> St
     };
     let k = if chunks == 1 { "0" } else { "k" };
     let (receiver, base, chunks) = (vary(receiver), vary(link.base), vary(link.chunks));
+    if link.far {
+        return format!("me.far_slot({base}, {slots}, {chunks}, {turn}, {k})");
+    }
     format!("me.slot({receiver}, {base}, {slots}, {chunks}, {turn}, {k})")
 }
 
@@ -112,7 +115,9 @@ pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
             Event::Room(_) => format!("me.room({}, {})", number(&link, m), vary(link.slots)),
             _ => format!("me.mark({})", number(&link, m)),
         };
-        format!("Event{{{word}({}, {}), {value}}}", vary(link.peer), vary(link.channel))
+        let word = format!("{word}({}, {})", vary(link.peer), vary(link.channel));
+        let word = if link.far { format!("heard({word})") } else { word };
+        format!("Event{{{word}, {value}}}")
     };
     match event {
         Event::Entered { peer } => format!("Event{{entered({}), me.mark(1)}}", vary(peer)),
@@ -126,5 +131,9 @@ pub(super) fn told(program: &DeviceProgram, message: Message) -> String {
     let link = program.links[index(message.link)];
     let word = if link.dir == Dir::Send { "sent" } else { "consumed" };
     let (peer, channel) = (vary(link.peer), vary(link.channel));
-    format!("News({peer}, {word}(RANK, {channel}), me.mark({}))", number(&link, message))
+    let number = number(&link, message);
+    match link.far {
+        true => format!("News(RANK, said({word}({peer}, {channel})), me.mark({number}))"),
+        false => format!("News({peer}, {word}(RANK, {channel}), me.mark({number}))"),
+    }
 }

@@ -1,7 +1,7 @@
 // What every kernel of roundelay is made of, on top of `machine.cuh`. A kernel defines before this: RANKS, RANK, PARTS
 // (the chunks of the whole vector), BLOCKS_OF (vector elements for each one that the caller gave), SIZE (bytes of an
 // element), PROVES (whether its end proves that every rank has entered the call), PACKETS (whether all its messages are
-// packets).
+// packets), FAR (whether some of its peers are on other hosts).
 //
 // The seams, in this order:
 //   parameters, as compiler/src/device/abi.rs has them
@@ -22,8 +22,8 @@ constexpr u32 THREADS = 512;
 constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128, YEAR = 1 << 30;
 
 struct Params {
-    u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, state, abort, report, timeout,
-        part, program;
+    u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, host, far, state, abort,
+        report, timeout, part, program;
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
 };
@@ -171,6 +171,11 @@ struct Me {
         return params.arena[receiver] + params.staging + index * params.unit;
     }
 
+    // The same in far memory.
+    INLINE u64 far_slot(u32 base, u32 slots, u32 chunks, u32 s, u32 k) const {
+        return params.host + params.far + (base * blocks + (block * slots + s) * chunks + k) * params.unit;
+    }
+
     // What leads to the half of the call.
     INLINE u64 half() {
         know();
@@ -228,8 +233,14 @@ INLINE constexpr u32 sent(u32 source, u32 channel) { return (source * CHANNELS +
 INLINE constexpr u32 consumed(u32 target, u32 channel) { return LINKS + sent(target, channel); }
 INLINE constexpr u32 entered(u32 peer) { return 2 * LINKS + peer * MOST_BLOCKS; }
 
-// A word of a rank's arena.
+// Words of far memory, behind those of the arena: heard from the proxy, said to it.
+constexpr u32 WORDS = 2 * LINKS + RANKS * MOST_BLOCKS;
+INLINE constexpr u32 heard(u32 index) { return WORDS + index; }
+INLINE constexpr u32 said(u32 index) { return 2 * WORDS + index; }
+
+// A word of a rank's arena, or of this rank's far memory.
 INLINE u64 word(const Params &params, u32 rank, u32 index, u32 block) {
+    if (FAR && index >= WORDS) return params.host + 8 * (u64)(index - WORDS + block);
     return params.arena[rank] + 8 * (u64)(index + block);
 }
 
@@ -259,9 +270,10 @@ template <bool ACQUIRE>
             if (reached(seen, wanted)) break;
             if (patience.polls > EAGER) doze();
             if (const u32 what = patience.ends(params)) {
-                const u32 kind = index < LINKS ? SENT : index < 2 * LINKS ? CONSUMED : ENTERED;
-                const u32 of = kind == ENTERED ? (index - 2 * LINKS) / MOST_BLOCKS
-                                               : index % LINKS / (CHANNELS * MOST_BLOCKS);
+                const u32 which = FAR && index >= WORDS ? index - WORDS : index;
+                const u32 kind = which < LINKS ? SENT : which < 2 * LINKS ? CONSUMED : ENTERED;
+                const u32 of = kind == ENTERED ? (which - 2 * LINKS) / MOST_BLOCKS
+                                               : which % LINKS / (CHANNELS * MOST_BLOCKS);
                 fail(params, {what, kind, of, site, round, epoch, wanted, seen});
             }
         }
@@ -358,6 +370,12 @@ template <class OF> INLINE void announce(Me &me, u32 count, OF peer) {
     tell(word(me.params, peer(me.thread), entered(RANK), 0), me.mark(1));
 }
 
+// At the start, to this rank's proxies: the slots of the call before are free, and the call has this number.
+INLINE void arrive(Me &me) {
+    me.know();
+    if (me.thread == 0) tell(word(me.params, RANK, said(entered(RANK)), me.block), me.mark(1));
+}
+
 // At the start, to those who read or write this rank's buffers: they may.
 template <class OF> INLINE void greet(Me &me, u32 count, OF peer) {
     signal<true>(me, count, [&](u32 k) { return News(peer(k), entered(RANK), me.mark(1)); });
@@ -381,7 +399,8 @@ INLINE void renew(const Me &me) {
     release();
 #pragma unroll 1
     for (u32 peer = 0; peer < RANKS; ++peer) {
-        if (peer == RANK) continue;
+        // Of ranks on other hosts there is no arena; what they hear is the proxy's.
+        if (peer == RANK || me.params.arena[peer] == 0) continue;
 #pragma unroll 1
         for (u32 k = me.thread; k < CHANNELS * MOST_BLOCKS; k += THREADS) {
             tell(word(me.params, peer, sent(RANK, 0), k), all);

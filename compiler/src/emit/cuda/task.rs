@@ -197,9 +197,7 @@ impl Body<'_> {
             let (address, wire, packets) = match source {
                 TaskInput::Local(region) => (place::region(self.program.rank, region), None, None),
                 TaskInput::Pulled(m, region) => (place::region(self.peer(*m), region), None, None),
-                TaskInput::Staged(m, wire) => {
-                    (place::slot(self.program, *m, chunks) + " + me.half()", *wire, None)
-                }
+                TaskInput::Staged(m, wire) => (self.staged(*m, chunks), *wire, None),
                 TaskInput::Packet(m, wire) => {
                     (place::slot(self.program, *m, chunks), *wire, Some(self.peer(*m)))
                 }
@@ -229,9 +227,7 @@ impl Body<'_> {
             .iter()
             .map(|target| match target {
                 Target::Packet(m, wire) => (*m, place::slot(self.program, *m, chunks), *wire, true),
-                Target::Staged(m, wire) => {
-                    (*m, place::slot(self.program, *m, chunks) + " + me.half()", *wire, false)
-                }
+                Target::Staged(m, wire) => (*m, self.staged(*m, chunks), *wire, false),
                 Target::Landed(m, region) => {
                     (*m, place::region(self.peer(*m), region), None, false)
                 }
@@ -246,6 +242,12 @@ impl Body<'_> {
             outs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled: false });
         }
         outs
+    }
+
+    /// Returns the address of chunk k of a staged message. Far memory has no halves.
+    fn staged(&self, message: Message, chunks: u32) -> String {
+        let far = self.program.links[index(message.link)].far;
+        place::slot(self.program, message, chunks) + if far { "" } else { " + me.half()" }
     }
 
     /// Names an address. Those of packets are made at once: only the half, which comes with the epoch, is added
