@@ -110,7 +110,11 @@ impl Proxies {
     /// Carries whatever can be carried.
     pub(crate) fn all(&mut self, layout: &Layout, memory: &mut Memory, dice: &mut Dice) -> bool {
         let all = 0..self.carriers.len();
-        all.fold(false, |moved, i| self.carry(i, layout, memory, dice, Eye::Newest) || moved)
+        let mut moved = false;
+        for i in all {
+            moved |= self.carry(i, layout, memory, dice, Eye::Newest);
+        }
+        moved
     }
 
     fn carry(
