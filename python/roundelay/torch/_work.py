@@ -48,6 +48,13 @@ class Promise:
         self._error = error
         self._ended.set_result(None)
 
+    def reached(self) -> None:
+        """Wait until the future is complete, which another thread has begun to do; its callbacks are not waited for."""
+        try:
+            self.future.wait()
+        except Exception:  # Its error is that of the operation, which has been or will be raised.
+            pass
+
 
 def seconds(timeout: timedelta | None) -> float | None:
     """Return a timeout in seconds; torch says "unset" by zero or a negative time."""
@@ -125,6 +132,7 @@ class Pending(Work):
         self._promise: Promise | None = None
         self._error: BaseException | None = None
         self._ended = False
+        self._completed = False
         self._event: Event | None = None
         if self._finish:
             # The copies are due even if nobody waits.
@@ -170,6 +178,10 @@ class Pending(Work):
                     self._failed(made)
                 raise made from None
             self._settle()
+        if self._promise is not None:
+            # Callbacks that are added from now on run at once, whichever thread completes the future.
+            self._complete()
+            self._promise.reached()
         if self._error is not None:
             raise self._error
         return True
@@ -193,7 +205,10 @@ class Pending(Work):
     def _complete(self) -> None:
         self._settle()
         assert self._promise is not None
-        self._promise.end(self._result, self._error)
+        with self._lock:
+            is_first, self._completed = not self._completed, True
+        if is_first:
+            self._promise.end(self._result, self._error)
 
     def is_completed(self) -> bool:
         """Return True if the operations have ended, with or without success."""

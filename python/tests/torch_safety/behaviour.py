@@ -106,6 +106,19 @@ def callbacks(rank: int) -> list[Any]:
     return ["no luck" in told, good.wait(), works()]
 
 
+def awaited(rank: int) -> list[Any]:
+    """A future that was asked for before ``wait`` is complete after it: callbacks run where they are added."""
+    late = 0
+    for _ in range(1000):
+        work = started(torch.ones(10))
+        future = work.get_future()
+        work.wait()
+        called: list[int] = []
+        future.then(lambda _, here=called: here.append(threading.get_ident()))
+        late += called != [threading.get_ident()]
+    return [late, works()]
+
+
 def hooks(rank: int) -> list[Any]:
     """An exception in a hook of DDP ends the backward pass on the rank, and its group goes on."""
     torch.manual_seed(0)
@@ -237,4 +250,4 @@ def aborted(rank: int) -> list[Any]:
 
 def every(rank: int) -> dict[str, Any]:
     """Return what each function returns, or the error that it ends with, as text."""
-    return outcomes((fork, threads, callbacks, hooks, interrupted, dropped, aborted), rank)
+    return outcomes((fork, threads, callbacks, awaited, hooks, interrupted, dropped, aborted), rank)

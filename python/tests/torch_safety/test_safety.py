@@ -50,6 +50,7 @@ EXPECTED: dict[str, list[Any]] = {
     "fork": [[[0, 0], [10.0, True], True]] * 2,
     "threads": [[[False] * 4, [], True]] * 2,
     "callbacks": [[True, 7, True]] * 2,
+    "awaited": [[0, True]] * 2,
     "hooks": [[True, True, True]] * 2,
     "interrupted": [["KeyboardInterrupt", 1, [1.0] * 4, True], [True]],
     "dropped": [[True, 2.0, 2.0, True]] * 2,

@@ -302,6 +302,20 @@ struct State {
     }
   }
 
+  // Completes the future, or waits until another thread has, where there is one. Its callbacks are not waited for.
+  void reach() {
+    Future due;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      due = future;
+    }
+    if (due && !due->completed()) {
+      WithoutInterpreter others;
+      complete();
+      due->wait();
+    }
+  }
+
   // Drops one of the owners; the tensors of the last one are dropped where the interpreter's lock may be waited for.
   void release(bool here) {
     if (owners.fetch_sub(1) != 1) {
@@ -368,6 +382,8 @@ class Pending : public Base {
       }
       state_->settle();
     }
+    // Callbacks that are added to the future from now on run at once.
+    state_->reach();
     if (state_->failed) {
       std::rethrow_exception(exception_of(*state_->failed, state_->limit));
     }
