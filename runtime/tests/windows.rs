@@ -4,12 +4,18 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use roundelay::{Access, Communicator, Error, Handles, RedOp, Refusal, Rights, Setup, Window};
+use roundelay::{
+    Access, Communicator, Ending, Error, Handles, Launcher, RedOp, Refusal, Rights, Setup, Window,
+};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::Dice;
+use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
+use support::scene::{self, Job, say};
 use support::{layout, patiently, play, threads};
 
 const SLOT: u64 = 64 << 10;
+/// No test comes near it unless something hangs.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Returns the refusal of an error, which must be one.
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Refusal {
@@ -364,4 +370,62 @@ fn windows_that_cannot_be_made_fail_on_all_ranks() {
         );
         comm.barrier().expect("the communicator stays usable");
     });
+}
+
+/// Plays a rank of a launched job; not a test by itself.
+#[test]
+fn rank_process() {
+    scene::rank(is_killed);
+}
+
+/// Rank 1 is killed while it works on rank 0's part; rank 2 works there too, and rank 0 waits.
+fn is_killed(scene: &str) -> Result<(), Error> {
+    const LEN: usize = 300_000;
+    let mut comm = Communicator::from_env()?;
+    say(&format!("pid {}", getpid().as_raw_nonzero()));
+    let pids = comm.all_gather_u64(getpid().as_raw_nonzero().get() as u64)?;
+    let window = comm.window(filled(&comm, LEN, 0f32))?;
+    let data = vec![1f32; LEN];
+    let work = |window: &Window<f32>| match scene {
+        "puts" => window.put(&data, 0, 0),
+        _ => window.accumulate(&data, RedOp::Sum, 0, 0),
+    };
+    if comm.rank() == 1 {
+        let yields = 200 * pids[1] % 3000;
+        std::thread::spawn(move || {
+            (0..yields).for_each(|_| std::thread::yield_now());
+            kill_process(getpid(), Signal::KILL)
+        });
+        loop {
+            work(&window)?;
+        }
+    }
+    if comm.rank() == 2 {
+        // A lock that a rank has died with is an error; where it died without one, the others go on.
+        let pid = Pid::from_raw(pids[1] as i32).expect("a process");
+        while test_kill_process(pid).is_ok() {
+            work(&window)?;
+        }
+        for _ in 0..3 {
+            work(&window)?;
+        }
+    }
+    window.wait_signal(1)
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_waits_for_it_by_its_name() {
+    for scene in ["puts", "accumulates"] {
+        for _ in 0..5 {
+            let launcher = Launcher::new(3).timeout(LONG).grace(LONG);
+            let job = Job::play(scene::scene(launcher, "rank_process", scene));
+            assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{scene}");
+            for rank in [0, 2] {
+                let said = job.said[rank].last().expect("an error");
+                let lost = said.starts_with("RL0704") && said.contains("rank 1 is gone");
+                assert!(lost, "{scene}, rank {rank}: {said}");
+            }
+            assert!(job.took < Duration::from_secs(20), "{scene}: {:?}", job.took);
+        }
+    }
 }
