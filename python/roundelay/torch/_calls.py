@@ -139,7 +139,7 @@ class Calls:
         """Put calls into the current stream of a GPU; those that are asynchronous beside it, so that they go on
         together with what the caller puts there next."""
         index = device.index
-        comm = self._devices.get(index) or self.on(device)
+        comm: Any = self._devices.get(index) or self.on(device)
         if not opts.asyncOp:
             stream = torch._C._cuda_getCurrentRawStream(index)
             for call in calls:

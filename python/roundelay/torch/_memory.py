@@ -8,6 +8,7 @@ different strides get the same result as ranks whose tensors are contiguous.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ _OPS: dict[int, str] = {
 }
 """By number: to look an enumerator up takes several times as long."""
 
-_SUM = ReduceOp.SUM
+_SUM: Any = ReduceOp.SUM
 
 _LOGICAL: dict[str, str] = {
     "sum": "or",
