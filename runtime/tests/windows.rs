@@ -186,13 +186,14 @@ fn nothing_is_written_once_the_right_was_withdrawn() {
                     Refusal::Rights { needed: "write", has: "read + atomics".into() }
                 );
                 window.get(&mut [0], 1, 0).expect("it may still read");
+                comm.barrier().expect("its last put is over");
             } else {
                 while window.fetch_add(0, 1, LEN / 2).expect("its own word") == 0 {
                     std::thread::yield_now();
                 }
                 window.withdraw(Rights::WRITE).expect("nobody writes any more");
                 window.write(0, &vec![9; LEN]).expect("its own part");
-                std::thread::sleep(Duration::from_millis(2));
+                comm.barrier().expect("the last put is over");
                 let mut mine = vec![0; LEN];
                 window.read(0, &mut mine).expect("its own part");
                 assert!(mine.iter().all(|&x| x == 9), "it was written after the withdrawal");

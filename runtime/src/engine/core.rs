@@ -40,7 +40,7 @@ pub(crate) struct Staging {
 
 /// The state with which a rank makes calls; see the [module](self).
 pub(crate) struct Core {
-    /// What tells windows that it has ended: before anything else does.
+    /// The word that tells windows that it has ended: before anything else does.
     pub(crate) life: Life,
     /// The messages with tags, once somebody wanted some. They end before the group does.
     messages: Option<Ending>,

@@ -70,7 +70,7 @@ impl Lossy {
     }
 }
 
-/// What the next call does after one has failed.
+/// The behaviour of the next call after one has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
     /// It fails too.

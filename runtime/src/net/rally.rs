@@ -41,7 +41,7 @@ pub(crate) struct Place {
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-/// What is known of a rank.
+/// The knowledge that there is of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// It may come.

@@ -42,15 +42,9 @@ impl Direct {
         from: *const u8,
         goes_on: impl Fn() -> bool,
     ) -> Result<bool, Refusal> {
-        self.place.at(place.0, place.1 as u64)?;
-        let _access = self.enter(Rights::WRITE)?;
-        let may = || goes_on() && self.place.block().rights().contains(Rights::WRITE);
         // SAFETY: the caller's promise.
-        let whole = unsafe { self.place.put(place, from, may) }?;
-        if !whole && goes_on() {
-            return Err(Place::lacks(Rights::WRITE, self.place.block().rights()));
-        }
-        Ok(whole)
+        let copy = |may: &dyn Fn() -> bool| unsafe { self.place.put(place, from, may) };
+        self.copies(Rights::WRITE, place, goes_on, copy)
     }
 
     /// Copies from the peer's memory, as [`Self::put`] does into it.
@@ -65,13 +59,26 @@ impl Direct {
         to: *mut u8,
         goes_on: impl Fn() -> bool,
     ) -> Result<bool, Refusal> {
-        self.place.at(place.0, place.1 as u64)?;
-        let _access = self.enter(Rights::READ)?;
-        let may = || goes_on() && self.place.block().rights().contains(Rights::READ);
         // SAFETY: the caller's promise.
-        let whole = unsafe { self.place.get(place, to, may) }?;
+        let copy = |may: &dyn Fn() -> bool| unsafe { self.place.get(place, to, may) };
+        self.copies(Rights::READ, place, goes_on, copy)
+    }
+
+    /// Copies while the right is there; returns false if the copy ended early, since it may not go on.
+    #[inline]
+    fn copies(
+        &self,
+        needed: Rights,
+        (offset, len): (u64, usize),
+        goes_on: impl Fn() -> bool,
+        copy: impl FnOnce(&dyn Fn() -> bool) -> Result<bool, Refusal>,
+    ) -> Result<bool, Refusal> {
+        self.place.at(offset, len as u64)?;
+        let _access = self.enter(needed)?;
+        let rights = || self.place.block().rights();
+        let whole = copy(&|| goes_on() && rights().contains(needed))?;
         if !whole && goes_on() {
-            return Err(Place::lacks(Rights::READ, self.place.block().rights()));
+            return Err(Place::lacks(needed, rights()));
         }
         Ok(whole)
     }

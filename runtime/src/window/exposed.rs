@@ -9,7 +9,7 @@ use super::place::Place;
 /// The memory of this rank's part, with whatever owns it.
 pub(crate) struct Exposed {
     place: Place,
-    /// What owns the memory and the words: taken out once it may be somebody else's.
+    /// The owners of the memory and of the words: taken out once they may be somebody else's.
     kept: Mutex<Option<Kept>>,
     /// True if a peer may still write to the memory, or use the words.
     is_stuck: AtomicBool,

@@ -1,9 +1,9 @@
-//! What peers may do with a window, and what is known of one.
+//! The rights that peers have to a window, and the facts that are known of one.
 
 use std::fmt;
 use std::ops::BitOr;
 
-/// What peers may do with the memory of a window. Signals need no right.
+/// The rights that peers have to the memory of a window. Signals need no right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rights(u64);
 
@@ -60,7 +60,7 @@ impl fmt::Display for Rights {
     }
 }
 
-/// How a peer's part of a window is reached.
+/// The way by which a peer's part of a window is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Access {
@@ -69,14 +69,14 @@ pub enum Access {
     Mapped,
 }
 
-/// What is known here of a peer's part of a window.
+/// The facts that are known here of a peer's part of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
-    /// How it is reached.
+    /// The way by which it is reached.
     pub access: Access,
     /// The number of its elements.
     pub len: usize,
-    /// What may be done with it now.
+    /// The rights to it now.
     pub rights: Rights,
 }
 

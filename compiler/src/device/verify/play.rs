@@ -37,7 +37,7 @@ struct Rank {
 /// A word that was told: its number, and what whoever acquires it knows.
 type Told = (u64, Option<Known>);
 
-/// What carries the messages of a far link, one after the other.
+/// The carrier of the messages of a far link, one after the other.
 struct Proxy {
     /// Messages carried.
     carried: u64,

@@ -14,10 +14,10 @@ const ELSEWHERE: u64 = u64::MAX;
 /// The bit of a rank's last word that says that it cannot make its part.
 const CANNOT: u64 = 1 << 63;
 
-/// What a rank tells the others of its part.
+/// The facts of its part that a rank tells the others.
 #[derive(Debug, Clone, Copy, Default)]
 struct Told {
-    /// Where its memory lies in the heap, and its words.
+    /// The places of its memory in the heap, and of its words.
     memory: u64,
     words: u64,
     bytes: u64,

@@ -27,7 +27,7 @@ pub(super) enum Reach {
     Mapped(Direct),
 }
 
-/// What a rank holds of a window.
+/// The state that a rank holds of a window.
 pub(super) struct Parts {
     /// The process that is the rank.
     process: u32,
@@ -51,7 +51,7 @@ pub(super) struct Parts {
     pub(super) is_freed: bool,
 }
 
-/// What a wait is for.
+/// The purpose of a wait.
 pub(super) struct Awaited<'a> {
     pub(super) name: &'a str,
     pub(super) text: String,
