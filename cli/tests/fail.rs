@@ -112,7 +112,8 @@ fn diagnoses(files: &[&str], class: &str) {
     let [told] = &told[..] else { panic!("one object: {told:?}") };
     assert_eq!(told["verdict"]["class"], class, "{told}");
     assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
-    assert!(told["missing"].as_array().is_some_and(|m| m.contains(&1.into())), "{told}");
+    let missing = &told["communicators"][0]["missing"];
+    assert!(missing.as_array().is_some_and(|m| m.contains(&1.into())), "{told}");
     let text = roundelay(&[&["doctor"], files].concat()).ok().out;
     assert!(text.contains("cause: rank 1 ") && text.contains("no recorder"), "{text}");
 }

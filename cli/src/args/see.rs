@@ -247,13 +247,13 @@ pub(crate) struct Explain {
 #[command(after_help = "\
 A file is what `run --flight FILE` has left, or the JSON of one rank's flight recorder (`comm.flight()` in Rust
 and in Python). The more ranks tell, the surer the cause; of the others it says what those that tell
-have seen.
+have seen. Give the recorders of all communicators of a job, and it finds those that wait for each other.
 
 Examples:
   roundelay doctor flight.json
   roundelay doctor flight-0.json flight-1.json flight-2.json --json")]
 pub(crate) struct Doctor {
-    /// Flight recorders of the ranks of one job
+    /// Flight recorders of the ranks of one or several communicators
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 }

@@ -228,6 +228,7 @@ fn waiting(
         let site = player.bound.sites.get(step.site as usize);
         (waiting.line, waiting.column) = site.map_or((0, 0), |s| (s.line, s.column));
         waiting.step = step.round;
+        waiting.pass = lane.map_or(u16::MAX, |lane| player.pass(lane));
     }
     for other in player.obstacles()? {
         waiting.also(player.bound.awaited(other, player.rank).1);

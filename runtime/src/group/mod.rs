@@ -257,6 +257,18 @@ impl Group {
         mix(mix(self.id, self.splits), ranks)
     }
 
+    /// Returns a number that tells the communicator from others: the same on all of its ranks.
+    pub(crate) fn number(&self) -> u64 {
+        let whole = match &self.net {
+            Some(net) => {
+                let (job, comm) = net.lock().names();
+                mix(mix(job as u64, (job >> 64) as u64), comm)
+            }
+            None => self.control.identity(),
+        };
+        mix(whole, self.id)
+    }
+
     /// Returns the machine of each rank, by number.
     pub(crate) fn hosts(&self) -> &[u32] {
         &self.hosts

@@ -1,6 +1,6 @@
 //! Records what ranks did, and what they wait for.
 //!
-//! Three things, from always to seldom:
+//! Four things, from always to seldom:
 //!
 //! * The *flight recorder* (`flight`): a ring of the latest calls and long waits of a rank, always on. A
 //!   call costs one store of a cache line; the clock is looked at every 16th time. It is dumped as a
@@ -9,12 +9,16 @@
 //!   the algorithm, in one cache line. Whoever gives up first reads everybody's line, and [`diagnose`]
 //!   finds the cause: the rank that is stopped, dead, absent, late or in another call, or the cycle. Before a rank is
 //!   called slow, or waits a cycle, everybody is looked at again (`looks`).
+//! * What ranks waited for in the past tells which rank or link is slow ([`delays()`]), and the waits of several
+//!   communicators which of them wait for each other ([`deadlock()`]).
 //! * *Spans* (`spans`): with tracing on, every step and every wait of every lane with its times, bounded
 //!   in number; [`write()`] makes one file for Perfetto of all ranks' [`Trace`]s.
 //!
 //! Nothing here blocks, locks or ends anything: `watchdog` decides, this module tells.
 
 mod chrome;
+mod deadlock;
+mod delays;
 mod diagnose;
 mod dump;
 mod flight;
@@ -24,6 +28,8 @@ mod spans;
 pub use crate::waiting::{Wait, What};
 pub(crate) use crate::waiting::{Waiting, coarse, now};
 pub use chrome::write;
+pub use deadlock::deadlock;
+pub use delays::delays;
 pub use diagnose::{Class, Condition, Seen, Standing, Verdict, diagnose};
 pub use dump::{Ending, Entry, Flight, merge};
 pub use flight::EVENTS;
