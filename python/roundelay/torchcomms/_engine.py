@@ -139,10 +139,12 @@ class Engine(Operations):
         device = messages[0][0].device
         seconds = opts.timeout.total_seconds()
         finish: list[Finish] = []
-        batch = [
-            (address(memory.readable(tensor) if is_send else memory.writable(tensor, finish)), peer, is_send)
-            for tensor, peer, is_send in messages
+        tensors = [tensor for tensor, _, _ in messages]
+        # What is copied for the call lives as long as the tensors.
+        plain = [
+            memory.readable(tensor) if is_send else memory.writable(tensor, finish) for tensor, _, is_send in messages
         ]
+        batch = [(address(data), peer, is_send) for data, (_, peer, is_send) in zip(plain, messages)]
         stream = torch.cuda.current_stream(device).cuda_stream
         try:
             self._calls.on(device).messages(batch, seconds if seconds > 0 else None, stream)
@@ -150,4 +152,4 @@ class Engine(Operations):
             raise face(error) from None
         for due in finish:
             due()
-        return OnStream(None, device, [tensor for tensor, _, _ in messages])
+        return OnStream(None, device, [*plain, *tensors])

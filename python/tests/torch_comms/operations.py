@@ -249,6 +249,24 @@ def batches(comm: TorchComm, background: bool) -> None:
 
 
 @case
+def strided_batches(comm: TorchComm, background: bool) -> None:
+    """Plain copies of several tensors are there at once."""
+    n, own = comm.get_size(), comm.get_rank()
+    others = [rank for rank in range(n) if rank != own]
+    batch = comm.batch_op_create()
+    received = [torch.zeros(1000, 2) for _ in range(3 * n)]
+    for rank in others:
+        for turn in range(3):
+            batch.send(torch.stack([of(own, 1000) + turn, torch.zeros(1000)], 1)[:, 0], rank)
+            batch.recv(received[3 * rank + turn][:, 0], rank)
+    batch.issue(background).wait()
+    for rank in others:
+        for turn in range(3):
+            same(received[3 * rank + turn][:, 0].contiguous(), of(rank, 1000) + turn)
+            same(received[3 * rank + turn][:, 1].contiguous(), torch.zeros(1000))
+
+
+@case
 def barrier(comm: TorchComm, background: bool) -> None:
     for _ in range(3):
         work = comm.barrier(background)
