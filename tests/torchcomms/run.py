@@ -1,6 +1,6 @@
 """Runs torchcomms' integration tests, a file at a time, with each backend, and says what came out.
 
-    python run.py CHECKOUT [--backends gloo,roundelay] [--ranks N] [--only TEXT ...] [--json FILE]
+    python run.py CHECKOUT [--backends gloo,roundelay] [--ranks N] [--device cuda] [--only TEXT ...] [--json FILE]
 
 A file passes if all ranks end well and a case has passed; it is skipped if each of its cases was. The run fails if a file
 passes with the first backend and not with the others.
@@ -26,23 +26,25 @@ SECONDS = 600.0
 """The longest that a file may take with one backend."""
 
 LEFT_OUT = re.compile(r"^(CudaGraphs\w*|SymmMemRendezvous|ExpandableSegments|FullgraphCompile\w*)Test$")
-"""Files whose cases are all for CUDA, or for torch.compile of torchcomms' own Python part."""
+"""Files whose cases are all for other backends, or for torch.compile of torchcomms' own Python part."""
 
 
-def outcome(file: Path, backend: str, ranks: int) -> dict[str, Any]:
+def outcome(file: Path, backend: str, options: argparse.Namespace) -> dict[str, Any]:
     """Run a file with a backend; return its state, its cases by outcome, seconds, and why it failed."""
     with tempfile.TemporaryDirectory() as folder:
         variables = dict(
             os.environ,
             TEST_BACKEND=backend,
-            TEST_DEVICE="cpu",
+            TEST_DEVICE=options.device,
             TEST_FULL_SWEEP="0",
-            CUDA_VISIBLE_DEVICES="",
             OMP_NUM_THREADS="1",
             TORCHCOMMS_OUTCOMES=folder,
             PYTHONPATH=os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
         )
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        if options.device == "cpu":
+            variables["CUDA_VISIBLE_DEVICES"] = ""
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += ["--nproc-per-node", str(options.ranks)]
         command += ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "outcomes", str(file)]
         begin = time.monotonic()
         with open(f"{folder}/log", "wb") as log:
@@ -64,7 +66,7 @@ def outcome(file: Path, backend: str, ranks: int) -> dict[str, Any]:
         told = [json.loads(each.read_text()) for each in sorted(Path(folder).glob("outcome*"))]
     cases = {kind: max((each[kind] for each in told), default=0) for kind in ("passed", "skipped", "failed")}
     failures = {key: value for each in told for key, value in each["failures"].items()}
-    ended = len(told) == ranks and not failures and not any(each["broken"] for each in told)
+    ended = len(told) == options.ranks and not failures and not any(each["broken"] for each in told)
     if code is None:
         state = "hung"
     elif not ended or code != 0 and cases["passed"]:
@@ -85,6 +87,7 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--backends", default="gloo,roundelay")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", nargs="*", default=[], help="files whose names have one of these texts")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -95,7 +98,7 @@ def main() -> int:
             continue
         rows[file.stem] = {}
         for backend in backends:
-            row = rows[file.stem][backend] = outcome(file, backend, options.ranks)
+            row = rows[file.stem][backend] = outcome(file, backend, options)
             log = row.pop("log", None)
             cases = ", ".join(f"{row[kind]} {kind}" for kind in ("passed", "skipped", "failed") if row[kind])
             print(f"{file.stem} {backend}: {row['state']} ({cases or 'no case'}; {row['seconds']} s)", flush=True)
@@ -125,7 +128,7 @@ def write(options: argparse.Namespace, backends: list[str], rows: dict[str, dict
     commit = subprocess.run(
         ["git", "-C", str(options.checkout), "rev-parse", "HEAD"], capture_output=True, text=True
     ).stdout.strip()
-    made = dict(torch=torch.__version__, torchcomms=commit, ranks=options.ranks, device="cpu", sweep="reduced")
+    made = dict(torch=torch.__version__, torchcomms=commit, ranks=options.ranks, device=options.device, sweep="reduced")
     options.json.write_text(json.dumps(dict(**made, backends=backends, files=rows), indent=1) + "\n")
 
 

@@ -139,10 +139,12 @@ class Engine(Operations):
         device = messages[0][0].device
         seconds = opts.timeout.total_seconds()
         finish: list[Finish] = []
-        batch = [
-            (address(memory.readable(tensor) if is_send else memory.writable(tensor, finish)), peer, is_send)
-            for tensor, peer, is_send in messages
+        tensors = [tensor for tensor, _, _ in messages]
+        # What is copied for the call lives as long as the tensors.
+        plain = [
+            memory.readable(tensor) if is_send else memory.writable(tensor, finish) for tensor, _, is_send in messages
         ]
+        batch = [(address(data), peer, is_send) for data, (_, peer, is_send) in zip(plain, messages)]
         comm = self._calls.on(device)
         beside = self._calls.beside(device) if opts.asyncOp else None
         stream = torch.cuda.current_stream(device) if beside is None else beside.stream
@@ -154,4 +156,4 @@ class Engine(Operations):
         with torch.cuda.stream(stream):
             for due in finish:
                 due()
-        return OnStream(None, device, [tensor for tensor, _, _ in messages], beside)
+        return OnStream(None, device, [*plain, *tensors], beside)

@@ -23,7 +23,7 @@ class Backend : public Base {
     Call call;
     const Span data = bytes(call.readable(tensor));
     return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_send(comm_, data.ptr, data.count, data.dtype, dst, tag_of(options.tag), with, work);
+      return rl().rl_send(comm_, data.ptr, data.count, data.dtype, dst, tag_of(options), with, work);
     });
   }
 
@@ -36,7 +36,7 @@ class Backend : public Base {
     Call call;
     const Span data = bytes(call.writable(tensor));
     return play(std::move(call), async_op, options, [&](const rl_options* with, rl_work** work) {
-      return rl().rl_recv(comm_, data.ptr, data.count, data.dtype, src, tag_of(options.tag), with, work);
+      return rl().rl_recv(comm_, data.ptr, data.count, data.dtype, src, tag_of(options), with, work);
     });
   }
 

@@ -40,13 +40,22 @@ def same(found: Tensor, wanted: Tensor) -> None:
     assert found.dtype == wanted.dtype and torch.equal(found, wanted), f"{found} instead of {wanted}"
 
 
+def on_gpu(comm: TorchComm) -> bool:
+    """Return True if operations go into streams: ``wait`` orders them there, and this thread waits for nothing."""
+    return bool(comm.get_device().type == "cuda")
+
+
 def every(comm: TorchComm) -> dict[str, str]:
-    """Perform all cases, on this thread and in the background; returns what went wrong in each, or ''."""
+    """Perform all cases, on this thread and in the background; returns what went wrong in each, or ''.
+
+    All tensors are on the communicator's device.
+    """
     outcomes = {}
     for name, function in CASES.items():
         try:
-            function(comm, False)
-            function(comm, True)
+            with comm.get_device():
+                function(comm, False)
+                function(comm, True)
             outcomes[name] = ""
         except Exception:
             outcomes[name] = traceback.format_exc()
@@ -196,11 +205,18 @@ def roots(comm: TorchComm, background: bool) -> None:
 def messages(comm: TorchComm, background: bool) -> None:
     n, own = comm.get_size(), comm.get_rank()
     after, before = (own + 1) % n, (own - 1) % n
-    if background:
+    if background and not on_gpu(comm):
         tensor = torch.zeros(5)
         works = [comm.recv(tensor, before, True), comm.send(of(own), after, True)]
         for work in works:
             work.wait()
+        same(tensor, of(before))
+    elif background:
+        # Operations of a communicator go on one after the other on a GPU, so no rank may receive before all have sent.
+        tensor = torch.zeros(5)
+        calls = [lambda: comm.send(of(own), after, True), lambda: comm.recv(tensor, before, True)]
+        for call in calls if own % 2 == 0 else reversed(calls):
+            call().wait()
         same(tensor, of(before))
     elif own == 0:
         comm.send(of(0), 1, False)
@@ -233,6 +249,24 @@ def batches(comm: TorchComm, background: bool) -> None:
 
 
 @case
+def strided_batches(comm: TorchComm, background: bool) -> None:
+    """Plain copies of several tensors are there at once."""
+    n, own = comm.get_size(), comm.get_rank()
+    others = [rank for rank in range(n) if rank != own]
+    batch = comm.batch_op_create()
+    received = [torch.zeros(1000, 2) for _ in range(3 * n)]
+    for rank in others:
+        for turn in range(3):
+            batch.send(torch.stack([of(own, 1000) + turn, torch.zeros(1000)], 1)[:, 0], rank)
+            batch.recv(received[3 * rank + turn][:, 0], rank)
+    batch.issue(background).wait()
+    for rank in others:
+        for turn in range(3):
+            same(received[3 * rank + turn][:, 0].contiguous(), of(rank, 1000) + turn)
+            same(received[3 * rank + turn][:, 1].contiguous(), torch.zeros(1000))
+
+
+@case
 def barrier(comm: TorchComm, background: bool) -> None:
     for _ in range(3):
         work = comm.barrier(background)
@@ -248,7 +282,7 @@ def order(comm: TorchComm, background: bool) -> None:
     tensors = [torch.full((100,), float(index)) for index in range(20)]
     works = [comm.all_reduce(tensor, ReduceOp.SUM, True) for tensor in tensors]
     works[-1].wait()
-    assert all(work.is_completed() for work in works), "the last operation has ended before an earlier one"
+    assert on_gpu(comm) or all(work.is_completed() for work in works), "the last one has ended before an earlier one"
     for index, tensor in enumerate(tensors):
         same(tensor, torch.full((100,), float(index * comm.get_size())))
 

@@ -25,6 +25,7 @@ torch = pytest.importorskip("torch", reason="the backend is compiled against tor
 BEYOND = {
     "operators": "PREMUL_SUM, which FSDP uses",
     "batches": "batch_op_issue not implemented for Python backends",
+    "strided_batches": "batch_op_issue not implemented for Python backends",
     "hints": "an unknown hint is not refused",
 }
 """Cases that need the backend in C++, and what they say without it."""

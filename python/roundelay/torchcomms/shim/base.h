@@ -85,7 +85,9 @@ class Base : public TorchCommBackend {
     return device_;
   }
 
-  void setTimeout(milliseconds timeout) override {
+  // What has no `override` here and below is not there in the interface of torchcomms 0.3.
+
+  void setTimeout(milliseconds timeout) {
     live("set_timeout");
     check(rl().rl_set_timeout(host_, limit_of(timeout)));
     if (comm_ != host_) {
@@ -94,7 +96,7 @@ class Base : public TorchCommBackend {
     options_.timeout = timeout;
   }
 
-  void setHints(Hints hints) override {
+  void setHints(Hints hints) {
     live("set_hints");
     check(rl().rl_set_hints(comm_, text_of(hints).c_str()));
     options_.hints = std::move(hints);
@@ -183,6 +185,9 @@ class Base : public TorchCommBackend {
       at::Device device, const std::string& name, const CommOptions& options,
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
     load_native();
+    if (device.is_cuda() && !device.has_index()) { // The current one, for good.
+      device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+    }
     device_ = device;
     name_ = name;
     options_ = options;
@@ -200,7 +205,7 @@ class Base : public TorchCommBackend {
     }
     if (device.is_cuda()) {
       comm_ = nullptr;
-      check(rl().rl_cuda(host_, device.has_index() ? device.index() : -1, &comm_));
+      check(rl().rl_cuda(host_, device.index(), &comm_));
       if (timeout != 0) {
         check(rl().rl_set_timeout(comm_, timeout));
       }
@@ -287,8 +292,12 @@ class Base : public TorchCommBackend {
     return {tensor.data_ptr(), tensor.nbytes(), RL_I8};
   }
 
-  static uint64_t tag_of(int tag) {
-    return static_cast<uint32_t>(tag);
+  template <typename Options>
+  static uint64_t tag_of(const Options& options) {
+    if constexpr (requires { options.tag; }) {
+      return static_cast<uint32_t>(options.tag);
+    }
+    return 0;
   }
 
   template <typename Options>

@@ -145,7 +145,7 @@ class OnStream : public TorchWork {
     runWaitPostHooks();
   }
 
-  void hostSynchronize() override {
+  void hostSynchronize() {
     enqueued_.synchronize();
   }
 
@@ -156,6 +156,13 @@ class OnStream : public TorchWork {
 
   milliseconds getTimeout() const override {
     return timeout_;
+  }
+
+ protected:
+  // A stream that waits for the future waits for the operation, which is not in the current one, perhaps.
+  void markCompleted(c10::intrusive_ptr<c10::ivalue::Future> future, Tensors outputs) override {
+    const c10::StreamGuard guard(enqueued_.stream());
+    future->markCompleted(c10::IValue(std::move(outputs)));
   }
 
  private:
