@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use roundelay::trace::{
-    Class, Condition, Flight, Standing, Verdict, deadlock, delays, diagnose, merge,
+    Class, Condition, Flight, Live, Standing, Verdict, deadlock, delays, diagnose, live, merge,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ struct Standings {
 
 /// Runs the verb.
 pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
-    let jobs = read(&args.files)?;
+    let jobs = if args.pid.is_empty() { read(&args.files)? } else { watch(&args.pid)? };
     let is_several = jobs.len() > 1;
     let flights: Vec<Flight> = jobs.values().flat_map(|job| job.flights.clone()).collect();
     let communicators: Vec<Standings> =
@@ -73,12 +73,23 @@ pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
 struct Job {
     ranks: u32,
     flights: Vec<Flight>,
+    /// Ranks that were seen not to run.
+    lost: Vec<Standing>,
 }
 
 impl Job {
     fn told(self, communicator: String) -> Standings {
-        let ranks = merge(self.ranks, &self.flights, &[]);
-        let told = |rank: &u32| self.flights.iter().any(|flight| flight.rank == *rank);
+        let mut ranks = merge(self.ranks, &self.flights, &[]);
+        for lost in self.lost.iter().filter(|lost| lost.rank < self.ranks) {
+            ranks[lost.rank as usize].clone_from(lost);
+        }
+        let told = |rank: &u32| {
+            self.flights
+                .iter()
+                .map(|f| f.rank)
+                .chain(self.lost.iter().map(|s| s.rank))
+                .any(|r| r == *rank)
+        };
         let missing: Vec<u32> = (0..self.ranks).filter(|rank| !told(rank)).collect();
         Standings { communicator, verdict: self.verdict(&ranks), ranks, missing }
     }
@@ -95,6 +106,17 @@ impl Job {
         };
         delays.or(standing)
     }
+}
+
+/// Looks at the ranks of all communicators of processes, by communicator.
+fn watch(pids: &[i32]) -> Result<BTreeMap<String, Job>, Failure> {
+    let mut jobs = BTreeMap::new();
+    for &pid in pids {
+        for Live { communicator, ranks, flights, standings } in live(pid)? {
+            jobs.insert(communicator, Job { ranks, flights, lost: standings });
+        }
+    }
+    Ok(jobs)
 }
 
 /// Reads the recorders, by communicator.
@@ -126,7 +148,7 @@ fn read(files: &[PathBuf]) -> Result<BTreeMap<String, Job>, Failure> {
         if let Some(first) = flights.first_mut() {
             first.seen.extend(seen);
         }
-        (name, Job { ranks, flights })
+        (name, Job { ranks, flights, lost: Vec::new() })
     };
     Ok(jobs.into_iter().map(job).collect())
 }

@@ -251,11 +251,15 @@ have seen. Give the recorders of all communicators of a job, and it finds those 
 
 Examples:
   roundelay doctor flight.json
-  roundelay doctor flight-0.json flight-1.json flight-2.json --json")]
+  roundelay doctor flight-0.json flight-1.json flight-2.json --json
+  roundelay doctor --pid 4711")]
 pub(crate) struct Doctor {
     /// Flight recorders of the ranks of one or several communicators
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "pid")]
     pub(crate) files: Vec<PathBuf>,
+    /// Look at the ranks of this host that share a communicator with a process, whatever they do
+    #[arg(long, value_name = "PID", conflicts_with = "files")]
+    pub(crate) pid: Vec<i32>,
 }
 
 /// `roundelay info`

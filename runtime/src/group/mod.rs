@@ -158,6 +158,7 @@ impl Group {
             sleeper: Sleeper::Calls,
             stopped: Arc::default(),
         };
+        group.control.show_rank(group.own(), rank, group.size());
         group.control.set_state(group.own(), State::Present);
         group
     }

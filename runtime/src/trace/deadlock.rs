@@ -92,7 +92,9 @@ fn verdict(flights: &[Flight], circle: &[usize]) -> Verdict {
         let Flight { rank, pid, communicator, waiting, events, .. } = &flights[at];
         let (call, peer) = waiting.as_ref().map_or((0, *rank), |wait| (wait.call, wait.peer));
         let what = events.iter().rev().find_map(|entry| match entry {
-            Entry::Call { call: number, name, .. } if *number == call => Some(&**name),
+            Entry::Call { call: number, name, .. } if *number == call && !name.is_empty() => {
+                Some(&**name)
+            }
             _ => None,
         });
         let name = what.map_or(String::new(), |name| format!(" ({name})"));

@@ -55,7 +55,7 @@ pub enum Entry {
     Call {
         /// Its number, from 1.
         call: u64,
-        /// `collective.algorithm`.
+        /// `collective.algorithm`; empty if it is not known.
         name: String,
         /// Elements.
         count: u64,
@@ -145,7 +145,8 @@ impl Flight {
                     0 => name.clone(),
                     _ => format!("{name} of {count} x {dtype} with {op}"),
                 };
-                Some(Seen { call: *call, digest: *digest, what: Some(what) })
+                let what = (!what.is_empty()).then_some(what);
+                Some(Seen { call: *call, digest: *digest, what })
             }
             Entry::Wait { .. } => None,
         };
