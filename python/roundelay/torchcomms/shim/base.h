@@ -502,7 +502,7 @@ class Base : public TorchCommBackend {
     return work;
   }
 
-  void check(int32_t status) {
+  static void check(int32_t status) {
     if (status != 0) {
       throw std::runtime_error(Work::words(roundelay::last_error()));
     }
