@@ -72,6 +72,7 @@ def prepare(comm: Any) -> None:
 def every(comm: Any) -> dict[str, str]:
     """Perform all cases; returns what went wrong in each, or ''."""
     outcomes = {}
+    assert torch.cuda.current_device() == comm.get_rank(), "the communicator's GPU is not the current one"
     with comm.get_device():
         prepare(comm)
         for name, function in IN_STREAMS.items():

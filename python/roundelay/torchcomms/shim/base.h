@@ -185,8 +185,13 @@ class Base : public TorchCommBackend {
       at::Device device, const std::string& name, const CommOptions& options,
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
     load_native();
-    if (device.is_cuda() && !device.has_index()) { // The current one, for good.
-      device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+    if (device.is_cuda()) {
+      // Programs rely on what torchcomms' other backends do: each rank has a GPU, which is the current one from now on.
+      const c10::impl::VirtualGuardImpl gpus(device.type());
+      if (!device.has_index()) {
+        device.set_index(static_cast<c10::DeviceIndex>(rank % std::max<int>(gpus.deviceCount(), 1)));
+      }
+      gpus.setDevice(device);
     }
     device_ = device;
     name_ = name;
