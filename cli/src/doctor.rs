@@ -1,9 +1,12 @@
-//! Implements `roundelay doctor`: says who is at fault, from the flight recorders of the ranks of a job.
+//! Implements `roundelay doctor`: says who is at fault, from the flight recorders of the ranks of one or several
+//! communicators.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use roundelay::trace::{Condition, Flight, Standing, Verdict, diagnose, merge};
+use roundelay::trace::{
+    Class, Condition, Flight, Live, Standing, Verdict, deadlock, delays, diagnose, live, merge,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::args;
@@ -21,7 +24,16 @@ enum Dump {
 /// The outcome as programs read it.
 #[derive(Serialize)]
 struct Diagnosis {
-    /// The cause; none if no rank waits.
+    /// The cause; none if no rank waits and nothing is slow.
+    verdict: Option<Verdict>,
+    communicators: Vec<Standings>,
+}
+
+/// The ranks of a communicator.
+#[derive(Serialize)]
+struct Standings {
+    communicator: String,
+    /// The cause as far as this communicator tells it.
     verdict: Option<Verdict>,
     /// The state of each rank.
     ranks: Vec<Standing>,
@@ -31,67 +43,141 @@ struct Diagnosis {
 
 /// Runs the verb.
 pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
-    let job = Job::read(&args.files)?;
-    let standings = merge(job.ranks, &job.flights, &[]);
-    let told = |rank: &u32| job.flights.iter().any(|flight| flight.rank == *rank);
-    let missing: Vec<u32> = (0..job.ranks).filter(|rank| !told(rank)).collect();
-    let verdict = diagnose(&standings, None);
-    for standing in &standings {
-        report.line(line(standing, told(&standing.rank)));
+    let jobs = if args.pid.is_empty() { read(&args.files)? } else { watch(&args.pid)? };
+    let is_several = jobs.len() > 1;
+    let flights: Vec<Flight> = jobs.values().flat_map(|job| job.flights.clone()).collect();
+    let communicators: Vec<Standings> =
+        jobs.into_iter().map(|(name, job)| job.told(name)).collect();
+    for told in &communicators {
+        if is_several {
+            report.line(format!("communicator {}:", told.communicator));
+        }
+        for standing in &told.ranks {
+            report.line(line(standing, !told.missing.contains(&standing.rank)));
+        }
+        if let Some(verdict) = told.verdict.as_ref().filter(|_| is_several) {
+            report.line(format!("  by itself: {verdict}"));
+        }
     }
+    let verdicts = communicators.iter().filter_map(|told| told.verdict.clone());
+    let verdict = deadlock(&flights).or_else(|| verdicts.min_by_key(|verdict| verdict.class));
     report.line(match &verdict {
         Some(verdict) => format!("\ncause: {verdict}"),
         None => "\nno rank waits for another, and none is lost".into(),
     });
-    report.result(&Diagnosis { verdict, ranks: standings, missing });
+    report.result(&Diagnosis { verdict, communicators });
     Ok(())
 }
 
-/// The recorders of one job.
+/// The recorders of one communicator.
 struct Job {
     ranks: u32,
     flights: Vec<Flight>,
+    /// Ranks that were seen not to run.
+    lost: Vec<Standing>,
 }
 
 impl Job {
-    fn read(files: &[PathBuf]) -> Result<Self, Failure> {
-        let mut flights: BTreeMap<u32, (&Path, Flight)> = BTreeMap::new();
-        let mut seen: Vec<Standing> = Vec::new();
-        let mut ranks = None;
-        for path in files {
-            let (here, others) = match dump(path)? {
-                Dump::Rank(flight) => (vec![*flight], Vec::new()),
-                Dump::Job { flights, ranks } => (flights, ranks),
-            };
-            seen.extend(others);
-            for flight in here {
-                let (first, n) = *ranks.get_or_insert((path, flight.ranks));
-                if flight.ranks != n {
-                    let first = first.display();
-                    let why = format!("it is of a job of {} ranks, {first} of {n}", flight.ranks);
-                    return Err(wrong(path, &why));
-                }
-                if flight.rank >= n {
-                    return Err(wrong(path, &format!("it is of rank {} of {n}", flight.rank)));
-                }
-                if let Some((other, flight)) = flights.insert(flight.rank, (path, flight)) {
-                    let why = format!("{} is of rank {} too", other.display(), flight.rank);
-                    return Err(wrong(path, &why));
-                }
-            }
+    fn told(self, communicator: String) -> Standings {
+        let mut ranks = merge(self.ranks, &self.flights, &[]);
+        for lost in self.lost.iter().filter(|lost| lost.rank < self.ranks) {
+            ranks[lost.rank as usize].clone_from(lost);
         }
-        let mut flights: Vec<Flight> = flights.into_values().map(|(_, flight)| flight).collect();
-        let Some((first, (path, ranks))) = flights.first_mut().zip(ranks) else {
-            let none = files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
-            return Err(wrong(none, "it has the flight recorder of no rank"));
+        let told = |rank: &u32| {
+            self.flights
+                .iter()
+                .map(|f| f.rank)
+                .chain(self.lost.iter().map(|s| s.rank))
+                .any(|r| r == *rank)
         };
-        if ranks as usize > MOST {
-            return Err(wrong(path, &format!("it is of a job of {ranks} ranks, more than {MOST}")));
-        }
-        // What the launcher has seen of ranks that could not tell it themselves.
-        first.seen.extend(seen.into_iter().filter(|s| s.condition != Condition::Running));
-        Ok(Job { ranks, flights })
+        let missing: Vec<u32> = (0..self.ranks).filter(|rank| !told(rank)).collect();
+        Standings { communicator, verdict: self.verdict(&ranks), ranks, missing }
     }
+
+    /// Returns the cause: as the ranks stand, or, where nobody is lost and none makes another call, by how long they
+    /// have waited for whom.
+    fn verdict(&self, ranks: &[Standing]) -> Option<Verdict> {
+        let standing = diagnose(ranks, None);
+        let class = standing.as_ref().map(|verdict| verdict.class);
+        let delays = match class {
+            None | Some(Class::Slow) => delays(&self.flights),
+            Some(Class::Cycle) => delays(&self.flights).filter(|v| v.class == Class::Link),
+            Some(_) => None,
+        };
+        delays.or(standing)
+    }
+}
+
+/// Looks at the ranks of all communicators of processes, by communicator.
+fn watch(pids: &[i32]) -> Result<BTreeMap<String, Job>, Failure> {
+    let mut jobs = BTreeMap::new();
+    for &pid in pids {
+        for Live { communicator, ranks, flights, standings } in live(pid)? {
+            jobs.insert(communicator, Job { ranks, flights, lost: standings });
+        }
+    }
+    Ok(jobs)
+}
+
+/// Reads the recorders, by communicator.
+fn read(files: &[PathBuf]) -> Result<BTreeMap<String, Job>, Failure> {
+    type Found<'a> = BTreeMap<u32, (&'a Path, Flight)>;
+    let mut jobs: BTreeMap<String, (Found<'_>, Vec<Standing>)> = BTreeMap::new();
+    for path in files {
+        let (here, others) = match dump(path)? {
+            Dump::Rank(flight) => (vec![*flight], Vec::new()),
+            Dump::Job { flights, ranks } => (flights, ranks),
+        };
+        // What the launcher has seen of ranks that could not tell it themselves.
+        if let Some(flight) = here.first() {
+            let lost = others.into_iter().filter(|s| s.condition != Condition::Running);
+            jobs.entry(flight.communicator.clone()).or_default().1.extend(lost);
+        }
+        for flight in here {
+            let (flights, _) = jobs.entry(flight.communicator.clone()).or_default();
+            add(flights, path, flight)?;
+        }
+    }
+    if jobs.is_empty() {
+        let none = files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
+        return Err(wrong(none, "it has the flight recorder of no rank"));
+    }
+    let job = |(name, (flights, seen)): (String, (Found<'_>, Vec<Standing>))| {
+        let mut flights: Vec<Flight> = flights.into_values().map(|(_, flight)| flight).collect();
+        let ranks = flights.first().map_or(0, |flight| flight.ranks);
+        if let Some(first) = flights.first_mut() {
+            first.seen.extend(seen);
+        }
+        (name, Job { ranks, flights, lost: Vec::new() })
+    };
+    Ok(jobs.into_iter().map(job).collect())
+}
+
+/// Adds the recorder of a rank to those of its communicator.
+fn add<'a>(
+    flights: &mut BTreeMap<u32, (&'a Path, Flight)>,
+    path: &'a Path,
+    flight: Flight,
+) -> Result<(), Failure> {
+    let (rank, n) = (flight.rank, flight.ranks);
+    if let Some((first, other)) = flights.values().next()
+        && other.ranks != n
+    {
+        let first = first.display();
+        let why = format!("it is of a job of {n} ranks, {first} of {}", other.ranks);
+        return Err(wrong(path, &why));
+    }
+    if n as usize > MOST {
+        return Err(wrong(path, &format!("it is of a job of {n} ranks, more than {MOST}")));
+    }
+    if rank >= n {
+        return Err(wrong(path, &format!("it is of rank {rank} of {n}")));
+    }
+    if let Some((other, flight)) = flights.insert(rank, (path, flight)) {
+        let why = format!("{} is of rank {} too", other.display(), flight.rank);
+        return Err(wrong(path, &why));
+    }
+    Ok(())
 }
 
 /// Ranks that a job may have: as many as have been modelled.

@@ -20,6 +20,10 @@ fn chaos(args: &[&str], fault: &str) {
         told = serde_json::from_str(ran.out.trim()).expect("one object");
         assert_eq!((&told["wrong"], &told["hangs"]), (&0.into(), &0.into()), "{told}");
         let many = |told: &Value, least| told.as_u64() > Some(least);
+        // A generation that works was made in some time, and before its calls.
+        let time = |which: &str| told[which]["median"].as_f64().unwrap_or(-1.0);
+        let (made, works) = (time("reconfigure_ms"), time("recovery_ms"));
+        assert!(told["generations"] == 0 || made > 0.0 && works > made, "{told}");
         let enough = many(&told["generations"], 1) && many(&told["calls"], 0);
         if enough && many(&told["faults"][fault], 0) {
             return;

@@ -112,7 +112,8 @@ fn diagnoses(files: &[&str], class: &str) {
     let [told] = &told[..] else { panic!("one object: {told:?}") };
     assert_eq!(told["verdict"]["class"], class, "{told}");
     assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
-    assert!(told["missing"].as_array().is_some_and(|m| m.contains(&1.into())), "{told}");
+    let missing = &told["communicators"][0]["missing"];
+    assert!(missing.as_array().is_some_and(|m| m.contains(&1.into())), "{told}");
     let text = roundelay(&[&["doctor"], files].concat()).ok().out;
     assert!(text.contains("cause: rank 1 ") && text.contains("no recorder"), "{text}");
 }
@@ -134,7 +135,15 @@ fn a_killed_rank_is_named_at_once() {
 fn a_stopped_rank_is_named_at_the_deadline() {
     // Longer than a rank may lag behind that has to share its core.
     let (child, ranks) = endless("6s", "stopped.json");
+    // From outside, while it runs and while it waits; by any of its processes.
+    let seen = |pid: i32| roundelay(&["doctor", "--pid", &pid.to_string(), "--json"]).ok().json();
+    let told = &seen(ranks[2])[0];
+    assert_eq!(told["communicators"][0]["missing"], serde_json::json!([]), "{told}");
+    assert_ne!(told["verdict"]["class"], "stopped", "{told}");
     signal(ranks[1], Signal::STOP);
+    let told = &seen(ranks[1])[0];
+    assert_eq!(told["verdict"]["class"], "stopped", "{told}");
+    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
     let ran = ended(child, &ranks);
     ran.fails(3, &["RL0703", "rank 1 is stopped", "all_reduce.ring, step", "ring.algo:"]);
     assert_eq!(blames("stopped.json", "stopped"), [0, 2]);

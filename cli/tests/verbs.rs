@@ -49,6 +49,10 @@ fn the_doctor_refuses_what_is_not_of_one_job() {
         let files: Vec<&str> = files.iter().map(|file| file.as_str()).collect();
         roundelay(&[&["doctor"], &files[..]].concat()).fails(1, &[why]);
     }
+    let own = std::process::id().to_string();
+    roundelay(&["doctor", "--pid", &own]).fails(3, &["RL0709", &own, "is no rank"]);
+    roundelay(&["doctor"]).fails(2, &["<FILE>"]);
+    roundelay(&["doctor", "--pid", &own, &zero]).fails(2, &["cannot be used with"]);
 }
 
 #[test]

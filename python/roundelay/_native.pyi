@@ -71,6 +71,7 @@ class Communicator:
         timeout: float | None = None,
         stream: int | None = None,
         kept: object = None,
+        overlaps: bool = False,
     ) -> Work | None: ...
     def send(
         self, data: Address, peer: int, tag: int, timeout: float | None = None, kept: object = None

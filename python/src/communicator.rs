@@ -171,7 +171,8 @@ impl Communicator {
     }
 
     /// Sends and receives messages at once: of each its buffer, the other rank, and whether it is sent.
-    #[pyo3(signature = (messages, timeout=None, stream=None, kept=None))]
+    #[pyo3(signature = (messages, timeout=None, stream=None, kept=None, overlaps=false))]
+    #[expect(clippy::too_many_arguments, reason = "as `call`")]
     fn messages(
         &self,
         py: Python<'_>,
@@ -179,10 +180,11 @@ impl Communicator {
         timeout: Option<f64>,
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
+        overlaps: bool,
     ) -> PyResult<Option<Work>> {
         let message = |(Address(buffer), peer, is_send)| Message { buffer, peer, is_send };
-        let messages = messages.into_iter().map(message).collect();
-        self.play(py, Operation::Messages(messages), options(timeout, None, stream, false)?, kept)
+        let operation = Operation::Messages(messages.into_iter().map(message).collect());
+        self.play(py, operation, options(timeout, None, stream, overlaps)?, kept)
     }
 
     /// Sends a message with a tag, on this thread or, with `kept` as what owns the memory, in the background.

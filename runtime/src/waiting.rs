@@ -62,6 +62,8 @@ pub(crate) struct Waiting {
     /// ranks share.
     pub(crate) line: u32,
     pub(crate) column: u32,
+    /// The pass of the call, from 0, as far as 16 bits go: all steps are done once a pass.
+    pub(crate) pass: u16,
     /// The time at which the wait began, see [`now`](super::now).
     pub(crate) since: u64,
     /// Other ranks that further lanes wait for.
@@ -80,6 +82,7 @@ impl Waiting {
             step: 0,
             line: 0,
             column: 0,
+            pass: 0,
             since,
             others: [NOBODY; OTHERS],
         }
@@ -103,7 +106,7 @@ impl Waiting {
             pair(self.peer, (u32::from(self.channel) << 16) | self.what as u32),
             self.call,
             pair(self.digest, self.step),
-            pair(self.line, self.column),
+            pair(self.line, (u32::from(self.pass) << 16) | self.column.min(0xffff)),
             self.since,
             pair(a, b),
             pair(c, d),
@@ -123,7 +126,8 @@ impl Waiting {
             digest: high(digest),
             step: low(digest),
             line: high(site),
-            column: low(site),
+            column: low(site) & 0xffff,
+            pass: (low(site) >> 16) as u16,
             since,
             others: [high(a), low(a), high(b), low(b), high(c), low(c)],
         })
@@ -131,7 +135,8 @@ impl Waiting {
 
     /// Spells it out, with the places of this rank's part of the plan.
     pub(crate) fn spell(&self, sites: &[Site]) -> Wait {
-        let same = |s: &&Site| (s.line, s.column) == (self.line, self.column);
+        let same =
+            |s: &&Site| (s.line, s.column.min(0xffff)) == (self.line, self.column.min(0xffff));
         let site = match sites.iter().find(same) {
             Some(site) => format!("{}:{}", site.file, site.line),
             None if self.line > 0 => format!("line {}", self.line),
@@ -145,6 +150,7 @@ impl Waiting {
             call: self.call,
             digest: self.digest,
             step: self.step,
+            pass: self.pass,
             site,
             since: self.since,
         }
@@ -168,6 +174,9 @@ pub struct Wait {
     pub digest: u32,
     /// The index of the `each` of the program, from 0.
     pub step: u32,
+    /// The pass of the call, from 0: all steps are done once a pass. 65535 stands for that one and later ones.
+    #[serde(default)]
+    pub pass: u16,
     /// `file:line` of the statement, if the plan knows it.
     pub site: String,
     /// The time at which the wait began: nanoseconds of the machine's monotonic clock.
@@ -205,6 +214,7 @@ mod tests {
     fn waits_survive_their_words() {
         let mut waiting = Waiting::new(What::Drained, 70_000, 1 << 40, 0xdead_beef, 12_345);
         (waiting.channel, waiting.step, waiting.line, waiting.column) = (65_535, 9, 1_000_000, 7);
+        waiting.pass = 40_000;
         for peer in [70_000, 3, 3, 0, 5, 6, 7, 8, 9] {
             waiting.also(peer);
         }

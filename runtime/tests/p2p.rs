@@ -251,8 +251,8 @@ fn messages_to_oneself_are_received_in_the_same_batch() {
 
 type OneEnd = dyn Fn(&mut Communicator) -> Result<(), Error> + Sync;
 
-/// Plays one end on each rank; the receiver's error, and the sender's first.
-fn mismatch(slot_bytes: u64, sends: &OneEnd, receives: &OneEnd) -> (String, String) {
+/// Plays one end on each rank; returns the receiver's error, which the sender must have heard of.
+fn mismatch(slot_bytes: u64, sends: &OneEnd, receives: &OneEnd) -> String {
     let texts = everywhere(2, slot_bytes, |comm, rank| {
         comm.set_timeout(Duration::from_secs(20));
         let result = match rank {
@@ -263,16 +263,21 @@ fn mismatch(slot_bytes: u64, sends: &OneEnd, receives: &OneEnd) -> (String, Stri
         assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
         error.to_string()
     });
-    // The words are the same over every link.
-    assert!(texts.iter().all(|t| *t == texts[0]), "{texts:?}");
-    (texts[0][1].clone(), texts[0][0].clone())
+    // The words are the same over every link; one that is still in its call says so behind them.
+    let is_same = |t: &Vec<String>| {
+        let said = t[0].split("; rank 0, ").next();
+        t[1] == texts[0][1]
+            && said == Some(&format!("rank 0 stopped because rank 1 failed: {}", t[1]))
+    };
+    assert!(texts.iter().all(is_same), "{texts:?}");
+    texts[0][1].clone()
 }
 
 #[test]
 fn a_message_of_another_length_or_type_is_told_not_taken() {
     let remedy = "both ends of a message must name the same length and element type, and messages \
                   between two ranks are received in the order in which they are sent";
-    let (text, other) = mismatch(4096, &|comm| comm.send(&[1.0f32; 12], 1), &|comm| {
+    let text = mismatch(4096, &|comm| comm.send(&[1.0f32; 12], 1), &|comm| {
         comm.recv(&mut [1.0f32; 10], 0)
     });
     assert_eq!(
@@ -282,7 +287,6 @@ fn a_message_of_another_length_or_type_is_told_not_taken() {
              bytes (12 x f32) instead; {remedy}"
         )
     );
-    assert_eq!(other, format!("rank 0 stopped because rank 1 failed: {text}"));
     let ends: [(&OneEnd, &OneEnd, &str); 6] = [
         (&|c| c.send(&[1u8; 10], 1), &|c| c.recv(&mut [0u8; 12], 0), "sends 10 bytes (10 x u8)"),
         (&|c| c.send(&[1u8; 0], 1), &|c| c.recv(&mut [0u8; 1], 0), "sends 0 bytes (0 x u8)"),
@@ -301,14 +305,14 @@ fn a_message_of_another_length_or_type_is_told_not_taken() {
         ),
     ];
     for (sends, receives, wanted) in ends {
-        let (text, _) = mismatch(4096, sends, receives);
+        let text = mismatch(4096, sends, receives);
         assert!(text.contains(wanted) && text.starts_with("rank 1, recv, step 0"), "{text}");
     }
 }
 
 #[test]
 fn the_message_of_a_batch_that_differs_is_named() {
-    let (text, _) = mismatch(
+    let text = mismatch(
         256,
         &|comm| {
             let mut batch = comm.batch();
@@ -352,13 +356,13 @@ fn a_peer_that_never_comes_is_named_at_the_deadline() {
     let text = alone(|comm| comm.recv(&mut [0f32; 3], 1));
     let wanted = "rank 0, recv, step 0 (`receive 12 bytes (3 x f32) from rank 1`): waited 100ms for \
                   a message from rank 1; does rank 1 send to rank 0? rank 1 (process ";
-    assert!(text.starts_with(wanted) && text.ends_with(slow), "{text}");
+    assert!(text.starts_with(wanted) && text.contains(slow), "{text}");
 
     let text = alone(|comm| comm.send(&[0u8; 100_000], 1));
     let wanted = "rank 0, send, step 0 (`send 100000 bytes (100000 x u8) to rank 1`): waited 100ms \
                   for rank 1 to take earlier messages; does rank 1 receive from rank 0? If both \
                   ranks send first, make one batch of what each sends and receives; rank 1 (process ";
-    assert!(text.starts_with(wanted) && text.ends_with(slow), "{text}");
+    assert!(text.starts_with(wanted) && text.contains(slow), "{text}");
 
     // The memory of the first message is read by the peer, and so cannot be given back.
     let text = alone(|comm| {

@@ -6,12 +6,13 @@ mod support;
 
 use std::time::Duration;
 
+use roundelay::trace::{Class, Flight, deadlock};
 use roundelay::{Communicator, Ending, Error, Launcher, Layout, RedOp};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use support::scene::{self, Job, say};
-use support::{contribution, header, ring, total, until_stopped};
+use support::{contribution, header, patiently, ring, total, until_stopped};
 
 const RANKS: u32 = 3;
 /// No test comes near it unless something hangs.
@@ -39,6 +40,9 @@ fn play(scene: &str) -> Result<(), Error> {
     if let Some(ill) = scene.strip_prefix("message ") {
         return messages(&mut comm, ill);
     }
+    if scene == "crossed" {
+        return crossed(comm);
+    }
     let plan = &ring(&header("all_reduce", "ring", n, n))[rank];
     let mut vector = comm.alloc::<f32>(100_000)?;
     for round in 0..20 {
@@ -53,6 +57,22 @@ fn play(scene: &str) -> Result<(), Error> {
         }
         comm.run_in_place(plan, RedOp::Sum, &mut vector)?;
         assert!((0..vector.len()).all(|i| vector[i] == total(n as usize, i, round)));
+    }
+    Ok(())
+}
+
+/// Rank 1 makes a call of another communicator first, and all say what they have recorded.
+fn crossed(mut comm: Communicator) -> Result<(), Error> {
+    let ranks: &[u32] = if comm.rank() < 2 { &[0, 1] } else { &[] };
+    let mut part = comm.split(ranks)?;
+    let result = match part.as_mut().filter(|part| part.rank() == 1) {
+        Some(part) => part.barrier(),
+        None => comm.barrier(),
+    };
+    result.expect_err("the others are elsewhere");
+    for comm in std::iter::once(&mut comm).chain(part.as_mut()) {
+        let flight = comm.flight()?;
+        say(&serde_json::to_string(&flight).expect("JSON"));
     }
     Ok(())
 }
@@ -149,6 +169,29 @@ fn a_rank_that_ends_or_stops_between_messages_is_named() {
     assert!(first || second, "{:?}", job.said);
     let named = [0, 2].iter().all(|&r: &usize| job.said[r][1].contains("rank 1 is stopped: let"));
     assert!(named, "{:?}", job.said);
+}
+
+#[test]
+fn calls_of_two_communicators_in_different_orders_are_a_deadlock() {
+    patiently(|timeout| {
+        let job = launch("crossed", timeout);
+        let said = job.said.iter().flatten().filter(|line| line.starts_with('{'));
+        let flights: Vec<Flight> =
+            said.map(|line| serde_json::from_str(line).expect("a flight recorder")).collect();
+        let verdict = deadlock(&flights).ok_or_else(|| format!("no verdict: {:?}", job.said))?;
+        assert_eq!(verdict.class, Class::Deadlock);
+        // Either communicator by itself would blame the rank that is elsewhere.
+        let whole: Vec<Flight> =
+            flights.into_iter().filter(|flight| flight.ranks == RANKS).collect();
+        assert_eq!(deadlock(&whole), None);
+        let cause = &verdict.cause;
+        match cause.contains("waits in call")
+            && cause.matches("rank 1 of communicator").count() == 1
+        {
+            true => Ok(()),
+            false => Err(verdict.to_string()),
+        }
+    });
 }
 
 #[test]

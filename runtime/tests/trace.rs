@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use roundelay::trace::{Class, Entry, Kind, SPANS, Span, Trace, diagnose, merge, write};
+use roundelay::trace::{Class, Entry, Kind, SPANS, Span, Trace, delays, diagnose, merge, write};
 use roundelay::{Communicator, Error, RedOp};
 use roundelay_compiler::plan::Plan;
 use roundelay_dsl::diag::codes;
@@ -100,6 +100,30 @@ fn a_rank_in_no_call_is_told_with_who_waits() {
             false => Err(format!("{errors:?}")),
         }
     });
+}
+
+/// One rank computes for longer than the others before every call.
+#[test]
+fn a_rank_that_computes_for_long_is_told_from_what_the_others_waited() {
+    let plans = ring(&header("all_reduce", "ring", 4, 4));
+    let flights = threads(layout(4, 1024), |comm, rank| {
+        for _ in 0..10 {
+            if rank == 2 {
+                let begun = std::time::Instant::now();
+                while begun.elapsed() < Duration::from_millis(40) {
+                    std::hint::spin_loop();
+                }
+            }
+            comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 10]).expect("a run");
+        }
+        comm.flight().expect("its memory")
+    });
+    let verdict = delays(&flights).expect("a verdict");
+    assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Slow, &[2][..]), "{verdict}");
+    assert!(verdict.cause.contains("waited for it, which waited for nobody, for "), "{verdict}");
+    // The others alone have nobody to blame.
+    let others: Vec<_> = flights.into_iter().filter(|flight| flight.rank != 2).collect();
+    assert_eq!(delays(&others), None);
 }
 
 #[test]

@@ -247,15 +247,19 @@ pub(crate) struct Explain {
 #[command(after_help = "\
 A file is what `run --flight FILE` has left, or the JSON of one rank's flight recorder (`comm.flight()` in Rust
 and in Python). The more ranks tell, the surer the cause; of the others it says what those that tell
-have seen.
+have seen. Give the recorders of all communicators of a job, and it finds those that wait for each other.
 
 Examples:
   roundelay doctor flight.json
-  roundelay doctor flight-0.json flight-1.json flight-2.json --json")]
+  roundelay doctor flight-0.json flight-1.json flight-2.json --json
+  roundelay doctor --pid 4711")]
 pub(crate) struct Doctor {
-    /// Flight recorders of the ranks of one job
-    #[arg(value_name = "FILE", required = true)]
+    /// Flight recorders of the ranks of one or several communicators
+    #[arg(value_name = "FILE", required_unless_present = "pid")]
     pub(crate) files: Vec<PathBuf>,
+    /// Look at the ranks of this host that share a communicator with a process, whatever they do
+    #[arg(long, value_name = "PID", conflicts_with = "files")]
+    pub(crate) pid: Vec<i32>,
 }
 
 /// `roundelay info`

@@ -25,6 +25,7 @@ use crate::load::entry;
 use crate::random::Random;
 use crate::report::{Failure, Outcome, Report, fault};
 use crate::run;
+use crate::values::median;
 use board::Board;
 use rank::{Order, Tally};
 
@@ -49,8 +50,26 @@ struct Told {
     wrong: u64,
     /// Times that ranks did not end a wait.
     hangs: u64,
+    /// The time that a rank is in `reconfigure`, where that succeeds.
+    reconfigure_ms: Times,
+    /// The time from the list of a generation's members to verified calls of all of them.
+    recovery_ms: Times,
     seconds: f64,
     seed: u64,
+}
+
+/// Times in milliseconds; 0 if there is none.
+#[derive(Debug, Default, Serialize)]
+struct Times {
+    median: f64,
+    most: f64,
+}
+
+impl Times {
+    fn of(times: &[f64]) -> Self {
+        let most = times.iter().copied().fold(0.0, f64::max);
+        Times { median: median(times.iter().copied()).unwrap_or(0.0), most }
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -90,6 +109,7 @@ struct Job<'a> {
     members: Vec<String>,
     since: Instant,
     done: bool,
+    recovered: Vec<f64>,
     told: Told,
 }
 
@@ -117,6 +137,7 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
         members: Vec::new(),
         since: Instant::now(),
         done: false,
+        recovered: Vec::new(),
         told: Told { seed, ..Told::default() },
     };
     let began = Instant::now();
@@ -125,14 +146,18 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
     job.told.seconds = began.elapsed().as_secs_f64();
     let told = &job.told;
     report.line(format!(
-        "{} killed, {} stopped, {} cut; {} generations, {} calls, {} wrong, {} hangs",
+        "{} killed, {} stopped, {} cut; {} generations, {} calls, {} wrong, {} hangs; a generation takes {:.1} ms, at \
+         most {:.0} ms, and {:.1} ms until all have made calls",
         told.faults.kill,
         told.faults.stop,
         told.faults.cut,
         told.generations,
         told.calls,
         told.wrong,
-        told.hangs
+        told.hangs,
+        told.reconfigure_ms.median,
+        told.reconfigure_ms.most,
+        told.recovery_ms.median,
     ));
     report.result(told);
     let (code, why) = match failed.and(unexpected) {
@@ -330,6 +355,7 @@ impl Job<'_> {
         if !self.done && self.members.iter().all(|name| said("done", name)) {
             self.done = true;
             self.told.generations += 1;
+            self.recovered.push(self.since.elapsed().as_secs_f64() * 1e3);
         }
         let is_over = self.members.iter().any(|name| !is_there(name) || said("failed", name));
         let waits = self.ranks.iter().any(|rank| !self.members.contains(&rank.name));
@@ -379,13 +405,17 @@ impl Job<'_> {
                 }
             }
         }
+        let mut reconfigured = Vec::new();
         for number in 0..self.started {
             let tally = self.board.find(&format!("tally-r{number}"));
             let tally: Tally =
                 tally.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
             self.told.calls += tally.calls;
             self.told.wrong += tally.wrong;
+            reconfigured.extend(tally.reconfigured);
         }
+        self.told.reconfigure_ms = Times::of(&reconfigured);
+        self.told.recovery_ms = Times::of(&self.recovered);
         failed
     }
 }

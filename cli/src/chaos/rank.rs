@@ -32,10 +32,12 @@ pub(crate) struct Order {
 }
 
 /// The report of a rank.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Tally {
     pub(super) calls: u64,
     pub(super) wrong: u64,
+    /// The times that it took to come to a generation, in milliseconds, from the call of `reconfigure` on.
+    pub(super) reconfigured: Vec<f64>,
 }
 
 /// The next step of a rank.
@@ -137,7 +139,9 @@ impl Worker {
         }
         comm.set_timeout(self.timeout);
         let id = self.order.attempt.to_string();
+        let began = Instant::now();
         comm.reconfigure(&id, Handles::List(&handles), self.timeout)?;
+        self.tally.reconfigured.push(began.elapsed().as_secs_f64() * 1e3);
         // Newcomers learn how far the others are.
         let mut steps = [self.step];
         comm.all_reduce(&mut steps, RedOp::Max)?;

@@ -147,10 +147,7 @@ class Calls:
             for due in finish:
                 due()
             return Done(result)
-        beside = self._beside.get(index)
-        if beside is None:
-            beside = self._beside[index] = Beside(device)
-        beside.follow()
+        beside = self.beside(device)
         for call in calls:
             comm.call(*(call if len(call) == 6 else _full(call)), limit, hints, beside.raw, None, True)
         if finish:
@@ -158,6 +155,14 @@ class Calls:
                 for due in finish:
                     due()
         return self.noted(OnStream(result, device, keep, beside))
+
+    def beside(self, device: torch.device) -> Beside:
+        """Return the stream for asynchronous operations of a GPU, after what is in the current stream."""
+        beside = self._beside.get(device.index)
+        if beside is None:
+            beside = self._beside[device.index] = Beside(device)
+        beside.follow()
+        return beside
 
     def synchronize(self) -> None:
         """Wait until the GPUs have done what their current streams have, and the operations beside them."""

@@ -145,11 +145,15 @@ class Engine(Operations):
             memory.readable(tensor) if is_send else memory.writable(tensor, finish) for tensor, _, is_send in messages
         ]
         batch = [(address(data), peer, is_send) for data, (_, peer, is_send) in zip(plain, messages)]
-        stream = torch.cuda.current_stream(device).cuda_stream
+        comm = self._calls.on(device)
+        beside = self._calls.beside(device) if opts.asyncOp else None
+        stream = torch.cuda.current_stream(device) if beside is None else beside.stream
+        limit = seconds if seconds > 0 else None
         try:
-            self._calls.on(device).messages(batch, seconds if seconds > 0 else None, stream)
+            comm.messages(batch, limit, stream.cuda_stream, None, opts.asyncOp)
         except RuntimeError as error:
-            raise face(error) from None
-        for due in finish:
-            due()
-        return OnStream(None, device, [*plain, *tensors])
+            raise face(error, limit, "send/recv") from None
+        with torch.cuda.stream(stream):
+            for due in finish:
+                due()
+        return OnStream(None, device, [*plain, *tensors], beside)

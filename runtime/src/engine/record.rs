@@ -3,7 +3,8 @@
 use super::Core;
 use crate::error::Error;
 use crate::executor::watchdog;
-use crate::trace::Flight;
+use crate::net::host_name;
+use crate::trace::{Flight, now};
 
 impl Core {
     /// Returns the record of this rank.
@@ -14,6 +15,9 @@ impl Core {
             rank: self.rank(),
             ranks: self.size(),
             pid: rustix::process::getpid().as_raw_nonzero().get(),
+            host: host_name(),
+            communicator: format!("{:016x}", self.group.number()),
+            now: now(),
             calls: self.calls,
             waiting: self.recorder.waiting().map(|w| w.spell(sites)),
             error: self.failed.clone(),

@@ -119,6 +119,11 @@ impl Player<'_> {
         Ok(found)
     }
 
+    /// Returns the pass that a lane is in, as far as 16 bits go.
+    pub(crate) fn pass(&self, lane: usize) -> u16 {
+        u16::try_from(self.work.cursors[lane].pass).unwrap_or(u16::MAX)
+    }
+
     /// Returns the step that a lane is at; of no lane, the last that sends what is not taken yet.
     pub(crate) fn at(&self, lane: Option<usize>, blocked: Option<Blocked>) -> Option<&Step> {
         let Bound { steps, outs, .. } = self.bound;

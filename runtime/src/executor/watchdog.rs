@@ -155,21 +155,26 @@ pub(crate) fn standings(group: &Group, sites: &[Site]) -> Vec<Standing> {
     (0..group.size()).map(|rank| standing(group, rank, sites)).collect()
 }
 
-fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
-    let (state, pid) = group.state(rank);
-    let calls = group.latest_call(rank);
-    let condition = match (state, pid) {
+/// Returns the condition of a rank, by its state and its process, if that is of this machine.
+pub(crate) fn condition(state: State, pid: Option<i32>, is_own: bool) -> Condition {
+    match (state, pid) {
         (State::Absent, _) => Condition::Absent,
         (State::Died, Some(pid)) => Condition::Died(Gone::Ended(pid).to_string()),
         (State::Left | State::Died | State::Moved, _) => Condition::Left,
-        (State::Present, Some(pid)) if rank != group.rank() => match missing(pid) {
+        (State::Present, _) if is_own => Condition::Running,
+        (State::Present, Some(pid)) => match missing(pid) {
             Some(how) => Condition::Died(how.to_string()),
             None if stat(pid).is_some_and(|stat| is_stopped(&stat)) => Condition::Stopped,
             None => Condition::Running,
         },
-        (State::Present, None) if rank != group.rank() => Condition::Unknown,
-        (State::Present, _) => Condition::Running,
-    };
+        (State::Present, None) => Condition::Unknown,
+    }
+}
+
+fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
+    let (state, pid) = group.state(rank);
+    let calls = group.latest_call(rank);
+    let condition = condition(state, pid, rank == group.rank());
     let latest = calls.unwrap_or(0);
     let seen = |call| Some(Seen { call, digest: group.call_of(rank, call)?, what: None });
     let recent = (latest.saturating_sub(3).max(1)..=latest).filter_map(seen).collect();
@@ -228,6 +233,7 @@ fn waiting(
         let site = player.bound.sites.get(step.site as usize);
         (waiting.line, waiting.column) = site.map_or((0, 0), |s| (s.line, s.column));
         waiting.step = step.round;
+        waiting.pass = lane.map_or(u16::MAX, |lane| player.pass(lane));
     }
     for other in player.obstacles()? {
         waiting.also(player.bound.awaited(other, player.rank).1);

@@ -158,6 +158,7 @@ impl Group {
             sleeper: Sleeper::Calls,
             stopped: Arc::default(),
         };
+        group.control.show_rank(group.own(), rank, group.size());
         group.control.set_state(group.own(), State::Present);
         group
     }
@@ -255,6 +256,18 @@ impl Group {
     pub(crate) fn next_id(&mut self, ranks: u64) -> u64 {
         self.splits += 1;
         mix(mix(self.id, self.splits), ranks)
+    }
+
+    /// Returns a number that tells the communicator from others: the same on all of its ranks.
+    pub(crate) fn number(&self) -> u64 {
+        let whole = match &self.net {
+            Some(net) => {
+                let (job, comm) = net.lock().names();
+                mix(mix(job as u64, (job >> 64) as u64), comm)
+            }
+            None => self.control.identity(),
+        };
+        mix(whole, self.id)
     }
 
     /// Returns the machine of each rank, by number.

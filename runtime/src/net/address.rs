@@ -141,6 +141,11 @@ pub(super) fn host(label: Option<&str>) -> Result<u128, Error> {
     Ok(u128::from_le_bytes(std::array::from_fn(|at| hash.clone().finalize()[at])))
 }
 
+/// Returns the identity of this host as text, whatever its label; empty if nothing is known of it.
+pub(crate) fn host_name() -> String {
+    host(None).map_or(String::new(), |host| format!("{:016x}", (host >> 64) as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

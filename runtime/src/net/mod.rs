@@ -41,6 +41,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use address::host_name;
 pub(crate) use connect::{Deadline, LAST_WORDS};
 pub(crate) use control::known;
 pub(crate) use listener::Listener;

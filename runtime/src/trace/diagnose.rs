@@ -103,6 +103,10 @@ pub enum Class {
     Unknown,
     /// Ranks wait for each other in a circle.
     Cycle,
+    /// What a rank has sent takes long to come to another: the ranks are those two, the sender first.
+    Link,
+    /// Processes wait for each other in calls of different communicators: the ranks are those of the first one.
+    Deadlock,
 }
 
 /// A diagnosis.
@@ -384,7 +388,7 @@ impl<'a> Graph<'a> {
                 let what = are("what it does", "what they do");
                 format!("{who} {has} not told {what}; {PATIENCE}")
             }
-            Class::Mismatch | Class::Cycle => String::new(),
+            Class::Mismatch | Class::Cycle | Class::Link | Class::Deadlock => String::new(),
         }
     }
 

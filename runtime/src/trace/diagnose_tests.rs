@@ -27,6 +27,7 @@ fn wait(peer: u32, others: Vec<u32>) -> Wait {
         call: CALL,
         digest: 170,
         step: 3,
+        pass: 0,
         site: "ring.algo:6".into(),
         since: 1,
     }

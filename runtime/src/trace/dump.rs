@@ -24,6 +24,15 @@ pub struct Flight {
     pub ranks: u32,
     /// Its process.
     pub pid: i32,
+    /// The host: ranks of which it is the same share a clock, and numbers of processes.
+    #[serde(default)]
+    pub host: String,
+    /// The communicator: the same on all of its ranks.
+    #[serde(default)]
+    pub communicator: String,
+    /// The time of this dump: nanoseconds of the machine's monotonic clock; 0 if it is not known.
+    #[serde(default)]
+    pub now: u64,
     /// Calls made.
     pub calls: u64,
     /// The wait it is in, if for longer than a millisecond.
@@ -46,7 +55,7 @@ pub enum Entry {
     Call {
         /// Its number, from 1.
         call: u64,
-        /// `collective.algorithm`.
+        /// `collective.algorithm`; empty if it is not known.
         name: String,
         /// Elements.
         count: u64,
@@ -74,6 +83,12 @@ pub enum Entry {
         step: u32,
         /// The line of the statement, 0 if there is none.
         line: u32,
+        /// The channel.
+        #[serde(default)]
+        channel: u16,
+        /// The pass of the call, see [`Wait::pass`].
+        #[serde(default)]
+        pass: u16,
         /// The time at which it began.
         since: u64,
         /// The time at which it was over, if it was.
@@ -102,6 +117,8 @@ impl Recorder {
                 what: w.what,
                 step: w.step,
                 line: w.line,
+                channel: w.channel,
+                pass: w.pass,
                 since: w.since,
                 until: (until > 0).then_some(until),
             },
@@ -128,7 +145,8 @@ impl Flight {
                     0 => name.clone(),
                     _ => format!("{name} of {count} x {dtype} with {op}"),
                 };
-                Some(Seen { call: *call, digest: *digest, what: Some(what) })
+                let what = (!what.is_empty()).then_some(what);
+                Some(Seen { call: *call, digest: *digest, what })
             }
             Entry::Wait { .. } => None,
         };

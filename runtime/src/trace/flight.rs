@@ -42,6 +42,8 @@ pub(super) struct Short {
     pub(super) peer: u32,
     pub(super) step: u32,
     pub(super) line: u32,
+    pub(super) channel: u16,
+    pub(super) pass: u16,
     pub(super) what: super::What,
     pub(super) since: u64,
 }
@@ -117,8 +119,8 @@ impl Recorder {
             *known = *waiting;
             return;
         }
-        let Waiting { peer, step, line, what, since, call, .. } = *waiting;
-        let waits = Short { peer, step, line, what, since };
+        let Waiting { peer, step, line, channel, pass, what, since, call, .. } = *waiting;
+        let waits = Short { peer, step, line, channel, pass, what, since };
         let at = self.push(Event::Wait { call, waiting: waits, until: 0 });
         self.waiting = Some((*waiting, at));
     }

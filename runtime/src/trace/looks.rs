@@ -116,8 +116,18 @@ mod tests {
     fn waits(rank: u32, peer: u32, call: u64, step: u32) -> Standing {
         let (site, since) = ("ring.algo:6".into(), 1);
         let what = What::Message;
-        let wait =
-            Wait { peer, others: vec![], channel: 0, what, call, digest: 7, step, site, since };
+        let wait = Wait {
+            peer,
+            others: vec![],
+            channel: 0,
+            what,
+            call,
+            digest: 7,
+            step,
+            pass: 0,
+            site,
+            since,
+        };
         let (condition, recent) = (Condition::Running, vec![]);
         Standing { rank, pid: None, condition, calls: call, recent, waiting: Some(wait) }
     }

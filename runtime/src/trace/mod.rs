@@ -1,6 +1,6 @@
 //! Records what ranks did, and what they wait for.
 //!
-//! Three things, from always to seldom:
+//! Five things, from always to seldom:
 //!
 //! * The *flight recorder* (`flight`): a ring of the latest calls and long waits of a rank, always on. A
 //!   call costs one store of a cache line; the clock is looked at every 16th time. It is dumped as a
@@ -9,25 +9,34 @@
 //!   the algorithm, in one cache line. Whoever gives up first reads everybody's line, and [`diagnose`]
 //!   finds the cause: the rank that is stopped, dead, absent, late or in another call, or the cycle. Before a rank is
 //!   called slow, or waits a cycle, everybody is looked at again (`looks`).
+//! * What ranks publish in memory that they share can be read from outside, by [`live()`], whatever they do.
+//! * What ranks waited for in the past tells which rank or link is slow ([`delays()`]), and the waits of several
+//!   communicators which of them wait for each other ([`deadlock()`]).
 //! * *Spans* (`spans`): with tracing on, every step and every wait of every lane with its times, bounded
 //!   in number; [`write()`] makes one file for Perfetto of all ranks' [`Trace`]s.
 //!
 //! Nothing here blocks, locks or ends anything: `watchdog` decides, this module tells.
 
 mod chrome;
+mod deadlock;
+mod delays;
 mod diagnose;
 mod dump;
 mod flight;
+mod live;
 mod looks;
 mod spans;
 
 pub use crate::waiting::{Wait, What};
 pub(crate) use crate::waiting::{Waiting, coarse, now};
 pub use chrome::write;
+pub use deadlock::deadlock;
+pub use delays::delays;
 pub use diagnose::{Class, Condition, Seen, Standing, Verdict, diagnose};
 pub use dump::{Ending, Entry, Flight, merge};
 pub use flight::EVENTS;
 pub(crate) use flight::Recorder;
+pub use live::{Live, live};
 pub(crate) use looks::{Looks, PAUSE};
 pub(crate) use spans::Tracer;
 pub use spans::{Flow, Kind, SPANS, Span, Trace};

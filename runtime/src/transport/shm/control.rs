@@ -22,7 +22,10 @@ const PRESENCE: u64 = 0;
 const EXCHANGE: u64 = 1;
 const CALL: u64 = 2;
 const WAIT: u64 = 3;
-/// The place on the line of presence where a rank says where it can be called.
+/// The place on the line of presence where the beds of a rank's threads begin.
+const BEDS: u64 = 24;
+/// The places on the line of exchanges where a rank says which one it is, and where it can be called.
+const WHO: u64 = 24;
 const PLACE: u64 = 32;
 /// The number of times that a line is read again while its rank writes to it.
 const RETRIES: u32 = 8;
@@ -106,7 +109,7 @@ impl Segment {
 
     /// Says where a rank can be called, and by which number; 0 if it cannot be called any more.
     pub(crate) fn show_place(&self, rank: u32, at: SocketAddr, number: u64) {
-        let words = self.layout.rank_line(rank, PRESENCE) + PLACE;
+        let words = self.layout.rank_line(rank, EXCHANGE) + PLACE;
         let ip = match at.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
             IpAddr::V6(ip) => ip.to_bits(),
@@ -121,7 +124,7 @@ impl Segment {
 
     /// Returns where a rank can be called, and by which number, if it has said so.
     pub(crate) fn place(&self, rank: u32) -> Option<(SocketAddr, u64)> {
-        let words = self.layout.rank_line(rank, PRESENCE) + PLACE;
+        let words = self.layout.rank_line(rank, EXCHANGE) + PLACE;
         let number = self.word(words + 24).load(Ordering::Acquire);
         if number == 0 {
             return None;
@@ -149,10 +152,23 @@ impl Segment {
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
 
+    /// Says which rank of its communicator this one is, and of how many: its number here counts those of this machine.
+    pub(crate) fn show_rank(&self, number: u32, rank: u32, size: u32) {
+        let word = self.layout.rank_line(number, EXCHANGE) + WHO;
+        self.word(word).store(u64::from(size) << 32 | u64::from(rank), Ordering::Release);
+    }
+
+    /// Returns which rank of its communicator a rank of this machine is, and of how many, if it has said so.
+    pub(crate) fn shown_rank(&self, number: u32) -> Option<(u32, u32)> {
+        let word = self.layout.rank_line(number, EXCHANGE) + WHO;
+        let shown = self.word(word).load(Ordering::Acquire);
+        (shown != 0).then_some((shown as u32, (shown >> 32) as u32))
+    }
+
     /// Returns the word on which a thread of a rank sleeps, see [`WOKEN`]. As wide as futexes are.
     pub(super) fn bed(&self, rank: u32, sleeper: Sleeper) -> &AtomicU32 {
-        let words = std::ptr::from_ref(self.word(self.layout.rank_line(rank, PRESENCE) + 24));
-        // SAFETY: one half of two words that are only accessed through this.
+        let words = std::ptr::from_ref(self.word(self.layout.rank_line(rank, PRESENCE) + BEDS));
+        // SAFETY: the halves of words of this line that are only accessed through this, up to its end.
         unsafe { &*words.cast::<AtomicU32>().add(sleeper as usize) }
     }
 
@@ -405,6 +421,39 @@ mod tests {
         let read = segment.abort_record().expect("aborted");
         assert_eq!((read.code, read.rank), (codes::LOST_RANK, 1));
         assert!(read.text.contains("ended before"), "{read:?}");
+    }
+
+    /// What a rank says of itself shares lines with what changes all the time.
+    #[test]
+    fn a_rank_can_be_called_whoever_sleeps_and_exchanges() {
+        let segment = segment();
+        let places = [
+            SocketAddr::from(([10, 1, 2, 3], 4567)),
+            SocketAddrV6::new(Ipv6Addr::new(0xfe80, 0, 0, 1, 2, 3, 4, 5), 99, 0, 7).into(),
+        ];
+        for (rank, place) in [0, 1].into_iter().zip(places) {
+            assert_eq!(segment.shown_rank(rank), None);
+            segment.set_state(rank, State::Present);
+            segment.show_rank(rank, 70_000 + rank, 80_000);
+            segment.show_place(rank, place, u64::MAX - 1);
+            for sleeper in [Sleeper::Calls, Sleeper::Messages, Sleeper::Windows] {
+                segment.announce_sleep(rank, sleeper);
+                segment.wake(rank, sleeper);
+            }
+            for round in 0..3 {
+                let mut exchange = Exchange { round };
+                exchange.post(&segment, rank, u64::MAX);
+            }
+            segment.publish_call(rank, 7, 8);
+            assert_eq!(segment.place(rank), Some((place, u64::MAX - 1)));
+            assert_eq!(segment.shown_rank(rank), Some((70_000 + rank, 80_000)));
+            for sleeper in [Sleeper::Calls, Sleeper::Messages, Sleeper::Windows] {
+                segment.rise(rank, sleeper);
+            }
+            assert_eq!(segment.place(rank), Some((place, u64::MAX - 1)));
+            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            assert_eq!(segment.state(rank), (State::Present, pid));
+        }
     }
 
     #[test]

@@ -34,6 +34,8 @@ use roundelay_dsl::diag::codes;
 use super::Unavailable;
 use crate::error::{Bytes, Error, Source};
 
+/// The name of the files, which the system shows for debugging.
+pub(crate) const NAME: &str = "roundelay";
 const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x01");
 
 /// Makes a small segment, to see whether that can be done here.
@@ -110,8 +112,8 @@ impl Segment {
             let cause = format!("files may have {} here", Bytes(limit.unwrap_or(0)));
             return Err(refused(cause.into()));
         }
-        let fd = rustix::fs::memfd_create("roundelay", MemfdFlags::CLOEXEC)
-            .map_err(|e| refused(e.into()))?;
+        let fd =
+            rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(|e| refused(e.into()))?;
         rustix::fs::ftruncate(&fd, len).map_err(|e| refused(e.into()))?;
         let segment = Self::map(fd, layout)?;
         segment.reserve(0, layout.control_bytes(), "the control pages")?;

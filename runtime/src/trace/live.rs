@@ -1,0 +1,154 @@
+//! Reads what ranks publish, from a process that is none of them: neither must they answer, nor even run.
+//!
+//! The ranks of a host share control pages, where each shows who it is, its latest calls and its long wait. They lie in
+//! files without a name that every rank of the communicator holds open.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::diagnose::{Condition, Seen, Standing};
+use super::dump::{Entry, Flight};
+use super::now;
+use crate::digest::mix;
+use crate::error::Error;
+use crate::executor::watchdog::condition;
+use crate::net::host_name;
+use crate::transport::shm::{NAME, Segment, State};
+use crate::waiting::Waiting;
+
+/// The time between the two looks at a rank: a wait that is the same in both is one that lasts.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Calls of a rank that others can still compare.
+const CALLS: u64 = 4;
+
+/// The ranks of a communicator that are on this host, as they stand.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// The communicator, as its recorders name it where all ranks share memory.
+    pub communicator: String,
+    /// The number of ranks, on all hosts.
+    pub ranks: u32,
+    /// What ranks that run have published: their calls without names, and their waits without files.
+    pub flights: Vec<Flight>,
+    /// The ranks that do not run.
+    pub standings: Vec<Standing>,
+}
+
+/// Reads what the ranks of all communicators of a process have published, in 0.2 s.
+///
+/// # Errors
+///
+/// [`Error::Start`] if the process is gone, is somebody else's, or is no rank of a communicator.
+pub fn live(pid: i32) -> Result<Vec<Live>, Error> {
+    let segments = segments(pid)?;
+    let before: Vec<Vec<Standing>> = segments.values().map(|segment| look(segment)).collect();
+    std::thread::sleep(PAUSE);
+    let told = segments.values().zip(before).map(|(segment, before)| told(segment, &before));
+    let told: Vec<Live> = told.flatten().collect();
+    if told.is_empty() {
+        let text = format!("process {pid} is no rank of a communicator, or has not joined it yet");
+        return Err(Error::Start(text));
+    }
+    Ok(told)
+}
+
+/// Returns the memory of the communicators of a process, by the numbers of their files.
+fn segments(pid: i32) -> Result<BTreeMap<u64, Arc<Segment>>, Error> {
+    let folder = format!("/proc/{pid}/fd");
+    let entries = std::fs::read_dir(&folder).map_err(|e| {
+        Error::system(format!("what process {pid} has open cannot be seen: {e}"), e)
+    })?;
+    let mut segments = BTreeMap::new();
+    for entry in entries.flatten() {
+        let is_ours = std::fs::read_link(entry.path())
+            .is_ok_and(|link| link.to_string_lossy().starts_with(&format!("/memfd:{NAME} ")));
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        // What has no pages of this version is no memory of ranks.
+        if let (true, Some(number)) = (is_ours, number)
+            && let Ok(segment) = Segment::of_process(pid, number)
+        {
+            segments.insert(segment.identity(), segment);
+        }
+    }
+    Ok(segments)
+}
+
+/// Returns how the ranks stand that have said who they are.
+fn look(segment: &Segment) -> Vec<Standing> {
+    let numbers = 0..segment.layout().ranks;
+    let shown = numbers.filter_map(|number| Some((number, segment.shown_rank(number)?.0)));
+    shown.map(|(number, rank)| standing(segment, number, rank)).collect()
+}
+
+fn standing(segment: &Segment, number: u32, rank: u32) -> Standing {
+    let (state, pid) = segment.state(number);
+    let calls = segment.latest_call(number);
+    let seen = |call| Some(Seen { call, digest: segment.call_of(number, call)?, what: None });
+    let recent = (calls.saturating_sub(CALLS - 1).max(1)..=calls).filter_map(seen).collect();
+    let waiting = segment.wait_of(number).and_then(Waiting::from_words).map(|w| w.spell(&[]));
+    let condition = condition(state, Some(pid), false);
+    Standing { rank, pid: Some(pid), condition, calls, recent, waiting }
+}
+
+/// Returns what is known of the ranks of a communicator; `None` if it is over, or this memory is only that of buffers.
+fn told(segment: &Segment, before: &[Standing]) -> Option<Live> {
+    let numbers = 0..segment.layout().ranks;
+    let size = numbers.clone().find_map(|number| Some(segment.shown_rank(number)?.1))?;
+    let mut standings = look(segment);
+    for standing in &mut standings {
+        let then = before.iter().find(|then| then.rank == standing.rank);
+        let lasts = then.is_some_and(|then| then.waiting == standing.waiting);
+        standing.waiting = standing.waiting.take().filter(|_| lasts);
+    }
+    if standings.iter().all(|standing| standing.condition == Condition::Left) {
+        return None;
+    }
+    // All ranks are of this host: those that have not said who they are have not joined.
+    if segment.layout().ranks == size {
+        let absent = numbers.filter(|&number| segment.shown_rank(number).is_none());
+        let absent = absent.filter(|&number| segment.state(number).0 == State::Absent);
+        standings.extend(absent.map(|rank| Standing {
+            rank,
+            pid: None,
+            condition: Condition::Absent,
+            calls: 0,
+            recent: Vec::new(),
+            waiting: None,
+        }));
+    }
+    let communicator = format!("{:016x}", mix(segment.identity(), 0));
+    let (running, standings) =
+        standings.into_iter().partition(|standing| standing.condition == Condition::Running);
+    let running: Vec<Standing> = running;
+    let flights = running.into_iter().map(|rank| flight(rank, size, &communicator)).collect();
+    Some(Live { communicator, ranks: size, flights, standings })
+}
+
+fn flight(standing: Standing, ranks: u32, communicator: &str) -> Flight {
+    let Standing { rank, pid, calls, recent, waiting, .. } = standing;
+    let call = |seen: Seen| Entry::Call {
+        call: seen.call,
+        name: String::new(),
+        count: 0,
+        dtype: String::new(),
+        op: String::new(),
+        digest: seen.digest,
+        at: 0,
+        ended: seen.call < calls,
+    };
+    Flight {
+        rank,
+        ranks,
+        pid: pid.unwrap_or(0),
+        host: host_name(),
+        communicator: communicator.into(),
+        now: now(),
+        calls,
+        waiting,
+        error: None,
+        recorded: calls,
+        events: recent.into_iter().map(call).collect(),
+        seen: Vec::new(),
+    }
+}
