@@ -35,14 +35,15 @@ def outcome(file: Path, backend: str, options: argparse.Namespace) -> dict[str, 
         variables = dict(
             os.environ,
             TEST_BACKEND=backend,
-            TEST_DEVICE=options.device,
             TEST_FULL_SWEEP="0",
             OMP_NUM_THREADS="1",
             TORCHCOMMS_OUTCOMES=folder,
             PYTHONPATH=os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
         )
+        # Without this the tests give each rank a GPU.
+        variables.pop("TEST_DEVICE", None)
         if options.device == "cpu":
-            variables["CUDA_VISIBLE_DEVICES"] = ""
+            variables |= dict(TEST_DEVICE="cpu", CUDA_VISIBLE_DEVICES="")
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc-per-node", str(options.ranks)]
         command += ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-p", "outcomes", str(file)]

@@ -160,7 +160,7 @@ class Base:
             for pre in self._pre.all():
                 pre(name, number, args)
         try:
-            work = TorchWork(self._engine.perform(call, opts, *tensors))
+            work = TorchWork(self._engine.perform(call, opts, *tensors), self._device)
         except Error as error:
             if self._native.aborted or isinstance(error, AbortedError):
                 self._tell_abort()

@@ -42,7 +42,8 @@ def new_comm(
 ) -> TorchComm:
     """Make a communicator of all ranks. All of them call it, with the same name.
 
-    ``backend`` is ``"roundelay"``, ``device`` a CPU or a GPU. Rank and size come from the launcher (torchrun, mpirun,
+    ``backend`` is ``"roundelay"``, ``device`` a CPU or a GPU: without a number each rank has one, as long as there are
+    some, and it is the current one afterwards. Rank and size come from the launcher (torchrun, mpirun,
     ``TORCHCOMM_RANK`` and ``TORCHCOMM_SIZE``); ``rank`` and ``size``, which torchcomms has not, are for ranks that
     are threads. The ranks meet in ``store``, or at ``MASTER_ADDR`` and ``MASTER_PORT``. ``timeout`` is the longest
     time without progress (600 s), ``hints`` are those of ``docs/hints.md``. Errors are raised, and never end the
@@ -67,9 +68,15 @@ def new_comm(
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"the device is {device}: roundelay has cpu and cuda")
     if enable_reconfigure:
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         alone = watch(_native.Communicator.alone(checked_hints(options.hints)))
         return TorchComm(alone, device, name, options, None, [0])
     rank, size = place(rank, size)
+    if device.type == "cuda":
+        if device.index is None:
+            device = torch.device("cuda", rank % max(torch.cuda.device_count(), 1))
+        torch.cuda.set_device(device)
     meeting = meet(store, name, rank, options.timeout)
     native = join(meeting.store, rank, size, options.timeout, checked_hints(options.hints))
     meeting.over(rank, options.timeout)
@@ -212,7 +219,7 @@ class TorchComm(Collectives):
         if given is not None:
             self._native.set_hints(given)
             self._options.hints = dict(hints or {})
-        return TorchWork(Done())
+        return TorchWork(Done(), self._device)
 
     # What is not there.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from ..errors import TimeoutError
 from ._types import WorkStatus
 
@@ -15,10 +17,11 @@ class TorchWork:
     tensors live until it has ended.
     """
 
-    __slots__ = ("_waited", "_work")
+    __slots__ = ("_device", "_waited", "_work")
 
-    def __init__(self, work: Any) -> None:
+    def __init__(self, work: Any, device: torch.device) -> None:
         self._work = work
+        self._device = device
         self._waited: WorkStatus | None = None
 
     def wait(self) -> None:
@@ -36,6 +39,9 @@ class TorchWork:
         event = getattr(self._work, "_event", None)
         if event is not None:
             event.synchronize()
+        elif self._device.type == "cuda":
+            # It was put into a stream that may not be the current one any more.
+            torch.cuda.synchronize(self._device)
 
     def is_completed(self) -> bool:
         """Return True if the operation has ended with success. Never waits."""

@@ -97,18 +97,9 @@ def launched(program: str, ranks: int, seconds: float = 100, **more: str) -> lis
             process.wait()
 
 
-def device(rank: int) -> Any:
-    """Return the device of a rank; where it has no number the rank's GPU is the current one."""
-    import torch
-
-    named = os.environ.get("ROUNDELAY_TEST_DEVICE", "cpu")
-    if named.startswith("cuda"):
-        torch.cuda.set_device(rank)
-    return torch.device(named.format(rank=rank))
-
-
 def main() -> None:
     module, function, folder, seconds = json.loads(sys.argv[1])
+    import torch
     import torch.distributed as dist
 
     torchcomms: Any = importlib.import_module(os.environ.get("ROUNDELAY_TEST_TORCHCOMMS", "roundelay.torchcomms"))
@@ -116,8 +107,8 @@ def main() -> None:
     faulthandler.dump_traceback_later(seconds - 5)
     store = dist.FileStore(f"{folder}/store", int(os.environ["WORLD_SIZE"]))
     limit = timedelta(seconds=20)
-    own = device(int(os.environ["RANK"]))
-    comm = torchcomms.new_comm("roundelay", own, name="main", store=store, timeout=limit)
+    device = torch.device(os.environ.get("ROUNDELAY_TEST_DEVICE", "cpu").format(rank=os.environ["RANK"]))
+    comm = torchcomms.new_comm("roundelay", device, name="main", store=store, timeout=limit)
     rank = comm.get_rank()
     result = getattr(importlib.import_module(module), function)(comm)
     Path(f"{folder}/result{rank}").write_text(json.dumps(result))

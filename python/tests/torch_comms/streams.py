@@ -27,7 +27,8 @@ def cycles(seconds: float) -> int:
     """Return how long a kernel has to wait, in cycles of this GPU's clock, which is measured once."""
     if not _RATE:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(1_000_000)
+        # The clock of a GPU that had nothing to do is slow.
+        torch.cuda._sleep(500_000_000)
         begin.record()
         torch.cuda._sleep(200_000_000)
         end.record()
@@ -72,6 +73,7 @@ def prepare(comm: Any) -> None:
 def every(comm: Any) -> dict[str, str]:
     """Perform all cases; returns what went wrong in each, or ''."""
     outcomes = {}
+    assert torch.cuda.current_device() == comm.get_rank(), "the communicator's GPU is not the current one"
     with comm.get_device():
         prepare(comm)
         for name, function in IN_STREAMS.items():
@@ -186,6 +188,12 @@ def wait_blocking_has_the_thread_wait(comm: Any) -> None:
     work.wait_blocking()
     assert time.monotonic() - begin > 0.4, "wait_blocking() has not waited"
     same(tensor, total(comm))
+    tensor = own(comm)
+    level(comm)
+    passed = delay()
+    comm.all_reduce(tensor, ReduceOp.SUM, False).wait_blocking()
+    assert passed.query(), "wait_blocking() has not waited for an operation of the current stream"
+    same(tensor, total(comm))
 
 
 @case
@@ -245,7 +253,10 @@ def plain_copies_are_in_the_same_order(comm: Any) -> None:
 
 
 def futures(comm: Any) -> dict[str, str]:
-    """A future of torch.distributed through torchcomms has a stream that waits for it wait for the operation."""
+    """A future of torch.distributed through torchcomms has a stream that waits for it wait for the operation.
+
+    Rank 0 asks for it long before the others come.
+    """
     import torch.distributed as dist
 
     outcomes = {"futures": ""}
@@ -255,9 +266,9 @@ def futures(comm: Any) -> dict[str, str]:
             group = torchcomms._comms._BackendWrapper(comm)
             tensor, wanted = own(comm), total(comm)
             level(comm)
-            with torch.cuda.stream(torch.cuda.Stream()):
+            if comm.get_rank() > 0:
                 delay()
-                work = group.allreduce([tensor], dist.AllreduceOptions())
+            work = group.allreduce([tensor], dist.AllreduceOptions())
             work.get_future().wait()
             same(tensor, wanted)
     except Exception:

@@ -228,7 +228,7 @@ class Base : public TorchCommBackend {
   void join(
       at::Device device, const std::string& name, const CommOptions& options,
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
-    begin(device, name, options);
+    begin(device, name, options, rank);
     store_ = store;
     rl_store notes{store.get(), &store_set, &store_get};
     const uint64_t timeout = limit_of(options.timeout);
@@ -240,14 +240,20 @@ class Base : public TorchCommBackend {
 
   // Waits for nobody: the first ranks come by `reconfigure`.
   void wait(at::Device device, const std::string& name, const CommOptions& options) {
-    begin(device, name, options);
+    begin(device, name, options, query_ranksize().first);
     check(rl().rl_alone(text_of(options.hints).c_str(), &host_));
   }
 
-  void begin(at::Device device, const std::string& name, const CommOptions& options) {
+  void begin(at::Device device, const std::string& name, const CommOptions& options, int rank) {
     load_native();
-    if (device.is_cuda() && !device.has_index()) { // The current one, for good.
-      device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+    if (device.is_cuda()) {
+      // Programs rely on what torchcomms' other backends do: each rank has a GPU, which is the current one from now on.
+      const c10::impl::VirtualGuardImpl gpus(device.type());
+      if (!device.has_index()) {
+        const int index = rank < 0 ? gpus.getDevice().index() : rank % std::max<int>(gpus.deviceCount(), 1);
+        device.set_index(static_cast<c10::DeviceIndex>(index));
+      }
+      gpus.setDevice(device);
     }
     device_ = device;
     name_ = name;
