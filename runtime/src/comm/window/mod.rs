@@ -3,6 +3,7 @@
 mod make;
 mod mapped;
 mod parts;
+mod served;
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use std::time::Duration;
 use super::Communicator;
 use crate::dtype::{Element, RedOp};
 use crate::error::{Error, Refusal};
-use crate::window::{Attributes, Fetch, Rights};
+use crate::messages::What;
+use crate::window::{Attributes, Failed, Fetch, Place, Rights};
 
 pub use mapped::Mapped;
 use parts::{Parts, Reach};
@@ -102,6 +104,11 @@ impl<T: Element> Window<T> {
                 let put = unsafe { direct.put(place, from, || self.parts.goes_on()) };
                 self.finish(put, what)
             }
+            Reach::Served(remote) => {
+                let bytes = (place.0, from.cast_mut(), place.1);
+                // SAFETY: it is borrowed, and only read.
+                unsafe { self.parts.copy_served(remote, What::Put(remote.key()), bytes, what) }
+            }
         }
     }
 
@@ -120,6 +127,11 @@ impl<T: Element> Window<T> {
                 // SAFETY: it is borrowed.
                 let got = unsafe { direct.get(place, to, || self.parts.goes_on()) };
                 self.finish(got, what)
+            }
+            Reach::Served(remote) => {
+                let bytes = (place.0, to, place.1);
+                // SAFETY: it is borrowed.
+                unsafe { self.parts.copy_served(remote, What::Get(remote.key()), bytes, what) }
             }
         }
     }
@@ -155,6 +167,15 @@ impl<T: Element> Window<T> {
                     Failed::Ended(error) => error,
                 })
             }
+            Reach::Served(remote) => {
+                let (dtypes, len) = ((remote.dtype(), T::DTYPE), place.1 as u64);
+                let fits = Place::combines(dtypes, op, place.0, len);
+                fits.map_err(|refusal| self.parts.refused(what, refusal))?;
+                let bytes = (place.0, from.cast_mut(), place.1);
+                let asked = What::Accumulate(remote.key(), op);
+                // SAFETY: it is borrowed, and only read.
+                unsafe { self.parts.copy_served(remote, asked, bytes, what) }
+            }
         }
     }
 
@@ -188,6 +209,7 @@ impl<T: Element> Window<T> {
             Reach::Mapped(direct) => {
                 direct.fetch(offset, fetch).map_err(|refusal| self.parts.refused(what, refusal))
             }
+            Reach::Served(remote) => self.parts.fetch_served(remote, offset, fetch, what),
         }
     }
 
@@ -238,6 +260,7 @@ impl<T: Element> Window<T> {
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
                 Ok(())
             }
+            Reach::Served(remote) => self.parts.flush_served(remote),
         }
     }
 
@@ -283,18 +306,6 @@ impl<T: Element> Window<T> {
     /// peer may still write. It does not end the job.
     pub fn withdraw(&self, rights: Rights) -> Result<(), Error> {
         self.parts.withdraw(rights)
-    }
-}
-
-/// The reason for which an accumulate failed.
-enum Failed {
-    Refused(Refusal),
-    Ended(Error),
-}
-
-impl From<Refusal> for Failed {
-    fn from(refusal: Refusal) -> Self {
-        Failed::Refused(refusal)
     }
 }
 
