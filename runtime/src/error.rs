@@ -228,7 +228,9 @@ pub enum Refusal {
     #[error("the peer's part is served by its own process; put to it and get from it")]
     NotMapped,
     /// The peer has ended its part of the window.
-    #[error("the peer has dropped or freed its part of the window; free a window on all ranks together")]
+    #[error(
+        "the peer has dropped or freed its part of the window; free a window on all ranks together"
+    )]
     Gone,
     /// The communicator of the window has ended, or gone on to another generation.
     #[error(

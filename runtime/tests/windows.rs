@@ -503,17 +503,20 @@ fn is_killed_while_it_serves() -> Result<(), Error> {
     const LEN: usize = 300_000;
     let mut comm = Communicator::from_env()?;
     say(&format!("pid {}", getpid().as_raw_nonzero()));
-    let window = comm.window(Buffer::from(vec![0f32; LEN]))?;
+    let window = comm.window(Buffer::from(vec![0f32; LEN + 2]))?;
     comm.barrier()?;
     let mut data = vec![1f32; LEN];
     if comm.rank() == 1 {
-        std::thread::sleep(Duration::from_millis(50));
+        // It works meanwhile.
+        while window.fetch_add(0, 1, 0)? < 100 {
+            std::thread::yield_now();
+        }
         kill_process(getpid(), Signal::KILL).expect("a signal");
     }
     loop {
         match comm.rank() {
-            0 => window.put(&data, 1, 0)?,
-            _ => window.get(&mut data, 1, 0)?,
+            0 => window.put(&data, 1, 2)?,
+            _ => window.get(&mut data, 1, 2)?,
         }
         window.fetch_add(1, 1, 0)?;
     }
@@ -523,7 +526,7 @@ fn is_killed_while_it_serves() -> Result<(), Error> {
 fn a_rank_that_is_killed_while_it_serves_ends_operations_by_its_name() {
     for way in ["tcp", "shm,tcp"] {
         let launcher = Launcher::new(3).timeout(LONG).grace(LONG);
-        let launcher = launcher.env("ROUNDELAY_TRANSPORTS", way);
+        let launcher = launcher.env("ROUNDELAY_HINTS", format!("transport={way}"));
         let job = Job::play(scene::scene(launcher, "rank_process", "serves"));
         assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{way}");
         for rank in [0, 2] {

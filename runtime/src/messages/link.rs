@@ -327,7 +327,7 @@ impl Link {
                 let limit = if what.is_of_window() { window::PIECE as u64 } else { PIECE };
                 let bytes = piece.min(limit).min(left);
                 let from = part.transfer.address.wrapping_add(part.moved as usize);
-                let offset = part.transfer.tag + part.moved;
+                let offset = part.transfer.tag.wrapping_add(part.moved);
                 let packet = match what {
                     What::Put(key) => Packet::Put { key, offset, bytes },
                     What::Accumulate(key, op) => {
@@ -363,7 +363,9 @@ impl Link {
                 self.asked.insert(id, asks);
                 Packet::Flush { key, id }
             }
-            What::Send | What::Receive | What::Signal | What::Give => Packet::Credit { messages: 0 },
+            What::Send | What::Receive | What::Signal | What::Give => {
+                Packet::Credit { messages: 0 }
+            }
         }
     }
 

@@ -270,6 +270,16 @@ impl Messenger {
         self.renew_service();
     }
 
+    /// Answers what a peer has not asked.
+    #[cfg(test)]
+    pub(crate) fn forge_answer(&self, peer: u32, id: u64) {
+        let forged = link::Out::Packet(packet::Packet::Answer { id, value: 0 });
+        self.peek(|engine| {
+            engine.links.get_mut(&peer).expect("a connection").out.push_back(forged);
+            engine.progress();
+        });
+    }
+
     /// Has the engine's own thread stay while windows are served.
     fn renew_service(&self) {
         let mut serves = false;

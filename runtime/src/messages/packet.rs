@@ -83,9 +83,16 @@ pub(super) const GET: u64 = 1 << 63;
 /// The reason for which an operation on a window does nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
-    Bounds { bytes: u64 },
-    Rights { needed: Rights, has: Rights },
-    Alignment { offset: u64 },
+    Bounds {
+        bytes: u64,
+    },
+    Rights {
+        needed: Rights,
+        has: Rights,
+    },
+    Alignment {
+        offset: u64,
+    },
     Elements,
     /// There is no window with that key, or none any more.
     Over,
@@ -193,10 +200,9 @@ impl Packet {
             14..=18 => {
                 let reason = match kind {
                     14 => Reason::Bounds { bytes: d },
-                    15 => Reason::Rights {
-                        needed: Rights::of_bits(d),
-                        has: Rights::of_bits(d >> 8),
-                    },
+                    15 => {
+                        Reason::Rights { needed: Rights::of_bits(d), has: Rights::of_bits(d >> 8) }
+                    }
                     16 => Reason::Alignment { offset: d },
                     17 => Reason::Elements,
                     _ => Reason::Over,

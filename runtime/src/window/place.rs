@@ -176,8 +176,7 @@ impl Place {
     ) -> Result<(), Refusal> {
         let size = dtype.size() as u64;
         if dtype != of_window {
-            let text =
-                format!("the elements are {dtype}, and those of the window are {of_window}");
+            let text = format!("the elements are {dtype}, and those of the window are {of_window}");
             return Err(Refusal::Elements(text));
         }
         if matches!(op, RedOp::Avg | RedOp::PremulSum) {

@@ -1,5 +1,7 @@
 //! One-sided communication: memory that other ranks put to and get from.
 
+#[cfg(test)]
+mod forged;
 mod make;
 mod mapped;
 mod parts;

@@ -39,7 +39,9 @@ impl Parts {
         let result = operation.result();
         let result = result.unwrap_or_else(|| Err(Error::Work("the operation has no end".into())));
         match result {
-            Err(Error::Window { rank, what, refusal }) => Err(Error::Window { rank, what, refusal }),
+            Err(Error::Window { rank, what, refusal }) => {
+                Err(Error::Window { rank, what, refusal })
+            }
             Err(error) if !self.over.load(std::sync::atomic::Ordering::Acquire) => Err(error),
             Err(_) => Err(self.refused(|| "an operation on a window".into(), Refusal::Over)),
             Ok(_) => Ok(()),
