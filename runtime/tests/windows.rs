@@ -206,6 +206,46 @@ fn words_and_elements_are_combined_by_all_ranks_at_once() {
 }
 
 #[test]
+fn what_was_started_ends_with_its_memory() {
+    // Longer than a piece.
+    const LEN: usize = 3 << 20;
+    by_all_ways(2, |comm, r, way| {
+        let (own, other) = (r as u32, 1 - r as u32);
+        let window = comm.window(way.filled(comm, LEN, own)).expect("a window");
+        let got = window.get_async(vec![9; LEN], other, 0).wait().expect("a get");
+        assert!(got.iter().all(|&x| x == other), "what was there");
+        comm.barrier().expect("both have got");
+        let mut works = Vec::new();
+        for i in 0..8u32 {
+            let data = vec![i + 10 * own; LEN / 8];
+            works.push(window.put_async(data, other, i as usize * (LEN / 8)));
+        }
+        let added = window.accumulate_async(vec![1u32; LEN], RedOp::Sum, other, 0);
+        let flushed = window.flush_async(other);
+        window.signal(other).expect("a signal after all of it");
+        window.wait_signal(other).expect("a signal");
+        let mut mine = vec![0; LEN];
+        window.read(0, &mut mine).expect("its own part");
+        let wanted = |at: usize| (at / (LEN / 8)) as u32 + 10 * other + 1;
+        assert!((0..LEN).all(|at| mine[at] == wanted(at)), "a signal came too soon");
+        for (i, work) in (0..).zip(works) {
+            assert_eq!(work.wait().expect("a put")[0], i + 10 * own);
+        }
+        assert_eq!(added.wait().expect("an accumulate").len(), LEN);
+        flushed.wait().expect("a flush");
+        let beyond = window.put_async(vec![1], other, LEN).wait();
+        assert_eq!(refusal(beyond), Refusal::Bounds { bytes: 4 * LEN as u64 });
+        window.withdraw(Rights::WRITE).expect("nothing is under way");
+        comm.barrier().expect("both have withdrawn");
+        let refused = window.put_async(vec![1], other, 0).wait().map(drop);
+        let refused = refused.and_then(|()| window.flush_async(other).wait());
+        assert!(matches!(refusal(refused), Refusal::Rights { needed: "write", .. }));
+        comm.barrier().expect("both were refused");
+        window.free(comm).expect("the buffer");
+    });
+}
+
+#[test]
 fn what_is_not_allowed_is_refused_and_nothing_is_written() {
     by_all_ways(2, |comm, r, way| {
         let (own, other) = (r as u32, 1 - r as u32);

@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 
 use super::place::Place;
 use super::rights::Rights;
-use crate::dtype::DType;
 use crate::error::Refusal;
 
 /// The facts that this rank knows of a peer's part.
@@ -15,7 +14,6 @@ pub(crate) struct Remote {
     /// The number that a packet names it by, which nobody guesses.
     key: u64,
     bytes: u64,
-    dtype: DType,
     rights: AtomicU64,
     /// True if something was begun that only a flush says the end of.
     is_due: AtomicBool,
@@ -24,9 +22,9 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn new(peer: u32, key: u64, (bytes, dtype): (u64, DType), rights: Rights) -> Self {
+    pub(crate) fn new(peer: u32, key: u64, bytes: u64, rights: Rights) -> Self {
         let (rights, refused) = (AtomicU64::new(rights.bits()), Mutex::new(None));
-        Remote { peer, key, bytes, dtype, rights, is_due: AtomicBool::new(false), refused }
+        Remote { peer, key, bytes, rights, is_due: AtomicBool::new(false), refused }
     }
 
     pub(crate) fn peer(&self) -> u32 {
@@ -64,11 +62,6 @@ impl Remote {
     /// Records that something was begun whose end only a flush shows, or that a flush has; returns what was so before.
     pub(crate) fn set_due(&self, is_due: bool) -> bool {
         self.is_due.swap(is_due, Ordering::Relaxed)
-    }
-
-    /// Returns the type of the elements.
-    pub(crate) fn dtype(&self) -> DType {
-        self.dtype
     }
 
     /// Records a refusal of an operation that nobody waits for.

@@ -6,7 +6,7 @@ use super::super::Communicator;
 use super::Window;
 use super::parts::Reach;
 use crate::bootstrap::Setup;
-use crate::dtype::{DType, RedOp};
+use crate::dtype::RedOp;
 use crate::error::{Error, Refusal};
 use crate::memory::Buffer;
 use crate::messages::What;
@@ -43,7 +43,7 @@ fn forged(window: &Window<u64>, what: What, offset: u64, bytes: usize) -> Option
     else {
         panic!("{what:?} is no operation on memory")
     };
-    let remote = Arc::new(Remote::new(1, key, (BYTES, DType::U64), Rights::ALL));
+    let remote = Arc::new(Remote::new(1, key, BYTES, Rights::ALL));
     let service = window.parts.service.as_ref().expect("it is served");
     service.messenger.serve_window(0, None, vec![remote.clone()], &[1]).expect("a connection");
     let mut data = vec![7u8; bytes];

@@ -1,5 +1,6 @@
 //! Makes windows and frees them: all ranks together.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::parts::{Parts, Reach, Service};
@@ -58,12 +59,23 @@ impl Communicator {
         mut buffer: Buffer<T>,
         rights: Rights,
     ) -> Result<Window<T>, Error> {
-        if T::DTYPE == DType::Bool {
+        let (memory, bytes) = (buffer.as_mut_ptr().cast::<u8>(), size_of_val(&buffer[..]) as u64);
+        self.make_window((memory, bytes), T::DTYPE, rights, Box::new(buffer)).map(Window::of)
+    }
+
+    /// Makes the parts of a window of memory that `owner` keeps.
+    pub(super) fn make_window(
+        &mut self,
+        (memory, bytes): (*mut u8, u64),
+        dtype: DType,
+        rights: Rights,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<Parts, Error> {
+        if dtype == DType::Bool {
             let text =
                 "a window of bool has no meaning: peers may write bytes that are neither; use u8";
             return Err(Error::Unsupported(text.into()));
         }
-        let (memory, bytes) = (buffer.as_mut_ptr().cast::<u8>(), size_of_val(&buffer[..]) as u64);
         let timeout = self.settings.timeout;
         let core = self.core()?;
         let size = core.size();
@@ -71,7 +83,7 @@ impl Communicator {
         let mut mine = Told {
             memory: core.arena.find(memory, bytes as usize).unwrap_or(ELSEWHERE),
             bytes,
-            kind: T::DTYPE as u64 | rights.bits() << 8,
+            kind: dtype as u64 | rights.bits() << 8,
             key: random().map(u64::from_le_bytes)?,
             ..Told::default()
         };
@@ -93,10 +105,10 @@ impl Communicator {
         }
         let told = self.tell(mine)?;
         let words = words?;
-        agree(&told, self.rank, T::DTYPE)?;
+        agree(&told, self.rank, dtype)?;
         let core = self.core()?;
-        let place = Place::new(memory, bytes, T::DTYPE, block);
-        let kept = Kept { memory: Box::new(buffer), words: Box::new(words) };
+        let place = Place::new(memory, bytes, dtype, block);
+        let kept = Kept { memory: owner, words: Box::new(words) };
         let own = Arc::new(Exposed::new(place, kept));
         let rank = core.rank();
         let mut served = Vec::new();
@@ -107,14 +119,14 @@ impl Communicator {
                 core.group.lies_in_arena(peer, at, end)
             };
             if peer != rank && !(is_mapped(at, bytes) && is_mapped(words, Block::bytes(size))) {
-                let part = (bytes, T::DTYPE);
-                let remote = Arc::new(Remote::new(peer, key, part, Rights::of_bits(kind >> 8)));
+                let rights = Rights::of_bits(kind >> 8);
+                let remote = Arc::new(Remote::new(peer, key, bytes, rights));
                 served.push(remote.clone());
                 return Reach::Served(remote);
             }
             let address = if peer == rank { memory } else { heap.at(at) };
             let block = Block::new(heap.clone(), words);
-            let direct = Direct::new(Place::new(address, bytes, T::DTYPE, block), rank);
+            let direct = Direct::new(Place::new(address, bytes, dtype, block), rank);
             direct.attach(true);
             Reach::Mapped(direct)
         };
@@ -137,7 +149,27 @@ impl Communicator {
         let parts = Parts::new(group, (own, peers, service), over, timeout);
         // Nobody uses a part before all are there.
         core.words(0)?;
-        Ok(Window::of(parts))
+        Ok(parts)
+    }
+
+    /// Ends the parts of a window on all ranks; returns what owns this rank's memory.
+    pub(super) fn free_window(
+        &mut self,
+        parts: &mut Parts,
+    ) -> Result<Option<Box<dyn Any + Send>>, Error> {
+        let core = self.core()?;
+        if !Arc::ptr_eq(&core.life.flag(), &parts.over) {
+            let text = "a window is freed with the communicator that made it, and in its generation: drop it";
+            return Err(Error::Usage(text.into()));
+        }
+        // Every rank has what it began behind it, and looks at nobody's words any more.
+        parts.settle()?;
+        parts.detach();
+        core.words(0)?;
+        parts.withdraw(Rights::ALL)?;
+        parts.end_service();
+        parts.is_freed = true;
+        Ok(parts.own.take().map(|kept| kept.memory))
     }
 
     /// Tells every rank of this one's part.
@@ -162,22 +194,9 @@ impl<T: Element> Window<T> {
     /// [`Error::Usage`] if the communicator is another one or has gone on to another generation: drop the window
     /// then. Otherwise the errors of [`Communicator::run`]. The buffer is lost then, as when a window is dropped.
     pub fn free(mut self, comm: &mut Communicator) -> Result<Buffer<T>, Error> {
-        let core = comm.core()?;
-        if !Arc::ptr_eq(&core.life.flag(), &self.parts.over) {
-            let text = "a window is freed with the communicator that made it, and in its generation: drop it";
-            return Err(Error::Usage(text.into()));
-        }
-        // Every rank has what it began behind it, and looks at nobody's words any more.
-        self.parts.settle()?;
-        self.parts.detach();
-        core.words(0)?;
-        self.parts.withdraw(Rights::ALL)?;
-        self.parts.end_service();
-        self.parts.is_freed = true;
-        let kept = self.parts.own.take();
-        let memory = kept.and_then(|kept| kept.memory.downcast::<Buffer<T>>().ok());
+        let memory = comm.free_window(&mut self.parts)?.and_then(|memory| memory.downcast().ok());
         memory
-            .map(|buffer| *buffer)
+            .map(|buffer: Box<Buffer<T>>| *buffer)
             .ok_or_else(|| Error::Work("the buffer of a window is gone".into()))
     }
 }

@@ -1,10 +1,11 @@
 //! Operations on parts that their own processes serve.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::parts::{Parts, Reach, Service};
 use crate::error::{Error, Refusal};
-use crate::messages::{Operation, Place, Shape, What};
+use crate::messages::{Delivered, Operation, Place, Shape, What};
 use crate::window::{self, Fetch, Remote, Rights};
 
 impl Parts {
@@ -36,16 +37,40 @@ impl Parts {
     /// Waits for an operation.
     pub(super) fn finish(&self, operation: &Operation) -> Result<(), Error> {
         self.service()?.messenger.wait(operation, None);
-        let result = operation.result();
-        let result = result.unwrap_or_else(|| Err(Error::Work("the operation has no end".into())));
-        match result {
-            Err(Error::Window { rank, what, refusal }) => {
-                Err(Error::Window { rank, what, refusal })
-            }
-            Err(error) if !self.over.load(std::sync::atomic::Ordering::Acquire) => Err(error),
-            Err(_) => Err(self.refused(|| "an operation on a window".into(), Refusal::Over)),
-            Ok(_) => Ok(()),
-        }
+        typed(operation.result(), &self.over, self.rank)
+    }
+
+    /// Has somebody move operations that nobody waits for.
+    pub(super) fn leave_running(&self) {
+        self.service.iter().for_each(|service| service.messenger.leave_running());
+    }
+
+    /// Fails unless an operation may begin, as far as is known here.
+    pub(super) fn check(
+        &self,
+        remote: &Remote,
+        what: What,
+        (offset, bytes): (u64, usize),
+        describe: impl Fn() -> String,
+    ) -> Result<(), Error> {
+        let needed = match what {
+            What::Get(_) => Rights::READ,
+            What::Put(_) => Rights::WRITE,
+            _ => Rights::ATOMICS,
+        };
+        let checked = remote.check(offset, bytes as u64, needed);
+        checked.map_err(|refusal| self.refused(describe, refusal))
+    }
+
+    /// Returns the pieces by which bytes are asked for: what is got comes in pieces that are each refused or given.
+    pub(super) fn pieces(
+        what: What,
+        (offset, address, bytes): (u64, *mut u8, usize),
+    ) -> impl Iterator<Item = (u64, *mut u8, usize)> {
+        let whole = if matches!(what, What::Get(_)) { window::PIECE } else { bytes.max(1) };
+        (0..bytes)
+            .step_by(whole)
+            .map(move |at| (offset + at as u64, address.wrapping_add(at), whole.min(bytes - at)))
     }
 
     /// Puts or gets, piece by piece; returns when the bytes are the caller's again.
@@ -60,19 +85,10 @@ impl Parts {
         (offset, address, bytes): (u64, *mut u8, usize),
         describe: impl Fn() -> String,
     ) -> Result<(), Error> {
-        let needed = match what {
-            What::Get(_) => Rights::READ,
-            What::Put(_) => Rights::WRITE,
-            _ => Rights::ATOMICS,
-        };
-        let checked = remote.check(offset, bytes as u64, needed);
-        checked.map_err(|refusal| self.refused(describe, refusal))?;
-        let whole = if matches!(what, What::Get(_)) { window::PIECE } else { bytes.max(1) };
-        let pieces = (0..bytes).step_by(whole).map(|at| {
-            let piece = (offset + at as u64, address.wrapping_add(at), whole.min(bytes - at));
-            // SAFETY: a part of what the caller promises; all that was begun is waited for below.
-            unsafe { self.begin(remote, what, piece) }
-        });
+        self.check(remote, what, (offset, bytes), describe)?;
+        let pieces = Parts::pieces(what, (offset, address, bytes));
+        // SAFETY: parts of what the caller promises; all that was begun is waited for below.
+        let pieces = pieces.map(|piece| unsafe { self.begin(remote, what, piece) });
         let begun: Vec<_> = pieces.collect();
         let finished = begun.into_iter().map(|operation| self.finish(&*operation?));
         finished.fold(Ok(()), Result::and)
@@ -106,9 +122,15 @@ impl Parts {
         // SAFETY: it has no bytes.
         let operation = unsafe { self.begin(remote, What::Flush(remote.key()), nothing) }?;
         self.finish(&operation)?;
+        Parts::refusal(remote, self.rank, self.dtype.size() as u64)
+    }
+
+    /// Fails if an operation that nobody waited for was refused since that was asked last.
+    pub(super) fn refusal(remote: &Remote, rank: u32, size: u64) -> Result<(), Error> {
         let Some((offset, refusal)) = remote.take_refusal() else { return Ok(()) };
-        let (at, peer) = (offset / self.dtype.size() as u64, remote.peer());
-        Err(self.refused(|| format!("put or accumulate to rank {peer} at element {at}"), refusal))
+        let (at, peer) = (offset / size, remote.peer());
+        let what = format!("put or accumulate to rank {peer} at element {at}");
+        Err(Error::Window { rank, what, refusal })
     }
 
     pub(super) fn served_signal(&self, remote: &Remote) -> Result<(), Error> {
@@ -145,5 +167,23 @@ impl Parts {
             Reach::Mapped(_) => None,
         });
         messenger.end_window(*key, &remotes.collect::<Vec<_>>());
+    }
+}
+
+/// Returns the result of an operation that has ended: an error that came since the window is over says so.
+pub(super) fn typed(
+    result: Option<Result<Delivered, Error>>,
+    over: &AtomicBool,
+    rank: u32,
+) -> Result<(), Error> {
+    let result = result.unwrap_or_else(|| Err(Error::Work("the operation has no end".into())));
+    match result {
+        Err(Error::Window { rank, what, refusal }) => Err(Error::Window { rank, what, refusal }),
+        Err(error) if !over.load(Ordering::Acquire) => Err(error),
+        Err(_) => {
+            let what = "an operation on a window".into();
+            Err(Error::Window { rank, what, refusal: Refusal::Over })
+        }
+        Ok(_) => Ok(()),
     }
 }
