@@ -1,13 +1,11 @@
 //! The connection to one peer: what is to be said to it, and what comes from it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::operation::Operation;
 use super::packet::{BYTES, GET, Packet, Shape};
 use super::served::Landing;
-use crate::dtype::RedOp;
+use super::transfer::{Part, Transfer, What};
 use crate::endpoints::{Receiver, Sender};
 use crate::error::Error;
 use crate::group::Connecting;
@@ -15,7 +13,7 @@ use crate::transport::mapped::MappedReceiver;
 use crate::transport::message::{IoVec, IoVecMut, Kind, meta};
 use crate::transport::posted::PostedReceiver;
 use crate::transport::shm;
-use crate::window::{self, Fetch};
+use crate::window;
 
 /// The longest message that is sent before the receiver has a place for it. Longer ones are faster by an offer: between
 /// two ranks of a host 64 KiB took 45 us at once, and 26 us offered.
@@ -34,66 +32,6 @@ const REPORT: u64 = 64 << 20;
 const GRACE: Duration = Duration::from_secs(1);
 /// The word that all messages of this module carry.
 const DIGEST: u32 = 0x7a66_ed01;
-
-/// The purpose of a transfer; of operations on a peer's part of a window with the key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    Send,
-    Receive,
-    Put(u64),
-    Accumulate(u64, RedOp),
-    Get(u64),
-    Fetch(u64, Fetch),
-    Flush(u64),
-    /// A signal from a peer.
-    Signal,
-    /// Bytes of this rank's part that a peer gets.
-    Give,
-}
-
-impl What {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            What::Send => "send",
-            What::Receive => "recv",
-            What::Put(_) => "put",
-            What::Accumulate(..) => "accumulate",
-            What::Get(_) => "get",
-            What::Fetch(_, Fetch::Add(_)) => "fetch_add",
-            What::Fetch(_, Fetch::Swap(..)) => "compare_swap",
-            What::Flush(_) => "flush",
-            What::Signal => "wait_signal",
-            What::Give => "give",
-        }
-    }
-
-    /// Returns true if it is for a window, whose offset is the tag.
-    fn is_of_window(self) -> bool {
-        !matches!(self, What::Send | What::Receive)
-    }
-}
-
-/// A send, a receive, or an operation on a window: memory, and who waits for it.
-pub(super) struct Transfer {
-    pub(super) what: What,
-    pub(super) operation: Arc<Operation>,
-    pub(super) address: *mut u8,
-    pub(super) shape: Shape,
-    /// The tag of a message; the offset in a window.
-    pub(super) tag: u64,
-    /// The time of the last progress, and the longest time without.
-    pub(super) since: Instant,
-    pub(super) timeout: Duration,
-}
-
-// SAFETY: the memory belongs to the operation until it has ended, as whoever started it promised.
-unsafe impl Send for Transfer {}
-
-/// A message on its way in parts: of a send those that were posted, of a receive those that have come.
-pub(super) struct Part {
-    pub(super) transfer: Transfer,
-    pub(super) moved: u64,
-}
 
 /// What is to be said, in order.
 pub(super) enum Out {

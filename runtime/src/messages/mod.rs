@@ -28,6 +28,8 @@ mod matching;
 mod operation;
 mod packet;
 mod served;
+mod transfer;
+mod trouble;
 
 use std::any::Any;
 use std::os::fd::{AsFd, OwnedFd};
@@ -37,12 +39,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{FairMutex, FairMutexGuard};
 
-use engine::{Engine, transfer};
-pub(crate) use link::What;
+use engine::Engine;
 pub use matching::Peer;
 pub use operation::Delivered;
 pub(crate) use operation::Operation;
 pub(crate) use packet::Shape;
+pub(crate) use transfer::What;
+use transfer::transfer;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -447,7 +450,8 @@ impl Messenger {
             if done.is_ok() {
                 engine.progress();
             }
-            (done, std::mem::take(&mut engine.ended), engine.is_drained())
+            let is_idle = self.shared.dozing.load(Ordering::SeqCst) == 0 || engine.is_drained();
+            (done, std::mem::take(&mut engine.ended), is_idle)
         });
         self.tell(ended);
         if !is_idle {
@@ -549,13 +553,16 @@ impl Messenger {
                 state.is_attentive = false;
                 drop(state);
                 let serves = self.rest(&mut rest, &mut heard);
+                (nap, idle) = (NAP.0, Instant::now());
+                let is_idle = self.is_idle();
                 state = lock(turn);
                 state.serves &= serves;
-                (state.is_due, idle) = (state.is_due || !self.is_idle(), Instant::now());
-                nap = NAP.0;
-                if !state.is_due {
-                    continue;
+                if !is_idle {
+                    state.is_due = false;
+                    self.take_over(state);
+                    state = lock(turn);
                 }
+                continue;
             }
             state.is_attentive = state.is_due || state.serves || idle.elapsed() < ATTENTIVE;
             let time = if state.is_attentive { nap } else { left };

@@ -13,9 +13,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
-use super::link::{Link, Out, Part, Transfer, What};
+use super::link::{Link, Out};
 use super::operation::Operation;
 use super::packet::{GET, Packet, Reason, Shape};
+use super::transfer::{Part, Transfer, What};
 use crate::dtype::RedOp;
 use crate::error::{Error, Location, Refusal};
 use crate::executor::watchdog::{Trouble, examine};
