@@ -31,7 +31,7 @@ SOURCES = ("backend.cpp", "operations.h", "calls.h", "work.h", "stream.h", "grou
 
 _KINDS = (
     "other", "timeout", "lost_rank", "mismatch", "aborted", "memory", "cuda", "unsupported", "usage", "settings",
-    "refused", "start",
+    "refused", "start", "window",
 )  # fmt: skip
 """The kinds of errors of the C interface, by number."""
 
