@@ -126,6 +126,9 @@ pub(crate) fn protocols(collective: &str, bytes: u64, ranks: u32) -> Vec<Protoco
     protocols
 }
 
+/// The protocols of calls between hosts, the best first: the others reach as far as one.
+pub(crate) const BETWEEN_HOSTS: [Protocol; 2] = [Protocol::Put, Protocol::Staged];
+
 /// Returns the number of blocks for a call on so many ranks: enough to keep the links busy, few where meeting
 /// costs more than moving. On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32
 /// blocks, 3.00 with 128. On more, 64 were best up to 32 MiB where all send to all: all_gather of 32 MiB on

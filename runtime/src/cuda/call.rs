@@ -7,6 +7,7 @@ use roundelay_compiler::device::abi;
 use roundelay_compiler::plan::Header;
 
 use super::bound::{Key, LaunchArgs};
+use super::far::MOST_BLOCKS;
 use super::gpu::Gpu;
 use super::named::DeviceCall;
 use super::program::Lowered;
@@ -129,10 +130,18 @@ impl Gpu {
         let share = self.overlaps.then(|| device::beside_others(sms));
         let most = merged.max_sms().or(share);
         let ranks = header.ranks;
+        let most = match self.far {
+            None => most,
+            Some(_) => Some(most.map_or(MOST_BLOCKS, |most| most.min(MOST_BLOCKS))),
+        };
         let by_size =
             |protocol| device::blocks(&header.collective, protocol, bytes, ranks, sms, most);
         let hinted = launch.protocol.or(merged.protocol());
         let how = |protocol| (protocol, launch.blocks.unwrap_or_else(|| by_size(protocol)));
+        let offered = match self.far {
+            None => device::protocols(&header.collective, bytes, ranks),
+            Some(_) => device::BETWEEN_HOSTS.to_vec(),
+        };
         let mut hows: Vec<(Protocol, u32)> = match (hinted, measured) {
             (Some(protocol), _) => vec![how(protocol)],
             (None, measured) => {
@@ -140,7 +149,7 @@ impl Gpu {
                 let measured = measured.map(|m| (m.protocol, m.blocks.min(limit)));
                 measured
                     .into_iter()
-                    .chain(device::protocols(&header.collective, bytes, ranks).into_iter().map(how))
+                    .chain(offered.into_iter().map(how))
                     .collect()
             }
         };
@@ -148,7 +157,7 @@ impl Gpu {
         hows.extend(hinted.is_none().then_some((Protocol::Staged, 1)));
         let mut refused = Unplayable::NoPlans;
         for (protocol, blocks) in hows {
-            let lowered = match self.lower(plans, protocol) {
+            let lowered = match self.lower(core, plans, protocol) {
                 Ok(lowered) => lowered,
                 Err(why) => {
                     refused = Unplayable::As { protocol, why: Box::new(why) };
