@@ -129,8 +129,7 @@ impl World {
     fn of(play: &Play, ranks: u32) -> Result<Self, Failure> {
         let (device, texts) = (play.on.device, hints::texts(play));
         let Some((topology, transport)) = member::topology(play)? else {
-            let hosts = if play.on.gpus() { 1 } else { play.hosts };
-            return World::like_here(ranks, hosts, device, &texts);
+            return World::like_here(ranks, play.hosts, device, &texts);
         };
         let transport = if play.on.gpus() { NVLINK } else { name(transport) };
         let topology = topology.over(hints::costs(&hints::merged(&texts)?)?);

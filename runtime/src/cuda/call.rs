@@ -147,10 +147,7 @@ impl Gpu {
             (None, measured) => {
                 let limit = most.unwrap_or(abi::BLOCKS);
                 let measured = measured.map(|m| (m.protocol, m.blocks.min(limit)));
-                measured
-                    .into_iter()
-                    .chain(offered.into_iter().map(how))
-                    .collect()
+                measured.into_iter().chain(offered.into_iter().map(how)).collect()
             }
         };
         // One block has the largest slots.

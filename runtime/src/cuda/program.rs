@@ -49,7 +49,8 @@ impl Lowered {
         number: u32,
         hosts: &[u32],
     ) -> Result<Arc<Self>, Unplayable> {
-        let programs = prove(plans, protocol, &Options { hosts: hosts.into(), ..Options::default() })?;
+        let programs =
+            prove(plans, protocol, &Options { hosts: hosts.into(), ..Options::default() })?;
         let list = programs.list();
         let most = |of: &dyn Fn(&DeviceProgram) -> u32| list.iter().map(of).max().unwrap_or(0);
         let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));

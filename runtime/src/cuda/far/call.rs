@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use roundelay_compiler::device::{DeviceProgram, Target, Task, TaskInput};
-use roundelay_compiler::plan::{Dir, Header, Sizes, Site, WireType};
+use roundelay_compiler::plan::{Dir, Header, Site, Sizes, WireType};
 
 use crate::error::Location;
 
@@ -55,12 +55,8 @@ impl FarPart {
         }
         let far = (0u32..).zip(&program.links).filter(|(_, link)| link.far);
         let links = far.map(|(number, link)| {
-            let nothing = FarMessage {
-                chunks: Chunks::Full(0),
-                wire: None,
-                site: u32::MAX,
-                round: u32::MAX,
-            };
+            let nothing =
+                FarMessage { chunks: Chunks::Full(0), wire: None, site: u32::MAX, round: u32::MAX };
             let mut messages = vec![nothing; link.messages as usize];
             for task in program.phases.iter().flat_map(|phase| &phase.tasks) {
                 for (message, wire) in staged(task) {
@@ -171,9 +167,7 @@ impl FarCall {
         };
         match &message.chunks {
             Chunks::Full(0) => 0,
-            Chunks::Full(all) => {
-                end((u64::from(*all) - 1, least + u64::from(rest != 0)))
-            }
+            Chunks::Full(all) => end((u64::from(*all) - 1, least + u64::from(rest != 0))),
             Chunks::Of(list) => {
                 let length = |&c: &u32| begin(u64::from(c) + 1) - begin(u64::from(c));
                 (0..).zip(list.iter().map(length)).map(end).max().unwrap_or(0)

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, TryRecvError};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi;
@@ -112,11 +112,24 @@ impl Stream {
         }
     }
 
-    fn post(&mut self, packet: &Packet) {
+    /// Posts a packet, and the content that lies there behind it if there is some.
+    ///
+    /// # Safety
+    ///
+    /// The content is readable, and unchanged until the sender says of its latest message that it is consumed.
+    unsafe fn post(&mut self, packet: &Packet, content: Option<IoVec>) {
         let place = self.sender.stage(1, packet::BYTES);
         // SAFETY: `stage` made room for as many bytes.
         unsafe { place.copy_from_nonoverlapping(packet.encode().as_ptr(), packet::BYTES) };
-        self.sender.post(meta(DIGEST, packet::BYTES, Carried::Slot), packet::BYTES);
+        let first = (meta(DIGEST, packet::BYTES, Carried::Slot), packet::BYTES);
+        match content {
+            None => self.sender.post(first.0, first.1),
+            Some(content) => {
+                let header = meta(DIGEST, content.len, Carried::Slot);
+                // SAFETY: promised by the caller.
+                unsafe { self.sender.post_with(first, header, std::iter::once(content)) };
+            }
+        }
     }
 
     /// Returns the next packet, if it is here.
@@ -204,7 +217,8 @@ impl Lane {
             let state = stream.connection.stream();
             state.is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
         };
-        while self.streams.iter().any(waits) && !self.common.is_over() && Instant::now() < deadline {
+        while self.streams.iter().any(waits) && !self.common.is_over() && Instant::now() < deadline
+        {
             self.tend();
             std::thread::yield_now();
         }
@@ -397,7 +411,9 @@ impl Lane {
             let told = flow.told(&self.memory, link, call);
             if link.dir == Dir::Recv {
                 if let Some(credit) = flow.owed(link, told) {
-                    stream.post(&packet(Kind::Credit, flow, link.channel, credit, 0));
+                    let credit_packet = packet(Kind::Credit, flow, link.channel, credit, 0);
+                    // SAFETY: there is no content.
+                    unsafe { stream.post(&credit_packet, None) };
                     flow.credit = credit;
                     moved = true;
                 }
@@ -409,14 +425,11 @@ impl Lane {
                 let slot = call.slot(link, flow.block, number);
                 // What lies outside is the receiver's fault to find, for both cut alike.
                 let Some(ptr) = self.memory.slot(slot, bytes) else { break };
-                stream.post(&packet(Kind::Message, flow, link.channel, number, bytes));
-                if bytes > 0 {
-                    let piece = IoVec { ptr, len: bytes as usize };
-                    let header = meta(DIGEST, bytes as usize, Carried::Slot);
-                    // SAFETY: the slot lies in the memory, which outlives this thread. The kernel writes there again
-                    // when it is told that the content was taken.
-                    unsafe { stream.sender.post_from(header, std::iter::once(piece)) };
-                }
+                let packet = packet(Kind::Message, flow, link.channel, number, bytes);
+                let content = (bytes > 0).then_some(IoVec { ptr, len: bytes as usize });
+                // SAFETY: the slot lies in the memory, which outlives this thread. The kernel writes there again when it
+                // is told that the content was taken.
+                unsafe { stream.post(&packet, content) };
                 stream.posted.push_back((stream.sender.sent() - 1, at));
                 flow.moved = number;
                 moved = true;

@@ -100,7 +100,8 @@ impl Lanes {
         let near = core.near();
         let paths = core.paths().max(1);
         let first = core.group.layout().batch_channel() + 1;
-        let far: Vec<u32> = (0u32..).zip(&near).filter(|(_, near)| !**near).map(|(r, _)| r).collect();
+        let far: Vec<u32> =
+            (0u32..).zip(&near).filter(|(_, near)| !**near).map(|(r, _)| r).collect();
         let wanted: Vec<ConnectionId> = (0..lanes)
             .flat_map(|lane| far.iter().map(move |&peer| (lane, peer)))
             .map(|(lane, peer)| {
@@ -133,7 +134,8 @@ impl Lanes {
             connections,
         };
         for number in 0..lanes {
-            let streams = far.iter().zip(&mut made).map(|(&peer, c)| Stream::new(peer, c)).collect();
+            let streams =
+                far.iter().zip(&mut made).map(|(&peer, c)| Stream::new(peer, c)).collect();
             let (common, memory) = (all.common.clone(), all.memory.clone());
             let lane = Lane { number, lanes, memory, common, streams };
             let (sender, inbox) = channel();

@@ -48,7 +48,8 @@ impl Packet {
 
     /// Returns the packet, if the bytes are one.
     pub(super) fn decode(from: &[u8; BYTES]) -> Option<Packet> {
-        let word = |at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
+        let word =
+            |at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let kind = match word(4) & 0xffff {
             1 => Kind::Message,

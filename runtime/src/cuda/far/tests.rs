@@ -171,7 +171,6 @@ impl Job {
 
 /// What one rank has of its device.
 struct Rank<'a> {
-    world: &'a World,
     jobs: &'a [Job],
     arenas: &'a [Arena],
     core: &'a mut Core,
@@ -194,8 +193,10 @@ impl<'a> Rank<'a> {
             abort.store(true, Ordering::Release);
         });
         let lanes = lanes.expect("lanes");
+        // All are connected.
+        core.words(0).expect("all are there");
         let device = Device { arenas, far, aborted, patience: 2 * world.timeout };
-        Rank { world, jobs, arenas, core, lanes, device }
+        Rank { jobs, arenas, core, lanes, device }
     }
 
     /// Launches the calls `range` of a stream; nothing is played yet.
@@ -257,7 +258,10 @@ fn everywhere<R: Send>(
             .into_iter()
             .map(|mut comm| {
                 scope.spawn(move || {
-                    let core = comm.core().expect("at home");
+                    // As ranks open their GPUs.
+                    let all: Vec<u32> = (0..world.ranks()).collect();
+                    let mut part = comm.split(&all).expect("a part").expect("of all");
+                    let core = part.core().expect("at home");
                     let mut rank = Rank::new(world, jobs, arenas, core);
                     let result = body(&mut rank);
                     if rank.device.aborted.load(Ordering::Acquire) {
@@ -294,8 +298,7 @@ fn all_alike(world: &World, jobs: &[Job], first: u32) {
         }
         let differs = |(job, result): (&Job, &Vec<u32>)| {
             let wanted = job.on_host(rank.core);
-            (*result != wanted)
-                .then(|| format!("{}: wrong on rank {}", job.what, rank.core.rank()))
+            (*result != wanted).then(|| format!("{}: wrong on rank {}", job.what, rank.core.rank()))
         };
         jobs.iter().zip(&results).filter_map(differs).collect()
     });
@@ -303,7 +306,8 @@ fn all_alike(world: &World, jobs: &[Job], first: u32) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-const FLAT: [(&str, Placement); 8] = [
+/// Algorithms for any ranks.
+const FLAT: [(&str, Placement); 7] = [
     ("all_reduce.ring", Placement::InPlace),
     ("all_reduce.two_shot", Placement::InPlace),
     ("all_reduce.one_shot", Placement::OutOfPlace),
@@ -311,19 +315,264 @@ const FLAT: [(&str, Placement); 8] = [
     ("reduce_scatter.ring", Placement::OutOfPlace),
     ("broadcast.chain", Placement::InPlace),
     ("all_to_all.direct", Placement::OutOfPlace),
-    ("barrier.dissemination", Placement::InPlace),
 ];
+/// Those for a grid of hosts.
+const GRID: [(&str, Placement); 2] = [
+    ("all_reduce.two_level", Placement::InPlace),
+    ("all_reduce.multipath_two_level", Placement::InPlace),
+];
+/// The protocols that pass between hosts.
+const PROTOCOLS: [Protocol; 3] = [Protocol::Staged, Protocol::Put, Protocol::Get];
+
+fn jobs(
+    hosts: &[u32],
+    algorithms: &[(&str, Placement)],
+    shape: &Shape,
+    calls: usize,
+    dice: &mut Dice,
+) -> Vec<Job> {
+    let job = |k: usize| {
+        let (what, placement) = algorithms[k % algorithms.len()];
+        let how = (shape.clone(), placement, PROTOCOLS[dice.below(3)]);
+        Job::new(hosts, what, how, dice)
+    };
+    (0..calls).map(job).collect()
+}
 
 #[test]
-fn flat_algorithms_are_bit_exact_between_two_hosts() {
-    let mut dice = Dice(1);
+fn flat_algorithms_are_bit_exact_between_hosts() {
+    for (seed, hosts, lanes) in
+        [(1, &[0, 1][..], 2), (2, &[0, 1, 2], 1), (3, &[0, 0, 1], 2), (4, &[0, 1, 1, 0], 3)]
+    {
+        let shape = Shape::flat(hosts.len() as u32);
+        let jobs = jobs(hosts, &FLAT, &shape, 21, &mut Dice(seed));
+        all_alike(&World::new(hosts, lanes), &jobs, 0);
+    }
+}
+
+#[test]
+fn grids_of_hosts_are_bit_exact() {
+    for (seed, a_host, lanes) in [(5, 2, 2), (6, 4, 1)] {
+        let hosts: Vec<u32> = (0..2 * a_host).map(|rank| rank / a_host).collect();
+        let shape = Shape { axes: vec![2, a_host] };
+        let jobs = jobs(&hosts, &GRID, &shape, 9, &mut Dice(seed));
+        all_alike(&World::new(&hosts, lanes), &jobs, 0);
+    }
+}
+
+/// Slots are used again in every pass and every call, and calls are launched far ahead.
+#[test]
+fn many_calls_on_the_same_slots() {
+    let mut dice = Dice(7);
+    let hosts = [0, 1];
+    let mut jobs = jobs(&hosts, &FLAT, &Shape::flat(2), 70, &mut dice);
+    for job in &mut jobs {
+        (job.blocks, job.pass) = (1 + dice.below(2) as u32, 4);
+    }
+    all_alike(&World::new(&hosts, 2), &jobs, 0);
+}
+
+/// The numbers of calls begin again at 0.
+#[test]
+fn calls_go_on_after_the_last_number() {
+    let hosts = [0, 0, 1];
+    let jobs = jobs(&hosts, &FLAT, &Shape::flat(3), 9, &mut Dice(8));
+    all_alike(&World::new(&hosts, 2), &jobs, u32::MAX - 5);
+}
+
+/// Half of all calls have no far links on a rank, and then one has: no old word is taken for a newer one.
+#[test]
+fn words_of_long_ago_are_not_taken_for_new_ones() {
+    let hosts = [0, 1];
+    let jobs = jobs(&hosts, &FLAT[..2], &Shape::flat(2), 2, &mut Dice(9));
+    let world = World::new(&hosts, 2);
+    let differ = everywhere(&world, &jobs, |rank| {
+        for k in 1..=8 {
+            rank.lanes.order(k << 28, None);
+        }
+        let epoch = (1u32 << 31) + 7;
+        rank.arenas[rank.core.rank() as usize].remember(epoch - 1);
+        rank.launch([(0, epoch), (1, epoch + 1)].into_iter());
+        // As on a GPU, whose calls come long after: lanes have had the orders by then.
+        let word = rank.device.far.heard(0);
+        let since = Instant::now();
+        while word.load(Ordering::Acquire) == 0 && since.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+        let results = [0, 1].map(|at| rank.play(at, epoch + at as u32, false));
+        [0, 1].map(|at| results[at] != Ok(jobs[at].on_host(rank.core)))
+    });
+    assert_eq!(differ, [[false; 2]; 2]);
+}
+
+/// Returns a call that goes through many passes.
+fn long(hosts: &[u32]) -> Vec<Job> {
+    let how = (Shape::flat(hosts.len() as u32), Placement::InPlace, Protocol::Staged);
+    let job = Job::new(hosts, "all_reduce.ring", how, &mut Dice(10));
+    vec![Job { count: 100_000, blocks: 2, pass: 16, ..job }]
+}
+
+/// Waits until a rank hears that the group has ended.
+fn hears_the_end(core: &mut Core) {
+    let since = Instant::now();
+    while core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
+}
+
+/// Checks that an error names the lost rank, and the place in the algorithm.
+fn names(error: Option<&Error>, peer: u32) {
+    let Some(Error::LostRank { lost, location: Some(location), .. }) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(*lost, peer);
+    assert_eq!(location.name, "all_reduce.ring");
+    assert!(location.site.contains("ring.algo:") && !location.text.is_empty(), "{location:?}");
+}
+
+#[test]
+fn a_connection_that_is_cut_ends_the_call_on_both_sides() {
     let world = World::new(&[0, 1], 2);
-    let jobs: Vec<Job> = (0..24)
-        .map(|k| {
-            let (what, placement) = FLAT[k % 7];
-            let how = (Shape::flat(2), placement, Protocol::Staged);
-            Job::new(&world.hosts, what, how, &mut dice)
+    let jobs = long(&world.hosts);
+    let ends = everywhere(&world, &jobs, |rank| {
+        rank.launch([(0, 1)].into_iter());
+        let own = rank.core.rank();
+        std::thread::scope(|scope| {
+            let far = rank.device.far.clone();
+            let connection = rank.lanes.connections[0].clone();
+            // In the middle of the call.
+            scope.spawn(move || {
+                let word = far.heard(roundelay_compiler::device::abi::sent(1 - own, 0, 0));
+                while own == 0 && (word.load(Ordering::Acquire) as u32) < 100 {
+                    std::thread::yield_now();
+                }
+                if let (0, Some(fd)) = (own, connection.fd()) {
+                    rustix::net::shutdown(&*fd, rustix::net::Shutdown::Both).expect("a socket");
+                }
+            });
+            let left = rank.play(0, 1, false).map(drop);
+            (left, rank.lanes.failure(), rank.core.hear(None).is_err())
         })
-        .collect();
-    all_alike(&world, &jobs, 0);
+    });
+    for (left, _, _) in &ends {
+        assert_eq!(*left, Err(Left::Told));
+    }
+    // Whoever saw it first raised the alarm; of the other it may have been heard before its own loss.
+    let blames = |own: usize| matches!(&ends[own].1, Some(Error::LostRank { .. }));
+    let first = (0..2).find(|&own| blames(own)).expect("somebody saw it");
+    names(ends[first].1.as_ref(), 1 - first as u32);
+}
+
+#[test]
+fn a_peer_that_goes_is_named() {
+    let world = World::new(&[0, 1], 2);
+    let jobs = long(&world.hosts);
+    let ends = everywhere(&world, &jobs, |rank| match rank.core.rank() {
+        0 => {
+            rank.launch([(0, 1)].into_iter());
+            let left = rank.play(0, 1, false).map(drop);
+            Some((left, rank.lanes.failure()))
+        }
+        _ => None,
+    });
+    let (left, failure) = ends[0].as_ref().expect("of rank 0");
+    assert_eq!(*left, Err(Left::Told));
+    names(failure.as_ref(), 1);
+}
+
+#[test]
+fn an_abort_makes_kernels_leave_and_lanes_end() {
+    let world = World::new(&[0, 1], 2);
+    let jobs = long(&world.hosts);
+    let ends = everywhere(&world, &jobs, |rank| {
+        rank.launch([(0, 1)].into_iter());
+        if rank.core.rank() == 1 {
+            let text = "enough".to_string();
+            let code = roundelay_dsl::diag::codes::ABORTED;
+            rank.core.group.abort(&crate::abort::AbortRecord { code, rank: 1, text });
+            // The other one must hear it, and not that the sockets end.
+            let since = Instant::now();
+            while !rank.device.aborted.load(Ordering::Acquire) && since.elapsed() < PATIENCE {
+                std::thread::yield_now();
+            }
+            return (Err(Left::Told), None);
+        }
+        std::thread::scope(|scope| {
+            let (device, core) = (&rank.device, &mut *rank.core);
+            scope.spawn(move || hears_the_end(core));
+            let (program, call) = (&jobs[0].lowered[0].program, jobs[0].call(0, 1));
+            let call = call.expect("far links");
+            let (fold, synchronized, proves) = (jobs[0].fold(), false, true);
+            let launch = Launch { program, call: &call, fold, synchronized, proves };
+            (device.play(&launch), rank.lanes.failure())
+        })
+    });
+    assert_eq!(ends, [(Err(Left::Told), None), (Err(Left::Told), None)]);
+}
+
+#[test]
+fn ranks_that_make_different_calls_learn_of_it() {
+    let world = World::new(&[0, 1], 2);
+    let jobs = long(&world.hosts);
+    let failures = everywhere(&world, &jobs, |rank| {
+        let mut call = jobs[0].call(rank.core.rank(), 1).expect("far links");
+        call.digest += u64::from(rank.core.rank());
+        rank.lanes.order(1, Some(&call));
+        assert_eq!(rank.play(0, 1, false).map(drop), Err(Left::Told));
+        rank.lanes.failure()
+    });
+    let mismatch = |failure: &Option<Error>| matches!(failure, Some(Error::PlanMismatch { detail, .. }) if detail.contains("all_reduce.ring"));
+    assert!(failures.iter().any(mismatch), "{failures:?}");
+}
+
+#[test]
+fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
+    let world = World { timeout: Duration::from_millis(300), ..World::new(&[0, 1], 1) };
+    let jobs = long(&world.hosts);
+    let ends = everywhere(&world, &jobs, |rank| {
+        rank.launch([(0, 1)].into_iter());
+        let own = rank.core.rank();
+        // The kernel of rank 0 has more patience than its lanes here.
+        rank.device.patience = PATIENCE;
+        match own {
+            0 => Some((rank.play(0, 1, false).map(drop), rank.lanes.failure())),
+            _ => {
+                hears_the_end(rank.core);
+                rank.lanes.stop();
+                None
+            }
+        }
+    });
+    let (left, failure) = ends[0].as_ref().expect("of rank 0");
+    assert_eq!(*left, Err(Left::Told));
+    let Some(Error::Timeout { location, awaited, peer: 1, remark, .. }) = failure else {
+        panic!("{failure:?}");
+    };
+    assert_eq!((&location.name[..], &awaited[..]), ("all_reduce.ring", "a message from rank 1"));
+    assert!(
+        remark.contains("block 0 of call 1") && remark.contains("raise the timeout"),
+        "{remark}"
+    );
+}
+
+#[test]
+fn what_is_no_packet_is_refused() {
+    use crate::transport::message::{Kind, meta};
+    use crate::transport::posted::PostedSender;
+    let world = World::new(&[0, 1], 1);
+    let jobs = long(&world.hosts);
+    let failures = everywhere(&world, &jobs, |rank| {
+        if rank.core.rank() == 1 {
+            // Its lane has no order, and leaves the connection alone.
+            let mut sender =
+                crate::transport::stream::Sender::new(rank.lanes.connections[0].clone());
+            sender.stage(1, 32);
+            sender.post(meta(7, 32, Kind::Slot), 32);
+            hears_the_end(rank.core);
+            return None;
+        }
+        rank.launch([(0, 1)].into_iter());
+        assert_eq!(rank.play(0, 1, false).map(drop), Err(Left::Told));
+        rank.lanes.failure()
+    });
+    let text = failures[0].as_ref().map(Error::to_string).unwrap_or_default();
+    assert!(text.contains("no packet of a lane"), "{text}");
 }
