@@ -341,9 +341,6 @@ impl Gpu {
         for (i, &address) in args.buffers.iter().enumerate() {
             params[WORDS + (i + 1) * self.ranks as usize + self.rank as usize] = address;
         }
-        if self.far.is_some() && stream.is_captured().map_err(|fault| self.fault(&fault))? {
-            self.on_one_host("a call in a graph")?;
-        }
         let grid = (bound.cut.blocks, abi::THREADS);
         let (epoch, lanes) = (self.calls.wrapping_add(1), &self.far);
         if let Some(far) = &mut bound.far {

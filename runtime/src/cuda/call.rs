@@ -67,6 +67,9 @@ impl Gpu {
         if launch.call.count == 0 && header.collective != "barrier" {
             return Ok(());
         }
+        if self.far.is_some() && stream.is_captured().map_err(|fault| self.fault(&fault))? {
+            self.on_one_host("a call in a graph")?;
+        }
         let (key, lowered) = self.key(core, plans, launch, measured)?;
         let args = LaunchArgs::of(core, &launch.call);
         let mut launched = self.launch(&key, &args, stream);
@@ -134,8 +137,10 @@ impl Gpu {
             None => most,
             Some(_) => Some(most.map_or(MOST_BLOCKS, |most| most.min(MOST_BLOCKS))),
         };
-        let by_size =
-            |protocol| device::blocks(&header.collective, protocol, bytes, ranks, sms, most);
+        let by_size = |protocol| match self.far {
+            None => device::blocks(&header.collective, protocol, bytes, ranks, sms, most),
+            Some(_) => device::blocks_between_hosts(bytes, sms, most.unwrap_or(MOST_BLOCKS)),
+        };
         let hinted = launch.protocol.or(merged.protocol());
         let how = |protocol| (protocol, launch.blocks.unwrap_or_else(|| by_size(protocol)));
         let offered = match self.far {
