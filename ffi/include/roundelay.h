@@ -774,6 +774,14 @@ int32_t rl_window_create(const rl_comm *comm,
 // `window` is NULL or live, and nobody uses it any more.
 int32_t rl_window_free(rl_window *window);
 
+// Ends a window on this rank alone, and frees it, where the others cannot be called together: peers are refused from
+// now on. NULL is no fault.
+//
+// # Safety
+//
+// As [`rl_window_free`].
+int32_t rl_window_drop(rl_window *window);
+
 // Writes `count` elements of the window's type to a peer's part, from element `at` on. Without `work`, returns when
 // `data` may be overwritten; `rl_window_flush` returns when they are there.
 //

@@ -80,6 +80,23 @@ pub unsafe extern "C" fn rl_window_free(window: *mut rl_window) -> i32 {
     })
 }
 
+/// Ends a window on this rank alone, and frees it, where the others cannot be called together: peers are refused from
+/// now on. NULL is no fault.
+///
+/// # Safety
+///
+/// As [`rl_window_free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_window_drop(window: *mut rl_window) -> i32 {
+    guard(|| {
+        if !window.is_null() {
+            // SAFETY: it came from `Box::into_raw`, and the caller gives it back once.
+            drop(unsafe { Box::from_raw(window) });
+        }
+        Ok(())
+    })
+}
+
 /// Does or starts an operation on elements.
 ///
 /// # Safety

@@ -5,7 +5,7 @@
 #include <comms/torchcomms/utils/Utils.hpp>
 
 #include "join.h"
-#include "work.h"
+#include "window.h"
 
 #include <c10/core/DeviceGuard.h>
 
@@ -126,8 +126,13 @@ class Base : public TorchCommBackend {
   void tensor_register(const at::Tensor&) override {}
   void tensor_deregister(const at::Tensor&) override {}
 
-  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>&) override {
-    refuse("new_window not implemented: there are no one-sided operations yet (put, signal); use send and recv");
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override {
+    live("new_window");
+    auto window = std::make_shared<Window>(host_, size_);
+    if (tensor) {
+      window->tensor_register(*tensor, true);
+    }
+    return window;
   }
 
   bool supportsReconfigure() const {
