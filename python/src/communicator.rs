@@ -8,6 +8,7 @@ use roundelay_ffi::{Handle, Message, Operation, Tagged};
 use crate::algorithm::Algorithm;
 use crate::arguments::{Address, Memory, hints, name, options, parse, reduction, seconds, side};
 use crate::errors::exception;
+use crate::window::Window;
 use crate::work::Work;
 
 /// One rank's handle on the others; any thread may use it.
@@ -224,6 +225,17 @@ impl Communicator {
             Ok(source) => (Some(source), None),
             Err(work) => (None, Some(work)),
         })
+    }
+
+    /// Makes a window of the memory that `kept` owns. Collective.
+    fn window(
+        &self,
+        py: Python<'_>,
+        data: Address,
+        peers_may: Vec<String>,
+        kept: Py<PyAny>,
+    ) -> PyResult<Window> {
+        Window::make(py, self, data, peers_may, kept)
     }
 
     /// Makes a communicator of some ranks. Collective.

@@ -31,24 +31,21 @@ fn rights(names: Vec<String>) -> PyResult<Rights> {
     })
 }
 
-#[pymethods]
-impl Communicator {
-    /// Makes a window of the memory that `kept` owns. Collective.
-    fn window(
-        &self,
+impl Window {
+    /// Makes a window of the memory that `kept` owns.
+    pub(crate) fn make(
         py: Python<'_>,
-        data: Address,
+        comm: &Communicator,
+        Address(buffer): Address,
         peers_may: Vec<String>,
         kept: Py<PyAny>,
-    ) -> PyResult<Window> {
-        let (Address(buffer), rights) = (data, rights(peers_may)?);
+    ) -> PyResult<Self> {
+        let rights = rights(peers_may)?;
         let kept = Box::new(kept);
-        let made = py.detach(|| self.inner().window(&buffer, rights, kept));
+        let made = py.detach(|| comm.inner().window(&buffer, rights, kept));
         Ok(Window { inner: raised(made)? })
     }
-}
 
-impl Window {
     fn access(
         &self,
         py: Python<'_>,

@@ -14,11 +14,12 @@ from torch import Tensor
 from ..errors import TimeoutError, UnsupportedError, UsageError
 from ..torch._memory import readable
 from ..torch._work import Done
+from ..window import Right
 from ._base import Base, CallHints, CallTimeout
 from ._types import checked_timeout
 from ._work import TorchWork
 
-_RIGHTS = ["read", "write", "atomics"]
+_RIGHTS: list[Right] = ["read", "write", "atomics"]
 
 
 class TorchCommWinAccessType(Enum):
