@@ -60,7 +60,7 @@ class RoundelayBackend(Operations, Backend):
 
     @property
     def supports_reconfigure(self) -> bool:
-        """False: rank and size of a backend in Python cannot change."""
+        """False: rank and size of a backend in Python cannot change; those of the one in C++ can."""
         return False
 
     @property
@@ -204,7 +204,7 @@ def create(opts: Any, group_options: Any, name: str) -> RoundelayBackend | None:
     """Make the backend of a group, as torch asks for it by a name."""
     ranks = list(opts.global_ranks_in_group)
     if opts.enable_reconfigure:
-        missing("reconfigure", "leave enable_reconfigure unset")
+        missing("reconfigure in Python", "ask for the backend in C++: Options(compiled=True) or ROUNDELAY_TORCH_COMPILED=1")
     hints = hints_of(group_options)
     options = Options(dict(hints), opts.timeout)
     options.global_ranks_in_group = ranks or list(range(opts.group_size))

@@ -47,6 +47,8 @@ class Base:
         self._size: int = native.size
         self._timeout = options.timeout
         self._finalized = False
+        self._waits = options.enable_reconfigure
+        self._uuids: set[int] = set()
         self._told = False
         self._pre: Hooks[PreHook] = Hooks()
         self._post: Hooks[PostHook] = Hooks()
@@ -120,9 +122,14 @@ class Base:
 
     # What operations have in common.
 
-    def _live(self, what: str) -> None:
+    def _there(self, what: str) -> None:
         if self._finalized:
             raise UsageError(f"{what}: the communicator {self._name!r} was finalized: make a new one by new_comm")
+
+    def _live(self, what: str) -> None:
+        self._there(what)
+        if self._waits:
+            raise UsageError(f"{what}: the communicator {self._name!r} has no ranks yet: call reconfigure first")
 
     def _peer(self, rank: int, what: str) -> int:
         if not 0 <= rank < self._size:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -10,15 +11,19 @@ import torch
 from torch import Tensor
 
 from .. import _native
+from .._ending import watch
 from ..errors import UnsupportedError, UsageError
 from ..torch._join import join
+from ..torch._work import Done
 from ._base import CallHints, CallTimeout
 from ._batch import BatchSendRecv
 from ._collectives import Collectives
+from ._engine import Engine
 from ._hints import checked_hints
 from ._hooks import OpName, PostHookArgs, PreHookArgs, operation
 from ._join import below, meet, place
 from ._types import CommOptions, checked_timeout
+from ._work import TorchWork
 
 
 def new_comm(
@@ -42,7 +47,7 @@ def new_comm(
     ``TORCHCOMM_RANK`` and ``TORCHCOMM_SIZE``); ``rank`` and ``size``, which torchcomms has not, are for ranks that
     are threads. The ranks meet in ``store``, or at ``MASTER_ADDR`` and ``MASTER_PORT``. ``timeout`` is the longest
     time without progress (600 s), ``hints`` are those of ``docs/hints.md``. Errors are raised, and never end the
-    process.
+    process. With ``enable_reconfigure`` nobody meets: the communicator has no ranks until ``reconfigure``.
 
     Raises ``UsageError`` for wrong arguments, ``SettingsError`` for unknown hints, ``StartError`` if the ranks cannot
     come together.
@@ -51,9 +56,7 @@ def new_comm(
         raise UsageError(
             f"failed to find backend {backend}: this module has `roundelay` only; `torchcomms` itself has others"
         )
-    if enable_reconfigure:
-        raise UnsupportedError("enable_reconfigure=True is not supported by backend roundelay: make a new communicator")
-    options = CommOptions(store=store, name=name)
+    options = CommOptions(store=store, name=name, enable_reconfigure=enable_reconfigure)
     if abort_process_on_timeout_or_error is not None:
         options.abort_process_on_timeout_or_error = abort_process_on_timeout_or_error
     if timeout is not None:
@@ -64,15 +67,25 @@ def new_comm(
     device = torch.device(device)
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"the device is {device}: roundelay has cpu and cuda")
+    if enable_reconfigure:
+        alone = watch(_native.Communicator.alone(checked_hints(options.hints)))
+        return TorchComm(alone, _own(device, None), name, options, None, [0])
     rank, size = place(rank, size)
-    if device.type == "cuda":
-        if device.index is None:
-            device = torch.device("cuda", rank % max(torch.cuda.device_count(), 1))
-        torch.cuda.set_device(device)
+    device = _own(device, rank)
     meeting = meet(store, name, rank, options.timeout)
     native = join(meeting.store, rank, size, options.timeout, checked_hints(options.hints))
     meeting.over(rank, options.timeout)
     return TorchComm(native, device, name, options, meeting.store, list(range(size)))
+
+
+def _own(device: torch.device, rank: int | None) -> torch.device:
+    """Return the device of a rank, or of one that has no number yet; a GPU is the current one from now on."""
+    if device.type == "cuda":
+        if device.index is None:
+            number = torch.cuda.current_device() if rank is None else rank % max(torch.cuda.device_count(), 1)
+            device = torch.device("cuda", number)
+        torch.cuda.set_device(device)
+    return device
 
 
 class TorchComm(Collectives):
@@ -143,6 +156,8 @@ class TorchComm(Collectives):
         Raises ``UsageError`` if a rank is listed twice or does not exist, or if the caller is not listed.
         """
         self._live("split")
+        if self._store is None:
+            raise UsageError("split: the communicator was made with enable_reconfigure: make a part by other handles")
         listed = [self._peer(rank, "rank") for rank in ranks]
         if len(set(listed)) != len(listed):
             raise UsageError(f"split: {listed} lists a rank twice")
@@ -171,15 +186,47 @@ class TorchComm(Collectives):
             post(number, PostHookArgs(comm=made))
         return made
 
+    def get_init_handle(self) -> str:
+        """Return this rank's handle, a short text that all ranks of the next generation must be given.
+
+        It serves for one call of ``reconfigure``, whatever becomes of that.
+        """
+        self._there("get_init_handle")
+        return self._native.handle()
+
+    def reconfigure(
+        self,
+        uuid: int,
+        init_handles: Sequence[str] | AbstractSet[str],
+        timeout: CallTimeout = None,
+        hints: CallHints = None,
+    ) -> TorchWork:
+        """Go on with the ranks that the handles name, and nobody else, also after an error or ``abort``.
+
+        All of them call it, with the same handles and ``uuid``, a number that this communicator has not had. Ranks are
+        the places in a list; those of a set are numbered by the runtime. The work has ended when it returns; ``hints``
+        are those of the calls from then on. If it raises, the communicator is what it was before, and may try again by
+        new handles.
+        """
+        self._there("reconfigure")
+        if uuid in self._uuids:
+            raise UsageError(f"reconfigure: uuid {uuid} was already used by {self._name!r}: pass another one")
+        given = None if hints is None else checked_hints(hints)
+        limit = checked_timeout(timeout).total_seconds() or self._timeout.total_seconds()
+        ordered = not isinstance(init_handles, AbstractSet)
+        self._engine = Engine(self._native, self._timeout)
+        self._native.reconfigure(str(uuid), list(init_handles), ordered, limit)
+        self._uuids.add(uuid)
+        self._waits = self._told = False
+        self._rank, self._size = self._native.rank, self._native.size
+        self._ranks = list(range(self._size))
+        self._engine = Engine(self._native, self._timeout)
+        if given is not None:
+            self._native.set_hints(given)
+            self._options.hints = dict(hints or {})
+        return TorchWork(Done(), self._device)
+
     # What is not there.
-
-    def get_init_handle(self) -> NoReturn:
-        """Raise ``UnsupportedError``."""
-        raise UnsupportedError("getInitHandle not implemented: roundelay has no reconfigure yet")
-
-    def reconfigure(self, uuid: int, init_handles: Any, timeout: CallTimeout = None, hints: CallHints = None) -> NoReturn:
-        """Raise ``UnsupportedError``."""
-        raise UnsupportedError("reconfigure not implemented: finalize or abort, and make a new communicator")
 
     def new_window(self, tensor: Tensor | None = None) -> NoReturn:
         """Raise ``UnsupportedError``."""

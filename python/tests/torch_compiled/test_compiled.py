@@ -153,3 +153,30 @@ def test_what_is_missing_is_said(environment: dict[str, str], words: str) -> Non
     ended = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, timeout=60)
     assert ended.returncode != 0
     assert words in ended.stderr
+
+
+@pytest.mark.skipif(torch.__version__ < "2.15", reason="torch has reconfigure since 2.15")
+def test_a_group_goes_on_with_other_ranks() -> None:
+    results = ranks.run(str(HERE / "reconfigured"), "lives", 3, ROUNDELAY_TORCH_COMPILED="1")
+    for rank, told in enumerate(results):
+        assert told["supported"] == [True, rank]
+        assert "call reconfigure first" in told["too early"], told
+        assert told["alone"] == [0, 1, 1.0, -1.0]
+        assert "was already used" in told["used"], told
+        assert told["all"] == [rank, 3, 18.0, float((rank - 1) % 3)]
+        if rank != 1:
+            assert told["fewer"] == [rank // 2, 2, 6.0, 1.0 - rank // 2]
+        place = [0, 2, 1][rank]
+        assert told["set"] == [place, 3, 18.0, float((place - 1) % 3)], told["set"]
+        assert told["backwards"] == [2 - rank, 3, 18.0, float((1 - rank) % 3)]
+        assert told["aborted"].startswith("AbortedError"), told
+        assert told["after an abort"] == told["all"]
+
+
+@pytest.mark.skipif(torch.__version__ < "2.15", reason="torch has reconfigure since 2.15")
+def test_survivors_go_on_without_a_rank_that_was_killed() -> None:
+    first, none, last = ranks.run(str(HERE / "reconfigured"), "killed", 3, ROUNDELAY_TORCH_COMPILED="1")
+    assert none is None
+    for place, told in enumerate([first, last]):
+        assert told["lost"].startswith(("LostRankError", "AbortedError")), told
+        assert told["left"] == [place, 2, 6.0, 1.0 - place]

@@ -192,9 +192,8 @@ def _stream(index: int) -> int:
 
 def create(opts: Any, group_options: Any, name: str) -> Any:
     """Make the backend of a group, as torch asks for it by a name."""
-    if getattr(opts, "enable_reconfigure", False):
-        raise NotImplementedError("roundelay does not support reconfigure; leave enable_reconfigure unset")
+    waits = bool(getattr(opts, "enable_reconfigure", False))
     ranks = list(opts.global_ranks_in_group) or list(range(opts.group_size))
     hints = _text(hints_of(group_options))
     seconds = max(opts.timeout.total_seconds(), 0.001)
-    return module().join(opts.store, opts.group_rank, opts.group_size, seconds, hints, opts.group_id, ranks, name)
+    return module().join(opts.store, opts.group_rank, opts.group_size, seconds, hints, opts.group_id, ranks, name, waits)

@@ -3,6 +3,7 @@
 
 #include "operations.h"
 
+#include <numeric>
 #include <set>
 
 namespace roundelay {
@@ -25,13 +26,15 @@ class Backend : public c10d::Backend {
  public:
   Backend(
       c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout, std::string hints,
-      std::string name, std::vector<uint64_t> ranks, std::string known_as)
+      std::string name, std::vector<uint64_t> ranks, std::string known_as, bool waits)
       : c10d::Backend(rank, size),
         store_(std::move(store)),
         hints_(std::move(hints)),
         options_(c10::make_intrusive<Options>("roundelay", timeout)),
-        calls_(join(*store_, rank, size, hints_, timeout), timeout, std::move(known_as)) {
+        calls_(
+            waits ? alone(hints_, timeout) : join(*store_, rank, size, hints_, timeout), timeout, std::move(known_as)) {
     calls_.rank = rank;
+    calls_.waits = waits;
     options_->group_name = std::move(name);
     options_->global_ranks_in_group = std::move(ranks);
     Alive& alive = Alive::instance();
@@ -42,10 +45,7 @@ class Backend : public c10d::Backend {
   ~Backend() override {
     forget();
     calls_.shutdown();
-    if (monitor_ != nullptr && interpreter_lives()) {
-      pybind11::gil_scoped_acquire gil;
-      Py_DECREF(monitor_);
-    }
+    forget_monitor();
   }
 
   const std::string getBackendName() const override {
@@ -277,13 +277,67 @@ class Backend : public c10d::Backend {
     return c10::make_intrusive<Backend>(
         store, static_cast<int>(found - ranks.begin()), static_cast<int>(ranks.size()),
         opts ? opts->timeout : options_->timeout, hints.empty() ? hints_ : hints, opts ? opts->group_name : "",
-        std::move(global), calls_.name);
+        std::move(global), calls_.name, false);
   }
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  bool supportsReconfigure() const override {
+    return true;
+  }
+
+  c10d::ReconfigureHandle get_reconfigure_handle() const override {
+    std::shared_ptr<rl_comm> comm = calls_.hosts_if_there();
+    TORCH_CHECK_WITH(DistBackendError, comm != nullptr, "roundelay: the process group was shut down: make a new one");
+    std::string handle(1024, '\0');
+    uint64_t length = 0;
+    if (rl().rl_reconfigure_handle(comm.get(), handle.data(), handle.size(), &length) != 0) {
+      std::rethrow_exception(exception_of(last_error(), calls_.timeout.load()));
+    }
+    handle.resize(length);
+    return handle;
+  }
+
+  // Rank and size are others when it returns; the work has ended then.
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& opts) override {
+    TORCH_CHECK(
+        used_.count(opts.uuid) == 0, "roundelay: reconfigure: uuid ", opts.uuid,
+        " was already used by this process group: pass one that no generation had");
+    std::string hints;
+    for (const auto& [key, value] : opts.hints) {
+      calls_.check(rl().rl_hint_known(key.c_str()), calls_.timeout.load());
+      hints += (hints.empty() ? "" : ",") + key + "=" + value;
+    }
+    const auto* list = std::get_if<std::vector<c10d::ReconfigureHandle>>(&opts.handles);
+    std::vector<std::string> handles;
+    if (list != nullptr) {
+      handles = *list;
+    } else {
+      const auto& set = std::get<std::unordered_set<c10d::ReconfigureHandle>>(opts.handles);
+      handles.assign(set.begin(), set.end());
+    }
+    Milliseconds limit = opts.timeout.value_or(calls_.timeout.load());
+    calls_.reconfigure(std::to_string(opts.uuid), handles, list != nullptr, limit);
+    used_.insert(opts.uuid);
+    std::shared_ptr<rl_comm> comm = calls_.hosts();
+    if (!hints.empty()) {
+      calls_.check(rl().rl_set_hints(comm.get(), hints.c_str()), limit);
+    }
+    calls_.rank = rank_ = static_cast<int>(rl().rl_rank(comm.get()));
+    size_ = static_cast<int>(rl().rl_size(comm.get()));
+    options_->global_ranks_in_group.resize(size_);
+    std::iota(options_->global_ranks_in_group.begin(), options_->global_ranks_in_group.end(), 0);
+    forget_monitor();
+    Operation operation;
+    operation.type = OpType::UNKNOWN;
+    return calls_.done(operation, calls_.count, calls_.group->now());
+  }
+#endif
 
   void setTimeout(Milliseconds timeout) override {
     options_->timeout = timeout;
     calls_.timeout = timeout;
-    calls_.check(rl().rl_set_timeout(calls_.hosts().get(), timeout.count()), timeout);
+    std::shared_ptr<rl_comm> comm = calls_.waits ? calls_.hosts_if_there() : calls_.hosts();
+    calls_.check(rl().rl_set_timeout(comm.get(), timeout.count()), timeout);
   }
 
   uint64_t getSequenceNumberForGroup() override {
@@ -447,11 +501,20 @@ class Backend : public c10d::Backend {
     alive.all.erase(this);
   }
 
+  // It knows rank and size.
+  void forget_monitor() {
+    if (monitor_ != nullptr && interpreter_lives()) {
+      pybind11::gil_scoped_acquire gil;
+      Py_CLEAR(monitor_);
+    }
+  }
+
   c10::intrusive_ptr<c10d::Store> store_;
   std::string hints_;
   c10::intrusive_ptr<Options> options_;
   Calls calls_;
   PyObject* monitor_ = nullptr;
+  std::set<int64_t> used_;
 };
 
 // Ends what the program has not ended.
@@ -493,12 +556,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def(
       "join",
       [](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, double seconds, std::string hints,
-         std::string name, std::vector<uint64_t> ranks, std::string known_as) -> c10::intrusive_ptr<c10d::Backend> {
+         std::string name, std::vector<uint64_t> ranks, std::string known_as,
+         bool waits) -> c10::intrusive_ptr<c10d::Backend> {
         auto limit = roundelay::Milliseconds(static_cast<int64_t>(seconds * 1000.0));
         return c10::make_intrusive<roundelay::Backend>(
-            store, rank, size, limit, std::move(hints), std::move(name), std::move(ranks), std::move(known_as));
+            store, rank, size, limit, std::move(hints), std::move(name), std::move(ranks), std::move(known_as), waits);
       },
-      "Make the backend of a group whose ranks share a store, for a backend of a name. Collective.");
+      "Make the backend of a group whose ranks share a store, for a backend of a name: collective. Or one that waits for "
+      "`reconfigure`.");
   module.def(
       "set_timeout",
       [](const c10::intrusive_ptr<c10d::Backend>& backend, double seconds) {

@@ -78,6 +78,16 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
   return made;
 }
 
+// Returns a communicator of this rank alone, which comes to others by `reconfigure`.
+inline rl_comm* alone(const std::string& hints, Milliseconds timeout) {
+  rl_comm* made = nullptr;
+  if (rl().rl_alone(hints.empty() ? nullptr : hints.c_str(), &made) != 0 ||
+      rl().rl_set_timeout(made, std::max<int64_t>(timeout.count(), 1)) != 0) {
+    std::rethrow_exception(exception_of(last_error(), timeout));
+  }
+  return made;
+}
+
 // The communicators of a group, of its hosts and of its GPUs.
 class Calls {
  public:
@@ -90,10 +100,15 @@ class Calls {
   const std::string name;
   std::shared_ptr<Group> group;
   int rank = 0;
+  // True for a group that nobody has reconfigured yet.
+  std::atomic<bool> waits{false};
 
-  // Returns the communicator of the hosts. Throws when the group was shut down.
+  // Returns the communicator of the hosts. Throws when the group was shut down, or has no ranks yet.
   std::shared_ptr<rl_comm> hosts() const {
     std::lock_guard<std::mutex> lock(mutex_);
+    TORCH_CHECK_WITH(
+        DistBackendError, !waits,
+        "roundelay: the process group was made with enable_reconfigure and has no ranks yet: call reconfigure first");
     TORCH_CHECK_WITH(
         DistBackendError, hosts_ != nullptr,
         "roundelay: the process group was shut down: make a new one with torch.distributed.new_group");
@@ -211,6 +226,28 @@ class Calls {
       coalesced.push_back(work);
     }
     return work;
+  }
+
+  // Goes on with the ranks that these handles name; GPUs are opened anew by the first call for each.
+  void reconfigure(const std::string& id, const std::vector<std::string>& handles, bool ordered, Milliseconds limit) {
+    WithoutInterpreter others;
+    std::vector<const char*> texts;
+    for (const std::string& handle : handles) {
+      texts.push_back(handle.c_str());
+    }
+    std::shared_ptr<rl_comm> comm = hosts_if_there();
+    TORCH_CHECK_WITH(DistBackendError, comm != nullptr, "roundelay: the process group was shut down: make a new one");
+    std::map<int, std::shared_ptr<rl_comm>> devices;
+    {
+      std::lock_guard<std::mutex> lock(devices_mutex_);
+      devices.swap(devices_);
+    }
+    devices.clear();
+    uint64_t time = std::max<int64_t>(limit.count(), 1);
+    if (rl().rl_reconfigure(comm.get(), id.c_str(), texts.data(), texts.size(), ordered ? 1 : 0, time) != 0) {
+      std::rethrow_exception(exception_of(last_error(), limit));
+    }
+    waits = false;
   }
 
   // Ends the part of this rank, after what was started.

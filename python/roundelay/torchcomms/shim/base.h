@@ -11,6 +11,8 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
+#include <variant>
 
 namespace torch::comms {
 namespace {
@@ -23,7 +25,7 @@ class Base : public TorchCommBackend {
 
   ~Base() override {
     listener_->set(nullptr);
-    if (comm_ != nullptr) {
+    if (host_ != nullptr) {
       TORCH_WARN("roundelay: the communicator ", name_, " ends without finalize()");
       release();
     }
@@ -32,14 +34,14 @@ class Base : public TorchCommBackend {
   // Its life.
 
   void init(at::Device device, const std::string& name, const CommOptions& options) override {
-    if (joined_) {
+    if (joined_ || host_ != nullptr) {
       refuse("the communicator ", name_, finalized_ ? " was finalized already" : " is there already");
     }
     if (device.type() != at::kCPU && device.type() != at::kCUDA) {
       refuse("the device is ", device, ": there are cpu and cuda");
     }
     if (options.enable_reconfigure) {
-      refuse("enable_reconfigure=True is not supported: make a new communicator");
+      return wait(device, name, options);
     }
     const auto [rank, size] = query_ranksize();
     if (rank < 0 || size < 1 || rank >= size) {
@@ -52,7 +54,7 @@ class Base : public TorchCommBackend {
   }
 
   void finalize() override {
-    live("finalize");
+    there("finalize");
     finalized_ = true;
     release();
   }
@@ -88,9 +90,9 @@ class Base : public TorchCommBackend {
   // What has no `override` here and below is not there in the interface of torchcomms 0.3.
 
   void setTimeout(milliseconds timeout) {
-    live("set_timeout");
+    there("set_timeout");
     check(rl().rl_set_timeout(host_, limit_of(timeout)));
-    if (comm_ != host_) {
+    if (comm_ != nullptr && comm_ != host_) {
       check(rl().rl_set_timeout(comm_, limit_of(timeout)));
     }
     options_.timeout = timeout;
@@ -111,7 +113,7 @@ class Base : public TorchCommBackend {
   }
 
   void abort() override {
-    live("abort");
+    there("abort");
     tell();
     check(rl().rl_abort(host_, "abort() was called on the communicator"));
   }
@@ -128,12 +130,51 @@ class Base : public TorchCommBackend {
     refuse("new_window not implemented: there are no one-sided operations yet (put, signal); use send and recv");
   }
 
-  InitHandle getInitHandle() const override {
-    refuse("getInitHandle not implemented: there is no reconfigure yet");
+  bool supportsReconfigure() const {
+    return true;
   }
 
-  c10::intrusive_ptr<TorchWork> reconfigure(const ReconfigureOptions&) override {
-    refuse("reconfigure not implemented: finalize or abort, and make a new communicator");
+  InitHandle getInitHandle() const override {
+    there("getInitHandle");
+    std::string handle(1024, '\0');
+    uint64_t length = 0;
+    check(rl().rl_reconfigure_handle(host_, handle.data(), handle.size(), &length));
+    handle.resize(length);
+    return handle;
+  }
+
+  // Rank and size are others when it returns; the work has ended then.
+  c10::intrusive_ptr<TorchWork> reconfigure(const ReconfigureOptions& options) override {
+    there("reconfigure");
+    if (used_.count(options.uuid) != 0) {
+      refuse("reconfigure: uuid ", options.uuid, " was already used by ", name_, ": pass another one");
+    }
+    std::vector<const char*> handles;
+    const bool ordered = std::holds_alternative<std::vector<InitHandle>>(options.handles);
+    std::visit(
+        [&](const auto& all) {
+          for (const InitHandle& handle : all) {
+            handles.push_back(handle.c_str());
+          }
+        },
+        options.handles);
+    if (comm_ != host_) {
+      rl().rl_free(comm_);
+      comm_ = nullptr;
+    }
+    const milliseconds given = options.timeout.value_or(options_.timeout);
+    const uint64_t limit = limit_of(given.count() > 0 ? given : options_.timeout);
+    const std::string id = std::to_string(options.uuid);
+    check(rl().rl_reconfigure(host_, id.c_str(), handles.data(), handles.size(), ordered ? 1 : 0, limit));
+    used_.insert(options.uuid);
+    told_ = false;
+    rank_ = static_cast<int>(rl().rl_rank(host_));
+    size_ = static_cast<int>(rl().rl_size(host_));
+    open();
+    if (!options.hints.empty()) {
+      check(rl().rl_set_hints(comm_, text_of(options.hints).c_str()));
+    }
+    return c10::make_intrusive<TorchWorkCompleted>();
   }
 
   AllGatherPHandle all_gather_p_init(at::Tensor&, const AllGatherPInitOptions&) override {
@@ -143,6 +184,9 @@ class Base : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(
       const std::vector<int>& ranks, const std::string& name, const CommOptions& options) override {
     live("split");
+    if (!store_) {
+      refuse("split: ", name_, " was made with enable_reconfigure and has no store: make a part of other handles");
+    }
     std::set<int> seen;
     std::string listed;
     for (const int rank : ranks) {
@@ -184,12 +228,31 @@ class Base : public TorchCommBackend {
   void join(
       at::Device device, const std::string& name, const CommOptions& options,
       const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+    begin(device, name, options, rank);
+    store_ = store;
+    rl_store notes{store.get(), &store_set, &store_get};
+    const uint64_t timeout = limit_of(options.timeout);
+    check(rl().rl_join(rank, size, &notes, text_of(options.hints).c_str(), timeout, &host_));
+    rank_ = rank;
+    size_ = size;
+    open();
+  }
+
+  // Waits for nobody: the first ranks come by `reconfigure`.
+  void wait(at::Device device, const std::string& name, const CommOptions& options) {
+    begin(device, name, options, -1);
+    check(rl().rl_alone(text_of(options.hints).c_str(), &host_));
+  }
+
+  // Without ranks yet, `rank` is -1.
+  void begin(at::Device device, const std::string& name, const CommOptions& options, int rank) {
     load_native();
     if (device.is_cuda()) {
       // Programs rely on what torchcomms' other backends do: each rank has a GPU, which is the current one from now on.
       const c10::impl::VirtualGuardImpl gpus(device.type());
       if (!device.has_index()) {
-        device.set_index(static_cast<c10::DeviceIndex>(rank % std::max<int>(gpus.deviceCount(), 1)));
+        const int count = std::max<int>(gpus.deviceCount(), 1);
+        device.set_index(rank < 0 ? gpus.getDevice().index() : static_cast<c10::DeviceIndex>(rank % count));
       }
       gpus.setDevice(device);
     }
@@ -197,20 +260,19 @@ class Base : public TorchCommBackend {
     name_ = name;
     options_ = options;
     options_.store = nullptr;
-    store_ = store;
-    rl_store notes{store.get(), &store_set, &store_get};
-    const uint64_t timeout = limit_of(options.timeout);
-    check(rl().rl_join(rank, size, &notes, text_of(options.hints).c_str(), timeout, &host_));
-    comm_ = host_;
-    rank_ = rank;
-    size_ = size;
+  }
+
+  // Has the ranks that came together be ready for operations, on their GPUs if that is the device.
+  void open() {
     joined_ = true;
+    const uint64_t timeout = limit_of(options_.timeout);
     if (timeout != 0) {
       check(rl().rl_set_timeout(host_, timeout));
     }
-    if (device.is_cuda()) {
+    comm_ = host_;
+    if (device_.is_cuda()) {
       comm_ = nullptr;
-      check(rl().rl_cuda(host_, device.index(), &comm_));
+      check(rl().rl_cuda(host_, device_.index(), &comm_));
       if (timeout != 0) {
         check(rl().rl_set_timeout(comm_, timeout));
       }
@@ -226,9 +288,16 @@ class Base : public TorchCommBackend {
     store_.reset();
   }
 
-  void live(const char* what) const {
-    if (comm_ == nullptr) {
+  void there(const char* what) const {
+    if (host_ == nullptr) {
       refuse(what, ": the communicator ", name_, joined_ ? " was finalized already" : " is not initialized");
+    }
+  }
+
+  void live(const char* what) const {
+    there(what);
+    if (comm_ == nullptr) {
+      refuse(what, ": the communicator ", name_, " has no ranks yet: call reconfigure first");
     }
   }
 
@@ -440,7 +509,7 @@ class Base : public TorchCommBackend {
     return work;
   }
 
-  void check(int32_t status) {
+  static void check(int32_t status) {
     if (status != 0) {
       throw std::runtime_error(Work::words(roundelay::last_error()));
     }
@@ -458,6 +527,8 @@ class Base : public TorchCommBackend {
   bool joined_ = false;
   bool finalized_ = false;
   std::atomic<bool> told_{false};
+  // The numbers of the generations it has been in.
+  std::set<int64_t> used_;
   std::shared_ptr<Listener> listener_ = std::make_shared<Listener>();
   at::Device device_{at::kCPU};
   // Made by the first asynchronous call on a GPU.
