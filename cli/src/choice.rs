@@ -129,8 +129,7 @@ impl World {
     fn of(play: &Play, ranks: u32) -> Result<Self, Failure> {
         let (device, texts) = (play.on.device, hints::texts(play));
         let Some((topology, transport)) = member::topology(play)? else {
-            let hosts = if play.on.gpus() { 1 } else { play.hosts };
-            return World::like_here(ranks, hosts, device, &texts);
+            return World::like_here(ranks, play.hosts, device, &texts);
         };
         let transport = if play.on.gpus() { NVLINK } else { name(transport) };
         let topology = topology.over(hints::costs(&hints::merged(&texts)?)?);
@@ -140,16 +139,22 @@ impl World {
 
 /// Returns the transport of the data of a job of so many ranks, by its name in results.
 pub(crate) fn transport_of(play: &Play, ranks: u64) -> Result<&'static str, Failure> {
-    if play.on.gpus() {
-        return Ok(NVLINK);
-    }
-    let (all, alone) = match member::topology(play)? {
-        Some((topology, all)) => (all, topology.ranks() <= topology.hosts()),
+    let (all, hosts, alone) = match member::topology(play)? {
+        Some((topology, all)) => (all, topology.hosts(), topology.ranks() <= topology.hosts()),
         None => {
             let hints = hints::merged(&hints::texts(play))?;
-            (carried(play.hosts, &hints)?, ranks <= play.hosts.into())
+            (carried(play.hosts, &hints)?, play.hosts, ranks <= play.hosts.into())
         }
     };
+    if play.on.gpus() {
+        return Ok(match name(all.posted()) {
+            _ if hosts <= 1 => NVLINK,
+            between if alone => between,
+            "tcp" => "nvlink+tcp",
+            "rdma" => "nvlink+rdma",
+            _ => "nvlink+tcp+rdma",
+        });
+    }
     // Where each is alone on its host, nobody shares memory.
     let posted = all.posted();
     Ok(name(if alone && !posted.is_empty() { posted } else { all }))

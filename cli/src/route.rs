@@ -1,10 +1,13 @@
 //! Implements `roundelay route`: prints which link each pair of ranks uses, and why.
 
+use std::borrow::Cow;
+
 use roundelay::bootstrap::{Setup, membership};
+use roundelay::choose::NVLINK;
 use roundelay::{Communicator, Hints, Transports};
 use serde::Serialize;
 
-use crate::args::{Route, TransportName};
+use crate::args::{Device, Route, TransportName};
 use crate::report::{Outcome, Report, usage};
 
 /// A route as programs read it.
@@ -13,13 +16,13 @@ struct RouteRow<'a> {
     from: u32,
     to: u32,
     link: String,
-    why: &'a str,
+    why: Cow<'a, str>,
 }
 
 /// Runs the verb.
 pub(crate) fn route(args: &Route, report: Report) -> Outcome {
     // Ranks of another launcher say each their own routes, local ones are all here.
-    let comms = match membership().map_err(usage)? {
+    let mut comms = match membership().map_err(usage)? {
         Some(member) => {
             let setup = Setup::from_env().map_err(usage)?;
             vec![Communicator::join(&member, &allowed(setup, args))?]
@@ -34,11 +37,26 @@ pub(crate) fn route(args: &Route, report: Report) -> Outcome {
             Communicator::local_over(args.n, setup)?
         }
     };
-    for comm in &comms {
+    for comm in &mut comms {
+        let (topology, _) = comm.topology()?;
         for route in comm.routes().iter().filter(|route| !route.transports.is_empty()) {
-            let (from, to, link) = (comm.rank(), route.rank, route.transports.to_string());
-            report.line(format!("rank {from} -> rank {to}: {link} ({})", route.why));
-            report.result(&RouteRow { from, to, link, why: &route.why });
+            let (from, to) = (comm.rank(), route.rank);
+            let near = topology.host(from) == topology.host(to);
+            let link = match (args.device, near) {
+                (Device::Cuda, true) => NVLINK.to_owned(),
+                _ => route.transports.to_string(),
+            };
+            let why = match (args.device, near) {
+                (Device::Host, _) => Cow::from(&*route.why),
+                (Device::Cuda, true) => {
+                    "same host: kernels load and store in each other's memory".into()
+                }
+                (Device::Cuda, false) => {
+                    format!("{}: threads carry what kernels send", route.why).into()
+                }
+            };
+            report.line(format!("rank {from} -> rank {to}: {link} ({why})"));
+            report.result(&RouteRow { from, to, link, why });
         }
     }
     Ok(())

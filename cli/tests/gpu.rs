@@ -77,7 +77,7 @@ fn options_that_do_not_go_together_are_refused() {
         (&["run", "all_reduce", "--blocks", "4"], "--blocks is for --device cuda"),
         (&["bench", "all_reduce", "--graph", "4"], "--graph is for --device cuda"),
         (&["run", "all_reduce", "--device", "cuda", "--private"], "--private is not for --device"),
-        (&["run", "all_reduce", "--device", "cuda", "--hosts", "2"], "--hosts is not for --device"),
+        (&["run", "all_reduce", "--device", "cuda", "--trace", "t"], "--trace is not for --device"),
         (&["bench", "all_reduce", "--vs", "nccl"], "add --device cuda"),
         (
             &["bench", "all_reduce", "--device", "cuda", "--vs", "gloo"],

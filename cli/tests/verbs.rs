@@ -14,6 +14,12 @@ fn every_pair_has_a_link_and_a_reason() {
     assert_eq!(text.lines().count(), 6, "{text}");
     assert!(text.contains("rank 0 -> rank 1: shm (same machine)"), "{text}");
     assert!(text.contains("rank 2 -> rank 0: tcp (another machine)"), "{text}");
+    let args = ["route", "-n", "4", "--hosts", "2", "--device", "cuda"];
+    let text = roundelay(&args).ok().out;
+    assert_eq!(text.lines().count(), 12, "{text}");
+    assert!(text.contains("rank 0 -> rank 1: nvlink (same host: kernels load"), "{text}");
+    let far = "rank 1 -> rank 2: tcp (another machine: threads carry what kernels send)";
+    assert!(text.contains(far), "{text}");
     let text = roundelay(&["route", "-n", "2", "--transport", "tcp", "--json"]).ok().out;
     assert!(text.contains("excludes shm"), "{text}");
     // One of the two ranks hears of the fault first and only follows: its error must not hide the other's.

@@ -23,6 +23,8 @@
 //!   `cargo run --release -p roundelay-examples --example 13_matmul_scatter`
 //! * `14_experts.rs`: on GPUs, tokens to their experts and back in one graph, by counts that the host never reads.
 //!   `cargo run --release -p roundelay-examples --example 14_experts`
+//! * `15_parameter_server.rs`: workers pull a model from a window of the server's, and push to it.
+//!   `cargo run -p roundelay-examples --example 15_parameter_server`
 
 pub mod gpus;
 

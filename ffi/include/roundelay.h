@@ -51,14 +51,29 @@
 // The ranks did not come together.
 #define RL_KIND_START 11
 
+// A window does not allow an access, or is over; nothing has moved.
+#define RL_KIND_WINDOW 12
+
 // The rank of `rl_recv` that stands for any.
 #define RL_ANY_RANK UINT32_MAX
+
+// The right to get.
+#define RL_READ 1
+
+// The right to put.
+#define RL_WRITE 2
+
+// The right to accumulate, and to use words atomically.
+#define RL_ATOMICS 4
 
 // An algorithm of a text or a file.
 typedef struct rl_algorithm rl_algorithm;
 
 // One rank's handle on the others. Any thread may use it.
 typedef struct rl_comm rl_comm;
+
+// A window. Any thread may use it.
+typedef struct rl_window rl_window;
 
 // An operation in the background. It goes on when this is freed.
 typedef struct rl_work rl_work;
@@ -736,6 +751,136 @@ int32_t rl_batch(const rl_comm *comm,
                  uint64_t count,
                  const rl_options *options,
                  rl_work **work);
+
+// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory begins
+// at a multiple of 8 bytes.
+//
+// # Safety
+//
+// `comm` is a live communicator, `window` a place for a pointer. The elements lie there until `rl_window_free` has
+// returned, and nobody reads or writes them while a peer may do so.
+int32_t rl_window_create(const rl_comm *comm,
+                         void *data,
+                         uint64_t count,
+                         rl_dtype dtype,
+                         uint32_t peers_may,
+                         rl_window **window);
+
+// Ends a window on all ranks, which call together, and frees it: nobody writes to its memory any more. If it fails, a
+// peer that was stopped in an access may yet do so: keep the memory then. NULL is no fault.
+//
+// # Safety
+//
+// `window` is NULL or live, and nobody uses it any more.
+int32_t rl_window_free(rl_window *window);
+
+// Ends a window on this rank alone, and frees it, where the others cannot be called together: peers are refused from
+// now on. NULL is no fault.
+//
+// # Safety
+//
+// As [`rl_window_free`].
+int32_t rl_window_drop(rl_window *window);
+
+// Writes `count` elements of the window's type to a peer's part, from element `at` on. Without `work`, returns when
+// `data` may be overwritten; `rl_window_flush` returns when they are there.
+//
+// # Safety
+//
+// `window` is live; `data` holds so many elements until the operation has ended, and nobody writes them meanwhile.
+// `options` is NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_put(const rl_window *window,
+               const void *data,
+               uint64_t count,
+               uint32_t peer,
+               uint64_t at,
+               const rl_options *options,
+               rl_work **work);
+
+// Reads `count` elements of a peer's part, from element `at` on.
+//
+// # Safety
+//
+// As [`rl_put`], but that nobody else touches the elements meanwhile.
+int32_t rl_get(const rl_window *window,
+               void *data,
+               uint64_t count,
+               uint32_t peer,
+               uint64_t at,
+               const rl_options *options,
+               rl_work **work);
+
+// Combines `count` elements with those of a peer's part, from element `at` on: each as one.
+//
+// # Safety
+//
+// As [`rl_put`].
+int32_t rl_accumulate(const rl_window *window,
+                      const void *data,
+                      uint64_t count,
+                      rl_op by,
+                      uint32_t peer,
+                      uint64_t at,
+                      const rl_options *options,
+                      rl_work **work);
+
+// Adds to the word of 8 bytes that begins at element `at` of a peer's part, and writes what it was to `before`.
+//
+// # Safety
+//
+// `window` is live, `before` a place for a number.
+int32_t rl_fetch_add(const rl_window *window, uint64_t value, uint32_t peer, uint64_t at, uint64_t *before);
+
+// Stores `to` in the word of 8 bytes that begins at element `at` of a peer's part if it is `from`, and writes what it
+// was to `before`.
+//
+// # Safety
+//
+// As [`rl_fetch_add`].
+int32_t rl_compare_swap(const rl_window *window,
+                        uint64_t from,
+                        uint64_t to,
+                        uint32_t peer,
+                        uint64_t at,
+                        uint64_t *before);
+
+// Signals a peer: it sees that after everything that this thread has done to its part before.
+//
+// # Safety
+//
+// `window` is live.
+int32_t rl_signal(const rl_window *window, uint32_t peer);
+
+// Waits for a signal of a peer, and takes it: each ends one wait.
+//
+// # Safety
+//
+// `window` is live.
+int32_t rl_wait_signal(const rl_window *window, uint32_t peer);
+
+// Takes a signal of a peer if one is there: writes 1 to `taken`, else 0.
+//
+// # Safety
+//
+// `window` is live, `taken` a place for a number.
+int32_t rl_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
+
+// Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of it;
+// with `work`, at once.
+//
+// # Safety
+//
+// `window` is live, `work` NULL or a place for a pointer.
+int32_t rl_window_flush(const rl_window *window,
+                        uint32_t peer,
+                        rl_work **work);
+
+// Withdraws rights to this rank's part from all ranks: when it returns, nothing is under way that needed them.
+//
+// # Safety
+//
+// `window` is live.
+int32_t rl_window_withdraw(const rl_window *window, uint32_t from_peers);
 
 // Waits for the end of an operation, at most so many milliseconds (`UINT64_MAX`: as long as it takes; the operation
 // has a deadline of its own), and writes 1 to `done` if it has ended, else 0. Returns the status of the operation.

@@ -30,6 +30,8 @@ pub enum Kind {
     Refused = 10,
     /// The ranks did not come together.
     Start = 11,
+    /// A window does not allow an access, or is over; nothing has moved.
+    Window = 12,
 }
 
 impl Kind {
@@ -48,6 +50,7 @@ impl Kind {
             Kind::Settings => "settings",
             Kind::Refused => "refused",
             Kind::Start => "start",
+            Kind::Window => "window",
         }
     }
 }
@@ -92,6 +95,7 @@ impl<'a> Fault<'a> {
             Error::Settings { .. } => fault(Kind::Settings, None, None, None),
             Error::Refused { .. } => fault(Kind::Refused, None, None, None),
             Error::Start(_) | Error::System { .. } => fault(Kind::Start, None, None, None),
+            Error::Window { rank, .. } => fault(Kind::Window, None, Some(*rank), None),
             _ => fault(Kind::Other, None, None, None),
         }
     }

@@ -369,6 +369,10 @@ impl Options {
 }
 
 impl Pending {
+    pub(crate) fn of(work: Work<()>) -> Self {
+        Pending { what: What::Work(work) }
+    }
+
     /// Waits for the end of the operation, at most that long; returns `None` if it has not ended then.
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Result<(), Error>> {
         // A wait without a deadline ends too: every wait inside an operation has one.

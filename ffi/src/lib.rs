@@ -10,6 +10,7 @@ mod buffer;
 mod fault;
 mod handle;
 mod operation;
+mod window;
 
 /// The text of `roundelay.h`, for bindings whose users compile against this very library.
 pub const HEADER: &str = include_str!("../include/roundelay.h");
@@ -18,3 +19,4 @@ pub use buffer::{Buffer, Device};
 pub use fault::{Fault, Kind};
 pub use handle::{Handle, Options, Pending};
 pub use operation::{Message, Name, Operation, Side, Tagged};
+pub use window::{Copied, Place, Window};

@@ -69,6 +69,18 @@ fn mistakes_in_c() {
 }
 
 #[test]
+fn windows_in_c() {
+    let said = play("cc", &["-std=c11"], "c/window.c");
+    for rank in 0..4 {
+        assert!(
+            said.contains(&format!("rank {rank} of 4: 101 numbers were added, and 4")),
+            "{said}"
+        );
+    }
+    assert!(said.contains("the peer's part of the window ends at byte 808"), "{said}");
+}
+
+#[test]
 fn ranks_that_come_and_go_in_c() {
     let said = play("cc", &["-std=c11"], "c/elastic.c");
     assert!(said.contains("without it: rank 1 of 2, the sum is 2"), "{said}");

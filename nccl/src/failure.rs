@@ -57,9 +57,12 @@ impl From<Error> for Failure {
             Kind::Cuda => Code::UnhandledCudaError,
             Kind::Start | Kind::Memory => Code::SystemError,
             Kind::Timeout | Kind::LostRank | Kind::Aborted => Code::RemoteError,
-            Kind::Mismatch | Kind::Unsupported | Kind::Usage | Kind::Settings | Kind::Refused => {
-                Code::InvalidUsage
-            }
+            Kind::Mismatch
+            | Kind::Unsupported
+            | Kind::Usage
+            | Kind::Settings
+            | Kind::Refused
+            | Kind::Window => Code::InvalidUsage,
             Kind::Other => Code::InternalError,
         };
         Failure { code, text: error.to_string() }

@@ -37,8 +37,10 @@ from roundelay.errors import (
     TimeoutError,
     UnsupportedError,
     UsageError,
+    WindowError,
 )
 from roundelay.store import Store
+from roundelay.window import Right, Window
 from roundelay.work import Work
 
 init = Communicator.init
@@ -64,12 +66,15 @@ __all__ = [
     "PremulSum",
     "RedOp",
     "RefusedError",
+    "Right",
     "SettingsError",
     "StartError",
     "Store",
     "TimeoutError",
     "UnsupportedError",
     "UsageError",
+    "Window",
+    "WindowError",
     "Work",
     "__version__",
     "algorithm",

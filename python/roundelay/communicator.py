@@ -10,6 +10,7 @@ from roundelay._core import Core, apart
 from roundelay._options import Op
 from roundelay.batch import Batch
 from roundelay.errors import UsageError
+from roundelay.window import Right, Window, window
 from roundelay.work import Work
 
 if TYPE_CHECKING:
@@ -248,6 +249,16 @@ class Communicator(Core):
     def batch(self) -> Batch:
         """Begin a batch: messages that are sent and received at once."""
         return Batch(self)
+
+    # Windows ------------------------------------------------------------------------------------
+
+    def window(self, data: Array, *, peers_may: Sequence[Right] = ("read", "write", "atomics")) -> Window:
+        """Make a window of an array of each rank: memory that the other ranks put to and get from. Collective.
+
+        All arrays have the same type, their lengths may differ, and they begin at a multiple of 8 bytes. The array
+        lives until the window is freed.
+        """
+        return window(self._native, data, peers_may)
 
     # Algorithms ---------------------------------------------------------------------------------
 

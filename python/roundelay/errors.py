@@ -22,6 +22,7 @@ __all__ = [
     "TimeoutError",
     "UnsupportedError",
     "UsageError",
+    "WindowError",
 ]
 
 
@@ -101,6 +102,10 @@ class StartError(Error):
     """The ranks could not come together."""
 
 
+class WindowError(Error):
+    """A window does not allow an access, or is over. Nothing has moved, and the communicator can be used further."""
+
+
 _KINDS: dict[str, type[Error]] = {
     "aborted": AbortedError,
     "cuda": CudaError,
@@ -113,6 +118,7 @@ _KINDS: dict[str, type[Error]] = {
     "timeout": TimeoutError,
     "unsupported": UnsupportedError,
     "usage": UsageError,
+    "window": WindowError,
 }
 
 

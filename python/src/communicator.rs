@@ -26,6 +26,10 @@ impl Communicator {
     fn of(handle: Handle) -> Self {
         Communicator { handle }
     }
+
+    pub(crate) fn inner(&self) -> &Handle {
+        &self.handle
+    }
 }
 
 #[pymethods]

@@ -8,6 +8,7 @@ mod arguments;
 mod communicator;
 mod completion;
 mod errors;
+mod window;
 mod work;
 
 use pyo3::prelude::*;
@@ -18,6 +19,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("HEADER", roundelay_ffi::HEADER)?;
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<work::Work>()?;
+    module.add_class::<window::Window>()?;
     module.add_class::<algorithm::Algorithm>()?;
     module.add_function(wrap_pyfunction!(arguments::check_hint, module)?)?;
     Ok(())

@@ -6,7 +6,9 @@
 //! receiver reads it there. A posted link writes it to its stream from there. Both ways the memory
 //! must not change until the message is consumed: by the receiver, or by the stream.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -250,6 +252,38 @@ pub(crate) struct RecvEnd {
     pub(crate) posted: bool,
 }
 
+/// The longest sleep for sockets, and that where something may come that is seen on none.
+const LONG: Duration = Duration::from_millis(1);
+pub(crate) const SHORT: Duration = Duration::from_micros(50);
+
+/// What shows that there is something to be moved. Nothing needs to be held while it is waited for.
+pub(crate) struct Dozing {
+    awaited: Vec<(Arc<OwnedFd>, PollFlags)>,
+    unseen: bool,
+}
+
+impl Dozing {
+    /// Returns true if whatever comes is seen on a socket.
+    pub(crate) fn is_seen(&self) -> bool {
+        !self.unseen && !self.awaited.is_empty()
+    }
+
+    /// Returns true if nothing is seen on any socket.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.awaited.is_empty()
+    }
+
+    /// Sleeps until a socket has something, or another descriptor, for so long at the most.
+    pub(crate) fn sleep(&self, other: Option<BorrowedFd<'_>>, most: Duration) {
+        let mut fds: Vec<_> =
+            self.awaited.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
+        fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let moment = Timespec { tv_sec: 0, tv_nsec: i64::from(most.subsec_nanos()) };
+        // Whatever it says, everything is looked at again.
+        let _ = rustix::event::poll(&mut fds, Some(&moment));
+    }
+}
+
 /// All open ends of one rank. Endpoints stay open: messages are numbered over the whole job.
 #[derive(Default)]
 pub(crate) struct Endpoints {
@@ -380,7 +414,13 @@ impl Endpoints {
 
     /// Sleeps until a socket of a plan has something, for a millisecond at the most; for a twentieth of one
     /// where something may come that is seen on no socket.
-    pub(crate) fn doze(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) {
+    pub(crate) fn doze(&self, ends: (&[SendEnd], &[RecvEnd])) {
+        let dozing = self.dozing(ends);
+        dozing.sleep(None, if dozing.is_seen() { LONG } else { SHORT });
+    }
+
+    /// Returns what shows that a socket of a plan has something.
+    pub(crate) fn dozing(&self, (sends, froms): (&[SendEnd], &[RecvEnd])) -> Dozing {
         let (mut awaited, mut unseen) = (Vec::new(), false);
         for from in froms {
             let Receiver::Posted(r) = &self.receivers[from.receiver as usize] else {
@@ -401,14 +441,7 @@ impl Endpoints {
                 _ => {}
             }
         }
-        let mut fds: Vec<_> =
-            awaited.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
-        let moment = Timespec {
-            tv_sec: 0,
-            tv_nsec: if unseen || fds.is_empty() { 50_000 } else { 1_000_000 },
-        };
-        // Whatever it says, everything is looked at again.
-        let _ = rustix::event::poll(&mut fds, Some(&moment));
+        Dozing { awaited, unseen }
     }
 
     /// Takes back the memory of a call that has failed: no device reads or writes it any more.

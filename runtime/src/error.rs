@@ -224,6 +224,14 @@ pub enum Refusal {
     /// The element type is not the window's, or does not have the operator.
     #[error("{0}")]
     Elements(String),
+    /// The peer's part is not memory that this rank can map.
+    #[error("the peer's part is served by its own process; put to it and get from it")]
+    NotMapped,
+    /// The peer has ended its part of the window.
+    #[error(
+        "the peer has dropped or freed its part of the window; free a window on all ranks together"
+    )]
+    Gone,
     /// The communicator of the window has ended, or gone on to another generation.
     #[error(
         "the communicator has ended or gone on to another generation, and its windows with it; make a new one"

@@ -26,7 +26,8 @@
 //! * [`Communicator`]: calls, buffers, deadlines. [`Work`]: calls in the background.
 //! * [`Algorithm`]: an algorithm of one's own. [`Prototype`]: one that was written as a Rust function.
 //! * [`Batch`]: messages between single ranks, at once. [`Messages`]: with tags, in any order.
-//! * [`Window`]: memory that the other ranks put to and get from, and signals.
+//! * [`Window`]: memory that the other ranks put to and get from, and signals; [`AnyWindow`] where the type of its
+//!   elements is not known before.
 //! * [`Buffer`]: memory that the other ranks read in place. [`Memory`]: all memory that calls take.
 //! * [`Launcher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
@@ -74,8 +75,8 @@ pub use bind::Stats;
 pub use bootstrap::{Ending, Handles, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use comm::{
-    AbortHandle, AnyElement, Batch, CallOptions, Communicator, Engine, Host, Mapped, Memory,
-    MemoryMut, Messages, PendingMessage, Resources, Status, Typed, Window, With, Work,
+    AbortHandle, AnyElement, AnyWindow, Batch, CallOptions, Communicator, Engine, Host, Mapped,
+    Memory, MemoryMut, Messages, PendingMessage, Resources, Status, Typed, Window, With, Work,
 };
 pub use custom::{Algorithm, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};

@@ -3,6 +3,7 @@
 //! Data in such a buffer travels without being copied into slots: peers fold straight from it. Any
 //! other memory works too, through slots.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -120,15 +121,24 @@ impl Drop for Cut {
 /// Elements in memory that the other ranks can read. It behaves as a slice, is aligned to a page,
 /// and its memory returns to the communicator's arena when it is dropped.
 ///
-/// A buffer may outlive its communicator.
+/// A buffer may outlive its communicator. One that was made [from a vector](From) lies in memory that is this process's
+/// alone: calls copy it through slots, and windows of it are served.
 pub struct Buffer<T: Element> {
-    cut: Cut,
+    address: *mut T,
     len: usize,
+    /// Whatever owns the memory.
+    _owner: Owner,
     elements: PhantomData<T>,
 }
 
-// SAFETY: a buffer owns its piece of the arena as a `Vec` owns its heap memory, and elements are
-// plain values (`Element` is `Send` and `Sync`).
+/// The owner of a buffer's memory.
+#[expect(dead_code, reason = "it is dropped, and nothing else")]
+enum Owner {
+    Arena(Cut),
+    Process(Box<dyn Any + Send>),
+}
+
+// SAFETY: a buffer owns its memory as a `Vec` does, and elements are plain values (`Element` is `Send` and `Sync`).
 unsafe impl<T: Element> Send for Buffer<T> {}
 // SAFETY: as above.
 unsafe impl<T: Element> Sync for Buffer<T> {}
@@ -141,7 +151,29 @@ impl<T: Element> Buffer<T> {
         let cut = arena.cut(bytes)?;
         // SAFETY: the piece has at least that many bytes, is reserved, and nobody else's.
         unsafe { cut.address().write_bytes(0, bytes) };
-        Ok(Buffer { cut, len, elements: PhantomData })
+        let address = cut.address().cast();
+        Ok(Buffer { address, len, _owner: Owner::Arena(cut), elements: PhantomData })
+    }
+
+    /// Makes a buffer of memory of this process, which `owner` keeps.
+    ///
+    /// # Safety
+    ///
+    /// At the address, which is aligned to the type, lie `len` elements that nobody else reads or writes until `owner`
+    /// is dropped.
+    #[doc(hidden)]
+    pub unsafe fn of_process(address: *mut T, len: usize, owner: Box<dyn Any + Send>) -> Self {
+        Buffer { address, len, _owner: Owner::Process(owner), elements: PhantomData }
+    }
+}
+
+impl<T: Element> From<Vec<T>> for Buffer<T> {
+    fn from(elements: Vec<T>) -> Self {
+        let mut elements = std::mem::ManuallyDrop::new(elements);
+        let (address, len) = (elements.as_mut_ptr(), elements.len());
+        let owner = Box::new(std::mem::ManuallyDrop::into_inner(elements));
+        // SAFETY: the vector's elements lie there until it is dropped, and it is not used before.
+        unsafe { Buffer::of_process(address, len, owner) }
     }
 }
 
@@ -149,17 +181,16 @@ impl<T: Element> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the piece holds `len` elements, aligned to a page; it was zeroed, which is a value
-        // of every element type, and is written only through `&mut self`, or by calls that had
-        // `&mut self`.
-        unsafe { std::slice::from_raw_parts(self.cut.address().cast::<T>(), self.len) }
+        // SAFETY: the memory holds `len` elements, aligned; it was zeroed, which is a value of every element type, or
+        // made of elements, and is written only through `&mut self`, or by calls that had `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.address, self.len) }
     }
 }
 
 impl<T: Element> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as in `deref`; the borrow is unique.
-        unsafe { std::slice::from_raw_parts_mut(self.cut.address().cast::<T>(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.len) }
     }
 }
 

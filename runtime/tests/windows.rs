@@ -1,11 +1,13 @@
-//! Tests windows of shared memory: content against a model, signals without a stale read, refusals, and ends.
+//! Tests windows over shared memory, in private memory, over sockets, and over both: content against a model, signals
+//! without a stale read, refusals, and ends.
 
 mod support;
 
 use std::time::{Duration, Instant};
 
 use roundelay::{
-    Access, Communicator, Ending, Error, Handles, Launcher, RedOp, Refusal, Rights, Setup, Window,
+    Access, Buffer, Communicator, Ending, Error, Handles, Launcher, RedOp, Refusal, Rights, Setup,
+    Transports, Window,
 };
 use roundelay_dsl::diag::codes;
 use roundelay_tests::Dice;
@@ -35,13 +37,72 @@ fn filled<T: roundelay::Element>(
     buffer
 }
 
+/// The way by which ranks reach each other's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// All map the memory of all.
+    Mapped,
+    /// They share memory, and the parts do not lie in it.
+    Private,
+    Tcp,
+    /// Ranks r and r + 2 share memory.
+    Mixed,
+}
+
+impl Way {
+    const ALL: [Way; 4] = [Way::Mapped, Way::Private, Way::Tcp, Way::Mixed];
+
+    fn ranks(self, ranks: u32) -> Vec<Communicator> {
+        let setup = |rank: u32| match self {
+            Way::Mapped | Way::Private => Setup::new(),
+            Way::Tcp => Setup::new().transports(Transports::TCP),
+            Way::Mixed => Setup::new().host_label(format!("machine {}", rank % 2)),
+        };
+        match self {
+            Way::Mapped | Way::Private => Communicator::local_with(layout(ranks, SLOT)),
+            _ => Communicator::local_over(ranks, |rank| setup(rank).slot_bytes(SLOT)),
+        }
+        .expect("the ranks join")
+    }
+
+    /// Returns a part.
+    fn filled<T: roundelay::Element>(self, comm: &Communicator, len: usize, x: T) -> Buffer<T> {
+        match self {
+            Way::Private => vec![x; len].into(),
+            _ => filled(comm, len, x),
+        }
+    }
+
+    /// Returns how one rank reaches another's part.
+    fn access(self, own: u32, peer: u32) -> Access {
+        let is_mapped = match self {
+            Way::Mapped => true,
+            Way::Private | Way::Tcp => own == peer,
+            Way::Mixed => own % 2 == peer % 2,
+        };
+        if is_mapped { Access::Mapped } else { Access::Served }
+    }
+}
+
+/// Plays a scene by all ways.
+fn by_all_ways<T: Send>(ranks: u32, scene: impl Fn(&mut Communicator, usize, Way) -> T + Sync) {
+    for way in Way::ALL {
+        eprintln!("by {way:?}");
+        play(way.ranks(ranks), |comm, r| scene(comm, r, way));
+    }
+}
+
 #[test]
 fn puts_and_gets_are_those_of_a_model() {
     const LEN: usize = 70_000;
     for seed in 0..4 {
-        threads(layout(4, SLOT), |comm, r| {
+        by_all_ways(4, |comm, r, way| {
             let (n, r) = (comm.size(), r as u32);
-            let window = comm.window(filled(comm, LEN, u32::MAX)).expect("a window");
+            let window = comm.window(way.filled(comm, LEN, u32::MAX)).expect("a window");
+            for peer in 0..n {
+                let known = window.attributes(peer).expect("attributes");
+                assert_eq!((known.access, known.len), (way.access(r, peer), LEN));
+            }
             // Each rank owns a stripe of every part: what it has put there is what it gets.
             let stripe = LEN / n as usize;
             let begin = stripe * r as usize;
@@ -75,13 +136,17 @@ fn puts_and_gets_are_those_of_a_model() {
     }
 }
 
+/// The rounds of signals over sockets are fewer, but if this variable says how many.
+const SOAK: &str = "TEST_WINDOW_ROUNDS";
+
 #[test]
 fn a_million_signals_and_no_stale_read() {
-    const ROUNDS: u64 = 1_000_000;
-    threads(layout(2, SLOT), |comm, r| {
+    by_all_ways(2, |comm, r, way| {
         let other = 1 - r as u32;
-        let window = comm.window(filled(comm, 24, 0u64)).expect("a window");
-        for round in 1..=ROUNDS {
+        let window = comm.window(way.filled(comm, 24, 0u64)).expect("a window");
+        let soak = std::env::var(SOAK).ok().and_then(|rounds| rounds.parse().ok());
+        let rounds: u64 = if way == Way::Mapped { 1_000_000 } else { soak.unwrap_or(5000) };
+        for round in 1..=rounds {
             // Three lines, so that a signal could come before one of them.
             if r == 0 {
                 window.put(&[round; 24], other, 0).expect("a put");
@@ -102,12 +167,13 @@ fn a_million_signals_and_no_stale_read() {
 #[test]
 fn words_and_elements_are_combined_by_all_ranks_at_once() {
     const EACH: u64 = 2000;
-    threads(layout(4, SLOT), |comm, r| {
+    by_all_ways(4, |comm, r, way| {
         let n = u64::from(comm.size());
-        let words = comm.window(filled(comm, 4, 0u64)).expect("a window");
-        let floats = comm.window(filled(comm, 40_000, 0.0f32)).expect("a window");
+        let words = comm.window(way.filled(comm, 4, 0u64)).expect("a window");
+        let floats = comm.window(way.filled(comm, 40_000, 0.0f32)).expect("a window");
         let mut seen = Vec::new();
-        for i in 0..EACH {
+        let each = if way == Way::Mapped { EACH } else { EACH / 20 };
+        for i in 0..each {
             seen.push(words.fetch_add(1, 0, 0).expect("an addition"));
             words.accumulate(&[1, i * n + r as u64], RedOp::Sum, 0, 1).expect("an accumulate");
             words.accumulate(&[i * n + r as u64], RedOp::Max, 0, 3).expect("an accumulate");
@@ -118,18 +184,21 @@ fn words_and_elements_are_combined_by_all_ranks_at_once() {
             let mut count = [0];
             words.get(&mut count, 1, 1).expect("a get");
             words.put(&[count[0] + 1], 1, 1).expect("a put");
+            words.flush(1).expect("it is there");
             assert_eq!(words.compare_swap(1 + r as u64, 0, 1, 0).expect("a swap"), 1 + r as u64);
         }
         assert!(seen.is_sorted_by(|a, b| a < b), "each rank sees it grow");
         for _ in 0..20 {
             floats.accumulate(&vec![1.0; 40_000], RedOp::Sum, 2, 0).expect("an accumulate");
         }
+        (0..4).for_each(|peer| floats.flush(peer).expect("a flush"));
+        (0..4).for_each(|peer| words.flush(peer).expect("a flush"));
         comm.barrier().expect("all are done");
         let (words, floats) =
             (words.free(comm).expect("words"), floats.free(comm).expect("floats"));
         match r {
-            0 => assert_eq!(words[..], [EACH * n, EACH * n, (0..EACH * n).sum(), EACH * n - 1]),
-            1 => assert_eq!(words[..], [0, EACH * n, 0, 0]),
+            0 => assert_eq!(words[..], [each * n, each * n, (0..each * n).sum(), each * n - 1]),
+            1 => assert_eq!(words[..], [0, each * n, 0, 0]),
             2 => assert!(floats.iter().all(|&x| x == 20.0 * n as f32)),
             _ => assert!(floats.iter().all(|&x| x == 0.0)),
         }
@@ -137,13 +206,57 @@ fn words_and_elements_are_combined_by_all_ranks_at_once() {
 }
 
 #[test]
+fn what_was_started_ends_with_its_memory() {
+    // Longer than a piece.
+    const LEN: usize = 3 << 20;
+    by_all_ways(2, |comm, r, way| {
+        let (own, other) = (r as u32, 1 - r as u32);
+        let window = comm.window(way.filled(comm, LEN, own)).expect("a window");
+        let got = window.get_async(vec![9; LEN], other, 0).wait().expect("a get");
+        assert!(got.iter().all(|&x| x == other), "what was there");
+        comm.barrier().expect("both have got");
+        let mut works = Vec::new();
+        for i in 0..8u32 {
+            let data = vec![i + 10 * own; LEN / 8];
+            works.push(window.put_async(data, other, i as usize * (LEN / 8)));
+        }
+        let added = window.accumulate_async(vec![1u32; LEN], RedOp::Sum, other, 0);
+        let flushed = window.flush_async(other);
+        window.signal(other).expect("a signal after all of it");
+        window.wait_signal(other).expect("a signal");
+        let mut mine = vec![0; LEN];
+        window.read(0, &mut mine).expect("its own part");
+        let wanted = |at: usize| (at / (LEN / 8)) as u32 + 10 * other + 1;
+        assert!((0..LEN).all(|at| mine[at] == wanted(at)), "a signal came too soon");
+        for (i, work) in (0..).zip(works) {
+            assert_eq!(work.wait().expect("a put")[0], i + 10 * own);
+        }
+        assert_eq!(added.wait().expect("an accumulate").len(), LEN);
+        flushed.wait().expect("a flush");
+        let beyond = window.put_async(vec![1], other, LEN).wait();
+        assert_eq!(refusal(beyond), Refusal::Bounds { bytes: 4 * LEN as u64 });
+        window.withdraw(Rights::WRITE).expect("nothing is under way");
+        comm.barrier().expect("both have withdrawn");
+        let refused = window.put_async(vec![1], other, 0).wait().map(drop);
+        let refused = refused.and_then(|()| window.flush_async(other).wait());
+        assert!(matches!(refusal(refused), Refusal::Rights { needed: "write", .. }));
+        comm.barrier().expect("both were refused");
+        window.free(comm).expect("the buffer");
+    });
+}
+
+#[test]
 fn what_is_not_allowed_is_refused_and_nothing_is_written() {
-    threads(layout(2, SLOT), |comm, r| {
-        let other = 1 - r as u32;
+    by_all_ways(2, |comm, r, way| {
+        let (own, other) = (r as u32, 1 - r as u32);
         let mine = if r == 0 { Rights::ALL } else { Rights::READ };
-        let window = comm.window_with(filled(comm, 8 + r, 5.0f32), mine).expect("a window");
+        let window = comm.window_with(way.filled(comm, 8 + r, 5.0f32), mine).expect("a window");
         let known = window.attributes(other).expect("attributes");
-        assert_eq!((known.access, known.len), (Access::Mapped, 8 + other as usize));
+        assert_eq!((known.access, known.len), (way.access(own, other), 8 + other as usize));
+        let maps = known.access == Access::Mapped;
+        if !maps {
+            assert_eq!(refusal(window.map_remote(other)), Refusal::NotMapped);
+        }
         let end = Refusal::Bounds { bytes: 4 * (8 + u64::from(other)) };
         for (at, len) in [(8 + other as usize, 1), (0, 10), (usize::MAX, 2), (usize::MAX / 4, 9)] {
             assert_eq!(refusal(window.put(&vec![1.0; len], other, at)), end, "{at}, {len}");
@@ -156,14 +269,18 @@ fn what_is_not_allowed_is_refused_and_nothing_is_written() {
             assert_eq!(refusal(window.put(&[1.0], 1, 0)), needs("write"));
             assert_eq!(refusal(window.fetch_add(1, 1, 0)), needs("atomics"));
             assert_eq!(refusal(window.accumulate(&[1.0], RedOp::Sum, 1, 0)), needs("atomics"));
-            assert!(window.map_remote(1).expect("it may be read").as_mut_ptr().is_none());
+            if maps {
+                assert!(window.map_remote(1).expect("it may be read").as_mut_ptr().is_none());
+            }
         } else {
             for op in [RedOp::Avg, RedOp::PremulSum, RedOp::Xor] {
                 let refused = refusal(window.accumulate(&[1.0], op, 0, 0));
                 assert!(matches!(refused, Refusal::Elements(_)), "{op}: {refused}");
             }
-            let mapped = window.map_remote(0).expect("it may be written");
-            assert!(mapped.as_mut_ptr().is_some() && mapped.len() == 8);
+            if maps {
+                let mapped = window.map_remote(0).expect("it may be written");
+                assert!(mapped.as_mut_ptr().is_some() && mapped.len() == 8);
+            }
         }
         let missing = window.put(&[1.0], 2, 0).expect_err("no such rank");
         assert_eq!(missing.code(), codes::USAGE);
@@ -174,12 +291,13 @@ fn what_is_not_allowed_is_refused_and_nothing_is_written() {
 #[test]
 fn nothing_is_written_once_the_right_was_withdrawn() {
     const LEN: usize = 100_000;
-    threads(layout(2, SLOT), |comm, r| {
-        for _ in 0..20 {
-            let window = comm.window(filled(comm, LEN, 0u32)).expect("a window");
+    by_all_ways(2, |comm, r, way| {
+        for _ in 0..if way == Way::Mapped { 20 } else { 5 } {
+            let window = comm.window(way.filled(comm, LEN, 0u32)).expect("a window");
             comm.barrier().expect("both begin");
             if r == 0 {
-                let refused = (1..).find_map(|i| window.put(&vec![i; LEN], 1, 0).err());
+                let put = |i| window.put(&vec![i; LEN], 1, 0).and_then(|()| window.flush(1));
+                let refused = (1..).find_map(|i| put(i).err());
                 let refused = refusal(Err::<(), _>(refused.expect("it ends")));
                 assert_eq!(
                     refused,
@@ -363,12 +481,15 @@ fn windows_that_cannot_be_made_fail_on_all_ranks() {
         );
         comm.barrier().expect("the communicator stays usable");
     });
-    let apart = |rank: u32| Setup::new().slot_bytes(SLOT).host_label(format!("machine {rank}"));
-    play(Communicator::local_over(2, apart).expect("two ranks"), |comm, _| {
-        assert_eq!(
-            comm.window(filled(comm, 8, 0u32)).expect_err("two hosts").code(),
-            codes::UNSUPPORTED
-        );
+    threads(layout(2, SLOT), |comm, r| {
+        let mut odd = vec![0u8; 64];
+        let odd = match r {
+            0 => vec![0u8; 64].into(),
+            // SAFETY: they lie in the vector, which the owner keeps.
+            _ => unsafe { Buffer::of_process(odd.as_mut_ptr().add(1), 63, Box::new(odd)) },
+        };
+        let error = comm.window(odd).expect_err("it does not begin at a word");
+        assert_eq!(error.code(), codes::USAGE, "{error}");
         comm.barrier().expect("the communicator stays usable");
     });
 }
@@ -381,6 +502,9 @@ fn rank_process() {
 
 /// Rank 1 is killed while it works on rank 0's part; rank 2 works there too, and rank 0 waits.
 fn is_killed(scene: &str) -> Result<(), Error> {
+    if scene == "serves" {
+        return is_killed_while_it_serves();
+    }
     const LEN: usize = 300_000;
     let mut comm = Communicator::from_env()?;
     say(&format!("pid {}", getpid().as_raw_nonzero()));
@@ -412,6 +536,46 @@ fn is_killed(scene: &str) -> Result<(), Error> {
         }
     }
     window.wait_signal(1)
+}
+
+/// Rank 1 is killed while the others work on its part, which its process serves.
+fn is_killed_while_it_serves() -> Result<(), Error> {
+    const LEN: usize = 300_000;
+    let mut comm = Communicator::from_env()?;
+    say(&format!("pid {}", getpid().as_raw_nonzero()));
+    let window = comm.window(Buffer::from(vec![0f32; LEN + 2]))?;
+    comm.barrier()?;
+    let mut data = vec![1f32; LEN];
+    if comm.rank() == 1 {
+        // It works meanwhile.
+        while window.fetch_add(0, 1, 0)? < 100 {
+            std::thread::yield_now();
+        }
+        kill_process(getpid(), Signal::KILL).expect("a signal");
+    }
+    loop {
+        match comm.rank() {
+            0 => window.put(&data, 1, 2)?,
+            _ => window.get(&mut data, 1, 2)?,
+        }
+        window.fetch_add(1, 1, 0)?;
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_while_it_serves_ends_operations_by_its_name() {
+    for way in ["tcp", "shm,tcp"] {
+        let launcher = Launcher::new(3).timeout(LONG).grace(LONG);
+        let launcher = launcher.env("ROUNDELAY_HINTS", format!("transport={way}"));
+        let job = Job::play(scene::scene(launcher, "rank_process", "serves"));
+        assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{way}");
+        for rank in [0, 2] {
+            let said = job.said[rank].last().expect("an error");
+            let lost = said.starts_with("RL0704") && said.contains("rank 1 is gone");
+            assert!(lost, "{way}, rank {rank}: {said}");
+        }
+        assert!(job.took < Duration::from_secs(20), "{way}: {:?}", job.took);
+    }
 }
 
 #[test]

@@ -65,6 +65,45 @@ fn all_to_all() {
     golden(("all_to_all", "direct"), 4, 1, Protocol::Staged, SUM, text);
 }
 
+/// A ring of two ranks on each of two hosts: rank 1 hears from its neighbour, and sends by its host's proxy.
+#[test]
+fn ring_between_hosts() {
+    let text = expect_file!["../golden/kernel_ring_4_put_far.txt"];
+    let programs = between_hosts(find("all_reduce", "ring").expect("the library has it"), 4);
+    text.assert_eq(&cuda(&programs[1], &SUM).expect("there is a kernel").to_string());
+}
+
+/// Returns what devices on two hosts play of an algorithm, with messages that land where they can.
+fn between_hosts(entry: &Entry, n: u32) -> Vec<ProvedProgram> {
+    let (sources, program) = of_library(entry).expect("the library resolves");
+    let shape = if is_grid(&program) { Shape { axes: vec![2, n / 2] } } else { Shape::flat(n) };
+    let proved = compile(&program, &sources, &shape, &Options::default(), Placement::InPlace);
+    let hosts = (0..n).map(|rank| rank / (n / 2)).collect();
+    let lower = Lower { hosts, ..Lower::default() };
+    let programs = proved.ok().and_then(|proved| prove(&proved, Protocol::Put, &lower).ok());
+    programs.iter().flat_map(|all| (0..n).filter_map(|rank| all.of(rank))).collect()
+}
+
+/// A kernel with far links tells its proxies that it has entered, before it sends, and addresses nothing of ranks on
+/// other hosts.
+#[test]
+fn kernels_between_hosts_address_their_own_host_alone() {
+    let mut seen = 0;
+    for entry in CATALOGUE {
+        for program in between_hosts(entry, 4) {
+            let Ok(source) = cuda(&program, &SUM) else { continue };
+            let text = source.to_string();
+            let far = program.is_far();
+            assert_eq!(text.contains("arrive(me);"), far, "{}", entry.name);
+            assert_eq!(text.contains("constexpr bool FAR = true;"), far, "{}", entry.name);
+            let told = text.find("said(");
+            assert!(told.is_none_or(|told| text.find("arrive(me);") < Some(told)));
+            seen += u32::from(far);
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}
+
 /// Two parts, between which engines copy.
 #[test]
 fn all_gather_by_engines() {

@@ -42,11 +42,15 @@ Under another launcher every rank says its own routes.
 
 Examples:
   roundelay route -n 4 --hosts 2
+  roundelay route -n 4 --hosts 2 --device cuda
   mpirun -n 2 roundelay route")]
 pub(crate) struct Route {
     /// Ranks
     #[arg(short, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) n: u32,
+    /// The memory of the calls: the host's, or that of GPUs, of which none is needed here
+    #[arg(long, value_enum, default_value_t = Device::Host)]
+    pub(crate) device: Device,
     /// Links that may be used [default: shared memory where it can be, TCP elsewhere]
     #[arg(long, value_enum)]
     pub(crate) transport: Option<TransportName>,

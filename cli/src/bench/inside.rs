@@ -1,8 +1,6 @@
 //! Measures ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes,
 //! which take seconds to start. Every size is measured by turns.
 
-use roundelay::choose::NVLINK;
-
 use super::{Results, Table, TurnTimes};
 use crate::job::table::head;
 use crate::job::{self, Case, Job, JobEvent, Turn};
@@ -113,7 +111,8 @@ impl Filling<'_, '_> {
         let times = std::mem::take(&mut self.times);
         let Some(((own, _), others)) = times.split_first() else { return };
         let names = self.inside.iter().map(|i| i.name());
-        let peers = names.clone().zip(others).map(|(name, (t, _))| (name, NVLINK, t));
+        let peers =
+            names.clone().zip(others).map(|(name, (t, _))| (name, table.columns.transport, t));
         let lines = table.lines(case, own, peers);
         let size = lines.first().map_or(0, |l| l.bytes);
         let at = format!("{} {}", table.columns.collective, size_text(size));

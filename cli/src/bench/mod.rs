@@ -13,6 +13,7 @@ mod neighbours;
 mod summary;
 mod turns;
 
+use roundelay::choose::NVLINK;
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::Diagnostic;
 
@@ -80,11 +81,12 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
             sizes
         }
     };
-    if !args.vs.is_empty() && membership(&args.play)?.is_some() {
+    let gpus = args.play.on.gpus();
+    // On GPUs libraries are measured inside our ranks, whoever started those.
+    if !args.vs.is_empty() && !gpus && membership(&args.play)?.is_some() {
         let text = "--vs starts the ranks of every library itself: run it outside of the launcher";
         return Err(Failure::Usage(text.into()));
     }
-    let gpus = args.play.on.gpus();
     if let Some(peer) = args.vs.iter().find(|p| p.on_gpus().is_some_and(|on| on != gpus)) {
         let text = match peer.on_gpus() {
             Some(true) => "nccl is measured on GPUs: add --device cuda",
@@ -167,7 +169,11 @@ fn other_roots(args: &Bench, target: &Target, shape: &Shape, sizes: &[u64]) -> O
 /// Compiles what is to be compared, and names what is missing.
 fn peers(args: &Bench, report: Report) -> Result<Peers, Failure> {
     let progress = Progress::new("bench", args.vs.len());
-    let peers = Peers::new(&args.vs, transport_of(&args.play, u64::MAX)?, |name| {
+    let transport = match args.play.on.gpus() {
+        true => NVLINK,
+        false => transport_of(&args.play, u64::MAX)?,
+    };
+    let peers = Peers::new(&args.vs, transport, |name| {
         progress.now(&format!("compiling {name}"));
     });
     drop(progress);

@@ -53,6 +53,8 @@ pub const RL_KIND_SETTINGS: i32 = 9;
 pub const RL_KIND_REFUSED: i32 = 10;
 /// The ranks did not come together.
 pub const RL_KIND_START: i32 = 11;
+/// A window does not allow an access, or is over; nothing has moved.
+pub const RL_KIND_WINDOW: i32 = 12;
 
 const _: () = {
     assert!(RL_KIND_TIMEOUT == Kind::Timeout as i32 && RL_KIND_LOST_RANK == Kind::LostRank as i32);
@@ -61,6 +63,7 @@ const _: () = {
     assert!(RL_KIND_UNSUPPORTED == Kind::Unsupported as i32 && RL_KIND_USAGE == Kind::Usage as i32);
     assert!(RL_KIND_SETTINGS == Kind::Settings as i32 && RL_KIND_REFUSED == Kind::Refused as i32);
     assert!(RL_KIND_START == Kind::Start as i32 && RL_KIND_OTHER == Kind::Other as i32);
+    assert!(RL_KIND_WINDOW == Kind::Window as i32);
 };
 
 struct Last {

@@ -9,6 +9,7 @@ mod collectives;
 mod comm;
 mod error;
 mod messages;
+mod window;
 mod work;
 
 pub use algorithm::*;
@@ -16,6 +17,7 @@ pub use collectives::*;
 pub use comm::*;
 pub use error::*;
 pub use messages::*;
+pub use window::*;
 pub use work::*;
 
 use std::ffi::{CStr, c_char, c_void};

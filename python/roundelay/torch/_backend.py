@@ -65,7 +65,7 @@ class RoundelayBackend(Operations, Backend):
 
     @property
     def supports_window(self) -> bool:
-        """False."""
+        """False: the backend in C++ has windows."""
         return False
 
     def supports_tensor_alloc(self, device: Any) -> bool:
@@ -175,7 +175,7 @@ class RoundelayBackend(Operations, Backend):
 
     def new_window(self, tensor: Any = None) -> NoReturn:
         """Raise ``NotImplementedError``."""
-        missing("windows", "use send and recv")
+        missing("windows in Python", "ask for the backend in C++: Options(compiled=True), or use send and recv")
 
     def allocateTensor(self, *_: Any, **__: Any) -> NoReturn:
         """Raise ``NotImplementedError``."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ._batch import BatchSendRecv
     from ._comm import TorchComm, new_comm
     from ._hooks import OpName, PostHookArgs, PreHookArgs, RemovableHandle
+    from ._window import TorchCommWinAccessType, TorchCommWindow, TorchCommWindowAttr
     from ._work import TorchWork
 
 __all__ = [
@@ -76,6 +77,9 @@ __all__ = [
     "SendOptions",
     "Timeout",
     "TorchComm",
+    "TorchCommWinAccessType",
+    "TorchCommWindow",
+    "TorchCommWindowAttr",
     "TorchWork",
     "WorkStatus",
     "new_comm",
@@ -89,6 +93,9 @@ _LATER = {
     "PostHookArgs": "_hooks",
     "PreHookArgs": "_hooks",
     "RemovableHandle": "_hooks",
+    "TorchCommWinAccessType": "_window",
+    "TorchCommWindow": "_window",
+    "TorchCommWindowAttr": "_window",
     "TorchWork": "_work",
 }
 """What needs torch, which importing this module does not load."""

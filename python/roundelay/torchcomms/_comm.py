@@ -23,6 +23,7 @@ from ._hints import checked_hints
 from ._hooks import OpName, PostHookArgs, PreHookArgs, operation
 from ._join import below, meet, place
 from ._types import CommOptions, checked_timeout
+from ._window import TorchCommWindow
 from ._work import TorchWork
 
 
@@ -226,11 +227,12 @@ class TorchComm(Collectives):
             self._options.hints = dict(hints or {})
         return TorchWork(Done(), self._device)
 
-    # What is not there.
+    def new_window(self, tensor: Tensor | None = None) -> TorchCommWindow:
+        """Make a window, of a tensor if one is given; all ranks give one, or register one later. Collective."""
+        self._live("new_window")
+        return TorchCommWindow(self, tensor)
 
-    def new_window(self, tensor: Tensor | None = None) -> NoReturn:
-        """Raise ``UnsupportedError``."""
-        raise UnsupportedError("new_window not implemented: roundelay has no one-sided operations; use send, recv")
+    # What is not there.
 
     def all_gather_p_init(self, output: Tensor, hints: CallHints = None, timeout: CallTimeout = None) -> NoReturn:
         """Raise ``UnsupportedError``."""

@@ -153,7 +153,7 @@ def test_failures(built: dict[str, str]) -> None:
     assert seen[0][0] is True and "Timed out" in seen[0][1] and seen[0][2] < 10
     seen = jobs.run("backend", "aborted", 2, **built)
     assert seen[0][0] is True and "abort" in seen[0][1] and seen[0][2] == ["told"]
-    assert jobs.run("backend", "missing", 2, **built)[0] == [True] * 4
+    assert jobs.run("backend", "missing", 2, **built)[0] == [True] * 3
 
 
 def test_without_the_backend(unbuilt: dict[str, str]) -> None:

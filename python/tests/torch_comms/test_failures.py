@@ -77,9 +77,7 @@ def test_unknown_hints(alone: TorchComm) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda c: c.new_window(),
-        lambda c: c.reconfigure(1, []),
-        lambda c: c.get_init_handle(),
+        lambda c: c.new_window(torch.ones(1)).map_remote_tensor(0),
         lambda c: c.all_gather_p_init(ones()),
         lambda c: c.get_mem_allocator(),
     ],
@@ -101,8 +99,6 @@ def test_new_comm_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(roundelay.UsageError, match="failed to find backend gloo"):
         torchcomms.new_comm("gloo", "cpu", name="x")
-    with pytest.raises(roundelay.UnsupportedError, match="enable_reconfigure"):
-        torchcomms.new_comm("roundelay", "cpu", name="x", enable_reconfigure=True)
     with pytest.raises(roundelay.StartError, match="torchrun"):
         torchcomms.new_comm("roundelay", "cpu", name="x")
     with pytest.raises(roundelay.UsageError, match=r"rank 2 is not in \[0, 2\)"):

@@ -180,3 +180,15 @@ def test_survivors_go_on_without_a_rank_that_was_killed() -> None:
     for place, told in enumerate([first, last]):
         assert told["lost"].startswith(("LostRankError", "AbortedError")), told
         assert told["left"] == [place, 2, 6.0, 1.0 - place]
+
+
+@pytest.mark.skipif(torch.__version__ < "2.15", reason="torch has windows since 2.15")
+@pytest.mark.parametrize("count", [2, 3])
+def test_windows(count: int) -> None:
+    results = ranks.run(str(HERE / "windows"), "every", count, ROUNDELAY_TORCH_COMPILED="1")
+    for rank, told in enumerate(results):
+        before = (rank - 1) % count
+        assert told["supported"] is True and told["wrong"] == 0, told
+        assert "the window of Float" in told["type"], told
+        assert "no error" not in (told["beyond"], told["again"], told["none"]), told
+        assert told["other"] == [0, before, before, 0], told

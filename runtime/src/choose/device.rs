@@ -126,6 +126,9 @@ pub(crate) fn protocols(collective: &str, bytes: u64, ranks: u32) -> Vec<Protoco
     protocols
 }
 
+/// The protocols of calls between hosts, the best first: the others reach as far as one.
+pub(crate) const BETWEEN_HOSTS: [Protocol; 2] = [Protocol::Put, Protocol::Staged];
+
 /// Returns the number of blocks for a call on so many ranks: enough to keep the links busy, few where meeting
 /// costs more than moving. On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32
 /// blocks, 3.00 with 128. On more, 64 were best up to 32 MiB where all send to all: all_gather of 32 MiB on
@@ -154,6 +157,13 @@ pub(crate) fn blocks(
     };
     let wanted = bytes.div_ceil(each).clamp(1, u64::from(useful)) as u32;
     wanted.min(sms.max(1)).min(most.unwrap_or(abi::BLOCKS).max(1))
+}
+
+/// Returns the number of blocks for a call between hosts, of so many at most: a lane carries 2 to 3 GB/s over TCP, so
+/// that short calls gain by several too.
+pub(crate) fn blocks_between_hosts(bytes: u64, sms: u32, most: u32) -> u32 {
+    let most = most.min(sms).max(1);
+    bytes.div_ceil(16 * K).clamp(1, most.into()) as u32
 }
 
 /// Returns the most blocks of a call beside which others compute: kernels that multiply matrices need a multiprocessor
@@ -224,6 +234,13 @@ mod tests {
             [Protocol::Engine, Protocol::Put, Protocol::Staged]
         );
         assert_eq!(protocols("broadcast", ANY, 4), [Protocol::Staged], "not on more");
+    }
+
+    #[test]
+    fn calls_between_hosts_have_few_blocks() {
+        let blocks = |bytes| blocks_between_hosts(bytes, 132, 32);
+        assert_eq!([0, K, 64 * K, M, 1 << 40].map(blocks), [1, 1, 4, 32, 32]);
+        assert_eq!(blocks_between_hosts(M, 20, 32), 20);
     }
 
     #[test]

@@ -302,7 +302,9 @@ impl Resolver {
         match self.measured(&request, &candidates) {
             Some(times) => Ok(self.tuned(&request, candidates, &times)),
             #[cfg(feature = "cuda")]
-            None if request.transport == NVLINK => self.ruled(&request, candidates),
+            None if request.transport == NVLINK && request.topology.hosts() == 1 => {
+                self.ruled(&request, candidates)
+            }
             None => Ok(self.predicted(&request, candidates, request.bytes, DecidedBy::CostModel)),
         }
     }

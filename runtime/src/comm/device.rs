@@ -25,8 +25,8 @@ impl Communicator {
     /// # Errors
     ///
     /// On all ranks if any fails, naming the rank and its reason: [`Error::Cuda`] if it has no GPU, no driver or
-    /// no memory, if GPUs cannot reach each other, or ranks are on several machines; [`Error::Usage`] if ranks gave
-    /// different options. Otherwise the errors of [`Communicator::split`].
+    /// no memory, or if GPUs of one host cannot reach each other; [`Error::Usage`] if ranks gave different options;
+    /// [`Error::System`] if ranks on different hosts cannot be connected. Otherwise the errors of [`Communicator::split`].
     pub fn cuda(&mut self, options: CudaOptions) -> Result<Communicator, Error> {
         let ranks: Vec<u32> = (0..self.size()).collect();
         let hints = self.core()?.plans.hints().clone();

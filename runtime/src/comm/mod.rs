@@ -45,7 +45,7 @@ pub use options::{CallOptions, With};
 pub use p2p::Batch;
 pub use resources::Resources;
 pub use typed::{AnyElement, Typed};
-pub use window::{Mapped, Window};
+pub use window::{AnyWindow, Mapped, Window};
 pub use work::{Status, Work};
 use worker::Worker;
 

@@ -136,6 +136,32 @@ impl<R> Work<R> {
         }
     }
 
+    /// Has a function called with the result when the work has ended, in place of a wait.
+    pub(super) fn on_end(self, call: impl FnOnce(Result<R, Error>) + Send + 'static)
+    where
+        R: Send + 'static,
+    {
+        let shared = self.shared.clone();
+        let take = move |_| {
+            let result = shared.lock().result.take();
+            call(result.unwrap_or_else(taken));
+        };
+        self.on_completion(take);
+    }
+
+    /// Returns work with another result, which is made when this has ended.
+    pub(super) fn map<S: Send + 'static>(
+        self,
+        make: impl FnOnce(R) -> S + Send + 'static,
+    ) -> Work<S>
+    where
+        R: Send + 'static,
+    {
+        let (promise, work) = pair(None, None);
+        self.on_end(move |result| promise.end(result.map(make)));
+        work
+    }
+
     fn sleep(&self, until: Option<Instant>) -> Result<(), Error> {
         let mut state = self.shared.lock();
         if !state.status.is_final() && self.shared.thread == Some(std::thread::current().id()) {

@@ -36,6 +36,11 @@ impl Gpu {
         self.listen(core)?;
         peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
         let transfers: Vec<Transfer> = messages.iter().map(Message::transfer).collect();
+        let far =
+            |transfer: &&Transfer| self.sharing.near.get(transfer.peer as usize) == Some(&false);
+        if transfers.iter().any(|transfer| far(&transfer)) {
+            self.on_one_host(&format!("{name} between single ranks on GPUs"))?;
+        }
         let pairs = own_pairs(self.rank, &transfers)?;
         let address = |at: usize| match messages[at].end {
             End::Sent(from) => from.0,

@@ -9,6 +9,7 @@ use roundelay_compiler::emit::cuda::{Element, KERNEL, aligned};
 use super::control::{agree, same};
 use super::cut::{Cut, Job};
 use super::engine::{EngineCopy, pieces};
+use super::far::FarCall;
 use super::gpu::Gpu;
 use super::named::DeviceCall;
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
@@ -77,6 +78,8 @@ pub(super) struct Bound {
     /// The kernels for memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
+    /// What lanes carry; each launch gives it the number of its call.
+    far: Option<FarCall>,
     /// The copies that engines make, where the protocol is theirs.
     pieces: Option<Vec<EngineCopy>>,
 }
@@ -95,6 +98,7 @@ impl Gpu {
     /// Returns the part of plans that a rank plays, by a protocol.
     pub(super) fn lower(
         &mut self,
+        core: &Core,
         plans: &Proved,
         protocol: Protocol,
     ) -> Result<Arc<Lowered>, Unplayable> {
@@ -104,7 +108,7 @@ impl Gpu {
             return known.clone();
         }
         let number = self.programs.len() as u32 + 1;
-        let lowered = Lowered::new(plans, self.rank, protocol, number);
+        let lowered = Lowered::new(plans, self.rank, protocol, number, core.group.hosts());
         self.programs.extend(lowered.iter().cloned());
         self.lowered.insert(key, lowered.clone());
         lowered
@@ -208,8 +212,19 @@ impl Gpu {
         let kernels = [None, None];
         let pieces = (key.protocol == Protocol::Engine)
             .then(|| pieces(&lowered.program, key.count, key.dtype.size() as u64));
+        let far = lowered.far.clone().map(|part| FarCall {
+            part,
+            epoch: 0,
+            digest: key.digest(),
+            count: key.count,
+            size: key.dtype.size() as u64,
+            blocks: cut.blocks,
+            pass: cut.pass,
+            passes: cut.passes,
+            unit: cut.unit,
+        });
         let mut bound =
-            Bound { lowered, cut, even, peers_even, dtype, op, kernels, params, pieces };
+            Bound { lowered, cut, even, peers_even, dtype, op, kernels, params, far, pieces };
         let even = bound.is_even(args);
         self.kernel(&mut bound, even)?;
         Ok(bound)
@@ -250,8 +265,8 @@ impl Gpu {
             packets: self.layout.packets,
             packet_half: self.layout.packet_half,
             scratch: self.layout.scratch,
-            host: 0,
-            far: 0,
+            host: self.far.as_ref().map_or(0, |lanes| lanes.memory().device()),
+            far: abi::far(self.ranks),
             state: self.arena.base(self.rank) + self.layout.states,
             abort,
             report,
@@ -327,15 +342,24 @@ impl Gpu {
             params[WORDS + (i + 1) * self.ranks as usize + self.rank as usize] = address;
         }
         let grid = (bound.cut.blocks, abi::THREADS);
+        let (epoch, lanes) = (self.calls.wrapping_add(1), &self.far);
+        if let Some(far) = &mut bound.far {
+            far.epoch = epoch;
+        }
         // SAFETY: the words are those of the kernel's parameter. The arena, the mailbox and the regions live as long
         // as `self`; the caller's buffers are good as whoever made their addresses promised.
         let launched = self.journal.put(stream, || unsafe {
             match &bound.pieces {
-                None => kernel.launch(stream, grid, params),
-                Some(pieces) => self.in_parts(&kernel, stream, grid, params, pieces),
+                None => kernel.launch(stream, grid, params)?,
+                Some(pieces) => self.in_parts(&kernel, stream, grid, params, pieces)?,
             }
+            // All lanes have the order of the streams.
+            lanes.iter().for_each(|lanes| lanes.order(epoch, bound.far.as_ref()));
+            Ok(())
         });
-        launched.map_err(|fault| self.fault(&fault))
+        launched.map_err(|fault| self.fault(&fault))?;
+        self.calls = epoch;
+        Ok(())
     }
 }
 
@@ -368,6 +392,7 @@ pub(super) fn job<'a>(lowered: &'a Lowered, key: &Key) -> Job<'a> {
         header: &lowered.program.header,
         protocol: key.protocol,
         staging: lowered.program.staging,
+        far: lowered.program.far,
         messages: lowered.messages,
         count: key.count,
         dtype: key.dtype,

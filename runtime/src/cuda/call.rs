@@ -7,6 +7,7 @@ use roundelay_compiler::device::abi;
 use roundelay_compiler::plan::Header;
 
 use super::bound::{Key, LaunchArgs};
+use super::far::MOST_BLOCKS;
 use super::gpu::Gpu;
 use super::named::DeviceCall;
 use super::program::Lowered;
@@ -65,6 +66,9 @@ impl Gpu {
         let Some(header) = plans.plans().first().map(|plan| &plan.header) else { return Ok(()) };
         if launch.call.count == 0 && header.collective != "barrier" {
             return Ok(());
+        }
+        if self.far.is_some() && stream.is_captured().map_err(|fault| self.fault(&fault))? {
+            self.on_one_host("a call in a graph")?;
         }
         let (key, lowered) = self.key(core, plans, launch, measured)?;
         let args = LaunchArgs::of(core, &launch.call);
@@ -129,26 +133,33 @@ impl Gpu {
         let share = self.overlaps.then(|| device::beside_others(sms));
         let most = merged.max_sms().or(share);
         let ranks = header.ranks;
-        let by_size =
-            |protocol| device::blocks(&header.collective, protocol, bytes, ranks, sms, most);
+        let most = match self.far {
+            None => most,
+            Some(_) => Some(most.map_or(MOST_BLOCKS, |most| most.min(MOST_BLOCKS))),
+        };
+        let by_size = |protocol| match self.far {
+            None => device::blocks(&header.collective, protocol, bytes, ranks, sms, most),
+            Some(_) => device::blocks_between_hosts(bytes, sms, most.unwrap_or(MOST_BLOCKS)),
+        };
         let hinted = launch.protocol.or(merged.protocol());
         let how = |protocol| (protocol, launch.blocks.unwrap_or_else(|| by_size(protocol)));
+        let offered = match self.far {
+            None => device::protocols(&header.collective, bytes, ranks),
+            Some(_) => device::BETWEEN_HOSTS.to_vec(),
+        };
         let mut hows: Vec<(Protocol, u32)> = match (hinted, measured) {
             (Some(protocol), _) => vec![how(protocol)],
             (None, measured) => {
                 let limit = most.unwrap_or(abi::BLOCKS);
                 let measured = measured.map(|m| (m.protocol, m.blocks.min(limit)));
-                measured
-                    .into_iter()
-                    .chain(device::protocols(&header.collective, bytes, ranks).into_iter().map(how))
-                    .collect()
+                measured.into_iter().chain(offered.into_iter().map(how)).collect()
             }
         };
         // One block has the largest slots.
         hows.extend(hinted.is_none().then_some((Protocol::Staged, 1)));
         let mut refused = Unplayable::NoPlans;
         for (protocol, blocks) in hows {
-            let lowered = match self.lower(plans, protocol) {
+            let lowered = match self.lower(core, plans, protocol) {
                 Ok(lowered) => lowered,
                 Err(why) => {
                     refused = Unplayable::As { protocol, why: Box::new(why) };

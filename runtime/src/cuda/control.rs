@@ -83,14 +83,14 @@ impl From<DescriptorError> for Stop {
     }
 }
 
-/// Exchanges a message from every rank to every rank.
+/// Exchanges a message from every rank to every rank of a host; `tokens` has none of ranks on other hosts.
 ///
 /// # Errors
 ///
 /// The outer one ends the communicator; the inner one is to be agreed on.
 pub(super) fn trade(
     core: &mut Core,
-    (socket, tokens): (&mut DescriptorSocket, &[u64]),
+    (socket, tokens): (&mut DescriptorSocket, &[Option<u64>]),
     content: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<Result<Vec<Option<DescriptorMessage>>, Error>, Error> {
@@ -185,6 +185,7 @@ mod tests {
         let results = everywhere(4, |core| {
             let mut socket = DescriptorSocket::open(core.rank()).expect("a socket");
             let tokens = core.words(socket.token()).expect("words");
+            let tokens: Vec<Option<u64>> = tokens.into_iter().map(Some).collect();
             let own = core.rank().to_string();
             let messages = trade(core, (&mut socket, &tokens), own.as_bytes(), &[]);
             let messages = messages.expect("all are there").expect("messages");

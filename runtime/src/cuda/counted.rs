@@ -117,6 +117,7 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
+        self.on_one_host(NAME)?;
         self.listen(core)?;
         let fixed = call.checked(self.ranks);
         let key = (call.dtype, call.shape.row, call.shape.most);

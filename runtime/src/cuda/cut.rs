@@ -4,6 +4,7 @@
 use roundelay_compiler::device::Protocol;
 use roundelay_compiler::plan::Header;
 
+use super::far::{CAPACITY, MOST_BLOCKS};
 use super::unplayable::Unplayable;
 use crate::dtype::DType;
 
@@ -13,6 +14,8 @@ const LEAST_PIECE: u64 = 16 << 10;
 /// memory that lies together: with pieces of 8 MiB a broadcast of 1 GiB came at 289 GB/s, now and then at
 /// 364.
 const MOST_PIECE: u64 = 2 << 20;
+/// The most bytes of a chunk that a block moves in a pass over far links: a lane sends it while the next one is made.
+const MOST_FAR_PIECE: u64 = 512 << 10;
 /// The bytes that a link could carry while a hop's waits and barriers last: 12 us at 350 GB/s. Measured:
 /// broadcast.chain of 32 MiB on four H200 took 101.7 us with this, 106.8 with a half, 109.8 with a quarter,
 /// 121.5 with an eighth.
@@ -40,6 +43,8 @@ pub(crate) struct Job<'a> {
     pub(crate) protocol: Protocol,
     /// Chunks of staging memory that a block needs.
     pub(crate) staging: u32,
+    /// Chunks of far memory that a block needs.
+    pub(crate) far: u32,
     /// Most messages a pass of a connection.
     pub(crate) messages: u32,
     pub(crate) count: u64,
@@ -61,11 +66,16 @@ impl Job<'_> {
         let wide = if header.lossy { size.max(4) } else { size };
         let on_the_wire = if self.protocol == Protocol::Packet { 2 * wide } else { wide };
         let staging = u64::from(self.staging);
-        let fits = match staging.checked_mul(b) {
+        let fits = |chunks: u64, bytes: u64| match chunks.checked_mul(b) {
             Some(0) => whole,
-            Some(units) => half / units / GROUP * GROUP / on_the_wire / group * group,
+            Some(units) => bytes / units / GROUP * GROUP / on_the_wire / group * group,
             None => 0,
         };
+        let far = fits(self.far.into(), CAPACITY);
+        if far == 0 || self.far > 0 && blocks > MOST_BLOCKS {
+            return Err(Unplayable::Far { blocks, most: MOST_BLOCKS, chunks: self.far });
+        }
+        let fits = fits(staging, half).min(far);
         if fits == 0 || self.protocol.is_one_pass() && fits < whole {
             return Err(Unplayable::Staging {
                 name: format!("{}.{}", header.collective, header.algorithm),
@@ -87,7 +97,10 @@ impl Job<'_> {
         };
         let bounded = match self.protocol.is_one_pass() {
             true => whole,
-            false => whole.div_ceil((whole * size).div_ceil(MOST_PIECE)).next_multiple_of(group),
+            false => {
+                let most = if self.far == 0 { MOST_PIECE } else { MOST_FAR_PIECE };
+                whole.div_ceil((whole * size).div_ceil(most)).next_multiple_of(group)
+            }
         };
         let pass = whole.min(fits).min(pipelined).min(bounded);
         let passes = ceil.div_ceil(b * pass).max(1);
@@ -169,7 +182,7 @@ mod tests {
         ) {
             let header = header(chunks, blocks, pipeline, lossy);
             let (protocol, dtype) = (Protocol::ALL[protocol], TYPES[dtype]);
-            let job = Job { header: &header, protocol, staging, messages: 7, count, dtype };
+            let job = Job { header: &header, protocol, staging, far: 0, messages: 7, count, dtype };
             let Ok(cut) = job.cut(grid, half) else {
                 prop_assert!(staging > 0, "only staging memory can be short");
                 return Ok(());
@@ -206,6 +219,7 @@ mod tests {
             header: &header,
             protocol: Protocol::Packet,
             staging: 6,
+            far: 0,
             messages: 3,
             count: 1 << 20,
             dtype: DType::F32,
@@ -226,6 +240,7 @@ mod tests {
             header: &header,
             protocol,
             staging: 0,
+            far: 0,
             messages: 1,
             count,
             dtype: DType::F32,
@@ -248,6 +263,7 @@ mod tests {
             header: &header,
             protocol: Protocol::Staged,
             staging: 2,
+            far: 0,
             messages: 1,
             count,
             dtype: DType::F32,

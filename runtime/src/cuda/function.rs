@@ -105,6 +105,7 @@ impl Gpu {
         name: Option<&str>,
     ) -> Result<DeviceFunction, Error> {
         core.usable()?;
+        self.on_one_host("a function of a kernel")?;
         self.listen(core)?;
         let plans = self.plans(algorithm, launch)?;
         let (key, lowered) = match self.key(core, &plans, launch, None)? {

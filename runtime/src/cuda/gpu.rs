@@ -9,6 +9,7 @@ use roundelay_compiler::device::Protocol;
 use super::bound::{Bound, Key};
 use super::buffer::CudaBuffer;
 use super::control::same;
+use super::far::Lanes;
 use super::journal::Journal;
 use super::layout::Layout;
 use super::named::Choices;
@@ -36,6 +37,10 @@ pub(crate) struct Gpu {
     pub(super) ranks: u32,
     /// The multiprocessors of the GPU with the fewest, so that all ranks choose alike.
     pub(super) sms: u32,
+    /// The number of the latest call, as kernels count them.
+    pub(super) calls: u32,
+    /// What carries messages between hosts, where there are several.
+    pub(super) far: Option<Lanes>,
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and protocol.
     pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, Unplayable>>,
@@ -59,7 +64,7 @@ pub(crate) struct Gpu {
     /// Regions that were replaced, for calls that may still use them.
     pub(super) retired: Vec<Arc<Region>>,
     pub(super) arena: Shared,
-    pub(super) mailbox: Mailbox,
+    pub(super) mailbox: Arc<Mailbox>,
     pub(super) kernels: Kernels,
     pub(super) journal: Journal,
     /// Since when a rank has been gone, as far as somebody looked.
@@ -164,20 +169,34 @@ impl Gpu {
 
     /// Waits for calls before the memory goes; makes kernels leave that wait in vain.
     pub(crate) fn leave(&mut self, timeout: Duration) {
-        let Some(stream) = self.journal.lock().latest() else { return };
-        if stream.drain(timeout).is_ok() {
-            return;
+        let latest = self.journal.lock().latest();
+        if latest.as_ref().is_some_and(|stream| stream.drain(timeout).is_err()) {
+            self.mailbox.abort();
+            self.far.iter().for_each(Lanes::stop);
+            if latest.is_some_and(|stream| stream.drain(LEAVE).is_err()) {
+                self.abandon();
+            }
         }
-        self.mailbox.abort();
-        if stream.drain(LEAVE).is_err() {
-            self.abandon();
+        // Before the memory that they use.
+        self.far = None;
+    }
+
+    /// Returns an error if this communicator is over several hosts: `what` goes as far as one.
+    pub(super) fn on_one_host(&self, what: &str) -> Result<(), Error> {
+        match &self.far {
+            None => Ok(()),
+            Some(_) => Err(Error::Unsupported(format!(
+                "{what} reaches as far as one host, and the ranks of this communicator are on several: use a \
+                 communicator of the ranks of each host"
+            ))),
         }
     }
 
     /// Leaves what kernels use until the process ends: a kernel does not end, or the context is broken.
     fn abandon(&mut self) {
         self.arena.abandon();
-        self.mailbox.abandon();
+        std::mem::forget(self.mailbox.clone());
+        std::mem::forget(self.far.as_ref().map(|lanes| lanes.memory().clone()));
         self.abandon_staging();
         let regions = self.regions.all().chain(&self.retired);
         regions.cloned().for_each(std::mem::forget);

@@ -1,7 +1,7 @@
 //! The engine that plays calls on buffers in the memory of NVIDIA GPUs.
 //!
 //! A communicator that [`Communicator::cuda`](crate::Communicator::cuda) made has a GPU, one a rank (several may
-//! share one, which is slow); its ranks are on one machine. It plays the same proved plans, each as a kernel of its
+//! share one, which is slow). Between hosts proxies carry what kernels tell each other ([`far`]). It plays the same proved plans, each as a kernel of its
 //! own that the compiler writes for it. Calls are the communicator's, with a [`CudaBuffer`] or a [`CudaSlice`] in
 //! place of host memory. They are put into a [`CudaStream`] and return at once;
 //! [`Communicator::synchronize`](crate::Communicator::synchronize) waits for them, and says what went wrong.
@@ -32,6 +32,7 @@ mod control;
 mod counted;
 mod cut;
 mod engine;
+mod far;
 mod function;
 mod gpu;
 mod graph;

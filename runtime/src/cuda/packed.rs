@@ -45,7 +45,7 @@ impl Gpu {
         // A stream that is being captured would not let this thread map memory.
         let _aside = Aside::step()?;
         let bytes = bytes.next_multiple_of(self.sharing.granularity);
-        let mut piece = Shared::reserve(&self.context, (0, 1), bytes)?;
+        let mut piece = Shared::reserve(&self.context, (0, &[true]), bytes)?;
         piece.put(offer(&self.context, bytes)?.0)?;
         Ok(piece)
     }

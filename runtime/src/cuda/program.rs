@@ -11,6 +11,7 @@ use roundelay_compiler::emit::cuda::{
 };
 use roundelay_compiler::plan::{Buf, Region, Site};
 
+use super::far::FarPart;
 use super::unplayable::Unplayable;
 use crate::dtype::{DType, RedOp};
 
@@ -31,10 +32,12 @@ pub(super) struct Lowered {
     pub(super) messages: u32,
     /// Most tasks of a phase, over all ranks.
     pub(super) tasks: u32,
+    /// What this rank's lanes carry, if it has far links.
+    pub(super) far: Option<Arc<FarPart>>,
 }
 
 impl Lowered {
-    /// Compiles the program of a rank; those of all ranks are proved together.
+    /// Compiles the program of a rank; those of all ranks are proved together. `hosts` are the hosts of the ranks.
     ///
     /// # Errors
     ///
@@ -44,8 +47,10 @@ impl Lowered {
         rank: u32,
         protocol: Protocol,
         number: u32,
+        hosts: &[u32],
     ) -> Result<Arc<Self>, Unplayable> {
-        let programs = prove(plans, protocol, &Options::default())?;
+        let programs =
+            prove(plans, protocol, &Options { hosts: hosts.into(), ..Options::default() })?;
         let list = programs.list();
         let most = |of: &dyn Fn(&DeviceProgram) -> u32| list.iter().map(of).max().unwrap_or(0);
         let messages = most(&|p| p.links.iter().map(|l| l.messages).max().unwrap_or(0));
@@ -57,7 +62,8 @@ impl Lowered {
         let program = programs.of(rank).ok_or(Unplayable::NoRank(rank))?;
         let mut own = [false; 3];
         visit(&program, |region, is_remote| mark(region, &mut own, !is_remote));
-        Ok(Arc::new(Lowered { number, program, own, remote, messages, tasks }))
+        let far = FarPart::of(&program);
+        Ok(Arc::new(Lowered { number, program, own, remote, messages, tasks, far }))
     }
 
     /// Returns `collective.algorithm`.

@@ -10,7 +10,8 @@ use crate::transport::nvlink::Shared;
 pub(super) enum Region {
     /// Memory of this communicator's own.
     Own(Shared),
-    /// Another allocator's: this rank's address, and what the peers' is mapped as (0 for this rank).
+    /// Another allocator's: this rank's address, and what the peers' is mapped as (none of this rank, nor of those on
+    /// other hosts).
     IpcMemory {
         found: Found,
         own: u32,
@@ -22,7 +23,7 @@ pub(super) enum Region {
 }
 
 impl Region {
-    /// Returns the address at which a rank's memory begins, as mapped here.
+    /// Returns the address at which a rank's memory begins, as mapped here; 0 of ranks on other hosts.
     pub(super) fn base(&self, rank: u32) -> u64 {
         match self {
             Region::Own(shared) => shared.base(rank),
@@ -117,10 +118,12 @@ impl Regions {
         self.list.iter().flatten()
     }
 
-    /// Returns an address in a rank's memory, as mapped here.
+    /// Returns an address in a rank's memory, as mapped here; 0 of ranks on other hosts.
     pub(super) fn address(&self, spot: Spot, rank: u32) -> u64 {
         let region = self.list.get(spot.region as usize).and_then(Option::as_deref);
-        region.map_or(0, |region| region.base(rank) + spot.offset)
+        // Of ranks on other hosts nothing is mapped.
+        let base = region.map(|region| region.base(rank)).filter(|base| *base != 0);
+        base.map_or(0, |base| base + spot.offset)
     }
 
     /// Returns the bytes from a place to the end of its region.

@@ -10,6 +10,7 @@ use roundelay_compiler::device::abi;
 
 use super::CudaOptions;
 use super::control::{agree, same, trade};
+use super::far::{FarMemory, Lanes};
 use super::gpu::Gpu;
 use super::journal::Journal;
 use super::layout::Layout;
@@ -31,13 +32,11 @@ use crate::transport::nvlink::{DescriptorSocket, Shared};
 /// The time that a copy of some kilobytes may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The description that a rank sends of its GPU.
+/// The description that a rank sends of its GPU to those of its host.
 #[derive(Debug, Serialize, Deserialize)]
 struct GpuInfo {
     uuid: [u8; 16],
     name: String,
-    sms: u32,
-    granularity: u64,
 }
 
 /// The state that a rank makes by itself.
@@ -48,7 +47,7 @@ struct Own {
     aside: CudaStream,
     beside: Beside,
     journal: Journal,
-    mailbox: Mailbox,
+    mailbox: Arc<Mailbox>,
     granularity: u64,
     socket: DescriptorSocket,
 }
@@ -56,17 +55,7 @@ struct Own {
 /// Opens this rank on its GPU, with the others on theirs.
 pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let (rank, ranks) = (core.rank(), core.size());
-    if let Some(other) = core.elsewhere() {
-        return Err(Error::Cuda {
-            rank,
-            device: String::new(),
-            what: format!(
-                "rank {other} is on another machine: device buffers reach as far as NVLink does; use one \
-                 communicator a machine, and the host's between them"
-            ),
-            source: None,
-        });
-    }
+    let near = core.near();
     let layout = agree(core, Layout::new(ranks, options))?;
     let sizes = mix(mix(7, layout.packet_half), layout.slot_half);
     if let Some(peer) = same(core, mix(sizes, options.calls_before.into()))? {
@@ -77,29 +66,29 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     }
     let mut own = agree(core, own(rank, options))?;
     let tokens = core.words(own.socket.token())?;
+    let tokens: Vec<Option<u64>> =
+        tokens.into_iter().zip(&near).map(|(token, near)| near.then_some(token)).collect();
     let device = own.context.device().clone();
-    let info = GpuInfo {
-        uuid: device.uuid,
-        name: device.name.clone(),
-        sms: device.sms,
-        granularity: own.granularity,
-    };
+    let info = GpuInfo { uuid: device.uuid, name: device.name.clone() };
     let content = postcard::to_stdvec(&info).unwrap_or_default();
     let messages = trade(core, (&mut own.socket, &tokens), &content, &[])?;
     let reached_all = messages.and_then(|messages| {
-        let mut infos = vec![info];
-        for (peer, message) in (0u32..).zip(messages) {
-            let Some(message) = message else { continue };
-            infos.push(reached(&own, (rank, peer), &message.content)?);
-        }
-        Ok(infos)
+        let mut messages = (0u32..).zip(messages);
+        messages.try_for_each(|(peer, message)| match message {
+            Some(message) => reached(&own, (rank, peer), &message.content),
+            None => Ok(()),
+        })
     });
-    let infos = agree(core, reached_all)?;
-    let sms = infos.iter().map(|info| info.sms).min().unwrap_or(1);
-    let granularity = infos.iter().map(|info| info.granularity).max().unwrap_or(1);
+    agree(core, reached_all)?;
+    let sms = core.words(device.sms.into())?.into_iter().min().unwrap_or(1) as u32;
+    let granularity = core.words(own.granularity)?.into_iter().max().unwrap_or(1);
+    let far = match near.iter().all(|&near| near) {
+        true => None,
+        false => Some(lanes(core, &own, ranks)?),
+    };
     // No scratch buffer is larger than a device.
     let most = (layout.scratch + device.memory).next_multiple_of(granularity);
-    let arena = Shared::reserve(&own.context, (rank, ranks), most);
+    let arena = Shared::reserve(&own.context, (rank, &near), most);
     let arena = arena.map_err(|fault| fault.on(rank, &device));
     let arena = agree(core, arena)?;
     let cache = Cache::new(options.cache_dir.as_deref());
@@ -108,6 +97,8 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         rank,
         ranks,
         sms,
+        calls: options.calls_before,
+        far,
         layout,
         lowered: BTreeMap::new(),
         programs: Vec::new(),
@@ -132,7 +123,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         beside,
         sharing: Sharing {
             rank,
-            ranks,
+            near,
             granularity,
             context: context.clone(),
             aside,
@@ -149,8 +140,20 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     Ok(gpu)
 }
 
+/// Makes the memory and the threads for what this rank has to do with ranks on other hosts.
+fn lanes(core: &mut Core, own: &Own, ranks: u32) -> Result<Lanes, Error> {
+    let memory = FarMemory::pinned(&own.context, ranks);
+    let memory = memory.map_err(|fault| fault.on(core.rank(), own.context.device()));
+    let memory = Arc::new(agree(core, memory)?);
+    let mailbox = own.mailbox.clone();
+    Lanes::open(core, memory, move || mailbox.abort())
+}
+
 /// Makes this rank's words and states those of so many calls.
 fn remember(gpu: &Gpu, calls: u32) -> Result<(), Fault> {
+    if let Some(lanes) = &gpu.far {
+        lanes.memory().remember(calls);
+    }
     let word = abi::mark(calls, u32::MAX).to_le_bytes();
     let state = [calls.to_le_bytes(), [0; 4], [0; 4], [0; 4]].concat();
     let base = gpu.arena.base(gpu.rank);
@@ -194,7 +197,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
             Event::new(&context).map_err(faulty)?,
             Event::new(&context).map_err(faulty)?,
         ),
-        mailbox: Mailbox::new(&context).map_err(faulty)?,
+        mailbox: Arc::new(Mailbox::new(&context).map_err(faulty)?),
         granularity: Physical::granularity(&context).map_err(faulty)?,
         socket: DescriptorSocket::open(rank).map_err(|error| {
             let what = format!("no socket to pass descriptors by could be made: {error}");
@@ -205,8 +208,8 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
     })
 }
 
-/// Decodes a peer's description of its GPU; fails if this rank's GPU cannot reach it.
-fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<GpuInfo, Error> {
+/// Decodes a description of the GPU of a rank of this host; fails if this rank's GPU cannot reach it.
+fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<(), Error> {
     let device = own.context.device();
     let fails = |what: String, source: Option<Source>| Error::Cuda {
         rank,
@@ -222,7 +225,7 @@ fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<GpuInf
     let seen = own.all.iter().find(|device| device.uuid == info.uuid);
     let reaches = seen.map_or(Ok(true), |device| own.context.reaches(device));
     match reaches.map_err(|fault| fault.on(rank, device))? {
-        true => Ok(info),
+        true => Ok(()),
         false => Err(fails(
             format!(
                 "it cannot reach the GPU of rank {peer} ({}): no NVLink or bus between them lets one load and store \

@@ -18,14 +18,15 @@ const ZEROED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Sharing {
     pub(super) rank: u32,
-    pub(super) ranks: u32,
+    /// True for each rank of this host.
+    pub(super) near: Vec<bool>,
     /// The unit of which the bytes of shared memory are multiples, on all ranks.
     pub(super) granularity: u64,
     pub(super) context: Arc<Context>,
     pub(super) aside: CudaStream,
     pub(super) socket: DescriptorSocket,
-    /// The tokens of the ranks' sockets, by rank.
-    pub(super) tokens: Vec<u64>,
+    /// The tokens of the sockets of this host's ranks, by rank.
+    pub(super) tokens: Vec<Option<u64>>,
 }
 
 impl Sharing {
@@ -45,10 +46,10 @@ impl Sharing {
         self.failed(what, Some(Source::new(fault)))
     }
 
-    /// Makes memory of `bytes` at least on every rank, zeros, mapped by all.
+    /// Makes memory of `bytes` at least on every rank, zeros, mapped by all of a host.
     pub(super) fn whole(&mut self, core: &mut Core, bytes: u64) -> Result<Shared, Error> {
         let bytes = bytes.max(1).next_multiple_of(self.granularity);
-        let reserved = Shared::reserve(&self.context, (self.rank, self.ranks), bytes);
+        let reserved = Shared::reserve(&self.context, (self.rank, &self.near), bytes);
         let mut shared = agree(core, reserved.map_err(|fault| self.fault(&fault)))?;
         self.extend(core, &mut shared, bytes)?;
         Ok(shared)
@@ -127,6 +128,7 @@ impl Sharing {
             let (mut peers, mut offsets) = (Vec::new(), Vec::new());
             for (peer, message) in (0u32..).zip(messages) {
                 let (map, offset) = match message {
+                    // This rank itself, or one on another host.
                     None => (None, offset),
                     Some(message) => {
                         let (map, offset) = self.open(peer, &message.content)?;

@@ -30,6 +30,11 @@ pub(crate) enum Unplayable {
     Staging { name: String, protocol: Protocol, wanted: u64, elements: u64, dtype: DType, has: u64 },
     #[error("{passes} passes of {messages} messages are too many")]
     Passes { passes: u64, messages: u32 },
+    #[error(
+        "{blocks} blocks with {chunks} chunks of far memory each: kernels with links between hosts have {most} blocks \
+         at most, and all blocks share the memory of slots"
+    )]
+    Far { blocks: u32, most: u32, chunks: u32 },
     #[error("so many elements exceed the address space")]
     TooLong,
     #[error("{0} directions of peers, and {ENDS} are the most on GPUs")]

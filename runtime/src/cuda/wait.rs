@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use roundelay_compiler::device::abi::Report;
 use roundelay_compiler::emit::cuda::{batch, counted, function};
 
+use super::far::Lanes;
 use super::gpu::{Gpu, LEAVE};
 use super::program::Lowered;
 use crate::backend::cuda::{Aside, Fault};
@@ -81,8 +82,12 @@ impl Gpu {
         heard.map_err(|error| self.end(core, error))
     }
 
-    /// Fails if a kernel gave up.
+    /// Fails if a lane failed, or a kernel gave up.
     fn heard(&self, core: &mut Core) -> Result<(), Error> {
+        // It made the kernel leave.
+        if let Some(error) = self.far.as_ref().and_then(Lanes::failure) {
+            return Err(error);
+        }
         self.mailbox.report().map_or(Ok(()), |report| Err(self.reported(core, &report)))
     }
 
@@ -117,6 +122,7 @@ impl Gpu {
     pub(super) fn end(&mut self, core: &mut Core, error: Error) -> Error {
         let error = core.fail(error);
         self.mailbox.abort();
+        self.far.iter().for_each(Lanes::stop);
         let latest = self.journal.lock().latest();
         if let Some(stream) = latest {
             let _ = stream.drain(LEAVE);

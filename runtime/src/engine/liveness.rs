@@ -13,11 +13,11 @@ impl Core {
         self.timeout
     }
 
-    /// Returns a rank on another machine than this one, if there is one.
-    pub(crate) fn elsewhere(&self) -> Option<u32> {
+    /// Returns for each rank whether it is on this host.
+    pub(crate) fn near(&self) -> Vec<bool> {
         let hosts = self.group.hosts();
         let own = hosts.get(self.rank() as usize);
-        (0u32..).zip(hosts).find(|(_, host)| Some(*host) != own).map(|(rank, _)| rank)
+        hosts.iter().map(|host| Some(host) == own).collect()
     }
 
     /// Listens to the other ranks.

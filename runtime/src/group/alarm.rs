@@ -94,6 +94,21 @@ impl AlarmClock {
     pub(crate) fn ring(&self) {
         self.control.wake(self.own, self.sleeper);
     }
+
+    /// Announces that the calling thread is about to sleep: whatever comes from now on wakes it.
+    pub(crate) fn announce(&self) {
+        self.control.announce_sleep(self.own, self.sleeper);
+    }
+
+    /// Sleeps until the thread is woken, or so long.
+    pub(crate) fn sleep(&self, most: std::time::Duration) {
+        self.control.sleep(self.own, self.sleeper, most);
+    }
+
+    /// Records that the thread is awake, if it announced that it would sleep and did not.
+    pub(crate) fn rise(&self) {
+        self.control.rise(self.own, self.sleeper);
+    }
 }
 
 impl Group {

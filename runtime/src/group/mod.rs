@@ -216,6 +216,11 @@ impl Group {
         self.control.rise(self.own(), self.sleeper);
     }
 
+    /// Wakes another thread of this rank, if it sleeps.
+    pub(crate) fn wake_own(&self, sleeper: Sleeper) {
+        self.control.wake(self.own(), sleeper);
+    }
+
     /// Returns true if a local rank was woken on this rank's core, and cannot run before this one leaves it.
     pub(crate) fn owes_core(&self) -> bool {
         let locals = self.locals.iter().flatten().map(|local| local.control);

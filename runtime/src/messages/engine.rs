@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::link::{In, Link, Out, Part, Pulled, TURN, Transfer, Wire};
+use super::link::{In, Link, Out, Pulled, TURN, Wire};
 use super::matching::{Matching, Peer};
 use super::operation::{Delivered, Ended, Operation};
-use super::packet::{Packet, Shape};
+use super::packet::{GET, Packet, Shape};
+use super::served::Awaited;
+use super::transfer::{Part, Transfer, What};
 use crate::abort;
-use crate::endpoints::{Endpoints, Receiver, RecvEnd, SendEnd, Sender};
-use crate::error::{Error, Location};
-use crate::executor::watchdog::{Gone, Trouble, examine};
+use crate::endpoints::{Dozing, Endpoints, Receiver, RecvEnd, SendEnd, Sender};
+use crate::error::Error;
+use crate::executor::watchdog::Gone;
 use crate::group::Group;
 use crate::net::ConnectionId;
+use crate::window::{Exposed, Remote};
 
 /// A message that has come before its receive.
 pub(super) enum Early {
@@ -33,15 +36,21 @@ pub(super) enum Early {
 /// Sends and receives of one rank, and its connections for them.
 pub(super) struct Engine {
     pub(super) group: Group,
-    endpoints: Endpoints,
-    links: BTreeMap<u32, Link>,
-    matching: Matching<Transfer, Early>,
+    pub(super) endpoints: Endpoints,
+    pub(super) links: BTreeMap<u32, Link>,
+    pub(super) matching: Matching<Transfer, Early>,
     /// The number of the last offer.
     offers: u64,
     /// Operations that have not ended.
     pub(super) pending: usize,
     /// Those that have, and whose waiters were not told yet.
     pub(super) ended: Vec<Ended>,
+    /// This rank's parts of windows that peers reach through connections, by key.
+    pub(super) served: BTreeMap<u64, Arc<Exposed>>,
+    /// Parts of peers that this rank reaches so, by rank and key.
+    pub(super) remotes: BTreeMap<(u32, u64), Arc<Remote>>,
+    /// Waits for signals of peers.
+    pub(super) awaited: Vec<Awaited>,
     failed: Option<String>,
 }
 
@@ -55,6 +64,9 @@ impl Engine {
             offers: 0,
             pending: 0,
             ended: Vec::new(),
+            served: BTreeMap::new(),
+            remotes: BTreeMap::new(),
+            awaited: Vec::new(),
             failed: None,
         }
     }
@@ -106,7 +118,7 @@ impl Engine {
     }
 
     /// Makes sure that there is a connection to a rank, or will be.
-    fn open(&mut self, peer: u32) -> Result<(), Error> {
+    pub(super) fn open(&mut self, peer: u32) -> Result<(), Error> {
         if self.links.contains_key(&peer) {
             return Ok(());
         }
@@ -135,7 +147,7 @@ impl Engine {
 
     /// Moves what can be moved; returns true if anything was.
     pub(super) fn progress(&mut self) -> bool {
-        if self.group.is_aborted() && self.pending > 0 {
+        if self.group.is_aborted() && (self.pending > 0 || self.serves()) {
             let error = self.group.aborted(None);
             self.give_up(&error, |group| group.aborted(None));
             return true;
@@ -158,6 +170,7 @@ impl Engine {
             result
         });
         self.links = links;
+        moved |= self.take_signals();
         result.map(|()| moved)
     }
 
@@ -205,6 +218,11 @@ impl Engine {
                 }
                 Some(In::Received(receive)) => self.end(&receive, Ok(link.peer)),
                 Some(In::Packet(packet)) => self.heed(link, packet)?,
+                Some(In::Content(packet, content)) => {
+                    self.apply(link, packet, content)?;
+                    self.endpoints.receivers[receiver as usize].consume();
+                }
+                Some(In::Landed(landing)) => self.landed(landing)?,
             }
         }
     }
@@ -217,7 +235,7 @@ impl Engine {
             return Ok(());
         };
         let awaited = format!("a message from rank {} with tag {}", link.peer, part.transfer.tag);
-        let location = self.location("recv", &part.transfer, Some(link.peer));
+        let location = self.location(&part.transfer, Some(link.peer));
         Err(Gone::Ended(process).lost(link.peer, &awaited, location))
     }
 
@@ -250,6 +268,7 @@ impl Engine {
 
     fn heed(&mut self, link: &mut Link, packet: Packet) -> Result<(), Error> {
         match packet {
+            Packet::Offer { id, .. } if id & GET != 0 => return Err(link.strange()),
             Packet::Offer { tag, shape, id, address } => {
                 match self.matching.wanted(link.peer, tag) {
                     Some(receive) => self.accept(link, receive, shape, (id, address))?,
@@ -269,6 +288,7 @@ impl Engine {
             }
             Packet::Credit { messages } => link.credited(messages),
             Packet::Eager { .. } | Packet::Data { .. } => {}
+            packet => self.heed_window(link, packet)?,
         }
         Ok(())
     }
@@ -340,7 +360,7 @@ impl Engine {
         if receive.shape == shape {
             return Ok(receive);
         }
-        let location = Box::new(self.location("recv", &receive, Some(peer)));
+        let location = Box::new(self.location(&receive, Some(peer)));
         let sent = format!("{shape} with tag {}", receive.tag);
         let error = Error::MessageMismatch { location, peer, sent };
         self.end(&receive, Err(error.clone()));
@@ -348,25 +368,44 @@ impl Engine {
     }
 
     /// Ends an operation; of a message that was delivered, with its sender.
-    fn end(&mut self, transfer: &Transfer, source: Result<u32, Error>) {
+    pub(super) fn end(&mut self, transfer: &Transfer, source: Result<u32, Error>) {
         let Transfer { operation, shape, tag, .. } = transfer;
-        let delivered = |source| Delivered { source, tag: *tag, bytes: shape.bytes };
+        self.end_operation(operation, *shape, *tag, source);
+    }
+
+    pub(super) fn end_operation(
+        &mut self,
+        operation: &Operation,
+        shape: Shape,
+        tag: u64,
+        source: Result<u32, Error>,
+    ) {
+        let delivered = |source| Delivered { source, tag, bytes: shape.bytes };
         self.ended.push(operation.end(source.map(delivered)));
         self.pending = self.pending.saturating_sub(1);
     }
 
-    /// Sleeps until a socket has something, or a moment.
-    pub(super) fn doze(&self) {
+    /// Returns what shows that there is something to move; `rests` if only peers' operations on windows are to be seen.
+    pub(super) fn dozing(&self, rests: bool) -> Dozing {
         let (mut sends, mut froms) = (Vec::new(), Vec::new());
         let channel = self.group.layout().message_channel();
         for link in self.links.values() {
             let Wire::Open { sender, receiver, posted } = link.wire else { continue };
+            // A connection that has ended shows that for ever.
+            if rests && (!link.has_windows || self.endpoints.fault(link.peer).is_some()) {
+                continue;
+            }
             let (peer, path) = (link.peer, 0);
             sends.push(SendEnd { sender, peer, channel, path, messages: 0, posted });
             froms.push(RecvEnd { receiver, peer, channel, path, posted });
         }
         self.endpoints.tend();
-        self.endpoints.doze((&sends, &froms));
+        self.endpoints.dozing((&sends, &froms))
+    }
+
+    /// Returns true if both ends of all connections for windows have met.
+    pub(super) fn is_connected(&self) -> bool {
+        !self.links.values().any(|link| matches!(link.wire, Wire::Connecting(_)))
     }
 
     /// Returns true if every message that was sent is with the peer, or at least with the system.
@@ -388,141 +427,12 @@ impl Engine {
 
     /// Returns true if a send has not ended.
     pub(super) fn sends(&self) -> bool {
-        self.transfers().any(|(_, what, _)| what == "send")
-    }
-
-    /// Looks for peers that are gone and for operations whose time is over.
-    pub(super) fn examine(&mut self) {
-        self.endpoints.tend();
-        if let Some(error) = self.trouble(false).and_then(|_| {
-            // Whatever a rank sent before it went is here now.
-            self.progress();
-            self.trouble(true)
-        }) {
-            match self.group.is_aborted() {
-                true => drop(self.progress()),
-                false => self.fail(error),
-            }
-        }
-    }
-
-    /// Returns the error of an operation that waits in vain, or too long.
-    fn trouble(&mut self, is_sure: bool) -> Option<Error> {
-        let (peer, what, gone) = self.in_vain()?;
-        if is_sure && gone.is_some() {
-            self.group.hear_out();
-        }
-        let (transfer, awaited) = self.waits(peer, what)?;
-        let location = self.location(what, transfer, peer);
-        let rank = self.group.rank();
-        let whom = peer.unwrap_or(rank);
-        Some(match gone {
-            Some(gone) => gone.lost(whom, &awaited, location),
-            None => Error::Timeout {
-                location: location.into(),
-                awaited,
-                peer: whom,
-                after: transfer.timeout,
-                remark: self.remark(peer, transfer.tag, what),
-            },
-        })
-    }
-
-    /// Returns a peer, none if it may be any, whom an operation waits for in vain: since it is gone, or too long.
-    fn in_vain(&self) -> Option<(Option<u32>, &'static str, Option<Gone>)> {
-        let gone = |peer: u32| match examine(&self.group, peer, 0, None) {
-            Some(Trouble::Gone(gone)) => Some(gone),
-            _ => self.endpoints.fault(peer).map(Gone::Cut),
-        };
-        let is_late = |transfer: &Transfer| transfer.since.elapsed() >= transfer.timeout;
-        let own = self.group.rank();
-        for (peer, what, transfer) in self.transfers() {
-            let lost = match peer {
-                Some(peer) if peer == own => None,
-                Some(peer) => gone(peer),
-                None => {
-                    let others = || (0..self.group.size()).filter(|&rank| rank != own);
-                    let all = others().all(|rank| gone(rank).is_some());
-                    others().next().filter(|_| all).and_then(gone)
-                }
-            };
-            if lost.is_some() || is_late(transfer) {
-                return Some((peer, what, lost));
-            }
-        }
-        None
-    }
-
-    /// Returns all that has not ended: the other rank if it is known, the kind, and the transfer.
-    fn transfers(&self) -> impl Iterator<Item = (Option<u32>, &'static str, &Transfer)> {
-        let of_links = self.links.values().flat_map(|link| {
-            let queued = link.out.iter().filter_map(|out| match out {
-                Out::Send(send) => Some(send),
-                Out::Stream(part, _) => Some(&part.transfer),
-                Out::Packet(_) => None,
-            });
-            let sends =
-                queued.chain(link.lent()).chain(link.offered.values()).map(|send| ("send", send));
-            let receives = link.accepted.values().map(|part| ("recv", &part.transfer));
-            sends.chain(receives).map(|(what, transfer)| (Some(link.peer), what, transfer))
-        });
-        let receives = self.matching.receives().map(|(from, _, receive)| match from {
-            Peer::Rank(rank) => (Some(rank), "recv", receive),
-            Peer::Any => (None, "recv", receive),
-        });
-        let own = self.matching.kept().filter_map(|(from, early)| match early {
-            Early::Own(send) => Some((Some(from), "send", send)),
-            _ => None,
-        });
-        of_links.chain(receives).chain(own)
-    }
-
-    /// Returns an operation of this kind that waits for that peer, and what it waits for.
-    fn waits(&self, peer: Option<u32>, what: &str) -> Option<(&Transfer, String)> {
-        let of = self.transfers().find(|(its, kind, _)| *its == peer && *kind == what);
-        let whom = peer.map_or("any rank".into(), |peer| format!("rank {peer}"));
-        of.map(|(_, _, transfer)| {
-            let awaited = match what {
-                "send" => format!("{whom} to receive the message with tag {}", transfer.tag),
-                _ => format!("a message from {whom} with tag {}", transfer.tag),
-            };
-            (transfer, awaited)
-        })
-    }
-
-    /// Says what is known about a wait that took too long.
-    fn remark(&self, peer: Option<u32>, tag: u64, what: &str) -> String {
-        let rank = self.group.rank();
-        if what == "send" {
-            let whom = peer.map_or(String::new(), |peer| peer.to_string());
-            return format!("; does rank {whom} receive from rank {rank} with tag {tag}?");
-        }
-        let mut others: Vec<String> = self
-            .matching
-            .messages()
-            .filter(|(from, _)| peer.is_none_or(|peer| peer == *from))
-            .map(|(from, tag)| format!("tag {tag} from rank {from}"))
-            .collect();
-        others.truncate(8);
-        match others.is_empty() {
-            true => "; no message is there that nobody has received".into(),
-            false => format!("; there are messages with {}", others.join(", ")),
-        }
-    }
-
-    fn location(&self, name: &str, transfer: &Transfer, peer: Option<u32>) -> Location {
-        let Transfer { shape, tag, .. } = transfer;
-        let whom = peer.map_or("any rank".into(), |peer| format!("rank {peer}"));
-        let text = match name {
-            "send" => format!("send {shape} to {whom}, tag {tag}"),
-            _ => format!("receive {shape} from {whom}, tag {tag}"),
-        };
-        Location { rank: self.group.rank(), name: name.into(), step: 0, site: String::new(), text }
+        self.transfers().any(|(_, transfer)| transfer.what == What::Send)
     }
 
     /// Ends everything by an error, and tells the others.
     #[cold]
-    fn fail(&mut self, error: Error) {
+    pub(super) fn fail(&mut self, error: Error) {
         self.group.abort(&abort::record(self.group.rank(), &error));
         // The operation that failed knows best; where it was ended already, the others follow.
         self.give_up(&error.clone(), move |_| error.clone());
@@ -542,6 +452,7 @@ impl Engine {
         for (_, link) in std::mem::take(&mut self.links) {
             all.extend(link.transfers());
         }
+        all.extend(std::mem::take(&mut self.awaited).into_iter().map(|awaited| awaited.transfer));
         for transfer in all {
             let error = cause(&self.group);
             self.end(&transfer, Err(error));
@@ -562,14 +473,4 @@ impl Engine {
         let error = Error::Work("the communicator ended before this message came".into());
         self.give_up(&error.clone(), move |_| error.clone());
     }
-}
-
-/// Makes the transfer of an operation.
-pub(super) fn transfer(
-    operation: &Arc<Operation>,
-    address: *mut u8,
-    shape: Shape,
-    (tag, timeout): (u64, Duration),
-) -> Transfer {
-    Transfer { operation: operation.clone(), address, shape, tag, since: Instant::now(), timeout }
 }

@@ -1,11 +1,11 @@
 //! The connection to one peer: what is to be said to it, and what comes from it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::operation::Operation;
-use super::packet::{BYTES, Packet, Shape};
+use super::packet::{BYTES, GET, Packet, Shape};
+use super::served::Landing;
+use super::transfer::{Part, Transfer, What};
 use crate::endpoints::{Receiver, Sender};
 use crate::error::Error;
 use crate::group::Connecting;
@@ -13,6 +13,7 @@ use crate::transport::mapped::MappedReceiver;
 use crate::transport::message::{IoVec, IoVecMut, Kind, meta};
 use crate::transport::posted::PostedReceiver;
 use crate::transport::shm;
+use crate::window;
 
 /// The longest message that is sent before the receiver has a place for it. Longer ones are faster by an offer: between
 /// two ranks of a host 64 KiB took 45 us at once, and 26 us offered.
@@ -32,26 +33,6 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The word that all messages of this module carry.
 const DIGEST: u32 = 0x7a66_ed01;
 
-/// A send or a receive: memory, and who waits for it.
-pub(super) struct Transfer {
-    pub(super) operation: Arc<Operation>,
-    pub(super) address: *mut u8,
-    pub(super) shape: Shape,
-    pub(super) tag: u64,
-    /// The time of the last progress, and the longest time without.
-    pub(super) since: Instant,
-    pub(super) timeout: Duration,
-}
-
-// SAFETY: the memory belongs to the operation until it has ended, as whoever started it promised.
-unsafe impl Send for Transfer {}
-
-/// A message on its way in parts: of a send those that were posted, of a receive those that have come.
-pub(super) struct Part {
-    pub(super) transfer: Transfer,
-    pub(super) moved: u64,
-}
-
 /// What is to be said, in order.
 pub(super) enum Out {
     Packet(Packet),
@@ -69,6 +50,10 @@ pub(super) enum In {
     Eager { tag: u64, shape: Shape, content: *const u8 },
     /// The last part of an accepted message.
     Received(Transfer),
+    /// Few bytes for a window, which are at the address as those of an eager message are.
+    Content(Packet, *const u8),
+    /// Bytes for a window, which are where they were to go.
+    Landed(Landing),
 }
 
 /// What came of reading a message where it lies.
@@ -118,6 +103,12 @@ pub(super) struct Link {
     unread: Option<Instant>,
     /// A packet whose content has yet to come.
     expected: Option<Packet>,
+    /// The place of that content, if it is for a window.
+    pub(super) landing: Option<Landing>,
+    /// Operations on the peer's parts of windows that wait for an answer, by number.
+    pub(super) asked: BTreeMap<u64, Transfer>,
+    /// True if there is a window that one of the two ranks reaches through this.
+    pub(super) has_windows: bool,
     /// Eager messages that may be sent, and those that found their place since that was said last.
     credit: u64,
     pub(super) settled: u64,
@@ -127,7 +118,7 @@ pub(super) struct Link {
     pub(super) moved: bool,
 }
 
-// SAFETY: `due` points to memory of a transfer that the link holds.
+// SAFETY: `due` points to memory of a transfer that the link holds, `landing` to memory that it holds itself.
 unsafe impl Send for Link {}
 
 impl Link {
@@ -143,6 +134,9 @@ impl Link {
             pulls: VecDeque::new(),
             unread: None,
             expected: None,
+            landing: None,
+            asked: BTreeMap::new(),
+            has_windows: false,
             credit: CREDIT,
             settled: 0,
             ended: Vec::new(),
@@ -245,6 +239,10 @@ impl Link {
         let first = self.out.pop_front()?;
         let (packet, content, rest) = match first {
             Out::Packet(packet) => return Some(packet),
+            Out::Send(asks) if asks.what.is_of_window() => {
+                *id += 1;
+                return Some(self.ask(asks, *id));
+            }
             Out::Send(send) if send.shape.bytes <= EAGER.min(piece) && self.credit > 0 => {
                 self.credit -= 1;
                 let Transfer { shape, tag, address, .. } = send;
@@ -260,21 +258,53 @@ impl Link {
                 return Some(Packet::Offer { tag, shape, id: *id, address });
             }
             Out::Stream(mut part, id) => {
-                let bytes = piece.min(part.transfer.shape.bytes - part.moved);
+                let what = part.transfer.what;
+                let left = part.transfer.shape.bytes - part.moved;
+                // Little of a window's is copied: then it is written, or was read, as one.
+                let stays = stays && !(what.is_of_window() && left <= EAGER);
+                let limit = if what.is_of_window() { window::PIECE as u64 } else { PIECE };
+                let bytes = piece.min(limit).min(left);
                 let from = part.transfer.address.wrapping_add(part.moved as usize);
+                let offset = part.transfer.tag.wrapping_add(part.moved);
+                let packet = match what {
+                    What::Put(key) => Packet::Put { key, offset, bytes },
+                    What::Accumulate(key, op) => {
+                        let dtype = part.transfer.shape.dtype;
+                        Packet::Accumulate { key, offset, bytes, dtype, op }
+                    }
+                    _ => Packet::Data { id, bytes },
+                };
                 part.moved += bytes;
                 part.transfer.since = Instant::now();
-                (
-                    Packet::Data { id, bytes },
-                    (from.cast_const(), bytes, stays),
-                    Out::Stream(part, id),
-                )
+                (packet, (from.cast_const(), bytes, stays), Out::Stream(part, id))
             }
         };
         let (address, bytes, stays) = content;
         self.due = (bytes > 0).then_some(Content { address, len: bytes as usize, stays });
         self.out.push_front(rest);
         Some(packet)
+    }
+
+    /// Returns the packet of an operation that is answered.
+    fn ask(&mut self, asks: Transfer, id: u64) -> Packet {
+        let Transfer { what, tag: offset, shape, .. } = asks;
+        match what {
+            What::Get(key) => {
+                self.accepted.insert(GET | id, Part { transfer: asks, moved: 0 });
+                return Packet::Get { key, offset, bytes: shape.bytes, id };
+            }
+            What::Fetch(key, fetch) => {
+                self.asked.insert(id, asks);
+                Packet::Fetch { key, offset, id, fetch }
+            }
+            What::Flush(key) | What::Put(key) | What::Accumulate(key, _) => {
+                self.asked.insert(id, asks);
+                Packet::Flush { key, id }
+            }
+            What::Send | What::Receive | What::Signal | What::Give => {
+                Packet::Credit { messages: 0 }
+            }
+        }
     }
 
     /// Returns the send at the head if all of it was posted.
@@ -302,13 +332,28 @@ impl Link {
                         return Ok(Some(In::Received(received)));
                     }
                 }
+                Some(Packet::Put { bytes, .. } | Packet::Accumulate { bytes, .. })
+                    if bytes > EAGER =>
+                {
+                    let Some(landing) = &mut self.landing else { return Err(self.strange()) };
+                    let to = landing.address(bytes as usize);
+                    let (moved, whole) = self.bring(receiver, to, bytes as usize)?;
+                    self.moved |= moved;
+                    if !whole {
+                        return Ok(None);
+                    }
+                    (self.expected, self.moved) = (None, true);
+                    return Ok(self.landing.take().map(In::Landed));
+                }
                 Some(packet) => {
                     let Some(content) = self.arrived(receiver, packet.content())? else {
                         return Ok(None);
                     };
-                    let Packet::Eager { tag, shape } = packet else { return Err(self.strange()) };
                     self.expected = None;
-                    return Ok(Some(In::Eager { tag, shape, content }));
+                    return Ok(Some(match packet {
+                        Packet::Eager { tag, shape } => In::Eager { tag, shape, content },
+                        packet => In::Content(packet, content),
+                    }));
                 }
                 None => {
                     let Some(content) = self.arrived(receiver, BYTES)? else { return Ok(None) };
@@ -317,6 +362,15 @@ impl Link {
                     receiver.consume();
                     let Some(packet) = Packet::decode(&bytes) else { return Err(self.strange()) };
                     match packet {
+                        Packet::Put { bytes, .. } | Packet::Accumulate { bytes, .. }
+                            if bytes > EAGER =>
+                        {
+                            if bytes > window::PIECE as u64 {
+                                return Err(self.strange());
+                            }
+                            self.expected = Some(packet);
+                            return Ok(Some(In::Packet(packet)));
+                        }
                         _ if packet.content() > 0 => self.expected = Some(packet),
                         Packet::Eager { tag, shape } => {
                             let content = std::ptr::null();
@@ -360,23 +414,39 @@ impl Link {
             return Err(self.strange());
         }
         let to = part.transfer.address.wrapping_add(part.moved as usize);
+        let (moved, whole) = self.bring(receiver, to, len)?;
+        self.moved |= moved;
+        if let Some(part) = self.accepted.get_mut(&id).filter(|_| moved || whole) {
+            part.transfer.since = Instant::now();
+            part.moved += if whole { len as u64 } else { 0 };
+        }
+        Ok(whole)
+    }
+
+    /// Brings a message's content to an address, at which it may be written; returns whether anything moved, and
+    /// whether all of it is there.
+    fn bring(
+        &self,
+        receiver: &mut Receiver,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<(bool, bool), Error> {
+        let mut moved = false;
         let came = match receiver {
             Receiver::Posted(receiver) => {
                 let before = receiver.bytes();
                 let place = IoVecMut { ptr: to, len };
                 // SAFETY: memory of a transfer that has not ended; a connection that is cut writes no more.
                 let landed = unsafe { receiver.land(len, std::iter::once(place)) };
-                if receiver.bytes() != before {
-                    (part.transfer.since, self.moved) = (Instant::now(), true);
-                }
+                moved |= receiver.bytes() != before;
                 if !landed {
-                    return Ok(false);
+                    return Ok((moved, false));
                 }
                 receiver.message(0).meta
             }
             Receiver::Mapped(receiver) => {
                 match receiver.lands(meta(DIGEST, len, Kind::Inline)) {
-                    None => return Ok(false),
+                    None => return Ok((moved, false)),
                     Some(true) => {
                         let mut turn = TURN as usize;
                         while turn > 0
@@ -385,16 +455,16 @@ impl Link {
                             turn = turn.saturating_sub(bytes);
                             // SAFETY: memory of a transfer that has not ended, of which this is a part.
                             unsafe { to.add(before).copy_from_nonoverlapping(from, bytes) };
-                            (part.transfer.since, self.moved) = (Instant::now(), true);
+                            moved = true;
                         }
                         if !receiver.has_landed() {
-                            return Ok(false);
+                            return Ok((moved, false));
                         }
                         meta(DIGEST, len, Kind::Inline)
                     }
                     Some(false) => {
                         if !receiver.is_ready(0, len) {
-                            return Ok(false);
+                            return Ok((moved, false));
                         }
                         let message = receiver.message(SLOTS, 0);
                         match (message.kind(), receiver.reach()) {
@@ -416,11 +486,7 @@ impl Link {
         };
         self.check(came, len)?;
         receiver.consume();
-        if let Some(part) = self.accepted.get_mut(&id) {
-            part.moved += len as u64;
-            part.transfer.since = Instant::now();
-        }
-        Ok(true)
+        Ok((true, true))
     }
 
     /// Receives a message of the peer's: reads it at that address, or has it sent.
@@ -505,11 +571,13 @@ impl Link {
         });
         let accepted = self.accepted.into_values().map(|part| part.transfer);
         let lent = self.lent.into_iter().filter_map(|(_, transfer)| transfer);
-        queued.chain(lent).chain(self.offered.into_values()).chain(accepted).chain(self.ended)
+        let asked = self.asked.into_values();
+        let offered = self.offered.into_values();
+        queued.chain(lent).chain(offered).chain(accepted).chain(asked).chain(self.ended)
     }
 
     #[cold]
-    fn strange(&self) -> Error {
+    pub(super) fn strange(&self) -> Error {
         Error::Plan(format!(
             "rank {} does not keep to the protocol of messages with tags",
             self.peer

@@ -12,7 +12,12 @@
 //! short messages do: two switches, and on crowded cores a slice of whoever waits. So the thread lets a moment pass
 //! before it takes over, and while messages are exchanged it looks by itself whether it is wanted, now and then.
 //!
-//! **Invariant:** whoever moves the engine lets others in at once. They wake it if it sleeps, and its lock is fair.
+//! While windows of this rank are served ([`served`]) that thread stays. It *rests*: it sleeps until a connection has
+//! something, does what peers want, and sleeps again. It has neither the lock nor the turn while it sleeps, so whoever
+//! waits moves the engine at once.
+//!
+//! **Invariant:** whoever moves the engine lets others in at once. They wake it if it sleeps on memory, its lock is
+//! fair, and it does not hold it while it sleeps on sockets.
 //!
 //! **Invariant:** a rank always takes what comes. A short message without a receive is copied, of which there are a
 //! bounded number; of a long one only the offer has come. So no order of sends and receives blocks other messages.
@@ -22,23 +27,33 @@ mod link;
 mod matching;
 mod operation;
 mod packet;
+mod served;
+mod transfer;
+mod trouble;
 
 use std::any::Any;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use parking_lot::{FairMutex, FairMutexGuard};
 
-use engine::{Engine, transfer};
+use engine::Engine;
 pub use matching::Peer;
 pub use operation::Delivered;
 pub(crate) use operation::Operation;
 pub(crate) use packet::Shape;
+pub(crate) use transfer::What;
+use transfer::transfer;
 
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::endpoints::{Dozing, SHORT};
 use crate::error::Error;
 use crate::executor::wait::{Look, Wait};
 use crate::group::{AlarmClock, Group};
+use crate::window::{Exposed, Remote};
 
 /// The time after which a thread that has nothing to do ends.
 const IDLE: Duration = Duration::from_secs(1);
@@ -48,6 +63,9 @@ const NAP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_mi
 const ATTENTIVE: Duration = Duration::from_millis(10);
 /// The time that a rank stays for packets that no operation waits for.
 const LINGER: Duration = Duration::from_secs(2);
+/// The longest sleep for what peers may want of windows: where a socket shows it, or memory does, and where some of it is
+/// seen nowhere.
+const REST: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(1));
 /// The longest time in which a change may go unseen.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -70,6 +88,9 @@ struct Shared {
     /// True once the rank leaves: those who wait let it.
     leaving: AtomicBool,
     clock: AlarmClock,
+    /// Wakes threads that sleep on sockets, if there are any; none where the system has refused it.
+    nudge: Option<OwnedFd>,
+    dozing: AtomicU32,
     turn: Mutex<Turn>,
     /// Tells those who wait.
     changed: Condvar,
@@ -87,6 +108,8 @@ struct Turn {
     is_due: bool,
     /// True if that thread looks by itself soon.
     is_attentive: bool,
+    /// True if peers may want something of this rank's windows at any time.
+    serves: bool,
     /// True if the rank leaves.
     is_over: bool,
 }
@@ -125,6 +148,8 @@ impl Messenger {
             timeout: AtomicU64::new(nanos(timeout)),
             leaving: AtomicBool::new(false),
             clock: group.alarm_clock(),
+            nudge: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
+            dozing: AtomicU32::new(0),
             turn: Mutex::new(Turn::default()),
             changed: Condvar::new(),
             wanted: Condvar::new(),
@@ -157,7 +182,7 @@ impl Messenger {
     ) -> Result<Arc<Operation>, Error> {
         self.check(Some(to), "send to", limits)?;
         let operation = Operation::new(kept);
-        let send = transfer(&operation, place.address, place.shape, limits);
+        let send = transfer(What::Send, &operation, (place.address, place.shape), limits);
         self.enter(|engine| engine.send(to, send))?;
         Ok(operation)
     }
@@ -180,9 +205,115 @@ impl Messenger {
         };
         self.check(rank, "receive from", limits)?;
         let operation = Operation::new(kept);
-        let receive = transfer(&operation, place.address, place.shape, limits);
+        let receive = transfer(What::Receive, &operation, (place.address, place.shape), limits);
         self.enter(|engine| engine.receive(from, receive))?;
         Ok(operation)
+    }
+
+    /// Starts an operation on a peer's part of a window, at the offset that stands for the tag.
+    ///
+    /// # Safety
+    ///
+    /// The place can be read, or written if the operation brings something, until the operation has ended.
+    pub(crate) unsafe fn operate(
+        &self,
+        what: What,
+        place: Place,
+        peer: u32,
+        limits: (u64, Duration),
+        kept: Option<Box<dyn Any + Send>>,
+    ) -> Result<Arc<Operation>, Error> {
+        let operation = Operation::new(kept);
+        let transfer = transfer(what, &operation, (place.address, place.shape), limits);
+        self.enter(|engine| engine.operate(peer, transfer))?;
+        Ok(operation)
+    }
+
+    /// Signals a peer at a window, after all operations there that were begun before.
+    pub(crate) fn signal(&self, peer: u32, key: u64) -> Result<(), Error> {
+        self.enter(|engine| engine.signal(peer, key))?;
+        self.hand_over();
+        Ok(())
+    }
+
+    /// Starts to wait for a signal of a peer.
+    pub(crate) fn await_signal(
+        &self,
+        peer: u32,
+        part: (Arc<Exposed>, Arc<[AtomicU64]>),
+        timeout: Duration,
+    ) -> Result<Arc<Operation>, Error> {
+        let operation = Operation::new(None);
+        let shape = Shape { dtype: part.0.place().dtype(), bytes: 0 };
+        let of = (std::ptr::null_mut(), shape);
+        let transfer = transfer(What::Signal, &operation, of, (0, timeout));
+        self.enter(|engine| {
+            engine.await_signal((peer, transfer), part);
+            Ok(())
+        })?;
+        Ok(operation)
+    }
+
+    /// Serves this rank's part of a window to peers, if there is one to be served, and reaches those of peers.
+    pub(crate) fn serve_window(
+        &self,
+        key: u64,
+        exposed: Option<Arc<Exposed>>,
+        remotes: Vec<Arc<Remote>>,
+        peers: &[u32],
+    ) -> Result<(), Error> {
+        self.enter(|engine| engine.serve_window(key, exposed, remotes, peers))?;
+        self.renew_service();
+        Ok(())
+    }
+
+    /// Ends what [`Self::serve_window`] began.
+    pub(crate) fn end_window(&self, key: u64, remotes: &[(u32, u64)]) {
+        self.peek(|engine| engine.end_window(key, remotes));
+        self.renew_service();
+    }
+
+    /// Answers what a peer has not asked.
+    #[cfg(test)]
+    pub(crate) fn forge_answer(&self, peer: u32, id: u64) {
+        let forged = link::Out::Packet(packet::Packet::Answer { id, value: 0 });
+        self.peek(|engine| {
+            engine.links.get_mut(&peer).expect("a connection").out.push_back(forged);
+            engine.progress();
+        });
+    }
+
+    /// Has the engine's own thread stay while windows are served.
+    fn renew_service(&self) {
+        let mut serves = false;
+        self.peek(|engine| serves = engine.serves());
+        let mut state = lock(&self.shared.turn);
+        state.serves = serves;
+        if serves && !state.has_thread {
+            self.spawn(&mut state);
+        }
+        drop(state);
+        self.shared.wanted.notify_all();
+        self.nudge();
+    }
+
+    /// Wakes threads that sleep on sockets.
+    fn nudge(&self) {
+        if self.shared.dozing.load(Ordering::SeqCst) > 0 {
+            let written = |fd: &OwnedFd| rustix::io::write(fd, &1u64.to_ne_bytes());
+            let _ = self.shared.nudge.as_ref().map(written);
+        }
+    }
+
+    /// Sleeps until a socket has something, without the lock.
+    fn doze(&self, dozing: &Dozing, most: Duration) {
+        let Shared { nudge, dozing: count, .. } = &*self.shared;
+        count.fetch_add(1, Ordering::SeqCst);
+        dozing.sleep(nudge.as_ref().map(AsFd::as_fd), most);
+        count.fetch_sub(1, Ordering::SeqCst);
+        if let Some(nudge) = nudge {
+            let _ = rustix::io::read(nudge, &mut [0u8; 8]);
+        }
     }
 
     fn check(&self, peer: Option<u32>, what: &str, limits: (u64, Duration)) -> Result<(), Error> {
@@ -269,6 +400,7 @@ impl Messenger {
         self.shared.changed.notify_all();
         self.shared.wanted.notify_all();
         self.shared.clock.ring();
+        self.nudge();
         let engine = self.entered(|engine| {
             engine.iter_mut().for_each(Engine::leave);
             engine.take()
@@ -309,18 +441,22 @@ impl Messenger {
 
     /// Gives the engine something to do, and has it done as far as that can be done now.
     fn enter(&self, act: impl FnOnce(&mut Engine) -> Result<(), Error>) -> Result<(), Error> {
-        let (done, ended) = self.entered(|engine| {
+        let (done, ended, is_idle) = self.entered(|engine| {
             let Some(engine) = engine else {
                 let text = "this communicator has ended: make a new one";
-                return (Err(Error::Usage(text.into())), Vec::new());
+                return (Err(Error::Usage(text.into())), Vec::new(), true);
             };
             let done = engine.usable().and_then(|()| act(engine));
             if done.is_ok() {
                 engine.progress();
             }
-            (done, std::mem::take(&mut engine.ended))
+            let is_idle = self.shared.dozing.load(Ordering::SeqCst) == 0 || engine.is_drained();
+            (done, std::mem::take(&mut engine.ended), is_idle)
         });
         self.tell(ended);
+        if !is_idle {
+            self.nudge();
+        }
         done
     }
 
@@ -360,7 +496,12 @@ impl Messenger {
                 wait = wait.for_sockets(moved.has_sockets());
                 match wait.pause(&mut moved.group) {
                     Look::Again => {}
-                    Look::Doze => moved.doze(),
+                    Look::Doze => {
+                        let dozing = moved.dozing(false);
+                        drop(guard);
+                        self.doze(&dozing, if dozing.is_seen() { REST.1 } else { SHORT });
+                        break;
+                    }
                     Look::Examine | Look::Aborted | Look::Expired => moved.examine(),
                 }
                 FairMutexGuard::bump(&mut guard);
@@ -371,7 +512,7 @@ impl Messenger {
     /// Has the engine's own thread go on with what has not ended, and with what a socket has not taken yet, if nobody
     /// waits for it.
     fn hand_over(&self) {
-        let Shared { waiting, turn, wanted, rank, .. } = &*self.shared;
+        let Shared { waiting, turn, wanted, .. } = &*self.shared;
         if waiting.load(Ordering::SeqCst) > 0 || self.is_idle() {
             return;
         }
@@ -380,10 +521,15 @@ impl Messenger {
         if state.has_thread {
             if !state.is_attentive {
                 wanted.notify_all();
+                self.nudge();
             }
             return;
         }
-        let own = self.clone();
+        self.spawn(&mut state);
+    }
+
+    fn spawn(&self, state: &mut Turn) {
+        let (own, rank) = (self.clone(), self.shared.rank);
         let name = format!("roundelay-m{rank}");
         // Without a thread the messages move when somebody waits for them.
         let thread = std::thread::Builder::new().name(name).spawn(move || own.serve());
@@ -392,16 +538,33 @@ impl Messenger {
 
     /// Moves the engine while nobody waits.
     fn serve(&self) {
-        let Shared { turn, wanted, .. } = &*self.shared;
+        let Shared { turn, wanted, waiting, .. } = &*self.shared;
         let (mut nap, mut idle) = (NAP.0, Instant::now());
+        let (mut rest, mut heard) = (SHORT, Instant::now());
         let mut state = lock(turn);
         loop {
             let left = IDLE.saturating_sub(idle.elapsed());
-            if state.is_over || left.is_zero() && !state.is_due {
+            if state.is_over || left.is_zero() && !state.is_due && !state.serves {
                 (state.has_thread, state.is_attentive) = (false, false);
                 return;
             }
-            state.is_attentive = state.is_due || idle.elapsed() < ATTENTIVE;
+            let is_moved = state.is_taken || waiting.load(Ordering::SeqCst) > 0;
+            if state.serves && !state.is_due && !is_moved {
+                state.is_attentive = false;
+                drop(state);
+                let serves = self.rest(&mut rest, &mut heard);
+                (nap, idle) = (NAP.0, Instant::now());
+                let is_idle = self.is_idle();
+                state = lock(turn);
+                state.serves &= serves;
+                if !is_idle {
+                    state.is_due = false;
+                    self.take_over(state);
+                    state = lock(turn);
+                }
+                continue;
+            }
+            state.is_attentive = state.is_due || state.serves || idle.elapsed() < ATTENTIVE;
             let time = if state.is_attentive { nap } else { left };
             let waited = wanted.wait_timeout(state, time);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -414,6 +577,43 @@ impl Messenger {
             }
             nap = if took_over { NAP.0 } else { (2 * nap).min(NAP.1) };
         }
+    }
+
+    /// Does what peers want of windows, and sleeps until they want more; returns false if none are served any more.
+    /// Whoever waits for operations moves the engine meanwhile.
+    fn rest(&self, nap: &mut Duration, heard: &mut Instant) -> bool {
+        let Shared { clock, .. } = &*self.shared;
+        clock.announce();
+        let mut found = None;
+        let ended = self.entered(|engine| {
+            let engine = engine.as_mut()?;
+            if heard.elapsed() >= REST.0 {
+                engine.group.listen();
+                *heard = Instant::now();
+            }
+            let moved = engine.progress();
+            let ended = std::mem::take(&mut engine.ended);
+            let is_still = !moved && engine.is_idle();
+            let is_seen = engine.is_connected();
+            found = Some((is_still, is_seen, engine.serves(), engine.dozing(true)));
+            Some(ended)
+        });
+        self.tell(ended.unwrap_or_default());
+        let Some((is_still, is_connected, serves, dozing)) = found else { return false };
+        match () {
+            () if !is_still || !serves => *nap = SHORT,
+            () if dozing.is_blind() && is_connected => {
+                clock.sleep(REST.1);
+                return serves;
+            }
+            () if dozing.is_seen() && is_connected => self.doze(&dozing, REST.0),
+            () => {
+                self.doze(&dozing, *nap);
+                *nap = (2 * *nap).min(REST.1);
+            }
+        }
+        clock.rise();
+        serves
     }
 
     /// Moves the engine until somebody waits, if nobody does and it has something to do; returns true if so.

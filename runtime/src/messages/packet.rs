@@ -10,11 +10,21 @@
 //! A receiver on the same host that may read the sender's memory (`process_vm_readv`) takes the content from there as
 //! soon as there is a receive: each step of an agreement waits for a rank that may not be running.
 //!
+//! Windows have packets of their own. A put or an accumulate is applied where it comes, without an answer; all others
+//! get an answer, or are refused. The target does what comes on a connection in order.
+//!
+//! ```text
+//!   Put, content  --->          Get    --->                         Fetch, Flush  --->
+//!                                      <---  Data, content, ...                   <---  Answer
+//!        <---  Refused, if so          <---  Refused, if so                       <---  Refused, if so
+//! ```
+//!
 //! Every packet has the same length, so that both kinds of link know how many bytes come next; content is a message
 //! of its own, of the length that the packet before it says.
 
-use crate::dtype::DType;
-use crate::error::Bytes;
+use crate::dtype::{DType, RedOp};
+use crate::error::{Bytes, Refusal};
+use crate::window::{Fetch, Place, Rights};
 
 /// Bytes of a packet: what travels in the first cache line of a header in shared memory.
 pub(super) const BYTES: usize = 48;
@@ -49,6 +59,57 @@ pub(super) enum Packet {
     Data { id: u64, bytes: u64 },
     /// So many eager messages found their places.
     Credit { messages: u64 },
+    /// Bytes for a window follow, which go to that offset.
+    Put { key: u64, offset: u64, bytes: u64 },
+    /// Elements for a window follow, which are combined with those at that offset.
+    Accumulate { key: u64, offset: u64, bytes: u64, dtype: DType, op: RedOp },
+    /// Bytes of a window are wanted: as `Data` of a message of that number.
+    Get { key: u64, offset: u64, bytes: u64, id: u64 },
+    /// A word of a window is to be read and written at once.
+    Fetch { key: u64, offset: u64, id: u64, fetch: Fetch },
+    /// Counts for whoever waits for it at a window.
+    Signal { key: u64 },
+    /// What came before has taken effect once this is answered.
+    Flush { key: u64, id: u64 },
+    /// The answer, and the word as it was before.
+    Answer { id: u64, value: u64 },
+    /// An operation on a window did nothing. It has no number if nobody waits for it.
+    Refused { key: u64, id: u64, offset: u64, reason: Reason },
+}
+
+/// The bit of the numbers of gets: all other numbers of data are those of offers.
+pub(super) const GET: u64 = 1 << 63;
+
+/// The reason for which an operation on a window does nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    Bounds {
+        bytes: u64,
+    },
+    Rights {
+        needed: Rights,
+        has: Rights,
+    },
+    Alignment {
+        offset: u64,
+    },
+    Elements,
+    /// There is no window with that key, or none any more.
+    Over,
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Bounds { bytes } => Refusal::Bounds { bytes },
+            Reason::Rights { needed, has } => Place::lacks(needed, has),
+            Reason::Alignment { offset } => Refusal::Alignment { offset },
+            Reason::Elements => {
+                Refusal::Elements("the peer's part of the window has other elements".into())
+            }
+            Reason::Over => Refusal::Gone,
+        }
+    }
 }
 
 impl Packet {
@@ -56,7 +117,9 @@ impl Packet {
     pub(super) fn content(self) -> usize {
         match self {
             Packet::Eager { shape, .. } => shape.bytes as usize,
-            Packet::Data { bytes, .. } => bytes as usize,
+            Packet::Data { bytes, .. }
+            | Packet::Put { bytes, .. }
+            | Packet::Accumulate { bytes, .. } => bytes as usize,
             _ => 0,
         }
     }
@@ -72,6 +135,30 @@ impl Packet {
             Packet::Data { id, bytes } => [3, id, bytes, 0, 0, 0],
             Packet::Credit { messages } => [4, messages, 0, 0, 0, 0],
             Packet::Taken { id, bytes } => [5, id, bytes, 0, 0, 0],
+            Packet::Put { key, offset, bytes } => [6, key, offset, bytes, 0, 0],
+            Packet::Accumulate { key, offset, bytes, dtype, op } => {
+                [7, key, offset, bytes, dtype as u64, op as u64]
+            }
+            Packet::Get { key, offset, bytes, id } => [8, key, offset, bytes, id, 0],
+            Packet::Fetch { key, offset, id, fetch: Fetch::Add(value) } => {
+                [9, key, offset, id, value, 0]
+            }
+            Packet::Fetch { key, offset, id, fetch: Fetch::Swap(from, to) } => {
+                [10, key, offset, id, from, to]
+            }
+            Packet::Signal { key } => [11, key, 0, 0, 0, 0],
+            Packet::Flush { key, id } => [12, key, id, 0, 0, 0],
+            Packet::Answer { id, value } => [13, id, value, 0, 0, 0],
+            Packet::Refused { key, id, offset, reason } => {
+                let (kind, detail) = match reason {
+                    Reason::Bounds { bytes } => (14, bytes),
+                    Reason::Rights { needed, has } => (15, needed.bits() | has.bits() << 8),
+                    Reason::Alignment { offset } => (16, offset),
+                    Reason::Elements => (17, 0),
+                    Reason::Over => (18, 0),
+                };
+                [kind, key, id, offset, detail, 0]
+            }
         };
         let mut bytes = [0; BYTES];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -98,6 +185,30 @@ impl Packet {
             3 => Packet::Data { id: a, bytes: b },
             4 => Packet::Credit { messages: a },
             5 => Packet::Taken { id: a, bytes: b },
+            6 => Packet::Put { key: a, offset: b, bytes: c },
+            7 => {
+                let dtype = *DType::ALL.get(usize::try_from(d).ok()?)?;
+                let op = *RedOp::ALL.get(usize::try_from(e).ok()?)?;
+                Packet::Accumulate { key: a, offset: b, bytes: c, dtype, op }
+            }
+            8 => Packet::Get { key: a, offset: b, bytes: c, id: d },
+            9 => Packet::Fetch { key: a, offset: b, id: c, fetch: Fetch::Add(d) },
+            10 => Packet::Fetch { key: a, offset: b, id: c, fetch: Fetch::Swap(d, e) },
+            11 => Packet::Signal { key: a },
+            12 => Packet::Flush { key: a, id: b },
+            13 => Packet::Answer { id: a, value: b },
+            14..=18 => {
+                let reason = match kind {
+                    14 => Reason::Bounds { bytes: d },
+                    15 => {
+                        Reason::Rights { needed: Rights::of_bits(d), has: Rights::of_bits(d >> 8) }
+                    }
+                    16 => Reason::Alignment { offset: d },
+                    17 => Reason::Elements,
+                    _ => Reason::Over,
+                };
+                Packet::Refused { key: a, id: b, offset: c, reason }
+            }
             _ => return None,
         })
     }
@@ -117,7 +228,31 @@ mod tests {
             Packet::Data { id: 5, bytes: 6 },
             Packet::Credit { messages: 8 },
             Packet::Taken { id: 9, bytes: 10 },
+            Packet::Put { key: 11, offset: 12, bytes: 13 },
+            Packet::Accumulate {
+                key: 14,
+                offset: 15,
+                bytes: 16,
+                dtype: DType::F64,
+                op: RedOp::Max,
+            },
+            Packet::Get { key: 17, offset: 18, bytes: 19, id: 20 },
+            Packet::Fetch { key: 21, offset: 22, id: 23, fetch: Fetch::Add(24) },
+            Packet::Fetch { key: 25, offset: 26, id: 27, fetch: Fetch::Swap(28, 29) },
+            Packet::Signal { key: 30 },
+            Packet::Flush { key: 31, id: 32 },
+            Packet::Answer { id: 33, value: 34 },
         ] {
+            assert_eq!(Packet::decode(&packet.encode()), Some(packet));
+        }
+        for reason in [
+            Reason::Bounds { bytes: 1 },
+            Reason::Rights { needed: Rights::WRITE, has: Rights::READ | Rights::ATOMICS },
+            Reason::Alignment { offset: 2 },
+            Reason::Elements,
+            Reason::Over,
+        ] {
+            let packet = Packet::Refused { key: 3, id: 4, offset: 5, reason };
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
         assert_eq!(Packet::decode(&[255; BYTES]), None);

@@ -90,6 +90,11 @@ impl Block {
         entered.map_err(Rights::of_bits)
     }
 
+    /// Takes back what [`Self::enter`] announced, where the access was forgotten.
+    pub(super) fn leave(&self, origin: u32) {
+        self.busy(origin).fetch_sub(1, Ordering::Release);
+    }
+
     /// Signals in the name of an origin.
     #[inline]
     pub(crate) fn signal(&self, origin: u32) {

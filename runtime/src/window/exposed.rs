@@ -2,9 +2,10 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::place::Place;
+use super::rights::Rights;
 
 /// The memory of this rank's part, with whatever owns it.
 pub(crate) struct Exposed {
@@ -46,6 +47,32 @@ impl Exposed {
         if let Some(kept) = &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
             std::mem::forget(std::mem::replace(&mut kept.words, Box::new(())));
         }
+    }
+}
+
+/// An access of a peer's that this process does for it. While it lives the owner does not believe that it is over.
+pub(crate) struct Entered {
+    exposed: Arc<Exposed>,
+    origin: u32,
+}
+
+impl Exposed {
+    /// Announces an access of an origin; fails with the rights that there are if it needs others.
+    pub(crate) fn enter(self: &Arc<Self>, origin: u32, needed: Rights) -> Result<Entered, Rights> {
+        self.place.block().enter(origin, needed).map(std::mem::forget)?;
+        Ok(Entered { exposed: self.clone(), origin })
+    }
+}
+
+impl Entered {
+    pub(crate) fn place(&self) -> &Place {
+        self.exposed.place()
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.place().block().leave(self.origin);
     }
 }
 

@@ -7,12 +7,15 @@
 //! | `block.rs` | where these words lie |
 //! | `place.rs` | a part's memory, and what is done in it |
 //! | `direct.rs` | a peer's part that is mapped here |
+//! | `remote.rs` | a peer's part that its own process serves |
 //! | `exposed.rs` | this rank's part, with whatever owns its memory |
 //!
-//! A peer's part is *mapped*: it lies in the heap that both share, and an operation is loads and stores here.
+//! A peer's part is *mapped* if it lies in the heap that both share: an operation is loads and stores here. Otherwise
+//! it is *served*: an operation is a packet on the connection for messages (`messages/served.rs`), and whatever moves
+//! the messages of the peer's process does there what is done here for a part that is mapped.
 //!
 //! **Invariant:** bounds are checked where an operation begins, and rights by the owner's words after the access was
-//! announced, before a byte is written.
+//! announced, before a byte is written. Of a part that is served its own process checks both.
 //!
 //! **Invariant:** memory goes back to the arena only when no peer can write to it any more; where that cannot be
 //! known, it never does.
@@ -22,6 +25,7 @@ mod direct;
 mod exposed;
 mod place;
 mod protocol;
+mod remote;
 mod rights;
 
 use std::sync::Arc;
@@ -29,8 +33,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use block::{Announced, Block};
 pub(crate) use direct::Direct;
-pub(crate) use exposed::{Exposed, Kept};
-pub(crate) use place::{Fetch, Place};
+pub(crate) use exposed::{Entered, Exposed, Kept};
+pub(crate) use place::{Failed, Fetch, PIECE, Place};
+pub(crate) use remote::Remote;
 pub use rights::{Access, Attributes, Rights};
 
 /// Tells the windows of a communicator's generation that it has ended.

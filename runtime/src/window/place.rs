@@ -11,7 +11,7 @@ use super::rights::Rights;
 use crate::backend::host::copy::copy;
 use crate::backend::{Dst, Src, kernel};
 use crate::dtype::{DType, RedOp};
-use crate::error::Refusal;
+use crate::error::{Error, Refusal};
 
 /// The bytes after which whoever copies looks whether the job has ended.
 pub(crate) const PIECE: usize = 4 << 20;
@@ -41,6 +41,18 @@ pub(crate) enum Fetch {
     Add(u64),
     /// Stores the second if the word is the first.
     Swap(u64, u64),
+}
+
+/// The reason for which an accumulate failed.
+pub(crate) enum Failed {
+    Refused(Refusal),
+    Ended(Error),
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Failed::Refused(refusal)
+    }
 }
 
 impl Place {
@@ -151,10 +163,20 @@ impl Place {
         offset: u64,
         len: u64,
     ) -> Result<(), Refusal> {
+        Place::combines((self.dtype, dtype), op, offset, len)?;
+        self.at(offset, len).map(drop)
+    }
+
+    /// Fails unless elements of the second type can be accumulated in a window of the first by an operator.
+    pub(crate) fn combines(
+        (of_window, dtype): (DType, DType),
+        op: RedOp,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Refusal> {
         let size = dtype.size() as u64;
-        if dtype != self.dtype {
-            let text =
-                format!("the elements are {dtype}, and those of the window are {}", self.dtype);
+        if dtype != of_window {
+            let text = format!("the elements are {dtype}, and those of the window are {of_window}");
             return Err(Refusal::Elements(text));
         }
         if matches!(op, RedOp::Avg | RedOp::PremulSum) {
@@ -169,7 +191,7 @@ impl Place {
                 format!("bytes {offset} to {} are no whole elements of {size} bytes", offset + len);
             return Err(Refusal::Elements(text));
         }
-        self.at(offset, len).map(drop)
+        Ok(())
     }
 
     /// Combines elements with those in the memory, each of them as one. `waits` is asked while a rank holds the lock,

@@ -67,6 +67,9 @@ pub enum Access {
     /// Its memory is mapped here: an operation loads and stores in it, and the peer takes no part. A window of MPI
     /// or of torchcomms calls this unified.
     Mapped,
+    /// It is reached through the connection for messages: a thread of the peer's process does the operations there,
+    /// whatever its program does.
+    Served,
 }
 
 /// The facts that are known here of a peer's part of a window.
@@ -76,7 +79,7 @@ pub struct Attributes {
     pub access: Access,
     /// The number of its elements.
     pub len: usize,
-    /// The rights to it now.
+    /// The rights to it now; of a part that is [served](Access::Served) the last that are known.
     pub rights: Rights,
 }
 

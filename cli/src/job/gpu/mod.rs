@@ -36,7 +36,6 @@ pub(crate) fn check(play: &Play) -> Outcome {
         ("--private", play.private),
         ("--transport", play.transport.is_some()),
         ("--slot-bytes", play.slot_bytes.is_some()),
-        ("--hosts", play.hosts > 1),
         ("--trace", play.trace.is_some()),
     ];
     if let Some((option, _)) = hosts.iter().find(|(_, given)| *given) {

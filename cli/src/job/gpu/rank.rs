@@ -41,7 +41,11 @@ fn cases(
 ) -> Result<(), Error> {
     let rank = gpu.rank();
     if rank == 0 {
-        shared(gpu.size()).into_iter().for_each(|text| say(Event::Job(JobEvent::Remark(text))));
+        let (topology, _) = gpu.topology()?;
+        let hosts = (topology.hosts() as u32).max(1);
+        shared(gpu.size().div_ceil(hosts))
+            .into_iter()
+            .for_each(|text| say(Event::Job(JobEvent::Remark(text))));
     }
     let rooms = rooms(job, gpu, ready);
     let buffers = [gpu.alloc_device::<u8>(rooms[0])?, gpu.alloc_device::<u8>(rooms[1])?];
@@ -87,7 +91,7 @@ fn calls<'a>(job: &Job, case: &Case, ready: &'a Ready<Algorithm>) -> Calls<'a> {
     Calls { ready, count: case.count, dtype, op, protocol: case.protocol, blocks: case.blocks }
 }
 
-/// Says so if ranks share a GPU.
+/// Says so if so many ranks of a host share a GPU.
 pub(crate) fn shared(ranks: u32) -> Option<String> {
     let devices = probe().map_or(0, |machine| machine.devices.len());
     let few = devices > 0 && ranks as usize > devices;

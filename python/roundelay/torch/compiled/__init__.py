@@ -27,11 +27,13 @@ from .._options import hints_of
 from .._register import COMPILED as VARIABLE
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("backend.cpp", "operations.h", "calls.h", "work.h", "stream.h", "group.h", "tensors.h", "native.h")
+SOURCES = (
+    "backend.cpp", "operations.h", "window.h", "calls.h", "work.h", "stream.h", "group.h", "tensors.h", "native.h",
+)  # fmt: skip
 
 _KINDS = (
     "other", "timeout", "lost_rank", "mismatch", "aborted", "memory", "cuda", "unsupported", "usage", "settings",
-    "refused", "start",
+    "refused", "start", "window",
 )  # fmt: skip
 """The kinds of errors of the C interface, by number."""
 

@@ -2,6 +2,7 @@
 // that is there.
 
 #include "operations.h"
+#include "window.h"
 
 #include <numeric>
 #include <set>
@@ -330,6 +331,15 @@ class Backend : public c10d::Backend {
     Operation operation;
     operation.type = OpType::UNKNOWN;
     return calls_.done(operation, calls_.count, calls_.group->now());
+  }
+#endif
+
+#ifdef C10D_BACKEND_HAS_WINDOW
+  bool supportsWindow() const override {
+    return true;
+  }
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<Tensor>& tensor) override {
+    return c10::make_intrusive<Window>(calls_.hosts(), rank_, calls_.timeout.load(), tensor);
   }
 #endif
 

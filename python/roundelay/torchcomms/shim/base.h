@@ -5,7 +5,7 @@
 #include <comms/torchcomms/utils/Utils.hpp>
 
 #include "join.h"
-#include "work.h"
+#include "window.h"
 
 #include <c10/core/DeviceGuard.h>
 
@@ -126,8 +126,13 @@ class Base : public TorchCommBackend {
   void tensor_register(const at::Tensor&) override {}
   void tensor_deregister(const at::Tensor&) override {}
 
-  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>&) override {
-    refuse("new_window not implemented: there are no one-sided operations yet (put, signal); use send and recv");
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override {
+    live("new_window");
+    auto window = std::make_shared<Window>(host_, size_);
+    if (tensor) {
+      window->tensor_register(*tensor, true);
+    }
+    return window;
   }
 
   bool supportsReconfigure() const {
@@ -240,19 +245,18 @@ class Base : public TorchCommBackend {
 
   // Waits for nobody: the first ranks come by `reconfigure`.
   void wait(at::Device device, const std::string& name, const CommOptions& options) {
-    begin(device, name, options, -1);
+    begin(device, name, options, query_ranksize().first);
     check(rl().rl_alone(text_of(options.hints).c_str(), &host_));
   }
 
-  // Without ranks yet, `rank` is -1.
   void begin(at::Device device, const std::string& name, const CommOptions& options, int rank) {
     load_native();
     if (device.is_cuda()) {
       // Programs rely on what torchcomms' other backends do: each rank has a GPU, which is the current one from now on.
       const c10::impl::VirtualGuardImpl gpus(device.type());
       if (!device.has_index()) {
-        const int count = std::max<int>(gpus.deviceCount(), 1);
-        device.set_index(rank < 0 ? gpus.getDevice().index() : static_cast<c10::DeviceIndex>(rank % count));
+        const int index = rank < 0 ? gpus.getDevice().index() : rank % std::max<int>(gpus.deviceCount(), 1);
+        device.set_index(static_cast<c10::DeviceIndex>(index));
       }
       gpus.setDevice(device);
     }

@@ -46,8 +46,8 @@ fn compiler() -> Option<Arc<Nvrtc>> {
     found.ok()
 }
 
-/// Adds the kernels of an algorithm on n ranks, as rank 1 plays them.
-fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
+/// Adds the kernels of an algorithm on n ranks, as rank 1 plays them: on so many hosts.
+fn kernels(entry: &Entry, (n, hosts): (u32, u32), specs: &[Spec], into: &mut Vec<Text>) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
     let programs =
@@ -59,7 +59,9 @@ fn kernels(entry: &Entry, n: u32, specs: &[Spec], into: &mut Vec<Text>) {
         let proved = compile(program, &sources, &shape, &Options::default(), placement);
         let Ok(proved) = proved else { continue };
         for protocol in Protocol::ALL {
-            let Ok(lowered) = prove(&proved, protocol, &Lower::default()) else { continue };
+            let hosts = (0..n).map(|rank| rank * hosts / n).collect();
+            let lower = Lower { hosts, ..Lower::default() };
+            let Ok(lowered) = prove(&proved, protocol, &lower) else { continue };
             for spec in specs {
                 let rank = lowered.of(1).expect("two ranks at least");
                 let Ok(source) = cuda(&rank, spec) else { continue };
@@ -158,10 +160,24 @@ fn kernels_of_the_library_compile() {
     let mut texts = Vec::new();
     for entry in CATALOGUE {
         for n in [2, 4, 8] {
-            kernels(entry, n, &[SUM], &mut texts);
+            kernels(entry, (n, 1), &[SUM], &mut texts);
         }
     }
     assert!(texts.len() > 500, "only {}", texts.len());
+    check(&nvrtc, &texts);
+}
+
+#[test]
+fn kernels_between_hosts_compile() {
+    let Some(nvrtc) = compiler() else { return };
+    let mut texts = Vec::new();
+    for entry in CATALOGUE {
+        for (n, hosts) in [(2, 2), (4, 2), (8, 2)] {
+            kernels(entry, (n, hosts), &[SUM], &mut texts);
+        }
+    }
+    texts.retain(|(_, text)| text.contains("constexpr bool FAR = true;"));
+    assert!(texts.len() > 100, "only {}", texts.len());
     check(&nvrtc, &texts);
 }
 
@@ -177,7 +193,7 @@ fn kernels_of_all_types_compile() {
     let mut texts = Vec::new();
     for entry in CATALOGUE.iter().filter(|e| e.collective == "all_reduce") {
         if ["two_shot", "compressed"].contains(&entry.name) {
-            kernels(entry, 4, &specs, &mut texts);
+            kernels(entry, (4, 1), &specs, &mut texts);
         }
     }
     check(&nvrtc, &texts);
@@ -189,7 +205,7 @@ fn kernels_have_the_instructions_they_need() {
     let Some(nvrtc) = compiler() else { return };
     let mut texts = Vec::new();
     for entry in CATALOGUE.iter().filter(|e| e.collective == "all_reduce" && e.name == "two_shot") {
-        kernels(entry, 4, &[SUM], &mut texts);
+        kernels(entry, (4, 1), &[SUM], &mut texts);
     }
     for (name, text) in texts.iter().filter(|(name, _)| name.contains("InPlace")) {
         let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Exact)).expect("it compiles");
@@ -217,7 +233,7 @@ fn kernels_beside_engines_move_nothing() {
     let Some(nvrtc) = compiler() else { return };
     let mut texts = Vec::new();
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
-        kernels(entry, 4, &[SUM], &mut texts);
+        kernels(entry, (4, 1), &[SUM], &mut texts);
     }
     texts.retain(|(name, _)| name.contains(" Engine "));
     assert!(texts.len() >= 8, "only {}", texts.len());

@@ -26,23 +26,12 @@ impl Mailbox {
 
     /// Makes kernels leave, those that run and those to come.
     pub(crate) fn abort(&self) {
-        if self.0.host().is_null() {
-            return;
-        }
         // SAFETY: the first word of the memory, aligned to pages, which lives as long as `self`.
         unsafe { AtomicU32::from_ptr(self.0.host().cast()) }.store(1, Ordering::SeqCst);
     }
 
-    /// Leaves the memory until the process ends, for kernels that do not. Nothing is read or written there any more.
-    pub(crate) fn abandon(&mut self) {
-        self.0.abandon();
-    }
-
     /// Returns the report of a kernel, if one reported.
     pub(crate) fn report(&self) -> Option<abi::Report> {
-        if self.0.host().is_null() {
-            return None;
-        }
         // SAFETY: the report lies behind the abort word, aligned to 64 bytes. `what` is its first word, written last.
         let report = unsafe { self.0.host().add(REPORT) };
         // SAFETY: as above.

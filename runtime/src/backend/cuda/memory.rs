@@ -211,16 +211,11 @@ impl Pinned {
     pub(crate) fn device(&self) -> u64 {
         self.device
     }
-
-    /// Gives up the memory, see [`Range::abandon`].
-    pub(crate) fn abandon(&mut self) {
-        self.host = std::ptr::null_mut();
-    }
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if !self.host.is_null() && self.context.enter().is_ok() {
+        if self.context.enter().is_ok() {
             // SAFETY: nobody else has the address; whoever drops it has waited for the kernels that use it.
             let _ = unsafe { cuda!(cuMemFreeHost(self.host.cast())) };
         }

@@ -1,18 +1,22 @@
 //! Makes windows and frees them: all ranks together.
 
+use std::any::Any;
 use std::sync::Arc;
 
-use super::parts::{Parts, Reach};
+use super::parts::{Parts, Reach, Service};
 use super::{Communicator, Window};
 use crate::dtype::{DType, Element};
 use crate::error::Error;
 use crate::memory::Buffer;
-use crate::window::{Block, Direct, Exposed, Kept, Place, Rights};
+use crate::secret::random;
+use crate::window::{Block, Direct, Exposed, Kept, Place, Remote, Rights};
 
 /// The offset of memory that the peers do not map.
 const ELSEWHERE: u64 = u64::MAX;
 /// The bit of a rank's last word that says that it cannot make its part.
 const CANNOT: u64 = 1 << 63;
+/// The bit that says that it does not begin at a multiple of 8 bytes.
+const ODD: u64 = 1 << 62;
 
 /// The facts of its part that a rank tells the others.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,18 +27,23 @@ struct Told {
     bytes: u64,
     /// Type and rights.
     kind: u64,
+    /// The number by which peers name the part that do not map it.
+    key: u64,
 }
 
 impl Communicator {
     /// Makes a window of a buffer of each rank: memory that the other ranks put to and get from. All ranks call
     /// together; lengths may differ, the type may not. [`Window`] has an example.
     ///
-    /// All ranks have to be on one machine so far, and the buffers from [`Communicator::alloc`].
+    /// A part that lies in a buffer of [`Communicator::alloc`] is mapped by the ranks of the same machine. All others
+    /// reach it through their connections: a thread of this process serves it, whatever its program does, and stays as
+    /// long as the window does. So is a buffer that was made [from a vector](Buffer::from), which must begin at a
+    /// multiple of 8 bytes.
     ///
     /// # Errors
     ///
     /// [`Error::Usage`] on all ranks if their types differ, or [`Error::Memory`] on one and `Usage` on the others;
-    /// the communicator stays usable. [`Error::Unsupported`] for `bool`, and where ranks share no memory. Otherwise the errors of
+    /// the communicator stays usable. [`Error::Unsupported`] for `bool`. Otherwise the errors of
     /// [`Communicator::run`].
     pub fn window<T: Element>(&mut self, buffer: Buffer<T>) -> Result<Window<T>, Error> {
         self.window_with(buffer, Rights::ALL)
@@ -50,12 +59,23 @@ impl Communicator {
         mut buffer: Buffer<T>,
         rights: Rights,
     ) -> Result<Window<T>, Error> {
-        if T::DTYPE == DType::Bool {
+        let (memory, bytes) = (buffer.as_mut_ptr().cast::<u8>(), size_of_val(&buffer[..]) as u64);
+        self.make_window((memory, bytes), T::DTYPE, rights, Box::new(buffer)).map(Window::of)
+    }
+
+    /// Makes the parts of a window of memory that `owner` keeps.
+    pub(super) fn make_window(
+        &mut self,
+        (memory, bytes): (*mut u8, u64),
+        dtype: DType,
+        rights: Rights,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<Parts, Error> {
+        if dtype == DType::Bool {
             let text =
                 "a window of bool has no meaning: peers may write bytes that are neither; use u8";
             return Err(Error::Unsupported(text.into()));
         }
-        let (memory, bytes) = (buffer.as_mut_ptr().cast::<u8>(), size_of_val(&buffer[..]) as u64);
         let timeout = self.settings.timeout;
         let core = self.core()?;
         let size = core.size();
@@ -63,9 +83,13 @@ impl Communicator {
         let mut mine = Told {
             memory: core.arena.find(memory, bytes as usize).unwrap_or(ELSEWHERE),
             bytes,
-            kind: T::DTYPE as u64 | rights.bits() << 8,
+            kind: dtype as u64 | rights.bits() << 8,
+            key: random().map(u64::from_le_bytes)?,
             ..Told::default()
         };
+        if !(memory as usize).is_multiple_of(8) && bytes > 0 {
+            mine.kind |= ODD;
+        }
         match &words {
             Ok(cut) => {
                 // SAFETY: the piece has at least that many bytes, and is nobody else's yet.
@@ -81,42 +105,71 @@ impl Communicator {
         }
         let told = self.tell(mine)?;
         let words = words?;
-        agree(&told, self.rank, T::DTYPE)?;
+        agree(&told, self.rank, dtype)?;
         let core = self.core()?;
-        let place = Place::new(memory, bytes, T::DTYPE, block);
-        let kept = Kept { memory: Box::new(buffer), words: Box::new(words) };
+        let place = Place::new(memory, bytes, dtype, block);
+        let kept = Kept { memory: owner, words: Box::new(words) };
         let own = Arc::new(Exposed::new(place, kept));
         let rank = core.rank();
+        let mut served = Vec::new();
         let reach = |(peer, told): (u32, &Told)| {
-            let Told { memory: at, words, bytes, .. } = *told;
+            let Told { memory: at, words, bytes, kind, key } = *told;
             let is_mapped = |at: u64, len: u64| {
                 let end = at.checked_add(len).unwrap_or(ELSEWHERE);
                 core.group.lies_in_arena(peer, at, end)
             };
             if peer != rank && !(is_mapped(at, bytes) && is_mapped(words, Block::bytes(size))) {
-                return Err(Error::Unsupported(format!(
-                    "the part of rank {peer} is not in memory that this rank maps: a window needs ranks of one \
-                     machine, and buffers of this communicator's `alloc`"
-                )));
+                let rights = Rights::of_bits(kind >> 8);
+                let remote = Arc::new(Remote::new(peer, key, bytes, rights));
+                served.push(remote.clone());
+                return Reach::Served(remote);
             }
             let address = if peer == rank { memory } else { heap.at(at) };
             let block = Block::new(heap.clone(), words);
-            let direct = Direct::new(Place::new(address, bytes, T::DTYPE, block), rank);
+            let direct = Direct::new(Place::new(address, bytes, dtype, block), rank);
             direct.attach(true);
-            Ok(Reach::Mapped(direct))
+            Reach::Mapped(direct)
         };
-        let peers: Result<Vec<Reach>, Error> = (0..).zip(&told).map(reach).collect();
+        let peers: Vec<Reach> = (0..).zip(&told).map(reach).collect();
+        // Peers that do not map this rank's part: all, if nobody can.
+        let wants = |&peer: &u32| {
+            peer != rank && (mine.memory == ELSEWHERE || core.group.local(peer).is_none())
+        };
+        let serves = (0..size).any(|peer| wants(&peer));
+        let reaches = |&peer: &u32| matches!(peers[peer as usize], Reach::Served(_));
+        let linked: Vec<u32> = (0..size).filter(|peer| wants(peer) || reaches(peer)).collect();
         let (group, over) = (core.group.beside_windows(), core.life.flag());
-        // Nobody uses a part before all are there.
-        let made = core.words(u64::from(peers.is_err()))?;
-        let parts = Parts::new(group, (own, peers?), over, timeout);
-        if let Some(rank) = made.iter().position(|&word| word != 0) {
-            return Err(Error::Unsupported(format!(
-                "rank {rank} does not map the parts of all ranks: a window needs ranks of one machine, and buffers \
-                 of this communicator's `alloc`"
-            )));
+        let mut service = None;
+        if !linked.is_empty() {
+            let messenger = core.messenger();
+            let exposed = serves.then(|| own.clone());
+            messenger.serve_window(mine.key, exposed, served, &linked)?;
+            service = Some(Service { messenger, key: mine.key });
         }
-        Ok(Window::of(parts))
+        let parts = Parts::new(group, (own, peers, service), over, timeout);
+        // Nobody uses a part before all are there.
+        core.words(0)?;
+        Ok(parts)
+    }
+
+    /// Ends the parts of a window on all ranks; returns what owns this rank's memory.
+    pub(super) fn free_window(
+        &mut self,
+        parts: &mut Parts,
+    ) -> Result<Option<Box<dyn Any + Send>>, Error> {
+        let core = self.core()?;
+        if !Arc::ptr_eq(&core.life.flag(), &parts.over) {
+            let text = "a window is freed with the communicator that made it, and in its generation: drop it";
+            return Err(Error::Usage(text.into()));
+        }
+        // Every rank has what it began behind it, and looks at nobody's words any more.
+        parts.settle()?;
+        parts.detach();
+        core.words(0)?;
+        parts.withdraw(Rights::ALL)?;
+        parts.end_service();
+        parts.is_freed = true;
+        Ok(parts.own.take().map(|kept| kept.memory))
     }
 
     /// Tells every rank of this one's part.
@@ -127,6 +180,7 @@ impl Communicator {
         core.control_all_gather(mine.words, |rank, word| told[rank as usize].words = word)?;
         core.control_all_gather(mine.bytes, |rank, word| told[rank as usize].bytes = word)?;
         core.control_all_gather(mine.kind, |rank, word| told[rank as usize].kind = word)?;
+        core.control_all_gather(mine.key, |rank, word| told[rank as usize].key = word)?;
         Ok(told)
     }
 }
@@ -140,20 +194,9 @@ impl<T: Element> Window<T> {
     /// [`Error::Usage`] if the communicator is another one or has gone on to another generation: drop the window
     /// then. Otherwise the errors of [`Communicator::run`]. The buffer is lost then, as when a window is dropped.
     pub fn free(mut self, comm: &mut Communicator) -> Result<Buffer<T>, Error> {
-        let core = comm.core()?;
-        if !Arc::ptr_eq(&core.life.flag(), &self.parts.over) {
-            let text = "a window is freed with the communicator that made it, and in its generation: drop it";
-            return Err(Error::Usage(text.into()));
-        }
-        // Every rank has what it began behind it, and looks at nobody's words any more.
-        self.parts.detach();
-        core.words(0)?;
-        self.parts.withdraw(Rights::ALL)?;
-        self.parts.is_freed = true;
-        let kept = self.parts.own.take();
-        let memory = kept.and_then(|kept| kept.memory.downcast::<Buffer<T>>().ok());
+        let memory = comm.free_window(&mut self.parts)?.and_then(|memory| memory.downcast().ok());
         memory
-            .map(|buffer| *buffer)
+            .map(|buffer: Box<Buffer<T>>| *buffer)
             .ok_or_else(|| Error::Work("the buffer of a window is gone".into()))
     }
 }
@@ -162,6 +205,10 @@ impl<T: Element> Window<T> {
 fn agree(told: &[Told], own: u32, dtype: DType) -> Result<(), Error> {
     if let Some(rank) = told.iter().position(|told| told.kind & CANNOT != 0) {
         return Err(Error::Usage(format!("rank {rank} has no memory for its part of a window")));
+    }
+    if let Some(rank) = told.iter().position(|told| told.kind & ODD != 0) {
+        let text = "does not begin at a multiple of 8 bytes: take memory of `alloc`, or align it";
+        return Err(Error::Usage(format!("the part of rank {rank} of a window {text}")));
     }
     let is_other = |told: &&Told| told.kind & 0xff != dtype as u64;
     let Some(other) = told.iter().find(is_other) else { return Ok(()) };

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::Window;
 use super::parts::Reach;
 use crate::dtype::Element;
-use crate::error::Error;
+use crate::error::{Error, Refusal};
 use crate::window::{Announced, Rights};
 
 /// A peer's part of a window, mapped here ([`Window::map_remote`]). While it lives the peer cannot
@@ -46,6 +46,7 @@ impl<T: Element> Window<T> {
                 let memory = memory.cast();
                 Ok(Mapped { memory, len, is_writable, _access: access, elements: PhantomData })
             }
+            Reach::Served(_) => Err(self.parts.refused(what, Refusal::NotMapped)),
         }
     }
 }

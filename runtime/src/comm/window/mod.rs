@@ -1,19 +1,27 @@
 //! One-sided communication: memory that other ranks put to and get from.
 
+mod any;
+#[cfg(test)]
+mod forged;
 mod make;
 mod mapped;
+mod nonblocking;
+mod operations;
 mod parts;
+mod served;
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::Communicator;
 use crate::dtype::{Element, RedOp};
-use crate::error::{Error, Refusal};
+use crate::error::Error;
 use crate::window::{Attributes, Fetch, Rights};
 
+pub use any::AnyWindow;
 pub use mapped::Mapped;
-use parts::{Parts, Reach};
+use operations::Copy;
+use parts::Parts;
 
 /// Memory of every rank that the others put to and get from, while its owner does something else
 /// ([`Communicator::window`]). Any thread may use it; places are counted in elements.
@@ -94,15 +102,9 @@ impl<T: Element> Window<T> {
     /// [`Error::Timeout`], [`Error::LostRank`], [`Error::Aborted`].
     #[inline]
     pub fn put(&self, data: &[T], peer: u32, at: usize) -> Result<(), Error> {
-        let what = || describe::<T>("put", data.len(), "to", peer, at);
         let (place, from) = (Self::place(at, data.len()), data.as_ptr().cast::<u8>());
-        match self.parts.reach(peer, what)? {
-            Reach::Mapped(direct) => {
-                // SAFETY: it is borrowed.
-                let put = unsafe { direct.put(place, from, || self.parts.goes_on()) };
-                self.finish(put, what)
-            }
-        }
+        // SAFETY: it is borrowed, and only read.
+        unsafe { self.parts.copy(Copy::Put, place, from.cast_mut(), peer) }
     }
 
     /// Reads elements of a peer's part, from element `at` on. Sees what this rank has put there before.
@@ -112,26 +114,9 @@ impl<T: Element> Window<T> {
     /// The errors of [`Window::put`].
     #[inline]
     pub fn get(&self, data: &mut [T], peer: u32, at: usize) -> Result<(), Error> {
-        let len = data.len();
-        let what = || describe::<T>("get", len, "from", peer, at);
-        let (place, to) = (Self::place(at, len), data.as_mut_ptr().cast::<u8>());
-        match self.parts.reach(peer, what)? {
-            Reach::Mapped(direct) => {
-                // SAFETY: it is borrowed.
-                let got = unsafe { direct.get(place, to, || self.parts.goes_on()) };
-                self.finish(got, what)
-            }
-        }
-    }
-
-    /// Returns the result of a copy, which has come to its end unless the job has ended.
-    #[inline]
-    fn finish(&self, done: Result<bool, Refusal>, what: impl Fn() -> String) -> Result<(), Error> {
-        match done {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(self.parts.ended(what)),
-            Err(refusal) => Err(self.parts.refused(what, refusal)),
-        }
+        let (place, to) = (Self::place(at, data.len()), data.as_mut_ptr().cast::<u8>());
+        // SAFETY: it is borrowed.
+        unsafe { self.parts.copy(Copy::Get, place, to, peer) }
     }
 
     /// Combines elements with those of a peer's part, from element `at` on, by an operator: each element as one with
@@ -142,20 +127,9 @@ impl<T: Element> Window<T> {
     ///
     /// The errors of [`Window::put`], and [`Error::Window`] if the type does not have the operator.
     pub fn accumulate(&self, data: &[T], op: RedOp, peer: u32, at: usize) -> Result<(), Error> {
-        let what = || describe::<T>("accumulate", data.len(), "to", peer, at);
         let (place, from) = (Self::place(at, data.len()), data.as_ptr().cast::<u8>());
-        match self.parts.reach(peer, what)? {
-            Reach::Mapped(direct) => {
-                let waits =
-                    |holder, waited| self.parts.wait_lock(holder, waited).map_err(Failed::Ended);
-                // SAFETY: it is borrowed.
-                let done = unsafe { direct.accumulate(place, (from, op), waits) };
-                done.map_err(|failed| match failed {
-                    Failed::Refused(refusal) => self.parts.refused(what, refusal),
-                    Failed::Ended(error) => error,
-                })
-            }
-        }
+        // SAFETY: it is borrowed, and only read.
+        unsafe { self.parts.copy(Copy::Accumulate(op), place, from.cast_mut(), peer) }
     }
 
     /// Adds to the 64-bit word that begins at element `at` of a peer's part, wrapping around, and returns what it was:
@@ -166,7 +140,7 @@ impl<T: Element> Window<T> {
     /// The errors of [`Window::put`], and [`Error::Window`] if the word does not begin at a multiple of 8 bytes.
     #[inline]
     pub fn fetch_add(&self, value: u64, peer: u32, at: usize) -> Result<u64, Error> {
-        self.fetch("fetch_add", Fetch::Add(value), peer, at)
+        self.parts.fetch(Fetch::Add(value), peer, Self::place(at, 0).0)
     }
 
     /// Stores `to` in the 64-bit word that begins at element `at` of a peer's part if it is `from`, and returns what
@@ -177,18 +151,7 @@ impl<T: Element> Window<T> {
     /// The errors of [`Window::fetch_add`].
     #[inline]
     pub fn compare_swap(&self, from: u64, to: u64, peer: u32, at: usize) -> Result<u64, Error> {
-        self.fetch("compare_swap", Fetch::Swap(from, to), peer, at)
-    }
-
-    #[inline]
-    fn fetch(&self, name: &str, fetch: Fetch, peer: u32, at: usize) -> Result<u64, Error> {
-        let what = || format!("{name} on the word of rank {peer} at element {at}");
-        let (offset, _) = Self::place(at, 0);
-        match self.parts.reach(peer, what)? {
-            Reach::Mapped(direct) => {
-                direct.fetch(offset, fetch).map_err(|refusal| self.parts.refused(what, refusal))
-            }
-        }
+        self.parts.fetch(Fetch::Swap(from, to), peer, Self::place(at, 0).0)
     }
 
     /// Signals a peer: it sees the signal after everything that this thread has done to its part before. Signals are
@@ -232,13 +195,7 @@ impl<T: Element> Window<T> {
     /// job: [`Error::Timeout`], [`Error::LostRank`], [`Error::Aborted`].
     #[inline]
     pub fn flush(&self, peer: u32) -> Result<(), Error> {
-        match self.parts.reach(peer, || format!("flush to rank {peer}"))? {
-            // Loads and stores are done when they return; others see them in this order.
-            Reach::Mapped(_) => {
-                std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-                Ok(())
-            }
-        }
+        self.parts.flush(peer)
     }
 
     /// Copies elements of this rank's own part, from element `at` on. Needs no right. What a peer puts there at the
@@ -248,11 +205,9 @@ impl<T: Element> Window<T> {
     ///
     /// [`Error::Window`] if they lie beyond the end.
     pub fn read(&self, at: usize, data: &mut [T]) -> Result<(), Error> {
-        let len = data.len();
-        let (place, to) = (Self::place(at, len), data.as_mut_ptr().cast::<u8>());
+        let (place, to) = (Self::place(at, data.len()), data.as_mut_ptr().cast::<u8>());
         // SAFETY: it is borrowed.
-        let read = unsafe { self.parts.own.place().get(place, to, || true) };
-        self.finish(read, || format!("read {len} elements of its own at element {at}"))
+        unsafe { self.parts.read(place, to) }
     }
 
     /// Writes elements of this rank's own part, from element `at` on. Needs no right.
@@ -263,8 +218,7 @@ impl<T: Element> Window<T> {
     pub fn write(&self, at: usize, data: &[T]) -> Result<(), Error> {
         let (place, from) = (Self::place(at, data.len()), data.as_ptr().cast::<u8>());
         // SAFETY: it is borrowed.
-        let written = unsafe { self.parts.own.place().put(place, from, || true) };
-        self.finish(written, || format!("write {} elements of its own at element {at}", data.len()))
+        unsafe { self.parts.write(place, from) }
     }
 
     /// Returns the first element of this rank's own part, for code that knows when nobody else touches it: after a
@@ -284,23 +238,6 @@ impl<T: Element> Window<T> {
     pub fn withdraw(&self, rights: Rights) -> Result<(), Error> {
         self.parts.withdraw(rights)
     }
-}
-
-/// The reason for which an accumulate failed.
-enum Failed {
-    Refused(Refusal),
-    Ended(Error),
-}
-
-impl From<Refusal> for Failed {
-    fn from(refusal: Refusal) -> Self {
-        Failed::Refused(refusal)
-    }
-}
-
-#[cold]
-fn describe<T: Element>(name: &str, len: usize, way: &str, peer: u32, at: usize) -> String {
-    format!("{name} {len} x {} {way} rank {peer} at element {at}", T::DTYPE)
 }
 
 impl<T: Element> std::fmt::Debug for Window<T> {

@@ -12,8 +12,9 @@ use crate::error::{Error, Location, Refusal};
 use crate::executor::wait::{Look, Wait};
 use crate::executor::watchdog::{Gone, Trouble, examine};
 use crate::group::Group;
+use crate::messages::Messenger;
 use crate::transport::shm::{Segment, Sleeper};
-use crate::window::{Access, Attributes, Direct, Exposed, Rights};
+use crate::window::{Access, Attributes, Direct, Exposed, Remote, Rights};
 
 /// The longest time that a window that is dropped waits for peers that are about to write.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -25,6 +26,15 @@ const LOCKED: Duration = Duration::from_millis(2);
 pub(super) enum Reach {
     /// It is mapped here.
     Mapped(Direct),
+    /// Its own process serves it.
+    Served(Arc<Remote>),
+}
+
+/// The service of a window between ranks that do not map each other's parts.
+pub(super) struct Service {
+    pub(super) messenger: Messenger,
+    /// The number by which peers name this rank's part.
+    pub(super) key: u64,
 }
 
 /// The state that a rank holds of a window.
@@ -35,8 +45,10 @@ pub(super) struct Parts {
     pub(super) dtype: DType,
     pub(super) own: Arc<Exposed>,
     pub(super) peers: Vec<Reach>,
+    /// None if all ranks map all parts.
+    pub(super) service: Option<Service>,
     /// The signals of each rank that were taken.
-    taken: Vec<AtomicU64>,
+    pub(super) taken: Arc<[AtomicU64]>,
     control: Arc<Segment>,
     /// The numbers in it of the ranks of this machine.
     locals: Vec<Option<u32>>,
@@ -65,7 +77,7 @@ pub(super) struct Awaited<'a> {
 impl Parts {
     pub(super) fn new(
         group: Group,
-        (own, peers): (Arc<Exposed>, Vec<Reach>),
+        (own, peers, service): (Arc<Exposed>, Vec<Reach>, Option<Service>),
         over: Arc<AtomicBool>,
         timeout: Duration,
     ) -> Self {
@@ -77,6 +89,7 @@ impl Parts {
             taken: peers.iter().map(|_| AtomicU64::new(0)).collect(),
             locals: (0..group.size()).map(|r| group.local(r).map(|local| local.control)).collect(),
             peers,
+            service,
             control: group.control().clone(),
             crowded: group.layout().crowded,
             group: Mutex::new(group),
@@ -143,6 +156,10 @@ impl Parts {
                 let (len, rights) = ((place.bytes() / size) as usize, place.block().rights());
                 Attributes { access: Access::Mapped, len, rights }
             }
+            Reach::Served(remote) => {
+                let (len, rights) = ((remote.bytes() / size) as usize, remote.rights());
+                Attributes { access: Access::Served, len, rights }
+            }
         })
     }
 
@@ -151,6 +168,7 @@ impl Parts {
     pub(super) fn signal(&self, peer: u32) -> Result<(), Error> {
         match self.reach(peer, || format!("signal rank {peer}"))? {
             Reach::Mapped(direct) => direct.signal(),
+            Reach::Served(remote) => return self.served_signal(remote),
         }
         self.wake(peer);
         Ok(())
@@ -193,6 +211,7 @@ impl Parts {
         };
         match reach {
             Reach::Mapped(_) => self.until(&awaited, is_there),
+            Reach::Served(remote) => self.served_wait(remote),
         }
     }
 
@@ -294,10 +313,11 @@ impl Parts {
         Ok(())
     }
 
-    /// Returns the ranks of this machine, but for this one, that may look at this rank's words.
+    /// Returns the ranks that may access this rank's part: by themselves, or served by this process.
     fn origins(&self) -> impl Iterator<Item = u32> {
-        let locals = (0u32..).zip(&self.locals).filter(|(_, local)| local.is_some());
-        locals.map(|(rank, _)| rank)
+        let is_origin = |local: &Option<u32>| local.is_some() || self.service.is_some();
+        let origins = (0u32..).zip(&self.locals).filter(move |(_, local)| is_origin(local));
+        origins.map(|(rank, _)| rank)
     }
 
     /// Withdraws rights from all peers, and waits until nothing is under way that needed them.
@@ -319,8 +339,10 @@ impl Parts {
 
     /// Says that this rank looks at no peer's words any more.
     pub(super) fn detach(&self) {
-        for Reach::Mapped(direct) in &self.peers {
-            direct.attach(false);
+        for reach in &self.peers {
+            if let Reach::Mapped(direct) = reach {
+                direct.attach(false);
+            }
         }
     }
 
@@ -355,7 +377,10 @@ impl Drop for Parts {
         // A process that was forked from the rank's is no rank: nothing is ended.
         if self.process != std::process::id() {
             self.own.get_stuck();
-        } else if !self.is_freed {
+            return;
+        }
+        self.end_service();
+        if !self.is_freed {
             self.abandon();
         }
     }

@@ -93,15 +93,16 @@ impl DescriptorSocket {
         self.token
     }
 
-    /// Sends a message to every other rank and waits for one from each; `tokens` are those of all ranks. `go_on` is
-    /// asked about once a millisecond, with a rank whose message is missing, whether to wait on.
+    /// Sends a message to every other rank of this host and waits for one from each; `tokens` are those of all ranks,
+    /// none of ranks on other hosts. `go_on` is asked about once a millisecond, with a rank whose message is missing,
+    /// whether to wait on.
     ///
     /// # Errors
     ///
     /// The error of `go_on`; or that a rank cannot be written to.
     pub(crate) fn exchange<E: From<DescriptorError>>(
         &mut self,
-        tokens: &[u64],
+        tokens: &[Option<u64>],
         content: &[u8],
         descriptors: &[BorrowedFd<'_>],
         mut go_on: impl FnMut(u32) -> Result<(), E>,
@@ -109,14 +110,19 @@ impl DescriptorSocket {
         self.round += 1;
         let own = self.rank as usize;
         let mut messages: Vec<Option<DescriptorMessage>> = tokens.iter().map(|_| None).collect();
-        let mut unsent: Vec<usize> = (0..tokens.len()).filter(|&r| r != own).collect();
+        let peers: Vec<(usize, u64)> = (0..)
+            .zip(tokens)
+            .filter_map(|(rank, token)| Some((rank, (*token)?)))
+            .filter(|(rank, _)| *rank != own)
+            .collect();
+        let mut unsent = peers.clone();
         for message in std::mem::take(&mut self.early) {
             self.sort(message, &mut messages);
         }
         loop {
             let mut refused = None;
-            unsent.retain(|&rank| {
-                match self.send(tokens[rank], content, descriptors) {
+            unsent.retain(|&(rank, token)| {
+                match self.send(token, content, descriptors) {
                     Ok(()) => return false,
                     // Its queue is full: later.
                     Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => {}
@@ -130,9 +136,9 @@ impl DescriptorSocket {
             while let Some(message) = self.receive().map_err(E::from)? {
                 self.sort(message, &mut messages);
             }
-            let missing = (0..tokens.len()).find(|&r| r != own && messages[r].is_none());
-            let Some(awaited) = missing.or(unsent.first().copied()) else { return Ok(messages) };
-            go_on(awaited as u32)?;
+            let missing = peers.iter().find(|(rank, _)| messages[*rank].is_none());
+            let Some((awaited, _)) = missing.or(unsent.first()) else { return Ok(messages) };
+            go_on(*awaited as u32)?;
             let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
             let _ = poll(&mut ready, Some(&NAP));
         }
@@ -274,7 +280,7 @@ mod tests {
 
     /// Plays both ranks: three rounds, each with a descriptor, whose memory the other one reads and then
     /// writes.
-    fn play(socket: &mut DescriptorSocket, tokens: &[u64], own: &str, other: &str) {
+    fn play(socket: &mut DescriptorSocket, tokens: &[Option<u64>], own: &str, other: &str) {
         let peer = 1 - socket.rank as usize;
         for round in 0..3 {
             let fd = memory(&format!("{own}{round}"));
@@ -302,7 +308,7 @@ mod tests {
         let mut out = std::io::stdout();
         writeln!(out, "\ntoken {}", socket.token()).expect("a pipe");
         out.flush().expect("a pipe");
-        let tokens = [parent.parse().expect("a number"), socket.token()];
+        let tokens = [parent.parse().ok(), Some(socket.token())];
         play(&mut socket, &tokens, "child", "parent");
     }
 
@@ -322,7 +328,7 @@ mod tests {
             .map_while(Result::ok)
             .find_map(|line| line.strip_prefix("token ")?.parse().ok())
             .expect("its token");
-        let tokens = [socket.token(), token];
+        let tokens = [socket.token(), token].map(Some);
         play(&mut socket, &tokens, "parent", "child");
         // Its last lines must not be written to a closed pipe.
         lines.by_ref().for_each(drop);
@@ -335,11 +341,11 @@ mod tests {
             DescriptorSocket::open(0).expect("a socket"),
             DescriptorSocket::open(1).expect("a socket"),
         ];
-        let tokens = [posts[0].token(), posts[1].token()];
+        let tokens = [posts[0].token(), posts[1].token()].map(Some);
         // Somebody who found the name, but does not know the token.
         let stranger =
             DescriptorSocket { token: 1, ..DescriptorSocket::open(0).expect("a socket") };
-        let to = address(tokens[1]).expect("a name");
+        let to = address(posts[1].token()).expect("a name");
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         for bytes in [&b"?"[..], &[0; HEAD], &[0; HEAD + 8]] {
             let parts = [IoSlice::new(bytes)];
@@ -359,11 +365,18 @@ mod tests {
     fn a_rank_that_is_silent_is_named_and_one_that_is_gone_too() {
         let mut socket = DescriptorSocket::open(0).expect("a socket");
         let other = DescriptorSocket::open(1).expect("a socket");
-        let tokens = [socket.token(), other.token()];
+        let tokens = [socket.token(), other.token()].map(Some);
         let error = socket.exchange(&tokens, b"", &[], within(0)).expect_err("nobody answers");
         assert_eq!(error.to_string(), "no message of rank 1");
         drop(other);
         let error = socket.exchange(&tokens, b"", &[], within(60)).expect_err("nobody is there");
         assert!(error.to_string().contains("rank 1 cannot be written to"), "{error}");
+    }
+
+    #[test]
+    fn ranks_of_other_hosts_are_left_out() {
+        let mut one = DescriptorSocket::open(1).expect("a socket");
+        let messages = one.exchange(&[None, Some(one.token()), None], b"", &[], within(0));
+        assert!(messages.expect("nobody to wait for").iter().all(Option::is_none));
     }
 }

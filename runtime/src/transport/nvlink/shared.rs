@@ -11,7 +11,8 @@ use crate::backend::cuda::{Context, Fault, Physical, Range};
 pub(crate) struct Shared {
     context: Arc<Context>,
     own: u32,
-    ranges: Vec<Range>,
+    /// None of ranks on other hosts.
+    ranges: Vec<Option<Range>>,
 }
 
 /// Makes new memory of this rank, a multiple of the granularity, not yet among what is shared; and the
@@ -23,37 +24,41 @@ pub(crate) fn offer(context: &Arc<Context>, bytes: u64) -> Result<(Physical, Own
 }
 
 impl Shared {
-    /// Reserves addresses for `bytes` of each of so many ranks.
+    /// Reserves addresses for `bytes` of each rank that is `near`, on this host.
     pub(crate) fn reserve(
         context: &Arc<Context>,
-        (own, ranks): (u32, u32),
+        (own, near): (u32, &[bool]),
         bytes: u64,
     ) -> Result<Self, Fault> {
-        let ranges: Result<Vec<Range>, Fault> =
-            (0..ranks).map(|_| Range::reserve(context, bytes)).collect();
+        let range = |near: &bool| near.then(|| Range::reserve(context, bytes)).transpose();
+        let ranges: Result<Vec<Option<Range>>, Fault> = near.iter().map(range).collect();
         Ok(Shared { context: context.clone(), own, ranges: ranges? })
     }
 
-    /// Returns the address at which a rank's memory begins, as mapped here.
+    fn range(&self, rank: u32) -> Option<&Range> {
+        self.ranges.get(rank as usize)?.as_ref()
+    }
+
+    /// Returns the address at which a rank's memory begins, as mapped here; 0 of ranks on other hosts.
     pub(crate) fn base(&self, rank: u32) -> u64 {
-        self.ranges.get(rank as usize).map_or(0, Range::base)
+        self.range(rank).map_or(0, Range::base)
     }
 
     /// Returns the bytes of each rank's memory.
     pub(crate) fn bytes(&self) -> u64 {
-        self.ranges.get(self.own as usize).map_or(0, Range::filled)
+        self.range(self.own).map_or(0, Range::filled)
     }
 
     /// Leaves all mapped until the process ends: a kernel that does not end uses it.
     pub(crate) fn abandon(&mut self) {
-        self.ranges.iter_mut().for_each(Range::abandon);
+        self.ranges.iter_mut().flatten().for_each(Range::abandon);
     }
 
     /// Puts this rank's new memory behind its own.
     pub(crate) fn put(&mut self, memory: Physical) -> Result<(), Fault> {
         match self.ranges.get_mut(self.own as usize) {
-            Some(range) => range.map(memory),
-            None => Ok(()),
+            Some(Some(range)) => range.map(memory),
+            _ => Ok(()),
         }
     }
 
@@ -61,8 +66,8 @@ impl Shared {
     pub(crate) fn take(&mut self, peer: u32, descriptor: OwnedFd, bytes: u64) -> Result<(), Fault> {
         let memory = Physical::import(&self.context, descriptor, bytes)?;
         match self.ranges.get_mut(peer as usize) {
-            Some(range) => range.map(memory),
-            None => Ok(()),
+            Some(Some(range)) => range.map(memory),
+            _ => Ok(()),
         }
     }
 }

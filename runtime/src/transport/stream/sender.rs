@@ -64,11 +64,57 @@ impl Sender {
     /// Counts the new message, which is in the queue with all its content, and tries to write.
     #[inline]
     fn close(&mut self, header: usize, len: usize) {
+        self.count(header, len);
+        self.flush();
+    }
+
+    #[inline]
+    fn count(&mut self, header: usize, len: usize) {
         debug_assert!(len <= LONGEST);
         self.sent += 1;
         self.posted += (header + len) as u64;
         self.ends.push_back(self.posted);
-        self.flush();
+    }
+
+    /// Puts the content of the new message into the queue, and returns its length.
+    ///
+    /// # Safety
+    ///
+    /// As of [`PostedSender::post_from`].
+    #[inline]
+    unsafe fn queue_pieces(&mut self, pieces: impl Iterator<Item = IoVec>) -> usize {
+        let mut len = 0;
+        for piece in pieces.filter(|piece| piece.len > 0) {
+            // SAFETY: the caller promises that the memory is there, and unchanged for as long as the
+            // queue holds the piece, which is until the kernel has taken all of the message.
+            let place = unsafe { std::slice::from_raw_parts(piece.ptr, piece.len) };
+            self.queue.push_back(IoSlice::new(place));
+            len += piece.len;
+        }
+        self.zero_copied = self.sent + 1;
+        len
+    }
+
+    /// Posts the message of `len` bytes that was staged, and behind it one from where its content lies: in one system
+    /// call where the kernel takes both.
+    ///
+    /// # Safety
+    ///
+    /// As of [`PostedSender::post_from`], for the second one.
+    pub(crate) unsafe fn post_with(
+        &mut self,
+        (meta, len): (u64, usize),
+        next: u64,
+        pieces: impl Iterator<Item = IoVec>,
+    ) {
+        self.ring.make_room(1, len);
+        let header = self.enqueue(meta, len);
+        self.count(header, len);
+        self.ring.make_room(1, 0);
+        let header = self.enqueue(next, 0);
+        // SAFETY: promised by the caller.
+        let len = unsafe { self.queue_pieces(pieces) };
+        self.close(header, len);
     }
 
     /// Writes what the kernel takes; returns true if it has taken all.
@@ -169,15 +215,8 @@ impl PostedSender for Sender {
         self.ring.rewind();
         self.ring.make_room(1, 0);
         let header = self.enqueue(meta, 0);
-        let mut len = 0;
-        for piece in pieces.filter(|piece| piece.len > 0) {
-            // SAFETY: the caller promises that the memory is there, and unchanged for as long as the
-            // queue holds the piece, which is until the kernel has taken all of the message.
-            let place = unsafe { std::slice::from_raw_parts(piece.ptr, piece.len) };
-            self.queue.push_back(IoSlice::new(place));
-            len += piece.len;
-        }
-        self.zero_copied = self.sent + 1;
+        // SAFETY: promised by the caller.
+        let len = unsafe { self.queue_pieces(pieces) };
         self.close(header, len);
     }
 

@@ -1,0 +1,67 @@
+// Every rank adds its numbers to those of the next one, which does something else meanwhile, and counts itself at rank 0.
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "roundelay.h"
+
+enum { RANKS = 4, LEN = 101 };
+
+static void check(int32_t status) {
+    rl_error error;
+    if (status == 0) return;
+    rl_last_error(&error);
+    fprintf(stderr, "%s\n", error.text);
+    exit(1);
+}
+
+static void *rank(void *argument) {
+    rl_comm *comm = argument;
+    uint32_t own = rl_rank(comm), size = rl_size(comm);
+    uint32_t next = (own + 1) % size, before = (own + size - 1) % size;
+    int64_t mine[LEN] = {0}, data[LEN];
+    for (int i = 0; i < LEN; i++) data[i] = own * 1000 + i;
+
+    rl_window *window;
+    check(rl_window_create(comm, mine, LEN, RL_I64, RL_READ | RL_WRITE | RL_ATOMICS, &window));
+    rl_work *work;
+    check(rl_accumulate(window, data, LEN, RL_SUM, next, 0, NULL, &work));
+    check(rl_signal(window, next));
+    check(rl_work_wait(work, UINT64_MAX, NULL));
+    rl_work_free(work);
+
+    // Whoever has waited sees what was added before.
+    check(rl_wait_signal(window, before));
+    int added = 0;
+    for (int i = 0; i < LEN; i++) added += mine[i] == (int64_t)before * 1000 + i;
+
+    // All count in the last word of rank 0, once it was looked at.
+    check(rl_barrier(comm, NULL, NULL));
+    uint64_t count, counted = 0;
+    check(rl_fetch_add(window, 1, 0, LEN - 1, &count));
+    check(rl_barrier(comm, NULL, NULL));
+    int64_t last;
+    check(rl_get(window, &last, 1, 0, LEN - 1, NULL, NULL));
+    counted = (uint64_t)last - (RANKS - 1) * 1000 - (LEN - 1);
+    printf("rank %u of %u: %d numbers were added, and %llu ranks counted\n", own, size, added,
+           (unsigned long long)counted);
+    if (own == 0 && rl_put(window, data, 2, next, LEN - 1, NULL, NULL) != 0) {
+        rl_error error;
+        rl_last_error(&error);
+        printf("%s\n", error.text);
+    }
+    check(rl_window_free(window));
+    return NULL;
+}
+
+int main(void) {
+    rl_comm *ranks[RANKS];
+    pthread_t threads[RANKS];
+    check(rl_local(RANKS, ranks));
+    for (int i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, rank, ranks[i]);
+    for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < RANKS; i++) rl_free(ranks[i]);
+    return 0;
+}

@@ -1,0 +1,317 @@
+//! Windows: memory that the other ranks put to and get from.
+
+use std::ffi::c_void;
+
+use roundelay::{Error, Rights};
+
+use super::error::guard;
+use super::{Common, give, object, op, rl_comm, rl_dtype, rl_op, rl_options, rl_work, there};
+use crate::window::{Copied, Place, Window};
+
+/// A window. Any thread may use it.
+pub struct rl_window {
+    window: Window,
+}
+
+/// The right to get.
+pub const RL_READ: u32 = 1;
+/// The right to put.
+pub const RL_WRITE: u32 = 2;
+/// The right to accumulate, and to use words atomically.
+pub const RL_ATOMICS: u32 = 4;
+
+fn rights(bits: u32) -> Result<Rights, Error> {
+    let known = [(RL_READ, Rights::READ), (RL_WRITE, Rights::WRITE), (RL_ATOMICS, Rights::ATOMICS)];
+    if bits > (RL_READ | RL_WRITE | RL_ATOMICS) {
+        return Err(Error::Usage(format!(
+            "{bits} are no rights: they are 1, 2, 4, and their sums"
+        )));
+    }
+    let given = known.into_iter().filter(|(bit, _)| bits & bit != 0);
+    Ok(given.fold(Rights::NONE, |all, (_, right)| all | right))
+}
+
+fn place(peer: u32, at: u64) -> Place {
+    Place { peer, at: usize::try_from(at).unwrap_or(usize::MAX) }
+}
+
+/// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory begins
+/// at a multiple of 8 bytes.
+///
+/// # Safety
+///
+/// `comm` is a live communicator, `window` a place for a pointer. The elements lie there until `rl_window_free` has
+/// returned, and nobody reads or writes them while a peer may do so.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_window_create(
+    comm: *const rl_comm,
+    data: *mut c_void,
+    count: u64,
+    dtype: rl_dtype,
+    peers_may: u32,
+    window: *mut *mut rl_window,
+) -> i32 {
+    guard(|| {
+        there(window, "window")?;
+        // SAFETY: what the caller promises.
+        let comm = unsafe { object(comm, "comm")? };
+        // SAFETY: as above.
+        let buffer = unsafe { Common::read(dtype, std::ptr::null())?.buffer(data, count) };
+        let made = comm.handle.window(&buffer, rights(peers_may)?, Box::new(()))?;
+        // SAFETY: as above.
+        unsafe { give(window, Box::into_raw(Box::new(rl_window { window: made })), "window") }
+    })
+}
+
+/// Ends a window on all ranks, which call together, and frees it: nobody writes to its memory any more. If it fails, a
+/// peer that was stopped in an access may yet do so: keep the memory then. NULL is no fault.
+///
+/// # Safety
+///
+/// `window` is NULL or live, and nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_window_free(window: *mut rl_window) -> i32 {
+    guard(|| {
+        if window.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it came from `Box::into_raw`, and the caller gives it back once.
+        unsafe { Box::from_raw(window) }.window.free()
+    })
+}
+
+/// Ends a window on this rank alone, and frees it, where the others cannot be called together: peers are refused from
+/// now on. NULL is no fault.
+///
+/// # Safety
+///
+/// As [`rl_window_free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_window_drop(window: *mut rl_window) -> i32 {
+    guard(|| {
+        if !window.is_null() {
+            // SAFETY: it came from `Box::into_raw`, and the caller gives it back once.
+            drop(unsafe { Box::from_raw(window) });
+        }
+        Ok(())
+    })
+}
+
+/// Does or starts an operation on elements.
+///
+/// # Safety
+///
+/// The promises of [`rl_put`] and [`rl_get`].
+unsafe fn access(
+    (window, what): (*const rl_window, Copied),
+    (data, count): (*mut c_void, u64),
+    (peer, at): (u32, u64),
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> Result<(), Error> {
+    // SAFETY: what the caller promises.
+    let window = unsafe { &object(window, "window")?.window };
+    let dtype = window.dtype()? as rl_dtype;
+    // SAFETY: as above.
+    let common = unsafe { Common::read(dtype, options)? };
+    // SAFETY: as above.
+    let buffer = unsafe { common.buffer(data, count) };
+    if work.is_null() {
+        return window.access(what, &buffer, place(peer, at));
+    }
+    let pending = window.start(what, &buffer, place(peer, at), Box::new(()))?;
+    // SAFETY: as above.
+    unsafe { work.write(Box::into_raw(Box::new(rl_work { pending }))) };
+    Ok(())
+}
+
+/// Writes `count` elements of the window's type to a peer's part, from element `at` on. Without `work`, returns when
+/// `data` may be overwritten; `rl_window_flush` returns when they are there.
+///
+/// # Safety
+///
+/// `window` is live; `data` holds so many elements until the operation has ended, and nobody writes them meanwhile.
+/// `options` is NULL or valid, `work` NULL or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_put(
+    window: *const rl_window,
+    data: *const c_void,
+    count: u64,
+    peer: u32,
+    at: u64,
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> i32 {
+    let of = (window, Copied::Put);
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { access(of, (data.cast_mut(), count), (peer, at), options, work) })
+}
+
+/// Reads `count` elements of a peer's part, from element `at` on.
+///
+/// # Safety
+///
+/// As [`rl_put`], but that nobody else touches the elements meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_get(
+    window: *const rl_window,
+    data: *mut c_void,
+    count: u64,
+    peer: u32,
+    at: u64,
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> i32 {
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { access((window, Copied::Get), (data, count), (peer, at), options, work) })
+}
+
+/// Combines `count` elements with those of a peer's part, from element `at` on: each as one.
+///
+/// # Safety
+///
+/// As [`rl_put`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_accumulate(
+    window: *const rl_window,
+    data: *const c_void,
+    count: u64,
+    by: rl_op,
+    peer: u32,
+    at: u64,
+    options: *const rl_options,
+    work: *mut *mut rl_work,
+) -> i32 {
+    guard(|| {
+        let of = (window, Copied::Accumulate(op(by)?));
+        // SAFETY: what the caller promises.
+        unsafe { access(of, (data.cast_mut(), count), (peer, at), options, work) }
+    })
+}
+
+/// Adds to the word of 8 bytes that begins at element `at` of a peer's part, and writes what it was to `before`.
+///
+/// # Safety
+///
+/// `window` is live, `before` a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_fetch_add(
+    window: *const rl_window,
+    value: u64,
+    peer: u32,
+    at: u64,
+    before: *mut u64,
+) -> i32 {
+    guard(|| {
+        there(before, "before")?;
+        // SAFETY: what the caller promises.
+        let window = unsafe { &object(window, "window")?.window };
+        // SAFETY: as above.
+        unsafe { give(before, window.fetch_add(value, place(peer, at))?, "before") }
+    })
+}
+
+/// Stores `to` in the word of 8 bytes that begins at element `at` of a peer's part if it is `from`, and writes what it
+/// was to `before`.
+///
+/// # Safety
+///
+/// As [`rl_fetch_add`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_compare_swap(
+    window: *const rl_window,
+    from: u64,
+    to: u64,
+    peer: u32,
+    at: u64,
+    before: *mut u64,
+) -> i32 {
+    guard(|| {
+        there(before, "before")?;
+        // SAFETY: what the caller promises.
+        let window = unsafe { &object(window, "window")?.window };
+        // SAFETY: as above.
+        unsafe { give(before, window.compare_swap(from, to, place(peer, at))?, "before") }
+    })
+}
+
+/// Signals a peer: it sees that after everything that this thread has done to its part before.
+///
+/// # Safety
+///
+/// `window` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_signal(window: *const rl_window, peer: u32) -> i32 {
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { object(window, "window") }?.window.signal(peer))
+}
+
+/// Waits for a signal of a peer, and takes it: each ends one wait.
+///
+/// # Safety
+///
+/// `window` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_wait_signal(window: *const rl_window, peer: u32) -> i32 {
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { object(window, "window") }?.window.wait_signal(peer))
+}
+
+/// Takes a signal of a peer if one is there: writes 1 to `taken`, else 0.
+///
+/// # Safety
+///
+/// `window` is live, `taken` a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_take_signal(
+    window: *const rl_window,
+    peer: u32,
+    taken: *mut i32,
+) -> i32 {
+    guard(|| {
+        there(taken, "taken")?;
+        // SAFETY: what the caller promises.
+        let is_taken = unsafe { object(window, "window") }?.window.take_signal(peer)?;
+        // SAFETY: as above.
+        unsafe { give(taken, i32::from(is_taken), "taken") }
+    })
+}
+
+/// Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of it;
+/// with `work`, at once.
+///
+/// # Safety
+///
+/// `window` is live, `work` NULL or a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_window_flush(
+    window: *const rl_window,
+    peer: u32,
+    work: *mut *mut rl_work,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let window = unsafe { &object(window, "window")?.window };
+        if work.is_null() {
+            return window.flush(peer);
+        }
+        let pending = window.start_flush(peer)?;
+        // SAFETY: as above.
+        unsafe { work.write(Box::into_raw(Box::new(rl_work { pending }))) };
+        Ok(())
+    })
+}
+
+/// Withdraws rights to this rank's part from all ranks: when it returns, nothing is under way that needed them.
+///
+/// # Safety
+///
+/// `window` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_window_withdraw(window: *const rl_window, from_peers: u32) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let window = unsafe { &object(window, "window")?.window };
+        window.withdraw(rights(from_peers)?)
+    })
+}

@@ -1,0 +1,185 @@
+"""Windows by the API of torchcomms: tensors in host memory that the other ranks put to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from ..errors import TimeoutError, UnsupportedError, UsageError
+from ..torch._memory import readable
+from ..torch._work import Done
+from ._base import Base, CallHints, CallTimeout
+from ._types import checked_timeout
+from ._work import TorchWork
+
+_RIGHTS = ["read", "write", "atomics"]
+
+
+class TorchCommWinAccessType(Enum):
+    """The models of memory: one copy of the tensor, or one for others and one for its owner."""
+
+    WIN_ACCESS_TYPE_UNIFIED = auto()
+    WIN_ACCESS_TYPE_SEPARATE = auto()
+
+
+@dataclass
+class TorchCommWindowAttr:
+    """What a window is, seen from a peer."""
+
+    access_type: TorchCommWinAccessType = TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED
+
+
+class _Signalled:
+    """A signal that is waited for: it is taken once."""
+
+    def __init__(self, native: Any, peer: int, limit: float) -> None:
+        self._native = native
+        self._peer = peer
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._taken = False
+
+    def is_completed(self) -> bool:
+        with self._lock:
+            self._taken = self._taken or self._native.take_signal(self._peer)
+            return self._taken
+
+    def wait(self) -> None:
+        if not self._limit:
+            with self._lock:
+                if not self._taken:
+                    self._native.wait_signal(self._peer)
+                    self._taken = True
+            return
+        until = time.monotonic() + self._limit
+        while not self.is_completed():
+            if time.monotonic() >= until:
+                raise TimeoutError(
+                    f"waited {self._limit:g} s for a signal of rank {self._peer}: see whether it calls signal",
+                    code="RL0703",
+                    peer=self._peer,
+                )
+            time.sleep(0.0001)
+
+
+class TorchCommWindow:
+    """A tensor of each rank that the others put to, while its owner does something else (docs/windows.md).
+
+    A signal is seen after what its rank has put there before. ``new_window``, ``tensor_register`` and
+    ``tensor_deregister`` are collective. Only tensors on the CPU can be registered.
+    """
+
+    def __init__(self, comm: Base, tensor: Tensor | None) -> None:
+        self._comm = comm
+        self._native: Any = None
+        self._tensor: Tensor | None = None
+        if tensor is not None:
+            self.tensor_register(tensor)
+
+    def tensor_register(self, tensor: Tensor, owning: bool = True) -> None:
+        """Have the peers put to a contiguous tensor, which lives as long as it is registered. Collective."""
+        self._comm._live("tensor_register")
+        if self._native is not None:
+            raise UsageError("tensor_register: the window has a tensor already: call tensor_deregister first")
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(f"windows of tensors on {tensor.device} are not there yet: use the CPU")
+        if not tensor.is_contiguous():
+            raise UsageError("tensor_register: the tensor is not contiguous")
+        self._native = self._comm._native.window(_bytes(tensor), _RIGHTS, tensor)
+        self._tensor = tensor
+
+    def tensor_deregister(self) -> None:
+        """Have nobody put to the tensor any more. Collective."""
+        self._there("tensor_deregister").free()
+        self._native = self._tensor = None
+
+    def put(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        target_offset_nelems: int,
+        async_op: bool,
+        hints: CallHints = None,
+        timeout: CallTimeout = None,
+    ) -> TorchWork:
+        """Write a tensor to a peer's, from an element on. It may be changed when this returns."""
+        native, own = self._there("put"), self._tensor
+        assert own is not None
+        if tensor.dtype != own.dtype or tensor.device.type != "cpu":
+            raise UsageError(f"put: the tensor is {tensor.dtype} on {tensor.device}, the window {own.dtype} on cpu")
+        if target_offset_nelems < 0:
+            raise UsageError(f"put: elements are counted from 0, not from {target_offset_nelems}")
+        peer = self._comm._peer(dst_rank, "dst_rank")
+        data = readable(tensor)
+        native.put(_bytes(data), peer, target_offset_nelems * data.element_size(), None)
+        return self._done()
+
+    def signal(
+        self, peer_rank: int, async_op: bool, hints: CallHints = None, timeout: CallTimeout = None
+    ) -> TorchWork:
+        """Signal a peer, which sees that after what this thread has put there."""
+        self._there("signal").signal(self._comm._peer(peer_rank, "peer_rank"))
+        return self._done()
+
+    def wait_signal(
+        self, peer_rank: int, async_op: bool, hints: CallHints = None, timeout: CallTimeout = None
+    ) -> TorchWork:
+        """Wait for a signal of a peer, and take it: each ends one wait."""
+        native = self._there("wait_signal")
+        limit = checked_timeout(timeout).total_seconds()
+        work = TorchWork(_Signalled(native, self._comm._peer(peer_rank, "peer_rank"), limit), self._comm._device)
+        if not async_op:
+            work.wait()
+        return work
+
+    def map_remote_tensor(self, rank: int) -> NoReturn:
+        """Raise ``UnsupportedError``: memory of tensors is not shared."""
+        raise UnsupportedError("map_remote_tensor not implemented: memory of tensors is not shared; use put, all_gather")
+
+    def get_attr(self, peer_rank: int) -> TorchCommWindowAttr:
+        """Return what the window is, seen from a peer."""
+        self._there("get_attr")
+        self._comm._peer(peer_rank, "peer_rank")
+        return TorchCommWindowAttr()
+
+    def get_tensor(self) -> Tensor | None:
+        """Return the registered tensor."""
+        return self._tensor
+
+    def get_size(self) -> int:
+        """Return the bytes of the registered tensor, 0 without one."""
+        return 0 if self._tensor is None else self._tensor.numel() * self._tensor.element_size()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the registered tensor; float32 without one."""
+        return torch.float32 if self._tensor is None else self._tensor.dtype
+
+    @property
+    def shape(self) -> list[int]:
+        """The shape of the registered tensor."""
+        return [] if self._tensor is None else list(self._tensor.shape)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the registered tensor."""
+        return torch.device("cpu")
+
+    def _there(self, what: str) -> Any:
+        self._comm._live(what)
+        if self._native is None:
+            raise UsageError(f"{what}: the window has no tensor: call tensor_register on all ranks first")
+        return self._native
+
+    def _done(self) -> TorchWork:
+        return TorchWork(Done(), self._comm._device)
+
+
+def _bytes(tensor: Tensor) -> tuple[int, int, str, bool]:
+    return (tensor.data_ptr(), tensor.numel() * tensor.element_size(), "i8", False)

@@ -1,0 +1,173 @@
+//! Windows: memory that the other ranks put to and get from.
+
+use pyo3::prelude::*;
+use roundelay::{Error, Rights};
+use roundelay_ffi::{Copied, Place};
+
+use crate::arguments::{Address, parse, seconds};
+use crate::communicator::Communicator;
+use crate::errors::exception;
+use crate::work::Work;
+
+/// A window; any thread may use it.
+#[pyclass(module = "roundelay._native", frozen)]
+pub(crate) struct Window {
+    inner: roundelay_ffi::Window,
+}
+
+fn raised<T>(result: Result<T, Error>) -> PyResult<T> {
+    result.map_err(|e| exception(&e))
+}
+
+fn rights(names: Vec<String>) -> PyResult<Rights> {
+    names.iter().try_fold(Rights::NONE, |all, name| match name.as_str() {
+        "read" => Ok(all | Rights::READ),
+        "write" => Ok(all | Rights::WRITE),
+        "atomics" => Ok(all | Rights::ATOMICS),
+        other => {
+            let text = format!("`{other}` is no right: they are read, write and atomics");
+            Err(exception(&Error::Usage(text)))
+        }
+    })
+}
+
+#[pymethods]
+impl Communicator {
+    /// Makes a window of the memory that `kept` owns. Collective.
+    fn window(
+        &self,
+        py: Python<'_>,
+        data: Address,
+        peers_may: Vec<String>,
+        kept: Py<PyAny>,
+    ) -> PyResult<Window> {
+        let (Address(buffer), rights) = (data, rights(peers_may)?);
+        let kept = Box::new(kept);
+        let made = py.detach(|| self.inner().window(&buffer, rights, kept));
+        Ok(Window { inner: raised(made)? })
+    }
+}
+
+impl Window {
+    fn access(
+        &self,
+        py: Python<'_>,
+        what: Copied,
+        Address(buffer): Address,
+        place: Place,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        match kept {
+            None => {
+                raised(py.detach(|| self.inner.access(what, &buffer, place)))?;
+                Ok(None)
+            }
+            Some(kept) => {
+                let kept = Box::new(kept);
+                let pending = py.detach(|| self.inner.start(what, &buffer, place, kept));
+                Ok(Some(Work::new(raised(pending)?)))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Window {
+    /// Writes elements to a peer's part, on this thread or, with `kept` as what owns them, in the background.
+    #[pyo3(signature = (data, peer, at, kept=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        data: Address,
+        peer: u32,
+        at: usize,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        self.access(py, Copied::Put, data, Place { peer, at }, kept)
+    }
+
+    /// Reads elements of a peer's part, as `put`.
+    #[pyo3(signature = (data, peer, at, kept=None))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        data: Address,
+        peer: u32,
+        at: usize,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        self.access(py, Copied::Get, data, Place { peer, at }, kept)
+    }
+
+    /// Combines elements with those of a peer's part, as `put`.
+    #[pyo3(signature = (data, op, peer, at, kept=None))]
+    fn accumulate(
+        &self,
+        py: Python<'_>,
+        data: Address,
+        op: &str,
+        peer: u32,
+        at: usize,
+        kept: Option<Py<PyAny>>,
+    ) -> PyResult<Option<Work>> {
+        self.access(py, Copied::Accumulate(parse(op)?), data, Place { peer, at }, kept)
+    }
+
+    /// Adds to a word of a peer's part, and returns what it was.
+    fn fetch_add(&self, py: Python<'_>, value: u64, peer: u32, at: usize) -> PyResult<u64> {
+        raised(py.detach(|| self.inner.fetch_add(value, Place { peer, at })))
+    }
+
+    /// Stores `to` in a word of a peer's part if it is `from`, and returns what it was.
+    fn compare_swap(
+        &self,
+        py: Python<'_>,
+        from: u64,
+        to: u64,
+        peer: u32,
+        at: usize,
+    ) -> PyResult<u64> {
+        raised(py.detach(|| self.inner.compare_swap(from, to, Place { peer, at })))
+    }
+
+    fn signal(&self, py: Python<'_>, peer: u32) -> PyResult<()> {
+        raised(py.detach(|| self.inner.signal(peer)))
+    }
+
+    fn wait_signal(&self, py: Python<'_>, peer: u32) -> PyResult<()> {
+        raised(py.detach(|| self.inner.wait_signal(peer)))
+    }
+
+    fn take_signal(&self, py: Python<'_>, peer: u32) -> PyResult<bool> {
+        raised(py.detach(|| self.inner.take_signal(peer)))
+    }
+
+    /// Returns when all that was begun on a peer's part has taken effect, or, in the background, what does.
+    fn flush(&self, py: Python<'_>, peer: u32, background: bool) -> PyResult<Option<Work>> {
+        if background {
+            let pending = py.detach(|| self.inner.start_flush(peer));
+            return Ok(Some(Work::new(raised(pending)?)));
+        }
+        raised(py.detach(|| self.inner.flush(peer)))?;
+        Ok(None)
+    }
+
+    fn withdraw(&self, py: Python<'_>, from_peers: Vec<String>) -> PyResult<()> {
+        let rights = rights(from_peers)?;
+        raised(py.detach(|| self.inner.withdraw(rights)))
+    }
+
+    /// Returns the number of elements of a peer's part, and True if it is mapped here.
+    fn attributes(&self, peer: u32) -> PyResult<(usize, bool)> {
+        raised(self.inner.attributes(peer))
+    }
+
+    fn set_timeout(&self, timeout: f64) -> PyResult<()> {
+        raised(self.inner.set_timeout(seconds(timeout)?))
+    }
+
+    /// Ends the window. Collective.
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
+        raised(py.detach(|| self.inner.free()))
+    }
+}

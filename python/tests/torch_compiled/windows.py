@@ -1,0 +1,62 @@
+"""Windows of the backend in C++, by torch's interface for them (2.15 and later)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+def told(function: Any, *args: Any) -> str:
+    try:
+        function(*args)
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__} {str(error).splitlines()[0]}"
+    return "no error"
+
+
+def part(rank: int, round: int) -> torch.Tensor:
+    return torch.rand(3000, generator=torch.Generator().manual_seed(1000 * rank + round))
+
+
+def every(rank: int) -> dict[str, Any]:
+    """Put, signal and wait in a ring, and what is wrong."""
+    c10d: Any = dist.distributed_c10d
+    size = dist.get_world_size()
+    after, before = (rank + 1) % size, (rank - 1) % size
+    table = torch.full((size, 3000), -1.0)
+    window = c10d._new_window(table)
+    wrong = 0
+    for round in range(20):
+        given = part(rank, round)
+        window.put(given, after, rank * 3000, False)
+        given.fill_(-2.0)
+        window.signal(after, False)
+        work = window.wait_signal(before, round % 2 == 0)
+        if work is not None:
+            work.wait()
+        wrong += int(not torch.equal(table[before], part(before, round)))
+        wrong += int((table[after] != -1.0).sum()) + int((table[rank] != -1.0).sum())
+        dist.barrier()
+    results = {
+        "supported": c10d._supports_window(),
+        "wrong": wrong,
+        "type": told(window.put, torch.zeros(1, dtype=torch.int32), after, 0, False),
+        "beyond": told(window.put, torch.zeros(3000), after, size * 3000 - 2999, False),
+        "again": told(window.tensor_register, table),
+    }
+    dist.barrier()
+    window.tensor_deregister()
+    results["none"] = told(window.signal, after, False)
+    other = torch.zeros(4, dtype=torch.int64)
+    window.tensor_register(other)
+    window.put(torch.full((2,), rank), after, 1, False)
+    window.signal(after, False)
+    window.wait_signal(before, False)
+    results["other"] = other.tolist()
+    window.tensor_deregister()
+    dropped = c10d._new_window(torch.zeros(10))
+    del dropped  # Ends on each rank by itself.
+    dist.barrier()
+    return results

@@ -1,0 +1,147 @@
+//! Peers that lie about keys, bounds, rights and types, over real sockets: without the checks of the origin.
+
+use std::sync::Arc;
+
+use super::super::Communicator;
+use super::Window;
+use super::parts::Reach;
+use crate::bootstrap::Setup;
+use crate::dtype::RedOp;
+use crate::error::{Error, Refusal};
+use crate::memory::Buffer;
+use crate::messages::What;
+use crate::transport::Transports;
+use crate::window::{Fetch, PIECE, Remote, Rights};
+use roundelay_dsl::diag::codes;
+
+const LEN: usize = 100_000;
+const BYTES: u64 = 8 * LEN as u64;
+
+/// Plays two ranks over sockets.
+fn two(body: impl Fn(&mut Communicator) + Sync) {
+    let setup = |_| Setup::new().transports(Transports::TCP).slot_bytes(64 << 10);
+    let ranks = Communicator::local_over(2, setup).expect("two ranks");
+    let body = &body;
+    std::thread::scope(|scope| {
+        for mut comm in ranks {
+            scope.spawn(move || body(&mut comm));
+        }
+    });
+}
+
+/// Returns the key of rank 1's part, or 0 on that rank.
+fn key_of(window: &Window<u64>) -> u64 {
+    match &window.parts.peers[1] {
+        Reach::Served(remote) => remote.key(),
+        Reach::Mapped(_) => 0,
+    }
+}
+
+/// Does what the packet says, and returns how it was refused.
+fn forged(window: &Window<u64>, what: What, offset: u64, bytes: usize) -> Option<Refusal> {
+    let (What::Put(key) | What::Get(key) | What::Accumulate(key, _) | What::Fetch(key, _)) = what
+    else {
+        panic!("{what:?} is no operation on memory")
+    };
+    let remote = Arc::new(Remote::new(1, key, BYTES, Rights::ALL));
+    let service = window.parts.service.as_ref().expect("it is served");
+    service.messenger.serve_window(0, None, vec![remote.clone()], &[1]).expect("a connection");
+    let mut data = vec![7u8; bytes];
+    let place = (offset, data.as_mut_ptr(), bytes);
+    // SAFETY: the bytes are there until it has ended.
+    let operation = unsafe { window.parts.begin(&remote, what, place) }.expect("begun");
+    let is_answered = !matches!(what, What::Put(_) | What::Accumulate(..));
+    let refusal = match window.parts.finish(&operation) {
+        Err(Error::Window { refusal, .. }) => Some(refusal),
+        Ok(()) => None,
+        Err(other) => panic!("another error: {other}"),
+    };
+    assert!(data.iter().all(|&byte| byte == 7) || refusal.is_none(), "something was given");
+    if is_answered {
+        return refusal;
+    }
+    match window.parts.flush_served(&remote) {
+        Err(Error::Window { refusal, .. }) => Some(refusal),
+        Ok(()) => None,
+        Err(other) => panic!("another error: {other}"),
+    }
+}
+
+#[test]
+fn a_peer_that_lies_is_refused_and_nothing_is_written() {
+    two(|comm| {
+        let rights = if comm.rank() == 1 { Rights::WRITE | Rights::ATOMICS } else { Rights::ALL };
+        let old = comm.window(Buffer::from(vec![3u64; LEN])).expect("a window");
+        let gone = key_of(&old);
+        old.free(comm).expect("the buffer");
+        let window = comm.window_with(vec![5u64; LEN].into(), rights).expect("a window");
+        if comm.rank() == 1 {
+            comm.barrier().expect("both are there");
+            let mut mine = vec![0; LEN];
+            window.read(0, &mut mine).expect("its own part");
+            assert!(mine.iter().all(|&x| x == 5), "something was written");
+            window.withdraw(Rights::WRITE | Rights::ATOMICS).expect("nothing is under way");
+            comm.barrier().expect("both are there");
+            comm.barrier().expect("both are there");
+            window.read(0, &mut mine).expect("its own part");
+            assert!(mine.iter().all(|&x| x == 5), "something was written");
+            window.free(comm).expect("the buffer");
+            return;
+        }
+        let key = key_of(&window);
+        let sum = |key| What::Accumulate(key, RedOp::Sum);
+        let add = |key| What::Fetch(key, Fetch::Add(1));
+        // Few bytes come at once, and many go to their place by themselves.
+        for bytes in [8, 4096, 80_000] {
+            for lie in [key ^ 1, 0, gone] {
+                for what in [What::Put(lie), What::Get(lie), sum(lie), add(lie)] {
+                    assert_eq!(forged(&window, what, 0, bytes), Some(Refusal::Gone), "{what:?}");
+                }
+            }
+            let end = Some(Refusal::Bounds { bytes: BYTES });
+            for offset in [BYTES - bytes as u64 + 8, BYTES, u64::MAX - 7, 1 << 63] {
+                for what in [What::Put(key), What::Get(key), sum(key)] {
+                    assert_eq!(forged(&window, what, offset, bytes), end, "{what:?} {offset}");
+                }
+            }
+            let needs = |needed, has: &str| Some(Refusal::Rights { needed, has: has.into() });
+            let got = forged(&window, What::Get(key), 0, bytes);
+            assert_eq!(got, needs("read", "write + atomics"));
+            for op in [RedOp::Avg, RedOp::PremulSum] {
+                let refused = forged(&window, What::Accumulate(key, op), 0, bytes);
+                assert!(matches!(refused, Some(Refusal::Elements(_))), "{op}");
+            }
+            let part = forged(&window, sum(key), 4, bytes);
+            assert!(matches!(part, Some(Refusal::Elements(_))), "no whole elements");
+        }
+        assert_eq!(forged(&window, add(key), 4, 8), Some(Refusal::Alignment { offset: 4 }));
+        assert_eq!(forged(&window, add(key), BYTES, 8), Some(Refusal::Bounds { bytes: BYTES }));
+        let long = forged(&window, What::Get(key), 0, PIECE + 8);
+        assert!(matches!(long, Some(Refusal::Bounds { .. })), "longer than a piece");
+        comm.barrier().expect("both are there");
+        comm.barrier().expect("both are there");
+        for (what, needed) in [(What::Put(key), "write"), (sum(key), "atomics")] {
+            for bytes in [8, 80_000] {
+                let refused = forged(&window, what, 0, bytes);
+                let rights = Refusal::Rights { needed, has: "none".into() };
+                assert_eq!(refused, Some(rights), "{what:?}");
+            }
+        }
+        comm.barrier().expect("both are there");
+        window.free(comm).expect("the buffer");
+    });
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_ends_the_job() {
+    two(|comm| {
+        let window = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
+        let messenger = &window.parts.service.as_ref().expect("it is served").messenger;
+        if comm.rank() == 0 {
+            messenger.forge_answer(1, 99);
+        }
+        let error = window.wait_signal(1 - comm.rank()).expect_err("nobody signals");
+        assert_eq!(error.code(), codes::PLAN_DAMAGED, "{error}");
+        assert!(error.to_string().contains("does not keep to the protocol"), "{error}");
+    });
+}

@@ -1,0 +1,189 @@
+//! Operations on parts that their own processes serve.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::parts::{Parts, Reach, Service};
+use crate::error::{Error, Refusal};
+use crate::messages::{Delivered, Operation, Place, Shape, What};
+use crate::window::{self, Fetch, Remote, Rights};
+
+impl Parts {
+    fn service(&self) -> Result<&Service, Error> {
+        let none = || Error::Work("this window has parts that are served, and no service".into());
+        self.service.as_ref().ok_or_else(none)
+    }
+
+    /// Begins an operation.
+    ///
+    /// # Safety
+    ///
+    /// The bytes at the address are good for it until it has ended.
+    pub(super) unsafe fn begin(
+        &self,
+        remote: &Remote,
+        what: What,
+        (offset, address, bytes): (u64, *mut u8, usize),
+    ) -> Result<std::sync::Arc<Operation>, Error> {
+        let place = Place { address, shape: Shape { dtype: self.dtype, bytes: bytes as u64 } };
+        let limits = (offset, self.timeout().max(Duration::from_nanos(1)));
+        if matches!(what, What::Put(_) | What::Accumulate(..)) {
+            remote.set_due(true);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.service()?.messenger.operate(what, place, remote.peer(), limits, None) }
+    }
+
+    /// Waits for an operation.
+    pub(super) fn finish(&self, operation: &Operation) -> Result<(), Error> {
+        self.service()?.messenger.wait(operation, None);
+        typed(operation.result(), &self.over, self.rank)
+    }
+
+    /// Has somebody move operations that nobody waits for.
+    pub(super) fn leave_running(&self) {
+        self.service.iter().for_each(|service| service.messenger.leave_running());
+    }
+
+    /// Fails unless an operation may begin, as far as is known here.
+    pub(super) fn check(
+        &self,
+        remote: &Remote,
+        what: What,
+        (offset, bytes): (u64, usize),
+        describe: impl Fn() -> String,
+    ) -> Result<(), Error> {
+        let needed = match what {
+            What::Get(_) => Rights::READ,
+            What::Put(_) => Rights::WRITE,
+            _ => Rights::ATOMICS,
+        };
+        let checked = remote.check(offset, bytes as u64, needed);
+        checked.map_err(|refusal| self.refused(describe, refusal))
+    }
+
+    /// Returns the pieces by which bytes are asked for: what is got comes in pieces that are each refused or given.
+    pub(super) fn pieces(
+        what: What,
+        (offset, address, bytes): (u64, *mut u8, usize),
+    ) -> impl Iterator<Item = (u64, *mut u8, usize)> {
+        let whole = if matches!(what, What::Get(_)) { window::PIECE } else { bytes.max(1) };
+        (0..bytes)
+            .step_by(whole)
+            .map(move |at| (offset + at as u64, address.wrapping_add(at), whole.min(bytes - at)))
+    }
+
+    /// Puts or gets, piece by piece; returns when the bytes are the caller's again.
+    ///
+    /// # Safety
+    ///
+    /// The bytes at the address are good for it.
+    pub(super) unsafe fn copy_served(
+        &self,
+        remote: &Remote,
+        what: What,
+        (offset, address, bytes): (u64, *mut u8, usize),
+        describe: impl Fn() -> String,
+    ) -> Result<(), Error> {
+        self.check(remote, what, (offset, bytes), describe)?;
+        let pieces = Parts::pieces(what, (offset, address, bytes));
+        // SAFETY: parts of what the caller promises; all that was begun is waited for below.
+        let pieces = pieces.map(|piece| unsafe { self.begin(remote, what, piece) });
+        let begun: Vec<_> = pieces.collect();
+        let finished = begun.into_iter().map(|operation| self.finish(&*operation?));
+        finished.fold(Ok(()), Result::and)
+    }
+
+    /// Does an atomic operation on a word.
+    pub(super) fn fetch_served(
+        &self,
+        remote: &Remote,
+        offset: u64,
+        fetch: Fetch,
+        describe: impl Fn() -> String,
+    ) -> Result<u64, Error> {
+        let checked = remote.check(offset, 8, Rights::ATOMICS).and_then(|()| match offset % 8 {
+            0 => Ok(()),
+            _ => Err(Refusal::Alignment { offset }),
+        });
+        checked.map_err(|refusal| self.refused(describe, refusal))?;
+        let mut word = 0u64;
+        let place = (offset, (&raw mut word).cast(), 8);
+        // SAFETY: the word stays where it is until the operation has ended.
+        let operation = unsafe { self.begin(remote, What::Fetch(remote.key(), fetch), place) }?;
+        self.finish(&operation)?;
+        Ok(word)
+    }
+
+    /// Waits until all that was begun on a part has taken effect.
+    pub(super) fn flush_served(&self, remote: &Remote) -> Result<(), Error> {
+        remote.set_due(false);
+        let nothing = (0, std::ptr::null_mut(), 0);
+        // SAFETY: it has no bytes.
+        let operation = unsafe { self.begin(remote, What::Flush(remote.key()), nothing) }?;
+        self.finish(&operation)?;
+        Parts::refusal(remote, self.rank, self.dtype.size() as u64)
+    }
+
+    /// Fails if an operation that nobody waited for was refused since that was asked last.
+    pub(super) fn refusal(remote: &Remote, rank: u32, size: u64) -> Result<(), Error> {
+        let Some((offset, refusal)) = remote.take_refusal() else { return Ok(()) };
+        let (at, peer) = (offset / size, remote.peer());
+        let what = format!("put or accumulate to rank {peer} at element {at}");
+        Err(Error::Window { rank, what, refusal })
+    }
+
+    pub(super) fn served_signal(&self, remote: &Remote) -> Result<(), Error> {
+        self.service()?.messenger.signal(remote.peer(), remote.key())
+    }
+
+    /// Waits for a signal of a rank that sends it.
+    pub(super) fn served_wait(&self, remote: &Remote) -> Result<(), Error> {
+        let part = (self.own.clone(), self.taken.clone());
+        let messenger = &self.service()?.messenger;
+        let operation = messenger.await_signal(remote.peer(), part, self.timeout())?;
+        self.finish(&operation)
+    }
+
+    /// Waits until all that was begun on parts that are served has taken effect, or was refused.
+    pub(super) fn settle(&self) -> Result<(), Error> {
+        for reach in &self.peers {
+            match reach {
+                Reach::Served(remote) if remote.set_due(false) => match self.flush_served(remote) {
+                    Ok(()) | Err(Error::Window { .. }) => {}
+                    Err(error) => return Err(error),
+                },
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves this rank's part no longer.
+    pub(super) fn end_service(&self) {
+        let Some(Service { messenger, key }) = &self.service else { return };
+        let remotes = self.peers.iter().filter_map(|reach| match reach {
+            Reach::Served(remote) => Some((remote.peer(), remote.key())),
+            Reach::Mapped(_) => None,
+        });
+        messenger.end_window(*key, &remotes.collect::<Vec<_>>());
+    }
+}
+
+/// Returns the result of an operation that has ended: an error that came since the window is over says so.
+pub(super) fn typed(
+    result: Option<Result<Delivered, Error>>,
+    over: &AtomicBool,
+    rank: u32,
+) -> Result<(), Error> {
+    let result = result.unwrap_or_else(|| Err(Error::Work("the operation has no end".into())));
+    match result {
+        Err(Error::Window { rank, what, refusal }) => Err(Error::Window { rank, what, refusal }),
+        Err(error) if !over.load(Ordering::Acquire) => Err(error),
+        Err(_) => {
+            let what = "an operation on a window".into();
+            Err(Error::Window { rank, what, refusal: Refusal::Over })
+        }
+        Ok(_) => Ok(()),
+    }
+}

@@ -1,0 +1,192 @@
+//! What a kernel has to do with other hosts: its far links, their messages, and the sizes of a call.
+
+use std::sync::Arc;
+
+use roundelay_compiler::device::{DeviceProgram, Target, Task, TaskInput};
+use roundelay_compiler::plan::{Dir, Header, Site, Sizes, WireType};
+
+use crate::error::Location;
+
+/// The far links of a rank's program.
+#[derive(Debug)]
+pub(in super::super) struct FarPart {
+    rank: u32,
+    header: Header,
+    sites: Vec<Site>,
+    pub(super) links: Vec<FarLink>,
+}
+
+/// An end of a connection to a rank on another host.
+#[derive(Debug)]
+pub(super) struct FarLink {
+    pub(super) peer: u32,
+    pub(super) channel: u16,
+    pub(super) dir: Dir,
+    pub(super) slots: u32,
+    /// Chunks of a slot.
+    chunks: u32,
+    /// Chunks, a block, of the slots of links before this one.
+    base: u32,
+    /// The messages of a pass.
+    messages: Vec<FarMessage>,
+}
+
+/// A message of a pass.
+#[derive(Debug, Clone)]
+struct FarMessage {
+    chunks: Chunks,
+    wire: Option<WireType>,
+    site: u32,
+    round: u32,
+}
+
+/// The chunks of a message, by their numbers in the vector, whose lengths they have; or so many of the longest.
+#[derive(Debug, Clone)]
+enum Chunks {
+    Of(Vec<u32>),
+    Full(u32),
+}
+
+impl FarPart {
+    /// Returns what a rank's program has to do with other hosts, if it has far links.
+    pub(in super::super) fn of(program: &DeviceProgram) -> Option<Arc<Self>> {
+        if !program.is_far() {
+            return None;
+        }
+        let far = (0u32..).zip(&program.links).filter(|(_, link)| link.far);
+        let links = far.map(|(number, link)| {
+            let nothing =
+                FarMessage { chunks: Chunks::Full(0), wire: None, site: u32::MAX, round: u32::MAX };
+            let mut messages = vec![nothing; link.messages as usize];
+            for task in program.phases.iter().flat_map(|phase| &phase.tasks) {
+                for (message, wire) in staged(task) {
+                    let place = messages.get_mut(message.index as usize);
+                    if let (true, Some(place)) = (message.link == number, place) {
+                        let (site, round) = (task.site, task.round);
+                        *place = FarMessage { chunks: Chunks::of(&task.sizes), wire, site, round };
+                    }
+                }
+            }
+            FarLink {
+                peer: link.peer,
+                channel: link.channel,
+                dir: link.dir,
+                slots: link.slots.max(1),
+                chunks: link.chunks,
+                base: link.base,
+                messages,
+            }
+        });
+        Some(Arc::new(FarPart {
+            rank: program.rank,
+            links: links.collect(),
+            header: program.header.clone(),
+            sites: program.sites.clone(),
+        }))
+    }
+}
+
+/// Returns the messages of a task that go through slots, with the type in which they travel.
+fn staged(
+    task: &Task,
+) -> impl Iterator<Item = (roundelay_compiler::device::Message, Option<WireType>)> + '_ {
+    let inputs = task.inputs.iter().filter_map(|input| match input {
+        TaskInput::Staged(message, wire) => Some((*message, *wire)),
+        _ => None,
+    });
+    let outs = task.outs.iter().filter_map(|out| match out {
+        Target::Staged(message, wire) => Some((*message, *wire)),
+        _ => None,
+    });
+    inputs.chain(outs)
+}
+
+impl Chunks {
+    fn of(sizes: &Sizes) -> Self {
+        match sizes {
+            Sizes::Full(chunks) => Chunks::Full(*chunks),
+            Sizes::Of(sets) => Chunks::Of(sets.iter().flat_map(|set| set.iter()).collect()),
+        }
+    }
+}
+
+/// A call, as lanes play it.
+#[derive(Debug, Clone)]
+pub(in super::super) struct FarCall {
+    pub(in super::super) part: Arc<FarPart>,
+    /// The number of the call.
+    pub(in super::super) epoch: u32,
+    /// A digest of what all ranks have in common.
+    pub(in super::super) digest: u64,
+    /// Elements that the caller gave, and bytes of one.
+    pub(in super::super) count: u64,
+    pub(in super::super) size: u64,
+    /// Blocks, elements of a chunk that one plays in a pass, passes, bytes of a chunk in a slot.
+    pub(in super::super) blocks: u32,
+    pub(in super::super) pass: u64,
+    pub(in super::super) passes: u64,
+    pub(in super::super) unit: u64,
+}
+
+impl FarCall {
+    /// Returns the messages of a link in the call, for one block.
+    pub(super) fn messages(&self, link: &FarLink) -> u32 {
+        (link.messages.len() as u64 * self.passes) as u32
+    }
+
+    /// Returns the bytes of a slot.
+    pub(super) fn slot_bytes(&self, link: &FarLink) -> u64 {
+        u64::from(link.chunks) * self.unit
+    }
+
+    /// Returns where the slot of a message begins among the slots, in bytes; messages count from 1.
+    pub(super) fn slot(&self, link: &FarLink, block: u32, number: u32) -> u64 {
+        let turn = u64::from(block) * u64::from(link.slots) + u64::from((number - 1) % link.slots);
+        let chunks = u64::from(link.base) * u64::from(self.blocks) + turn * u64::from(link.chunks);
+        chunks * self.unit
+    }
+
+    /// Returns the bytes of a message's content from the beginning of its slot on.
+    pub(super) fn bytes(&self, link: &FarLink, block: u32, number: u32) -> u64 {
+        let a_pass = link.messages.len() as u64;
+        let (pass, index) = (u64::from(number - 1) / a_pass, u64::from(number - 1) % a_pass);
+        let message = &link.messages[index as usize];
+        let elements = u64::from(self.part.header.blocks) * self.count;
+        let chunks = u64::from(self.part.header.chunks.max(1));
+        let (least, rest) = (elements / chunks, elements % chunks);
+        let begin = |c: u64| c * least + c * rest / chunks;
+        let from = (pass * u64::from(self.blocks) + u64::from(block)) * self.pass;
+        let part = |length: u64| length.saturating_sub(from).min(self.pass);
+        let wide = message.wire.map_or(self.size, |wire| match wire {
+            WireType::F16 | WireType::Bf16 => 2,
+            WireType::F32 => 4,
+        });
+        let end = |(k, length): (u64, u64)| match part(length) {
+            0 => 0,
+            elements => k * self.unit + elements * wide,
+        };
+        match &message.chunks {
+            Chunks::Full(0) => 0,
+            Chunks::Full(all) => end((u64::from(*all) - 1, least + u64::from(rest != 0))),
+            Chunks::Of(list) => {
+                let length = |&c: &u32| begin(u64::from(c) + 1) - begin(u64::from(c));
+                (0..).zip(list.iter().map(length)).map(end).max().unwrap_or(0)
+            }
+        }
+    }
+
+    /// Returns the place in the algorithm of a message of a link.
+    pub(super) fn location(&self, link: &FarLink, number: u32) -> Location {
+        let part = &self.part;
+        let a_pass = link.messages.len().max(1) as u32;
+        let message = link.messages.get((number.saturating_sub(1) % a_pass) as usize);
+        let site = message.and_then(|message| part.sites.get(message.site as usize));
+        Location {
+            rank: part.rank,
+            name: format!("{}.{}", part.header.collective, part.header.algorithm),
+            step: message.map_or(0, |m| if m.round == u32::MAX { 0 } else { m.round }),
+            site: site.map(|s| format!("{}:{}:{}", s.file, s.line, s.column)).unwrap_or_default(),
+            text: site.map(|s| s.text.clone()).unwrap_or_default(),
+        }
+    }
+}

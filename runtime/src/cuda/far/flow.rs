@@ -1,0 +1,167 @@
+//! One block's messages over one far link in one call, as the lane at that end has them.
+
+use std::sync::atomic::Ordering;
+
+use roundelay_compiler::device::abi;
+use roundelay_compiler::plan::Dir;
+
+use super::call::{FarCall, FarLink};
+use super::memory::FarMemory;
+
+/// How far the messages of a block over a link are.
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// Index among the links of the part, and among the streams of the lane.
+    pub(super) link: usize,
+    pub(super) stream: usize,
+    pub(super) block: u32,
+    /// Messages of the call.
+    pub(super) total: u32,
+    /// Messages that were posted, or have landed.
+    pub(super) moved: u32,
+    /// Messages that were posted and of which nothing is read in the slot any more; equal to `moved` if it receives.
+    pub(super) taken: u32,
+    /// Messages that the receiver's kernel has consumed, as far as that was said to the sender's lane.
+    pub(super) credit: u32,
+}
+
+impl Flow {
+    /// Returns true if everything of the call has been carried.
+    pub(super) fn is_over(&self, link: &FarLink) -> bool {
+        let owes = link.dir == Dir::Recv && self.credit < self.total.saturating_sub(link.slots);
+        self.moved == self.total && self.taken == self.total && !owes
+    }
+
+    /// Returns the word of the message count that this end's proxy writes: 0 `sent`, 1 `consumed`.
+    fn heard(&self, memory: &FarMemory, link: &FarLink) -> u64 {
+        let channel = link.channel.into();
+        match link.dir {
+            Dir::Recv => abi::sent(link.peer, channel, self.block),
+            Dir::Send => abi::consumed(memory.ranks(), link.peer, channel, self.block),
+        }
+    }
+
+    /// Tells the kernel how many messages have landed, or were taken.
+    pub(super) fn tell(&self, memory: &FarMemory, link: &FarLink, call: &FarCall) {
+        let word = memory.heard(self.heard(memory, link));
+        word.store(abi::mark(call.epoch, self.taken), Ordering::Release);
+    }
+
+    /// Returns how many messages the kernel says to have sent, or consumed, in this call. What it said of another call
+    /// counts nothing.
+    pub(super) fn told(&self, memory: &FarMemory, link: &FarLink, call: &FarCall) -> u32 {
+        let channel = link.channel.into();
+        let word = match link.dir {
+            Dir::Send => abi::sent(link.peer, channel, self.block),
+            Dir::Recv => abi::consumed(memory.ranks(), link.peer, channel, self.block),
+        };
+        let said = memory.said(word).load(Ordering::Acquire);
+        match (said >> 32) as u32 == call.epoch {
+            true => (said as u32).min(self.total),
+            false => 0,
+        }
+    }
+
+    /// Returns the credit that the receiver's lane owes now, if it is more than was said: of what was consumed what
+    /// later messages need.
+    pub(super) fn owed(&self, link: &FarLink, consumed: u32) -> Option<u32> {
+        let credit = consumed.min(self.total.saturating_sub(link.slots));
+        (credit > self.credit).then_some(credit)
+    }
+
+    /// Returns true if the next message may be sent, of so many that the kernel has told of.
+    pub(super) fn may_send(&self, link: &FarLink, told: u32) -> bool {
+        self.moved < told && self.moved < self.credit.saturating_add(link.slots)
+    }
+
+    /// Returns true if a message of that number may land.
+    pub(super) fn may_land(&self, link: &FarLink, number: u32) -> bool {
+        number == self.moved + 1
+            && number <= self.total
+            && number <= self.credit.saturating_add(link.slots)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call::FarPart;
+    use super::*;
+    use roundelay_compiler::device::{Options as Lower, Protocol, prove};
+    use roundelay_compiler::{Options, Placement, Shape, compile};
+    use std::sync::Arc;
+
+    /// Returns the part of rank 0 of two, on two hosts; each link has as many slots.
+    fn part() -> Arc<FarPart> {
+        let entry = roundelay_algorithms::find("all_reduce", "ring").expect("the library has it");
+        let (sources, program) = roundelay_tests::of_library(entry).expect("it resolves");
+        let (shape, options) = (Shape::flat(2), Options::default());
+        let proved = compile(&program, &sources, &shape, &options, Placement::InPlace);
+        let lower = Lower { hosts: vec![0, 1], slots: Some(2) };
+        let programs = prove(&proved.expect("it is proved"), Protocol::Staged, &lower);
+        FarPart::of(&programs.expect("it is lowered").list()[0]).expect("far links")
+    }
+
+    fn flow(link: usize, total: u32) -> Flow {
+        Flow { link, stream: 0, block: 0, total, moved: 0, taken: 0, credit: 0 }
+    }
+
+    #[test]
+    fn nothing_goes_without_room_or_before_it_is_told() {
+        let part = part();
+        let at = part.links.iter().position(|link| link.dir == Dir::Send).expect("a sender");
+        let (link, mut flow) = (&part.links[at], flow(at, 10));
+        assert_eq!(link.slots, 2);
+        assert!(flow.may_send(link, 1) && !flow.may_send(link, 0));
+        flow.moved = 2;
+        assert!(!flow.may_send(link, 10), "both slots are in use");
+        flow.credit = 1;
+        assert!(flow.may_send(link, 10) && !flow.may_send(link, 2));
+        (flow.moved, flow.taken) = (10, 9);
+        assert!(!flow.is_over(link), "one is still read where it lies");
+        flow.taken = 10;
+        assert!(flow.is_over(link));
+    }
+
+    #[test]
+    fn credit_is_owed_only_where_messages_follow() {
+        let part = part();
+        let at = part.links.iter().position(|link| link.dir == Dir::Recv).expect("a receiver");
+        let (link, mut flow) = (&part.links[at], flow(at, 5));
+        assert!(flow.may_land(link, 1) && !flow.may_land(link, 2) && !flow.may_land(link, 0));
+        (flow.moved, flow.taken) = (2, 2);
+        assert!(!flow.may_land(link, 3), "no credit was given for it");
+        assert_eq!((flow.owed(link, 0), flow.owed(link, 2)), (None, Some(2)));
+        flow.credit = 2;
+        assert!(flow.may_land(link, 3));
+        assert_eq!(flow.owed(link, 5), Some(3), "the last two need none");
+        (flow.moved, flow.taken) = (5, 5);
+        assert!(!flow.is_over(link), "the peer's lane waits for the credit");
+        flow.credit = 3;
+        assert!(flow.is_over(link) && flow.owed(link, 5).is_none() && !flow.may_land(link, 6));
+    }
+
+    #[test]
+    fn what_kernels_said_of_another_call_counts_nothing() {
+        let part = part();
+        let at = part.links.iter().position(|link| link.dir == Dir::Send).expect("a sender");
+        let (link, flow) = (&part.links[at], flow(at, 4));
+        let memory = FarMemory::plain(2, 0);
+        let call = FarCall {
+            part: part.clone(),
+            epoch: 9,
+            digest: 0,
+            count: 8,
+            size: 4,
+            blocks: 1,
+            pass: 4,
+            passes: 2,
+            unit: 16,
+        };
+        let say = |epoch, number| {
+            let word = memory.said(abi::sent(link.peer, link.channel.into(), 0));
+            word.store(abi::mark(epoch, number), Ordering::Relaxed);
+            flow.told(&memory, link, &call)
+        };
+        assert_eq!((say(8, 3), say(9, 3), say(10, 1), say(9, 7)), (0, 3, 0, 4));
+    }
+}

@@ -1,0 +1,191 @@
+//! The lanes of a rank: making them, ordering from them, ending them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::call::FarCall;
+use super::lane::{Lane, Order, RENEWED, Stream};
+use super::memory::FarMemory;
+use crate::abort;
+use crate::engine::Core;
+use crate::error::Error;
+use crate::group::Alarm;
+use crate::net::{ConnectionId, Deadline};
+use crate::transport::shm::cores;
+
+/// Most lanes of a rank.
+const MOST: u32 = 8;
+
+/// What the lanes of a rank have in common.
+pub(super) struct Common {
+    pub(super) rank: u32,
+    pub(super) timeout: Duration,
+    /// True once the communicator wants them to end.
+    stopped: AtomicBool,
+    /// The error of the lane that failed first.
+    failure: Mutex<Option<Error>>,
+    alarm: Alarm,
+    /// Makes kernels leave.
+    abort: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Common {
+    /// Returns true if lanes are to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) || self.alarm.is_raised()
+    }
+
+    /// Makes kernels leave, if the group has ended.
+    pub(super) fn follow(&self) {
+        if self.alarm.is_raised() {
+            (self.abort)();
+        }
+    }
+
+    /// Ends the kernels, the other lanes and the group with an error.
+    pub(super) fn fail(&self, error: Error) {
+        let record = abort::record(self.rank, &error);
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.stopped.store(true, Ordering::Release);
+        (self.abort)();
+        self.alarm.raise(&record);
+    }
+}
+
+/// The lanes of a rank.
+pub(in super::super) struct Lanes {
+    common: Arc<Common>,
+    orders: Vec<Sender<Order>>,
+    threads: Vec<JoinHandle<()>>,
+    memory: Arc<FarMemory>,
+    /// For tests that cut them.
+    #[cfg(test)]
+    pub(super) connections: Vec<Arc<crate::transport::stream::Connection>>,
+}
+
+impl std::fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lanes").field("lanes", &self.orders.len()).finish_non_exhaustive()
+    }
+}
+
+impl Lanes {
+    /// Connects to the ranks on other hosts, and starts the threads: all ranks together. `abort` makes this rank's
+    /// kernels leave.
+    ///
+    /// # Errors
+    ///
+    /// The errors of connections, which end the communicator.
+    pub(in super::super) fn open(
+        core: &mut Core,
+        memory: Arc<FarMemory>,
+        abort: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let here = core.near().into_iter().filter(|near| *near).count();
+        let share = cores().len() / here.max(1) / 2;
+        let fewest = core.words(share as u64)?.into_iter().min().unwrap_or(1);
+        Self::connect(core, memory, (fewest as u32).clamp(1, MOST), abort)
+    }
+
+    /// Makes so many lanes.
+    pub(super) fn connect(
+        core: &mut Core,
+        memory: Arc<FarMemory>,
+        lanes: u32,
+        abort: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Error> {
+        let near = core.near();
+        let paths = core.paths().max(1);
+        let first = core.group.layout().batch_channel() + 1;
+        let far: Vec<u32> =
+            (0u32..).zip(&near).filter(|(_, near)| !**near).map(|(r, _)| r).collect();
+        let wanted: Vec<ConnectionId> = (0..lanes)
+            .flat_map(|lane| far.iter().map(move |&peer| (lane, peer)))
+            .map(|(lane, peer)| {
+                let (channel, path) = (first + lane as u16, (lane % paths) as u16);
+                ConnectionId { peer, channel, path }
+            })
+            .collect();
+        let (timeout, rank) = (core.timeout(), core.rank());
+        let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
+        let made = core.group.connect(&wanted, deadline);
+        let made = made.map_err(|error| core.fail(error))?;
+        #[cfg(test)]
+        let connections = made.clone();
+        let mut made = made.into_iter();
+        let common = Arc::new(Common {
+            rank,
+            timeout,
+            stopped: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            alarm: core.group.alarm(),
+            abort: Box::new(abort),
+        });
+        let (orders, threads) = (Vec::new(), Vec::new());
+        let mut all = Lanes {
+            common,
+            orders,
+            threads,
+            memory,
+            #[cfg(test)]
+            connections,
+        };
+        for number in 0..lanes {
+            let streams =
+                far.iter().zip(&mut made).map(|(&peer, c)| Stream::new(peer, c)).collect();
+            let (common, memory) = (all.common.clone(), all.memory.clone());
+            let lane = Lane { number, lanes, memory, common, streams };
+            let (sender, inbox) = channel();
+            let thread = std::thread::Builder::new()
+                .name(format!("roundelay-far-{rank}"))
+                .spawn(move || lane.run(&inbox))
+                .map_err(|e| Error::system(format!("cannot start a lane: {e}"), e));
+            all.threads.push(thread.map_err(|error| core.fail(error))?);
+            all.orders.push(sender);
+        }
+        Ok(all)
+    }
+
+    /// Returns the memory that they share with kernels.
+    pub(in super::super) fn memory(&self) -> &Arc<FarMemory> {
+        &self.memory
+    }
+
+    /// Has the messages of a kernel carried that was just launched, under the lock of launches. All kernels of the
+    /// communicator are told, by their epochs; those without far links have no call.
+    pub(in super::super) fn order(&self, epoch: u32, call: Option<&FarCall>) {
+        for lane in &self.orders {
+            // A lane that has ended has failed, or was told to: the kernel hears of that.
+            if epoch % RENEWED == 0 {
+                let _ = lane.send(Order::Renew(epoch));
+            }
+            if let Some(call) = call {
+                let _ = lane.send(Order::Carry(call.clone()));
+            }
+        }
+    }
+
+    /// Returns the error of the lane that failed first, if one has.
+    pub(in super::super) fn failure(&self) -> Option<Error> {
+        self.common.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes lanes end, whatever they do.
+    pub(in super::super) fn stop(&self) {
+        self.common.stopped.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Lanes {
+    /// Lets lanes end what was ordered, and waits for them. Calls that will not end must be stopped before.
+    fn drop(&mut self) {
+        self.orders.clear();
+        for thread in self.threads.drain(..) {
+            // A lane that panicked has nothing to add.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The far memory of a rank: words and slots in memory of its host.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use roundelay_compiler::device::abi;
+
+use crate::backend::cuda::{Context, Fault, Pinned};
+
+/// Bytes of the slots of all far links of a kernel.
+pub(in super::super) const CAPACITY: u64 = 64 << 20;
+/// Most blocks of a kernel with far links: what comes over sockets fills no more, and lanes look at the words of each.
+pub(in super::super) const MOST_BLOCKS: u32 = 32;
+
+/// What the memory is.
+#[derive(Debug)]
+enum Kept {
+    /// Memory that kernels see.
+    Pinned(#[expect(dead_code, reason = "it is freed with this")] Pinned),
+    /// Memory of this process alone, for a kernel that a thread plays.
+    #[cfg(test)]
+    Plain(#[expect(dead_code, reason = "it is freed with this")] Box<[u64]>),
+}
+
+/// Words and slots, laid out as [`abi`] says.
+#[derive(Debug)]
+pub(in super::super) struct FarMemory {
+    base: *mut u8,
+    device: u64,
+    ranks: u32,
+    bytes: u64,
+    _kept: Kept,
+}
+
+// SAFETY: words are atomics; a slot belongs to the kernel or to one lane, as the words say.
+unsafe impl Send for FarMemory {}
+// SAFETY: as above.
+unsafe impl Sync for FarMemory {}
+
+impl FarMemory {
+    /// Allocates the memory of a rank among so many; zeros at first.
+    pub(in super::super) fn pinned(context: &Arc<Context>, ranks: u32) -> Result<Self, Fault> {
+        let bytes = abi::far(ranks) + CAPACITY;
+        let pinned = Pinned::new(context, bytes as usize)?;
+        let (base, device) = (pinned.host(), pinned.device());
+        Ok(FarMemory { base, device, ranks, bytes, _kept: Kept::Pinned(pinned) })
+    }
+
+    /// Returns memory with so many bytes of slots, for a kernel that a thread plays.
+    #[cfg(test)]
+    pub(super) fn plain(ranks: u32, slots: u64) -> Self {
+        let bytes = abi::far(ranks) + slots;
+        let mut words = vec![0u64; bytes.div_ceil(8) as usize].into_boxed_slice();
+        let base = words.as_mut_ptr().cast::<u8>();
+        FarMemory { base, device: base as u64, ranks, bytes, _kept: Kept::Plain(words) }
+    }
+
+    /// Returns its address for kernels.
+    pub(in super::super) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Returns the number of ranks whose words it has.
+    pub(super) fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Returns a word that proxies write.
+    pub(super) fn heard(&self, word: u64) -> &AtomicU64 {
+        self.word(abi::heard(word))
+    }
+
+    /// Returns a word that kernels write.
+    pub(super) fn said(&self, word: u64) -> &AtomicU64 {
+        self.word(abi::said(self.ranks, word))
+    }
+
+    fn word(&self, index: u64) -> &AtomicU64 {
+        assert!(index < 2 * abi::words(self.ranks), "word {index} of far memory");
+        // SAFETY: the word lies in the memory, which lives as long as `self`, and is aligned: the memory is to pages,
+        // or to words. It is used as an atomic here and by kernels.
+        unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index as usize)) }
+    }
+
+    /// Returns the address of a place of so many bytes among the slots, if there is one.
+    pub(super) fn slot(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
+        let at = abi::far(self.ranks).checked_add(offset)?;
+        (at.checked_add(bytes)? <= self.bytes).then(|| {
+            // SAFETY: it lies in the memory, as was just compared.
+            unsafe { self.base.add(at as usize) }
+        })
+    }
+
+    /// Makes all words those of so many calls before.
+    pub(in super::super) fn remember(&self, calls: u32) {
+        for word in 0..2 * abi::words(self.ranks) {
+            self.word(word).store(abi::mark(calls, u32::MAX), std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn words_and_slots_are_apart() {
+        let memory = FarMemory::plain(3, 64);
+        memory.heard(abi::words(3) - 1).store(1, Ordering::Relaxed);
+        memory.said(0).store(2, Ordering::Relaxed);
+        memory.said(abi::words(3) - 1).store(3, Ordering::Relaxed);
+        assert_eq!(memory.heard(abi::words(3) - 1).load(Ordering::Relaxed), 1);
+        let slot = memory.slot(0, 64).expect("it has 64 bytes");
+        assert_eq!(slot as u64 - memory.device(), abi::far(3));
+        // SAFETY: 64 bytes that are this test's.
+        assert!((0..64).all(|i| unsafe { slot.add(i).read() } == 0));
+        assert_eq!(memory.slot(0, 65), None);
+        assert_eq!(memory.slot(u64::MAX, 2), None);
+    }
+}

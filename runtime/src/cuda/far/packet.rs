@@ -1,0 +1,92 @@
+//! Packets: what lanes tell each other.
+
+/// Bytes of a packet.
+pub(super) const BYTES: usize = 32;
+
+/// The kind of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Content of so many bytes follows, unless it is empty.
+    Message,
+    /// The receiver has consumed messages up to the number.
+    Credit,
+}
+
+/// What a lane tells the lane of the same number of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) kind: Kind,
+    /// The call.
+    pub(super) epoch: u32,
+    /// The channel of the link. Both ends count the channels between two ranks alike, each direction for itself.
+    pub(super) channel: u16,
+    pub(super) block: u32,
+    /// The message, from 1 in each call.
+    pub(super) number: u32,
+    /// Bytes of the content.
+    pub(super) bytes: u64,
+    /// A digest of what all ranks have in common in this call.
+    pub(super) digest: u64,
+}
+
+impl Packet {
+    pub(super) fn encode(&self) -> [u8; BYTES] {
+        let mut to = [0; BYTES];
+        let kind: u16 = match self.kind {
+            Kind::Message => 1,
+            Kind::Credit => 2,
+        };
+        to[..4].copy_from_slice(&self.epoch.to_le_bytes());
+        to[4..6].copy_from_slice(&kind.to_le_bytes());
+        to[6..8].copy_from_slice(&self.channel.to_le_bytes());
+        to[8..12].copy_from_slice(&self.block.to_le_bytes());
+        to[12..16].copy_from_slice(&self.number.to_le_bytes());
+        to[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        to[24..].copy_from_slice(&self.digest.to_le_bytes());
+        to
+    }
+
+    /// Returns the packet, if the bytes are one.
+    pub(super) fn decode(from: &[u8; BYTES]) -> Option<Packet> {
+        let word =
+            |at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let kind = match word(4) & 0xffff {
+            1 => Kind::Message,
+            2 => Kind::Credit,
+            _ => return None,
+        };
+        Some(Packet {
+            kind,
+            epoch: word(0),
+            channel: (word(4) >> 16) as u16,
+            block: word(8),
+            number: word(12),
+            bytes: long(16),
+            digest: long(24),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_come_as_they_went() {
+        let packet = Packet {
+            kind: Kind::Message,
+            epoch: 0x8000_0001,
+            channel: 7,
+            block: 31,
+            number: 0xffff_fffe,
+            bytes: 1 << 33 | 5,
+            digest: 0x0123_4567_89ab_cdef,
+        };
+        let credit = Packet { kind: Kind::Credit, ..packet };
+        for packet in [packet, credit] {
+            assert_eq!(Packet::decode(&packet.encode()), Some(packet));
+        }
+        assert_eq!(Packet::decode(&[0; BYTES]), None, "no kind");
+    }
+}

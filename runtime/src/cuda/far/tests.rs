@@ -1,0 +1,578 @@
+//! Lanes between ranks of several hosts, over sockets of this machine, with kernels that threads play.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use roundelay_algorithms::find;
+use roundelay_compiler::device::Protocol;
+use roundelay_compiler::plan::Plan;
+use roundelay_compiler::{Options, Placement, Proved, Shape, compile};
+use roundelay_tests::{Dice, of_library};
+
+use super::call::FarCall;
+use super::emulated::{Arena, Device, Fold, Launch, Left};
+use super::lanes::Lanes;
+use super::memory::FarMemory;
+use crate::bootstrap::Setup;
+use crate::comm::Communicator;
+use crate::cuda::program::Lowered;
+use crate::dtype::{DType, RedOp};
+use crate::engine::{Args, Call, Core};
+use crate::error::Error;
+
+/// No wait that succeeds comes near it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What buffers hold before a call where nothing else is.
+const POISON: u32 = 0xdead_beef;
+
+/// Ranks on hosts, and how many lanes each has.
+#[derive(Clone)]
+struct World {
+    hosts: Vec<u32>,
+    lanes: u32,
+    timeout: Duration,
+}
+
+impl World {
+    fn new(hosts: &[u32], lanes: u32) -> Self {
+        World { hosts: hosts.into(), lanes, timeout: PATIENCE }
+    }
+
+    fn ranks(&self) -> u32 {
+        self.hosts.len() as u32
+    }
+
+    fn join(&self) -> Vec<Communicator> {
+        let label = |rank: u32| format!("host {}", self.hosts[rank as usize]);
+        let setup = |rank| Setup::new().host_label(label(rank)).timeout(self.timeout);
+        Communicator::local_over(self.ranks(), setup).expect("ranks")
+    }
+}
+
+/// A call: what is played, on how much, and how it is cut.
+struct Job {
+    what: String,
+    proved: Proved,
+    lowered: Vec<Arc<Lowered>>,
+    dtype: DType,
+    count: u64,
+    blocks: u32,
+    pass: u64,
+    seed: u64,
+}
+
+impl Job {
+    fn new(
+        hosts: &[u32],
+        what: &str,
+        (shape, placement, protocol): (Shape, Placement, Protocol),
+        dice: &mut Dice,
+    ) -> Self {
+        let (collective, name) = what.split_once('.').expect("collective.algorithm");
+        let entry = find(collective, name).expect("the library has it");
+        let (sources, program) = of_library(entry).expect("it resolves");
+        let proved = compile(&program, &sources, &shape, &Options::default(), placement);
+        let proved = proved.expect("it is proved");
+        let ranks = 0..hosts.len() as u32;
+        let lowered = ranks.map(|rank| Lowered::new(&proved, rank, protocol, 1, hosts));
+        let lowered = lowered.collect::<Result<_, _>>().expect("it is lowered");
+        Job {
+            what: format!("{what} {protocol} on {hosts:?}"),
+            proved,
+            lowered,
+            dtype: [DType::F32, DType::I32][dice.below(2)],
+            count: 1 + dice.below(500) as u64,
+            blocks: 1 + dice.below(3) as u32,
+            pass: 4 * (1 + dice.below(12) as u64),
+            seed: dice.below(1 << 30) as u64,
+        }
+    }
+
+    fn plan(&self, rank: u32) -> &Plan {
+        &self.proved.plans()[rank as usize]
+    }
+
+    fn fold(&self) -> Fold {
+        match self.dtype {
+            DType::F32 => |a, b| (f32::from_bits(a) + f32::from_bits(b)).to_bits(),
+            _ => u32::wrapping_add,
+        }
+    }
+
+    /// Elements of data, input, output, and of each scratch buffer.
+    fn lengths(&self) -> Vec<usize> {
+        let header = &self.plan(0).header;
+        let elements = u64::from(header.blocks) * self.count;
+        let of = |chunks: u32| (elements * u64::from(chunks) / u64::from(header.chunks)) as usize;
+        let most = elements.div_ceil(header.chunks.into());
+        let buffers = [header.chunks, header.input_chunks, header.output_chunks].map(of);
+        let scratch = header.scratch.iter().map(|&c| (u64::from(c) * most) as usize);
+        buffers.into_iter().chain(scratch).collect()
+    }
+
+    fn call(&self, rank: u32, epoch: u32) -> Option<FarCall> {
+        let header = &self.plan(0).header;
+        let most = (u64::from(header.blocks) * self.count).div_ceil(header.chunks.into());
+        Some(FarCall {
+            part: self.lowered[rank as usize].far.clone()?,
+            epoch,
+            digest: self.seed,
+            count: self.count,
+            size: 4,
+            blocks: self.blocks,
+            pass: self.pass,
+            passes: most.div_ceil(u64::from(self.blocks) * self.pass).max(1),
+            unit: (4 * self.pass).next_multiple_of(16),
+        })
+    }
+
+    /// Returns what a rank's data, or input, holds before the call.
+    fn before(&self, rank: u32) -> Vec<u32> {
+        let mut dice = Dice(self.seed * 1000 + u64::from(rank));
+        let [data, input, ..] = self.lengths()[..] else { return Vec::new() };
+        let len = if self.is_in_place() { data } else { input };
+        (0..len)
+            .map(|_| match self.dtype {
+                DType::F32 => ((dice.below(1 << 20) as f32 - 5e5) / 77.0).to_bits(),
+                _ => dice.below(1 << 32) as u32,
+            })
+            .collect()
+    }
+
+    /// Returns true if its end proves that all ranks have entered it.
+    fn proves(&self) -> bool {
+        let header = &self.plan(0).header;
+        let elements = u64::from(header.blocks) * self.count;
+        self.lowered[0].program.synchronizes && elements / u64::from(header.chunks) != 0
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.plan(0).header.placement == Placement::InPlace
+    }
+
+    /// Plays the same plan on the host.
+    fn on_host(&self, core: &mut Core) -> Vec<u32> {
+        let rank = core.rank();
+        let bytes = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        let mut input = bytes(&self.before(rank));
+        let mut output = vec![0; 4 * self.lengths()[2]];
+        let args = match self.is_in_place() {
+            true => Args::InPlace { data: &mut input[..] },
+            false => Args::OutOfPlace { input: &input[..], output: &mut output[..] },
+        };
+        let (count, dtype) = (self.count, self.dtype);
+        let call = Call { count, dtype, op: RedOp::Sum, factor: 1.0, args };
+        core.run(self.plan(rank), call).expect("the host plays it");
+        let result = if self.is_in_place() { input } else { output };
+        result.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect()
+    }
+}
+
+/// What one rank has of its device.
+struct Rank<'a> {
+    jobs: &'a [Job],
+    arenas: &'a [Arena],
+    core: &'a mut Core,
+    lanes: Lanes,
+    device: Device<'a>,
+}
+
+impl<'a> Rank<'a> {
+    fn new(world: &'a World, jobs: &'a [Job], arenas: &'a [Arena], core: &'a mut Core) -> Self {
+        let call = |job: &Job, rank| job.call(rank, 0);
+        let slots = |job: &Job| {
+            let units = u64::from(job.lowered[0].program.far) * u64::from(job.blocks);
+            call(job, core.rank()).map_or(0, |call| units * call.unit)
+        };
+        let slots = jobs.iter().map(slots).max().unwrap_or(0);
+        let far = Arc::new(FarMemory::plain(world.ranks(), slots));
+        let aborted = Arc::new(AtomicBool::new(false));
+        let abort = aborted.clone();
+        let lanes = Lanes::connect(core, far.clone(), world.lanes, move || {
+            abort.store(true, Ordering::Release);
+        });
+        let lanes = lanes.expect("lanes");
+        // All are connected.
+        core.words(0).expect("all are there");
+        let device = Device { arenas, far, aborted, patience: 2 * world.timeout };
+        Rank { jobs, arenas, core, lanes, device }
+    }
+
+    /// Launches the calls `range` of a stream; nothing is played yet.
+    fn launch(&self, epochs: impl Iterator<Item = (usize, u32)>) {
+        for (at, epoch) in epochs {
+            self.lanes.order(epoch, self.jobs[at].call(self.core.rank(), epoch).as_ref());
+        }
+    }
+
+    /// Plays a call that was launched; returns the result.
+    fn play(&self, at: usize, epoch: u32, synchronized: bool) -> Result<Vec<u32>, Left> {
+        let (rank, job) = (self.core.rank(), &self.jobs[at]);
+        let buffers = &self.arenas[rank as usize].buffers;
+        for place in buffers.iter().flatten() {
+            place.store(POISON, Ordering::Relaxed);
+        }
+        let first = if job.is_in_place() { 0 } else { 1 };
+        for (place, value) in buffers[first].iter().zip(job.before(rank)) {
+            place.store(value, Ordering::Relaxed);
+        }
+        let program = &job.lowered[rank as usize].program;
+        // Ranks without far links play as many passes.
+        let call = job.lowered.iter().zip(0..).find_map(|(_, r)| job.call(r, epoch));
+        let call = call.expect("some rank has far links");
+        let proves = job.proves();
+        let fold = job.fold();
+        self.device.play(&Launch { program, call: &call, fold, synchronized, proves })?;
+        let last = if job.is_in_place() { 0 } else { 2 };
+        let len = job.lengths()[last];
+        Ok(buffers[last].iter().take(len).map(|p| p.load(Ordering::Relaxed)).collect())
+    }
+}
+
+/// Makes memory that ranks of a host share, large enough for all jobs.
+fn arenas(world: &World, jobs: &[Job]) -> Vec<Arena> {
+    let mut lengths: Vec<usize> = Vec::new();
+    let mut half = 0;
+    for job in jobs {
+        let own = job.lengths();
+        lengths.resize(lengths.len().max(own.len()), 0);
+        lengths.iter_mut().zip(own).for_each(|(all, own)| *all = own.max(*all));
+        let unit = (4 * job.pass).next_multiple_of(16) / 4;
+        let units = u64::from(job.lowered[0].program.staging) * u64::from(job.blocks);
+        half = half.max((units * unit) as usize);
+    }
+    (0..world.ranks()).map(|_| Arena::new(world.ranks(), half, &lengths)).collect()
+}
+
+/// Runs something on all ranks, a thread each.
+fn everywhere<R: Send>(
+    world: &World,
+    jobs: &[Job],
+    body: impl Fn(&mut Rank<'_>) -> R + Sync,
+) -> Vec<R> {
+    let (arenas, body) = (&arenas(world, jobs), &body);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = world
+            .join()
+            .into_iter()
+            .map(|mut comm| {
+                scope.spawn(move || {
+                    // As ranks open their GPUs.
+                    let all: Vec<u32> = (0..world.ranks()).collect();
+                    let mut part = comm.split(&all).expect("a part").expect("of all");
+                    let core = part.core().expect("at home");
+                    let mut rank = Rank::new(world, jobs, arenas, core);
+                    let result = body(&mut rank);
+                    if rank.device.aborted.load(Ordering::Acquire) {
+                        rank.lanes.stop();
+                    }
+                    drop(rank);
+                    result
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
+
+/// Plays all jobs as one stream, launched ahead, from a call on; and compares with the host.
+fn all_alike(world: &World, jobs: &[Job], first: u32) {
+    let found = everywhere(world, jobs, |rank| {
+        if first > 0 {
+            rank.device.far.remember(first);
+            rank.arenas[rank.core.rank() as usize].remember(first);
+        }
+        let epochs: Vec<u32> = (0..jobs.len() as u32).map(|k| first.wrapping_add(k + 1)).collect();
+        rank.launch(epochs.iter().copied().enumerate());
+        let (mut synchronized, mut results) = (false, Vec::new());
+        for (at, &epoch) in epochs.iter().enumerate() {
+            match rank.play(at, epoch, synchronized) {
+                Ok(result) => results.push(result),
+                Err(left) => {
+                    let why = rank.lanes.failure();
+                    return vec![format!("{}: {left:?} {why:?}", jobs[at].what)];
+                }
+            }
+            synchronized = jobs[at].proves();
+        }
+        let differs = |(job, result): (&Job, &Vec<u32>)| {
+            let wanted = job.on_host(rank.core);
+            (*result != wanted).then(|| format!("{}: wrong on rank {}", job.what, rank.core.rank()))
+        };
+        jobs.iter().zip(&results).filter_map(differs).collect()
+    });
+    let wrong: Vec<String> = found.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Algorithms for any ranks.
+const FLAT: [(&str, Placement); 7] = [
+    ("all_reduce.ring", Placement::InPlace),
+    ("all_reduce.two_shot", Placement::InPlace),
+    ("all_reduce.one_shot", Placement::OutOfPlace),
+    ("all_gather.direct", Placement::OutOfPlace),
+    ("reduce_scatter.ring", Placement::OutOfPlace),
+    ("broadcast.chain", Placement::InPlace),
+    ("all_to_all.direct", Placement::OutOfPlace),
+];
+/// Those for a grid of hosts.
+const GRID: [(&str, Placement); 2] = [
+    ("all_reduce.two_level", Placement::InPlace),
+    ("all_reduce.multipath_two_level", Placement::InPlace),
+];
+/// The protocols that pass between hosts.
+const PROTOCOLS: [Protocol; 3] = [Protocol::Staged, Protocol::Put, Protocol::Get];
+
+fn jobs(
+    hosts: &[u32],
+    algorithms: &[(&str, Placement)],
+    shape: &Shape,
+    calls: usize,
+    dice: &mut Dice,
+) -> Vec<Job> {
+    let job = |k: usize| {
+        let (what, placement) = algorithms[k % algorithms.len()];
+        let how = (shape.clone(), placement, PROTOCOLS[dice.below(3)]);
+        Job::new(hosts, what, how, dice)
+    };
+    (0..calls).map(job).collect()
+}
+
+#[test]
+fn flat_algorithms_are_bit_exact_between_hosts() {
+    for (seed, hosts, lanes) in
+        [(1, &[0, 1][..], 2), (2, &[0, 1, 2], 1), (3, &[0, 0, 1], 2), (4, &[0, 1, 1, 0], 3)]
+    {
+        let shape = Shape::flat(hosts.len() as u32);
+        let jobs = jobs(hosts, &FLAT, &shape, 21, &mut Dice(seed));
+        all_alike(&World::new(hosts, lanes), &jobs, 0);
+    }
+}
+
+#[test]
+fn grids_of_hosts_are_bit_exact() {
+    for (seed, a_host, lanes) in [(5, 2, 2), (6, 4, 1)] {
+        let hosts: Vec<u32> = (0..2 * a_host).map(|rank| rank / a_host).collect();
+        let shape = Shape { axes: vec![2, a_host] };
+        let jobs = jobs(&hosts, &GRID, &shape, 9, &mut Dice(seed));
+        all_alike(&World::new(&hosts, lanes), &jobs, 0);
+    }
+}
+
+/// Slots are used again in every pass and every call, and calls are launched far ahead.
+#[test]
+fn many_calls_on_the_same_slots() {
+    let mut dice = Dice(7);
+    let hosts = [0, 1];
+    let mut jobs = jobs(&hosts, &FLAT, &Shape::flat(2), 70, &mut dice);
+    for job in &mut jobs {
+        (job.blocks, job.pass) = (1 + dice.below(2) as u32, 4);
+    }
+    all_alike(&World::new(&hosts, 2), &jobs, 0);
+}
+
+/// The numbers of calls begin again at 0.
+#[test]
+fn calls_go_on_after_the_last_number() {
+    let hosts = [0, 0, 1];
+    let jobs = jobs(&hosts, &FLAT, &Shape::flat(3), 9, &mut Dice(8));
+    all_alike(&World::new(&hosts, 2), &jobs, u32::MAX - 5);
+}
+
+/// Half of all calls have no far links on a rank, and then one has: no old word is taken for a newer one.
+#[test]
+fn words_of_long_ago_are_not_taken_for_new_ones() {
+    let hosts = [0, 1];
+    let jobs = jobs(&hosts, &FLAT[..2], &Shape::flat(2), 2, &mut Dice(9));
+    let world = World::new(&hosts, 2);
+    let differ = everywhere(&world, &jobs, |rank| {
+        for k in 1..=8 {
+            rank.lanes.order(k << 28, None);
+        }
+        let epoch = (1u32 << 31) + 7;
+        rank.arenas[rank.core.rank() as usize].remember(epoch - 1);
+        rank.launch([(0, epoch), (1, epoch + 1)].into_iter());
+        // As on a GPU, whose calls come long after: lanes have had the orders by then.
+        let word = rank.device.far.heard(0);
+        let since = Instant::now();
+        while word.load(Ordering::Acquire) == 0 && since.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+        let results = [0, 1].map(|at| rank.play(at, epoch + at as u32, false));
+        [0, 1].map(|at| results[at] != Ok(jobs[at].on_host(rank.core)))
+    });
+    assert_eq!(differ, [[false; 2]; 2]);
+}
+
+/// Returns a call that goes through many passes.
+fn long(hosts: &[u32]) -> Vec<Job> {
+    let how = (Shape::flat(hosts.len() as u32), Placement::InPlace, Protocol::Staged);
+    let job = Job::new(hosts, "all_reduce.ring", how, &mut Dice(10));
+    vec![Job { count: 100_000, blocks: 2, pass: 16, ..job }]
+}
+
+/// Waits until a rank hears that the group has ended.
+fn hears_the_end(core: &mut Core) {
+    let since = Instant::now();
+    while core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
+}
+
+/// Checks that an error names the lost rank, and the place in the algorithm.
+fn names(error: Option<&Error>, peer: u32) {
+    let Some(Error::LostRank { lost, location: Some(location), .. }) = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!(*lost, peer);
+    assert_eq!(location.name, "all_reduce.ring");
+    assert!(location.site.contains("ring.algo:") && !location.text.is_empty(), "{location:?}");
+}
+
+#[test]
+fn a_connection_that_is_cut_ends_the_call_on_both_sides() {
+    let world = World::new(&[0, 1], 2);
+    let jobs = long(&world.hosts);
+    let ends = everywhere(&world, &jobs, |rank| {
+        rank.launch([(0, 1)].into_iter());
+        let own = rank.core.rank();
+        std::thread::scope(|scope| {
+            let far = rank.device.far.clone();
+            let connection = rank.lanes.connections[0].clone();
+            // In the middle of the call.
+            scope.spawn(move || {
+                let word = far.heard(roundelay_compiler::device::abi::sent(1 - own, 0, 0));
+                while own == 0 && (word.load(Ordering::Acquire) as u32) < 100 {
+                    std::thread::yield_now();
+                }
+                if let (0, Some(fd)) = (own, connection.fd()) {
+                    rustix::net::shutdown(&*fd, rustix::net::Shutdown::Both).expect("a socket");
+                }
+            });
+            let left = rank.play(0, 1, false).map(drop);
+            (left, rank.lanes.failure(), rank.core.hear(None).is_err())
+        })
+    });
+    for (left, _, _) in &ends {
+        assert_eq!(*left, Err(Left::Told));
+    }
+    // Whoever saw it first raised the alarm; of the other it may have been heard before its own loss.
+    let blames = |own: usize| matches!(&ends[own].1, Some(Error::LostRank { .. }));
+    let first = (0..2).find(|&own| blames(own)).expect("somebody saw it");
+    names(ends[first].1.as_ref(), 1 - first as u32);
+}
+
+#[test]
+fn a_peer_that_goes_is_named() {
+    let world = World::new(&[0, 1], 2);
+    let jobs = long(&world.hosts);
+    let ends = everywhere(&world, &jobs, |rank| match rank.core.rank() {
+        0 => {
+            rank.launch([(0, 1)].into_iter());
+            let left = rank.play(0, 1, false).map(drop);
+            Some((left, rank.lanes.failure()))
+        }
+        _ => None,
+    });
+    let (left, failure) = ends[0].as_ref().expect("of rank 0");
+    assert_eq!(*left, Err(Left::Told));
+    names(failure.as_ref(), 1);
+}
+
+#[test]
+fn an_abort_makes_kernels_leave_and_lanes_end() {
+    let world = World::new(&[0, 1], 2);
+    let jobs = long(&world.hosts);
+    let ends = everywhere(&world, &jobs, |rank| {
+        rank.launch([(0, 1)].into_iter());
+        if rank.core.rank() == 1 {
+            let text = "enough".to_string();
+            let code = roundelay_dsl::diag::codes::ABORTED;
+            rank.core.group.abort(&crate::abort::AbortRecord { code, rank: 1, text });
+            // The other one must hear it, and not that the sockets end.
+            let since = Instant::now();
+            while !rank.device.aborted.load(Ordering::Acquire) && since.elapsed() < PATIENCE {
+                std::thread::yield_now();
+            }
+            return (Err(Left::Told), None);
+        }
+        std::thread::scope(|scope| {
+            let (device, core) = (&rank.device, &mut *rank.core);
+            scope.spawn(move || hears_the_end(core));
+            let (program, call) = (&jobs[0].lowered[0].program, jobs[0].call(0, 1));
+            let call = call.expect("far links");
+            let (fold, synchronized, proves) = (jobs[0].fold(), false, true);
+            let launch = Launch { program, call: &call, fold, synchronized, proves };
+            (device.play(&launch), rank.lanes.failure())
+        })
+    });
+    assert_eq!(ends, [(Err(Left::Told), None), (Err(Left::Told), None)]);
+}
+
+#[test]
+fn ranks_that_make_different_calls_learn_of_it() {
+    let world = World::new(&[0, 1], 2);
+    let jobs = long(&world.hosts);
+    let failures = everywhere(&world, &jobs, |rank| {
+        let mut call = jobs[0].call(rank.core.rank(), 1).expect("far links");
+        call.digest += u64::from(rank.core.rank());
+        rank.lanes.order(1, Some(&call));
+        assert_eq!(rank.play(0, 1, false).map(drop), Err(Left::Told));
+        rank.lanes.failure()
+    });
+    let mismatch = |failure: &Option<Error>| matches!(failure, Some(Error::PlanMismatch { detail, .. }) if detail.contains("all_reduce.ring"));
+    assert!(failures.iter().any(mismatch), "{failures:?}");
+}
+
+#[test]
+fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
+    let world = World { timeout: Duration::from_millis(300), ..World::new(&[0, 1], 1) };
+    let jobs = long(&world.hosts);
+    let ends = everywhere(&world, &jobs, |rank| {
+        rank.launch([(0, 1)].into_iter());
+        let own = rank.core.rank();
+        // The kernel of rank 0 has more patience than its lanes here.
+        rank.device.patience = PATIENCE;
+        match own {
+            0 => Some((rank.play(0, 1, false).map(drop), rank.lanes.failure())),
+            _ => {
+                hears_the_end(rank.core);
+                rank.lanes.stop();
+                None
+            }
+        }
+    });
+    let (left, failure) = ends[0].as_ref().expect("of rank 0");
+    assert_eq!(*left, Err(Left::Told));
+    let Some(Error::Timeout { location, awaited, peer: 1, remark, .. }) = failure else {
+        panic!("{failure:?}");
+    };
+    assert_eq!((&location.name[..], &awaited[..]), ("all_reduce.ring", "a message from rank 1"));
+    assert!(
+        remark.contains("block 0 of call 1") && remark.contains("raise the timeout"),
+        "{remark}"
+    );
+}
+
+#[test]
+fn what_is_no_packet_is_refused() {
+    use crate::transport::message::{Kind, meta};
+    use crate::transport::posted::PostedSender;
+    let world = World::new(&[0, 1], 1);
+    let jobs = long(&world.hosts);
+    let failures = everywhere(&world, &jobs, |rank| {
+        if rank.core.rank() == 1 {
+            // Its lane has no order, and leaves the connection alone.
+            let mut sender =
+                crate::transport::stream::Sender::new(rank.lanes.connections[0].clone());
+            sender.stage(1, 32);
+            sender.post(meta(7, 32, Kind::Slot), 32);
+            hears_the_end(rank.core);
+            return None;
+        }
+        rank.launch([(0, 1)].into_iter());
+        assert_eq!(rank.play(0, 1, false).map(drop), Err(Left::Told));
+        rank.lanes.failure()
+    });
+    let text = failures[0].as_ref().map(Error::to_string).unwrap_or_default();
+    assert!(text.contains("no packet of a lane"), "{text}");
+}

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# What is to be tried of GPUs on two hosts, on one machine with two GPUs or more, by a program that was built elsewhere:
+# two processes that believe to be on two hosts, with a GPU each, joined by TCP over loopback.
+#
+#   tests/gpu_hosts.sh PROGRAM FOLDER [PART ...]
+#
+# PROGRAM is `roundelay`; results go to FOLDER: summary.txt (a line a step), results.jsonl (all rows), log.txt, table.md.
+# Parts: smoke (all five collectives, right or not), failure (a rank is killed in a call: the other names it), bench
+# (times beside NCCL by turns, which is kept from NVLink and shared memory alike). SECONDS_EACH (100) limits a step.
+# Ends with 3 if a step failed.
+set -u
+program=$(realpath "${1:?the program}") folder=${2:?the folder}
+shift 2
+parts=${*:-smoke failure bench}
+mkdir -p "$folder"
+cd "$folder" || exit 2
+export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_NVLS_ENABLE=0
+export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+export ROUNDELAY_TUNED=${ROUNDELAY_TUNED-} MASTER_ADDR=127.0.0.1 WORLD_SIZE=2
+limit=${SECONDS_EACH:-100} failed=0 port=$((29600 + $$ % 1000))
+five=all_reduce,all_gather,reduce_scatter,all_to_all,broadcast
+ranks=() status=()
+
+# start ARGUMENT ...: both ranks, as a launcher on each host would start them; what rank 0 says goes to rows.
+start() {
+    local host out
+    port=$((port + 1)) ranks=()
+    for host in 0 1; do
+        out=/dev/null
+        [ $host = 1 ] || out=rows
+        RANK=$host LOCAL_RANK=0 MASTER_PORT=$port ROUNDELAY_HOST="host $host" NCCL_HOSTID="host$host" \
+            CUDA_VISIBLE_DEVICES=$host timeout -k 5 "$limit" "$program" "$@" >$out 2>"said.$host" &
+        ranks+=($!)
+    done
+}
+
+# Waits for both; leaves their statuses in `status`.
+ended() {
+    local rank
+    status=()
+    for rank in "${ranks[@]}"; do
+        wait "$rank"
+        status+=($?)
+    done
+}
+
+# told NAME OUTCOME: a line of the summary, and what was said.
+told() {
+    printf '%-28s %s\n' "$1" "$2" | tee -a summary.txt
+    { echo "== $1: $2"; tail -n 40 said.0 said.1; } >>log.txt
+    [[ $2 == passed* ]] || { failed=1; tail -n 6 said.0 said.1; }
+}
+
+# step NAME ARGUMENT ...: a run of the program that must end well on both.
+step() {
+    local name=$1 began=$SECONDS
+    shift
+    start "$@" --json
+    ended
+    cat rows >>results.jsonl
+    if [ "${status[*]}" = "0 0" ]; then
+        told "$name" "passed, $((SECONDS - began)) s, $(grep -c time_us rows) rows"
+    else
+        told "$name" "FAILED (${status[*]}), $((SECONDS - began)) s"
+    fi
+}
+
+# A call without end; rank 1 is killed in it.
+failure() {
+    start run all_reduce.ring --device cuda --bytes 64M --iters 1000000 --timeout 20s
+    sleep "${BEFORE_KILL:-10}"
+    kill -KILL $(cat "/proc/${ranks[1]}/task/${ranks[1]}/children")
+    ended
+    if [ "${status[0]}" != 0 ] && [ "${status[0]}" -lt 124 ] && grep -q 'rank 1' said.0; then
+        told "a rank is killed" "passed: $(grep -m1 'rank 1' said.0 | cut -c1-160)"
+    else
+        told "a rank is killed" "FAILED (${status[*]})"
+    fi
+}
+
+wanted() { [[ " $parts " == *" $1 "* ]]; }
+
+if wanted smoke; then
+    for protocol in staged put get; do
+        step "smoke, $protocol" run all_reduce.ring --device cuda --protocol $protocol --bytes 1K,1000K,33M --iters 5 \
+            --timeout 20s
+    done
+    step "five collectives" bench $five --device cuda --out-of-place --bytes 1K,64K,1M,16M,256M --iters 3 --warmup 1 \
+        --timeout 20s
+    step "types and placements" bench all_reduce,reduce_scatter --device cuda --in-place --dtype bf16 --op avg \
+        --bytes 1002,100002 --iters 2 --warmup 0 --timeout 20s
+fi
+wanted failure && failure
+if wanted bench; then
+    step "beside NCCL" bench $five --device cuda --out-of-place --root 0 --bytes 1K,16K,256K,4M,32M,256M --vs nccl \
+        --budget "${BUDGET:-60ms}" --timeout 20s
+    "$program" bench --rows results.jsonl --markdown >table.md 2>>log.txt || rm -f table.md
+    [ ! -s table.md ] || cat table.md
+fi
+[ $failed = 0 ] || exit 3
