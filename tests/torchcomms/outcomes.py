@@ -6,11 +6,17 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from roundelay.torchcomms._build import target
 
 SUPPORTED = {"WaitBlockingTest"}
 """Classes whose cases are for the backends in their list, which ours would be in: it has what they test."""
+
+if target().is_file():
+    # Torchcomms' interface for backends in Python has none of it.
+    SUPPORTED |= {"AbortTest", "GetInitHandleTest", "ReconfigureTest"}
 
 counts: dict[str, Any] = dict(passed=0, skipped=0, failed=0, broken=False, failures={}, reasons=[])
 
@@ -19,8 +25,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put our backend into the lists of what it supports."""
     for item in items:
         of = getattr(item, "cls", None)
-        if of is not None and of.__name__ in SUPPORTED:
-            of.SUPPORTED_BACKENDS = of.SUPPORTED_BACKENDS | {"roundelay"}
+        if of is None or of.__name__ not in SUPPORTED or "roundelay" in of.SUPPORTED_BACKENDS:
+            continue
+        of.SUPPORTED_BACKENDS = of.SUPPORTED_BACKENDS | {"roundelay"}
+        if of.__name__ == "ReconfigureTest" and os.environ.get("TEST_DEVICE") == "cpu":
+            of.setUp = on_cpu(of.setUp)
+
+
+def on_cpu(set_up: Any) -> Any:
+    """Return what prepares a case of ours as one of Gloo's: of all backends only that is prepared on CPU."""
+
+    def prepared(case: Any) -> None:
+        backend = os.environ["TEST_BACKEND"]
+        with mock.patch.dict(os.environ, TEST_BACKEND="gloo"):
+            set_up(case)
+        case.backend = backend
+
+    return prepared
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

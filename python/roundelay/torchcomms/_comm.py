@@ -69,19 +69,24 @@ def new_comm(
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"the device is {device}: roundelay has cpu and cuda")
     if enable_reconfigure:
-        if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
         alone = watch(_native.Communicator.alone(checked_hints(options.hints)))
-        return TorchComm(alone, device, name, options, None, [0])
+        return TorchComm(alone, _own(device, None), name, options, None, [0])
     rank, size = place(rank, size)
-    if device.type == "cuda":
-        if device.index is None:
-            device = torch.device("cuda", rank % max(torch.cuda.device_count(), 1))
-        torch.cuda.set_device(device)
+    device = _own(device, rank)
     meeting = meet(store, name, rank, options.timeout)
     native = join(meeting.store, rank, size, options.timeout, checked_hints(options.hints))
     meeting.over(rank, options.timeout)
     return TorchComm(native, device, name, options, meeting.store, list(range(size)))
+
+
+def _own(device: torch.device, rank: int | None) -> torch.device:
+    """Return the device of a rank, or of one that has no number yet; a GPU is the current one from now on."""
+    if device.type == "cuda":
+        if device.index is None:
+            number = torch.cuda.current_device() if rank is None else rank % max(torch.cuda.device_count(), 1)
+            device = torch.device("cuda", number)
+        torch.cuda.set_device(device)
+    return device
 
 
 class TorchComm(Collectives):
