@@ -376,6 +376,8 @@ fn random(gpu: &mut Communicator) -> Result<(), Error> {
     let start: Vec<i32> = (0..most as i32).map(|i| i % 1000).collect();
     buffer.copy_from(&start)?;
     gpu.barrier()?;
+    // Packets reach as far as one host.
+    let packets = gpu.topology()?.0.hosts() == 1;
     // The times that each element was multiplied by the number of ranks.
     let mut times = vec![0u32; most];
     for _ in 0..CALLS {
@@ -384,9 +386,10 @@ fn random(gpu: &mut Communicator) -> Result<(), Error> {
         let from = dice.below(most - count + 1);
         let algorithm = &algorithms[dice.below(3)];
         let data = buffer.at(from / 64 * 64)?;
-        let protocol = match count < 20_000 {
-            true => Protocol::ALL[dice.below(2)],
-            false => Protocol::Staged,
+        let protocol = match (count < 20_000, packets) {
+            (true, true) => Protocol::ALL[dice.below(2)],
+            (_, false) => [Protocol::Staged, Protocol::Put, Protocol::Get][dice.below(3)],
+            (false, _) => Protocol::Staged,
         };
         let launch = in_place(data, count, DType::I32, protocol);
         gpu.call(algorithm, launch, &stream)?;
