@@ -1,6 +1,7 @@
 //! Binds calls: from plans, count, type and buffers to kernels and parameters, agreed on by all ranks once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use roundelay_compiler::Proved;
 use roundelay_compiler::device::{Protocol, abi};
@@ -215,6 +216,7 @@ impl Gpu {
         let far = lowered.far.clone().map(|part| FarCall {
             part,
             epoch: 0,
+            timeout: Duration::ZERO,
             digest: key.digest(),
             count: key.count,
             size: key.dtype.size() as u64,
@@ -345,6 +347,7 @@ impl Gpu {
         let (epoch, lanes) = (self.calls.wrapping_add(1), &self.far);
         if let Some(far) = &mut bound.far {
             far.epoch = epoch;
+            far.timeout = Duration::from_nanos(args.timeout);
         }
         // SAFETY: the words are those of the kernel's parameter. The arena, the mailbox and the regions live as long
         // as `self`; the caller's buffers are good as whoever made their addresses promised.

@@ -38,8 +38,13 @@ fn ranks() -> Option<u32> {
 }
 
 fn launch(name: &str, ranks: u32) -> Job {
+    launch_over(1, name, ranks)
+}
+
+/// Starts ranks that believe to be on so many hosts.
+fn launch_over(hosts: u32, name: &str, ranks: u32) -> Job {
     let launcher = Launcher::new(ranks).timeout(FOREVER).grace(Duration::from_secs(60));
-    Job::play(scene::scene(launcher, "rank_process", name))
+    Job::play(scene::scene(launcher.hosts(hosts), "rank_process", name))
 }
 
 /// Runs a scene, and checks that every rank does what it asks.
@@ -52,6 +57,16 @@ fn all_well(scene: &str) {
 #[test]
 fn every_algorithm_of_the_library_in_every_way() {
     all_well("library");
+}
+
+/// Two hosts of one rank, or of two where there are four GPUs.
+#[test]
+fn what_goes_between_hosts_is_the_same_to_the_bit() {
+    let Some(ranks) = ranks().map(|ranks| ranks / 2 * 2) else { return };
+    for scene in ["named", "random", "wrap", "ended at its host"] {
+        let job = launch_over(2, scene, ranks);
+        assert!(job.outcome.success(), "{scene}: {:?} {:?}", job.outcome, job.said);
+    }
 }
 
 #[test]

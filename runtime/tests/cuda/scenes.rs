@@ -29,6 +29,7 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "memory" => memory(&mut gpu),
         "refused" => refused(&mut gpu),
         "one gpu" => named(&mut gpu),
+        "ended at its host" => ends_at_its_host(&mut gpu),
         "counted" => counted::counted(&mut gpu),
         "functions" => functions::functions(&mut gpu),
         _ if scene.starts_with("misused ") => functions::misused(gpu, &scene[8..]),
@@ -375,6 +376,8 @@ fn random(gpu: &mut Communicator) -> Result<(), Error> {
     let start: Vec<i32> = (0..most as i32).map(|i| i % 1000).collect();
     buffer.copy_from(&start)?;
     gpu.barrier()?;
+    // Packets reach as far as one host.
+    let packets = gpu.topology()?.0.hosts() == 1;
     // The times that each element was multiplied by the number of ranks.
     let mut times = vec![0u32; most];
     for _ in 0..CALLS {
@@ -383,9 +386,10 @@ fn random(gpu: &mut Communicator) -> Result<(), Error> {
         let from = dice.below(most - count + 1);
         let algorithm = &algorithms[dice.below(3)];
         let data = buffer.at(from / 64 * 64)?;
-        let protocol = match count < 20_000 {
-            true => Protocol::ALL[dice.below(2)],
-            false => Protocol::Staged,
+        let protocol = match (count < 20_000, packets) {
+            (true, true) => Protocol::ALL[dice.below(2)],
+            (_, false) => [Protocol::Staged, Protocol::Put, Protocol::Get][dice.below(3)],
+            (false, _) => Protocol::Staged,
         };
         let launch = in_place(data, count, DType::I32, protocol);
         gpu.call(algorithm, launch, &stream)?;
@@ -546,6 +550,33 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     assert!(error.to_string().contains("copy engines only copy"), "{error}");
     let only = if gpu.rank() == 0 { 1 } else { 2 };
     assert!(gpu.alloc_device::<f32>(only).is_err(), "different lengths");
+    named(gpu)
+}
+
+/// Tries what does not go between hosts; calls go on afterwards.
+fn ends_at_its_host(gpu: &mut Communicator) -> Result<(), Error> {
+    let stream = gpu.stream()?;
+    let mut buffer = gpu.alloc_device::<f32>(1000)?;
+    let algorithm = gpu.algorithm("all_reduce", "ring")?;
+    let refused = |what: &str, error: Option<Error>| {
+        let text = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(text.contains("host"), "{what}: {text}");
+    };
+    let args = in_place(buffer.ptr(), 1000, DType::F32, Protocol::Staged);
+    let captured = gpu.capture(&stream, |gpu| gpu.call(&algorithm, args, &stream));
+    refused("a graph", captured.err());
+    refused("a function", gpu.device_function(&algorithm, &args, None).err());
+    let far = (gpu.rank() + gpu.size() / 2) % gpu.size();
+    refused("a message", gpu.on(&stream).send(&buffer, far).err());
+    for protocol in [Protocol::Packet, Protocol::Engine] {
+        let args = in_place(buffer.ptr(), 1000, DType::F32, protocol);
+        refused(protocol.name(), gpu.call(&algorithm, args, &stream).err());
+    }
+    let many = Launch { blocks: Some(64), ..args };
+    let error = gpu.call(&algorithm, many, &stream).expect_err("too many blocks");
+    assert!(error.to_string().contains("32 blocks at most"), "{error}");
+    gpu.on(&stream).all_reduce(&mut buffer, RedOp::Sum)?;
+    gpu.synchronize(&stream)?;
     named(gpu)
 }
 

@@ -42,7 +42,7 @@ fn cases(
     let rank = gpu.rank();
     if rank == 0 {
         let (topology, _) = gpu.topology()?;
-        let hosts = (topology.hosts() as u32).max(1);
+        let hosts = topology.hosts().max(1);
         shared(gpu.size().div_ceil(hosts))
             .into_iter()
             .for_each(|text| say(Event::Job(JobEvent::Remark(text))));

@@ -1,8 +1,9 @@
 //! What a kernel has to do with other hosts: its far links, their messages, and the sizes of a call.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use roundelay_compiler::device::{DeviceProgram, Target, Task, TaskInput};
+use roundelay_compiler::device::{DeviceProgram, Event, Target, Task, TaskInput};
 use roundelay_compiler::plan::{Dir, Header, Site, Sizes, WireType};
 
 use crate::error::Location;
@@ -66,6 +67,16 @@ impl FarPart {
                         *place = FarMessage { chunks: Chunks::of(&task.sizes), wire, site, round };
                     }
                 }
+                // Empty messages are only waited for.
+                for wait in &task.waits {
+                    let Event::Sent(message) = wait.event else { continue };
+                    match messages.get_mut(message.index as usize) {
+                        Some(place) if message.link == number && place.site == u32::MAX => {
+                            (place.site, place.round) = (task.site, task.round);
+                        }
+                        _ => {}
+                    }
+                }
             }
             FarLink {
                 peer: link.peer,
@@ -116,6 +127,8 @@ pub(in super::super) struct FarCall {
     pub(in super::super) part: Arc<FarPart>,
     /// The number of the call.
     pub(in super::super) epoch: u32,
+    /// The longest time without progress of a kernel's wait.
+    pub(in super::super) timeout: Duration,
     /// A digest of what all ranks have in common.
     pub(in super::super) digest: u64,
     /// Elements that the caller gave, and bytes of one.

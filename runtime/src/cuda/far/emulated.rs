@@ -249,7 +249,7 @@ impl<'a> Block<'a> {
                     other => panic!("{other:?} is not played here"),
                 };
                 let values = task.inputs.iter().map(|i| operand(i).0.load(Ordering::Relaxed));
-                let value = values.reduce(|so_far, next| fold(so_far, next)).expect("an operand");
+                let value = values.reduce(fold).expect("an operand");
                 if let Some(region) = &task.store {
                     in_region(program.rank, region, k, e).0.store(value, Ordering::Relaxed);
                 }

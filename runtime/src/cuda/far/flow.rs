@@ -149,6 +149,7 @@ mod tests {
         let call = FarCall {
             part: part.clone(),
             epoch: 9,
+            timeout: std::time::Duration::ZERO,
             digest: 0,
             count: 8,
             size: 4,

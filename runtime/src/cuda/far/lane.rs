@@ -63,8 +63,9 @@ const DIGEST: u32 = 0xfa41_1a9e;
 /// The number of looks without a pause, and of those that yield, before a lane sleeps.
 const EAGER: u32 = 64;
 const YIELDS: u32 = 4000;
-/// The longest sleep: words of a kernel wake nobody.
-const NAP: Duration = Duration::from_micros(50);
+/// The shortest and the longest sleep: words of a kernel wake nobody. A lane sleeps for a 64th of the time that it has
+/// waited.
+const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// The time for which a lane looks for another order before it sleeps until one comes.
 const BRISK: Duration = Duration::from_micros(500);
 /// The longest sleep until an order comes, and where connections must be looked after.
@@ -264,7 +265,8 @@ impl Lane {
                 continue;
             }
             self.check(call, &flows)?;
-            if pause.lasts() > self.common.timeout.saturating_mul(2) {
+            // Kernels give up sooner, if they wait for it.
+            if pause.lasts() > call.timeout.saturating_mul(2) {
                 return Err(End::failed(self.late(call, &flows, pause.lasts())));
             }
             self.pause(&mut pause)?;
@@ -546,7 +548,9 @@ impl Lane {
             .collect();
         let mut fds: Vec<_> =
             descriptors.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
-        let nap = Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as i64 };
+        let [shortest, longest] = NAPS;
+        let nap = (pause.since.elapsed() / 64).clamp(shortest, longest);
+        let nap = Timespec { tv_sec: 0, tv_nsec: nap.as_nanos() as i64 };
         let _ = rustix::event::poll(&mut fds, Some(&nap));
         Ok(())
     }

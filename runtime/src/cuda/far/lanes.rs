@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::call::FarCall;
 use super::lane::{Lane, Order, RENEWED, Stream};
@@ -22,7 +21,6 @@ const MOST: u32 = 8;
 /// What the lanes of a rank have in common.
 pub(super) struct Common {
     pub(super) rank: u32,
-    pub(super) timeout: Duration,
     /// True once the communicator wants them to end.
     stopped: AtomicBool,
     /// The error of the lane that failed first.
@@ -118,7 +116,6 @@ impl Lanes {
         let mut made = made.into_iter();
         let common = Arc::new(Common {
             rank,
-            timeout,
             stopped: AtomicBool::new(false),
             failure: Mutex::new(None),
             alarm: core.group.alarm(),
@@ -159,7 +156,7 @@ impl Lanes {
     pub(in super::super) fn order(&self, epoch: u32, call: Option<&FarCall>) {
         for lane in &self.orders {
             // A lane that has ended has failed, or was told to: the kernel hears of that.
-            if epoch % RENEWED == 0 {
+            if epoch.is_multiple_of(RENEWED) {
                 let _ = lane.send(Order::Renew(epoch));
             }
             if let Some(call) = call {

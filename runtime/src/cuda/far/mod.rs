@@ -21,6 +21,8 @@ mod call;
 #[cfg(test)]
 mod emulated;
 mod flow;
+#[cfg(test)]
+mod gpu_tests;
 mod lane;
 mod lanes;
 mod memory;

@@ -31,12 +31,11 @@ const POISON: u32 = 0xdead_beef;
 struct World {
     hosts: Vec<u32>,
     lanes: u32,
-    timeout: Duration,
 }
 
 impl World {
     fn new(hosts: &[u32], lanes: u32) -> Self {
-        World { hosts: hosts.into(), lanes, timeout: PATIENCE }
+        World { hosts: hosts.into(), lanes }
     }
 
     fn ranks(&self) -> u32 {
@@ -45,7 +44,7 @@ impl World {
 
     fn join(&self) -> Vec<Communicator> {
         let label = |rank: u32| format!("host {}", self.hosts[rank as usize]);
-        let setup = |rank| Setup::new().host_label(label(rank)).timeout(self.timeout);
+        let setup = |rank| Setup::new().host_label(label(rank)).timeout(PATIENCE);
         Communicator::local_over(self.ranks(), setup).expect("ranks")
     }
 }
@@ -60,6 +59,7 @@ struct Job {
     blocks: u32,
     pass: u64,
     seed: u64,
+    timeout: Duration,
 }
 
 impl Job {
@@ -86,6 +86,7 @@ impl Job {
             blocks: 1 + dice.below(3) as u32,
             pass: 4 * (1 + dice.below(12) as u64),
             seed: dice.below(1 << 30) as u64,
+            timeout: PATIENCE,
         }
     }
 
@@ -117,6 +118,7 @@ impl Job {
         Some(FarCall {
             part: self.lowered[rank as usize].far.clone()?,
             epoch,
+            timeout: self.timeout,
             digest: self.seed,
             count: self.count,
             size: 4,
@@ -195,7 +197,7 @@ impl<'a> Rank<'a> {
         let lanes = lanes.expect("lanes");
         // All are connected.
         core.words(0).expect("all are there");
-        let device = Device { arenas, far, aborted, patience: 2 * world.timeout };
+        let device = Device { arenas, far, aborted, patience: 2 * PATIENCE };
         Rank { jobs, arenas, core, lanes, device }
     }
 
@@ -525,8 +527,9 @@ fn ranks_that_make_different_calls_learn_of_it() {
 
 #[test]
 fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
-    let world = World { timeout: Duration::from_millis(300), ..World::new(&[0, 1], 1) };
-    let jobs = long(&world.hosts);
+    let world = World::new(&[0, 1], 1);
+    let mut jobs = long(&world.hosts);
+    jobs[0].timeout = Duration::from_millis(150);
     let ends = everywhere(&world, &jobs, |rank| {
         rank.launch([(0, 1)].into_iter());
         let own = rank.core.rank();

@@ -1,0 +1,253 @@
+//! What fails between hosts while a kernel waits: two ranks, a GPU each as far as there are as many. Without a GPU it says
+//! why it is skipped. `ROUNDELAY_TEST_ROUNDS` rounds, 3 by default.
+
+use std::process::{Child, Command};
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use roundelay_compiler::device::{Protocol, abi};
+use roundelay_compiler::{Options, Placement, Proved, Shape, compile};
+use roundelay_tests::{Needs, of_library, skip};
+use rustix::net::Shutdown;
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::bootstrap::Setup;
+use crate::comm::Communicator;
+use crate::cuda::gpu::Gpu;
+use crate::cuda::{CudaBuffer, CudaOptions, Launch, open, probe};
+use crate::dtype::{DType, RedOp};
+use crate::engine::{Args, Call, Core};
+use crate::error::Error;
+
+/// The variable with the note by which the second process joins.
+const NOTE: &str = "ROUNDELAY_TEST_FAR_NOTE";
+/// Elements of a call: many passes.
+const COUNT: usize = 4 << 20;
+/// The time within which all must have ended.
+const SOON: Duration = Duration::from_secs(10);
+
+fn rounds() -> u32 {
+    std::env::var("ROUNDELAY_TEST_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3)
+}
+
+/// Returns the number of GPUs, if there are some.
+fn gpus() -> Option<u32> {
+    match probe() {
+        Ok(machine) => Some(machine.devices.len() as u32),
+        Err(why) => {
+            skip(Needs::Gpus, why);
+            None
+        }
+    }
+}
+
+fn setup(rank: u32) -> Setup {
+    Setup::new().host_label(format!("host {rank}")).timeout(Duration::from_secs(20))
+}
+
+fn ring() -> Proved {
+    let entry = roundelay_algorithms::find("all_reduce", "ring").expect("the library has it");
+    let (sources, program) = of_library(entry).expect("it resolves");
+    let (shape, options) = (Shape::flat(2), Options::default());
+    compile(&program, &sources, &shape, &options, Placement::InPlace).expect("it is proved")
+}
+
+/// A rank with its GPU.
+struct Player<'a> {
+    gpu: Gpu,
+    core: &'a mut Core,
+    plans: Proved,
+    data: CudaBuffer<f32>,
+}
+
+impl<'a> Player<'a> {
+    /// Opens the GPU, and makes a call that is right.
+    fn new(core: &'a mut Core, gpus: u32) -> Self {
+        let rank = core.rank();
+        let options = CudaOptions { device: Some(rank % gpus), ..CudaOptions::default() };
+        let mut gpu = open(core, &options).expect("a GPU");
+        let data = gpu.alloc::<f32>(core, COUNT).expect("memory");
+        data.copy_from(&vec![rank as f32 + 1.0; COUNT]).expect("a copy");
+        let mut player = Player { gpu, core, plans: ring(), data };
+        player.call().expect("a call");
+        player.synchronize().expect("it ends well");
+        let mut sums = vec![0.0; COUNT];
+        player.data.copy_to(&mut sums).expect("a copy");
+        assert!(sums.iter().all(|&sum| sum == 3.0), "1 and 2");
+        player
+    }
+
+    fn call(&mut self) -> Result<(), Error> {
+        let args = Args::InPlace { data: self.data.ptr() };
+        let (count, dtype, op) = (COUNT as u64, DType::F32, RedOp::Sum);
+        let call = Call { count, dtype, op, factor: 1.0, args };
+        let launch = Launch { protocol: Some(Protocol::Put), ..call.into() };
+        let stream = self.gpu.stream.clone();
+        self.gpu.play(self.core, &self.plans, &launch, None, &stream)
+    }
+
+    fn synchronize(&mut self) -> Result<(), Error> {
+        let stream = self.gpu.stream.clone();
+        self.gpu.watch(self.core, || stream.is_done())
+    }
+
+    /// Waits until a kernel has entered a call.
+    fn enters(&self, epoch: u32) {
+        let memory = self.gpu.far.as_ref().expect("another host").memory();
+        let word = memory.said(abi::entered(2, self.core.rank(), 0));
+        let since = Instant::now();
+        while !abi::reached(word.load(Ordering::Acquire), abi::mark(epoch, 1)) {
+            assert!(since.elapsed() < SOON, "no kernel enters call {epoch}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Makes calls until one fails; returns its error.
+    fn fails(&mut self) -> Error {
+        let error = (0..).find_map(|_| self.call().and_then(|()| self.synchronize()).err());
+        error.expect("it ended with an error")
+    }
+
+    fn leave(mut self) {
+        self.gpu.leave(Duration::ZERO);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum How {
+    Abort,
+    Cut,
+}
+
+/// Plays two ranks as threads; what is done to one while its kernel waits ends both.
+fn end(how: How, round: u32, gpus: u32) {
+    let comms = Communicator::local_over(2, setup).expect("ranks");
+    let ready = Barrier::new(2);
+    let body = |mut comm: Communicator| {
+        let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
+        let abort = part.abort_handle();
+        let core = part.core().expect("at home");
+        let mut player = Player::new(core, gpus);
+        let rank = player.core.rank();
+        ready.wait();
+        let since;
+        // The other one makes no call before this one's has waited and failed.
+        let error = if rank == round % 2 {
+            player.call().expect("a call");
+            player.enters(2);
+            since = Instant::now();
+            std::thread::scope(|scope| {
+                let lanes = player.gpu.far.as_ref().expect("another host");
+                let connection =
+                    lanes.connections[round as usize % lanes.connections.len()].clone();
+                scope.spawn(move || match how {
+                    How::Abort => drop(abort.abort("enough")),
+                    How::Cut => {
+                        let fd = connection.fd().expect("a socket");
+                        rustix::net::shutdown(&*fd, Shutdown::Both).expect("it is open");
+                    }
+                });
+                player.synchronize().expect_err("it ended with an error")
+            })
+        } else {
+            since = Instant::now();
+            let failed = (0..).find_map(|_| player.core.hear(None).err()).expect("an alarm");
+            let error = player.fails();
+            assert!(matches!(
+                error,
+                Error::Usage(_) | Error::Aborted { .. } | Error::LostRank { .. }
+            ));
+            failed
+        };
+        let text = error.to_string();
+        let said = match how {
+            How::Abort => text.contains("abort was called: enough"),
+            How::Cut => text.contains("between their hosts") && text.contains("all_reduce.ring"),
+        };
+        assert!(said, "{how:?} in round {round}: {text}");
+        player.leave();
+        assert!(since.elapsed() < SOON, "{how:?} in round {round}: {:?}", since.elapsed());
+    };
+    let body = &body;
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = comms.into_iter().map(|comm| scope.spawn(move || body(comm))).collect();
+        ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
+    });
+}
+
+/// Keeps the GPUs open, which takes long to do again.
+fn kept(gpus: u32) -> Vec<Communicator> {
+    let open = |device| {
+        let options = CudaOptions { device: Some(device), ..CudaOptions::default() };
+        Communicator::local(1).expect("a rank").remove(0).cuda(options).expect("a GPU")
+    };
+    (0..gpus.min(2)).map(open).collect()
+}
+
+/// Says how many rounds came to their end, and in which time.
+fn count(what: &str, rounds: u32, since: Instant) {
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!(
+            "{what}: {rounds} of {rounds} rounds in {:.1} s\n",
+            since.elapsed().as_secs_f64()
+        ),
+    );
+}
+
+#[test]
+fn an_abort_ends_kernels_that_wait() {
+    let Some(gpus) = gpus() else { return };
+    let (_kept, since) = (kept(gpus), Instant::now());
+    (0..rounds()).for_each(|round| end(How::Abort, round, gpus));
+    count("abort", rounds(), since);
+}
+
+#[test]
+fn a_cut_connection_ends_kernels_that_wait() {
+    let Some(gpus) = gpus() else { return };
+    let (_kept, since) = (kept(gpus), Instant::now());
+    (0..rounds()).for_each(|round| end(How::Cut, round, gpus));
+    count("cut", rounds(), since);
+}
+
+/// The second process, which ends in the middle of its calls; on its own it does nothing.
+#[test]
+fn child() {
+    let Ok(note) = std::env::var(NOTE) else { return };
+    let mut comm = Communicator::join_with(1, 2, &setup(1), |_| Ok(note)).expect("rank 1");
+    let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
+    let mut player = Player::new(part.core().expect("at home"), gpus().expect("GPUs"));
+    (0..20).try_for_each(|_| player.call()).expect("calls");
+    player.enters(5);
+    kill_process(getpid(), Signal::KILL).expect("the end");
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_kernels_that_wait() {
+    let Some(gpus) = gpus() else { return };
+    let (_kept, since) = (kept(gpus), Instant::now());
+    let name = module_path!().split_once("::").expect("a crate").1;
+    for round in 0..rounds() {
+        let mut child: Option<Child> = None;
+        let comm = Communicator::join_with(0, 2, &setup(0), |note| {
+            let note = note.expect("rank 0 has it");
+            let program = std::env::current_exe().expect("this test");
+            let mut command = Command::new(program);
+            command.args(["--exact", &format!("{name}::child"), "--test-threads=1"]);
+            child = Some(command.env(NOTE, note).spawn().expect("a process"));
+            Ok(note.to_owned())
+        });
+        let mut comm = comm.expect("rank 0");
+        let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
+        let mut player = Player::new(part.core().expect("at home"), gpus);
+        let error = player.fails();
+        assert!(matches!(error, Error::LostRank { lost: 1, .. }), "in round {round}: {error}");
+        player.leave();
+        drop((part, comm));
+        let ended = child.expect("it was started").wait().expect("its end");
+        assert!(!ended.success(), "it was killed");
+    }
+    count("kill", rounds(), since);
+}
