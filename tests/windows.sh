@@ -17,7 +17,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_
 
 peers=()
 for peer in openmpi mpich; do
-    if command -v mpicc.$peer >/dev/null && mpicc.$peer -O2 -Wall examples/bench/windows_mpi.c -o "$folder/$peer"; then
+    if command -v mpicc.$peer >/dev/null && mpicc.$peer -O2 -Wall runtime/benches/windows_mpi.c -o "$folder/$peer"; then
         peers+=("$peer")
     fi
 done
@@ -25,14 +25,18 @@ if [ ${#peers[@]} = 0 ]; then
     echo "windows cannot be compared: there is neither mpicc.openmpi nor mpicc.mpich" >&2
     exit 77
 fi
-cargo build --quiet --release -p roundelay-examples --example windows
+if [ -z "${WINDOWS_BENCH:-}" ]; then
+    cargo bench --quiet -p roundelay --bench windows --no-run
+    own=$(find "$target/release/deps" -name "windows-*" -type f -executable -printf "%T@ %p\n" | sort -n | tail -n 1)
+fi
+own=${WINDOWS_BENCH:-${own#* }}
 
 # play PEER WAY: the rows of one turn.
 play() {
     local label=$1-$2
     case $label in
-    roundelay-shm) LABEL=$label "$target/release/examples/windows" ;;
-    roundelay-tcp) LABEL=$label ROUNDELAY_HINTS=transport=tcp "$target/release/examples/windows" ;;
+    roundelay-shm) LABEL=$label "$own" ;;
+    roundelay-tcp) LABEL=$label TRANSPORT=tcp "$own" ;;
     openmpi-shm) mpirun.openmpi --bind-to none --mca pml ob1 -n 2 "$folder/openmpi" "$label" ;;
     openmpi-tcp)
         mpirun.openmpi --bind-to none --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo \

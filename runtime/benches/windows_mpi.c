@@ -1,5 +1,5 @@
-// What windows.rs measures, by MPI: puts and gets of rank 0 in a window that MPI has allocated, under a lock of all, while
-// rank 1 waits in a barrier. Usage: windows_mpi LABEL
+// What windows.rs measures, by MPI: puts and gets of rank 0 in a window that MPI has allocated, under a lock of all,
+// while rank 1 waits in a barrier. Usage: windows_mpi LABEL
 
 #include <mpi.h>
 #include <stdio.h>
