@@ -35,17 +35,17 @@ own=${WINDOWS_BENCH:-${own#* }}
 play() {
     local label=$1-$2
     case $label in
-    roundelay-shm) LABEL=$label "$own" ;;
-    roundelay-tcp) LABEL=$label TRANSPORT=tcp "$own" ;;
-    openmpi-shm) mpirun.openmpi --bind-to none --mca pml ob1 -n 2 "$folder/openmpi" "$label" ;;
+    roundelay-shm) LABEL=$label timeout 60 "$own" ;;
+    roundelay-tcp) LABEL=$label TRANSPORT=tcp timeout 60 "$own" ;;
+    openmpi-shm) timeout 60 mpirun.openmpi --bind-to none --mca pml ob1 -n 2 "$folder/openmpi" "$label" ;;
     openmpi-tcp)
-        mpirun.openmpi --bind-to none --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo \
+        timeout 60 mpirun.openmpi --bind-to none --mca pml ob1 --mca osc pt2pt --mca btl tcp,self --mca btl_tcp_if_include lo \
             -n 2 "$folder/openmpi" "$label"
         ;;
-    mpich-shm) mpiexec.mpich -n 2 "$folder/mpich" "$label" ;;
+    mpich-shm) timeout 60 mpiexec.mpich -n 2 "$folder/mpich" "$label" ;;
     mpich-tcp)
         MPIR_CVAR_NOLOCAL=1 MPIR_CVAR_CH4_NETMOD=ofi UCX_TLS=tcp,self UCX_NET_DEVICES=lo FI_PROVIDER=tcp \
-            FI_TCP_IFACE=lo mpiexec.mpich -n 2 "$folder/mpich" "$label"
+            FI_TCP_IFACE=lo timeout 60 mpiexec.mpich -n 2 "$folder/mpich" "$label"
         ;;
     esac
 }
