@@ -17,7 +17,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_
 
 peers=()
 for peer in openmpi mpich; do
-    if command -v mpicc.$peer >/dev/null && mpicc.$peer -O2 -Wall examples/bench/windows_mpi.c -o "$folder/$peer"; then
+    if command -v mpicc.$peer >/dev/null && mpicc.$peer -O2 -Wall runtime/benches/windows_mpi.c -o "$folder/$peer"; then
         peers+=("$peer")
     fi
 done
@@ -25,23 +25,27 @@ if [ ${#peers[@]} = 0 ]; then
     echo "windows cannot be compared: there is neither mpicc.openmpi nor mpicc.mpich" >&2
     exit 77
 fi
-cargo build --quiet --release -p roundelay-examples --example windows
+if [ -z "${WINDOWS_BENCH:-}" ]; then
+    cargo bench --quiet -p roundelay --bench windows --no-run
+    own=$(find "$target/release/deps" -name "windows-*" -type f -executable -printf "%T@ %p\n" | sort -n | tail -n 1)
+fi
+own=${WINDOWS_BENCH:-${own#* }}
 
 # play PEER WAY: the rows of one turn.
 play() {
     local label=$1-$2
     case $label in
-    roundelay-shm) LABEL=$label "$target/release/examples/windows" ;;
-    roundelay-tcp) LABEL=$label ROUNDELAY_HINTS=transport=tcp "$target/release/examples/windows" ;;
-    openmpi-shm) mpirun.openmpi --bind-to none --mca pml ob1 -n 2 "$folder/openmpi" "$label" ;;
+    roundelay-shm) LABEL=$label timeout 60 "$own" ;;
+    roundelay-tcp) LABEL=$label TRANSPORT=tcp timeout 60 "$own" ;;
+    openmpi-shm) timeout 60 mpirun.openmpi --bind-to none --mca pml ob1 -n 2 "$folder/openmpi" "$label" ;;
     openmpi-tcp)
-        mpirun.openmpi --bind-to none --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo \
+        timeout 60 mpirun.openmpi --bind-to none --mca pml ob1 --mca osc pt2pt --mca btl tcp,self --mca btl_tcp_if_include lo \
             -n 2 "$folder/openmpi" "$label"
         ;;
-    mpich-shm) mpiexec.mpich -n 2 "$folder/mpich" "$label" ;;
+    mpich-shm) timeout 60 mpiexec.mpich -n 2 "$folder/mpich" "$label" ;;
     mpich-tcp)
         MPIR_CVAR_NOLOCAL=1 MPIR_CVAR_CH4_NETMOD=ofi UCX_TLS=tcp,self UCX_NET_DEVICES=lo FI_PROVIDER=tcp \
-            FI_TCP_IFACE=lo mpiexec.mpich -n 2 "$folder/mpich" "$label"
+            FI_TCP_IFACE=lo timeout 60 mpiexec.mpich -n 2 "$folder/mpich" "$label"
         ;;
     esac
 }

@@ -1,4 +1,4 @@
-// Every rank adds its numbers to those of the next one, which does something else meanwhile, and counts itself at rank 0.
+// Every rank adds its numbers to those of the next one, which does something else meanwhile, and counts itself.
 
 #include <pthread.h>
 #include <stdint.h>

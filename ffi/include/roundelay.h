@@ -752,8 +752,8 @@ int32_t rl_batch(const rl_comm *comm,
                  const rl_options *options,
                  rl_work **work);
 
-// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory begins
-// at a multiple of 8 bytes.
+// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory
+// begins at a multiple of 8 bytes.
 //
 // # Safety
 //
@@ -865,8 +865,8 @@ int32_t rl_wait_signal(const rl_window *window, uint32_t peer);
 // `window` is live, `taken` a place for a number.
 int32_t rl_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
 
-// Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of it;
-// with `work`, at once.
+// Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of
+// it; with `work`, at once.
 //
 // # Safety
 //

@@ -224,7 +224,8 @@ impl Window {
         })
     }
 
-    /// Ends the window on all ranks, which call together: nobody accesses the memory any more. Waits for threads that use it.
+    /// Ends the window on all ranks, which call together: nobody accesses the memory any more. Waits for threads that
+    /// use it.
     ///
     /// # Errors
     ///

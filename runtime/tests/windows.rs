@@ -344,12 +344,9 @@ fn a_withdrawal_waits_for_what_is_mapped_and_does_not_hang() {
 }
 
 /// Waits for a signal that never comes, while `ends` brings the wait to its end.
-fn in_vain(
-    ranks: Vec<Communicator>,
-    ends: impl Fn(&mut Communicator, Window<u32>) + Sync,
-) -> Error {
-    let mut errors = play(ranks, |comm, r| {
-        let buffer = filled(comm, 8, 0u32);
+fn in_vain(way: Way, ends: impl Fn(&mut Communicator, Window<u32>) + Sync) -> Error {
+    let mut errors = play(way.ranks(2), |comm, r| {
+        let buffer = way.filled(comm, 8, 0u32);
         let window = comm.window(buffer).expect("a window");
         comm.barrier().expect("both are there");
         if r == 0 {
@@ -361,43 +358,46 @@ fn in_vain(
     errors.swap_remove(0).expect("rank 0 waited")
 }
 
-fn two() -> Vec<Communicator> {
-    Communicator::local_with(layout(2, SLOT)).expect("two ranks")
-}
-
 #[test]
 fn a_wait_for_a_signal_ends_with_the_job_or_the_peer() {
-    let error = in_vain(two(), |comm, _window| {
+    for way in [Way::Mapped, Way::Private, Way::Tcp] {
+        wait_ends(way);
+    }
+}
+
+fn wait_ends(way: Way) {
+    let error = in_vain(way, |comm, _window| {
         comm.abort_handle().abort("the test says so");
     });
-    assert_eq!(error.code(), codes::ABORTED, "{error}");
-    let mut leaves = two();
+    assert_eq!(error.code(), codes::ABORTED, "{way:?}: {error}");
+    let mut leaves = way.ranks(2);
     leaves[0].set_timeout(Duration::from_secs(30));
     let last = leaves.pop().expect("rank 1");
     let first = leaves.pop().expect("rank 0");
     let error = std::thread::scope(|scope| {
         let waits = scope.spawn(move || {
             let mut comm = first;
-            let window = comm.window(comm.alloc::<u32>(8)?)?;
+            let buffer = way.filled(&comm, 8, 0u32);
+            let window = comm.window(buffer)?;
             comm.barrier()?;
             window.wait_signal(1)
         });
         scope.spawn(move || {
             let mut comm = last;
-            let buffer = comm.alloc::<u32>(8).expect("memory");
+            let buffer = way.filled(&comm, 8, 0u32);
             let window = comm.window(buffer).expect("a window");
             comm.barrier().expect("both are there");
             drop((window, comm));
         });
         waits.join().expect("a rank").expect_err("nobody signals")
     });
-    assert!(matches!(error, Error::LostRank { lost: 1, .. }), "{error}");
+    assert!(matches!(error, Error::LostRank { lost: 1, .. }), "{way:?}: {error}");
     patiently(|timeout| {
         let began = Instant::now();
-        let mut ranks = two();
+        let mut ranks = way.ranks(2);
         ranks.iter_mut().for_each(|comm| comm.set_timeout(Duration::from_secs(30)));
         let errors = play(ranks, |comm, r| {
-            let buffer = filled(comm, 8, 0u32);
+            let buffer = way.filled(comm, 8, 0u32);
             let window = comm.window(buffer).expect("a window");
             if r == 1 {
                 return comm.barrier().map_err(|error| (error.code(), error.to_string()));
@@ -419,7 +419,12 @@ fn a_wait_for_a_signal_ends_with_the_job_or_the_peer() {
 
 #[test]
 fn a_window_ends_with_its_generation() {
-    let ranks = Communicator::local_over(2, |_| Setup::new().slot_bytes(SLOT)).expect("two ranks");
+    ends_with_its_generation(|_| Setup::new().slot_bytes(SLOT));
+    ends_with_its_generation(|_| Setup::new().slot_bytes(SLOT).transports(Transports::TCP));
+}
+
+fn ends_with_its_generation(setup: impl Fn(u32) -> Setup + Sync) {
+    let ranks = Communicator::local_over(2, setup).expect("two ranks");
     let handles = std::sync::Mutex::new(vec![String::new(); 2]);
     let both = std::sync::Barrier::new(2);
     play(ranks, |comm, r| {
@@ -442,18 +447,21 @@ fn a_window_ends_with_its_generation() {
         assert_eq!(window.free(comm).expect_err("another generation").code(), codes::USAGE);
         let again = comm.window(filled(comm, 8, 1u32)).expect("a window of this generation");
         again.put(&[2], 1 - r as u32, 0).expect("a put");
+        again.flush(1 - r as u32).expect("a flush");
         assert_eq!(again.free(comm).expect("the buffer")[..2], [2, 1]);
     });
 }
 
 #[test]
 fn a_dropped_window_refuses_and_its_memory_serves_others() {
-    threads(layout(2, SLOT), |comm, r| {
+    by_all_ways(2, |comm, r, way| {
         let window = comm.window(filled(comm, 1000, 0u32)).expect("a window");
+        let maps = window.attributes(1).expect("attributes").access == Access::Mapped;
         if r == 0 {
             comm.barrier().expect("rank 1 has dropped it");
-            let refused = refusal(window.put(&[1; 1000], 1, 0));
-            assert_eq!(refused, Refusal::Rights { needed: "write", has: "none".into() });
+            let put = window.put(&[1; 1000], 1, 0).and_then(|()| window.flush(1));
+            let none = Refusal::Rights { needed: "write", has: "none".into() };
+            assert_eq!(refusal(put), if maps { none } else { Refusal::Gone }, "{way:?}");
             comm.barrier().expect("it was refused");
         } else {
             let before = window.as_mut_ptr();
@@ -566,7 +574,7 @@ fn is_killed_while_it_serves() -> Result<(), Error> {
 fn a_rank_that_is_killed_while_it_serves_ends_operations_by_its_name() {
     for way in ["tcp", "shm,tcp"] {
         let launcher = Launcher::new(3).timeout(LONG).grace(LONG);
-        let launcher = launcher.env("ROUNDELAY_HINTS", format!("transport={way}"));
+        let launcher = launcher.hints(format!("transport={way}"));
         let job = Job::play(scene::scene(launcher, "rank_process", "serves"));
         assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{way}");
         for rank in [0, 2] {

@@ -35,8 +35,8 @@ fn place(peer: u32, at: u64) -> Place {
     Place { peer, at: usize::try_from(at).unwrap_or(usize::MAX) }
 }
 
-/// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory begins
-/// at a multiple of 8 bytes.
+/// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory
+/// begins at a multiple of 8 bytes.
 ///
 /// # Safety
 ///
@@ -277,8 +277,8 @@ pub unsafe extern "C" fn rl_take_signal(
     })
 }
 
-/// Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of it;
-/// with `work`, at once.
+/// Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of
+/// it; with `work`, at once.
 ///
 /// # Safety
 ///

@@ -47,6 +47,8 @@ pub(super) struct Engine {
     pub(super) ended: Vec<Ended>,
     /// This rank's parts of windows that peers reach through connections, by key.
     pub(super) served: BTreeMap<u64, Arc<Exposed>>,
+    /// True if peers may yet ask for such a part that has ended here alone.
+    pub(super) refuses: bool,
     /// Parts of peers that this rank reaches so, by rank and key.
     pub(super) remotes: BTreeMap<(u32, u64), Arc<Remote>>,
     /// Waits for signals of peers.
@@ -65,6 +67,7 @@ impl Engine {
             pending: 0,
             ended: Vec::new(),
             served: BTreeMap::new(),
+            refuses: false,
             remotes: BTreeMap::new(),
             awaited: Vec::new(),
             failed: None,

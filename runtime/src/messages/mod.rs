@@ -267,9 +267,9 @@ impl Messenger {
         Ok(())
     }
 
-    /// Ends what [`Self::serve_window`] began.
-    pub(crate) fn end_window(&self, key: u64, remotes: &[(u32, u64)]) {
-        self.peek(|engine| engine.end_window(key, remotes));
+    /// Ends what [`Self::serve_window`] began, on `all` ranks or on this one alone.
+    pub(crate) fn end_window(&self, key: u64, remotes: &[(u32, u64)], all: bool) {
+        self.peek(|engine| engine.end_window(key, remotes, all));
         self.renew_service();
     }
 

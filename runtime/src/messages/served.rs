@@ -93,9 +93,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Serves this rank's part no longer, and forgets those of peers.
-    pub(super) fn end_window(&mut self, key: u64, remotes: &[(u32, u64)]) {
-        self.served.remove(&key);
+    /// Serves this rank's part no longer, and forgets those of peers, who may yet ask for it unless `all` have ended it:
+    /// they are told.
+    pub(super) fn end_window(&mut self, key: u64, remotes: &[(u32, u64)], all: bool) {
+        self.refuses |= self.served.remove(&key).is_some() && !all;
         for remote in remotes {
             self.remotes.remove(remote);
         }
@@ -103,7 +104,7 @@ impl Engine {
 
     /// Returns true if peers may want something of this rank at any time.
     pub(super) fn serves(&self) -> bool {
-        !self.served.is_empty() && self.usable().is_ok()
+        (self.refuses || !self.served.is_empty()) && self.usable().is_ok()
     }
 
     /// Takes an operation on a peer's part.

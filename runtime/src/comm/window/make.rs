@@ -167,7 +167,7 @@ impl Communicator {
         parts.detach();
         core.words(0)?;
         parts.withdraw(Rights::ALL)?;
-        parts.end_service();
+        parts.end_service(true);
         parts.is_freed = true;
         Ok(parts.own.take().map(|kept| kept.memory))
     }

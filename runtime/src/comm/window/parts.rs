@@ -379,8 +379,8 @@ impl Drop for Parts {
             self.own.get_stuck();
             return;
         }
-        self.end_service();
         if !self.is_freed {
+            self.end_service(false);
             self.abandon();
         }
     }

@@ -159,14 +159,14 @@ impl Parts {
         Ok(())
     }
 
-    /// Serves this rank's part no longer.
-    pub(super) fn end_service(&self) {
+    /// Serves this rank's part no longer, as `all` ranks do, or this one alone.
+    pub(super) fn end_service(&self, all: bool) {
         let Some(Service { messenger, key }) = &self.service else { return };
         let remotes = self.peers.iter().filter_map(|reach| match reach {
             Reach::Served(remote) => Some((remote.peer(), remote.key())),
             Reach::Mapped(_) => None,
         });
-        messenger.end_window(*key, &remotes.collect::<Vec<_>>());
+        messenger.end_window(*key, &remotes.collect::<Vec<_>>(), all);
     }
 }
 

@@ -18,7 +18,11 @@ fn main() -> Result<(), Error> {
         return play();
     }
     let program = std::env::current_exe().map_err(|e| Error::Start(e.to_string()))?;
-    let outcome = Launcher::new(2).program(program).run(|_rank, line| println!("{line}"))?;
+    let mut launcher = Launcher::new(2).program(program);
+    if let Ok(transport) = std::env::var("TRANSPORT") {
+        launcher = launcher.hints(format!("transport={transport}"));
+    }
+    let outcome = launcher.run(|_rank, line| println!("{line}"))?;
     assert!(outcome.cause.is_none(), "{:?}", outcome.cause);
     Ok(())
 }

@@ -1,5 +1,5 @@
-// What windows.rs measures, by MPI: puts and gets of rank 0 in a window that MPI has allocated, under a lock of all, while
-// rank 1 waits in a barrier. Usage: windows_mpi LABEL
+// What windows.rs measures, by MPI: puts and gets of rank 0 in a window, under a lock of all, while rank 1 waits in a
+// barrier. Usage: windows_mpi LABEL. MPI allocates the window, but where the label ends in tcp: Open MPI would share it.
 
 #include <mpi.h>
 #include <stdio.h>
@@ -46,7 +46,12 @@ int main(int argc, char **argv) {
     char *mine;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Win_allocate(MOST, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mine, &window);
+    if (strstr(argv[1], "tcp")) {
+        mine = malloc(MOST);
+        MPI_Win_create(mine, MOST, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    } else {
+        MPI_Win_allocate(MOST, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &mine, &window);
+    }
     data = malloc(MOST);
     memset(data, 1, MOST), memset(mine, 2, MOST);
     MPI_Barrier(MPI_COMM_WORLD);
