@@ -177,7 +177,6 @@ impl Communicator {
 
     /// Sends and receives messages at once: of each its buffer, the other rank, and whether it is sent.
     #[pyo3(signature = (messages, timeout=None, stream=None, kept=None, overlaps=false))]
-    #[expect(clippy::too_many_arguments, reason = "as `call`")]
     fn messages(
         &self,
         py: Python<'_>,

@@ -102,7 +102,7 @@ impl Parts {
         fetch: Fetch,
         describe: impl Fn() -> String,
     ) -> Result<u64, Error> {
-        let checked = remote.check(offset, 8, Rights::ATOMICS).and_then(|()| match offset % 8 {
+        let checked = remote.check(offset, 8, Rights::ATOMICS).and(match offset % 8 {
             0 => Ok(()),
             _ => Err(Refusal::Alignment { offset }),
         });
