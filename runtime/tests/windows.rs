@@ -87,7 +87,6 @@ impl Way {
 /// Plays a scene by all ways.
 fn by_all_ways<T: Send>(ranks: u32, scene: impl Fn(&mut Communicator, usize, Way) -> T + Sync) {
     for way in Way::ALL {
-        eprintln!("by {way:?}");
         play(way.ranks(ranks), |comm, r| scene(comm, r, way));
     }
 }

@@ -291,7 +291,7 @@ impl Link {
         match what {
             What::Get(key) => {
                 self.accepted.insert(GET | id, Part { transfer: asks, moved: 0 });
-                return Packet::Get { key, offset, bytes: shape.bytes, id };
+                Packet::Get { key, offset, bytes: shape.bytes, id }
             }
             What::Fetch(key, fetch) => {
                 self.asked.insert(id, asks);
