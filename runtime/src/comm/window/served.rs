@@ -102,10 +102,11 @@ impl Parts {
         fetch: Fetch,
         describe: impl Fn() -> String,
     ) -> Result<u64, Error> {
-        let checked = remote.check(offset, 8, Rights::ATOMICS).and(match offset % 8 {
+        let aligned = match offset % 8 {
             0 => Ok(()),
             _ => Err(Refusal::Alignment { offset }),
-        });
+        };
+        let checked = remote.check(offset, 8, Rights::ATOMICS).and(aligned);
         checked.map_err(|refusal| self.refused(describe, refusal))?;
         let mut word = 0u64;
         let place = (offset, (&raw mut word).cast(), 8);
