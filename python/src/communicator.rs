@@ -8,6 +8,7 @@ use roundelay_ffi::{Handle, Message, Operation, Tagged};
 use crate::algorithm::Algorithm;
 use crate::arguments::{Address, Memory, hints, name, options, parse, reduction, seconds, side};
 use crate::errors::exception;
+use crate::window::Window;
 use crate::work::Work;
 
 /// One rank's handle on the others; any thread may use it.
@@ -25,10 +26,6 @@ fn raised<T>(result: Result<T, Error>) -> PyResult<T> {
 impl Communicator {
     fn of(handle: Handle) -> Self {
         Communicator { handle }
-    }
-
-    pub(crate) fn inner(&self) -> &Handle {
-        &self.handle
     }
 }
 
@@ -222,6 +219,17 @@ impl Communicator {
             Ok(source) => (Some(source), None),
             Err(work) => (None, Some(work)),
         })
+    }
+
+    /// Makes a window of the memory that `kept` owns. Collective.
+    fn window(
+        &self,
+        py: Python<'_>,
+        data: Address,
+        peers_may: Vec<String>,
+        kept: Py<PyAny>,
+    ) -> PyResult<Window> {
+        Window::make(py, &self.handle, data, peers_may, kept)
     }
 
     /// Makes a communicator of some ranks. Collective.

@@ -2,10 +2,9 @@
 
 use pyo3::prelude::*;
 use roundelay::{Error, Rights};
-use roundelay_ffi::{Copied, Place};
+use roundelay_ffi::{Copied, Handle, Place};
 
 use crate::arguments::{Address, parse, seconds};
-use crate::communicator::Communicator;
 use crate::errors::exception;
 use crate::work::Work;
 
@@ -31,24 +30,20 @@ fn rights(names: Vec<String>) -> PyResult<Rights> {
     })
 }
 
-#[pymethods]
-impl Communicator {
-    /// Makes a window of the memory that `kept` owns. Collective.
-    fn window(
-        &self,
+impl Window {
+    pub(crate) fn make(
         py: Python<'_>,
+        handle: &Handle,
         data: Address,
         peers_may: Vec<String>,
         kept: Py<PyAny>,
-    ) -> PyResult<Window> {
+    ) -> PyResult<Self> {
         let (Address(buffer), rights) = (data, rights(peers_may)?);
         let kept = Box::new(kept);
-        let made = py.detach(|| self.inner().window(&buffer, rights, kept));
+        let made = py.detach(|| handle.window(&buffer, rights, kept));
         Ok(Window { inner: raised(made)? })
     }
-}
 
-impl Window {
     fn access(
         &self,
         py: Python<'_>,
