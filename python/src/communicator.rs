@@ -27,10 +27,6 @@ impl Communicator {
     fn of(handle: Handle) -> Self {
         Communicator { handle }
     }
-
-    pub(crate) fn inner(&self) -> &Handle {
-        &self.handle
-    }
 }
 
 #[pymethods]
@@ -176,7 +172,7 @@ impl Communicator {
     }
 
     /// Sends and receives messages at once: of each its buffer, the other rank, and whether it is sent.
-    #[pyo3(signature = (messages, timeout=None, stream=None, kept=None, overlaps=false))]
+    #[pyo3(signature = (messages, timeout=None, stream=None, kept=None))]
     fn messages(
         &self,
         py: Python<'_>,
@@ -184,11 +180,10 @@ impl Communicator {
         timeout: Option<f64>,
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
-        overlaps: bool,
     ) -> PyResult<Option<Work>> {
         let message = |(Address(buffer), peer, is_send)| Message { buffer, peer, is_send };
-        let operation = Operation::Messages(messages.into_iter().map(message).collect());
-        self.play(py, operation, options(timeout, None, stream, overlaps)?, kept)
+        let messages = messages.into_iter().map(message).collect();
+        self.play(py, Operation::Messages(messages), options(timeout, None, stream, false)?, kept)
     }
 
     /// Sends a message with a tag, on this thread or, with `kept` as what owns the memory, in the background.
@@ -234,7 +229,7 @@ impl Communicator {
         peers_may: Vec<String>,
         kept: Py<PyAny>,
     ) -> PyResult<Window> {
-        Window::make(py, self, data, peers_may, kept)
+        Window::make(py, &self.handle, data, peers_may, kept)
     }
 
     /// Makes a communicator of some ranks. Collective.

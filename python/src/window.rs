@@ -2,10 +2,9 @@
 
 use pyo3::prelude::*;
 use roundelay::{Error, Rights};
-use roundelay_ffi::{Copied, Place};
+use roundelay_ffi::{Copied, Handle, Place};
 
 use crate::arguments::{Address, parse, seconds};
-use crate::communicator::Communicator;
 use crate::errors::exception;
 use crate::work::Work;
 
@@ -32,17 +31,16 @@ fn rights(names: Vec<String>) -> PyResult<Rights> {
 }
 
 impl Window {
-    /// Makes a window of the memory that `kept` owns.
     pub(crate) fn make(
         py: Python<'_>,
-        comm: &Communicator,
-        Address(buffer): Address,
+        handle: &Handle,
+        data: Address,
         peers_may: Vec<String>,
         kept: Py<PyAny>,
     ) -> PyResult<Self> {
-        let rights = rights(peers_may)?;
+        let (Address(buffer), rights) = (data, rights(peers_may)?);
         let kept = Box::new(kept);
-        let made = py.detach(|| comm.inner().window(&buffer, rights, kept));
+        let made = py.detach(|| handle.window(&buffer, rights, kept));
         Ok(Window { inner: raised(made)? })
     }
 
