@@ -105,6 +105,11 @@ def reduction(comm: Any, background: bool) -> tuple[Any, Tensor, Tensor]:
 
 def beside(comm: Any, call: Callable[[Any, bool], tuple[Any, Tensor, Tensor]]) -> None:
     """An asynchronous operation ends while the current stream is busy with what was put there after it."""
+    # The first use of a kernel loads it, which may wait for all streams.
+    work, tensor, wanted = call(comm, False)
+    work.wait()
+    same(tensor, wanted)
+    level(comm)
     work, tensor, wanted = call(comm, True)
     apart = torch.cuda.Stream()
     passed = delay()
