@@ -871,9 +871,7 @@ int32_t rl_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
 // # Safety
 //
 // `window` is live, `work` NULL or a place for a pointer.
-int32_t rl_window_flush(const rl_window *window,
-                        uint32_t peer,
-                        rl_work **work);
+int32_t rl_window_flush(const rl_window *window, uint32_t peer, rl_work **work);
 
 // Withdraws rights to this rank's part from all ranks: when it returns, nothing is under way that needed them.
 //

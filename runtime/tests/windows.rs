@@ -344,10 +344,11 @@ fn a_withdrawal_waits_for_what_is_mapped_and_does_not_hang() {
 
 /// Waits for a signal that never comes, while `ends` brings the wait to its end.
 fn in_vain(way: Way, ends: impl Fn(&mut Communicator, Window<u32>) + Sync) -> Error {
+    let made = std::sync::Barrier::new(2);
     let mut errors = play(way.ranks(2), |comm, r| {
         let buffer = way.filled(comm, 8, 0u32);
         let window = comm.window(buffer).expect("a window");
-        comm.barrier().expect("both are there");
+        made.wait();
         if r == 0 {
             return Some(window.wait_signal(1).expect_err("nobody signals"));
         }

@@ -11,6 +11,7 @@ use crate::bind::Blocked;
 use crate::bind::{Step, Transfer, tagged};
 use crate::error::{Error, Location, Source};
 use crate::group::Group;
+use crate::trace::process::{condition, has_gone, no_longer};
 use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
 use crate::transport::fault::Fault;
 use crate::transport::shm::State;
@@ -31,7 +32,7 @@ pub(crate) enum Gone {
     #[error("it left the job")]
     Left,
     /// Its process, of this number, has ended.
-    #[error("its process {0} no longer exists")]
+    #[error("{}", no_longer(*.0))]
     Ended(i32),
     /// The connections on which ranks talk show it.
     #[error("{0}")]
@@ -81,32 +82,9 @@ pub(crate) fn has_ended(group: &Group, peer: u32) -> bool {
         }
 }
 
-/// Returns the end of a process; `None` if it still runs. The system keeps the number of one that has ended until its
-/// parent has waited for it, as a zombie.
+/// Returns the end of a process; `None` if it still runs.
 fn missing(pid: i32) -> Option<Gone> {
-    let process = rustix::process::Pid::from_raw(pid)?;
-    let no_longer = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
-    (no_longer || stat(pid).is_some_and(|stat| is_zombie(&stat))).then_some(Gone::Ended(pid))
-}
-
-/// Returns what the system says of a process, from its state on; `None` if it says nothing.
-fn stat(pid: i32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before the state is in parentheses and may itself hold any character.
-    stat.rsplit_once(')').map(|(_, rest)| rest.trim_start().to_owned())
-}
-
-/// Returns true if a process has ended. One whose first thread has ended before others has that state too, and runs.
-fn is_zombie(stat: &str) -> bool {
-    /// The place of the number of threads behind the state.
-    const THREADS: usize = 17;
-    let threads = stat.split_ascii_whitespace().nth(THREADS).and_then(|n| n.parse::<u32>().ok());
-    stat.starts_with(['Z', 'X']) && threads.is_none_or(|threads| threads <= 1)
-}
-
-/// Returns true if a process is stopped by a signal or a debugger.
-fn is_stopped(stat: &str) -> bool {
-    stat.starts_with(['T', 't'])
+    has_gone(pid).then_some(Gone::Ended(pid))
 }
 
 /// Returns the reason for which a rank waits in vain, as far as that can be seen from here, and the remedy.
@@ -153,22 +131,6 @@ fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
 /// Returns the state of all ranks, as far as it can be seen.
 pub(crate) fn standings(group: &Group, sites: &[Site]) -> Vec<Standing> {
     (0..group.size()).map(|rank| standing(group, rank, sites)).collect()
-}
-
-/// Returns the condition of a rank, by its state and its process, if that is of this machine.
-pub(crate) fn condition(state: State, pid: Option<i32>, is_own: bool) -> Condition {
-    match (state, pid) {
-        (State::Absent, _) => Condition::Absent,
-        (State::Died, Some(pid)) => Condition::Died(Gone::Ended(pid).to_string()),
-        (State::Left | State::Died | State::Moved, _) => Condition::Left,
-        (State::Present, _) if is_own => Condition::Running,
-        (State::Present, Some(pid)) => match missing(pid) {
-            Some(how) => Condition::Died(how.to_string()),
-            None if stat(pid).is_some_and(|stat| is_stopped(&stat)) => Condition::Stopped,
-            None => Condition::Running,
-        },
-        (State::Present, None) => Condition::Unknown,
-    }
 }
 
 fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
@@ -420,36 +382,10 @@ pub(crate) fn location(player: &Player<'_>, step: Option<&Step>) -> Location {
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
-    use std::process::{Command, Stdio};
 
     use rustix::io::Errno;
-    use rustix::process::{Pid, WaitIdOptions};
 
     use super::*;
-
-    #[test]
-    fn a_process_that_nobody_has_waited_for_is_gone() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("a process");
-        let pid = child.id().cast_signed();
-        assert_eq!(missing(pid), None);
-        child.kill().expect("a child");
-        let raw = Pid::from_raw(pid).expect("a number");
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        rustix::process::waitid(rustix::process::WaitId::Pid(raw), options).expect("its end");
-        assert_eq!(rustix::process::test_kill_process(raw), Ok(()), "its number is kept");
-        assert_eq!(missing(pid), Some(Gone::Ended(pid)));
-        child.wait().expect("its end");
-        assert_eq!(missing(pid), Some(Gone::Ended(pid)));
-    }
-
-    #[test]
-    fn a_process_whose_first_thread_has_ended_runs() {
-        let stat =
-            |state, threads| format!("{state} 1 2 3 0 -1 4 5 0 0 0 0 0 0 0 20 0 {threads} 0");
-        assert!(is_zombie(&stat('Z', 1)) && is_zombie(&stat('X', 0)));
-        assert!(!is_zombie(&stat('Z', 2)) && !is_zombie(&stat('S', 1)));
-        assert!(is_stopped(&stat('T', 1)) && !is_stopped(&stat('Z', 1)));
-    }
 
     #[test]
     fn the_fault_of_a_connection_is_the_source_of_a_lost_rank() {

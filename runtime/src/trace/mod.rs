@@ -25,6 +25,7 @@ mod dump;
 mod flight;
 mod live;
 mod looks;
+pub(crate) mod process;
 mod spans;
 
 pub use crate::waiting::{Wait, What};

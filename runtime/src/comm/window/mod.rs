@@ -2,7 +2,7 @@
 
 mod any;
 #[cfg(test)]
-mod forged;
+mod forged_tests;
 mod make;
 mod mapped;
 mod nonblocking;
