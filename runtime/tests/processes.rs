@@ -153,13 +153,18 @@ fn a_rank_that_leaves_or_fails_is_named() {
 #[test]
 fn a_rank_that_ends_or_stops_between_messages_is_named() {
     let place = "rank 0, batch, step 1 (`receive 9 bytes (9 x u8) from rank 1`)";
-    let job = launch("message killed", FOREVER);
-    assert!(job.took < FOREVER / 2, "{:?}", job.took);
-    assert_eq!(job.outcome.endings[1], Ending::Signalled(9));
-    let text = &job.said[0][1];
-    assert!(text.starts_with("RL0704 rank 1 is gone: ") && text.ends_with(place), "{text}");
-    let text = &job.said[2][1];
-    assert!(text.starts_with("RL0704 rank 1 is gone: "), "{text}");
+    // Rank 0 may hear of the end before it comes to wait.
+    let found = (0..8).any(|_| {
+        let job = launch("message killed", FOREVER);
+        assert!(job.took < FOREVER / 2, "{:?}", job.took);
+        assert_eq!(job.outcome.endings[1], Ending::Signalled(9));
+        for rank in [0, 2] {
+            let text = &job.said[rank][1];
+            assert!(text.starts_with("RL0704 rank 1 is gone: "), "{text}");
+        }
+        job.said[0][1].ends_with(place)
+    });
+    assert!(found, "in eight runs rank 0 never says where it waited");
 
     let job = launch("message stopped", Duration::from_secs(2));
     assert_eq!(job.outcome.endings[1], Ending::Killed);
