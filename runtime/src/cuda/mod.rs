@@ -1,8 +1,8 @@
 //! The engine that plays calls on buffers in the memory of NVIDIA GPUs.
 //!
 //! A communicator that [`Communicator::cuda`](crate::Communicator::cuda) made has a GPU, one a rank (several may
-//! share one, which is slow). Between hosts proxies carry what kernels tell each other ([`far`]). It plays the same proved plans, each as a kernel of its
-//! own that the compiler writes for it. Calls are the communicator's, with a [`CudaBuffer`] or a [`CudaSlice`] in
+//! share one, which is slow). Between hosts proxies carry what kernels tell each other (`far`). It plays the same proved
+//! plans, each as a kernel of its own that the compiler writes for it. Calls are the communicator's, with a [`CudaBuffer`] or a [`CudaSlice`] in
 //! place of host memory. They are put into a [`CudaStream`] and return at once;
 //! [`Communicator::synchronize`](crate::Communicator::synchronize) waits for them, and says what went wrong.
 //! `docs/cuda.md` is the user's view.
