@@ -38,6 +38,13 @@ class Job:
         self.store.set(f"{key}-{self.number}", dist.distributed_c10d._get_reconfigure_handle())
         return [self.store.get(f"{key}-{rank}").decode() for rank in ranks]
 
+    def meet(self) -> None:
+        """Wait until all ranks are here."""
+        key = f"here-{next(_numbers)}"
+        self.store.set(f"{key}-{self.number}", "")
+        for rank in range(self.size):
+            self.store.get(f"{key}-{rank}")
+
     def go_on(self, uuid: int, handles: Any) -> list[Any]:
         """Go on with these ranks; return rank, size, and what a sum and a message give there."""
         dist.distributed_c10d._reconfigure(uuid, handles, timeout=timedelta(seconds=20)).wait()
@@ -79,6 +86,7 @@ def lives(rank: int) -> dict[str, Any]:
     # A set: the ranks that were together come first, in their order.
     results["set"] = job.go_on(3, set(job.handles(every)))
     results["backwards"] = job.go_on(4, job.handles(every[::-1]))
+    job.meet()  # An abort ends what the others do.
     job.backend.abort()
     results["aborted"] = told(dist.all_reduce, torch.ones(1))
     results["after an abort"] = job.go_on(5, job.handles(every))
@@ -90,6 +98,7 @@ def killed(rank: int) -> dict[str, Any]:
     """Rank 1 is killed while the others are in a call; they go on without it."""
     job = Job(rank)
     job.go_on(1, job.handles(list(range(job.size))))
+    job.meet()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     lost = told(dist.all_reduce, torch.ones(100_000))
