@@ -73,23 +73,20 @@ pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
 struct Job {
     ranks: u32,
     flights: Vec<Flight>,
-    /// Ranks that were seen not to run.
+    /// Ranks that do not run, as their launcher or the system sees them.
     lost: Vec<Standing>,
 }
 
 impl Job {
-    fn told(self, communicator: String) -> Standings {
-        let mut ranks = merge(self.ranks, &self.flights, &[]);
-        for lost in self.lost.iter().filter(|lost| lost.rank < self.ranks) {
-            ranks[lost.rank as usize].clone_from(lost);
-        }
-        let told = |rank: &u32| {
-            self.flights
-                .iter()
-                .map(|f| f.rank)
-                .chain(self.lost.iter().map(|s| s.rank))
-                .any(|r| r == *rank)
+    fn told(mut self, communicator: String) -> Standings {
+        let ranks = match self.flights.first_mut() {
+            Some(first) => {
+                first.seen.append(&mut self.lost);
+                merge(self.ranks, &self.flights, &[])
+            }
+            None => std::mem::take(&mut self.lost),
         };
+        let told = |rank: &u32| self.flights.iter().any(|flight| flight.rank == *rank);
         let missing: Vec<u32> = (0..self.ranks).filter(|rank| !told(rank)).collect();
         Standings { communicator, verdict: self.verdict(&ranks), ranks, missing }
     }
@@ -142,13 +139,10 @@ fn read(files: &[PathBuf]) -> Result<BTreeMap<String, Job>, Failure> {
         let none = files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
         return Err(wrong(none, "it has the flight recorder of no rank"));
     }
-    let job = |(name, (flights, seen)): (String, (Found<'_>, Vec<Standing>))| {
-        let mut flights: Vec<Flight> = flights.into_values().map(|(_, flight)| flight).collect();
+    let job = |(name, (flights, lost)): (String, (Found<'_>, Vec<Standing>))| {
+        let flights: Vec<Flight> = flights.into_values().map(|(_, flight)| flight).collect();
         let ranks = flights.first().map_or(0, |flight| flight.ranks);
-        if let Some(first) = flights.first_mut() {
-            first.seen.extend(seen);
-        }
-        (name, Job { ranks, flights, lost: Vec::new() })
+        (name, Job { ranks, flights, lost })
     };
     Ok(jobs.into_iter().map(job).collect())
 }

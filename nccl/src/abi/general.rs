@@ -125,7 +125,8 @@ extern "C" fn profiled_error_string(code: c_int) -> *const c_char {
     error_string(code)
 }
 
-/// Returns the sentence of the last failure of this thread (or of the background), which stays until this thread asks again.
+/// Returns the sentence of the last failure of this thread, or of the background, which stays until this thread asks
+/// again.
 #[unsafe(export_name = "ncclGetLastError")]
 extern "C" fn last_error(_comm: Handle) -> *const c_char {
     std::panic::catch_unwind(failure::last).unwrap_or(c"".as_ptr())

@@ -138,8 +138,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     let calls = group.latest_call(rank);
     let condition = condition(state, pid, rank == group.rank());
     let latest = calls.unwrap_or(0);
-    let seen = |call| Some(Seen { call, digest: group.call_of(rank, call)?, what: None });
-    let recent = (latest.saturating_sub(3).max(1)..=latest).filter_map(seen).collect();
+    let recent = Seen::recent(latest, |call| group.call_of(rank, call));
     let waiting: Option<Wait> = group.wait_of(rank).map(|w| w.spell(sites));
     // Nothing is known of a rank whose calls cannot be seen but what it says.
     let condition = match (&waiting, condition) {

@@ -1,24 +1,25 @@
 //! Finds processes that wait for each other in calls of different communicators.
 //!
-//! Of one communicator alone, such a job looks as if a rank had not made its call. Its process has not, because it waits in
-//! a call of another communicator, for a process that waits in the first one. A process with several ranks of one
-//! communicator proves nothing: it has several threads, of which each waits for itself.
+//! Of one communicator alone, such a job looks as if a rank had not made its call. Its process has not, because it
+//! waits in a call of another communicator, for a process that waits in the first one. A process with several ranks of
+//! one communicator proves nothing: it has several threads, of which each waits for itself.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::diagnose::{Class, Verdict};
 use super::dump::{Entry, Flight};
 
-/// A step from a rank that waits to another: the one that it waits for, or one of the same process that waits in another
-/// communicator.
+/// A step from a rank that waits to another: the one that it waits for, or one of the same process that waits in
+/// another communicator.
 #[derive(Clone, Copy)]
 struct Step {
     to: usize,
     changes: bool,
 }
 
-/// Finds a circle of processes that wait for each other in calls of several communicators, from the recorders of all
-/// of these; `None` if there is none. The ranks of the verdict are those of the circle that wait in its first communicator.
+/// Finds a circle of processes that wait for each other in calls of several communicators, from the recorders of all of
+/// these; `None` if there is none. The ranks of the verdict are those of the circle that wait in its first
+/// communicator.
 pub fn deadlock(flights: &[Flight]) -> Option<Verdict> {
     let steps: Vec<Vec<Step>> = (0..flights.len()).map(|at| steps(flights, at)).collect();
     let changes = steps.iter().enumerate().flat_map(|(from, steps)| {
@@ -88,9 +89,15 @@ fn path(steps: &[Vec<Step>], from: usize, to: usize) -> Option<Vec<usize>> {
 }
 
 fn verdict(flights: &[Flight], circle: &[usize]) -> Verdict {
-    let link = |&at: &usize| {
+    let next = circle.iter().skip(1).chain(circle.first());
+    let link = |(&at, &next): (&usize, &usize)| {
         let Flight { rank, pid, communicator, waiting, events, .. } = &flights[at];
-        let (call, peer) = waiting.as_ref().map_or((0, *rank), |wait| (wait.call, wait.peer));
+        let call = waiting.as_ref().map_or(0, |wait| wait.call);
+        let leads_on = |f: &&Flight| {
+            let peers = waiting.as_ref().is_some_and(|wait| wait.peers(*rank).any(|p| p == f.rank));
+            peers && f.communicator == *communicator && is_of_one_process(f, &flights[next])
+        };
+        let peer = flights.iter().find(leads_on).map_or(*rank, |flight| flight.rank);
         let what = events.iter().rev().find_map(|entry| match entry {
             Entry::Call { call: number, name, .. } if *number == call && !name.is_empty() => {
                 Some(&**name)
@@ -102,7 +109,7 @@ fn verdict(flights: &[Flight], circle: &[usize]) -> Verdict {
             "process {pid}, rank {rank} of communicator {communicator}, waits in call {call}{name} for rank {peer} of it"
         )
     };
-    let links: Vec<String> = circle.iter().map(link).collect();
+    let links: Vec<String> = circle.iter().zip(next).map(link).collect();
     let first = circle.first().map_or("", |&at| &*flights[at].communicator);
     let within = circle.iter().filter(|&&at| flights[at].communicator == first);
     let mut ranks: Vec<u32> = within.map(|&at| flights[at].rank).collect();

@@ -72,6 +72,18 @@ fn a_circle_may_go_through_three_communicators() {
     assert_eq!(verdict.cause.matches("waits in call 4").count(), 3, "{verdict}");
 }
 
+/// A rank whose lanes wait for several is told with the one that leads on.
+#[test]
+fn the_rank_that_leads_on_is_named() {
+    let mut flights = crossed();
+    flights.push(flight("a", 2, 12, 5, None));
+    if let Some(wait) = &mut flights[0].waiting {
+        (wait.peer, wait.others) = (2, vec![1]);
+    }
+    let verdict = deadlock(&flights).expect("a deadlock");
+    assert!(verdict.cause.contains("waits in call 5 for rank 1 of it"), "{verdict}");
+}
+
 #[test]
 fn what_is_no_deadlock_is_not_called_one() {
     // One of them goes on: it waits for nobody.

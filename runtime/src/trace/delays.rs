@@ -1,12 +1,13 @@
 //! Finds the rank or the link that slows a job down, from the long waits in the flight recorders of its ranks.
 //!
-//! While a rank waits for another, the time is the fault of one of three. The other one waits itself: then it only hands
-//! on a delay. It has gone on to a later step: then it has sent what is awaited, and the *link* is slow. It does neither:
-//! then it computes, or has no core, and the *rank* is slow. A receiver and a sender that wait for each other, the one for
-//! a message, the other for room, have a slow link between them.
+//! While a rank waits for another, the time is the fault of one of three. The other one waits itself: then it only
+//! hands on a delay. It has gone on to a later step: then it has sent what is awaited, and the *link* is slow. It does
+//! neither: then it computes, or has no core, and the *rank* is slow. A receiver and a sender that wait for each other,
+//! the one for a message, the other for room, have a slow link between them.
 //!
-//! Steps are compared within a pass and a channel, calls always. Waits shorter than a millisecond are not recorded and count
-//! for nobody. Ranks of different hosts have different clocks, which are set to each other by messages in both directions.
+//! Steps are compared within a pass and a channel, calls always. Waits shorter than a millisecond are not recorded and
+//! count for nobody. Ranks of different hosts have different clocks, which are set to each other by messages in both
+//! directions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -150,7 +151,7 @@ fn blame(waiter: u32, wait: &Waited, peer: &Observed, found: &mut BTreeMap<Culpr
             found.entry(culprit).or_default().push(delay);
         }
     };
-    let is_message = matches!(wait.what, What::Message);
+    let is_message = wait.what == What::Message;
     let link = Culprit::Link(wait.peer, waiter);
     let past = peer.waits.iter().filter(|own| own.place.is_past(&wait.place));
     let past = past.map(|own| own.from).min().unwrap_or(i64::MAX);
@@ -226,8 +227,8 @@ fn waits(flight: &Flight, offset: i64) -> Observed {
     Observed { waits, from: begin, to: end }
 }
 
-/// Returns how far the clock of one host is ahead of another's. Nobody stops to wait for a message before it was sent, so
-/// that messages in both directions bound it; of links that are slow in one direction a half of that is missed.
+/// Returns how far the clock of one host is ahead of another's. Nobody stops to wait for a message before it was sent,
+/// so that messages in both directions bound it; of links that are slow in one direction a half of that is missed.
 fn ahead(here: &[&Flight], there: &[&Flight]) -> i64 {
     let most = bound(here, there);
     let least = bound(there, here).map(|bound| -bound);
@@ -237,8 +238,8 @@ fn ahead(here: &[&Flight], there: &[&Flight]) -> i64 {
     }
 }
 
-/// Returns the shortest time, in their own clocks, from what a rank of one host did before it sent a message to the end of
-/// the wait for it on the other.
+/// Returns the shortest time, in their own clocks, from what a rank of one host did before it sent a message to the end
+/// of the wait for it on the other.
 fn bound(senders: &[&Flight], receivers: &[&Flight]) -> Option<i64> {
     let mut least: Option<i64> = None;
     for receiver in receivers {

@@ -11,6 +11,7 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
+use crate::transport::shm::CALLS;
 use crate::waiting::Wait;
 
 /// Ranks that a list names before it only counts.
@@ -62,6 +63,15 @@ pub struct Seen {
     pub digest: u32,
     /// The call, if it is known.
     pub what: Option<String>,
+}
+
+impl Seen {
+    /// Returns the calls of a rank up to the latest that others can still compare: those that have a digest.
+    pub(crate) fn recent(latest: u64, digest: impl Fn(u64) -> Option<u32>) -> Vec<Seen> {
+        let first = latest.saturating_sub(CALLS - 1).max(1);
+        let seen = |call| Some(Seen { call, digest: digest(call)?, what: None });
+        (first..=latest).filter_map(seen).collect()
+    }
 }
 
 /// The state of a rank, as far as it is known.

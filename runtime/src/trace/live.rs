@@ -19,8 +19,6 @@ use crate::waiting::Waiting;
 
 /// The time between the two looks at a rank: a wait that is the same in both is one that lasts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Calls of a rank that others can still compare.
-const CALLS: u64 = 4;
 
 /// The ranks of a communicator that are on this host, as they stand.
 #[derive(Debug, Clone)]
@@ -84,8 +82,7 @@ fn look(segment: &Segment) -> Vec<Standing> {
 fn standing(segment: &Segment, number: u32, rank: u32) -> Standing {
     let (state, pid) = segment.state(number);
     let calls = segment.latest_call(number);
-    let seen = |call| Some(Seen { call, digest: segment.call_of(number, call)?, what: None });
-    let recent = (calls.saturating_sub(CALLS - 1).max(1)..=calls).filter_map(seen).collect();
+    let recent = Seen::recent(calls, |call| segment.call_of(number, call));
     let waiting = segment.wait_of(number).and_then(Waiting::from_words).map(|w| w.spell(&[]));
     let condition = condition(state, Some(pid), false);
     Standing { rank, pid: Some(pid), condition, calls, recent, waiting }
@@ -118,6 +115,7 @@ fn told(segment: &Segment, before: &[Standing]) -> Option<Live> {
         }));
     }
     let communicator = format!("{:016x}", mix(segment.identity(), 0));
+    standings.sort_by_key(|standing| standing.rank);
     let (running, standings) =
         standings.into_iter().partition(|standing| standing.condition == Condition::Running);
     let running: Vec<Standing> = running;

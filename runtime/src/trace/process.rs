@@ -3,8 +3,8 @@
 use super::diagnose::Condition;
 use crate::transport::shm::State;
 
-/// Returns true if a process has ended. The system keeps the number of one that has ended until its parent has waited for
-/// it, as a zombie.
+/// Returns true if a process has ended. The system keeps the number of one that has ended until its parent has waited
+/// for it, as a zombie.
 pub(crate) fn has_gone(pid: i32) -> bool {
     let Some(process) = rustix::process::Pid::from_raw(pid) else { return false };
     let no_longer = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);

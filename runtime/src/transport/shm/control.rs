@@ -15,7 +15,7 @@ use super::Segment;
 use crate::abort::AbortRecord;
 
 /// The number of calls of a rank that others can still compare with theirs.
-const CALLS: u64 = 4;
+pub(crate) const CALLS: u64 = 4;
 
 /// The lines of a rank's control block.
 const PRESENCE: u64 = 0;

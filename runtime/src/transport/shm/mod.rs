@@ -17,7 +17,7 @@ mod pipe;
 mod slots;
 
 pub(crate) use cma::read;
-pub(crate) use control::{Exchange, Sleeper, State};
+pub(crate) use control::{CALLS, Exchange, Sleeper, State};
 pub use layout::Layout;
 pub(crate) use layout::{INLINE, PAGE, RING, cores};
 pub(crate) use slots::{Receiver, Sender};
@@ -36,6 +36,7 @@ use crate::error::{Bytes, Error, Source};
 
 /// The name of the files, which the system shows for debugging.
 pub(crate) const NAME: &str = "roundelay";
+/// The first word of a file.
 const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x01");
 
 /// Makes a small segment, to see whether that can be done here.
