@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import shutil
 import sys
@@ -12,18 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DEADLINE = 120.0
-"""The seconds that one test may take; then all stacks are printed and the run ends."""
-
 sys.path.insert(0, str(Path(__file__).parent))
-
-
-@pytest.fixture(autouse=True)
-def deadline() -> Iterator[None]:
-    """End the run if a test hangs."""
-    faulthandler.dump_traceback_later(DEADLINE, exit=True, file=sys.__stderr__)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")
