@@ -17,3 +17,12 @@ def outcomes(cases: Iterable[Callable[[int], Any]], rank: int) -> dict[str, Any]
         except Exception:
             found[case.__name__] = traceback.format_exc()
     return found
+
+
+def told(function: Callable[..., Any], *args: Any) -> str:
+    """Return the name and the first line of the error that a call ends with, or ``no error``."""
+    try:
+        function(*args)
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__} {str(error).splitlines()[0]}"
+    return "no error"

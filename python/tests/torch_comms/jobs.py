@@ -13,7 +13,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,28 @@ def launched(program: str, ranks: int, seconds: float = 100, **more: str) -> lis
         for process in started:
             process.kill()
             process.wait()
+
+
+def threads(ranks: int, body: Callable[[int], Any]) -> list[Any]:
+    """Return what ``body(rank)`` returns on ranks that are threads; raise the first error that came."""
+    results: list[Any] = [None] * ranks
+    errors: list[BaseException] = []
+
+    def rank(number: int) -> None:
+        try:
+            results[number] = body(number)
+        except BaseException as error:
+            errors.append(error)
+
+    started = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(ranks)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join(100)
+    assert errors or not any(thread.is_alive() for thread in started), "a rank has not ended in 100 s"
+    if errors:
+        raise errors[0]
+    return results
 
 
 def main() -> None:

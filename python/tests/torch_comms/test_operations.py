@@ -44,26 +44,16 @@ def test_ranks_as_threads() -> None:
     import roundelay.torchcomms as torchcomms
 
     store = dist.HashStore()
-    found: dict[int, Any] = {}
 
-    def rank(number: int) -> None:
-        try:
-            comm = torchcomms.new_comm(
-                "roundelay", "cpu", name="threads", store=store, rank=number, size=2, timeout=timedelta(seconds=20)
-            )
-            found[number] = operations.every(comm)
-        except BaseException as error:
-            found[number] = {"": repr(error)}
+    def rank(number: int) -> dict[str, str]:
+        comm = torchcomms.new_comm(
+            "roundelay", "cpu", name="threads", store=store, rank=number, size=2, timeout=timedelta(seconds=20)
+        )
+        return operations.every(comm)
 
-    threads = [threading.Thread(target=rank, args=(number,), daemon=True) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive(), "a rank hangs"
-    for number in range(2):
-        assert {name: text for name, text in found[number].items() if text} == {}
-        assert len(found[number]) == len(NAMES)
+    for found in jobs.threads(2, rank):
+        assert {name: text for name, text in found.items() if text} == {}
+        assert len(found) == len(NAMES)
 
 
 def test_ranks_meet_by_a_launchers_variables() -> None:

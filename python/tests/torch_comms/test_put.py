@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import jobs
 import pytest
 
 torch = pytest.importorskip("torch", reason="the API of torchcomms needs torch")
@@ -19,28 +19,17 @@ COUNT = 3000
 
 def play(size: int, body: Callable[[int, Any], Any]) -> list[Any]:
     """Return what ``body(rank, comm)`` returns in each of so many threads."""
-    results: list[Any] = [None] * size
     store = torch.distributed.HashStore()
 
-    def rank(number: int) -> None:
-        try:
-            comm = torchcomms.new_comm(
-                "roundelay", "cpu", "job", timeout=timedelta(seconds=20), store=store, rank=number, size=size
-            )
-            results[number] = body(number, comm)
-            comm.finalize()
-        except BaseException as error:
-            results[number] = error
+    def rank(number: int) -> Any:
+        comm = torchcomms.new_comm(
+            "roundelay", "cpu", "job", timeout=timedelta(seconds=20), store=store, rank=number, size=size
+        )
+        result = body(number, comm)
+        comm.finalize()
+        return result
 
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
+    return jobs.threads(size, rank)
 
 
 def part(rank: int, round: int) -> Any:

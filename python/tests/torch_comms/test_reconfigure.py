@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import jobs
 import pytest
 
 torch = pytest.importorskip("torch", reason="the API of torchcomms needs torch")
@@ -24,7 +25,7 @@ class Board:
         self.size = size
         self.changed = threading.Condition()
         self.notes: dict[tuple[int, int], str] = {}
-        self.failed: BaseException | None = None
+        self.failed = False
 
     def handles(self, generation: int, number: int, comm: Any, ranks: list[int]) -> list[str]:
         with self.changed:
@@ -34,33 +35,27 @@ class Board:
             self.changed.wait_for(lambda: self.failed or all(key in self.notes for key in keys), 60)
             return [self.notes[key] for key in keys]
 
-    def fails(self, error: BaseException) -> None:
+    def fails(self) -> None:
         with self.changed:
-            self.failed = self.failed or error
+            self.failed = True
             self.changed.notify_all()
 
 
 def play(size: int, body: Callable[[int, Any, Board], Any]) -> list[Any]:
     """Return what ``body(number, comm, board)`` returns in each of so many threads."""
-    results: list[Any] = [None] * size
     board = Board(size)
 
-    def rank(number: int) -> None:
+    def rank(number: int) -> Any:
         try:
             comm = torchcomms.new_comm("roundelay", "cpu", "job", timeout=LIMIT, enable_reconfigure=True)
-            results[number] = body(number, comm, board)
+            result = body(number, comm, board)
             comm.finalize()
-        except BaseException as error:
-            board.fails(error)
+        except BaseException:
+            board.fails()
+            raise
+        return result
 
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if board.failed is not None:
-        raise board.failed
-    return results
+    return jobs.threads(size, rank)
 
 
 def told(comm: Any) -> list[Any]:

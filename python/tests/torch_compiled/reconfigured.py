@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from outcomes import told
 from torch._C import _distributed_c10d as c10d
 
 _numbers = itertools.count()
@@ -60,14 +61,6 @@ class Job:
             sent.wait()
         assert (tensor == tensor[0]).all()
         return [rank, size, tensor[0].item(), got[0].item()]
-
-
-def told(function: Any, *args: Any) -> str:
-    try:
-        function(*args)
-    except (RuntimeError, ValueError) as error:
-        return f"{type(error).__name__} {str(error).splitlines()[0]}"
-    return "no error"
 
 
 def lives(rank: int) -> dict[str, Any]:
