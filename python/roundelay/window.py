@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Right", "Window"]
 
 Right = Literal["read", "write", "atomics"]
-"""What peers may do: get; put; accumulate, add and swap."""
+"""The rights of peers: to get; to put; to accumulate, add and swap."""
 
 
 class Window:

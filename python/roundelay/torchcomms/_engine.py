@@ -140,7 +140,7 @@ class Engine(Operations):
         seconds = opts.timeout.total_seconds()
         finish: list[Finish] = []
         tensors = [tensor for tensor, _, _ in messages]
-        # What is copied for the call lives as long as the tensors.
+        # Copies that are made for the call live as long as the tensors.
         plain = [
             memory.readable(tensor) if is_send else memory.writable(tensor, finish) for tensor, _, is_send in messages
         ]

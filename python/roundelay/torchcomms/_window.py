@@ -31,7 +31,7 @@ class TorchCommWinAccessType(Enum):
 
 @dataclass
 class TorchCommWindowAttr:
-    """What a window is, seen from a peer."""
+    """The attributes of a window, seen from a peer."""
 
     access_type: TorchCommWinAccessType = TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED
 
