@@ -56,7 +56,7 @@ fn the_doctor_refuses_what_is_not_of_one_job() {
         roundelay(&[&["doctor"], &files[..]].concat()).fails(1, &[why]);
     }
     let own = std::process::id().to_string();
-    roundelay(&["doctor", "--pid", &own]).fails(3, &["RL0709", &own, "is no rank"]);
+    roundelay(&["doctor", "--pid", &own]).fails(1, &["RL0712", &own, "is no rank"]);
     roundelay(&["doctor"]).fails(2, &["<FILE>"]);
     roundelay(&["doctor", "--pid", &own, &zero]).fails(2, &["cannot be used with"]);
 }

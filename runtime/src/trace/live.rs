@@ -20,6 +20,9 @@ use crate::waiting::Waiting;
 /// The time between the two looks at a rank: a wait that is the same in both is one that lasts.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// The remedy where there is nothing to see.
+const REMEDY: &str = "name the process of a rank, or of the launcher that started it";
+
 /// The ranks of a communicator that are on this host, as they stand.
 #[derive(Debug, Clone)]
 pub struct Live {
@@ -37,7 +40,7 @@ pub struct Live {
 ///
 /// # Errors
 ///
-/// [`Error::Start`] if the process is gone, is somebody else's, or is no rank of a communicator.
+/// [`Error::Usage`] if the process is gone, is somebody else's, or is no rank of a communicator.
 pub fn live(pid: i32) -> Result<Vec<Live>, Error> {
     let segments = segments(pid)?;
     let before: Vec<Vec<Standing>> = segments.values().map(|segment| look(segment)).collect();
@@ -45,8 +48,9 @@ pub fn live(pid: i32) -> Result<Vec<Live>, Error> {
     let told = segments.values().zip(before).map(|(segment, before)| told(segment, &before));
     let told: Vec<Live> = told.flatten().collect();
     if told.is_empty() {
-        let text = format!("process {pid} is no rank of a communicator, or has not joined it yet");
-        return Err(Error::Start(text));
+        return Err(Error::Usage(format!(
+            "process {pid} is no rank of a communicator, or has not joined it yet: {REMEDY}"
+        )));
     }
     Ok(told)
 }
@@ -54,8 +58,10 @@ pub fn live(pid: i32) -> Result<Vec<Live>, Error> {
 /// Returns the memory of the communicators of a process, by the numbers of their files.
 fn segments(pid: i32) -> Result<BTreeMap<u64, Arc<Segment>>, Error> {
     let folder = format!("/proc/{pid}/fd");
-    let entries = std::fs::read_dir(&folder).map_err(|e| {
-        Error::system(format!("what process {pid} has open cannot be seen: {e}"), e)
+    let entries = std::fs::read_dir(&folder).map_err(|error| {
+        let text =
+            format!("process {pid} has ended, or belongs to somebody else ({error}): {REMEDY}");
+        Error::Usage(text)
     })?;
     let mut segments = BTreeMap::new();
     for entry in entries.flatten() {
