@@ -47,9 +47,13 @@ class _Signalled:
         self._taken = False
 
     def is_completed(self) -> bool:
-        with self._lock:
+        if not self._lock.acquire(blocking=False):  # Another thread waits for it.
+            return False
+        try:
             self._taken = self._taken or self._native.take_signal(self._peer)
             return self._taken
+        finally:
+            self._lock.release()
 
     def wait(self) -> None:
         if not self._limit:

@@ -99,27 +99,24 @@ class Window : public c10d::Window {
     Signalled(c10::intrusive_ptr<Window> window, uint32_t peer, Milliseconds limit)
         : Base(window->rank_, c10d::OpType::UNKNOWN, {}), window_(std::move(window)), peer_(peer), limit_(limit) {}
 
+    // False while another thread waits for it.
     bool isCompleted() override {
-      std::lock_guard<std::mutex> lock(mutex_);
-      return taken_ || look();
+      std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+      return lock.owns_lock() && (taken_ || look());
     }
 
     bool wait(Milliseconds given) override {
       WithoutInterpreter others;
       std::lock_guard<std::mutex> lock(mutex_);
       Milliseconds limit = given.count() > 0 ? given : limit_;
-      if (!taken_ && limit.count() == 0) {
+      if (!taken_) {
         window_->there();
-        window_->check(rl().rl_wait_signal(window_->window_, peer_));
-        taken_ = true;
+        taken_ = roundelay::wait_signal(
+            window_->window_, peer_, limit, [this](int32_t status) { window_->check(status); });
       }
-      auto until = std::chrono::steady_clock::now() + limit;
-      while (!taken_ && !look()) {
-        TORCH_CHECK_WITH(
-            DistBackendError, std::chrono::steady_clock::now() < until, "roundelay: Timed out waiting ",
-            limit.count(), "ms for a signal of rank ", peer_, ": see whether it calls signal");
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
+      TORCH_CHECK_WITH(
+          DistBackendError, taken_, "roundelay: Timed out waiting ", limit.count(), "ms for a signal of rank ", peer_,
+          ": see whether it calls signal");
       return true;
     }
 

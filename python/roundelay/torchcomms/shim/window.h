@@ -6,10 +6,6 @@
 
 #include "work.h"
 
-#include <chrono>
-#include <mutex>
-#include <thread>
-
 namespace torch::comms {
 namespace {
 
@@ -54,7 +50,8 @@ class Window : public TorchCommWindow {
       const at::Tensor& tensor, int peer, size_t at, bool, const PutOptions& options) override {
     there("put");
     if (!tensor.is_cpu() || tensor.scalar_type() != buf_dtype_) {
-      refuse("put: the tensor is ", tensor.scalar_type(), " on ", tensor.device(), ", the window ", buf_dtype_, " on cpu");
+      refuse(
+          "put: the tensor is ", tensor.scalar_type(), " on ", tensor.device(), ", the window ", buf_dtype_, " on cpu");
     }
     const at::Tensor data = tensor.contiguous();
     rl_options with{};
@@ -77,19 +74,10 @@ class Window : public TorchCommWindow {
   // Waits here with `async_op` too: the signal is taken when it returns.
   c10::intrusive_ptr<TorchWork> wait_signal(int peer, bool, const WaitSignalOptions& options) override {
     there("wait_signal");
-    if (options.timeout.count() <= 0) {
-      check(rl().rl_wait_signal(window_, of(peer)));
-      return c10::make_intrusive<TorchWorkCompleted>();
-    }
-    const auto until = std::chrono::steady_clock::now() + options.timeout;
-    for (int32_t taken = 0; taken == 0;) {
-      check(rl().rl_take_signal(window_, of(peer), &taken));
-      if (taken == 0) {
-        if (std::chrono::steady_clock::now() >= until) {
-          refuse("Timed out waiting ", options.timeout.count(), "ms for a signal of rank ", peer);
-        }
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-      }
+    if (!roundelay::wait_signal(window_, of(peer), options.timeout, check)) {
+      refuse(
+          "Timed out waiting ", options.timeout.count(), "ms for a signal of rank ", peer,
+          ": see whether it calls signal");
     }
     return c10::make_intrusive<TorchWorkCompleted>();
   }
