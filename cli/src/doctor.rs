@@ -13,7 +13,7 @@ use crate::args;
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use roundelay_dsl::diag::codes;
 
-/// What a file holds: one rank's recorder, or the file that `--flight` leaves.
+/// A file of one rank's recorder, or the one that `--flight` leaves.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Dump {

@@ -25,7 +25,7 @@ pub struct Place {
     pub at: usize,
 }
 
-/// What is done with elements.
+/// The operation that copies or combines elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copied {
     /// They are written to the peer's part.

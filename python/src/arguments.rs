@@ -1,4 +1,4 @@
-//! What Python passes, as the types of the library.
+//! Arguments of Python, as the types of the library.
 
 use std::time::Duration;
 

@@ -256,7 +256,7 @@ pub(crate) struct RecvEnd {
 const LONG: Duration = Duration::from_millis(1);
 pub(crate) const SHORT: Duration = Duration::from_micros(50);
 
-/// What shows that there is something to be moved. Nothing needs to be held while it is waited for.
+/// The descriptors that show that there is something to be moved. Nothing needs to be held while it is waited for.
 pub(crate) struct Dozing {
     awaited: Vec<(Arc<OwnedFd>, PollFlags)>,
     unseen: bool,

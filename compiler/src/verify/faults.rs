@@ -98,7 +98,7 @@ impl<'g> Faults<'g> {
     }
 }
 
-/// What a strand consists of.
+/// A node of a strand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Node {
     Statement(Span),

@@ -1,4 +1,4 @@
-//! What decides the algorithm of a call: hints, and installed algorithms.
+//! The choice of a call's algorithm: hints, and installed algorithms.
 
 use roundelay_compiler::plan::Placement;
 

@@ -50,7 +50,7 @@ pub trait Engine: Sealed + Sized {
     type Input<'a>: Copy + Debug;
     /// A buffer that is written.
     type Output<'a>: Debug;
-    /// What is known of a call when it returns.
+    /// The record of a call when it returns.
     type Played;
 
     #[doc(hidden)]

@@ -91,7 +91,7 @@ pub struct Communicator {
     worker: Option<Worker>,
     /// The messages with tags, once somebody wanted some.
     messenger: Option<Messenger>,
-    /// Who this rank is to others that do not know it yet, once that is wanted, or since it joined.
+    /// This rank's identity to others that do not know it yet, once that is wanted, or since it joined.
     identity: Option<Box<Identity>>,
     /// This rank's GPU, if the ranks opened theirs.
     #[cfg(feature = "cuda")]

@@ -79,7 +79,7 @@ pub(super) struct Bound {
     /// The kernels for memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
-    /// What lanes carry; each launch gives it the number of its call.
+    /// The messages that lanes carry; each launch gives them the number of its call.
     far: Option<FarCall>,
     /// The copies that engines make, where the protocol is theirs.
     pieces: Option<Vec<EngineCopy>>,

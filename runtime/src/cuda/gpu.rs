@@ -39,7 +39,7 @@ pub(crate) struct Gpu {
     pub(super) sms: u32,
     /// The number of the latest call, as kernels count them.
     pub(super) calls: u32,
-    /// What carries messages between hosts, where there are several.
+    /// The lanes carry messages between hosts, where there are several.
     pub(super) far: Option<Lanes>,
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and protocol.

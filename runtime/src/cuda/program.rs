@@ -32,7 +32,7 @@ pub(super) struct Lowered {
     pub(super) messages: u32,
     /// Most tasks of a phase, over all ranks.
     pub(super) tasks: u32,
-    /// What this rank's lanes carry, if it has far links.
+    /// The messages that this rank's lanes carry, if it has far links.
     pub(super) far: Option<Arc<FarPart>>,
 }
 

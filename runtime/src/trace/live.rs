@@ -30,7 +30,7 @@ pub struct Live {
     pub communicator: String,
     /// The number of ranks, on all hosts.
     pub ranks: u32,
-    /// What ranks that run have published: their calls without names, and their waits without files.
+    /// The records that running ranks have published: their calls without names, and their waits without files.
     pub flights: Vec<Flight>,
     /// The ranks that do not run.
     pub standings: Vec<Standing>,

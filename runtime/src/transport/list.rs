@@ -69,7 +69,7 @@ macro_rules! transports {
             pub const ALL: Transports = Transports::NONE$(.with(Transport::$name))+;
         }
 
-        /// What carries the bytes of a connection: the stream of one of the transports.
+        /// A carrier moves the bytes of a connection: it is the stream of one of the transports.
         pub(crate) enum Carrier {
             $($(
                 #[doc = concat!("[`", stringify!($module), "::", stringify!($carrier), "`]")]

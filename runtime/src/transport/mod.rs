@@ -79,7 +79,7 @@ impl Unavailable {
     }
 }
 
-/// What streams between ranks may use.
+/// The means that streams between ranks may use.
 #[derive(Clone)]
 pub(crate) struct Means {
     /// The devices that carry connections.

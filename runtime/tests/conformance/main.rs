@@ -14,7 +14,7 @@ use roundelay::{Communicator, Setup, Transport, Transports};
 use roundelay_compiler::plan::{Dir, Plan};
 use roundelay_tests::{Needs, skip};
 
-/// What joins the ranks.
+/// The transport that joins the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Over {
     /// One transport between all of them.

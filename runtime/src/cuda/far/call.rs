@@ -1,4 +1,4 @@
-//! What a kernel has to do with other hosts: its far links, their messages, and the sizes of a call.
+//! The share that a kernel has in messages between hosts: its far links, their messages, and the sizes of a call.
 
 use std::sync::Arc;
 use std::time::Duration;

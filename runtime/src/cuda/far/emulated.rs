@@ -12,7 +12,8 @@ use roundelay_compiler::plan::{Buf, Dir, Region, Sizes};
 use super::call::FarCall;
 use super::memory::FarMemory;
 
-/// What ranks see of each other on one host: words, both halves of the staging memory, the user's buffers, scratch.
+/// An arena is memory that the ranks of a host see: words, both halves of the staging memory, the user's buffers,
+/// scratch.
 pub(super) struct Arena {
     words: Vec<AtomicU64>,
     staging: Vec<AtomicU32>,
@@ -58,7 +59,7 @@ pub(super) enum Left {
     Waited(u32),
 }
 
-/// What elements are: bits of 32, and how two are folded.
+/// A fold makes one element of two. Elements are bits of 32.
 pub(super) type Fold = fn(u32, u32) -> u32;
 
 /// One launch.
@@ -66,7 +67,7 @@ pub(super) struct Launch<'a> {
     pub(super) program: &'a DeviceProgram,
     pub(super) call: &'a FarCall,
     pub(super) fold: Fold,
-    /// Whether the call before has proved that all ranks had entered it, and whether this one will.
+    /// True if the call before has proved that all ranks had entered it; `proves` says so of this one.
     pub(super) synchronized: bool,
     pub(super) proves: bool,
 }
@@ -89,7 +90,7 @@ struct Block<'a> {
     block: u32,
 }
 
-/// Where an element is.
+/// The place of an element.
 #[derive(Clone, Copy)]
 struct Place<'a>(&'a AtomicU32);
 

@@ -8,7 +8,7 @@ use roundelay_compiler::plan::Dir;
 use super::call::{FarCall, FarLink};
 use super::memory::FarMemory;
 
-/// How far the messages of a block over a link are.
+/// A flow is the progress of the messages of a block over a link.
 #[derive(Debug)]
 pub(super) struct Flow {
     /// Index among the links of the part, and among the streams of the lane.

@@ -1,5 +1,5 @@
-//! What fails between hosts while a kernel waits: two ranks, a GPU each as far as there are as many. Without a GPU it says
-//! why it is skipped. `ROUNDELAY_TEST_ROUNDS` rounds, 3 by default.
+//! Connections and ranks fail while a kernel waits for another host: two ranks, a GPU each as far as there are as many.
+//! Without a GPU the tests say why they are skipped. `ROUNDELAY_TEST_ROUNDS` rounds, 3 by default.
 
 use std::process::{Child, Command};
 use std::sync::Barrier;

@@ -21,7 +21,7 @@ use crate::transport::message::{IoVec, IoVecMut, Kind as Carried, meta};
 use crate::transport::posted::{PostedReceiver, PostedSender};
 use crate::transport::stream::{Connection, Receiver, Sender};
 
-/// What a lane is to do.
+/// An order tells a lane its next work.
 #[derive(Debug)]
 pub(super) enum Order {
     /// Carry the messages of a call.
@@ -44,7 +44,7 @@ impl End {
     }
 }
 
-/// What is wrong with what a peer sent.
+/// The reason for which a packet of a peer is not taken.
 enum Trouble {
     /// Its connection is lost, or it broke the protocol.
     Fault(Fault),
@@ -80,7 +80,7 @@ const TURN: u32 = 64;
 /// The distance of calls after which words are raised; a word may be 2^31 calls old.
 pub(super) const RENEWED: u32 = 1 << 28;
 
-/// What comes next on a connection.
+/// The next item on a connection.
 enum Coming {
     /// A packet, not read yet.
     Packet,

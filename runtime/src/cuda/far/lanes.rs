@@ -18,7 +18,7 @@ use crate::transport::shm::cores;
 /// Most lanes of a rank.
 const MOST: u32 = 8;
 
-/// What the lanes of a rank have in common.
+/// The state that the lanes of a rank share.
 pub(super) struct Common {
     pub(super) rank: u32,
     /// True once the communicator wants them to end.

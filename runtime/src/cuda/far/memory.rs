@@ -12,7 +12,7 @@ pub(in super::super) const CAPACITY: u64 = 64 << 20;
 /// Most blocks of a kernel with far links: what comes over sockets fills no more, and lanes look at the words of each.
 pub(in super::super) const MOST_BLOCKS: u32 = 32;
 
-/// What the memory is.
+/// The owner of the memory, which is freed with it.
 #[derive(Debug)]
 enum Kept {
     /// Memory that kernels see.

@@ -12,7 +12,7 @@ pub(super) enum Kind {
     Credit,
 }
 
-/// What a lane tells the lane of the same number of a peer.
+/// A packet is a lane's word to the lane of the same number of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) kind: Kind,

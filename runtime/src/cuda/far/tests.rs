@@ -23,7 +23,7 @@ use crate::error::Error;
 
 /// No wait that succeeds comes near it.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What buffers hold before a call where nothing else is.
+/// The content of buffers before a call, where nothing else is.
 const POISON: u32 = 0xdead_beef;
 
 /// Ranks on hosts, and how many lanes each has.
@@ -171,7 +171,7 @@ impl Job {
     }
 }
 
-/// What one rank has of its device.
+/// A rank and its part of the device.
 struct Rank<'a> {
     jobs: &'a [Job],
     arenas: &'a [Arena],

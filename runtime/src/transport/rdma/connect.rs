@@ -102,7 +102,7 @@ pub(super) struct Meeting {
     heard: Vec<u8>,
 }
 
-/// What the stream is for.
+/// The purpose of the stream.
 enum Purpose {
     /// A connection of its own; devices may know this memory.
     Rails(Option<Arc<Registrations>>),

@@ -10,7 +10,7 @@ use super::resume::Resumable;
 use crate::transport::Carrier;
 use crate::transport::fault::Fault;
 
-/// What the bytes go over. Both ends of a connection belong to one thread: no lock is waited for.
+/// The way that the bytes go. Both ends of a connection belong to one thread: no lock is waited for.
 enum Over {
     /// One carrier, to the end.
     One(Carrier),
