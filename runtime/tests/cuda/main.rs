@@ -6,6 +6,7 @@
 mod bench;
 mod counted;
 mod functions;
+mod ragged;
 mod scenes;
 #[path = "../support/mod.rs"]
 mod support;

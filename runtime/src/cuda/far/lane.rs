@@ -1,6 +1,5 @@
 //! A lane: the thread that carries the messages of some blocks.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, TryRecvError};
@@ -8,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::plan::Dir;
-use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::call::{FarCall, FarLink};
 use super::flow::Flow;
 use super::lanes::Common;
 use super::memory::FarMemory;
-use super::packet::{self, Kind, Packet};
+use super::packet::{Kind, Packet};
+use super::pause::{EXAMINE, Pause};
+use super::stream::{Coming, Stream};
 use crate::error::{Error, Source};
 use crate::transport::fault::Fault;
-use crate::transport::message::{IoVec, IoVecMut, Kind as Carried, meta};
+use crate::transport::message::{IoVec, IoVecMut};
 use crate::transport::posted::{PostedReceiver, PostedSender};
-use crate::transport::stream::{Connection, Receiver, Sender};
 
 /// An order tells a lane its next work.
 #[derive(Debug)]
@@ -58,98 +57,17 @@ impl From<Fault> for Trouble {
     }
 }
 
-/// The digest in the header of all that a lane sends: no call of the host's has it.
-const DIGEST: u32 = 0xfa41_1a9e;
-/// The number of looks without a pause, and of those that yield, before a lane sleeps.
-const EAGER: u32 = 64;
-const YIELDS: u32 = 4000;
-/// The shortest and the longest sleep: words of a kernel wake nobody. A lane sleeps for a 64th of the time that it has
-/// waited.
-const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
 /// The time for which a lane looks for another order before it sleeps until one comes.
 const BRISK: Duration = Duration::from_micros(500);
 /// The longest sleep until an order comes, and where connections must be looked after.
 const REST: Duration = Duration::from_millis(20);
 const SHORT_REST: Duration = Duration::from_millis(1);
-/// The interval at which a lane that waits looks whether it is to end.
-const EXAMINE: Duration = Duration::from_millis(1);
 /// The time after the end of a connection in which its reason may be heard otherwise.
 const LAST_WORDS: Duration = Duration::from_millis(150);
 /// The most packets of one connection before the others are looked at.
 const TURN: u32 = 64;
 /// The distance of calls after which words are raised; a word may be 2^31 calls old.
 pub(super) const RENEWED: u32 = 1 << 28;
-
-/// The next item on a connection.
-enum Coming {
-    /// A packet, not read yet.
-    Packet,
-    /// A packet that was read and cannot be used yet.
-    Read(Packet),
-    /// The content of a message for this flow.
-    Content { flow: usize, bytes: u64 },
-}
-
-/// The connection with the lane of the same number of a peer.
-pub(super) struct Stream {
-    peer: u32,
-    connection: Arc<Connection>,
-    sender: Sender,
-    receiver: Receiver,
-    coming: Coming,
-    /// Messages that were posted and may still be read in their slots: as the sender counts them, and their flow.
-    posted: VecDeque<(u64, usize)>,
-}
-
-impl Stream {
-    pub(super) fn new(peer: u32, connection: Arc<Connection>) -> Self {
-        Stream {
-            peer,
-            sender: Sender::new(connection.clone()),
-            receiver: Receiver::new(connection.clone()),
-            connection,
-            coming: Coming::Packet,
-            posted: VecDeque::new(),
-        }
-    }
-
-    /// Posts a packet, and the content that lies there behind it if there is some.
-    ///
-    /// # Safety
-    ///
-    /// The content is readable, and unchanged until the sender says of its latest message that it is consumed.
-    unsafe fn post(&mut self, packet: &Packet, content: Option<IoVec>) {
-        let place = self.sender.stage(1, packet::BYTES);
-        // SAFETY: `stage` made room for as many bytes.
-        unsafe { place.copy_from_nonoverlapping(packet.encode().as_ptr(), packet::BYTES) };
-        let first = (meta(DIGEST, packet::BYTES, Carried::Slot), packet::BYTES);
-        match content {
-            None => self.sender.post(first.0, first.1),
-            Some(content) => {
-                let header = meta(DIGEST, content.len, Carried::Slot);
-                // SAFETY: promised by the caller.
-                unsafe { self.sender.post_with(first, header, std::iter::once(content)) };
-            }
-        }
-    }
-
-    /// Returns the next packet, if it is here.
-    fn packet(&mut self) -> Result<Option<Packet>, Fault> {
-        if !self.receiver.is_ready(0, packet::BYTES) {
-            return Ok(None);
-        }
-        let message = self.receiver.message(0);
-        let odd = Fault::Protocol("it sent what is no packet of a lane: it has another version");
-        if message.meta != meta(DIGEST, packet::BYTES, Carried::Slot) {
-            return Err(odd);
-        }
-        let mut bytes = [0; packet::BYTES];
-        // SAFETY: the message is here, with as many bytes as its header was just found to announce.
-        unsafe { bytes.as_mut_ptr().copy_from_nonoverlapping(message.content, packet::BYTES) };
-        self.receiver.consume();
-        Packet::decode(&bytes).map(Some).ok_or(odd)
-    }
-}
 
 /// A thread's state.
 pub(super) struct Lane {
@@ -517,65 +435,13 @@ impl Lane {
 
     /// Waits for a moment; fails if the lane is to end.
     fn pause(&self, pause: &mut Pause) -> Result<(), End> {
-        pause.looks = pause.looks.saturating_add(1);
-        if pause.looks <= EAGER {
-            std::hint::spin_loop();
-            return Ok(());
-        }
-        if pause.examined.elapsed() > EXAMINE {
-            pause.examined = Instant::now();
+        if pause.is_due() {
             if self.common.is_over() {
                 return Err(End::Stopped);
             }
             self.tend();
         }
-        if pause.looks <= EAGER + YIELDS {
-            std::thread::yield_now();
-            return Ok(());
-        }
-        let descriptors: Vec<_> = self
-            .streams
-            .iter()
-            .filter_map(|stream| {
-                let flags = match stream.sender.has_backlog() {
-                    true => PollFlags::IN | PollFlags::OUT,
-                    false => PollFlags::IN,
-                };
-                // What was read already would wake it at once.
-                let held = matches!(stream.coming, Coming::Read(_));
-                Some((stream.connection.fd().filter(|_| !held)?, flags))
-            })
-            .collect();
-        let mut fds: Vec<_> =
-            descriptors.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
-        let [shortest, longest] = NAPS;
-        let nap = (pause.since.elapsed() / 64).clamp(shortest, longest);
-        let nap = Timespec { tv_sec: 0, tv_nsec: nap.as_nanos() as i64 };
-        let _ = rustix::event::poll(&mut fds, Some(&nap));
+        pause.rest(&self.streams);
         Ok(())
-    }
-}
-
-/// A wait of a lane, since something moved.
-struct Pause {
-    looks: u32,
-    since: Instant,
-    examined: Instant,
-}
-
-impl Pause {
-    fn new() -> Self {
-        let now = Instant::now();
-        Pause { looks: 0, since: now, examined: now }
-    }
-
-    fn moved(&mut self) {
-        self.looks = 0;
-        self.since = Instant::now();
-    }
-
-    /// Returns the time without progress, as far as that is long.
-    fn lasts(&self) -> Duration {
-        if self.looks <= EAGER { Duration::ZERO } else { self.since.elapsed() }
     }
 }

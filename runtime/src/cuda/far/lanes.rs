@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::call::FarCall;
-use super::lane::{Lane, Order, RENEWED, Stream};
+use super::lane::{Lane, Order, RENEWED};
 use super::memory::FarMemory;
+use super::stream::Stream;
 use crate::abort;
 use crate::engine::Core;
 use crate::error::Error;

@@ -27,6 +27,8 @@ mod lane;
 mod lanes;
 mod memory;
 mod packet;
+mod pause;
+mod stream;
 #[cfg(test)]
 mod tests;
 
