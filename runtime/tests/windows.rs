@@ -1,5 +1,5 @@
-//! Tests windows over shared memory, in private memory, over sockets, and over both: content against a model, signals
-//! without a stale read, refusals, and ends.
+//! Tests refusals and ends of windows, over shared memory, in private memory, over sockets, and over both. What goes
+//! through them is for `conformance` to test.
 
 mod support;
 
@@ -10,22 +10,13 @@ use roundelay::{
     Transports, Window,
 };
 use roundelay_dsl::diag::codes;
-use roundelay_tests::Dice;
 use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
 use support::scene::{self, Job, say};
-use support::{layout, patiently, play, threads};
+use support::{layout, patiently, play, refusal, threads};
 
 const SLOT: u64 = 64 << 10;
 /// No test comes near it unless something hangs.
 const LONG: Duration = Duration::from_secs(60);
-
-/// Returns the refusal of an error, which must be one.
-fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Refusal {
-    match result.expect_err("refused") {
-        Error::Window { refusal, .. } => refusal,
-        other => panic!("another error: {other}"),
-    }
-}
 
 fn filled<T: roundelay::Element>(
     comm: &Communicator,
@@ -89,159 +80,6 @@ fn by_all_ways<T: Send>(ranks: u32, scene: impl Fn(&mut Communicator, usize, Way
     for way in Way::ALL {
         play(way.ranks(ranks), |comm, r| scene(comm, r, way));
     }
-}
-
-#[test]
-fn puts_and_gets_are_those_of_a_model() {
-    const LEN: usize = 70_000;
-    for seed in 0..4 {
-        by_all_ways(4, |comm, r, way| {
-            let (n, r) = (comm.size(), r as u32);
-            let window = comm.window(way.filled(comm, LEN, u32::MAX)).expect("a window");
-            for peer in 0..n {
-                let known = window.attributes(peer).expect("attributes");
-                assert_eq!((known.access, known.len), (way.access(r, peer), LEN));
-            }
-            // Each rank owns a stripe of every part: what it has put there is what it gets.
-            let stripe = LEN / n as usize;
-            let begin = stripe * r as usize;
-            let mut model = vec![vec![u32::MAX; stripe]; n as usize];
-            let mut dice = Dice(97 * seed + u64::from(r));
-            for _ in 0..200 {
-                let peer = dice.below(n as usize);
-                let len = [0, 1, 2, 3, 100, 9000][dice.below(6)];
-                let at = dice.below(stripe - len);
-                if dice.below(2) == 0 {
-                    let data: Vec<u32> = (0..len).map(|_| dice.below(1 << 30) as u32).collect();
-                    window.put(&data, peer as u32, begin + at).expect("a put");
-                    model[peer][at..at + len].copy_from_slice(&data);
-                } else {
-                    let mut data = vec![7; len];
-                    window.get(&mut data, peer as u32, begin + at).expect("a get");
-                    assert_eq!(data, model[peer][at..at + len]);
-                }
-            }
-            (0..n).for_each(|peer| window.flush(peer).expect("a flush"));
-            comm.barrier().expect("all have put");
-            for peer in 0..n {
-                let mut data = vec![0; stripe];
-                window.get(&mut data, peer, begin).expect("a get");
-                assert_eq!(data, model[peer as usize]);
-            }
-            let mut own = vec![0; LEN];
-            window.read(0, &mut own).expect("its own part");
-            assert_eq!(window.free(comm).expect("the buffer")[..], own);
-        });
-    }
-}
-
-/// The rounds of signals over sockets are fewer, but if this variable says how many.
-const SOAK: &str = "TEST_WINDOW_ROUNDS";
-
-#[test]
-fn a_million_signals_and_no_stale_read() {
-    by_all_ways(2, |comm, r, way| {
-        let other = 1 - r as u32;
-        let window = comm.window(way.filled(comm, 24, 0u64)).expect("a window");
-        let soak = std::env::var(SOAK).ok().and_then(|rounds| rounds.parse().ok());
-        let rounds: u64 = if way == Way::Mapped { 1_000_000 } else { soak.unwrap_or(5000) };
-        for round in 1..=rounds {
-            // Three lines, so that a signal could come before one of them.
-            if r == 0 {
-                window.put(&[round; 24], other, 0).expect("a put");
-                window.signal(other).expect("a signal");
-                window.wait_signal(other).expect("an answer");
-            } else {
-                window.wait_signal(other).expect("a signal");
-                let mut seen = [0; 24];
-                window.read(0, &mut seen).expect("its own part");
-                assert_eq!(seen, [round; 24], "a stale read");
-                window.signal(other).expect("an answer");
-            }
-        }
-        assert!(!window.take_signal(other).expect("a look"), "every signal was taken");
-    });
-}
-
-#[test]
-fn words_and_elements_are_combined_by_all_ranks_at_once() {
-    const EACH: u64 = 2000;
-    by_all_ways(4, |comm, r, way| {
-        let n = u64::from(comm.size());
-        let words = comm.window(way.filled(comm, 4, 0u64)).expect("a window");
-        let floats = comm.window(way.filled(comm, 40_000, 0.0f32)).expect("a window");
-        let mut seen = Vec::new();
-        let each = if way == Way::Mapped { EACH } else { EACH / 20 };
-        for i in 0..each {
-            seen.push(words.fetch_add(1, 0, 0).expect("an addition"));
-            words.accumulate(&[1, i * n + r as u64], RedOp::Sum, 0, 1).expect("an accumulate");
-            words.accumulate(&[i * n + r as u64], RedOp::Max, 0, 3).expect("an accumulate");
-            while words.compare_swap(0, 1 + r as u64, 1, 0).expect("a swap") != 0 {
-                std::thread::yield_now();
-            }
-            // It holds the lock that this word is.
-            let mut count = [0];
-            words.get(&mut count, 1, 1).expect("a get");
-            words.put(&[count[0] + 1], 1, 1).expect("a put");
-            words.flush(1).expect("it is there");
-            assert_eq!(words.compare_swap(1 + r as u64, 0, 1, 0).expect("a swap"), 1 + r as u64);
-        }
-        assert!(seen.is_sorted_by(|a, b| a < b), "each rank sees it grow");
-        for _ in 0..20 {
-            floats.accumulate(&vec![1.0; 40_000], RedOp::Sum, 2, 0).expect("an accumulate");
-        }
-        (0..4).for_each(|peer| floats.flush(peer).expect("a flush"));
-        (0..4).for_each(|peer| words.flush(peer).expect("a flush"));
-        comm.barrier().expect("all are done");
-        let (words, floats) =
-            (words.free(comm).expect("words"), floats.free(comm).expect("floats"));
-        match r {
-            0 => assert_eq!(words[..], [each * n, each * n, (0..each * n).sum(), each * n - 1]),
-            1 => assert_eq!(words[..], [0, each * n, 0, 0]),
-            2 => assert!(floats.iter().all(|&x| x == 20.0 * n as f32)),
-            _ => assert!(floats.iter().all(|&x| x == 0.0)),
-        }
-    });
-}
-
-#[test]
-fn what_was_started_ends_with_its_memory() {
-    // Longer than a piece.
-    const LEN: usize = 3 << 20;
-    by_all_ways(2, |comm, r, way| {
-        let (own, other) = (r as u32, 1 - r as u32);
-        let window = comm.window(way.filled(comm, LEN, own)).expect("a window");
-        let got = window.get_async(vec![9; LEN], other, 0).wait().expect("a get");
-        assert!(got.iter().all(|&x| x == other), "what was there");
-        comm.barrier().expect("both have got");
-        let mut works = Vec::new();
-        for i in 0..8u32 {
-            let data = vec![i + 10 * own; LEN / 8];
-            works.push(window.put_async(data, other, i as usize * (LEN / 8)));
-        }
-        let added = window.accumulate_async(vec![1u32; LEN], RedOp::Sum, other, 0);
-        let flushed = window.flush_async(other);
-        window.signal(other).expect("a signal after all of it");
-        window.wait_signal(other).expect("a signal");
-        let mut mine = vec![0; LEN];
-        window.read(0, &mut mine).expect("its own part");
-        let wanted = |at: usize| (at / (LEN / 8)) as u32 + 10 * other + 1;
-        assert!((0..LEN).all(|at| mine[at] == wanted(at)), "a signal came too soon");
-        for (i, work) in (0..).zip(works) {
-            assert_eq!(work.wait().expect("a put")[0], i + 10 * own);
-        }
-        assert_eq!(added.wait().expect("an accumulate").len(), LEN);
-        flushed.wait().expect("a flush");
-        let beyond = window.put_async(vec![1], other, LEN).wait();
-        assert_eq!(refusal(beyond), Refusal::Bounds { bytes: 4 * LEN as u64 });
-        window.withdraw(Rights::WRITE).expect("nothing is under way");
-        comm.barrier().expect("both have withdrawn");
-        let refused = window.put_async(vec![1], other, 0).wait().map(drop);
-        let refused = refused.and_then(|()| window.flush_async(other).wait());
-        assert!(matches!(refusal(refused), Refusal::Rights { needed: "write", .. }));
-        comm.barrier().expect("both were refused");
-        window.free(comm).expect("the buffer");
-    });
 }
 
 #[test]

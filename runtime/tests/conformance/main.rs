@@ -9,6 +9,7 @@ mod support;
 mod deaths;
 mod library;
 mod moves;
+mod windows;
 
 use roundelay::{Communicator, Setup, Transport, Transports};
 use roundelay_compiler::plan::{Dir, Plan};
@@ -183,6 +184,22 @@ macro_rules! conformance {
             #[test]
             fn different_calls_are_told_apart() {
                 over($over, moves::mismatch);
+            }
+            #[test]
+            fn puts_and_gets_are_those_of_a_model() {
+                over($over, windows::model);
+            }
+            #[test]
+            fn a_signal_is_seen_after_the_puts_before_it() {
+                over($over, windows::signals);
+            }
+            #[test]
+            fn words_of_windows_are_changed_by_all_ranks_at_once() {
+                over($over, windows::atomics);
+            }
+            #[test]
+            fn what_windows_have_started_ends_with_its_memory() {
+                over($over, windows::started);
             }
             #[test]
             fn an_end_in_the_middle_of_a_transfer_reaches_all() {

@@ -5,7 +5,7 @@ pub(crate) mod scene;
 
 use std::time::Duration;
 
-use roundelay::{Communicator, Layout, Setup, Transports};
+use roundelay::{Communicator, Error, Layout, Refusal, Setup, Transports};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     Buf, Connection, CopyPolicy, Dir, Header, Input, Lane, MessageRef, Op, OpRef, Out, Placement,
@@ -354,6 +354,14 @@ pub(crate) fn everywhere<T: Send>(
         play(Communicator::local_over(ranks, setup).expect("the ranks join"), &body)
     };
     vec![threads(layout(ranks, slot_bytes), &body), over(&tcp), over(&mixed)]
+}
+
+/// Returns the refusal of an operation on a window, which must have one.
+pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Refusal {
+    match result.expect_err("refused") {
+        Error::Window { refusal, .. } => refusal,
+        other => panic!("another error: {other}"),
+    }
 }
 
 /// Returns what a rank contributes: small whole numbers, so that every sum is exact.

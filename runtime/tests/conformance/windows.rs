@@ -1,0 +1,216 @@
+//! Tests windows by every kind of link, in memory of the communicator and in private memory: content against a model,
+//! signals without a stale read, words that all ranks change at once, and what is started.
+
+use roundelay::{Access, Buffer, Communicator, Element, RedOp, Refusal, Rights, Transport, Window};
+use roundelay_tests::Dice;
+
+use crate::support::refusal;
+use crate::{Over, threads};
+
+const SLOT: u64 = 64 << 10;
+
+/// The memory in which parts of windows lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// The communicator's, which ranks of one host map.
+    Shared,
+    Private,
+}
+
+impl Memory {
+    fn filled<T: Element>(self, comm: &Communicator, len: usize, x: T) -> Buffer<T> {
+        match self {
+            Memory::Private => vec![x; len].into(),
+            Memory::Shared => {
+                let mut buffer = comm.alloc::<T>(len).expect("memory");
+                buffer.fill(x);
+                buffer
+            }
+        }
+    }
+}
+
+/// Returns how one rank reaches another's part.
+fn access(over: Over, memory: Memory, own: u32, peer: u32) -> Access {
+    let share = match over {
+        Over::One(Transport::Shm) => true,
+        Over::Mixed(_) => own % 2 == peer % 2,
+        _ => false,
+    };
+    let is_mapped = own == peer || (share && memory == Memory::Shared);
+    if is_mapped { Access::Mapped } else { Access::Served }
+}
+
+/// Returns the number of rounds: devices are emulated in software, in a machine that is.
+fn rounds(over: Over, rounds: u64) -> u64 {
+    if over.has_devices() { rounds.div_ceil(20) } else { rounds }
+}
+
+/// Plays a scene in both kinds of memory.
+fn scenes(over: Over, ranks: u32, scene: impl Fn(&mut Communicator, u32, Memory) + Sync) {
+    for memory in [Memory::Shared, Memory::Private] {
+        threads(over, ranks, SLOT, |comm, rank| scene(comm, rank as u32, memory));
+    }
+}
+
+fn window<T: Element>(comm: &mut Communicator, memory: Memory, len: usize, x: T) -> Window<T> {
+    comm.window(memory.filled(comm, len, x)).expect("a window")
+}
+
+/// Each rank owns a stripe of every part: what it has put there is what it gets.
+pub(crate) fn model(over: Over) {
+    const LEN: usize = 70_000;
+    for seed in 0..rounds(over, 4) {
+        scenes(over, 4, |comm, r, memory| {
+            let n = comm.size();
+            let window = window(comm, memory, LEN, u32::MAX);
+            for peer in 0..n {
+                let known = window.attributes(peer).expect("attributes");
+                assert_eq!((known.access, known.len), (access(over, memory, r, peer), LEN));
+            }
+            let stripe = LEN / n as usize;
+            let begin = stripe * r as usize;
+            let mut model = vec![vec![u32::MAX; stripe]; n as usize];
+            let mut dice = Dice(97 * seed + u64::from(r));
+            for _ in 0..200 {
+                let peer = dice.below(n as usize);
+                let len = [0, 1, 2, 3, 100, 9000][dice.below(6)];
+                let at = dice.below(stripe - len);
+                if dice.below(2) == 0 {
+                    let data: Vec<u32> = (0..len).map(|_| dice.below(1 << 30) as u32).collect();
+                    window.put(&data, peer as u32, begin + at).expect("a put");
+                    model[peer][at..at + len].copy_from_slice(&data);
+                } else {
+                    let mut data = vec![7; len];
+                    window.get(&mut data, peer as u32, begin + at).expect("a get");
+                    assert_eq!(data, model[peer][at..at + len]);
+                }
+            }
+            (0..n).for_each(|peer| window.flush(peer).expect("a flush"));
+            comm.barrier().expect("all have put");
+            for peer in 0..n {
+                let mut data = vec![0; stripe];
+                window.get(&mut data, peer, begin).expect("a get");
+                assert_eq!(data, model[peer as usize]);
+            }
+            let mut own = vec![0; LEN];
+            window.read(0, &mut own).expect("its own part");
+            assert_eq!(window.free(comm).expect("the buffer")[..], own);
+        });
+    }
+}
+
+/// The rounds of signals to parts that are served are fewer, but if this variable says how many.
+const SOAK: &str = "TEST_WINDOW_ROUNDS";
+
+/// A signal is seen after the puts before it.
+pub(crate) fn signals(over: Over) {
+    scenes(over, 2, |comm, r, memory| {
+        let other = 1 - r;
+        let window = window(comm, memory, 24, 0u64);
+        let soak = std::env::var(SOAK).ok().and_then(|rounds| rounds.parse().ok());
+        let rounds: u64 = match access(over, memory, r, other) {
+            Access::Mapped => 1_000_000,
+            _ => soak.unwrap_or(rounds(over, 5000)),
+        };
+        for round in 1..=rounds {
+            // Three lines, so that a signal could come before one of them.
+            if r == 0 {
+                window.put(&[round; 24], other, 0).expect("a put");
+                window.signal(other).expect("a signal");
+                window.wait_signal(other).expect("an answer");
+            } else {
+                window.wait_signal(other).expect("a signal");
+                let mut seen = [0; 24];
+                window.read(0, &mut seen).expect("its own part");
+                assert_eq!(seen, [round; 24], "a stale read");
+                window.signal(other).expect("an answer");
+            }
+        }
+        assert!(!window.take_signal(other).expect("a look"), "every signal was taken");
+    });
+}
+
+/// Words are added to, swapped and used as locks; elements are accumulated.
+pub(crate) fn atomics(over: Over) {
+    scenes(over, 4, |comm, r, memory| {
+        let n = u64::from(comm.size());
+        let words = window(comm, memory, 4, 0u64);
+        let floats = window(comm, memory, 40_000, 0.0f32);
+        let mut seen = Vec::new();
+        let each = match access(over, memory, 0, 1) {
+            Access::Mapped => 2000,
+            _ => rounds(over, 100),
+        };
+        let own = u64::from(r);
+        for i in 0..each {
+            seen.push(words.fetch_add(1, 0, 0).expect("an addition"));
+            words.accumulate(&[1, i * n + own], RedOp::Sum, 0, 1).expect("an accumulate");
+            words.accumulate(&[i * n + own], RedOp::Max, 0, 3).expect("an accumulate");
+            while words.compare_swap(0, 1 + own, 1, 0).expect("a swap") != 0 {
+                std::thread::yield_now();
+            }
+            // It holds the lock that this word is.
+            let mut count = [0];
+            words.get(&mut count, 1, 1).expect("a get");
+            words.put(&[count[0] + 1], 1, 1).expect("a put");
+            words.flush(1).expect("it is there");
+            assert_eq!(words.compare_swap(1 + own, 0, 1, 0).expect("a swap"), 1 + own);
+        }
+        assert!(seen.is_sorted_by(|a, b| a < b), "each rank sees it grow");
+        for _ in 0..20 {
+            floats.accumulate(&vec![1.0; 40_000], RedOp::Sum, 2, 0).expect("an accumulate");
+        }
+        (0..4).for_each(|peer| floats.flush(peer).expect("a flush"));
+        (0..4).for_each(|peer| words.flush(peer).expect("a flush"));
+        comm.barrier().expect("all are done");
+        let (words, floats) =
+            (words.free(comm).expect("words"), floats.free(comm).expect("floats"));
+        match r {
+            0 => assert_eq!(words[..], [each * n, each * n, (0..each * n).sum(), each * n - 1]),
+            1 => assert_eq!(words[..], [0, each * n, 0, 0]),
+            2 => assert!(floats.iter().all(|&x| x == 20.0 * n as f32)),
+            _ => assert!(floats.iter().all(|&x| x == 0.0)),
+        }
+    });
+}
+
+/// Started operations keep their memory, their order, and tell of refusals.
+pub(crate) fn started(over: Over) {
+    // Longer than a piece.
+    const LEN: usize = 3 << 20;
+    scenes(over, 2, |comm, own, memory| {
+        let other = 1 - own;
+        let window = window(comm, memory, LEN, own);
+        let got = window.get_async(vec![9; LEN], other, 0).wait().expect("a get");
+        assert!(got.iter().all(|&x| x == other), "what was there");
+        comm.barrier().expect("both have got");
+        let mut works = Vec::new();
+        for i in 0..8u32 {
+            let data = vec![i + 10 * own; LEN / 8];
+            works.push(window.put_async(data, other, i as usize * (LEN / 8)));
+        }
+        let added = window.accumulate_async(vec![1u32; LEN], RedOp::Sum, other, 0);
+        let flushed = window.flush_async(other);
+        window.signal(other).expect("a signal after all of it");
+        window.wait_signal(other).expect("a signal");
+        let mut mine = vec![0; LEN];
+        window.read(0, &mut mine).expect("its own part");
+        let wanted = |at: usize| (at / (LEN / 8)) as u32 + 10 * other + 1;
+        assert!((0..LEN).all(|at| mine[at] == wanted(at)), "a signal came too soon");
+        for (i, work) in (0..).zip(works) {
+            assert_eq!(work.wait().expect("a put")[0], i + 10 * own);
+        }
+        assert_eq!(added.wait().expect("an accumulate").len(), LEN);
+        flushed.wait().expect("a flush");
+        let beyond = window.put_async(vec![1], other, LEN).wait();
+        assert_eq!(refusal(beyond), Refusal::Bounds { bytes: 4 * LEN as u64 });
+        window.withdraw(Rights::WRITE).expect("nothing is under way");
+        comm.barrier().expect("both have withdrawn");
+        let refused = window.put_async(vec![1], other, 0).wait().map(drop);
+        let refused = refused.and_then(|()| window.flush_async(other).wait());
+        assert!(matches!(refusal(refused), Refusal::Rights { needed: "write", .. }));
+        comm.barrier().expect("both were refused");
+        window.free(comm).expect("the buffer");
+    });
+}
