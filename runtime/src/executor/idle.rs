@@ -75,6 +75,7 @@ impl Player<'_> {
             self.moved = moved;
             self.wait.progress();
         } else if self.wait.is_long() && self.bound.froms.iter().all(|from| from.posted) {
+            self.wait.sleeps();
             self.endpoints.doze(self.bound.ends());
         }
     }

@@ -5,12 +5,15 @@
 //! ranks outnumber cores. Where other programs want the core it sleeps in place of yielding (`contention`): on a
 //! futex, of which peers in shared memory know, or until a socket has something. The abort record is looked at
 //! only every so many polls.
+//!
+//! A rank whose windows are served does so itself while it polls; before it sleeps it leaves that to the thread that the
+//! rank has for it.
 
 use std::time::{Duration, Instant};
 
 use crate::contention::Core;
 use crate::error::Error;
-use crate::group::Group;
+use crate::group::{Group, Serving};
 
 /// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
 const EAGER: u32 = 64;
@@ -30,6 +33,9 @@ const SHORT_NAP: Duration = Duration::from_micros(50);
 const LONG: Duration = Duration::from_millis(20);
 /// The interval at which peers are examined.
 const EXAMINE: Duration = Duration::from_millis(1);
+/// The number of polls between two looks at what peers ask of windows: where a poll is a load, and where it is a call of
+/// the system.
+const SERVE: (u32, u32) = (64, 8);
 
 /// The next action of a waiting rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +67,10 @@ pub(crate) struct Wait {
     owing: bool,
     /// True if peers were examined since the last progress.
     long: bool,
+    /// This rank's service for its windows, while it polls.
+    serving: Option<Serving>,
+    /// The number of times that it was needed, and the last time that was seen to grow.
+    served: (u64, Option<Instant>),
 }
 
 impl Wait {
@@ -68,7 +78,20 @@ impl Wait {
         let spins = if crowded { SPINS_CROWDED } else { SPINS };
         let (began, examined) = (None, None);
         let (sockets, announced, owing, long) = (false, false, false, false);
-        Wait { timeout, spins, polls: 0, began, examined, sockets, announced, owing, long }
+        let (serving, served) = (None, (0, None));
+        Wait {
+            timeout,
+            spins,
+            polls: 0,
+            began,
+            examined,
+            sockets,
+            announced,
+            owing,
+            long,
+            serving,
+            served,
+        }
     }
 
     /// Makes the wait one for sockets, too: `pause` says when to sleep for them.
@@ -94,7 +117,7 @@ impl Wait {
             return false;
         }
         (self.polls, self.began) = (0, None);
-        self.announced = false;
+        (self.announced, self.serving) = (false, None);
         std::mem::take(&mut self.long)
     }
 
@@ -103,9 +126,18 @@ impl Wait {
         self.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
-    /// Returns true if this wait is so long that to be woken late costs little beside it.
+    /// Returns true if this wait is so long that to be woken late costs little beside it, and peers have asked for
+    /// nothing meanwhile.
     pub(crate) fn is_long(&self) -> bool {
-        self.polls > self.spins && self.began.is_some_and(|began| began.elapsed() > LONG)
+        let is_past = |at: Instant| at.elapsed() > LONG;
+        self.polls > self.spins
+            && self.began.is_some_and(is_past)
+            && self.served.1.is_none_or(is_past)
+    }
+
+    /// Records that this rank is about to sleep: its thread for windows serves meanwhile.
+    pub(crate) fn sleeps(&mut self) {
+        self.serving = None;
     }
 
     /// Polls until there is something. `look` is called where the wait needs more than another poll: to examine
@@ -156,6 +188,7 @@ impl Wait {
             }
             Core::Own | Core::Contended => self.polls <= self.spins,
         };
+        self.serve(group, spinning, contended && !spinning);
         if spinning {
             std::hint::spin_loop();
             if !self.polls.is_multiple_of(256) {
@@ -186,8 +219,24 @@ impl Wait {
         self.look_up(group, now, Look::Again)
     }
 
+    /// Serves peers now and then, unless this rank is about to sleep.
+    fn serve(&mut self, group: &Group, spins: bool, sleeps: bool) {
+        let Some(server) = group.server() else { return };
+        let often = if spins && !self.sockets { SERVE.0 } else { SERVE.1 };
+        if sleeps {
+            self.serving = None;
+        } else if self.polls.is_multiple_of(often) && !self.is_long() {
+            self.serving.get_or_insert_with(|| Serving::new(server)).serve();
+        }
+    }
+
     /// Returns the next action: `then`, if nothing has happened.
     fn look_up(&mut self, group: &mut Group, now: Instant, then: Look) -> Look {
+        if let Some(served) = group.server().map(|server| server.served())
+            && served != self.served.0
+        {
+            self.served = (served, Some(now));
+        }
         if group.is_aborted() {
             self.long = true;
             return Look::Aborted;

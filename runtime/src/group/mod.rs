@@ -14,6 +14,7 @@ mod identity;
 mod join;
 mod links;
 mod rally;
+mod server;
 mod split;
 
 use alarm::Above;
@@ -21,6 +22,7 @@ pub(crate) use alarm::{Alarm, AlarmClock};
 pub(crate) use identity::Identity;
 pub(crate) use join::{Kept, Note, Terms};
 pub(crate) use links::Connecting;
+pub(crate) use server::{Server, Serving};
 pub(crate) use split::Part;
 
 use std::sync::atomic::AtomicBool;
@@ -105,6 +107,8 @@ pub(crate) struct Group {
     pub(crate) contention: Contention,
     /// The thread that it belongs to.
     sleeper: Sleeper,
+    /// The server of this rank's windows, if peers reach one through connections.
+    server: Option<Arc<dyn Server>>,
     /// True once this rank itself has raised the abort flag by [`Alarm::raise`].
     stopped: Arc<AtomicBool>,
 }
@@ -156,6 +160,7 @@ impl Group {
             all_have: Transports::NONE,
             contention: Contention::new(),
             sleeper: Sleeper::Calls,
+            server: None,
             stopped: Arc::default(),
         };
         group.control.show_rank(group.own(), rank, group.size());
@@ -190,6 +195,7 @@ impl Group {
             all_have: self.all_have,
             contention: Contention::new(),
             sleeper: Sleeper::Messages,
+            server: None,
             stopped: self.stopped.clone(),
         }
     }
@@ -198,7 +204,18 @@ impl Group {
     pub(crate) fn beside_windows(&self) -> Group {
         let mut group = self.beside();
         group.sleeper = Sleeper::Windows;
+        group.server = self.server.clone();
         group
+    }
+
+    /// Has threads that wait serve peers meanwhile.
+    pub(crate) fn set_server(&mut self, server: Arc<dyn Server>) {
+        self.server = Some(server);
+    }
+
+    /// Returns the server of this rank's windows, if there is one.
+    pub(crate) fn server(&self) -> Option<&Arc<dyn Server>> {
+        self.server.as_ref()
     }
 
     /// Announces that this rank is about to sleep. Whatever comes from now on wakes it.

@@ -14,7 +14,8 @@
 //!
 //! While windows of this rank are served ([`served`]) that thread stays. It *rests*: it sleeps until a connection has
 //! something, does what peers want, and sleeps again. It has neither the lock nor the turn while it sleeps, so whoever
-//! waits moves the engine at once.
+//! waits moves the engine at once. A thread of the program that polls in a wait for something else, such as a call of
+//! all ranks, does what peers want meanwhile ([`Server`](crate::group::Server)), and the thread that stays is not needed.
 //!
 //! **Invariant:** whoever moves the engine lets others in at once. They wake it if it sleeps on memory, its lock is
 //! fair, and it does not hold it while it sleeps on sockets.
@@ -28,11 +29,12 @@ mod matching;
 mod operation;
 mod packet;
 mod served;
+mod thread;
 mod transfer;
 mod trouble;
 
 use std::any::Any;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,18 +51,12 @@ use transfer::transfer;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::endpoints::{Dozing, SHORT};
+use crate::endpoints::SHORT;
 use crate::error::Error;
 use crate::executor::wait::{Look, Wait};
 use crate::group::{AlarmClock, Group};
 use crate::window::{Exposed, Remote};
 
-/// The time after which a thread that has nothing to do ends.
-const IDLE: Duration = Duration::from_secs(1);
-/// The time between two looks of the thread: at the least, where the last one took over, and at the most.
-const NAP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(1));
-/// The time without anything to do after which the thread sleeps until it is woken.
-const ATTENTIVE: Duration = Duration::from_millis(10);
 /// The time that a rank stays for packets that no operation waits for.
 const LINGER: Duration = Duration::from_secs(2);
 /// The longest sleep for what peers may want of windows: where a socket shows it, or memory does, and where some of it is
@@ -83,6 +79,10 @@ struct Shared {
     crowded: bool,
     /// Threads that wait for operations.
     waiting: Arc<AtomicU32>,
+    /// Threads that wait for something else, and serve windows meanwhile.
+    serving: AtomicU32,
+    /// The number of times that peers wanted something of windows.
+    served: AtomicU64,
     /// Nanoseconds of the longest time without progress, where nothing else is said.
     timeout: AtomicU64,
     /// True once the rank leaves: those who wait let it.
@@ -145,6 +145,8 @@ impl Messenger {
             ranks: group.size(),
             crowded: group.layout().crowded,
             waiting: Arc::new(AtomicU32::new(0)),
+            serving: AtomicU32::new(0),
+            served: AtomicU64::new(0),
             timeout: AtomicU64::new(nanos(timeout)),
             leaving: AtomicBool::new(false),
             clock: group.alarm_clock(),
@@ -281,39 +283,6 @@ impl Messenger {
             engine.links.get_mut(&peer).expect("a connection").out.push_back(forged);
             engine.progress();
         });
-    }
-
-    /// Has the engine's own thread stay while windows are served.
-    fn renew_service(&self) {
-        let mut serves = false;
-        self.peek(|engine| serves = engine.serves());
-        let mut state = lock(&self.shared.turn);
-        state.serves = serves;
-        if serves && !state.has_thread {
-            self.spawn(&mut state);
-        }
-        drop(state);
-        self.shared.wanted.notify_all();
-        self.nudge();
-    }
-
-    /// Wakes threads that sleep on sockets.
-    fn nudge(&self) {
-        if self.shared.dozing.load(Ordering::SeqCst) > 0 {
-            let written = |fd: &OwnedFd| rustix::io::write(fd, &1u64.to_ne_bytes());
-            let _ = self.shared.nudge.as_ref().map(written);
-        }
-    }
-
-    /// Sleeps until a socket has something, without the lock.
-    fn doze(&self, dozing: &Dozing, most: Duration) {
-        let Shared { nudge, dozing: count, .. } = &*self.shared;
-        count.fetch_add(1, Ordering::SeqCst);
-        dozing.sleep(nudge.as_ref().map(AsFd::as_fd), most);
-        count.fetch_sub(1, Ordering::SeqCst);
-        if let Some(nudge) = nudge {
-            let _ = rustix::io::read(nudge, &mut [0u8; 8]);
-        }
     }
 
     fn check(&self, peer: Option<u32>, what: &str, limits: (u64, Duration)) -> Result<(), Error> {
@@ -507,149 +476,5 @@ impl Messenger {
                 FairMutexGuard::bump(&mut guard);
             }
         }
-    }
-
-    /// Has the engine's own thread go on with what has not ended, and with what a socket has not taken yet, if nobody
-    /// waits for it.
-    fn hand_over(&self) {
-        let Shared { waiting, turn, wanted, .. } = &*self.shared;
-        if waiting.load(Ordering::SeqCst) > 0 || self.is_idle() {
-            return;
-        }
-        let mut state = lock(turn);
-        state.is_due = true;
-        if state.has_thread {
-            if !state.is_attentive {
-                wanted.notify_all();
-                self.nudge();
-            }
-            return;
-        }
-        self.spawn(&mut state);
-    }
-
-    fn spawn(&self, state: &mut Turn) {
-        let (own, rank) = (self.clone(), self.shared.rank);
-        let name = format!("roundelay-m{rank}");
-        // Without a thread the messages move when somebody waits for them.
-        let thread = std::thread::Builder::new().name(name).spawn(move || own.serve());
-        state.has_thread = thread.is_ok();
-    }
-
-    /// Moves the engine while nobody waits.
-    fn serve(&self) {
-        let Shared { turn, wanted, waiting, .. } = &*self.shared;
-        let (mut nap, mut idle) = (NAP.0, Instant::now());
-        let (mut rest, mut heard) = (SHORT, Instant::now());
-        let mut state = lock(turn);
-        loop {
-            let left = IDLE.saturating_sub(idle.elapsed());
-            if state.is_over || left.is_zero() && !state.is_due && !state.serves {
-                (state.has_thread, state.is_attentive) = (false, false);
-                return;
-            }
-            let is_moved = state.is_taken || waiting.load(Ordering::SeqCst) > 0;
-            if state.serves && !state.is_due && !is_moved {
-                state.is_attentive = false;
-                drop(state);
-                let serves = self.rest(&mut rest, &mut heard);
-                (nap, idle) = (NAP.0, Instant::now());
-                let is_idle = self.is_idle();
-                state = lock(turn);
-                state.serves &= serves;
-                if !is_idle {
-                    state.is_due = false;
-                    self.take_over(state);
-                    state = lock(turn);
-                }
-                continue;
-            }
-            state.is_attentive = state.is_due || state.serves || idle.elapsed() < ATTENTIVE;
-            let time = if state.is_attentive { nap } else { left };
-            let waited = wanted.wait_timeout(state, time);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            // Whoever wakes this thread may be about to wait.
-            let mut took_over = !std::mem::take(&mut state.is_attentive);
-            if !took_over && std::mem::take(&mut state.is_due) {
-                idle = Instant::now();
-                took_over = self.take_over(state);
-                state = lock(turn);
-            }
-            nap = if took_over { NAP.0 } else { (2 * nap).min(NAP.1) };
-        }
-    }
-
-    /// Does what peers want of windows, and sleeps until they want more; returns false if none are served any more.
-    /// Whoever waits for operations moves the engine meanwhile.
-    fn rest(&self, nap: &mut Duration, heard: &mut Instant) -> bool {
-        let Shared { clock, .. } = &*self.shared;
-        clock.announce();
-        let mut found = None;
-        let ended = self.entered(|engine| {
-            let engine = engine.as_mut()?;
-            if heard.elapsed() >= REST.0 {
-                engine.group.listen();
-                *heard = Instant::now();
-            }
-            let moved = engine.progress();
-            let ended = std::mem::take(&mut engine.ended);
-            let is_still = !moved && engine.is_idle();
-            let is_seen = engine.is_connected();
-            found = Some((is_still, is_seen, engine.serves(), engine.dozing(true)));
-            Some(ended)
-        });
-        self.tell(ended.unwrap_or_default());
-        let Some((is_still, is_connected, serves, dozing)) = found else { return false };
-        match () {
-            () if !is_still || !serves => *nap = SHORT,
-            () if dozing.is_blind() && is_connected => {
-                clock.sleep(REST.1);
-                return serves;
-            }
-            () if dozing.is_seen() && is_connected => self.doze(&dozing, REST.0),
-            () => {
-                self.doze(&dozing, *nap);
-                *nap = (2 * *nap).min(REST.1);
-            }
-        }
-        clock.rise();
-        serves
-    }
-
-    /// Moves the engine until somebody waits, if nobody does and it has something to do; returns true if so.
-    fn take_over(&self, mut state: MutexGuard<'_, Turn>) -> bool {
-        let Shared { waiting, turn, changed, .. } = &*self.shared;
-        let is_awaited = || waiting.load(Ordering::SeqCst) > 0;
-        // Whoever waits hands over again.
-        if state.is_taken || is_awaited() {
-            return false;
-        }
-        state.is_taken = true;
-        drop(state);
-        let was_idle = self.is_idle();
-        if !was_idle {
-            self.set_background(true);
-            let is_over = || lock(turn).is_over;
-            self.drive_until(&mut |engine| engine.is_idle() || is_awaited() || is_over());
-            self.set_background(false);
-        }
-        let is_idle = self.is_idle();
-        let mut state = lock(turn);
-        state.is_taken = false;
-        state.is_due |= !is_idle;
-        drop(state);
-        changed.notify_all();
-        !was_idle
-    }
-
-    fn is_idle(&self) -> bool {
-        let mut is_idle = true;
-        self.peek(|engine| is_idle = engine.is_idle());
-        is_idle
-    }
-
-    fn set_background(&self, is_background: bool) {
-        let waiting = is_background.then(|| self.shared.waiting.clone());
-        self.peek(|engine| engine.group.contention.set_background(waiting));
     }
 }

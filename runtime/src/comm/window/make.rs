@@ -138,14 +138,15 @@ impl Communicator {
         let serves = (0..size).any(|peer| wants(&peer));
         let reaches = |&peer: &u32| matches!(peers[peer as usize], Reach::Served(_));
         let linked: Vec<u32> = (0..size).filter(|peer| wants(peer) || reaches(peer)).collect();
-        let (group, over) = (core.group.beside_windows(), core.life.flag());
         let mut service = None;
         if !linked.is_empty() {
             let messenger = core.messenger();
             let exposed = serves.then(|| own.clone());
             messenger.serve_window(mine.key, exposed, served, &linked)?;
+            core.group.set_server(Arc::new(messenger.clone()));
             service = Some(Service { messenger, key: mine.key });
         }
+        let (group, over) = (core.group.beside_windows(), core.life.flag());
         let parts = Parts::new(group, (own, peers, service), over, timeout);
         // Nobody uses a part before all are there.
         core.words(0)?;
