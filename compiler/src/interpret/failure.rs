@@ -1,6 +1,6 @@
 //! The oracle of tolerant algorithms: plays one on data while a rank fails, and looks whether the survivors agree.
 //!
-//! Ranks take turns in an order that a seed decides. One of them ends at some moment, of which the seed decides too; its
+//! Ranks take turns in an order that a seed decides, some of them seldom. One of them ends at some moment, of which the seed decides too; its
 //! messages that nobody has taken by then may be lost, the last ones to each rank first. Nothing here knows which
 //! points of failure the proof looks at: it shares the walk over the rounds with it, and no more.
 
@@ -87,17 +87,24 @@ impl<'i> Run<'i> {
         // About as many events as there are messages to be sent and rounds to be begun and ended.
         let events = rounds.iter().map(|r| wide(r.len())).sum::<u64>() + 2 * n * wide(rounds.len());
         let mut left = self.below(events + events / 4);
-        let mut idle = 0;
-        while idle < 64 * n {
+        let slow = self.below(1 << n);
+        loop {
             if left == 0 && self.failed.is_none() {
                 self.fail(victim);
             }
             let rank = crate::num::count(self.below(n));
-            if self.failed == Some(rank) || !self.turn(rank, rounds) {
-                idle += 1;
+            let waits = slow >> rank & 1 == 1 && self.below(32) > 0;
+            if !waits && self.failed != Some(rank) && self.turn(rank, rounds) {
+                left = left.saturating_sub(1);
                 continue;
             }
-            (idle, left) = (0, left.saturating_sub(1));
+            // Now and then it is looked whether anybody can go on.
+            let others = 0..crate::num::count(n);
+            if self.below(16) == 0
+                && !others.into_iter().any(|r| self.failed != Some(r) && self.turn(r, rounds))
+            {
+                break;
+            }
         }
         if self.failed.is_none() {
             self.fail(victim);

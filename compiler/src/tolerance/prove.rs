@@ -39,6 +39,14 @@ struct Found {
     wrong: Wrong,
 }
 
+impl Found {
+    /// Returns what is less of a point that shows more: survivors that do not agree say more than a rank that may have
+    /// ended with something else, few messages more than many.
+    fn weight(&self) -> (bool, usize) {
+        (matches!(self.wrong, Wrong::Ended { .. }), self.arrive.iter().sum())
+    }
+}
+
 /// Proves the parts of all ranks at every point of failure; returns the number of points.
 pub(super) fn prove(
     instance: &Instance,
@@ -86,15 +94,17 @@ pub(super) fn prove(
     for (rank, points) in (0..header.ranks).zip(&points) {
         points.each(&mut |arrive| {
             tried += 1;
-            let total: usize = arrive.iter().sum();
-            if least.as_ref().is_some_and(|found| found.arrive.iter().sum::<usize>() <= total) {
+            let weight = least.as_ref().map(Found::weight);
+            if weight.is_some_and(|least| least <= (false, arrive.iter().sum())) {
                 return;
             }
             machine.play(Some((index(rank), arrive)), &mut held);
             let ended = points.may_have_ended(arrive).then_some(whole.as_slice());
-            let wrong = judge(header, &machine, &held, Some((rank, ended)));
-            least =
-                wrong.map(|wrong| Found { rank, arrive: arrive.to_vec(), wrong }).or(least.take());
+            let Some(wrong) = judge(header, &machine, &held, Some((rank, ended))) else { return };
+            let found = Found { rank, arrive: arrive.to_vec(), wrong };
+            if weight.is_none_or(|least| found.weight() < least) {
+                least = Some(found);
+            }
         });
     }
     match least {
