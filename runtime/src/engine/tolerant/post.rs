@@ -1,7 +1,7 @@
 //! Messages between the ranks of a tolerant call: they are queued, pushed on whatever this rank waits for, and end
 //! where the peer has ended.
 //!
-//! A message is its length, then its content in pieces that fit a slot. They travel on the first channel of plans, as the
+//! A message is its length, then its content in pieces that fit a slot; the last one to each peer is empty. They travel on the first channel of plans, as the
 //! calls before and after do: each rank takes all that is sent to it in a call.
 
 use std::collections::VecDeque;
@@ -17,9 +17,7 @@ use crate::executor::watchdog::{self, Gone, Trouble};
 use crate::group::Group;
 use crate::net::{ConnectionId, Deadline};
 use crate::trace::{Recorder, Waiting, What};
-use crate::transport::mapped::MappedSender;
 use crate::transport::message::{Kind, meta};
-use crate::transport::posted::PostedSender;
 
 /// Messages in flight on a connection.
 const SLOTS: u64 = 4;
@@ -51,6 +49,8 @@ struct Mail {
     coming: Option<(Vec<u8>, usize)>,
     /// Messages that nobody has asked for.
     here: VecDeque<Vec<u8>>,
+    /// True once its last message of the call is here, which is empty: what follows is of the next call.
+    is_over: bool,
     /// The way in which the peer has ended. Nothing is taken of it any more then.
     gone: Option<Gone>,
     /// The time at which its connection was seen to have ended.
@@ -101,6 +101,7 @@ impl<'c> Post<'c> {
                 out: VecDeque::new(),
                 coming: None,
                 here: VecDeque::new(),
+                is_over: false,
                 gone: None,
                 cut: None,
             });
@@ -227,7 +228,7 @@ impl<'c> Post<'c> {
         };
         let receiver: &mut Receiver = &mut self.endpoints.receivers[mail.receiver as usize];
         let mut moved = false;
-        loop {
+        while !mail.is_over {
             let (len, kind) = match &mail.coming {
                 None => (HEAD, Kind::Inline),
                 Some((got, whole)) => ((whole - got.len()).min(self.slot), Kind::Slot),
@@ -265,10 +266,12 @@ impl<'c> Post<'c> {
             }
             receiver.consume();
             moved = true;
-            mail.here.extend(
-                mail.coming.take_if(|(got, whole)| got.len() == *whole).map(|(got, _)| got),
-            );
+            if let Some((got, _)) = mail.coming.take_if(|(got, whole)| got.len() == *whole) {
+                mail.is_over = got.is_empty();
+                mail.here.push_back(got);
+            }
         }
+        Ok(moved)
     }
 
     /// Looks whether a peer that this rank waits for has ended.
