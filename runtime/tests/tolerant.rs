@@ -42,6 +42,8 @@ struct Job {
     later: Duration,
     /// Elements of the vector.
     count: usize,
+    /// True if the victim ends where that call would begin.
+    before: bool,
 }
 
 impl Job {
@@ -53,8 +55,9 @@ impl Job {
             ranks,
             victim: below(2, ranks.into()) as u32,
             call: 5 + below(3, 40),
-            later: Duration::from_nanos(below(4, 400_000)),
-            count: [1, 3, 700, 40_000][below(5, 4) as usize],
+            later: Duration::from_nanos(below(4, 4_000_000) >> below(7, 10)),
+            count: [1, 700, 40_000, 200_000][below(5, 4) as usize],
+            before: below(6, 4) == 0,
         }
     }
 }
@@ -81,7 +84,7 @@ fn play(scene: &str) -> Result<(), Error> {
     comm.barrier()?;
     // Calls that this rank has begun.
     let began = Arc::new(AtomicU64::new(0));
-    if own == job.victim {
+    if own == job.victim && !job.before {
         let began = began.clone();
         std::thread::spawn(move || {
             while began.load(Ordering::Acquire) <= job.call {
@@ -97,6 +100,9 @@ fn play(scene: &str) -> Result<(), Error> {
     let (mut ids, mut call, mut left): (Vec<u32>, _, _) = ((0..job.ranks).collect(), 0, AFTER);
     while left > 0 {
         let mut data: Vec<f64> = (0..job.count).map(|i| contribution(own, call, i)).collect();
+        if own == job.victim && job.before && call == job.call {
+            kill_process(getpid(), signal).expect("this process");
+        }
         began.store(call + 1, Ordering::Release);
         match comm.tolerant_all_reduce(&mut data, RedOp::Sum) {
             Ok(counted) => {
@@ -177,6 +183,7 @@ fn survivors_of_a_kill_have_one_result() {
             _ => left_out += 1,
         }
     }
+    assert!(counted > 0 && left_out > 0, "counted {counted} times, left out {left_out} times");
     eprintln!(
         "the victim was counted in its last call {counted} times, and left out {left_out} times"
     );
