@@ -136,6 +136,7 @@ impl<'c> Post<'c> {
                 return Ok(Some(message));
             }
             if mail.gone.is_some() {
+                self.wait.progress();
                 return Ok(None);
             }
             if self.poll()? {
@@ -158,6 +159,7 @@ impl<'c> Post<'c> {
                     if since.elapsed() >= GRACE.min(self.call.timeout) && self.is_awaited(peer) {
                         return Err(self.group.aborted(Some(at.clone())));
                     }
+                    self.wait.sleeps();
                     std::thread::sleep(NAP);
                     self.group.listen();
                 }
