@@ -184,9 +184,6 @@ fn survivors_of_a_kill_have_one_result() {
         }
     }
     assert!(counted > 0 && left_out > 0, "counted {counted} times, left out {left_out} times");
-    eprintln!(
-        "the victim was counted in its last call {counted} times, and left out {left_out} times"
-    );
 }
 
 /// Whoever is silent may go on: the call fails, and nobody has a result without it.

@@ -159,7 +159,7 @@ impl<'i> Run<'i> {
         if !missing.is_empty() {
             return false;
         }
-        own.fold(rank, round);
+        own.fold(round);
         (own.round, own.due) = (own.round + 1, None);
         own.taken.clear();
         true
@@ -209,22 +209,20 @@ impl<'i> Run<'i> {
 
 impl Rank {
     /// Stores what was taken in a round.
-    fn fold(&mut self, rank: u32, round: &[Transfer]) {
-        let mut operands: BTreeMap<(Buf, u32), Vec<(u32, usize, bool, u128)>> = BTreeMap::new();
+    fn fold(&mut self, round: &[Transfer]) {
+        // Whether they are copied, and their values.
+        let mut operands: BTreeMap<(Buf, u32), Vec<(bool, u128)>> = BTreeMap::new();
         for (&i, content) in &self.taken {
             let t = &round[i];
             for (place, value) in t.to.iter().zip(content) {
-                let value = value.map(|v| (t.src, i, t.op == Op::Copy, v));
+                let value = value.map(|value| (t.op == Op::Copy, value));
                 operands.entry(place).or_default().extend(value);
             }
         }
-        for (place, mut list) in operands.into_iter().filter(|(_, list)| !list.is_empty()) {
-            if list.iter().all(|(_, _, copied, _)| !copied)
-                && let Some(&own) = self.memory.get(&place)
-            {
-                list.push((rank, 0, false, own));
-            }
-            let sum = list.iter().fold(0u128, |sum, operand| sum.wrapping_add(operand.3));
+        for (place, list) in operands.into_iter().filter(|(_, list)| !list.is_empty()) {
+            let own = self.memory.get(&place).filter(|_| list.iter().all(|(copied, _)| !copied));
+            let first = own.copied().unwrap_or(0);
+            let sum = list.iter().fold(first, |sum, (_, value)| sum.wrapping_add(*value));
             self.memory.insert(place, sum);
         }
     }

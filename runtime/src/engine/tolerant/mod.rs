@@ -42,6 +42,14 @@ struct Held {
 /// What a region holds: a value a chunk, or nothing.
 type Content = Vec<Option<Held>>;
 
+/// A value on its way to a place.
+struct Operand {
+    src: u32,
+    /// True if it takes the place of what is there.
+    copies: bool,
+    held: Held,
+}
+
 /// The memory of a rank during a call.
 struct Memory<'t> {
     header: &'t Header,
@@ -210,17 +218,19 @@ impl<'t> Memory<'t> {
                 });
             }
         }
-        let mut folds: BTreeMap<(Buf, u32), Vec<(u32, bool, Held)>> = BTreeMap::new();
+        let mut folds: BTreeMap<(Buf, u32), Vec<Operand>> = BTreeMap::new();
         for (take, content) in round.takes.iter().zip(taken) {
             for (place, held) in take.to.iter().zip(content.into_iter().flatten()) {
-                let operand = held.map(|held| (take.src, take.op == Op::Copy, held));
+                let copies = take.op == Op::Copy;
+                let operand = held.map(|held| Operand { src: take.src, copies, held });
                 folds.entry(place).or_default().extend(operand);
             }
         }
         for (place, operands) in folds.into_iter().filter(|(_, operands)| !operands.is_empty()) {
-            let old = self.places.get(&place).filter(|_| operands.iter().all(|o| !o.1)).cloned();
-            let before = operands.partition_point(|operand| operand.0 < rank);
-            let mut inputs: Vec<Held> = operands.into_iter().map(|operand| operand.2).collect();
+            let stays = operands.iter().all(|operand| !operand.copies);
+            let old = self.places.get(&place).filter(|_| stays).cloned();
+            let before = operands.partition_point(|operand| operand.src < rank);
+            let mut inputs: Vec<Held> = operands.into_iter().map(|operand| operand.held).collect();
             old.into_iter().for_each(|old| inputs.insert(before, old));
             let sum = self.fold(inputs)?;
             self.places.insert(place, sum);
