@@ -41,7 +41,7 @@ struct File {
     /// The plans of all ranks with their proofs, for devices.
     #[cfg(feature = "cuda")]
     proved: Mutex<Vec<(Origin, Arc<Proved>)>>,
-    /// What all ranks do if one of them may fail.
+    /// The parts of all ranks, if one of them may fail.
     tolerant: Mutex<Vec<(Origin, Arc<Tolerant>)>>,
 }
 

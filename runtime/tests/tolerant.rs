@@ -183,7 +183,9 @@ fn survivors_of_a_kill_have_one_result() {
             _ => left_out += 1,
         }
     }
-    assert!(counted > 0 && left_out > 0, "counted {counted} times, left out {left_out} times");
+    // Of the jobs that are played by default some end in the one way, and some in the other.
+    let is_default = number("SEED").is_none() && number("ROUNDS").is_none();
+    assert!(!is_default || counted > 0 && left_out > 0, "{counted} counted, {left_out} left out");
 }
 
 /// Whoever is silent may go on: the call fails, and nobody has a result without it.

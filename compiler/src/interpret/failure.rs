@@ -44,7 +44,7 @@ struct Rank {
     round: usize,
     /// The sends of the round, read as it began, that are not under way yet; `None` before it begins.
     due: Option<VecDeque<(u32, Content)>>,
-    /// What it has taken in this round, by number of the transfer.
+    /// The content that it has taken in this round, by number of the transfer.
     taken: BTreeMap<usize, Content>,
 }
 

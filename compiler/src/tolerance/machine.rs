@@ -8,7 +8,7 @@ use crate::places::Places;
 use crate::plan::{Buf, Region};
 use crate::verify::value::mix;
 
-/// What a place holds: nothing, or the sum of the contributions of some ranks.
+/// The content of a place: nothing, or the sum of the contributions of some ranks.
 pub(super) type Held = Option<Sum>;
 
 /// A sum of contributions.
@@ -23,7 +23,7 @@ pub(super) struct Sum {
     pub(super) fault: Option<Fault>,
 }
 
-/// What no sum may be.
+/// The reason for which no rank may end with a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// These ranks' contributions are in it twice.

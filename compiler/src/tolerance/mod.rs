@@ -40,7 +40,7 @@ use crate::verify::Verified;
 /// The most ranks whose contributions a word can name.
 const MOST_RANKS: u32 = 64;
 
-/// What all ranks do in a tolerant algorithm, proved at every point of failure. Only [`prove`](fn@prove) makes one.
+/// The parts of all ranks in a tolerant algorithm, proved at every point of failure. Only [`prove`](fn@prove) makes one.
 #[derive(Debug, Clone)]
 pub struct Tolerant {
     header: Header,
@@ -69,7 +69,7 @@ pub struct Header {
     pub sites: Vec<Site>,
 }
 
-/// What one rank does, round by round.
+/// The part of one rank, round by round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Part {
     /// The rounds in which it does anything.
@@ -83,7 +83,7 @@ pub struct Round {
     pub number: u32,
     /// Messages, in the order in which their receivers take those of this rank.
     pub sends: Vec<Send>,
-    /// What is taken, in the order in which it is folded.
+    /// The chunks that are taken, in the order in which it is folded.
     pub takes: Vec<Take>,
 }
 

@@ -3,14 +3,14 @@
 use super::{Message, Part};
 use crate::num::{count, index};
 
-/// What a rank's beginning of a round implies: the number of messages of the rank in question that each rank has.
+/// The knowledge of a rank that begins a round: the number of messages of the rank in question that each rank has.
 type Known = Vec<usize>;
 
 /// The points at which one rank may fail.
 pub(super) struct Points<'m> {
     /// Its messages to each rank.
     messages: &'m [Vec<Message>],
-    /// What must have arrived before it begins a round, by number of the round; the last is its end.
+    /// The messages that must have arrived before it begins a round, by number of the round; the last is its end.
     before: Vec<Known>,
 }
 

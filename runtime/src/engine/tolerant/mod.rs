@@ -39,7 +39,7 @@ struct Held {
     bytes: Rc<Vec<u8>>,
 }
 
-/// What a region holds: a value a chunk, or nothing.
+/// The content of a region: a value a chunk, or nothing.
 type Content = Vec<Option<Held>>;
 
 /// A value on its way to a place.
@@ -157,7 +157,7 @@ impl Core {
     }
 }
 
-/// What a rank ends with.
+/// The result of a rank.
 struct Played<'t> {
     memory: Memory<'t>,
     counted: u64,

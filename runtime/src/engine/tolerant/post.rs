@@ -29,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The time between two looks after such an alarm.
 const NAP: Duration = Duration::from_micros(200);
 
-/// What is known of the call, for messages of errors.
+/// The facts of a call, for messages of errors.
 pub(super) struct Call<'c> {
     pub(super) name: &'c str,
     pub(super) number: u64,
