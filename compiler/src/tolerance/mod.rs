@@ -15,7 +15,7 @@
 //! way may be lost, too: a socket's buffers go with their process. So of its messages to each peer any first ones
 //! arrive, independently of those to other peers, with one limit: what a message of the failed rank depends on, through
 //! any chain of messages, has happened. If a rank sends only after it was told that a peer has something, then
-//! that peer has it wherever the message arrives. [`prove`](fn@prove) enumerates all such points, plays the parts
+//! that peer has it wherever the message arrives. The proof enumerates all such points, plays the parts
 //! of all ranks at each of them, and compares what the survivors end with.
 
 mod machine;
@@ -40,7 +40,7 @@ use crate::verify::Verified;
 /// The most ranks whose contributions a word can name.
 const MOST_RANKS: u32 = 64;
 
-/// The parts of all ranks in a tolerant algorithm, proved at every point of failure. Only [`prove`](fn@prove) makes one.
+/// The parts of all ranks in a tolerant algorithm, proved at every point of failure. Only the proof makes one.
 #[derive(Debug, Clone)]
 pub struct Tolerant {
     header: Header,

@@ -116,7 +116,7 @@ pub(super) fn prove(
     }
 }
 
-/// Compares what the survivors end with, with each other and, if the failed rank may have ended before, with its result.
+/// Compares what the survivors end with; if the failed rank may have ended before, with its result, too.
 fn judge(
     header: &Header,
     machine: &Machine,

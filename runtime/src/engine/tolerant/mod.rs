@@ -1,16 +1,16 @@
 //! Plays tolerant algorithms: what the compiler proved at every point of failure, as it stands.
 //!
-//! A rank reads what it sends, queues it, and waits for what the others send in the same round; a message of a rank that
-//! has ended is absent (`post`). Places hold a value and the ranks whose contributions it is, or nothing; what is
+//! A rank reads what it sends, queues it, and waits for what the others send in the same round; a message of a rank
+//! that has ended is absent (`post`). Places hold a value and the ranks whose contributions it is, or nothing; what is
 //! absent moves nothing.
 //!
-//! After the last round each rank tells the others that it has all it needs, and waits until they say so, or have ended.
-//! So whoever returns knows that all survivors have their results, and may end or fail as it likes. If a rank is not
-//! counted the communicator has failed, on all survivors alike; if one ends after its contribution has come to all,
+//! After the last round each rank tells the others that it has all it needs, and waits until they say so, or have
+//! ended. So whoever returns knows that all survivors have their results, and may end or fail as it likes. If a rank is
+//! not counted the communicator has failed, on all survivors alike; if one ends after its contribution has come to all,
 //! the next call finds that out, whatever call it is.
 //!
-//! **Invariant:** a rank is taken for failed only if it is known to have ended: its process is gone, or it has left. One
-//! that is silent, or to which a connection has ended, makes the call fail, since it may go on. So no rank that was
+//! **Invariant:** a rank is taken for failed only if it is known to have ended: its process is gone, or it has left.
+//! One that is silent, or to which a connection has ended, makes the call fail, since it may go on. So no rank that was
 //! left out can return a result of this call.
 
 mod post;
@@ -288,7 +288,7 @@ impl<'t> Memory<'t> {
     }
 }
 
-/// Returns the message of a region: for each chunk its ranks, none if it holds nothing, and its length; then all content.
+/// Returns the message of a region: for each chunk its ranks, none if it holds nothing, and its length; then content.
 fn encoded(content: &Content) -> Vec<u8> {
     let len = content.iter().flatten().map(|held| held.bytes.len()).sum::<usize>();
     let mut message = Vec::with_capacity(content.len() * PER_CHUNK + len);

@@ -1,8 +1,8 @@
 //! Messages between the ranks of a tolerant call: they are queued, pushed on whatever this rank waits for, and end
 //! where the peer has ended.
 //!
-//! A message is its length, then its content in pieces that fit a slot; the last one to each peer is empty. They travel on the first channel of plans, as the
-//! calls before and after do: each rank takes all that is sent to it in a call.
+//! A message is its length, then its content in pieces that fit a slot; the last one to each peer is empty. They travel
+//! on the first channel of plans, as the calls before and after do: each rank takes all that is sent to it in a call.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -127,8 +127,8 @@ impl<'c> Post<'c> {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if nothing has moved for too long, [`Error::LostRank`] if the peer cannot be reached and is not
-    /// known to have ended, [`Error::Aborted`], [`Error::PlanMismatch`].
+    /// [`Error::Timeout`] if nothing has moved for too long, [`Error::LostRank`] if the peer cannot be reached and is
+    /// not known to have ended, [`Error::Aborted`], [`Error::PlanMismatch`].
     pub(super) fn next(&mut self, peer: u32, at: &Location) -> Result<Option<Vec<u8>>, Error> {
         loop {
             let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(None) };
