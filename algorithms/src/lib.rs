@@ -59,7 +59,7 @@ catalogue! {
     all_gather: bruck circulant direct multipath neighbor_exchange pat recursive_doubling ring;
     all_reduce:
         bidirectional_ring circulant compressed double_binary_tree halving_doubling multipath
-        multipath_two_level one_shot recursive_doubling ring swing two_level two_shot;
+        multipath_two_level one_shot recursive_doubling ring swing tolerant two_level two_shot;
     all_to_all: bruck direct multipath pairwise two_level;
     barrier: dissemination;
     broadcast: binomial chain double_binary_tree multipath scatter_all_gather;

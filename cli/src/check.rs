@@ -41,6 +41,8 @@ struct CheckRow {
     slots: Option<u32>,
     bitwise: Option<bool>,
     lossy: Option<bool>,
+    /// Points at which a rank may fail.
+    points: Option<u64>,
     time_us: Option<f64>,
     diagnostics: Vec<Json>,
 }
@@ -281,6 +283,10 @@ impl<'a> ProofTable<'a> {
             order(checked, &spec.kind),
             line.time_us.map_or("-".into(), time_text),
         ));
+        if let Some(points) = checked.points {
+            let text = "goes on without any one rank, wherever it fails";
+            self.report.line(format!("  {:>9}  {text}: {points} points", ""));
+        }
     }
 
     fn result(&self, shape: &Shape, found: &ShapeResult) -> CheckRow {
@@ -317,6 +323,7 @@ impl<'a> ProofTable<'a> {
                 line.slots = checked.least_slots;
                 line.bitwise = checked.facts.bitwise;
                 line.lossy = Some(checked.facts.lossy);
+                line.points = checked.points;
                 line.time_us = *time_us;
                 line.diagnostics = checked.warnings.iter().map(|d| json(self.sources, d)).collect();
             }

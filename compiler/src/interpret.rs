@@ -17,6 +17,8 @@
 //! * writes of one round that overlap without being into the same region;
 //! * a chunk moved onto, or added to, one of another length.
 
+mod failure;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
@@ -30,6 +32,7 @@ use crate::plan::Buf;
 use crate::postcondition::{self, PostconditionError};
 use crate::program::{Buffer, Kind, Style};
 use crate::walk::{Transfer, walk};
+pub use failure::interpret_failure;
 
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +48,17 @@ pub struct Outcome {
 /// # Errors
 /// Faults of evaluation: an index or a rank out of bounds, arithmetic without a result.
 pub fn interpret(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics> {
+    let rounds = rounds_of(instance)?;
+    let fault = cuts(&instance.spec).into_iter().find_map(|cut| {
+        let mut run = Run { instance, seed, cut, memory: BTreeMap::new() };
+        run.play(&rounds).err().map(|why| format!("with {cut:?}: {why}"))
+    });
+    let fault = fault.or_else(|| barrier(instance, &rounds).err().map(|why| why.to_string()));
+    Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
+}
+
+/// Returns the transfers of every round.
+fn rounds_of(instance: &Instance) -> Result<Vec<Vec<Transfer>>, Diagnostics> {
     let mut rounds: Vec<Vec<Transfer>> = Vec::new();
     let done = walk(instance, &mut |round| {
         let mut transfers = Vec::new();
@@ -53,12 +67,7 @@ pub fn interpret(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics>
         Ok(ControlFlow::Continue(()))
     });
     done.map_err(|d| vec![*d])?;
-    let fault = cuts(&instance.spec).into_iter().find_map(|cut| {
-        let mut run = Run { instance, seed, cut, memory: BTreeMap::new() };
-        run.play(&rounds).err().map(|why| format!("with {cut:?}: {why}"))
-    });
-    let fault = fault.or_else(|| barrier(instance, &rounds).err().map(|why| why.to_string()));
-    Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
+    Ok(rounds)
 }
 
 /// A run that goes wrong.

@@ -38,10 +38,11 @@ mod resolve;
 pub mod samples;
 mod scope;
 mod shape;
+pub mod tolerance;
 pub mod verify;
 pub mod walk;
 
-pub use compile::{Checked, Method, Proved, UNROLL, by_symmetry, check, compile};
+pub use compile::{Checked, Method, Proved, UNROLL, by_symmetry, check, compile, tolerant};
 pub use embed::{EmbedError, Embedded, Resolved};
 pub use eval::{ArithmeticError, operate};
 pub use instance::{Instance, Options};

@@ -120,6 +120,8 @@ pub struct Algorithm {
     pub axes: Axes,
     /// `requires E` clauses.
     pub requires: Vec<Expr>,
+    /// `tolerates E`: how many ranks may fail.
+    pub tolerates: Option<Expr>,
     /// `chunks E`: into how many chunks the whole vector is cut.
     pub chunks: Option<Expr>,
     /// `scratch t[E]` clauses.

@@ -105,6 +105,27 @@ const MISTAKES: &[(&str, &str, &str, &str, &str)] = &[
         "dits",
     ),
     (
+        "RL0206",
+        "all_reduce",
+        "tolerates n > 1 each r { r -> r ^ 1 : reduce data }",
+        "tolerates(n > 1); each(|r| r.to(r ^ 1).reduce(data));",
+        "n > 1",
+    ),
+    (
+        "RL0208",
+        "all_reduce",
+        "tolerates 1 tolerates 1 each r { r -> r ^ 1 : reduce data }",
+        "tolerates(1); tolerates(1); each(|r| r.to(r ^ 1).reduce(data));",
+        "1",
+    ),
+    (
+        "RL0208",
+        "all_gather",
+        "tolerates 1 each r { r -> r ^ 1 : copy data[r] }",
+        "tolerates(1); each(|r| r.to(r ^ 1).copy(data[r]));",
+        "1",
+    ),
+    (
         "RL0201",
         "all_reduce",
         "requires pow3(n) each r { r -> r ^ 1 : reduce data }",

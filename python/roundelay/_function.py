@@ -249,7 +249,7 @@ class _Text:
     def call(self, node: ast.stmt, call: ast.Call) -> None:
         chain = _chain(call)
         match chain:
-            case [("chunks" | "requires" as word, [value])]:
+            case [("chunks" | "requires" | "tolerates" as word, [value])]:
                 self.put(node, f"{word} {self.expression(value)}")
             case [("play", [what]), *rest]:
                 self.put(node, " ".join([f"use {self.name(what)}", *self.places(node, rest, _PARTS)]))

@@ -42,6 +42,7 @@ __all__ = [
     "scratch",
     "span",
     "split",
+    "tolerates",
     "trailing_zeros",
 ]
 
@@ -179,6 +180,11 @@ def chunks(count: int) -> None:
 
 def requires(condition: bool) -> None:
     """Say for which ranks the algorithm is meant."""
+    _run()
+
+
+def tolerates(failures: int) -> None:
+    """Say that the algorithm goes on when so many ranks fail."""
     _run()
 
 

@@ -139,6 +139,7 @@ impl Algorithm {
             collective: named(collective, part(21 + name.len() + 1, collective.len())),
             axes: ast::Axes::Flat(named("n", part(head.len() - 7, 1))),
             requires: vec![binary(BinOp::Eq, n, number(ranks, only))],
+            tolerates: None,
             chunks: None,
             scratch: Vec::new(),
             body: Vec::new(),

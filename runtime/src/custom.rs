@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use roundelay_algorithms::{AlgorithmLibrary, Entry};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::program::Style;
+use roundelay_compiler::tolerance::Tolerant;
 use roundelay_compiler::{
-    Embedded, Library, Options, Plan, Program, Proved, Shape, compile, resolve,
+    Embedded, Library, Options, Plan, Program, Proved, Shape, compile, resolve, tolerant,
 };
 use roundelay_dsl::diag::render::human;
 use roundelay_dsl::diag::{Code, Diagnostic, codes};
@@ -40,6 +41,8 @@ struct File {
     /// The plans of all ranks with their proofs, for devices.
     #[cfg(feature = "cuda")]
     proved: Mutex<Vec<(Origin, Arc<Proved>)>>,
+    /// The parts of all ranks, if one of them may fail.
+    tolerant: Mutex<Vec<(Origin, Arc<Tolerant>)>>,
 }
 
 /// The parameters from which a plan was compiled.
@@ -111,6 +114,7 @@ impl Algorithm {
             plans: Mutex::default(),
             #[cfg(feature = "cuda")]
             proved: Mutex::default(),
+            tolerant: Mutex::default(),
         };
         Ok(Algorithm { file: Arc::new(file), index: 0, shape: None, root: 0 })
     }
@@ -223,6 +227,21 @@ impl Algorithm {
         let made = Arc::new(self.prove(&origin.shape, &options, placement)?);
         let mut proved = self.file.proved.lock().unwrap_or_else(PoisonError::into_inner);
         proved.push((origin, made.clone()));
+        Ok(made)
+    }
+
+    /// Returns what all ranks do if one of them may fail; proved once.
+    pub(crate) fn tolerant(&self, ranks: u32) -> Result<Arc<Tolerant>, Error> {
+        // It has no placement: it is played on memory of its own.
+        let origin = self.origin(ranks, 0, 0, Placement::OutOfPlace)?;
+        if let Some(known) = find(&self.file.tolerant, &origin) {
+            return Ok(known);
+        }
+        let sources = &self.file.sources;
+        let made = tolerant(self.program(), sources, &origin.shape, &Options::default());
+        let made = Arc::new(made.map_err(|d| refused(sources, &d))?);
+        let mut all = self.file.tolerant.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((origin, made.clone()));
         Ok(made)
     }
 

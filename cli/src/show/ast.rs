@@ -84,6 +84,7 @@ impl TreeWriter<'_> {
         self.inside(|w| {
             w.docs(&a.docs);
             w.clause("requires", a.requires.iter());
+            w.clause("tolerates", a.tolerates.iter());
             w.clause("chunks", a.chunks.iter());
             for scratch in &a.scratch {
                 let (name, size) = (&scratch.name, expr(&scratch.chunks));

@@ -43,6 +43,9 @@ impl ProgramWriter<'_> {
             if p.commutative {
                 w.node("requires a commutative operator");
             }
+            if let Some(failures) = &p.tolerates {
+                w.node(&format!("tolerates {}", w.expr(failures)));
+            }
             if let Some(chunks) = &p.chunks {
                 w.node(&format!("chunks {}", w.expr(chunks)));
             }

@@ -15,6 +15,7 @@ use crate::lower::plan_of;
 use crate::num::{float, whole};
 use crate::program::Program;
 use crate::shape::Shape;
+use crate::tolerance;
 use crate::verify::symmetry::{self, Attempt};
 use crate::verify::{self, Facts};
 use crate::walk::walk;
@@ -55,6 +56,8 @@ pub struct Checked {
     pub least_slots: Option<u32>,
     /// Chunks of the whole vector; the facts count in these.
     pub chunks: u32,
+    /// Points of failure at which the program was proved to go on, if it says that it does (`tolerates 1`).
+    pub points: Option<u64>,
     /// Warnings of what is right and could be better; looked for where the proof is unrolled.
     pub warnings: Diagnostics,
 }
@@ -81,12 +84,22 @@ fn judge(
     let instance = Arc::new(Instance::new(program, shape, options)?);
     let chunks = instance.spec.chunks;
     let mut why = None;
-    if instance.ranks() > UNROLL || instance.ranks() >= TRY_SYMMETRY && costly(&instance) {
+    // At a point of failure no rank stands for others.
+    let alike = program.tolerates.is_none();
+    if alike && (instance.ranks() > UNROLL || instance.ranks() >= TRY_SYMMETRY && costly(&instance))
+    {
         match by_symmetry(&instance, sources) {
             Ok(Attempt::Proved { facts, group, orbits }) => {
                 let method = Method::Symmetry { group, orbits };
                 let warnings = Vec::new();
-                return Ok(Checked { facts, method, least_slots: None, chunks, warnings });
+                return Ok(Checked {
+                    facts,
+                    method,
+                    least_slots: None,
+                    chunks,
+                    points: None,
+                    warnings,
+                });
             }
             Ok(Attempt::Unknown(reason)) => why = Some(reason),
             // Unrolled, faults come with a full trace, and waits are not judged by a clock.
@@ -108,8 +121,13 @@ fn judge(
         let least = slots::least(&lowering, &plans, known)?;
         least_slots = least_slots.max(Some(least));
     }
-    let (facts, warnings) = (graph.facts().clone(), verify::waste::find(&graph));
-    Ok(Checked { facts, method: Method::Unrolled, least_slots, chunks, warnings })
+    let facts = graph.facts().clone();
+    // What is told twice is told for the case that one of the two fails.
+    let (points, warnings) = match alike {
+        true => (None, verify::waste::find(&graph)),
+        false => (Some(tolerance::prove(&graph, sources)?.points()), Vec::new()),
+    };
+    Ok(Checked { facts, method: Method::Unrolled, least_slots, chunks, points, warnings })
 }
 
 /// Looks for a symmetry, and proves the instance by it, with the plans of the ranks that stand for all.

@@ -15,6 +15,7 @@ use crate::lower;
 use crate::plan::{Placement, Plan, UnprovedPlan, Weighted};
 use crate::program::Program;
 use crate::shape::Shape;
+use crate::tolerance::{self, Tolerant};
 use crate::verify::plan::least_slots;
 use crate::verify::{self, Facts, Verified};
 pub use check::{Checked, Method, UNROLL, by_symmetry, check};
@@ -55,7 +56,7 @@ impl Proved {
     }
 }
 
-/// Compiles a program to proved plans of all ranks.
+/// Compiles a program to proved plans of all ranks. If it says that it goes on without a failed rank, that is proved, too.
 pub fn compile(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -66,9 +67,28 @@ pub fn compile(
     let instance = Arc::new(Instance::new(program, shape, options)?);
     let split = cost::split(&instance)?;
     let graph = verify::verify(unroll(&instance)?)?;
+    if program.tolerates.is_some() {
+        tolerance::prove(&graph, sources)?;
+    }
     let lowering = Lowering { graph: &graph, split: split.as_ref(), sources, placement };
     let (plans, least_slots) = lowering.plans(&instance)?;
     Ok(Proved { graph, plans, least_slots })
+}
+
+/// Proves a program that goes on without a failed rank (`tolerates 1`) as any other, and then at every point of
+/// failure; returns what each rank does.
+///
+/// # Errors
+/// Those of [`compile`], the point of failure at which survivors do not agree (RL0507), and what cannot be proved
+/// (RL0607).
+pub fn tolerant(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shape: &Shape,
+    options: &Options,
+) -> Result<Tolerant, Diagnostics> {
+    let instance = Arc::new(Instance::new(program, shape, options)?);
+    tolerance::prove(&verify::verify(unroll(&instance)?)?, sources)
 }
 
 /// The lowering of a proved graph to the plans of one placement.

@@ -50,11 +50,15 @@ pub(crate) struct Sites<'a> {
 }
 
 impl<'a> Sites<'a> {
-    fn new(sources: &'a SourceMap) -> Self {
+    pub(crate) fn new(sources: &'a SourceMap) -> Self {
         Sites { sources, by_span: BTreeMap::new(), list: Vec::new() }
     }
 
-    fn of(&mut self, span: Span) -> u32 {
+    pub(crate) fn into_list(self) -> Vec<Site> {
+        self.list
+    }
+
+    pub(crate) fn of(&mut self, span: Span) -> u32 {
         if let Some(&i) = self.by_span.get(&span) {
             return i;
         }
@@ -227,7 +231,7 @@ fn header(
 
 /// Returns the identity of the plans of an instance: the program, the shape, and what else decides them. The
 /// compiler is deterministic, so equal identities mean equal plans, up to the names of source lines.
-fn identity(instance: &Instance, placement: Placement) -> [u8; 16] {
+pub(crate) fn identity(instance: &Instance, placement: Placement) -> [u8; 16] {
     let mut h = Sha256::new();
     h.update(VERSION.to_le_bytes());
     h.update(env!("CARGO_PKG_VERSION").as_bytes());

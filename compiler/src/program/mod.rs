@@ -31,6 +31,10 @@ pub struct Program {
     pub requires: Vec<Expr>,
     /// True if it needs a commutative operator (`requires commutative(op)`).
     pub commutative: bool,
+    /// Failed ranks that it goes on without, if it says so. It changes no plan: without a failure, plans are played
+    /// as those of any other algorithm.
+    #[serde(skip)]
+    pub tolerates: Option<Expr>,
     /// Chunks of the whole vector.
     pub chunks: Option<Expr>,
     /// Scratch buffers and their chunks.

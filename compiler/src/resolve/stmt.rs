@@ -78,6 +78,16 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
         }
         requires.extend(r.truth(id, &mut body.names, e));
     }
+    let tolerates = match &a.tolerates {
+        Some(e) => Some(r.number(id, &mut body.names, e)?),
+        None => None,
+    };
+    if let (Some(e), true) = (&a.tolerates, kind != Kind::AllReduce) {
+        let message = format!("`tolerates` has no meaning for `{}`", a.collective.text);
+        r.report(Diagnostic::error(codes::MISPLACED, message).label(e.span, "here").help(
+            "only the result of an `all_reduce` has a meaning without a rank: leave the clause out",
+        ));
+    }
     let chunks = match &a.chunks {
         Some(e) => Some(r.number(id, &mut body.names, e)?),
         None => None,
@@ -144,6 +154,7 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
         axes: body.axes,
         requires,
         commutative,
+        tolerates,
         chunks,
         scratch,
         body: stmts,

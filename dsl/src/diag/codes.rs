@@ -59,6 +59,7 @@ codes! {
     MIXED "RL0504" "chunks of different index are reduced into one";
     ASKED_TWICE "RL0505" "a collective asks twice of one place";
     WASTED "RL0506" "a transfer moves what no result needs";
+    DISAGREE "RL0507" "the survivors of a failure do not agree";
     // 06xx: the shape at hand
     REQUIRES "RL0601" "the rank count is not one that the algorithm allows";
     SHAPE "RL0602" "the ranks given do not fit the algorithm";
@@ -66,6 +67,7 @@ codes! {
     CHUNKS "RL0604" "the chunk count does not fit the collective";
     ROOT "RL0605" "the root is not a rank";
     PATH "RL0606" "a path is not one that there is";
+    FAILURES "RL0607" "the failures that an algorithm tolerates cannot be proved";
     // 07xx: plans and runs
     PLAN_DAMAGED "RL0701" "a plan is damaged or of another version";
     PLAN_MISMATCH "RL0702" "ranks hold different plans";

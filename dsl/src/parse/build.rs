@@ -141,11 +141,13 @@ impl Builder<'_, '_> {
         let name = self.name(words.take(Rule::name)?);
         let collective = self.name(words.take(Rule::name)?);
         let axes = self.axes(words.take(Rule::axes)?)?;
-        let (mut requires, mut chunks, mut scratch) = (Vec::new(), None, Vec::new());
+        let (mut requires, mut scratch) = (Vec::new(), Vec::new());
+        let (mut tolerates, mut chunks) = (None, None);
         for clause in parts.all(Rule::clause) {
             let clause = Parts::of(clause).next()?;
             match clause.as_rule() {
                 Rule::requires => requires.push(self.expr(Parts::of(clause).next()?)?),
+                Rule::tolerates => self.once(&mut tolerates, "tolerates", clause)?,
                 Rule::chunks => self.once(&mut chunks, "chunks", clause)?,
                 _ => {
                     let mut parts = Parts::of(clause);
@@ -165,6 +167,7 @@ impl Builder<'_, '_> {
             collective,
             axes,
             requires,
+            tolerates,
             chunks,
             scratch,
             body,

@@ -25,8 +25,21 @@ pub(super) fn explain(input: &Input, range: Range<usize>, error: &Error<Rule>) -
 
 /// Keywords that statements and clauses begin with, or go on with where they need not.
 const BEGINNINGS: &[&str] = &[
-    "let", "for", "if", "each", "use", "split", "else", "requires", "chunks", "scratch",
-    "schedule", "over", "root", "via",
+    "let",
+    "for",
+    "if",
+    "each",
+    "use",
+    "split",
+    "else",
+    "requires",
+    "tolerates",
+    "chunks",
+    "scratch",
+    "schedule",
+    "over",
+    "root",
+    "via",
 ];
 
 /// Returns the operation that a word means elsewhere, or nearly is.
@@ -109,7 +122,7 @@ impl Fault<'_, '_> {
             "=" if self.wants(Rule::infix) => error("`=` does not compare".into())
                 .label(here, "expected an operator")
                 .help("write `==` to compare, or `let name = …` to name a value"),
-            "requires" | "chunks" | "scratch"
+            "requires" | "tolerates" | "chunks" | "scratch"
                 if self.wants(Rule::stmt) && !self.starts_collective() =>
             {
                 self.misplaced(
@@ -199,7 +212,7 @@ impl Fault<'_, '_> {
             let known: &[&str] = match rule {
                 Rule::file | Rule::item => &["algorithm", "collective", "fn", "import"],
                 Rule::stmt => &["let", "for", "if", "each", "use", "split"],
-                Rule::clause => &["requires", "chunks", "scratch"],
+                Rule::clause => &["requires", "tolerates", "chunks", "scratch"],
                 Rule::schedule => &["schedule"],
                 Rule::filter => &["where"],
                 Rule::input_clause => &["input"],

@@ -43,7 +43,14 @@ fn is_mark(rule: Rule) -> bool {
     ) || matches!(rule, kw_fn | kw_for | kw_if | kw_implements | kw_import | kw_in | kw_let | kw_on)
         || matches!(
             rule,
-            kw_over | kw_requires | kw_schedule | kw_scratch | kw_split | kw_take | kw_use
+            kw_over
+                | kw_requires
+                | kw_schedule
+                | kw_scratch
+                | kw_split
+                | kw_take
+                | kw_tolerates
+                | kw_use
         )
         || matches!(rule, kw_via | kw_where | kw_input | kw_output | kw_ranks | kw_reduce | kw_root)
         || matches!(

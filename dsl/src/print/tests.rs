@@ -336,7 +336,7 @@ fn program() -> impl Strategy<Value = String> {
     let gaps = prop::collection::vec(prop::sample::select(gaps), 64);
     (statements, prop::collection::vec(expression(), 6), gaps).prop_map(|(statements, exprs, gaps)| {
         let head = "//!\u{1}top\n fn f ( a , b ) = E fn g ( a ) { let x = E ( E ) } ///\u{1}doc\n \
-                    algorithm a implements reduce on ( node , gpu ) ranks { chunks E requires E";
+                    algorithm a implements reduce on ( node , gpu ) ranks { chunks E tolerates E requires E";
         let mut words = fill(head, exprs, Vec::new());
         words.extend(statements.concat());
         words.extend(fill("schedule { pipeline E slots 2 , }", Vec::new(), Vec::new()));

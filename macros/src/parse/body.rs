@@ -105,7 +105,9 @@ impl Parser<'_> {
             Expr::Call(call) if named(&call.func, "split") => self.split(e, call),
             e if called(head(e), "play") => self.play(e).map(ast::Stmt::Use),
             Expr::Call(call)
-                if ["chunks", "requires", "scratch"].iter().any(|w| named(&call.func, w)) =>
+                if ["chunks", "requires", "tolerates", "scratch"]
+                    .iter()
+                    .any(|w| named(&call.func, w)) =>
             {
                 let help = "move it to the top of the function";
                 let message = "clauses come before what moves";

@@ -11,6 +11,7 @@ use crate::prototype::{Attribute, Role};
 #[derive(Default)]
 struct Clauses {
     requires: Vec<ast::Expr>,
+    tolerates: Option<ast::Expr>,
     chunks: Option<ast::Expr>,
     scratch: Vec<ast::Scratch>,
     schedule: Option<ast::Schedule>,
@@ -56,6 +57,7 @@ impl Parser<'_> {
             collective: self.name(attribute.collective.as_ref()?),
             axes: axes?,
             requires: clauses.requires,
+            tolerates: clauses.tolerates,
             chunks: clauses.chunks,
             scratch: clauses.scratch,
             body,
@@ -186,7 +188,9 @@ impl Parser<'_> {
                 }
                 let Expr::Call(call) = e else { return None };
                 match call.func.as_ref() {
-                    f if named(f, "chunks") || named(f, "requires") => (f, Some(call)),
+                    f if ["chunks", "requires", "tolerates"].iter().any(|w| named(f, w)) => {
+                        (f, Some(call))
+                    }
                     _ => return None,
                 }
             }
@@ -198,13 +202,19 @@ impl Parser<'_> {
             self.fault::<()>(codes::MISPLACED, word, message, "after a statement", help);
         }
         let Some(call) = argument else { return Some(()) };
-        let value =
-            self.only(call, if named(word, "chunks") { "chunks(n)" } else { "requires(c)" });
+        let (form, name, once) = match word {
+            f if named(f, "chunks") => ("chunks(n)", "chunks", Some(&mut clauses.chunks)),
+            f if named(f, "tolerates") => {
+                ("tolerates(1)", "tolerates", Some(&mut clauses.tolerates))
+            }
+            _ => ("requires(c)", "requires", None),
+        };
+        let value = self.only(call, form);
         let Some(value) = value.and_then(|e| self.expr(e)) else { return Some(()) };
-        match (named(word, "chunks"), &clauses.chunks) {
-            (true, Some(before)) => self.twice("chunks", value.span, before.span),
-            (true, None) => clauses.chunks = Some(value),
-            (false, _) => clauses.requires.push(value),
+        match once {
+            Some(Some(before)) => self.twice(name, value.span, before.span),
+            Some(slot) => *slot = Some(value),
+            None => clauses.requires.push(value),
         }
         Some(())
     }

@@ -112,6 +112,10 @@ impl Known {
             };
             return Err(Why::Refused(codes::PATH, text.into()));
         }
+        if !named && program(entry).is_some_and(|(_, p)| p.tolerates.is_some()) {
+            let text = "it sends all of it more than once, for the case that a rank fails: name it to play it";
+            return Err(Why::Refused(codes::FAILURES, text.into()));
+        }
         allowed(&fit, request, hints)?;
         let program = program(entry).map(|(_, program)| program);
         let sums = program.is_some_and(|p| p.kind.reduces()) && order_matters(request);

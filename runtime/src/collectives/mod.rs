@@ -12,6 +12,7 @@ mod lists;
 mod nonblocking;
 mod play;
 mod ragged;
+mod tolerant;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::dtype::DType;

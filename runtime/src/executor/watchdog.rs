@@ -82,6 +82,17 @@ pub(crate) fn has_ended(group: &Group, peer: u32) -> bool {
         }
 }
 
+/// Returns the way in which a rank is known to have ended: it said so, or its process on this machine is gone. That a
+/// connection to it has ended is no proof.
+pub(crate) fn end_of(group: &Group, peer: u32) -> Option<Gone> {
+    match group.state(peer) {
+        (State::Left, _) => Some(Gone::Left),
+        (State::Died, Some(pid)) => Some(Gone::Ended(pid)),
+        (State::Present, Some(pid)) => missing(pid),
+        _ => None,
+    }
+}
+
 /// Returns the end of a process; `None` if it still runs.
 fn missing(pid: i32) -> Option<Gone> {
     has_gone(pid).then_some(Gone::Ended(pid))

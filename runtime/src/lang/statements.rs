@@ -15,6 +15,9 @@ pub fn chunks(_count: i64) {}
 /// Requires a condition on the ranks; for others the algorithm is refused. A clause.
 pub fn requires(_condition: bool) {}
 
+/// Says that the algorithm goes on when so many ranks fail. A clause.
+pub fn tolerates(_failures: i64) {}
+
 /// The operator of the call, for [`commutative`].
 pub const op: Operator = Operator(());
 

@@ -14,6 +14,7 @@ pub(crate) static TWINS: &[Prototype] = &[
     all_reduce::one_shot,
     all_reduce::recursive_doubling,
     all_reduce::swing,
+    all_reduce::tolerant,
     all_gather::neighbor_exchange,
     all_gather::pat,
     all_to_all::bruck,
@@ -223,6 +224,40 @@ pub(crate) mod all_reduce {
                 r.to(p).copy(data[cyclic(chunk(r, n) - chunk(r, n) % d, d)]);
             });
         }
+    }
+
+    #[algorithm(all_reduce)]
+    pub(crate) fn tolerant(n: Ranks) {
+        requires(n <= 8);
+        tolerates(1);
+        let t = scratch(n);
+
+        each(|r| r.to(r).copy(data).into(t[r]));
+        each(|r| {
+            if n > 1 {
+                r.to((r + 1) % n).copy(t[r]);
+            }
+        });
+        each(|r| {
+            for p in 0..n {
+                if p != r {
+                    r.to(p).copy(t[(r - 1) % n]);
+                }
+            }
+        });
+        each(|r| {
+            for p in 0..n {
+                if p != r && p != (r + 1) % n {
+                    r.to(p).copy(t[r]);
+                }
+            }
+        });
+        each(|r| {
+            for p in 1..n {
+                r.to(r).reduce(t[p]).into(t[0]);
+            }
+        });
+        each(|r| r.to(r).copy(t[0]).into(data));
     }
 }
 

@@ -1,0 +1,238 @@
+//! The machine of the proof: plays the parts of all ranks on symbols, with some messages of one rank lost.
+
+use roundelay_dsl::ast::Op;
+
+use super::{Header, Part, bit};
+use crate::num::index;
+use crate::places::Places;
+use crate::plan::{Buf, Region};
+use crate::verify::value::mix;
+
+/// The content of a place: nothing, or the sum of the contributions of some ranks.
+pub(super) type Held = Option<Sum>;
+
+/// A sum of contributions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sum {
+    /// The ranks whose contributions it holds.
+    pub(super) ranks: u64,
+    /// The chunk of the vector.
+    pub(super) chunk: u32,
+    /// Hash of the order of additions.
+    pub(super) order: u64,
+    pub(super) fault: Option<Fault>,
+}
+
+/// The reason for which no rank may end with a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// These ranks' contributions are in it twice.
+    Twice(u64),
+    /// It is of different chunks.
+    Mixed,
+}
+
+impl Sum {
+    fn leaf(rank: u32, chunk: u32) -> Self {
+        let order = mix(mix(0x7013_8a7e, u64::from(rank)), u64::from(chunk));
+        Sum { ranks: bit(rank), chunk, order, fault: None }
+    }
+
+    fn and(self, other: Sum) -> Self {
+        let twice = self.ranks & other.ranks;
+        let own = match (twice, self.chunk == other.chunk) {
+            (_, false) => Some(Fault::Mixed),
+            (0, true) => None,
+            (twice, true) => Some(Fault::Twice(twice)),
+        };
+        Sum {
+            ranks: self.ranks | other.ranks,
+            chunk: self.chunk,
+            order: mix(mix(1, self.order), other.order),
+            fault: self.fault.or(other.fault).or(own),
+        }
+    }
+}
+
+/// One place that is read in a round.
+struct Read {
+    place: usize,
+    /// The message that carries it, as sender, receiver and number among theirs; `None` if it stays on its rank.
+    message: Option<(usize, usize, usize)>,
+}
+
+/// One place that is written in a round.
+struct Fold {
+    place: usize,
+    rank: u32,
+    /// Source rank, whether it is copied, and the number of the read; in order.
+    operands: Vec<(u32, bool, usize)>,
+}
+
+/// All reads, then all writes, of one round of all ranks.
+#[derive(Default)]
+struct Beat {
+    reads: Vec<Read>,
+    folds: Vec<Fold>,
+}
+
+/// The parts of all ranks, ready to be played many times.
+pub(super) struct Machine {
+    places: Places,
+    start: Vec<Held>,
+    beats: Vec<Beat>,
+}
+
+/// A failed rank, and the number of its messages to each rank that arrive.
+pub(super) type Lost<'d> = Option<(usize, &'d [usize])>;
+
+impl Machine {
+    /// Prepares the parts; the error is the number of a round in which what is sent is not what is taken.
+    pub(super) fn new(header: &Header, parts: &[Part]) -> Result<Self, u32> {
+        let size =
+            |buf: Buf| if header.input == buf || header.output == buf { header.chunks } else { 0 };
+        let user = [size(Buf::Data), size(Buf::Input), size(Buf::Output)];
+        let places = Places::of_sizes(user, header.scratch.iter().copied());
+        let mut start = vec![None; places.all(header.ranks)];
+        for rank in 0..header.ranks {
+            for chunk in 0..header.chunks {
+                start[places.of(rank, header.input, chunk)] = Some(Sum::leaf(rank, chunk));
+            }
+        }
+        let mut machine = Machine { places, start, beats: Vec::new() };
+        let last = parts.iter().flat_map(|p| p.rounds.last()).map(|r| r.number + 1).max();
+        let mut sent = vec![vec![0usize; parts.len()]; parts.len()];
+        for number in 0..last.unwrap_or(0) {
+            let beat = machine.beat(parts, number, &mut sent).ok_or(number)?;
+            machine.beats.push(beat);
+        }
+        Ok(machine)
+    }
+
+    /// Returns one round of all ranks; `None` if a message is not as its receiver takes it.
+    fn beat(&self, parts: &[Part], number: u32, sent: &mut [Vec<usize>]) -> Option<Beat> {
+        let of = |part: &'_ Part| part.rounds.iter().position(|round| round.number == number);
+        let mut beat = Beat::default();
+        // First reads and lengths of the messages from one rank to another, in order.
+        let mut posted = vec![vec![Vec::new(); parts.len()]; parts.len()];
+        for (rank, part) in parts.iter().enumerate() {
+            let Some(round) = of(part).map(|at| &part.rounds[at]) else { continue };
+            for send in &round.sends {
+                let peer = index(send.peer);
+                let message = Some((rank, peer, sent[rank][peer]));
+                let first = self.read(&mut beat, rank, &send.from, message);
+                posted[rank][peer].push((first, send.from.chunks()));
+                sent[rank][peer] += 1;
+            }
+        }
+        let mut taken = vec![vec![0usize; parts.len()]; parts.len()];
+        for (rank, part) in parts.iter().enumerate() {
+            let Some(round) = of(part).map(|at| &part.rounds[at]) else { continue };
+            let begin = beat.folds.len();
+            for take in &round.takes {
+                let src = index(take.src);
+                let (first, chunks) = match &take.from {
+                    Some(from) => (self.read(&mut beat, rank, from, None), from.chunks()),
+                    None => {
+                        let next = taken[src][rank];
+                        taken[src][rank] += 1;
+                        *posted.get(src)?.get(rank)?.get(next)?
+                    }
+                };
+                if chunks != take.to.chunks() {
+                    return None;
+                }
+                for (i, place) in self.places.region(crate::num::count(rank), &take.to).enumerate()
+                {
+                    let operand = (take.src, take.op == Op::Copy, first + i);
+                    match beat.folds[begin..].iter_mut().find(|fold| fold.place == place) {
+                        Some(fold) => fold.operands.push(operand),
+                        None => beat.folds.push(Fold {
+                            place,
+                            rank: crate::num::count(rank),
+                            operands: vec![operand],
+                        }),
+                    }
+                }
+            }
+        }
+        let all_taken = (0..parts.len())
+            .all(|src| (0..parts.len()).all(|dst| taken[src][dst] == posted[src][dst].len()));
+        all_taken.then_some(beat)
+    }
+
+    /// Adds the reads of a region; returns the number of the first.
+    fn read(
+        &self,
+        beat: &mut Beat,
+        rank: usize,
+        from: &Region,
+        message: Option<(usize, usize, usize)>,
+    ) -> usize {
+        let first = beat.reads.len();
+        let places = self.places.region(crate::num::count(rank), from);
+        beat.reads.extend(places.map(|place| Read { place, message }));
+        first
+    }
+
+    /// Returns about how many steps one play takes.
+    pub(super) fn work(&self) -> usize {
+        let of = |beat: &Beat| {
+            beat.reads.len() + beat.folds.iter().map(|f| 1 + f.operands.len()).sum::<usize>()
+        };
+        self.start.len() + self.beats.iter().map(of).sum::<usize>()
+    }
+
+    /// Plays all rounds. What the failed rank itself ends with means nothing.
+    pub(super) fn play(&self, lost: Lost<'_>, held: &mut Vec<Held>) {
+        held.clone_from(&self.start);
+        let mut read: Vec<Held> = Vec::new();
+        for beat in &self.beats {
+            read.clear();
+            read.extend(beat.reads.iter().map(|r| match (r.message, lost) {
+                (Some((src, dst, number)), Some((failed, arrive)))
+                    if src == failed && number >= arrive[dst] =>
+                {
+                    None
+                }
+                _ => held[r.place],
+            }));
+            for fold in &beat.folds {
+                let value = folded(fold, held[fold.place], &read);
+                held[fold.place] = value;
+            }
+        }
+    }
+
+    /// Returns what a rank's chunk of a buffer holds.
+    pub(super) fn held(&self, held: &[Held], rank: u32, buf: Buf, chunk: u32) -> Held {
+        held[self.places.of(rank, buf, chunk)]
+    }
+}
+
+/// Returns what a place holds after a round.
+fn folded(fold: &Fold, old: Held, read: &[Held]) -> Held {
+    let copied = fold.operands.iter().any(|&(_, copies, at)| copies && read[at].is_some());
+    let mut own = old.filter(|_| !copied);
+    let mut sum: Held = None;
+    let mut add = |value: Sum| {
+        sum = Some(match sum {
+            Some(before) => before.and(value),
+            None => value,
+        });
+    };
+    for &(src, _, at) in &fold.operands {
+        if src >= fold.rank
+            && let Some(own) = own.take()
+        {
+            add(own);
+        }
+        if let Some(value) = read[at] {
+            add(value);
+        }
+    }
+    if let Some(own) = own {
+        add(own);
+    }
+    sum
+}

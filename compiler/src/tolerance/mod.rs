@@ -1,0 +1,251 @@
+//! Algorithms that go on when a rank fails (`tolerates 1`): what each rank does, and the proof over every point of
+//! failure.
+//!
+//! A tolerant algorithm means the same as any other while nobody fails, and is proved and lowered as such. When a rank
+//! fails, **what never comes moves nothing**: a message of it that was lost, and whatever is read of a place where
+//! nothing was stored, leaves its target as it was; a reduction into a place where nothing is stores. So a place
+//! holds the contributions of some ranks, or nothing, and every rank can tell which.
+//!
+//! A [`Part`] says this for one rank, and is played as it stands: in each round all reads first, whose messages are
+//! queued and never wait for a peer; then the rank takes what the others sent in that round, waiting for each of them
+//! until the message is there or the peer is known to have ended; then it folds. A peer that is silent is no peer that
+//! has ended.
+//!
+//! **What a failure may lose.** A rank that ends at some point has sent what came before that point, but what is on its
+//! way may be lost, too: a socket's buffers go with their process. So of its messages to each peer any first ones
+//! arrive, independently of those to other peers, with one limit: what a message of the failed rank depends on, through
+//! any chain of messages, has happened. If a rank sends only after it was told that a peer has something, then
+//! that peer has it wherever the message arrives. The proof enumerates all such points, plays the parts
+//! of all ranks at each of them, and compares what the survivors end with.
+
+mod machine;
+mod part;
+mod points;
+mod prove;
+
+use std::sync::Arc;
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
+use roundelay_dsl::span::{SourceMap, Span};
+
+use crate::graph::StepGraph;
+use crate::instance::Instance;
+use crate::lower::identity;
+use crate::num::{count, index};
+use crate::plan::{Buf, Placement, Region, Site};
+use crate::scope::{environment, value};
+use crate::verify::Verified;
+
+/// The most ranks whose contributions a word can name.
+const MOST_RANKS: u32 = 64;
+
+/// The parts of all ranks in a tolerant algorithm, proved at every point of failure. Only the proof makes one.
+#[derive(Debug, Clone)]
+pub struct Tolerant {
+    header: Header,
+    parts: Vec<Part>,
+    points: u64,
+}
+
+/// The facts that all ranks have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Identity over all ranks, which they compare.
+    pub hash: [u8; 16],
+    /// Name of the algorithm.
+    pub algorithm: String,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// Chunks of the whole vector: chunk c of C over N elements is `[c*N/C, (c+1)*N/C)`, rounded down.
+    pub chunks: u32,
+    /// The buffer that holds the rank's contribution at the start.
+    pub input: Buf,
+    /// The buffer that holds the result.
+    pub output: Buf,
+    /// Chunks of the scratch buffers. Nothing is in them at the start.
+    pub scratch: Vec<u32>,
+    /// Source lines; sends and takes refer to them by index.
+    pub sites: Vec<Site>,
+}
+
+/// The part of one rank, round by round.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The rounds in which it does anything.
+    pub rounds: Vec<Round>,
+}
+
+/// One round of one rank. What it sends and takes of its own is read before anything is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Round {
+    /// Number of the program's `each`, counted from 0: the step in messages.
+    pub number: u32,
+    /// Messages, in the order in which their receivers take those of this rank.
+    pub sends: Vec<Send>,
+    /// The chunks that are taken, in the order in which it is folded.
+    pub takes: Vec<Take>,
+}
+
+/// A message to another rank: the chunks of a region, each with the ranks whose contributions it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Send {
+    /// The receiver.
+    pub peer: u32,
+    /// The chunks.
+    pub from: Region,
+    /// Index into [`Header::sites`].
+    pub site: u32,
+}
+
+/// Chunks that are copied or reduced into a region. All of one round into one place are folded in ascending order of
+/// `src`; what the place holds takes part at this rank's own place in the order, unless something is copied there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Take {
+    /// The rank that they come from: by its next message, or this rank itself.
+    pub src: u32,
+    /// The chunks, of this rank's own memory; `None` if a message brings them.
+    pub from: Option<Region>,
+    /// Copied or reduced.
+    pub op: Op,
+    /// The places.
+    pub to: Region,
+    /// Index into [`Header::sites`].
+    pub site: u32,
+}
+
+impl Tolerant {
+    /// Returns the facts that all ranks have in common.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Returns what each rank does, by rank.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Returns the number of points of failure at which it was proved.
+    pub fn points(&self) -> u64 {
+        self.points
+    }
+}
+
+/// Proves at every point of failure what a verified graph does, or names the point at which survivors do not agree.
+/// The graph's program has a clause `tolerates`.
+pub(crate) fn prove(
+    graph: &Verified<StepGraph>,
+    sources: &SourceMap,
+) -> Result<Tolerant, Diagnostics> {
+    let instance: &Arc<Instance> = &graph.get().instance;
+    let clause = clause(instance).map_err(|d| vec![*d])?;
+    let refused = |why: &str, at: Span, help: &str| {
+        let text =
+            format!("on {} ranks, no failure can be proved to be tolerated: {why}", instance.shape);
+        let label = "this says that it is";
+        vec![
+            Diagnostic::error(codes::FAILURES, text)
+                .label(clause, label)
+                .label(at, "here")
+                .help(help),
+        ]
+    };
+    if instance.ranks() > MOST_RANKS {
+        let help = format!("restrict it: `requires n <= {MOST_RANKS}`, or fewer");
+        return Err(refused("there are too many ranks", instance.program.header, &help));
+    }
+    if let Some(t) = graph.get().graph.node_weights().find(|t| t.wire.is_some()) {
+        let why = "it rounds on the wire";
+        return Err(refused(
+            why,
+            t.span,
+            "leave `as …` out: all ranks must end with the same bits",
+        ));
+    }
+    if let Some(split) = instance.program.weighted() {
+        let why = "it is split by bandwidth";
+        return Err(refused(why, split.span, "split evenly, or not at all"));
+    }
+    let (parts, sites, spans) = part::parts(graph.get(), sources);
+    let (input, output) = match instance.program.style {
+        crate::program::Style::Data => (Buf::Data, Buf::Data),
+        crate::program::Style::InputOutput => (Buf::Input, Buf::Output),
+    };
+    let header = Header {
+        hash: identity(instance, Placement::InPlace),
+        algorithm: instance.program.name.clone(),
+        ranks: instance.ranks(),
+        chunks: instance.spec.chunks,
+        input,
+        output,
+        scratch: instance.scratch_chunks().collect(),
+        sites,
+    };
+    let points = prove::prove(instance, &header, &parts, &spans, clause).map_err(|d| vec![*d])?;
+    Ok(Tolerant { header, parts, points })
+}
+
+/// Returns the place of the clause, if it says what can be proved: that one rank may fail.
+fn clause(instance: &Instance) -> Result<Span, Box<Diagnostic>> {
+    let program = &instance.program;
+    let Some(clause) = &program.tolerates else {
+        let text = format!("`{}` does not say that it goes on without a rank", program.name);
+        return Err(Box::new(
+            Diagnostic::error(codes::FAILURES, text)
+                .label(program.header, "it has no clause `tolerates 1`")
+                .help("name an algorithm that has one, such as all_reduce.tolerant"),
+        ));
+    };
+    let mut env = environment(program, &instance.shape.axes, instance.options.root);
+    match value(clause, &mut env)? {
+        1 => Ok(clause.span),
+        failures => Err(Box::new(
+            Diagnostic::error(
+                codes::FAILURES,
+                format!("{failures} failures are not what can be proved to be tolerated"),
+            )
+            .label(clause.span, "asked for here")
+            .note(format!("on {} ranks", instance.shape))
+            .help("write `tolerates 1`: one rank may fail, at any point"),
+        )),
+    }
+}
+
+/// Returns the number of a rank's bit in a set of ranks.
+fn bit(rank: u32) -> u64 {
+    1u64.checked_shl(rank).unwrap_or(0)
+}
+
+/// Returns the set of all ranks.
+fn all(ranks: u32) -> u64 {
+    if ranks >= MOST_RANKS { u64::MAX } else { bit(ranks) - 1 }
+}
+
+/// Returns the ranks of a set as text.
+fn named(set: u64) -> String {
+    let ranks: Vec<String> =
+        (0..MOST_RANKS).filter(|&r| set & bit(r) != 0).map(|r| format!("r{r}")).collect();
+    format!("{{{}}}", ranks.join(", "))
+}
+
+/// Returns the messages that each rank sends to each other, by number of the round in [`Part::rounds`].
+fn messages(parts: &[Part], ranks: u32) -> Vec<Vec<Vec<Message>>> {
+    let mut all = vec![vec![Vec::new(); index(ranks)]; index(ranks)];
+    for (src, part) in parts.iter().enumerate() {
+        for round in &part.rounds {
+            for send in &round.sends {
+                all[src][index(send.peer)].push(Message { number: round.number, site: send.site });
+            }
+        }
+    }
+    debug_assert!(count(parts.len()) == ranks, "a part for each rank");
+    all
+}
+
+/// A message, as the proof names it.
+#[derive(Debug, Clone, Copy)]
+struct Message {
+    /// The step in which it is sent.
+    number: u32,
+    site: u32,
+}

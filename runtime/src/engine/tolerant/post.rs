@@ -1,0 +1,358 @@
+//! Messages between the ranks of a tolerant call: they are queued, pushed on whatever this rank waits for, and end
+//! where the peer has ended.
+//!
+//! A message is its length, then its content in pieces that fit a slot; the last one to each peer is empty. They travel
+//! on the first channel of plans, as the calls before and after do: each rank takes all that is sent to it in a call.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use roundelay_dsl::diag::codes;
+
+use crate::abort::AbortRecord;
+use crate::endpoints::{Endpoints, Receiver, RecvEnd, SendEnd, Sender};
+use crate::error::{Error, Location};
+use crate::executor::wait::{Look, Wait};
+use crate::executor::watchdog::{self, Gone, Trouble};
+use crate::group::Group;
+use crate::net::{ConnectionId, Deadline};
+use crate::trace::{Recorder, Waiting, What};
+use crate::transport::message::{Kind, meta};
+
+/// Messages in flight on a connection.
+const SLOTS: u64 = 4;
+/// The bytes that announce a message: its length.
+const HEAD: usize = 8;
+/// The time in which a process must have ended whose connection has, and in which the others must go on after an alarm
+/// for a lost rank.
+const GRACE: Duration = Duration::from_secs(5);
+/// The time between two looks after such an alarm.
+const NAP: Duration = Duration::from_micros(200);
+
+/// The facts of a call, for messages of errors.
+pub(super) struct Call<'c> {
+    pub(super) name: &'c str,
+    pub(super) number: u64,
+    pub(super) digest: u32,
+    pub(super) timeout: Duration,
+    /// The longest message that a peer may send, in bytes.
+    pub(super) most: usize,
+}
+
+/// The way to and from one peer.
+struct Mail {
+    sender: u32,
+    receiver: u32,
+    /// Pieces that are not handed over yet, each with whether it fits a header.
+    out: VecDeque<(Vec<u8>, Kind)>,
+    /// The content that is coming, and its length; `None` between messages.
+    coming: Option<(Vec<u8>, usize)>,
+    /// Messages that nobody has asked for.
+    here: VecDeque<Vec<u8>>,
+    /// True once its last message of the call is here, which is empty: what follows is of the next call.
+    is_over: bool,
+    /// The way in which the peer has ended. Nothing is taken of it any more then.
+    gone: Option<Gone>,
+    /// The time at which its connection was seen to have ended.
+    cut: Option<Instant>,
+}
+
+/// All messages of one call.
+pub(super) struct Post<'c> {
+    pub(super) group: &'c mut Group,
+    endpoints: &'c mut Endpoints,
+    recorder: &'c mut Recorder,
+    call: Call<'c>,
+    /// By rank; none for this one.
+    mails: Vec<Option<Mail>>,
+    ends: (Vec<SendEnd>, Vec<RecvEnd>),
+    slot: usize,
+    wait: Wait,
+    /// The time since which nothing has come although the alarm is raised for a lost rank.
+    since: Option<Instant>,
+}
+
+impl<'c> Post<'c> {
+    /// Opens the ways to all peers.
+    pub(super) fn open(
+        (group, endpoints): (&'c mut Group, &'c mut Endpoints),
+        recorder: &'c mut Recorder,
+        call: Call<'c>,
+    ) -> Result<Self, Error> {
+        let own = group.rank();
+        let id = |peer| ConnectionId { peer, channel: 0, path: 0 };
+        let peers: Vec<u32> = (0..group.size()).filter(|&peer| peer != own).collect();
+        let deadline = Deadline { timeout: call.timeout, watch: &mut |_| None, members: &[] };
+        endpoints.connect(group, peers.iter().map(|&peer| id(peer)), deadline)?;
+        let mut mails: Vec<Option<Mail>> = (0..group.size()).map(|_| None).collect();
+        let mut ends = (Vec::new(), Vec::new());
+        let mut sockets = false;
+        for peer in peers {
+            let sender = endpoints.sender(group, id(peer))?;
+            let receiver = endpoints.receiver(group, id(peer))?;
+            let posted = matches!(endpoints.senders[sender as usize], Sender::Posted(_));
+            sockets |= posted;
+            let (channel, path, messages) = (0, 0, 0);
+            ends.0.push(SendEnd { sender, peer, channel, path, messages, posted });
+            ends.1.push(RecvEnd { receiver, peer, channel, path, posted });
+            mails[peer as usize] = Some(Mail {
+                sender,
+                receiver,
+                out: VecDeque::new(),
+                coming: None,
+                here: VecDeque::new(),
+                is_over: false,
+                gone: None,
+                cut: None,
+            });
+        }
+        let slot = usize::try_from(group.layout().slot_bytes).unwrap_or(usize::MAX).max(HEAD);
+        let crowded = sockets || group.layout().crowded;
+        let wait = Wait::new(call.timeout, crowded).for_sockets(sockets);
+        Ok(Post { group, endpoints, recorder, call, mails, ends, slot, wait, since: None })
+    }
+
+    /// Sends a message, as far as it goes now.
+    pub(super) fn send(&mut self, peer: u32, content: &[u8]) -> Result<(), Error> {
+        let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(()) };
+        if mail.gone.is_none() {
+            let head = (content.len() as u64).to_ne_bytes().to_vec();
+            mail.out.push_back((head, Kind::Inline));
+            mail.out.extend(content.chunks(self.slot).map(|piece| (piece.to_vec(), Kind::Slot)));
+        }
+        self.poll().map(drop)
+    }
+
+    /// Returns the next message of a peer, waiting for it; `None` if the peer has ended without it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] if nothing has moved for too long, [`Error::LostRank`] if the peer cannot be reached and is
+    /// not known to have ended, [`Error::Aborted`], [`Error::PlanMismatch`].
+    pub(super) fn next(&mut self, peer: u32, at: &Location) -> Result<Option<Vec<u8>>, Error> {
+        loop {
+            let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(None) };
+            if let Some(message) = mail.here.pop_front() {
+                return Ok(Some(message));
+            }
+            if mail.gone.is_some() {
+                self.wait.progress();
+                return Ok(None);
+            }
+            if self.poll()? {
+                self.since = None;
+                if self.wait.progress() {
+                    watchdog::resumed(self.group, self.recorder);
+                }
+                self.not_stopped()?;
+                continue;
+            }
+            match self.wait.pause(self.group) {
+                Look::Again => {}
+                Look::Doze => self.endpoints.doze((&self.ends.0, &self.ends.1)),
+                Look::Examine => self.examine(peer, at)?,
+                Look::Aborted => {
+                    not_aborted(self.group, Some(at))?;
+                    self.examine(peer, at)?;
+                    let since = *self.since.get_or_insert_with(Instant::now);
+                    // Whoever raised the alarm may not come to this call any more.
+                    if since.elapsed() >= GRACE.min(self.call.timeout) && self.is_awaited(peer) {
+                        return Err(self.group.aborted(Some(at.clone())));
+                    }
+                    self.wait.sleeps();
+                    std::thread::sleep(NAP);
+                    self.group.listen();
+                }
+                Look::Expired => {
+                    self.examine(peer, at)?;
+                    if self.is_awaited(peer) {
+                        return Err(self.expired(peer, at));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the first rank that has ended, and how.
+    pub(super) fn lost(&self) -> Option<(u32, &Gone)> {
+        let all = (0..).zip(&self.mails);
+        all.filter_map(|(peer, mail)| Some((peer, mail.as_ref()?.gone.as_ref()?))).next()
+    }
+
+    /// Fails if this rank itself has ended the job, from another thread.
+    pub(super) fn not_stopped(&self) -> Result<(), Error> {
+        match self.group.is_stopped() {
+            true => Err(self.group.aborted(None)),
+            false => Ok(()),
+        }
+    }
+
+    fn is_awaited(&self, peer: u32) -> bool {
+        let mail = self.mails[peer as usize].as_ref();
+        mail.is_some_and(|mail| mail.here.is_empty() && mail.gone.is_none())
+    }
+
+    /// Moves what can be moved to and from all peers; returns true if anything was.
+    fn poll(&mut self) -> Result<bool, Error> {
+        let mut moved = false;
+        for peer in 0..self.group.size() {
+            moved |= self.push(peer)?;
+            moved |= self.take(peer)?;
+        }
+        Ok(moved)
+    }
+
+    /// Hands over what there is room for.
+    fn push(&mut self, peer: u32) -> Result<bool, Error> {
+        let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(false) };
+        let sender = &mut self.endpoints.senders[mail.sender as usize];
+        let mut moved = false;
+        while let Some((piece, kind)) = mail.out.front()
+            && sender.has_room(*kind, SLOTS)
+        {
+            let place = sender.place(*kind, SLOTS, piece.len())?;
+            // SAFETY: there is room for a piece: what announces a message fits a header, and others are no longer
+            // than a slot.
+            unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), place, piece.len()) };
+            sender.post(meta(self.call.digest, piece.len(), *kind), piece.len());
+            mail.out.pop_front();
+            moved = true;
+        }
+        sender.flush();
+        Ok(moved)
+    }
+
+    /// Takes what has come.
+    fn take(&mut self, peer: u32) -> Result<bool, Error> {
+        let Some(mail) = self.mails[peer as usize].as_mut().filter(|mail| mail.gone.is_none())
+        else {
+            return Ok(false);
+        };
+        let receiver: &mut Receiver = &mut self.endpoints.receivers[mail.receiver as usize];
+        let mut moved = false;
+        while !mail.is_over {
+            let (len, kind) = match &mail.coming {
+                None => (HEAD, Kind::Inline),
+                Some((got, whole)) => ((whole - got.len()).min(self.slot), Kind::Slot),
+            };
+            if !receiver.is_ready(0, len) {
+                return Ok(moved);
+            }
+            let message = receiver.message(SLOTS, 0);
+            // The lowest bits are the kind, which is a matter of the link.
+            if message.meta >> 2 != meta(self.call.digest, len, kind) >> 2 {
+                // What a rank that has ended said in an earlier call, nobody has waited for.
+                if let Some(ended) = watchdog::end_of(self.group, peer) {
+                    mail.gone = Some(ended);
+                    return Ok(moved);
+                }
+                let (number, name) = (self.call.number, self.call.name);
+                return Err(watchdog::other_call(self.group, peer, number, name));
+            }
+            // SAFETY: the content of a message of this length that was not consumed yet.
+            let piece = unsafe { std::slice::from_raw_parts(message.content, len) };
+            match &mut mail.coming {
+                Some((got, _)) => got.extend_from_slice(piece),
+                None => {
+                    let mut head = [0; HEAD];
+                    head.copy_from_slice(piece);
+                    let whole = usize::try_from(u64::from_ne_bytes(head)).unwrap_or(usize::MAX);
+                    if whole > self.call.most {
+                        return Err(Error::Plan(format!(
+                            "rank {peer} announces {whole} bytes in {}, where {} are the most",
+                            self.call.name, self.call.most
+                        )));
+                    }
+                    mail.coming = Some((Vec::with_capacity(whole), whole));
+                }
+            }
+            receiver.consume();
+            moved = true;
+            if let Some((got, _)) = mail.coming.take_if(|(got, whole)| got.len() == *whole) {
+                mail.is_over = got.is_empty();
+                mail.here.push_back(got);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Looks whether a peer that this rank waits for has ended.
+    #[cold]
+    fn examine(&mut self, peer: u32, at: &Location) -> Result<(), Error> {
+        self.publish(peer, at);
+        self.endpoints.tend();
+        let entered = Some(self.call.digest);
+        let trouble = watchdog::examine(self.group, peer, self.call.number, entered);
+        if trouble == Some(Trouble::OtherCall) {
+            let (number, name) = (self.call.number, self.call.name);
+            return Err(watchdog::other_call(self.group, peer, number, name));
+        }
+        let Some(ended) = watchdog::end_of(self.group, peer) else {
+            let fault = self.endpoints.fault(peer).map(Gone::Cut);
+            let told = match trouble {
+                Some(Trouble::Gone(gone)) => Some(gone),
+                _ => None,
+            };
+            let Some(gone) = fault.or(told) else { return Ok(()) };
+            // A process closes its sockets before it has ended.
+            let Some(mail) = self.mails[peer as usize].as_mut() else { return Ok(()) };
+            let cut = *mail.cut.get_or_insert_with(Instant::now);
+            return match cut.elapsed() < GRACE.min(self.call.timeout) {
+                true => Ok(()),
+                false => {
+                    not_aborted(self.group, Some(at))?;
+                    Err(gone.lost(peer, &awaited(peer), at.clone()))
+                }
+            };
+        };
+        // Whoever ends after a failure of its own has raised the alarm first.
+        self.group.hear_out();
+        not_aborted(self.group, Some(at))?;
+        // Whatever it sent before it ended is here now.
+        while self.take(peer)? {}
+        if let Some(mail) = self.mails[peer as usize].as_mut().filter(|mail| mail.here.is_empty()) {
+            mail.gone = Some(ended);
+            mail.out.clear();
+        }
+        Ok(())
+    }
+
+    fn publish(&mut self, peer: u32, at: &Location) {
+        let since = watchdog::began(self.recorder, self.wait.waited());
+        let mut waiting =
+            Waiting::new(What::Message, peer, self.call.number, self.call.digest, since);
+        waiting.step = at.step;
+        watchdog::waits(self.group, self.recorder, &waiting);
+    }
+
+    /// Returns the error of a wait that has lasted too long: the peer is silent, which is no proof that it has ended.
+    #[cold]
+    fn expired(&mut self, peer: u32, at: &Location) -> Error {
+        let since = watchdog::began(self.recorder, self.wait.waited());
+        let waiting = Waiting::new(What::Message, peer, self.call.number, self.call.digest, since);
+        self.group.ask_around();
+        let remark = watchdog::remark(self.group, &waiting, &[]);
+        self.group.listen();
+        if let Err(error) = not_aborted(self.group, Some(at)) {
+            return error;
+        }
+        let (location, awaited, after) = (Box::new(at.clone()), awaited(peer), self.call.timeout);
+        Error::Timeout { location, awaited, peer, after, remark }
+    }
+}
+
+/// Fails if the alarm is raised, unless it is for a rank that is known to have ended: that is what such calls are for.
+pub(super) fn not_aborted(group: &Group, at: Option<&Location>) -> Result<(), Error> {
+    let ended = |record: AbortRecord| {
+        record.code == codes::LOST_RANK && watchdog::end_of(group, record.rank).is_some()
+    };
+    let tolerated = !group.is_stopped() && group.abort_record().is_none_or(ended);
+    match group.is_aborted() && !tolerated {
+        true => Err(group.aborted(at.cloned())),
+        false => Ok(()),
+    }
+}
+
+fn awaited(peer: u32) -> String {
+    format!("a message from rank {peer}")
+}
