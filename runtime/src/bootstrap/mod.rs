@@ -7,9 +7,12 @@
 //! their environment, [`membership`], and then meet at a [`store`], where they leave each other
 //! the addresses that they listen at.
 //!
+//! With the hint `doctor`, every rank has a [`reporter`], which answers whoever looks into a running job: [`gather`].
+//!
 //! `reconfigure` brings ranks together again, in another generation; `handle` has what they must know of each other.
 
 mod env;
+mod gather;
 mod handle;
 mod launcher;
 mod lines;
@@ -17,6 +20,7 @@ mod membership;
 mod pmi;
 mod reconfigure;
 mod rendezvous;
+mod reporter;
 mod setup;
 mod shrink;
 mod slurm;
@@ -27,6 +31,7 @@ mod torch;
 
 pub use crate::store::Store;
 pub use crate::trace::Ending;
+pub use gather::{Gathered, Told, gather};
 pub use launcher::{Launcher, Outcome};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
 pub use reconfigure::Handles;
