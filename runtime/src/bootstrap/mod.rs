@@ -28,6 +28,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod torch;
+mod wire;
 
 pub use crate::store::Store;
 pub use crate::trace::Ending;
@@ -39,6 +40,7 @@ pub use rendezvous::{secret, store};
 pub use setup::Setup;
 #[cfg(test)]
 pub(crate) use store::InProcessStore;
+pub(crate) use wire::wires;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -38,6 +38,8 @@ mod failure;
 mod guest;
 mod in_process;
 pub(crate) mod protocol;
+#[cfg(test)]
+mod random_tests;
 pub(crate) mod server;
 mod session;
 pub(crate) mod stream;
