@@ -2,8 +2,11 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use roundelay::{Communicator, Error, RedOp};
@@ -27,13 +30,24 @@ impl Job {
     fn start(play: &str, ranks: u32) -> Job {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
         let store = port.expect("a free port").to_string();
+        let at = [("ROUNDELAY_SIZE", RANKS.to_string()), ("ROUNDELAY_STORE", store.clone())];
+        Job::start_with(play, store, "ROUNDELAY_RANK", &at, ranks)
+    }
+
+    /// Starts that many of the ranks, which find their numbers and each other by those variables.
+    fn start_with(
+        play: &str,
+        store: String,
+        number: &str,
+        more: &[(&str, String)],
+        ranks: u32,
+    ) -> Job {
         let start = |rank: u32| {
             Command::new(std::env::current_exe().expect("this test"))
                 .args(["--exact", "rank", "--nocapture"])
                 .env("DOCTOR_PLAY", play)
-                .env("ROUNDELAY_RANK", rank.to_string())
-                .env("ROUNDELAY_SIZE", RANKS.to_string())
-                .env("ROUNDELAY_STORE", &store)
+                .env(number, rank.to_string())
+                .envs(more.iter().map(|(name, value)| (*name, value)))
                 .env("ROUNDELAY_HOST", format!("host{rank}"))
                 .env("ROUNDELAY_SECRET", SECRET)
                 .env("ROUNDELAY_HINTS", "doctor=true,timeout=300s")
@@ -153,6 +167,90 @@ fn another_call_is_named() {
     let job = Job::start("mismatch", RANKS);
     let told = job.told("mismatch");
     assert_eq!(told["verdict"]["ranks"], serde_json::json!([2]), "{told}");
+}
+
+/// Serves what torch's store has, as its clients of PyTorch 2.2 and later speak, for as long as the test runs.
+fn torch_store() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let values: Arc<(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>, Condvar)> = Arc::default();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (values, stream) = (values.clone(), stream.expect("a connection"));
+            std::thread::spawn(move || serve_torch(stream, &values));
+        }
+    });
+    address
+}
+
+/// Answers the queries of one connection, until one is none.
+fn serve_torch(
+    mut stream: TcpStream,
+    (values, changed): &(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>, Condvar),
+) -> Option<()> {
+    let word = |stream: &mut TcpStream| {
+        let mut bytes = [0; 8];
+        stream.read_exact(&mut bytes).ok().map(|()| u64::from_ne_bytes(bytes))
+    };
+    let text = |stream: &mut TcpStream| {
+        let mut bytes = vec![0; word(stream)? as usize];
+        stream.read_exact(&mut bytes).ok().map(|()| bytes)
+    };
+    let mut is_known = false;
+    loop {
+        let mut query = [0];
+        stream.read_exact(&mut query).ok()?;
+        match query[0] {
+            0 => {
+                let mut magic = [0; 4];
+                stream.read_exact(&mut magic).ok()?;
+                is_known = u32::from_ne_bytes(magic) == 0x3C85_F7CE;
+            }
+            _ if !is_known => return None,
+            1 => {
+                let (key, value) = (text(&mut stream)?, text(&mut stream)?);
+                values.lock().ok()?.insert(key, value);
+                changed.notify_all();
+            }
+            3 => {
+                let value = values.lock().ok()?.get(&text(&mut stream)?).cloned()?;
+                stream.write_all(&(value.len() as u64).to_ne_bytes()).ok()?;
+                stream.write_all(&value).ok()?;
+            }
+            4 => {
+                let (_, added) = (text(&mut stream)?, word(&mut stream)?);
+                stream.write_all(&added.to_ne_bytes()).ok()?;
+            }
+            5 | 6 => {
+                let (_, key) = (word(&mut stream)?, text(&mut stream)?);
+                let mut values = values.lock().ok()?;
+                while query[0] == 6 && !values.contains_key(&key) {
+                    values = changed.wait(values).ok()?;
+                }
+                stream.write_all(&[u8::from(!values.contains_key(&key))]).ok()?;
+            }
+            _ => return None,
+        }
+    }
+}
+
+#[test]
+fn torchs_store_says_where_the_ranks_are() {
+    let address = torch_store();
+    let none = Job { store: address.to_string(), ranks: Vec::new() };
+    none.doctor(SECRET, &[]).fails(3, &["RL0709", "what answers at", "doctor=true"]);
+    let at = [
+        ("WORLD_SIZE", RANKS.to_string()),
+        ("TORCHELASTIC_RUN_ID", "run".into()),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True".into()),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1".into()),
+        ("MASTER_ADDR", "127.0.0.1".into()),
+        ("MASTER_PORT", address.port().to_string()),
+    ];
+    let job = Job::start_with("stuck", address.to_string(), "RANK", &at, RANKS);
+    let told = job.told("late");
+    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    job.doctor("another", &[]).fails(3, &["secret"]);
 }
 
 #[test]
