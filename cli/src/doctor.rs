@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use roundelay::bootstrap::{Gathered, Told, gather, secret};
 use roundelay::trace::{
     Class, Condition, Flight, Live, Standing, Verdict, deadlock, delays, diagnose, live, merge,
 };
@@ -27,6 +28,19 @@ struct Diagnosis {
     /// The cause; none if no rank waits and nothing is slow.
     verdict: Option<Verdict>,
     communicators: Vec<Standings>,
+    /// Why the ranks of a running job have not all joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    joining: Option<String>,
+    /// The ranks of a running job that did not answer, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    silent: Vec<Silent>,
+}
+
+/// A rank that did not answer.
+#[derive(Serialize)]
+struct Silent {
+    rank: u32,
+    why: String,
 }
 
 /// The ranks of a communicator.
@@ -43,7 +57,20 @@ struct Standings {
 
 /// Runs the verb.
 pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
-    let jobs = if args.pid.is_empty() { read(&args.files)? } else { watch(&args.pid)? };
+    let mut silent = Vec::new();
+    let jobs = match &args.store {
+        Some(store) => match gather(store, &args.job, &secret(), args.timeout)? {
+            Gathered::Running { communicator, told } => ask(communicator, told, &mut silent),
+            Gathered::Joining(why) => {
+                report.line(format!("cause: {why}"));
+                let (verdict, communicators) = (None, Vec::new());
+                report.result(&Diagnosis { verdict, communicators, joining: Some(why), silent });
+                return Ok(());
+            }
+        },
+        None if args.pid.is_empty() => read(&args.files)?,
+        None => watch(&args.pid)?,
+    };
     let is_several = jobs.len() > 1;
     let flights: Vec<Flight> = jobs.values().flat_map(|job| job.flights.clone()).collect();
     let communicators: Vec<Standings> =
@@ -59,13 +86,19 @@ pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
             report.line(format!("  by itself: {verdict}"));
         }
     }
+    for Silent { rank, why } in &silent {
+        report.line(format!("rank {rank}: {why}"));
+    }
     let verdicts = communicators.iter().filter_map(|told| told.verdict.clone());
     let verdict = deadlock(&flights).or_else(|| verdicts.min_by_key(|verdict| verdict.class));
     report.line(match &verdict {
         Some(verdict) => format!("\ncause: {verdict}"),
+        None if !silent.is_empty() => {
+            "\nno cause is known: see what the ranks do that do not answer".into()
+        }
         None => "\nno rank waits for another, and none is lost".into(),
     });
-    report.result(&Diagnosis { verdict, communicators });
+    report.result(&Diagnosis { verdict, communicators, joining: None, silent });
     Ok(())
 }
 
@@ -103,6 +136,53 @@ impl Job {
         };
         delays.or(standing)
     }
+}
+
+/// Puts together what the ranks of a job have told, by communicator; of those that are silent it notes why. Several
+/// ranks of a host tell of each other.
+fn ask(whole: String, told: Vec<Told>, silent: &mut Vec<Silent>) -> BTreeMap<String, Job> {
+    let size = told.len() as u32;
+    let none = |ranks| Job { ranks, flights: Vec::new(), lost: Vec::new() };
+    let mut jobs: BTreeMap<String, Job> = BTreeMap::new();
+    let mut gone = Vec::new();
+    for (rank, told) in (0..).zip(told) {
+        let seen = match told {
+            Told::Seen(seen) => seen,
+            Told::Gone(how) => {
+                gone.push((rank, Condition::Died(how)));
+                continue;
+            }
+            Told::Silent(why) => {
+                gone.push((rank, Condition::Unknown));
+                silent.push(Silent { rank, why });
+                continue;
+            }
+        };
+        for Live { communicator, ranks, flights, standings } in seen {
+            let job = jobs.entry(communicator).or_insert_with(|| none(ranks));
+            for flight in flights.into_iter().filter(|f| f.rank < ranks && ranks == job.ranks) {
+                if job.flights.iter().all(|known| known.rank != flight.rank) {
+                    job.flights.push(flight);
+                }
+            }
+            for standing in standings.into_iter().filter(|s| s.rank < ranks) {
+                if job.lost.iter().all(|known| known.rank != standing.rank) {
+                    job.lost.push(standing);
+                }
+            }
+        }
+    }
+    let job = jobs.entry(whole).or_insert_with(|| none(size));
+    for (rank, condition) in gone {
+        let is_known = job.flights.iter().any(|flight| flight.rank == rank)
+            || job.lost.iter().any(|standing| standing.rank == rank);
+        if !is_known && condition != Condition::Unknown {
+            let (pid, calls, recent, waiting) = (None, 0, Vec::new(), None);
+            job.lost.push(Standing { rank, pid, condition, calls, recent, waiting });
+        }
+    }
+    jobs.retain(|_, job| !job.flights.is_empty() || !job.lost.is_empty());
+    jobs
 }
 
 /// Looks at the ranks of all communicators of processes, by communicator.

@@ -25,6 +25,8 @@
 //!   `cargo run --release -p roundelay-examples --example 14_experts`
 //! * `15_parameter_server.rs`: workers pull a model from a window of the server's, and push to it.
 //!   `cargo run -p roundelay-examples --example 15_parameter_server`
+//! * `16_checkpoint.rs`: checkpoints that drain by window puts while the workers compute; one is killed, and the others
+//!   restore. `cargo run --release -p roundelay-examples --example 16_checkpoint`
 
 pub mod gpus;
 

@@ -14,6 +14,13 @@ use crate::engine::{Args, Call};
 use crate::error::Error;
 use crate::memory::{bytes, bytes_mut};
 pub use crate::net::scale;
+pub use crate::wire::Wire;
+
+/// Returns all kinds of messages that come to a listening port, or from a peer that was let in.
+pub fn wires() -> Vec<Wire> {
+    let all = [crate::net::wires(), crate::bootstrap::wires(), crate::messages::wires()];
+    all.into_iter().flatten().collect()
+}
 
 /// The devices of this host, as the system lists them.
 pub mod system {

@@ -70,6 +70,7 @@ pub mod trace;
 mod transport;
 mod waiting;
 mod window;
+mod wire;
 
 pub use bind::Stats;
 pub use bootstrap::{Ending, Handles, Launcher, Outcome, Setup};

@@ -66,6 +66,40 @@ pub fn text(text: &str) {
     let _ = crate::read("fuzz.algo", text);
 }
 
+/// Returns bytes with a few changed, left out or added: any of them, or numbers of 32 and 64 bits at their limits. A third
+/// of them are as they were.
+pub fn mutated(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if dice.below(3) == 0 {
+        return bytes;
+    }
+    for _ in 0..1 + dice.below(4) {
+        let at = dice.below(bytes.len());
+        let left = &mut bytes[at..];
+        match dice.below(8) {
+            _ if left.is_empty() => bytes.push(0),
+            0 => left[0] = u8::try_from(dice.below(256)).unwrap_or(0),
+            1 => left[0] ^= 1 << dice.below(8),
+            2 => bytes.insert(at, u8::try_from(dice.below(256)).unwrap_or(0)),
+            3 => drop(bytes.remove(at)),
+            4 => bytes.truncate(at),
+            5 => {
+                let more: Vec<u8> = bytes[at..].to_vec();
+                bytes.extend(more);
+            }
+            n => {
+                let width = if n == 6 { 4 } else { 8 };
+                let value = number(0, dice);
+                let word =
+                    if value > 1 << 30 { u64::MAX - u64::from(!value) } else { value.into() };
+                let width = width.min(left.len());
+                left[..width].copy_from_slice(&word.to_le_bytes()[..width]);
+            }
+        }
+    }
+    bytes
+}
+
 /// Returns a body with the head that fits it, of a plan whose head is given.
 pub fn sealed(plan: &[u8], body: &[u8]) -> Vec<u8> {
     let mut bytes = plan[..HEAD - 32].to_vec();

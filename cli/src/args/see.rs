@@ -1,13 +1,14 @@
 //! Declares the verbs that look at algorithms, choices and protocols, and play nothing.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
 
 use super::{Device, Target, TransportName};
-use crate::values::{Ranks, Sizes, bytes};
+use crate::values::{Ranks, Sizes, bytes, duration};
 
 /// `roundelay check`
 #[derive(Debug, Args)]
@@ -253,17 +254,30 @@ A file is what `run --flight FILE` has left, or the JSON of one rank's flight re
 and in Python). The more ranks tell, the surer the cause; of the others it says what those that tell
 have seen. Give the recorders of all communicators of a job, and it finds those that wait for each other.
 
+With --store it asks the ranks of a running job, wherever they are, that were given the hint `doctor=true`. The
+secret of the job is read from ROUNDELAY_SECRET.
+
 Examples:
   roundelay doctor flight.json
   roundelay doctor flight-0.json flight-1.json flight-2.json --json
-  roundelay doctor --pid 4711")]
+  roundelay doctor --pid 4711
+  roundelay doctor --store 10.0.0.1:29500 --timeout 2s")]
 pub(crate) struct Doctor {
     /// Flight recorders of the ranks of one or several communicators
-    #[arg(value_name = "FILE", required_unless_present = "pid")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["pid", "store"])]
     pub(crate) files: Vec<PathBuf>,
     /// Look at the ranks of this host that share a communicator with a process, whatever they do
     #[arg(long, value_name = "PID", conflicts_with = "files")]
     pub(crate) pid: Vec<i32>,
+    /// Ask the ranks of a running job that met at this store, or that of torch.distributed
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["files", "pid"])]
+    pub(crate) store: Option<String>,
+    /// The name of the job, where its ranks have one that is not in the store
+    #[arg(long, value_name = "NAME", requires = "store", default_value = "")]
+    pub(crate) job: String,
+    /// The longest time to wait for a rank's answer
+    #[arg(long, value_name = "TIME", requires = "store", default_value = "5s", value_parser = duration)]
+    pub(crate) timeout: Duration,
 }
 
 /// `roundelay info`

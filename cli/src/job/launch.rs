@@ -75,6 +75,7 @@ impl Start {
             ("channels", h.channels().map(|n| n.to_string())),
             ("slot_bytes", self.slot_bytes.map(|n| n.to_string())),
             ("lazy", h.lazy().map(|b| b.to_string())),
+            ("doctor", h.doctor().map(|b| b.to_string())),
             ("interface", h.interface().map(String::from)),
             ("topology", h.topology().map(String::from)),
             ("paths", h.paths().map(|names| names.join(","))),

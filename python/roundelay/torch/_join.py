@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,16 @@ from ._errors import face
 
 if TYPE_CHECKING:
     from .._native import Communicator
+
+
+def announce(store: Any, note: str) -> None:
+    """Tell ``roundelay doctor --store``, which knows no prefixes, where the ranks of the first group meet."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    # A store of another kind may lack the call, or be for files: nobody asks there.
+    with suppress(Exception):
+        if store.add("roundelay/doctors", 1) == 1:
+            store.set("roundelay/doctor", note)
 
 
 def join(
@@ -23,6 +34,7 @@ def join(
     def share(note: str | None) -> str | None:
         if note is not None:
             store.set(key, note)
+            announce(store, note)
             return None
         store.wait([key], timeout)
         return bytes(store.get(key)).decode()

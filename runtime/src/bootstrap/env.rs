@@ -182,7 +182,7 @@ impl Found {
 }
 
 /// Parses `host:port`, with brackets around an IPv6 address.
-fn address(text: &str) -> Result<StoreAt, Error> {
+pub(super) fn address(text: &str) -> Result<StoreAt, Error> {
     // A name of our own launcher: nothing listens on a network.
     if let Some(job) = text.strip_prefix("local:").filter(|job| job.parse::<u16>().is_err()) {
         return Ok(StoreAt::Local { job: job.into() });

@@ -7,9 +7,12 @@
 //! their environment, [`membership`], and then meet at a [`store`], where they leave each other
 //! the addresses that they listen at.
 //!
+//! With the hint `doctor`, every rank has a [`reporter`], which answers whoever looks into a running job: [`gather`].
+//!
 //! `reconfigure` brings ranks together again, in another generation; `handle` has what they must know of each other.
 
 mod env;
+mod gather;
 mod handle;
 mod launcher;
 mod lines;
@@ -17,6 +20,7 @@ mod membership;
 mod pmi;
 mod reconfigure;
 mod rendezvous;
+mod reporter;
 mod setup;
 mod shrink;
 mod slurm;
@@ -24,9 +28,11 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod torch;
+mod wire;
 
 pub use crate::store::Store;
 pub use crate::trace::Ending;
+pub use gather::{Gathered, Told, gather};
 pub use launcher::{Launcher, Outcome};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
 pub use reconfigure::Handles;
@@ -34,6 +40,7 @@ pub use rendezvous::{secret, store};
 pub use setup::Setup;
 #[cfg(test)]
 pub(crate) use store::InProcessStore;
+pub(crate) use wire::wires;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -8,12 +8,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use super::handle::{Handle, names, order, place};
+use super::reporter;
 use super::store::InProcessStore;
 use super::store::client::outward;
 use super::{Setup, Store};
 use crate::comm::Communicator;
 use crate::error::Error;
-use crate::group::{Group, Identity, Note};
+use crate::group::{Group, Identity, Note, reporters};
 use crate::net::{Deadline, Net};
 use crate::paths;
 use crate::paths::{Medium, Options};
@@ -140,16 +141,24 @@ impl Communicator {
         identity.renew()?;
         let (terms, devices, listener) =
             (identity.terms, identity.devices.clone(), identity.listener()?);
+        let reporting = identity.reporting.clone();
         let (job, comm) = names(id, ordered, &ranks);
         let addresses: Vec<_> = ranks.iter().map(|rank| rank.addresses.clone()).collect();
-        let note = postcard::to_allocvec(&Note::of(terms, &listener))
+        let reports_at = reporting.as_ref().map(|reporting| reporting.at);
+        let note = postcard::to_allocvec(&Note::of(terms, &listener, reports_at))
             .map_err(|e| Error::Start(e.to_string()))?;
         let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
         let of = (rank, ranks.len() as u32);
         let net = Net::regroup(of, (job, comm), &listener, &addresses, note, deadline)?;
+        let reporters = reporting.as_ref().map(|_| reporters(net.endpoints()));
         let mut store = limit;
         let mut group = Group::join(rank, net, terms, limit.left(), &mut store, Some(kept))?;
         group.choose_devices(devices);
+        let kept = reporting.and_then(|reporting| reporting.store);
+        if let (Some(kept), Some(reporters)) = (kept, reporters) {
+            // A store that is lost is the doctor's loss alone.
+            let _ = reporter::tell(&mut **kept.lock(), &group, &reporters);
+        }
         self.go_on_in(group, &|| limit.left(), &mut |_| store.look())?;
         let oldest = ranks.iter().map(|rank| rank.generation).max().unwrap_or(0);
         if let Some(identity) = self.identity() {

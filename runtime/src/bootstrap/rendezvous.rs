@@ -98,7 +98,7 @@ fn rendezvous(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
 
 fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Server, Error> {
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
-    let job = Job { size: me.size, digest, secret, timeout };
+    let job = Job { size: me.size, digest, secret, timeout, report: None };
     Server::start(listener, job).map_err(|e| {
         Error::system(format!("rank 0 cannot serve the store: {e}; raise the limit"), e)
     })
@@ -152,11 +152,7 @@ fn announced(
         return Ok(Client::connect(At::Any(ways), me, timeout)?.with(server));
     }
     let note = share(None)?;
-    let parts = note.split_once(';').and_then(|(job, ways)| {
-        let ways: Result<Vec<SocketAddr>, _> = ways.split(',').map(str::parse).collect();
-        Some((job, ways.ok()?))
-    });
-    match parts {
+    match read(&note) {
         Some((job, ways)) => Client::connect(At::Any(ways), me.of(job), timeout),
         None => Err(Error::Start(format!(
             "rank {} cannot read where rank 0 said that it is: `{note}`; use one \
@@ -164,4 +160,11 @@ fn announced(
             me.rank
         ))),
     }
+}
+
+/// Reads the note with which rank 0 says where its store is: the name of the job, and the addresses.
+pub(super) fn read(note: &str) -> Option<(&str, Vec<SocketAddr>)> {
+    let (job, ways) = note.split_once(';')?;
+    let ways: Result<Vec<SocketAddr>, _> = ways.split(',').map(str::parse).collect();
+    Some((job, ways.ok()?))
 }

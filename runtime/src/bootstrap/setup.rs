@@ -4,12 +4,15 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use super::rendezvous::shared;
+use super::reporter;
 use super::store::InProcessStore;
 use super::{HOST, Membership, SECRET, Store, store};
 use crate::comm::Communicator;
 use crate::error::Error;
-use crate::group::{Group, Note, Terms};
+use crate::group::{Group, Note, Terms, reporters};
 use crate::hints::Hints;
 use crate::net::{Listener, Net};
 use crate::paths::Options;
@@ -32,6 +35,7 @@ impl Default for Setup {
             channels: Setup::CHANNELS,
             slot_bytes: None,
             lazy: false,
+            doctor: false,
         };
         Setup { terms, options: Options::default(), devices: rdma::Choice::default() }
     }
@@ -75,6 +79,14 @@ impl Setup {
     #[must_use]
     pub fn lazy(mut self, lazy: bool) -> Self {
         self.terms.lazy = lazy;
+        self
+    }
+
+    /// Sets whether every rank reports to `roundelay doctor --store`, wherever it runs, while it lives: a thread that
+    /// sleeps listens at a port of its own. The rank that serves the store keeps it.
+    #[must_use]
+    pub fn doctor(mut self, doctor: bool) -> Self {
+        self.terms.doctor = doctor;
         self
     }
 
@@ -141,6 +153,7 @@ impl Setup {
         self.terms.channels = hints.channels().unwrap_or(self.terms.channels);
         self.terms.slot_bytes = hints.slot_bytes().or(self.terms.slot_bytes);
         self.terms.lazy = hints.lazy().unwrap_or(self.terms.lazy);
+        self.terms.doctor = hints.doctor().unwrap_or(self.terms.doctor);
         self.options.timeout = hints.timeout().unwrap_or(self.options.timeout);
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
@@ -183,8 +196,8 @@ impl Communicator {
     pub fn join(membership: &Membership, setup: &Setup) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
         let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
-        let mut store = store(membership, secret, timeout)?;
-        Self::join_at(membership.rank, membership.size, &mut *store, setup)
+        let store = store(membership, secret, timeout)?;
+        Self::join_at(membership.rank, membership.size, store, setup)
     }
 
     /// Joins as one rank of a job whose ranks can pass a note in some way of their own: a key-value store, a
@@ -207,22 +220,26 @@ impl Communicator {
             )));
         }
         let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
-        let mut store = shared((rank, size), secret, setup.options.timeout, share)?;
-        Self::join_at(rank, size, &mut store, setup)
+        let store = shared((rank, size), secret, setup.options.timeout, share)?;
+        Self::join_at(rank, size, Box::new(store), setup)
     }
 
     fn join_at(
         rank: u32,
         size: u32,
-        store: &mut dyn Store,
+        mut store: Box<dyn Store + Send>,
         setup: &Setup,
     ) -> Result<Communicator, Error> {
-        let mut comm = Self::meet_at(rank, size, store, setup)?;
-        match store.finish(Instant::now() + setup.options.timeout) {
-            Ok(()) => Ok(comm),
+        let mut comm = Self::meet_at(rank, size, &mut *store, setup)?;
+        if let Err(error) = store.finish(Instant::now() + setup.options.timeout) {
             // The others have joined this rank, and must hear why it leaves.
-            Err(error) => Err(comm.core()?.fail(store.fail(error))),
+            return Err(comm.core()?.fail(store.fail(error)));
         }
+        let reporting = comm.identity().as_mut().and_then(|identity| identity.reporting.as_mut());
+        if let Some(reporting) = reporting.filter(|_| rank == 0) {
+            reporting.store = Some(Arc::new(Mutex::new(store)));
+        }
+        Ok(comm)
     }
 
     /// Creates all ranks of a job whose ranks are threads of this process, brought together as ranks on
@@ -269,10 +286,21 @@ impl Communicator {
         let mut identity = identity.map_err(|error| store.fail(error))?;
         let listener = Listener::open(identity.options.clone(), store.address());
         let listener = Arc::new(listener.map_err(|error| store.fail(error))?);
-        let note = postcard::to_allocvec(&Note::of(setup.terms, &listener))
+        identity.reporting = match setup.terms.doctor {
+            true => Some(reporter::open(&listener).map_err(|error| store.fail(error))?),
+            false => None,
+        };
+        let reports_at = identity.reporting.as_ref().map(|reporting| reporting.at);
+        let note = postcard::to_allocvec(&Note::of(setup.terms, &listener, reports_at))
             .map_err(|e| Error::Start(e.to_string()))?;
         let net = Net::join(rank, size, 0, listener.clone(), store, note)?;
+        let reporters = (rank == 0 && setup.terms.doctor).then(|| reporters(net.endpoints()));
         let mut group = Group::join(rank, net, setup.terms, timeout, store, None)?;
+        if let Some(reporters) = reporters
+            && let Err(error) = reporter::tell(store, &group, &reporters)
+        {
+            return Err(store.fail(error));
+        }
         group.choose_devices(identity.devices.clone());
         // Ranks that share all memory need none until they meet others.
         if group.is_networked() {

@@ -23,6 +23,12 @@ const MAGIC: u32 = 0x3C85_F7CE;
 /// The answer to `WAIT`.
 const STOP_WAITING: u8 = 0;
 const KEY: &str = "store";
+/// The key of the same note for those who are no ranks and know no prefix; as torch's clients name it, which put
+/// a slash before each key.
+const ANNOUNCED: &str = "/roundelay/doctor";
+/// The query whether keys are there, and the answer that they are.
+const CHECK: u8 = 5;
+const READY: u8 = 0;
 /// The longest note, in bytes.
 const MAX_NOTE: usize = 4 << 10;
 
@@ -70,12 +76,23 @@ impl TorchStore {
     }
 
     fn query(&self, query: u8, key: &str) -> Vec<u8> {
-        let mut bytes = vec![query];
-        if query == WAIT {
-            bytes.extend_from_slice(&1u64.to_ne_bytes());
+        query_of(query, &format!("{}/{key}", self.prefix))
+    }
+
+    /// Returns the note that says where ranks met which a store of torch serves, if there is one.
+    pub(super) fn announced(host: &str, port: u16, timeout: Duration) -> Option<String> {
+        let at = At::Host(host.to_owned(), port);
+        let mut stream = greet(&at, timeout, "roundelay").ok()?;
+        stream.set_timeouts(timeout).ok()?;
+        stream.write_all(&query_of(CHECK, ANNOUNCED)).ok()?;
+        let mut there = [0];
+        stream.read_exact(&mut there).ok()?;
+        if there != [READY] {
+            return None;
         }
-        push(&mut bytes, format!("{}/{key}", self.prefix).as_bytes());
-        bytes
+        stream.write_all(&query_of(GET, ANNOUNCED)).ok()?;
+        let note = value(&mut stream).ok()?;
+        String::from_utf8(note).ok()
     }
 
     fn lost(&self, doing: &str, error: &io::Error) -> Error {
@@ -108,15 +125,7 @@ impl TorchStore {
     fn read(&mut self, key: &str) -> io::Result<Vec<u8>> {
         let query = self.query(GET, key);
         self.send(&query)?;
-        let mut length = [0; 8];
-        self.stream.read_exact(&mut length)?;
-        let length = usize::try_from(u64::from_ne_bytes(length)).map_err(|_| nonsense())?;
-        if length > MAX_NOTE {
-            return Err(nonsense());
-        }
-        let mut value = vec![0; length];
-        self.stream.read_exact(&mut value)?;
-        Ok(value)
+        value(&mut self.stream)
     }
 
     /// Passes rank 0's note to all ranks.
@@ -124,6 +133,8 @@ impl TorchStore {
         match note {
             Some(note) => {
                 let mut query = self.query(SET, KEY);
+                push(&mut query, note.as_bytes());
+                query.append(&mut query_of(SET, ANNOUNCED));
                 push(&mut query, note.as_bytes());
                 let sent = self.send(&query);
                 sent.map_err(|e| self.lost("telling where rank 0 is", &e))?;
@@ -173,6 +184,28 @@ fn greet(at: &At, timeout: Duration, prefix: &str) -> io::Result<Stream> {
         return Err(nonsense());
     }
     Ok(stream)
+}
+
+fn query_of(query: u8, key: &str) -> Vec<u8> {
+    let mut bytes = vec![query];
+    if matches!(query, WAIT | CHECK) {
+        bytes.extend_from_slice(&1u64.to_ne_bytes());
+    }
+    push(&mut bytes, key.as_bytes());
+    bytes
+}
+
+/// Reads the answer to [`GET`].
+fn value(stream: &mut Stream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 8];
+    stream.read_exact(&mut length)?;
+    let length = usize::try_from(u64::from_ne_bytes(length)).map_err(|_| nonsense())?;
+    if length > MAX_NOTE {
+        return Err(nonsense());
+    }
+    let mut value = vec![0; length];
+    stream.read_exact(&mut value)?;
+    Ok(value)
 }
 
 fn push(bytes: &mut Vec<u8>, text: &[u8]) {

@@ -334,6 +334,7 @@ impl Drop for Communicator {
         // The threads are not there in a forked process, and what is said to peers is said for the rank.
         if self.process != std::process::id() {
             std::mem::forget((self.home.take(), self.worker.take(), self.messenger.take()));
+            std::mem::forget(self.identity.take());
             #[cfg(feature = "cuda")]
             std::mem::forget(self.gpu.take());
             return;

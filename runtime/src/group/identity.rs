@@ -1,14 +1,35 @@
 //! The identity with which a rank meets other ranks again: its process, its listener, its terms.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::Terms;
+use parking_lot::Mutex;
+
+use super::{ReporterAt, Terms};
 use crate::error::Error;
 use crate::net::Listener;
 use crate::paths::Options;
 use crate::secret::random;
+use crate::store::Store;
 use crate::transport::rdma;
+
+/// The means by which a rank reports to `roundelay doctor` as long as it lives.
+#[derive(Clone)]
+pub(crate) struct Reporting {
+    pub(crate) at: ReporterAt,
+    /// The thread that answers, which ends when this is dropped.
+    _reporter: Arc<dyn Any + Send + Sync>,
+    /// The store at which the ranks met and that tells where they report, on the rank that serves it.
+    pub(crate) store: Option<Arc<Mutex<Box<dyn Store + Send>>>>,
+}
+
+impl Reporting {
+    /// Keeps a reporter.
+    pub(crate) fn new(at: ReporterAt, reporter: impl Any + Send + Sync) -> Self {
+        Reporting { at, _reporter: Arc::new(reporter), store: None }
+    }
+}
 
 /// The identity of a rank over the generations of its communicator.
 #[derive(Clone)]
@@ -27,6 +48,8 @@ pub(crate) struct Identity {
     /// The generation of the communicator, and what tells it from others.
     pub(crate) generation: u64,
     pub(crate) comm: u64,
+    /// The means by which it reports, if the hint `doctor` is given.
+    pub(crate) reporting: Option<Reporting>,
 }
 
 impl Identity {
@@ -49,13 +72,16 @@ impl Identity {
             nonce,
             generation,
             comm,
+            reporting: None,
         })
     }
 
     /// Returns the identity of the same process in a part of its communicator.
     pub(crate) fn of_part(&self, comm: u64) -> Result<Self, Error> {
         let (process, nonce) = (u64::from_le_bytes(random()?), u128::from_le_bytes(random()?));
-        Ok(Identity { process, nonce, comm, ..self.clone() })
+        // The store tells of the whole.
+        let reporting = self.reporting.clone().map(|r| Reporting { store: None, ..r });
+        Ok(Identity { process, nonce, comm, reporting, ..self.clone() })
     }
 
     /// Takes a listener that is open.

@@ -5,6 +5,7 @@
 //! behind, and nobody of another user can open it. A rank that may not open it (another pid
 //! namespace, a strict system) sits alone and is reached through sockets.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,25 @@ pub(crate) struct Terms {
     pub(crate) slot_bytes: Option<u64>,
     /// True if sockets are opened when a plan first needs them, not at once.
     pub(crate) lazy: bool,
+    /// True if every rank reports to `roundelay doctor`.
+    pub(crate) doctor: bool,
+}
+
+/// The place at which a rank's process reports to `roundelay doctor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReporterAt {
+    pub(crate) port: u16,
+    /// The number that those must know who ask there.
+    pub(crate) key: u128,
+}
+
+/// Returns the places at which these ranks report, by rank.
+pub(crate) fn reporters(endpoints: &[EndpointAddress]) -> Vec<Option<(IpAddr, ReporterAt)>> {
+    let reporter = |endpoint: &EndpointAddress| {
+        let note: Note = postcard::from_bytes(&endpoint.note).ok()?;
+        Some((endpoint.addresses.first()?.ip(), note.reporter?))
+    };
+    endpoints.iter().map(reporter).collect()
 }
 
 /// The information that a rank gives all others about itself.
@@ -50,11 +70,13 @@ pub(crate) struct Note {
     /// The name of this host in topology files, and the digest of the file, if there is one.
     name: String,
     topology: Option<u64>,
+    /// The place at which it reports, if it does.
+    reporter: Option<ReporterAt>,
 }
 
 impl Note {
     /// Makes the note of this rank.
-    pub(crate) fn of(terms: Terms, listener: &Listener) -> Self {
+    pub(crate) fn of(terms: Terms, listener: &Listener, reporter: Option<ReporterAt>) -> Self {
         // Opening devices takes a moment: not if they are of no use.
         let usable = |of: &Transport| of.is_mapped() || of.probe().is_ok();
         let has = terms.transports.iter().filter(usable).collect();
@@ -62,7 +84,8 @@ impl Note {
         let speeds = if paths.len() > 1 { listener.speeds() } else { Vec::new() };
         let name = paths::host_name(listener.options());
         let topology = listener.options().topology_file.as_ref().map(|file| file.digest);
-        Note { terms, has, paths, devices: devices(listener.options()), speeds, name, topology }
+        let devices = devices(listener.options());
+        Note { terms, has, paths, devices, speeds, name, topology, reporter }
     }
 }
 
@@ -75,7 +98,8 @@ impl Terms {
     /// Returns the terms of ranks that found each other in memory.
     pub(super) fn of(layout: &Layout) -> Self {
         let transports = Transports::SHM;
-        Terms { transports, channels: 1, slot_bytes: Some(layout.slot_bytes), lazy: false }
+        let slot_bytes = Some(layout.slot_bytes);
+        Terms { transports, channels: 1, slot_bytes, lazy: false, doctor: false }
     }
 
     fn slot_bytes(&self) -> u64 {
@@ -94,6 +118,7 @@ impl Terms {
         compare("channels", self.channels.to_string(), other.channels.to_string());
         compare("slot_bytes", self.slot_bytes().to_string(), other.slot_bytes().to_string());
         compare("lazy", self.lazy.to_string(), other.lazy.to_string());
+        compare("doctor", self.doctor.to_string(), other.doctor.to_string());
         parts.join(", ")
     }
 }
@@ -189,6 +214,7 @@ impl Group {
                 group.joined = net.counts();
             }
         }
+        group.show_number();
         Ok(group)
     }
 

@@ -19,8 +19,8 @@ mod split;
 
 use alarm::Above;
 pub(crate) use alarm::{Alarm, AlarmClock};
-pub(crate) use identity::Identity;
-pub(crate) use join::{Kept, Note, Terms};
+pub(crate) use identity::{Identity, Reporting};
+pub(crate) use join::{Kept, Note, ReporterAt, Terms, reporters};
 pub(crate) use links::Connecting;
 pub(crate) use server::{Server, Serving};
 pub(crate) use split::Part;
@@ -122,6 +122,7 @@ impl Group {
         let mut group = Self::local_ranks(rank, segment.clone(), segment, locals, terms);
         let here = Peer { host: 0, has: Transports::SHM };
         group.find_routes(&vec![here; group.locals.len()], None);
+        group.show_number();
         group
     }
 
@@ -290,6 +291,11 @@ impl Group {
             None => self.control.identity(),
         };
         mix(whole, self.id)
+    }
+
+    /// Shows that number to whoever looks from outside.
+    fn show_number(&self) {
+        self.control.show_communicator(self.own(), self.number());
     }
 
     /// Returns the machine of each rank, by number.

@@ -95,6 +95,7 @@ impl Group {
                 Some(crate::route::Route { rank, ..way })
             })
             .collect();
+        group.show_number();
         Ok(group)
     }
 }

@@ -95,6 +95,7 @@ pub struct Hints {
     timeout: Option<Duration>,
     on_failure: Option<OnFailure>,
     lazy: Option<bool>,
+    doctor: Option<bool>,
     interface: Option<String>,
     topology: Option<String>,
     paths: Option<Vec<String>>,
@@ -277,6 +278,11 @@ impl Hints {
         self.lazy
     }
 
+    /// Returns true if every rank reports to `roundelay doctor --store`.
+    pub fn doctor(&self) -> Option<bool> {
+        self.doctor
+    }
+
     /// Returns the paths between hosts, in order.
     pub fn paths(&self) -> Option<&[String]> {
         self.paths.as_deref()
@@ -383,6 +389,7 @@ impl Merged {
             timeout,
             on_failure,
             lazy,
+            doctor,
             interface,
             topology,
             paths,

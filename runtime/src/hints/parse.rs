@@ -136,6 +136,14 @@ pub const TABLE: &[Key] = &[
         read: |h, v| truth(v, &mut h.lazy),
     },
     Key {
+        name: "doctor",
+        values: "`true` or `false`",
+        meaning: "Let `roundelay doctor --store` look at the ranks while they run, wherever they are: each process \
+                  listens for it, and the store at which they met stays (docs/running.md). Default `false`.",
+        example: "true",
+        read: |h, v| truth(v, &mut h.doctor),
+    },
+    Key {
         name: "interface",
         values: "the name of a network interface, an address, or a network such as 10.0.0.0/8",
         meaning: "The interface that connections between hosts use. Default: the one that reaches the \

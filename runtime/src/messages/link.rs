@@ -160,7 +160,7 @@ impl Link {
 
     /// Records that the peer has taken so many eager messages.
     pub(super) fn credited(&mut self, messages: u64) {
-        self.credit = (self.credit + messages).min(CREDIT);
+        self.credit = self.credit.saturating_add(messages).min(CREDIT);
     }
 
     /// Says as much as there is room for, in pieces of at most `chunk` bytes where they are copied; `id` numbers offers.
@@ -370,6 +370,10 @@ impl Link {
                             }
                             self.expected = Some(packet);
                             return Ok(Some(In::Packet(packet)));
+                        }
+                        // A place for content is made as soon as it is announced.
+                        Packet::Eager { shape, .. } if shape.bytes > EAGER => {
+                            return Err(self.strange());
                         }
                         _ if packet.content() > 0 => self.expected = Some(packet),
                         Packet::Eager { tag, shape } => {

@@ -32,6 +32,9 @@ mod served;
 mod thread;
 mod transfer;
 mod trouble;
+mod wire;
+
+pub(crate) use wire::wires;
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -275,12 +278,13 @@ impl Messenger {
         self.renew_service();
     }
 
-    /// Answers what a peer has not asked.
+    /// Sends a peer packets that nothing here has asked for, without their content; bytes that are none are left out.
     #[cfg(test)]
-    pub(crate) fn forge_answer(&self, peer: u32, id: u64) {
-        let forged = link::Out::Packet(packet::Packet::Answer { id, value: 0 });
+    pub(crate) fn forge<'a>(&self, peer: u32, packets: impl IntoIterator<Item = &'a [u8]>) {
+        let packets = packets.into_iter().filter_map(|bytes| bytes.try_into().ok());
+        let forged = packets.filter_map(packet::Packet::decode).map(link::Out::Packet);
         self.peek(|engine| {
-            engine.links.get_mut(&peer).expect("a connection").out.push_back(forged);
+            engine.links.get_mut(&peer).expect("a connection").out.extend(forged);
             engine.progress();
         });
     }

@@ -33,6 +33,7 @@ pub mod scale;
 #[cfg(test)]
 mod tests;
 mod waits;
+mod wire;
 mod words;
 
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ pub(crate) use control::known;
 pub(crate) use listener::Listener;
 pub(crate) use opening::Opening;
 pub(crate) use rally::{Place, Rally, Standing, View};
+pub(crate) use wire::wires;
 
 use crate::abort::AbortRecord;
 use crate::paths::{Medium, Options};

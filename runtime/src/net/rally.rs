@@ -79,7 +79,7 @@ pub(crate) struct Rally<'a> {
 
 /// The messages of a rally.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Said {
+pub(super) enum Said {
     /// A rank is there, with this text.
     Here(u32, String),
     /// These go on.

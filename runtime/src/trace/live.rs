@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::diagnose::{Condition, Seen, Standing};
 use super::dump::{Entry, Flight};
 use super::now;
@@ -24,9 +26,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 const REMEDY: &str = "name the process of a rank, or of the launcher that started it";
 
 /// The ranks of a communicator that are on this host, as they stand.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live {
-    /// The communicator, as its recorders name it where all ranks share memory.
+    /// The communicator, as its recorders name it.
     pub communicator: String,
     /// The number of ranks, on all hosts.
     pub ranks: u32,
@@ -120,7 +122,8 @@ fn told(segment: &Segment, before: &[Standing]) -> Option<Live> {
             waiting: None,
         }));
     }
-    let communicator = format!("{:016x}", mix(segment.identity(), 0));
+    let number = segment.shown_communicator().unwrap_or_else(|| mix(segment.identity(), 0));
+    let communicator = format!("{number:016x}");
     standings.sort_by_key(|standing| standing.rank);
     let (running, standings) =
         standings.into_iter().partition(|standing| standing.condition == Condition::Running);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::protocol::{
-    CHALLENGE, Hello, MAGIC, MAX_KEY, MAX_VALUE, NoFrame, Op, VERDICT, Verdict, digest, failure,
-    failure_body, frame, push_frame,
+    CHALLENGE, GUEST, Hello, MAGIC, MAX_KEY, MAX_VALUE, NoFrame, Op, VERDICT, Verdict, digest,
+    failure, failure_body, frame, push_frame,
 };
 use super::server::Server;
 use super::stream::{At, Stream};
@@ -63,7 +63,7 @@ pub(crate) struct Client {
 }
 
 /// The reason for which a try to get in failed.
-enum Failed {
+pub(super) enum Failed {
     /// The next try may succeed.
     Again(String, Option<io::Error>),
     /// No further try can succeed.
@@ -93,19 +93,7 @@ impl Client {
                     let address = stream
                         .local()
                         .map_or(Ipv4Addr::LOCALHOST.into(), |own| reachable(own, &at));
-                    return Ok(Client {
-                        rank: me.rank,
-                        at,
-                        stream,
-                        address,
-                        timeout,
-                        input: Vec::new(),
-                        number: 0,
-                        server: None,
-                        failure: None,
-                        who: WHO,
-                        is_deaf: false,
-                    });
+                    return Ok(Client::over(stream, at, me.rank, address, timeout));
                 }
                 Err(Failed::Never(why)) => return Err(refused(me.rank, &at, &why)),
                 Err(Failed::Again(why, source)) => (why, source),
@@ -124,6 +112,40 @@ impl Client {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));
         }
+    }
+
+    /// Makes the client of a connection that was let in.
+    fn over(stream: Stream, at: At, rank: u32, address: IpAddr, timeout: Duration) -> Client {
+        Client {
+            rank,
+            at,
+            stream,
+            address,
+            timeout,
+            input: Vec::new(),
+            number: 0,
+            server: None,
+            failure: None,
+            who: WHO,
+            is_deaf: false,
+        }
+    }
+
+    /// Gets in as a guest, who may look and ask, by one try.
+    pub(super) fn visit(
+        at: At,
+        job: &str,
+        secret: &[u8],
+        timeout: Duration,
+    ) -> Result<Client, Failed> {
+        let me = Me { rank: GUEST, size: 0, job, secret };
+        let stream = enter(&at, me, timeout)?;
+        Ok(Client::over(stream, at, GUEST, Ipv4Addr::LOCALHOST.into(), timeout))
+    }
+
+    /// Returns the reason for which nobody joins any more, if the server said so.
+    pub(super) fn failure(&self) -> Option<&AbortRecord> {
+        self.failure.as_ref()
     }
 
     /// Keeps the server for as long as this client lives.
@@ -219,7 +241,7 @@ impl Client {
 
     /// Asks, and waits for the answer: nothing if it does not come until then, or if the job has
     /// failed.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         op: Op,
         parts: &[&[u8]],

@@ -28,12 +28,18 @@
 //! store asks all whether they are still there. The first failure is told to everybody, and is what all
 //! of them report ([`failure`]).
 //!
+//! A guest ([`Guest`]) proves the same and is no rank: it may read notes, ask who is missing, and ask for a report
+//! where the server gives one. It changes nothing.
+//!
 //! Every bound is in [`protocol`]. A client has one wait at a time; a second one replaces it.
 
 pub(crate) mod client;
 mod failure;
+mod guest;
 mod in_process;
 pub(crate) mod protocol;
+#[cfg(test)]
+mod random_tests;
 pub(crate) mod server;
 mod session;
 pub(crate) mod stream;
@@ -41,6 +47,7 @@ pub(crate) mod stream;
 mod tests;
 
 pub(crate) use client::{Client, Me};
+pub(crate) use guest::{Guest, Stranger};
 pub(crate) use in_process::InProcessStore;
 pub(crate) use server::Server;
 pub(crate) use stream::{At, StoreListener};

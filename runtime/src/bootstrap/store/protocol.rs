@@ -23,6 +23,9 @@ pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + MAX_KEY + MAX_VALUE;
 /// The bytes of operation and number.
 pub(crate) const FRAME_HEAD: usize = 5;
 
+/// The rank that a guest names: it belongs to the job and is none of its ranks.
+pub(crate) const GUEST: u32 = u32::MAX;
+
 pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;
 pub(crate) const CHALLENGE: usize = 8 + NONCE;
 pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
@@ -43,11 +46,14 @@ pub(crate) enum Op {
     Who = 5,
     /// No body, no answer. Says that this rank, which was asked, is there.
     Here = 6,
+    /// No body, of a guest. Asks what this process knows of its ranks; answered with the report, see
+    /// [`Job::report`](super::server::Job::report).
+    Report = 7,
 }
 
 impl Op {
     pub(crate) fn from_byte(byte: u8) -> Option<Op> {
-        [Op::Set, Op::Get, Op::Finish, Op::Fail, Op::Who, Op::Here]
+        [Op::Set, Op::Get, Op::Finish, Op::Fail, Op::Who, Op::Here, Op::Report]
             .into_iter()
             .find(|&op| op as u8 == byte)
     }
@@ -65,7 +71,7 @@ pub(crate) enum Verdict {
     Size = 3,
     /// Somebody else is this rank already.
     Taken = 4,
-    /// The store has no room.
+    /// The store has no room, or no frame has room for the answer.
     Full = 5,
     /// Nobody asked for that: the first failure of the job follows.
     Failed = 6,

@@ -14,8 +14,8 @@ use rustix::event::{Timespec, epoll};
 
 use super::failure::Inquiry;
 use super::protocol::{
-    CHALLENGE, Frame, HELLO, Hello, NoFrame, Op, ROOM, ROOM_A_RANK, Verdict, failure, failure_body,
-    frame, key, key_and_value, push_frame,
+    CHALLENGE, FRAME_HEAD, Frame, GUEST, HELLO, Hello, MAX_FRAME, NoFrame, Op, ROOM, ROOM_A_RANK,
+    Verdict, failure, failure_body, frame, key, key_and_value, push_frame,
 };
 use super::session::{Broken, Session, Stage};
 use super::stream::StoreListener;
@@ -50,6 +50,8 @@ pub(crate) struct Job {
     pub(crate) secret: Vec<u8>,
     /// The time that ranks may take to come: so long a failure is told to those who are late.
     pub(crate) timeout: Duration,
+    /// Makes the answer to [`Op::Report`], if this server gives one. Whoever else is connected waits meanwhile.
+    pub(crate) report: Option<fn() -> Vec<u8>>,
 }
 
 impl Server {
@@ -356,6 +358,8 @@ impl Core {
             Verdict::Secret
         } else if job != self.job.digest {
             Verdict::Job
+        } else if rank == GUEST {
+            Verdict::Ok
         } else if size != self.job.size || rank >= size {
             Verdict::Size
         } else if !matches!(self.ranks.get(&rank), None | Some(At::Gone)) {
@@ -375,7 +379,9 @@ impl Core {
         if verdict == Verdict::Ok {
             session.stage = Stage::Rank(rank);
             self.strangers.remove(&token);
-            self.location(rank, At::Here(token));
+            if rank != GUEST {
+                self.location(rank, At::Here(token));
+            }
             if let Some(failure) = &self.failure {
                 let body = failure_body(failure);
                 self.tell(token, Verdict::Failed, 0, &body);
@@ -394,6 +400,11 @@ impl Core {
         number: u32,
         body: &[u8],
     ) -> Result<(), Broken> {
+        // A guest looks on: it leaves nothing, counts for nobody, and ends nothing.
+        let is_for_guests = matches!(op, Op::Get | Op::Who | Op::Here | Op::Report);
+        if rank == GUEST && !is_for_guests {
+            return Err(Broken);
+        }
         match op {
             Op::Set => {
                 let (key, value) = key_and_value(body).ok_or(Broken)?;
@@ -424,6 +435,13 @@ impl Core {
                 self.tell(token, Verdict::Ok, number, &first);
             }
             Op::Who => self.inquire(token, rank, number),
+            Op::Report => {
+                let report = self.job.report.filter(|_| rank == GUEST).ok_or(Broken)?();
+                match report.len() <= MAX_FRAME - FRAME_HEAD {
+                    true => self.tell(token, Verdict::Ok, number, &report),
+                    false => self.tell(token, Verdict::Full, number, b""),
+                }
+            }
             Op::Here => {
                 if let Some(inquiry) = &mut self.inquiry {
                     inquiry.silent.remove(&rank);

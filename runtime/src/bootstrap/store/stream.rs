@@ -97,6 +97,11 @@ impl StoreListener {
         }
     }
 
+    /// Listens at that address.
+    pub(crate) fn bind_to(at: SocketAddr) -> io::Result<StoreListener> {
+        TcpListener::bind(at).map(StoreListener::Tcp)
+    }
+
     /// Listens at a port of the system's choice, for this host alone.
     pub(crate) fn loopback() -> io::Result<StoreListener> {
         let ways: [SocketAddr; 2] =

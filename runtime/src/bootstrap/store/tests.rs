@@ -30,7 +30,7 @@ fn serve_on(listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
 /// Serves a store that tells a failure for so long to those who are late.
 fn serve_for(timeout: Duration, listener: StoreListener, size: u32, secret: &[u8]) -> (Server, At) {
     let secret = secret.to_vec();
-    let job = Job { size, digest: digest("job"), secret, timeout };
+    let job = Job { size, digest: digest("job"), secret, timeout, report: None };
     let server = Server::start(listener, job).expect("a server");
     let at = At::Any(server.address().into_iter().collect());
     (server, at)
@@ -118,7 +118,7 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
             })
             .collect();
         let (digest, secret) = (digest("job"), Vec::new());
-        let job = Job { size: N, digest, secret, timeout: FOREVER };
+        let job = Job { size: N, digest, secret, timeout: FOREVER, report: None };
         let server =
             Server::start(StoreListener::bind(&at).expect("the port"), job).expect("a server");
         exchange(client(&at, 0, N).with(server), 0, N);

@@ -134,14 +134,18 @@ fn a_peer_that_lies_is_refused_and_nothing_is_written() {
 
 #[test]
 fn a_peer_that_breaks_the_protocol_ends_the_job() {
-    two(|comm| {
-        let window = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
-        let messenger = &window.parts.service.as_ref().expect("it is served").messenger;
-        if comm.rank() == 0 {
-            messenger.forge_answer(1, 99);
-        }
-        let error = window.wait_signal(1 - comm.rank()).expect_err("nobody signals");
-        assert_eq!(error.code(), codes::PLAN_DAMAGED, "{error}");
-        assert!(error.to_string().contains("does not keep to the protocol"), "{error}");
-    });
+    // An answer that nobody asked for, and a short message that is as long as memory.
+    for words in [[13, 99, 0, 0, 0, 0], [0, 1, 0, 1 << 60, 0, 0]] {
+        let packet = words.map(u64::to_le_bytes).concat();
+        two(|comm| {
+            let window = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
+            let messenger = &window.parts.service.as_ref().expect("it is served").messenger;
+            if comm.rank() == 0 {
+                messenger.forge(1, [&packet[..]]);
+            }
+            let error = window.wait_signal(1 - comm.rank()).expect_err("nobody signals");
+            assert_eq!(error.code(), codes::PLAN_DAMAGED, "{error}");
+            assert!(error.to_string().contains("does not keep to the protocol"), "{error}");
+        });
+    }
 }

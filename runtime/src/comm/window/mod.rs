@@ -8,6 +8,8 @@ mod mapped;
 mod nonblocking;
 mod operations;
 mod parts;
+#[cfg(test)]
+mod random_tests;
 mod served;
 
 use std::marker::PhantomData;

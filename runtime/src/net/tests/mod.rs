@@ -2,6 +2,7 @@
 
 mod control;
 mod join;
+mod random;
 mod refuse;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -13,7 +13,7 @@ use super::*;
 use crate::secret::{Secret, Side, random};
 
 /// Dials until that ends.
-fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, DialError> {
+pub(super) fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, DialError> {
     let mut dial = Dial::new(name, vec![DialTarget { from: None, to }]);
     let start = Instant::now();
     while start.elapsed() < PATIENCE {

@@ -24,6 +24,8 @@ const CALL: u64 = 2;
 const WAIT: u64 = 3;
 /// The place on the line of presence where the beds of a rank's threads begin.
 const BEDS: u64 = 24;
+/// The place on the line of presence where a rank says which communicator this is.
+const NUMBER: u64 = 48;
 /// The places on the line of exchanges where a rank says which one it is, and where it can be called.
 const WHO: u64 = 24;
 const PLACE: u64 = 32;
@@ -165,10 +167,25 @@ impl Segment {
         (shown != 0).then_some((shown as u32, (shown >> 32) as u32))
     }
 
+    /// Says by which number all ranks of the communicator know it, those of other machines too.
+    pub(crate) fn show_communicator(&self, rank: u32, number: u64) {
+        let word = self.layout.rank_line(rank, PRESENCE) + NUMBER;
+        self.word(word).store(number, Ordering::Release);
+    }
+
+    /// Returns the number of the communicator, if a rank of this machine has said it.
+    pub(crate) fn shown_communicator(&self) -> Option<u64> {
+        let shown = |rank| {
+            let word = self.layout.rank_line(rank, PRESENCE) + NUMBER;
+            self.word(word).load(Ordering::Acquire)
+        };
+        (0..self.layout.ranks).map(shown).find(|&number| number != 0)
+    }
+
     /// Returns the word on which a thread of a rank sleeps, see [`WOKEN`]. As wide as futexes are.
     pub(super) fn bed(&self, rank: u32, sleeper: Sleeper) -> &AtomicU32 {
         let words = std::ptr::from_ref(self.word(self.layout.rank_line(rank, PRESENCE) + BEDS));
-        // SAFETY: the halves of words of this line that are only accessed through this, up to its end.
+        // SAFETY: the halves of words of this line that are only accessed through this, up to `NUMBER`.
         unsafe { &*words.cast::<AtomicU32>().add(sleeper as usize) }
     }
 

@@ -1,0 +1,286 @@
+//! Tests `doctor --store`: ranks that are processes and share no memory, seen over the network.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use roundelay::{Communicator, Error, RedOp};
+use roundelay_tests::until;
+use serde_json::Value;
+use support::{Ran, command};
+
+const RANKS: u32 = 3;
+/// No test comes near it unless something hangs.
+const FOREVER: Duration = Duration::from_secs(300);
+const SECRET: &str = "what the ranks know";
+
+/// A job of processes, each on a host of its own as far as it knows; they end with it.
+struct Job {
+    store: String,
+    ranks: Vec<Child>,
+}
+
+impl Job {
+    /// Starts that many of the ranks; `play` says what they do, see [`rank`].
+    fn start(play: &str, ranks: u32) -> Job {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
+        let store = port.expect("a free port").to_string();
+        let at = [("ROUNDELAY_SIZE", RANKS.to_string()), ("ROUNDELAY_STORE", store.clone())];
+        Job::start_with(play, store, "ROUNDELAY_RANK", &at, ranks)
+    }
+
+    /// Starts that many of the ranks, which find their numbers and each other by those variables.
+    fn start_with(
+        play: &str,
+        store: String,
+        number: &str,
+        more: &[(&str, String)],
+        ranks: u32,
+    ) -> Job {
+        let start = |rank: u32| {
+            Command::new(std::env::current_exe().expect("this test"))
+                .args(["--exact", "rank", "--nocapture"])
+                .env("DOCTOR_PLAY", play)
+                .env(number, rank.to_string())
+                .envs(more.iter().map(|(name, value)| (*name, value)))
+                .env("ROUNDELAY_HOST", format!("host{rank}"))
+                .env("ROUNDELAY_SECRET", SECRET)
+                .env("ROUNDELAY_HINTS", "doctor=true,timeout=300s")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("a process")
+        };
+        let ranks = (0..ranks).map(start).collect();
+        Job { store, ranks }
+    }
+
+    fn doctor(&self, secret: &str, more: &[&str]) -> Ran {
+        let mut command = command(&[&["doctor", "--store", &self.store], more].concat());
+        let output = command.env("ROUNDELAY_SECRET", secret).output();
+        Ran::of(output.expect("the binary runs"))
+    }
+
+    /// Asks until the verdict is of that class, and returns all that is told.
+    #[track_caller]
+    fn told(&self, class: &str) -> Value {
+        let mut told = Value::Null;
+        let seen = || "the verdict does not come".to_owned();
+        until(FOREVER, seen, || {
+            let ran = self.doctor(SECRET, &["--json", "--timeout", "60s"]);
+            told = if ran.code == 0 { ran.json().remove(0) } else { Value::Null };
+            told["verdict"]["class"] == class
+        });
+        told
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for rank in &mut self.ranks {
+            let _ = rank.kill();
+            let _ = rank.wait();
+        }
+    }
+}
+
+/// Is a rank, if it was started as one.
+#[test]
+fn rank() {
+    let Ok(play) = std::env::var("DOCTOR_PLAY") else { return };
+    let _ = calls(&play);
+    // It stays where it is, and makes no call.
+    loop {
+        std::thread::park();
+    }
+}
+
+fn calls(play: &str) -> Result<(), Error> {
+    let mut comm = Communicator::from_env()?;
+    let (rank, mut data) = (comm.rank(), [1f32; 64]);
+    comm.all_reduce(&mut data, RedOp::Sum)?;
+    comm.all_reduce(&mut data, RedOp::Sum)?;
+    let result = match (play, rank) {
+        ("stuck", 1) => loop {
+            std::thread::park();
+        },
+        ("mismatch", 2) => comm.all_reduce(&mut data[..32], RedOp::Sum).map(drop),
+        _ => comm.all_reduce(&mut data, RedOp::Sum).map(drop),
+    };
+    // A rank that has failed is there still.
+    if result.is_err() {
+        loop {
+            std::thread::park();
+        }
+    }
+    result
+}
+
+#[test]
+fn a_rank_that_does_something_else_is_named_and_so_is_its_death() {
+    let mut job = Job::start("stuck", RANKS);
+    let told = job.told("late");
+    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    assert_eq!(told["verdict"]["waiters"], serde_json::json!([0, 2]), "{told}");
+    let [all] = &told["communicators"].as_array().expect("a list")[..] else { panic!("{told}") };
+    assert_eq!(all["missing"], serde_json::json!([]), "{told}");
+    assert_eq!(all["ranks"].as_array().expect("a list").len(), RANKS as usize, "{told}");
+    assert_eq!(told.get("silent"), None, "{told}");
+    let text = job.doctor(SECRET, &[]).ok().out;
+    assert!(text.contains("cause: rank 1 ") && text.contains("has not made call 3"), "{text}");
+
+    // Who does not know the secret is told nothing.
+    for wrong in ["", "another"] {
+        let ran = job.doctor(wrong, &["--json"]).fails(3, &["secret", "ROUNDELAY_SECRET"]);
+        assert!(!ran.out.contains("verdict"), "{}", ran.out);
+    }
+
+    let pid = job.ranks[2].id().cast_signed();
+    let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("a signal is sent");
+    let began = Instant::now();
+    let ran = job.doctor(SECRET, &["--json", "--timeout", "1s"]).ok();
+    assert!(began.elapsed() < FOREVER / 2, "{:?}", began.elapsed());
+    let told = ran.json().remove(0);
+    assert_eq!(told["silent"][0]["rank"], 2, "{told}");
+    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("a signal is sent");
+
+    job.ranks[1].kill().and_then(|()| job.ranks[1].wait()).expect("its end");
+    let told = job.told("died");
+    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    assert!(told["verdict"]["cause"].as_str().is_some_and(|c| c.contains("has ended")), "{told}");
+
+    let store = job.store.clone();
+    drop(job);
+    let job = Job { store, ranks: Vec::new() };
+    job.doctor(SECRET, &[]).fails(3, &["RL0709", "no store listens", "doctor=true", "--pid"]);
+}
+
+#[test]
+fn another_call_is_named() {
+    let job = Job::start("mismatch", RANKS);
+    let told = job.told("mismatch");
+    assert_eq!(told["verdict"]["ranks"], serde_json::json!([2]), "{told}");
+}
+
+/// Serves what torch's store has, as its clients of PyTorch 2.2 and later speak, for as long as the test runs.
+fn torch_store() -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let values: Arc<(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>, Condvar)> = Arc::default();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (values, stream) = (values.clone(), stream.expect("a connection"));
+            std::thread::spawn(move || serve_torch(stream, &values));
+        }
+    });
+    address
+}
+
+/// Answers the queries of one connection, until one is none.
+fn serve_torch(
+    mut stream: TcpStream,
+    (values, changed): &(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>, Condvar),
+) -> Option<()> {
+    let word = |stream: &mut TcpStream| {
+        let mut bytes = [0; 8];
+        stream.read_exact(&mut bytes).ok().map(|()| u64::from_ne_bytes(bytes))
+    };
+    let text = |stream: &mut TcpStream| {
+        let mut bytes = vec![0; word(stream)? as usize];
+        stream.read_exact(&mut bytes).ok().map(|()| bytes)
+    };
+    let mut is_known = false;
+    loop {
+        let mut query = [0];
+        stream.read_exact(&mut query).ok()?;
+        match query[0] {
+            0 => {
+                let mut magic = [0; 4];
+                stream.read_exact(&mut magic).ok()?;
+                is_known = u32::from_ne_bytes(magic) == 0x3C85_F7CE;
+            }
+            _ if !is_known => return None,
+            1 => {
+                let (key, value) = (text(&mut stream)?, text(&mut stream)?);
+                values.lock().ok()?.insert(key, value);
+                changed.notify_all();
+            }
+            3 => {
+                let value = values.lock().ok()?.get(&text(&mut stream)?).cloned()?;
+                stream.write_all(&(value.len() as u64).to_ne_bytes()).ok()?;
+                stream.write_all(&value).ok()?;
+            }
+            4 => {
+                let (_, added) = (text(&mut stream)?, word(&mut stream)?);
+                stream.write_all(&added.to_ne_bytes()).ok()?;
+            }
+            5 | 6 => {
+                let (_, key) = (word(&mut stream)?, text(&mut stream)?);
+                let mut values = values.lock().ok()?;
+                while query[0] == 6 && !values.contains_key(&key) {
+                    values = changed.wait(values).ok()?;
+                }
+                stream.write_all(&[u8::from(!values.contains_key(&key))]).ok()?;
+            }
+            _ => return None,
+        }
+    }
+}
+
+#[test]
+fn torchs_store_says_where_the_ranks_are() {
+    let address = torch_store();
+    let none = Job { store: address.to_string(), ranks: Vec::new() };
+    none.doctor(SECRET, &[]).fails(3, &["RL0709", "what answers at", "doctor=true"]);
+    let at = [
+        ("WORLD_SIZE", RANKS.to_string()),
+        ("TORCHELASTIC_RUN_ID", "run".into()),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True".into()),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1".into()),
+        ("MASTER_ADDR", "127.0.0.1".into()),
+        ("MASTER_PORT", address.port().to_string()),
+    ];
+    let job = Job::start_with("stuck", address.to_string(), "RANK", &at, RANKS);
+    let told = job.told("late");
+    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    job.doctor("another", &[]).fails(3, &["secret"]);
+}
+
+#[test]
+fn ranks_that_have_not_come_are_named() {
+    let job = Job::start("stuck", RANKS - 1);
+    let mut out = String::new();
+    let seen = || "rank 2 is not missed".to_owned();
+    until(FOREVER, seen, || {
+        out = job.doctor(SECRET, &["--json"]).out;
+        out.contains("rank 2 has not come") && !out.contains("rank 1")
+    });
+    let told: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(told["verdict"], Value::Null, "{told}");
+    assert!(told["joining"].as_str().is_some_and(|j| j.contains("rank 2 has not come")), "{told}");
+    let text = job.doctor(SECRET, &[]).ok().out;
+    assert!(text.contains("cause: the ranks have not all joined: rank 2 has not come"), "{text}");
+}
+
+#[test]
+fn what_is_no_store_is_said_to_be_none() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let store = listener.local_addr().expect("an address").to_string();
+    let hangs_up = std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            drop(stream);
+        }
+    });
+    let job = Job { store, ranks: Vec::new() };
+    job.doctor(SECRET, &["--timeout", "2s"]).fails(3, &["RL0709", "what answers at"]);
+    let job = Job { store: "nowhere".into(), ranks: Vec::new() };
+    job.doctor(SECRET, &[]).fails(1, &["RL0712", "not an address"]);
+    drop(hangs_up);
+}

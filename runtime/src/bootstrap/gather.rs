@@ -1,0 +1,173 @@
+//! Looks into a running job from outside, over the network: what its ranks report.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::STORE;
+use super::env::address;
+use super::membership::StoreAt;
+use super::reporter::{ROSTER, Roster, name};
+use super::store::{At, Guest, Stranger};
+use super::torch::TorchStore;
+use crate::error::Error;
+use crate::group::ReporterAt;
+use crate::trace::Live;
+
+/// Reporters that are asked at one time.
+const AT_ONCE: usize = 64;
+
+/// What is known of a job that was looked at from outside.
+#[derive(Debug, Clone)]
+pub enum Gathered {
+    /// Its ranks have not all joined: who is missing, or why they gave up, in words of the store.
+    Joining(String),
+    /// Its ranks have joined.
+    Running {
+        /// The communicator of all ranks, as recorders name it.
+        communicator: String,
+        /// What each rank has told, by rank.
+        told: Vec<Told>,
+    },
+}
+
+/// What a rank has told.
+#[derive(Debug, Clone)]
+pub enum Told {
+    /// What the memory of its host shows of the communicators of its process.
+    Seen(Vec<Live>),
+    /// Its process has ended, in words: its host answers, and nothing listens where it did.
+    Gone(String),
+    /// It does not answer, in words, and nothing else is known.
+    Silent(String),
+}
+
+/// Asks all ranks of a running job what they do. They were given the hint `doctor`, and met at the store at that
+/// address, `host:port` as the ranks were told, or at that of a torch.distributed job. A rank that does not answer
+/// within the timeout costs no more than that. Ranks that make no calls answer too.
+///
+/// `job` is the name of the job where ranks were given one; it is empty where a person or mpirun gave the address.
+///
+/// # Errors
+///
+/// [`Error::Start`] if no store answers there, or if it does not let in who has this secret; [`Error::Usage`] if that
+/// is no address.
+pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<Gathered, Error> {
+    let at = match address(at.strip_prefix("tcp://").unwrap_or(at)) {
+        Ok(StoreAt::Address { host, port, .. }) => At::Host(host, port),
+        Ok(StoreAt::Local { job }) => At::Local(job),
+        _ => {
+            return Err(Error::Usage(format!(
+                "{at} is not an address of a store: give what the ranks were given as {STORE}, host:port"
+            )));
+        }
+    };
+    let mut store = enter(&at, job, secret, timeout)?;
+    let lost = |stranger| refused(&at, stranger);
+    // It is there at once, or nobody has set it yet.
+    let until = Instant::now() + timeout.min(Duration::from_secs(1));
+    let Some(roster) = store.note(ROSTER, until).map_err(lost)? else {
+        if let Some(failure) = store.failure() {
+            let text = format!("the ranks gave up joining: {}: {}", failure.code.0, failure.text);
+            return Ok(Gathered::Joining(text));
+        }
+        let who = store.who().map_err(lost)?;
+        let who = who.unwrap_or_else(|| "the store does not say who is missing".into());
+        return Ok(Gathered::Joining(format!("the ranks have not all joined: {who}")));
+    };
+    let Ok(Roster { communicator, reporters }) = postcard::from_bytes(&roster) else {
+        return Err(Error::Start(format!(
+            "the store at {at} is of another version of roundelay: use the `roundelay` of the job"
+        )));
+    };
+    Ok(Gathered::Running { communicator, told: ask_all(&reporters, secret, timeout) })
+}
+
+/// Gets into a store: roundelay's own, or the one that torch's tells of.
+fn enter(at: &At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, Error> {
+    let other = match Guest::enter(at.clone(), job, secret, timeout) {
+        Ok(store) => return Ok(store),
+        Err(Stranger::Other(why)) => Stranger::Other(why),
+        Err(stranger) => return Err(refused(at, stranger)),
+    };
+    let At::Host(host, port) = at else { return Err(refused(at, other)) };
+    let Some(note) = TorchStore::announced(host, *port, timeout) else {
+        return Err(refused(at, other));
+    };
+    let Some((job, ways)) = super::rendezvous::read(&note) else { return Err(refused(at, other)) };
+    let secret = if secret.is_empty() { job.as_bytes() } else { secret };
+    let at = At::Any(ways);
+    Guest::enter(at.clone(), job, secret, timeout).map_err(|stranger| refused(&at, stranger))
+}
+
+/// Says why there is nothing to learn at a store.
+fn refused(at: &At, stranger: Stranger) -> Error {
+    let text = match stranger {
+        Stranger::Nobody => format!(
+            "no store listens at {at}: the job has ended, or its rank 0 has, or its ranks were not given the hint \
+             `doctor=true` (ROUNDELAY_HINTS), with which the store stays; of ranks of this host, `roundelay doctor \
+             --pid PID` tells without it"
+        ),
+        Stranger::Silent(error) => format!(
+            "nothing answers at {at} ({error}): see whether that address leads to the host of rank 0, and whether \
+             its process is stopped"
+        ),
+        Stranger::Other(why) => format!(
+            "what answers at {at} tells of no ranks with the hint `doctor=true` ({why}): give the address at which \
+             they met, and the name of the job (`--job`) if they have one"
+        ),
+        Stranger::Refused(why) => format!("the store at {at} does not let the doctor in: {why}"),
+    };
+    Error::Start(text)
+}
+
+/// Asks all reporters, several at a time.
+fn ask_all(
+    reporters: &[Option<(IpAddr, ReporterAt)>],
+    secret: &[u8],
+    timeout: Duration,
+) -> Vec<Told> {
+    let next = AtomicUsize::new(0);
+    let none = || Told::Silent("it reports nowhere".into());
+    let told: Vec<Mutex<Told>> = reporters.iter().map(|_| Mutex::new(none())).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..reporters.len().min(AT_ONCE) {
+            scope.spawn(|| {
+                loop {
+                    let rank = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(reporter) = reporters.get(rank) else { return };
+                    let Some(reporter) = reporter else { continue };
+                    let answer = ask(*reporter, secret, timeout);
+                    *told[rank].lock().unwrap_or_else(PoisonError::into_inner) = answer;
+                }
+            });
+        }
+    });
+    let inner = |told: Mutex<Told>| told.into_inner().unwrap_or_else(PoisonError::into_inner);
+    told.into_iter().map(inner).collect()
+}
+
+/// Asks one reporter.
+fn ask((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> Told {
+    let until = Instant::now() + timeout;
+    let place = SocketAddr::new(ip, at.port);
+    let report = Guest::enter(At::Any(vec![place]), &name(at.key), secret, timeout)
+        .and_then(|mut reporter| reporter.report(until));
+    match report {
+        Ok(Some(report)) => match serde_json::from_slice(&report) {
+            Ok(seen) => Told::Seen(seen),
+            Err(error) => Told::Silent(format!("its report from {place} makes no sense: {error}")),
+        },
+        Ok(None) => Told::Silent(format!("it does not answer at {place} within {timeout:?}")),
+        Err(Stranger::Nobody) => {
+            Told::Gone(format!("its process has ended: nothing listens at {place} any more"))
+        }
+        Err(Stranger::Silent(error)) => {
+            Told::Silent(format!("it does not answer at {place} within {timeout:?} ({error})"))
+        }
+        Err(Stranger::Other(why) | Stranger::Refused(why)) => {
+            Told::Silent(format!("it does not answer at {place}: {why}"))
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A thread of a rank that answers `roundelay doctor`, whatever the rank does.
+//!
+//! It serves the protocol of stores ([`super::store`]) to guests alone, at a port of its own: whoever asks has proved
+//! that it knows the secret of the job, or where there is none, a number that only the ranks and their store know.
+//! It reads what ranks of this host publish in memory, so that no call, and no message, has anything to do with it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Store;
+use super::store::protocol::digest;
+use super::store::server::Job;
+use super::store::{Server, StoreListener};
+use crate::error::Error;
+use crate::group::{Group, ReporterAt, Reporting};
+use crate::net::Listener;
+use crate::secret::{Secret, random};
+use crate::trace::live;
+
+/// The note at the store that says where ranks report.
+pub(super) const ROSTER: &str = "reporters";
+
+/// The ranks of a job, and where they report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Roster {
+    /// The communicator of all ranks, as recorders name it.
+    pub(super) communicator: String,
+    /// The places, by rank.
+    pub(super) reporters: Vec<Option<(IpAddr, ReporterAt)>>,
+}
+
+/// Returns the name by which guests call a reporter.
+pub(super) fn name(key: u128) -> String {
+    format!("reporter {key:032x}")
+}
+
+/// Opens the reporter of this process's rank, beside its listener.
+pub(super) fn open(listener: &Listener) -> Result<Reporting, Error> {
+    let failed = |e: std::io::Error| {
+        let ip = listener.address().ip();
+        let text = format!(
+            "a rank cannot report at {ip}: {e}; see whether its limits allow a thread and a port more, or leave \
+             out the hint `doctor`"
+        );
+        Error::system(text, e)
+    };
+    let own = SocketAddr::new(listener.address().ip(), 0);
+    let socket = StoreListener::bind_to(own).map_err(failed)?;
+    let port = socket.address().map_or(0, |address| address.port());
+    let at = ReporterAt { port, key: u128::from_le_bytes(random()?) };
+    let secret = listener.options().secret.as_ref().map_or(&[][..], Secret::bytes).to_vec();
+    let digest = digest(&name(at.key));
+    // It has no ranks, so that there is nothing for which it could wait.
+    let job = Job { size: 0, digest, secret, timeout: Duration::ZERO, report: Some(report) };
+    Ok(Reporting::new(at, Server::start(socket, job).map_err(failed)?))
+}
+
+/// Returns what the memory of this host shows of all communicators of this process.
+fn report() -> Vec<u8> {
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    // Where there is nothing to see, nothing is reported.
+    let seen = live(pid).unwrap_or_default();
+    serde_json::to_vec(&seen).unwrap_or_default()
+}
+
+/// Says at the store where all ranks report.
+pub(super) fn tell(
+    store: &mut dyn Store,
+    group: &Group,
+    reporters: &[Option<(IpAddr, ReporterAt)>],
+) -> Result<(), Error> {
+    let communicator = format!("{:016x}", group.number());
+    let roster = Roster { communicator, reporters: reporters.to_vec() };
+    let bytes = postcard::to_allocvec(&roster).map_err(|e| Error::Start(e.to_string()))?;
+    store.set(ROSTER, &bytes)
+}

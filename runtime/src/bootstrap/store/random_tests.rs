@@ -1,0 +1,94 @@
+//! Bytes at random, of strangers, of ranks and of guests: a store serves on, or ends in time.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use super::protocol::{GUEST, digest};
+use super::server::Job;
+use super::stream::Stream;
+use super::{At, Client, Guest, Me, Server, StoreListener};
+use crate::store::Store;
+use crate::wire::Wire;
+use roundelay_tests::Dice;
+use roundelay_tests::fuzz::mutated;
+
+/// No trial comes near it unless something hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Serves a store for two ranks, or a reporter.
+fn serve(size: u32, secret: &[u8]) -> (Server, At) {
+    let report: Option<fn() -> Vec<u8>> = (size == 0).then_some(|| vec![1; 100]);
+    let timeout = Duration::from_millis(50);
+    let job = Job { size, digest: digest("job"), secret: secret.to_vec(), timeout, report };
+    let listener = StoreListener::loopback().expect("loopback");
+    let server = Server::start(listener, job).expect("a server");
+    let at = At::Any(server.address().into_iter().collect());
+    (server, at)
+}
+
+/// Says all of that, and hears what comes until the other end hangs up or says nothing more.
+fn say(mut stream: Stream, bytes: &[u8]) {
+    stream.set_timeouts(Duration::from_millis(20)).expect("a timeout");
+    let _ = stream.write_all(bytes);
+    if let Stream::Tcp(stream) = &stream {
+        let _ = stream.shutdown(Shutdown::Write);
+    }
+    let mut buffer = [0; 4096];
+    while matches!(stream.read(&mut buffer), Ok(1..)) {}
+}
+
+/// Returns some messages of these kinds, one after the other, changed or not.
+fn messages(wires: &[Wire], dice: &mut Dice) -> Vec<u8> {
+    let mut all = Vec::new();
+    for _ in 0..1 + dice.below(6) {
+        let samples = &wires[dice.below(wires.len())].samples;
+        all.extend(mutated(&samples[dice.below(samples.len())], dice));
+    }
+    all
+}
+
+/// `ROUNDS=100` tries a hundred times as many, `SEED=7` others.
+#[test]
+fn bytes_at_random_disturb_no_store() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+    };
+    let mut wires = crate::bootstrap::wires();
+    wires.retain(|wire| ["store: hello", "store: frame"].contains(&wire.name));
+    for trial in 0..60 * number("ROUNDS", 1) {
+        let mut dice = Dice(number("SEED", 1) << 32 ^ trial);
+        let secret: &[u8] = if dice.below(2) == 0 { b"" } else { b"a secret" };
+        let size = if dice.below(3) == 0 { 0 } else { 2 };
+        let (server, at) = serve(size, secret);
+        let bytes = messages(&wires, &mut dice);
+        let me = |rank| Me { rank, size, job: "job", secret };
+        let is_rank = size > 0 && dice.below(2) == 0;
+        let stream = match (is_rank, dice.below(3)) {
+            (true, _) => Client::connect(at.clone(), me(1), LIMIT).expect("let in").into_stream(),
+            (false, 0) => Stream::connect(&at, LIMIT).expect("a connection"),
+            (false, _) => {
+                let guest = Client::connect(at.clone(), me(GUEST), LIMIT);
+                guest.expect("let in").into_stream()
+            }
+        };
+        say(stream, &bytes);
+        // A rank may end the joining of all; nobody else may.
+        if !is_rank {
+            let until = Instant::now() + LIMIT;
+            let mut guest = Guest::enter(at.clone(), "job", secret, LIMIT).expect("let in");
+            if size == 0 {
+                let report = guest.report(until).expect("an answer");
+                assert_eq!(report, Some(vec![1; 100]), "trial {trial}");
+            } else {
+                let mut rank = Client::connect(at, me(0), LIMIT).expect("let in");
+                rank.set("own", b"value").expect("room");
+                let value = guest.note("own", until).expect("an answer");
+                assert_eq!(value.as_deref(), Some(&b"value"[..]), "trial {trial}");
+            }
+        }
+        let began = Instant::now();
+        drop(server);
+        assert!(began.elapsed() < LIMIT, "trial {trial}");
+    }
+}
