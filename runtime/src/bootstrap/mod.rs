@@ -7,12 +7,15 @@
 //! their environment, [`membership`], and then meet at a [`store`], where they leave each other
 //! the addresses that they listen at.
 //!
-//! `reconfigure` brings ranks together again, in another generation; `handle` has what they must know of each other.
+//! `reconfigure` brings ranks together again, in another generation, and `meeting` two processes that have no job;
+//! `handle` has what they must know of each other.
 
 mod env;
 mod handle;
 mod launcher;
+mod limit;
 mod lines;
+mod meeting;
 mod membership;
 mod pmi;
 mod reconfigure;
@@ -28,6 +31,7 @@ mod torch;
 pub use crate::store::Store;
 pub use crate::trace::Ending;
 pub use launcher::{Launcher, Outcome};
+pub(crate) use meeting::{Address, Meeting};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
 pub use reconfigure::Handles;
 pub use rendezvous::{secret, store};
