@@ -97,11 +97,11 @@ impl Endpoint {
     fn register(
         &self,
         py: Python<'_>,
-        Address(buffer): Address,
+        data: Address,
         peers_may: Vec<String>,
         kept: Py<PyAny>,
     ) -> PyResult<Region> {
-        let rights: Rights = rights(peers_may)?;
+        let (Address(buffer), rights): (_, Rights) = (data, rights(peers_may)?);
         let kept = Box::new(kept);
         let made = py.detach(|| remote::register(&self.inner, &buffer, rights, kept));
         Ok(Region { inner: Mutex::new(Some(raised(made)?)) })

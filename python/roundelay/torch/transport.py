@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.distributed import Work, _transport  # type: ignore[attr-defined]
+from torch.distributed import Work, _transport
 
 from .. import errors
 from .._options import Hints
@@ -150,7 +150,8 @@ class _Pending(Work):
         with self._lock:
             if self._future is not None:
                 return self._future
-            future = self._future = torch.futures.Future[list[torch.Tensor]]()
+            future: Any = torch.futures.Future()
+            self._future = future
 
         def complete() -> None:
             error = self._native.exception()
@@ -176,7 +177,7 @@ class _Pending(Work):
         self.wait()
 
 
-class Transport(_transport.Transport):  # type: ignore[misc]
+class Transport(_transport.Transport):
     """One endpoint with one peer: over shared memory on one machine, over TCP between two.
 
     Both sides connect, each to what the other's ``bind`` returned. ``connect`` returns at once: the first transfer waits
@@ -361,7 +362,7 @@ class Transport(_transport.Transport):  # type: ignore[misc]
     def _begin_close(self) -> list[_Pending]:
         self._closing = True
         with self._lock:
-            return list(self._pending)
+            return [work for work in self._pending if not work.is_completed()]
 
     def _release(self) -> None:
         self._endpoint.close()
