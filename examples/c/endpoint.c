@@ -1,5 +1,7 @@
 // Two sides that have no communicator: each registers memory, and writes to that of the other one.
 
+#define _POSIX_C_SOURCE 200809L // pthread_barrier_t
+
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
