@@ -245,9 +245,9 @@ fn a_close_ends_the_waits_of_other_threads() {
                 let waits = scope.spawn(|| to_b.wait_notification(LONG));
                 // The peer has nothing to say; whether the wait has begun makes no difference.
                 if of_endpoint {
-                    a.close()
+                    a.close();
                 } else {
-                    to_b.close()
+                    to_b.close();
                 }
                 assert_eq!(refusal(waits.join().expect("a thread")), Refusal::Over);
             });
