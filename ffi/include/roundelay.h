@@ -72,6 +72,18 @@ typedef struct rl_algorithm rl_algorithm;
 // One rank's handle on the others. Any thread may use it.
 typedef struct rl_comm rl_comm;
 
+// A place at which peers meet this process. Any thread may use it.
+typedef struct rl_endpoint rl_endpoint;
+
+// The connection of two endpoints. Any thread may use it.
+typedef struct rl_link rl_link;
+
+// Memory of this process that peers may use.
+typedef struct rl_region rl_region;
+
+// A region of a peer. Any thread may use it.
+typedef struct rl_remote rl_remote;
+
 // A window. Any thread may use it.
 typedef struct rl_window rl_window;
 
@@ -701,6 +713,162 @@ int32_t rl_is_aborted(const rl_comm *comm);
 //
 // `comm` is NULL or a live communicator, which nobody uses any more.
 int32_t rl_free(rl_comm *comm);
+
+// Binds an endpoint, with the settings of the environment and these hints (`key=value,key=value`, or NULL); the secret
+// is that of `ROUNDELAY_SECRET`.
+//
+// # Safety
+//
+// `hints` is NULL or a text, `endpoint` a place for a pointer.
+int32_t rl_endpoint_bind(const char *hints, rl_endpoint **endpoint);
+
+// Writes the bytes by which peers connect to the endpoint, at most 4096, and their number to `len`. With `data` NULL
+// only the number.
+//
+// # Safety
+//
+// `endpoint` is live; `data` is NULL or has `capacity` bytes, `len` is a place for a number.
+int32_t rl_endpoint_address(const rl_endpoint *endpoint, void *data, uint64_t capacity, uint64_t *len);
+
+// Connects to the endpoint of that address, which connects to this one, within so many milliseconds. Two endpoints
+// connect once.
+//
+// # Safety
+//
+// `endpoint` is live; `address` has `len` bytes, `link` is a place for a pointer.
+int32_t rl_endpoint_connect(const rl_endpoint *endpoint,
+                            const void *address,
+                            uint64_t len,
+                            uint64_t timeout_ms,
+                            rl_link **link);
+
+// Closes an endpoint, its links and its regions, and ends the waits of other threads. It is still to be freed, as are
+// they.
+//
+// # Safety
+//
+// `endpoint` is live.
+int32_t rl_endpoint_close(const rl_endpoint *endpoint);
+
+// Frees an endpoint; its links and regions live on. NULL is no fault.
+//
+// # Safety
+//
+// `endpoint` is NULL or live, and nobody uses it any more.
+int32_t rl_endpoint_free(rl_endpoint *endpoint);
+
+// Registers memory: peers of the endpoint, now or later, get these rights to it, `RL_READ` and `RL_WRITE`.
+//
+// # Safety
+//
+// `endpoint` is live, `region` a place for a pointer. The bytes lie there until `rl_region_revoke` has returned 0, and
+// nobody reads or writes them while a peer may do so.
+int32_t rl_endpoint_register(const rl_endpoint *endpoint,
+                             void *data,
+                             uint64_t bytes,
+                             uint32_t peers_may,
+                             rl_region **region);
+
+// Writes the bytes by which a peer names the region, 36 of them, and their number to `len`.
+//
+// # Safety
+//
+// `region` is live; `data` is NULL or has `capacity` bytes, `len` is a place for a number.
+int32_t rl_region_key(const rl_region *region, void *data, uint64_t capacity, uint64_t *len);
+
+// Revokes a region, and frees it: no peer reads or writes its memory any more. If it fails, a peer that was stopped in an
+// access may yet do so until its link is closed: keep the memory until then. NULL is no fault.
+//
+// # Safety
+//
+// `region` is NULL or live, and nobody uses it any more.
+int32_t rl_region_revoke(rl_region *region);
+
+// Opens the peer's region of that key. Whether the key is good shows when it is used.
+//
+// # Safety
+//
+// `link` is live; `key` has `len` bytes, `remote` is a place for a pointer.
+int32_t rl_link_open(const rl_link *link, const void *key, uint64_t len, rl_remote **remote);
+
+// Frees what `rl_link_open` made. NULL is no fault.
+//
+// # Safety
+//
+// `remote` is NULL or live, and nobody uses it any more.
+int32_t rl_remote_free(rl_remote *remote);
+
+// Writes bytes to a peer's region, from byte `at` on; if `value` is not NULL, notifies the peer by it afterwards.
+// Without `work`, returns when they are there.
+//
+// # Safety
+//
+// `remote` is live; `data` holds so many bytes until the operation has ended, and nobody writes them meanwhile. `value`
+// is NULL or a number, `work` NULL or a place for a pointer.
+int32_t rl_remote_write(const rl_remote *remote,
+                        const void *data,
+                        uint64_t bytes,
+                        uint64_t at,
+                        const uint64_t *value,
+                        rl_work **work);
+
+// Reads bytes of a peer's region, from byte `at` on. Without `work`, returns when they are here.
+//
+// # Safety
+//
+// `remote` is live; `data` has room for so many bytes until the operation has ended, and nobody touches them meanwhile.
+// `work` is NULL or a place for a pointer.
+int32_t rl_remote_read(const rl_remote *remote, void *data, uint64_t bytes, uint64_t at, rl_work **work);
+
+// Notifies the peer by a value, after everything that this thread has done on the link before.
+//
+// # Safety
+//
+// `link` is live.
+int32_t rl_link_notify(const rl_link *link, uint64_t value);
+
+// Waits for a notification of the peer, at most so many milliseconds, and takes it: writes 1 to `came` and its value to
+// `value`. Writes 0 to `came` if none has come; the link is then as before.
+//
+// # Safety
+//
+// `link` is live; `value` and `came` are places for numbers.
+int32_t rl_link_wait_notification(const rl_link *link, uint64_t timeout_ms, uint64_t *value, int32_t *came);
+
+// Sets the longest time without progress of a wait on a link, in milliseconds.
+//
+// # Safety
+//
+// `link` is live.
+int32_t rl_link_set_timeout(const rl_link *link, uint64_t timeout_ms);
+
+// Writes 1 to `open` unless the link was closed, has failed, or the peer is known to be gone; else 0. Never waits.
+//
+// # Safety
+//
+// `link` is live, `open` a place for a number.
+int32_t rl_link_is_open(const rl_link *link, int32_t *open);
+
+// Ends a link at both ends, from any thread and without a wait.
+//
+// # Safety
+//
+// `link` is live, `why` a text.
+int32_t rl_link_abort(const rl_link *link, const char *why);
+
+// Closes a link, and ends the waits of other threads. It is still to be freed.
+//
+// # Safety
+//
+// `link` is live.
+int32_t rl_link_close(const rl_link *link);
+
+// Frees a link; it is closed once its remote regions are freed, too. NULL is no fault.
+//
+// # Safety
+//
+// `link` is NULL or live, and nobody uses it any more.
+int32_t rl_link_free(rl_link *link);
 
 // Describes the last error of a call on this thread. The text is valid until the next call on this thread.
 //

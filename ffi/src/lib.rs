@@ -10,6 +10,7 @@ mod buffer;
 mod fault;
 mod handle;
 mod operation;
+pub mod remote;
 mod window;
 
 /// The text of `roundelay.h`, for bindings whose users compile against this very library.

@@ -61,11 +61,11 @@ impl Handle {
     }
 }
 
-fn host(buffer: &Buffer) -> Result<(), Error> {
+pub(crate) fn host(buffer: &Buffer) -> Result<(), Error> {
     match buffer.device() {
         Device::Host => Ok(()),
         Device::Cuda => {
-            let text = "windows of other languages are of memory of this host so far";
+            let text = "windows and regions of other languages are of memory of this host so far";
             Err(Error::Unsupported(text.into()))
         }
     }

@@ -20,6 +20,7 @@ fn every_function_is_declared() {
         include_str!("../src/abi/algorithm.rs"),
         include_str!("../src/abi/collectives.rs"),
         include_str!("../src/abi/comm.rs"),
+        include_str!("../src/abi/endpoint.rs"),
         include_str!("../src/abi/error.rs"),
         include_str!("../src/abi/messages.rs"),
         include_str!("../src/abi/work.rs"),

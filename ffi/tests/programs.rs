@@ -77,7 +77,19 @@ fn windows_in_c() {
             "{said}"
         );
     }
-    assert!(said.contains("the peer's part of the window ends at byte 808"), "{said}");
+    assert!(said.contains("the peer's part ends at byte 808"), "{said}");
+}
+
+#[test]
+fn endpoints_in_c() {
+    let said = play("cc", &["-std=c11"], "c/endpoint.c");
+    for (side, value, letter) in [(0, 41, 'A'), (1, 40, 'B')] {
+        let line = format!(
+            "side {side}: notified by {value}, 100000 bytes were written here, read back {letter}{letter}"
+        );
+        assert!(said.contains(&line), "no `{line}` in\n{said}");
+    }
+    assert!(said.contains("the peer's part ends at byte 100000"), "{said}");
 }
 
 #[test]

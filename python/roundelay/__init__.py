@@ -24,6 +24,7 @@ from roundelay._options import Hints, Op, Options, PremulSum, RedOp, premul_sum
 from roundelay._algorithm import Algorithm, Checked, Drawing, Measured, algorithm, load
 from roundelay.batch import Batch
 from roundelay.communicator import Array, Communicator
+from roundelay.endpoint import Connecting, Endpoint, Link, Region, RemoteRegion
 from roundelay.errors import (
     AbortedError,
     CudaError,
@@ -53,10 +54,13 @@ __all__ = [
     "Checked",
     "Choice",
     "Communicator",
+    "Connecting",
     "CudaError",
     "Drawing",
+    "Endpoint",
     "Error",
     "Hints",
+    "Link",
     "LostRankError",
     "Measured",
     "MemoryError",
@@ -66,6 +70,8 @@ __all__ = [
     "PremulSum",
     "RedOp",
     "RefusedError",
+    "Region",
+    "RemoteRegion",
     "Right",
     "SettingsError",
     "StartError",

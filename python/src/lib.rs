@@ -7,6 +7,7 @@ mod algorithm;
 mod arguments;
 mod communicator;
 mod completion;
+mod endpoint;
 mod errors;
 mod window;
 mod work;
@@ -20,6 +21,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<work::Work>()?;
     module.add_class::<window::Window>()?;
+    module.add_class::<endpoint::Endpoint>()?;
+    module.add_class::<endpoint::Connecting>()?;
+    module.add_class::<endpoint::Link>()?;
+    module.add_class::<endpoint::Region>()?;
+    module.add_class::<endpoint::Remote>()?;
     module.add_class::<algorithm::Algorithm>()?;
     module.add_function(wrap_pyfunction!(arguments::check_hint, module)?)?;
     Ok(())

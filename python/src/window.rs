@@ -14,11 +14,11 @@ pub(crate) struct Window {
     inner: roundelay_ffi::Window,
 }
 
-fn raised<T>(result: Result<T, Error>) -> PyResult<T> {
+pub(crate) fn raised<T>(result: Result<T, Error>) -> PyResult<T> {
     result.map_err(|e| exception(&e))
 }
 
-fn rights(names: Vec<String>) -> PyResult<Rights> {
+pub(crate) fn rights(names: Vec<String>) -> PyResult<Rights> {
     names.iter().try_fold(Rights::NONE, |all, name| match name.as_str() {
         "read" => Ok(all | Rights::READ),
         "write" => Ok(all | Rights::WRITE),

@@ -11,7 +11,7 @@ use crate::completion;
 use crate::errors::exception;
 
 /// The time between two looks for signals, as Ctrl-C.
-const SIGNALS: Duration = Duration::from_millis(50);
+pub(crate) const SIGNALS: Duration = Duration::from_millis(50);
 
 /// An operation in the background; dropped, it goes on.
 #[pyclass(module = "roundelay._native", frozen)]

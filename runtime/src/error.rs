@@ -140,7 +140,8 @@ pub enum Error {
         /// The place at which the reporting rank was, if it was in a call.
         location: Option<Box<Location>>,
     },
-    /// A window does not allow an access, or is over. Nothing was read or written; the communicator stays usable.
+    /// A window or a region does not allow an access, or is over. Nothing was read or written; the communicator or
+    /// the link stays usable.
     #[error("rank {rank}, {what}: {refusal}")]
     Window {
         /// The rank that reports.
@@ -194,20 +195,20 @@ impl Error {
     }
 }
 
-/// The reason for which a window does not allow an access.
+/// The reason for which a window or a region does not allow an access.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// It reaches beyond the end.
-    #[error("the peer's part of the window ends at byte {bytes}; name a place inside it")]
+    #[error("the peer's part ends at byte {bytes}; name a place inside it")]
     Bounds {
         /// The size of the peer's part.
         bytes: u64,
     },
     /// The peer does not allow it, or does not any more.
     #[error(
-        "the peer's rights are `{has}`, and this needs `{needed}`; it gives rights when it makes the window, and \
-         may withdraw them"
+        "the peer's rights are `{has}`, and this needs `{needed}`; its owner gives rights when it makes or registers \
+         it, and may withdraw them"
     )]
     Rights {
         /// The right that is missing.
@@ -229,12 +230,14 @@ pub enum Refusal {
     NotMapped,
     /// The peer has ended its part of the window.
     #[error(
-        "the peer has dropped or freed its part of the window; free a window on all ranks together"
+        "the peer has dropped, freed or revoked its part; free a window on all ranks together, and use a key no \
+         longer than its region lives"
     )]
     Gone,
-    /// The communicator of the window has ended, or gone on to another generation.
+    /// The communicator or the link has ended, or the communicator has gone on to another generation.
     #[error(
-        "the communicator has ended or gone on to another generation, and its windows with it; make a new one"
+        "its communicator or link has ended here, or the communicator has gone on to another generation; make a new \
+         one"
     )]
     Over,
 }

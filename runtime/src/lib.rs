@@ -28,6 +28,8 @@
 //! * [`Batch`]: messages between single ranks, at once. [`Messages`]: with tags, in any order.
 //! * [`Window`]: memory that the other ranks put to and get from, and signals; [`AnyWindow`] where the type of its
 //!   elements is not known before.
+//! * [`Endpoint`]: memory that single peers write and read, without a communicator ([`Link`], [`Region`],
+//!   [`RemoteRegion`]).
 //! * [`Buffer`]: memory that the other ranks read in place. [`Memory`]: all memory that calls take.
 //! * [`Launcher`]: ranks as processes.
 //! * [`DType`], [`RedOp`]: types and operators.
@@ -63,6 +65,7 @@ mod messages;
 mod net;
 mod paths;
 mod prototype;
+mod remote;
 mod route;
 mod secret;
 mod store;
@@ -87,6 +90,7 @@ pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use messages::{Delivered, Peer};
 pub use prototype::{Playable, Prototype};
+pub use remote::{Endpoint, Link, Region, RemoteRegion};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};

@@ -7,6 +7,7 @@
 mod algorithm;
 mod collectives;
 mod comm;
+mod endpoint;
 mod error;
 mod messages;
 mod window;
@@ -15,6 +16,7 @@ mod work;
 pub use algorithm::*;
 pub use collectives::*;
 pub use comm::*;
+pub use endpoint::*;
 pub use error::*;
 pub use messages::*;
 pub use window::*;

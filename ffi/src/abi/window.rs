@@ -20,7 +20,7 @@ pub const RL_WRITE: u32 = 2;
 /// The right to accumulate, and to use words atomically.
 pub const RL_ATOMICS: u32 = 4;
 
-fn rights(bits: u32) -> Result<Rights, Error> {
+pub(super) fn rights(bits: u32) -> Result<Rights, Error> {
     let known = [(RL_READ, Rights::READ), (RL_WRITE, Rights::WRITE), (RL_ATOMICS, Rights::ATOMICS)];
     if bits > (RL_READ | RL_WRITE | RL_ATOMICS) {
         return Err(Error::Usage(format!(

@@ -9,13 +9,16 @@
 //!
 //! With the hint `doctor`, every rank has a [`reporter`], which answers whoever looks into a running job: [`gather`].
 //!
-//! `reconfigure` brings ranks together again, in another generation; `handle` has what they must know of each other.
+//! `reconfigure` brings ranks together again, in another generation, and `meeting` two processes that have no job;
+//! `handle` has what they must know of each other.
 
 mod env;
 mod gather;
 mod handle;
 mod launcher;
+mod limit;
 mod lines;
+mod meeting;
 mod membership;
 mod pmi;
 mod reconfigure;
@@ -34,6 +37,7 @@ pub use crate::store::Store;
 pub use crate::trace::Ending;
 pub use gather::{Gathered, Told, gather};
 pub use launcher::{Launcher, Outcome};
+pub(crate) use meeting::{Address, Meeting};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
 pub use reconfigure::Handles;
 pub use rendezvous::{secret, store};

@@ -5,13 +5,14 @@
 //! on the rest. `docs/elastic.md` has the protocol and its invariants.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::handle::{Handle, names, order, place};
+use super::limit::Limit;
 use super::reporter;
 use super::store::InProcessStore;
 use super::store::client::outward;
-use super::{Setup, Store};
+use super::{Setup, Store as _};
 use crate::comm::Communicator;
 use crate::error::Error;
 use crate::group::{Group, Identity, Note, reporters};
@@ -19,6 +20,10 @@ use crate::net::{Deadline, Net};
 use crate::paths;
 use crate::paths::{Medium, Options};
 use crate::transport::rdma;
+
+/// The remedy where not all ranks come.
+const LATE: &str =
+    "make sure that every rank that the handles name reconfigures with the same handles and id";
 
 /// The handles of the ranks of a generation. All ranks give the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +140,7 @@ impl Communicator {
         let (ranks, ordered) = handles.ranks()?;
         let own = self.own_handle()?;
         let rank = place(&ranks, &own)?;
-        let limit = Limit { until: Instant::now() + timeout, timeout };
+        let mut limit = Limit::new(timeout, LATE);
         let kept = self.kept()?;
         let Some(identity) = self.identity() else { return Ok(()) };
         identity.renew()?;
@@ -149,9 +154,10 @@ impl Communicator {
             .map_err(|e| Error::Start(e.to_string()))?;
         let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
         let of = (rank, ranks.len() as u32);
-        let net = Net::regroup(of, (job, comm), &listener, &addresses, note, deadline)?;
+        let names = (job, comm, "reconfigure");
+        let net = Net::regroup(of, names, &listener, &addresses, note, deadline)?;
         let reporters = reporting.as_ref().map(|_| reporters(net.endpoints()));
-        let mut store = limit;
+        let (mut store, end) = (limit.clone(), limit.clone());
         let mut group = Group::join(rank, net, terms, limit.left(), &mut store, Some(kept))?;
         group.choose_devices(devices);
         let kept = reporting.and_then(|reporting| reporting.store);
@@ -159,7 +165,7 @@ impl Communicator {
             // A store that is lost is the doctor's loss alone.
             let _ = reporter::tell(&mut **kept.lock(), &group, &reporters);
         }
-        self.go_on_in(group, &|| limit.left(), &mut |_| store.look())?;
+        self.go_on_in(group, &|| end.left(), &mut |_| limit.look())?;
         let oldest = ranks.iter().map(|rank| rank.generation).max().unwrap_or(0);
         if let Some(identity) = self.identity() {
             (identity.generation, identity.comm) = (oldest + 1, comm);
@@ -194,52 +200,5 @@ impl Setup {
     pub(super) fn identity(&self, address: IpAddr) -> Result<Identity, Error> {
         let (options, devices) = self.settled()?;
         Identity::new(self.terms, options, devices, address)
-    }
-}
-
-/// The end of an attempt, in place of a store: nobody sees all ranks here.
-#[derive(Debug, Clone, Copy)]
-struct Limit {
-    until: Instant,
-    timeout: Duration,
-}
-
-impl Limit {
-    fn left(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now())
-    }
-
-    fn over(&self) -> Error {
-        Error::Start(format!(
-            "the ranks of the new generation did not come together within {:?}: make sure that every rank that \
-             the handles name reconfigures with the same handles and id; if one is only slow, allow more time",
-            self.timeout
-        ))
-    }
-}
-
-impl Store for Limit {
-    fn set(&mut self, _: &str, _: &[u8]) -> Result<(), Error> {
-        Err(self.over())
-    }
-
-    fn get(&mut self, _: &str, _: Instant) -> Result<Vec<u8>, Error> {
-        Err(self.over())
-    }
-
-    fn address(&self) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::LOCALHOST)
-    }
-
-    fn look(&mut self) -> Option<Error> {
-        self.left().is_zero().then(|| self.over())
-    }
-
-    fn fail(&mut self, error: Error) -> Error {
-        error
-    }
-
-    fn finish(&mut self, _: Instant) -> Result<(), Error> {
-        Ok(())
     }
 }

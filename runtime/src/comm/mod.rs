@@ -46,6 +46,8 @@ pub use p2p::Batch;
 pub use resources::Resources;
 pub use typed::{AnyElement, Typed};
 pub use window::{AnyWindow, Mapped, Window};
+pub(crate) use window::{Kept, ended, gather, pieces, typed};
+pub(crate) use work::promised;
 pub use work::{Status, Work};
 use worker::Worker;
 

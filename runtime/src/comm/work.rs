@@ -44,7 +44,7 @@ pub struct Work<R> {
 }
 
 /// The side that does the work. Dropped without a result, it says so.
-pub(super) struct Promise<R> {
+pub(crate) struct Promise<R> {
     shared: Arc<Shared<R>>,
 }
 
@@ -78,6 +78,11 @@ pub(super) fn pair<R>(orders: Option<Orders>, thread: Option<ThreadId>) -> (Prom
     let state = State { status: Status::NotStarted, result: None, then: Vec::new(), waker: None };
     let shared = Arc::new(Shared { state: Mutex::new(state), done: Condvar::new(), thread });
     (Promise { shared: shared.clone() }, Work { shared, orders })
+}
+
+/// Makes both sides of work that no progress thread does.
+pub(crate) fn promised<R>() -> (Promise<R>, Work<R>) {
+    pair(None, None)
 }
 
 impl<R> Work<R> {
@@ -137,7 +142,7 @@ impl<R> Work<R> {
     }
 
     /// Has a function called with the result when the work has ended, in place of a wait.
-    pub(super) fn on_end(self, call: impl FnOnce(Result<R, Error>) + Send + 'static)
+    pub(crate) fn on_end(self, call: impl FnOnce(Result<R, Error>) + Send + 'static)
     where
         R: Send + 'static,
     {
@@ -150,14 +155,14 @@ impl<R> Work<R> {
     }
 
     /// Returns work with another result, which is made when this has ended.
-    pub(super) fn map<S: Send + 'static>(
+    pub(crate) fn map<S: Send + 'static>(
         self,
         make: impl FnOnce(R) -> S + Send + 'static,
     ) -> Work<S>
     where
         R: Send + 'static,
     {
-        let (promise, work) = pair(None, None);
+        let (promise, work) = promised();
         self.on_end(move |result| promise.end(result.map(make)));
         work
     }
@@ -209,12 +214,12 @@ impl<R> std::fmt::Debug for Work<R> {
 }
 
 impl<R> Promise<R> {
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.shared.lock().status = Status::InProgress;
     }
 
     /// Ends the work: first whoever waits sees it, then the callbacks are called.
-    pub(super) fn end(&self, result: Result<R, Error>) {
+    pub(crate) fn end(&self, result: Result<R, Error>) {
         let mut state = self.shared.lock();
         if state.status.is_final() {
             return;

@@ -29,7 +29,7 @@ use crate::net::Deadline;
 use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
 use crate::transport::Transports;
-use crate::window::Life;
+use crate::window::{Block, Life};
 
 /// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]
@@ -200,6 +200,16 @@ impl Core {
         let in_place = matches!(args, Args::InPlace { .. });
         let result = self.not_aborted().and_then(|()| self.play(at, factor, in_place));
         result.map_err(|error| self.fail(error))
+    }
+
+    /// Cuts the words of this rank's part of a window from its arena: all zero, and known to nobody yet.
+    pub(crate) fn cut_words(&self) -> Result<(Cut, Block), Error> {
+        let cut = self.arena.cut(Block::bytes(self.size()) as usize)?;
+        // SAFETY: the piece has at least that many bytes, and is nobody else's yet.
+        unsafe { cut.address().write_bytes(0, cut.len()) };
+        let lost = || Error::Work("a piece of an arena lies outside of it".into());
+        let at = self.arena.find(cut.address(), cut.len()).ok_or_else(lost)?;
+        Ok((cut, Block::new(self.group.heap().clone(), at)))
     }
 
     /// Returns what moves messages with tags.

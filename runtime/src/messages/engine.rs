@@ -47,7 +47,7 @@ pub(super) struct Engine {
     pub(super) ended: Vec<Ended>,
     /// This rank's parts of windows that peers reach through connections, by key.
     pub(super) served: BTreeMap<u64, Arc<Exposed>>,
-    /// True if peers may yet ask for such a part that has ended here alone.
+    /// True if peers may ask for such a part that is not here, or not any more.
     pub(super) refuses: bool,
     /// Parts of peers that this rank reaches so, by rank and key.
     pub(super) remotes: BTreeMap<(u32, u64), Arc<Remote>>,

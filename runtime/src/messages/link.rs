@@ -478,7 +478,13 @@ impl Link {
                                 // SAFETY: memory of a transfer that has not ended.
                                 let read =
                                     unsafe { shm::read(process, message.pulled_from(), to, len) };
-                                read.map_err(|error| self.unreadable(error))?;
+                                match read {
+                                    // The peer has ended, which those who wait for it find out.
+                                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                                        return Ok((moved, false));
+                                    }
+                                    read => read.map_err(|error| self.unreadable(error))?,
+                                }
                             }
                             // SAFETY: as above, and the content of a message.
                             _ => unsafe { to.copy_from_nonoverlapping(message.content, len) },

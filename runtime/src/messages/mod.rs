@@ -272,6 +272,13 @@ impl Messenger {
         Ok(())
     }
 
+    /// Opens the connection to a peer, and serves it from now on: it may ask for parts at any time.
+    pub(crate) fn attend(&self, peer: u32) -> Result<(), Error> {
+        self.enter(|engine| engine.attend(peer))?;
+        self.renew_service();
+        Ok(())
+    }
+
     /// Ends what [`Self::serve_window`] began, on `all` ranks or on this one alone.
     pub(crate) fn end_window(&self, key: u64, remotes: &[(u32, u64)], all: bool) {
         self.peek(|engine| engine.end_window(key, remotes, all));

@@ -93,6 +93,13 @@ impl Engine {
         Ok(())
     }
 
+    /// Opens the connection to a peer, which may ask for parts at any time from now on.
+    pub(super) fn attend(&mut self, peer: u32) -> Result<(), Error> {
+        self.serve_window(0, None, Vec::new(), &[peer])?;
+        self.refuses = true;
+        Ok(())
+    }
+
     /// Serves this rank's part no longer, and forgets those of peers, who may yet ask for it unless `all` have ended it:
     /// they are told.
     pub(super) fn end_window(&mut self, key: u64, remotes: &[(u32, u64)], all: bool) {

@@ -11,15 +11,15 @@ use crate::error::Error;
 
 impl Net {
     /// Joins a communicator as one of the ranks that listen at these addresses, by path; all of them make this
-    /// call with the same list. `job` and `id` name the communicator, and are used once. The note reaches all
-    /// ranks on this rank's endpoint. A rank that does not know the job yet is asked again.
+    /// call with the same list. `job` and `id` name the communicator, and are used once; `what` is what errors say
+    /// that the ranks do. The note reaches all ranks on this rank's endpoint. A rank that does not know the job yet is asked again.
     ///
     /// # Errors
     ///
     /// The errors of [`Net::join`].
     pub(crate) fn regroup(
         (rank, size): (u32, u32),
-        (job, id): (u128, u64),
+        (job, id, what): (u128, u64, &'static str),
         listener: &Arc<Listener>,
         addresses: &[Vec<SocketAddr>],
         note: Vec<u8>,
@@ -32,7 +32,7 @@ impl Net {
             return Ok(net);
         }
         let own = vec![encode(&endpoint)?];
-        let mut pending = PendingConnections::new(listener, rank, "reconfigure", deadline).early();
+        let mut pending = PendingConnections::new(listener, rank, what, deadline).early();
         match net.gather_endpoints(&mut pending, own, Some(addresses)) {
             Ok(()) => Ok(net),
             Err(error) => {

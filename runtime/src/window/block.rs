@@ -37,6 +37,11 @@ impl Block {
         Block { segment, at }
     }
 
+    /// Returns the offset of the block in the memory.
+    pub(crate) fn offset(&self) -> u64 {
+        self.at
+    }
+
     #[inline]
     fn word(&self, line: u64, word: u64) -> &AtomicU64 {
         self.segment.word(self.at + LINE * line + 8 * word)

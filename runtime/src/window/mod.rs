@@ -5,7 +5,8 @@
 //! | `rights.rs` | what peers may do |
 //! | `protocol.rs` | the words on which owner and origins agree, checked on all orders of a weak memory |
 //! | `block.rs` | where these words lie |
-//! | `place.rs` | a part's memory, and what is done in it |
+//! | `span.rs` | memory that others use at the same time |
+//! | `place.rs` | a part's memory with its words, and what is done in it |
 //! | `direct.rs` | a peer's part that is mapped here |
 //! | `remote.rs` | a peer's part that its own process serves |
 //! | `exposed.rs` | this rank's part, with whatever owns its memory |
@@ -27,6 +28,7 @@ mod place;
 mod protocol;
 mod remote;
 mod rights;
+mod span;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,9 +36,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use block::{Announced, Block};
 pub(crate) use direct::Direct;
 pub(crate) use exposed::{Entered, Exposed, Kept};
-pub(crate) use place::{Failed, Fetch, PIECE, Place};
+pub(crate) use place::{Failed, Fetch, Place};
 pub(crate) use remote::Remote;
 pub use rights::{Access, Attributes, Rights};
+pub(crate) use span::{PIECE, Span};
 
 /// Tells the windows of a communicator's generation that it has ended.
 #[derive(Debug, Default)]

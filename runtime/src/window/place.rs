@@ -8,13 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::block::Block;
 use super::rights::Rights;
-use crate::backend::host::copy::copy;
+use super::span::Span;
 use crate::backend::{Dst, Src, kernel};
 use crate::dtype::{DType, RedOp};
 use crate::error::{Error, Refusal};
 
-/// The bytes after which whoever copies looks whether the job has ended.
-pub(crate) const PIECE: usize = 4 << 20;
 /// The most bytes that are combined while the lock is held.
 const LOCKED: usize = 64 << 10;
 /// The polls of a lock before whoever wants it gives its core away.
@@ -22,17 +20,10 @@ const SPINS: u32 = 200;
 
 /// The memory of one rank's part, with its words.
 pub(crate) struct Place {
-    memory: *mut u8,
-    bytes: u64,
+    span: Span,
     dtype: DType,
     block: Block,
 }
-
-// SAFETY: whoever makes one says that the memory is shared memory that outlives it; it is used by copies, atomics and
-// kernels on addresses, as their callers promise.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
 
 /// An atomic operation on a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +47,9 @@ impl From<Refusal> for Failed {
 }
 
 impl Place {
-    /// Returns a place of so many bytes, aligned to 8, that can be read and written for as long as it is used.
-    pub(crate) fn new(memory: *mut u8, bytes: u64, dtype: DType, block: Block) -> Self {
-        Place { memory, bytes, dtype, block }
+    /// Returns the place of that memory.
+    pub(crate) fn new(span: Span, dtype: DType, block: Block) -> Self {
+        Place { span, dtype, block }
     }
 
     pub(crate) fn block(&self) -> &Block {
@@ -66,7 +57,7 @@ impl Place {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.span.bytes()
     }
 
     pub(crate) fn dtype(&self) -> DType {
@@ -76,30 +67,10 @@ impl Place {
     /// Returns the address of `len` bytes at an offset, if they are inside.
     #[inline]
     pub(crate) fn at(&self, offset: u64, len: u64) -> Result<*mut u8, Refusal> {
-        match offset.checked_add(len) {
-            Some(end) if end <= self.bytes => Ok(self.memory.wrapping_add(offset as usize)),
-            _ => Err(Refusal::Bounds { bytes: self.bytes }),
-        }
+        self.span.at(offset, len)
     }
 
-    /// Returns the word at an offset, if it is one.
-    #[inline]
-    fn word(&self, offset: u64) -> Result<&AtomicU64, Refusal> {
-        let at = self.at(offset, 8)?;
-        if !offset.is_multiple_of(8) {
-            return Err(Refusal::Alignment { offset });
-        }
-        // SAFETY: in bounds and aligned, as the memory is; it outlives `self`.
-        Ok(unsafe { &*at.cast::<AtomicU64>() })
-    }
-
-    /// Writes the word at an offset, or reads it, as one: a word at its own alignment is never seen in part.
-    #[inline]
-    fn whole(&self, offset: u64, len: usize) -> Option<&AtomicU64> {
-        if len == 8 { self.word(offset).ok() } else { None }
-    }
-
-    /// Copies into the memory, piece by piece; ends early if `goes_on` says so, and returns false then.
+    /// Copies into the memory, as [`Span::put`] does.
     ///
     /// # Safety
     ///
@@ -107,21 +78,15 @@ impl Place {
     #[inline]
     pub(crate) unsafe fn put(
         &self,
-        (offset, len): (u64, usize),
+        place: (u64, usize),
         from: *const u8,
         goes_on: impl Fn() -> bool,
     ) -> Result<bool, Refusal> {
-        let to = self.at(offset, len as u64)?;
-        if let Some(word) = self.whole(offset, len) {
-            // SAFETY: 8 bytes, which the caller promises.
-            word.store(unsafe { from.cast::<u64>().read_unaligned() }, Ordering::Relaxed);
-            return Ok(true);
-        }
-        // SAFETY: `to` is in bounds, and the caller promises `from`.
-        Ok(unsafe { copy_while(from, to, len, goes_on) })
+        // SAFETY: the caller's promise.
+        unsafe { self.span.put(place, from, goes_on) }
     }
 
-    /// Copies from the memory, as [`Self::put`] does into it.
+    /// Copies from the memory, as [`Span::get`] does.
     ///
     /// # Safety
     ///
@@ -129,24 +94,18 @@ impl Place {
     #[inline]
     pub(crate) unsafe fn get(
         &self,
-        (offset, len): (u64, usize),
+        place: (u64, usize),
         to: *mut u8,
         goes_on: impl Fn() -> bool,
     ) -> Result<bool, Refusal> {
-        let from = self.at(offset, len as u64)?;
-        if let Some(word) = self.whole(offset, len) {
-            // SAFETY: 8 bytes, which the caller promises.
-            unsafe { to.cast::<u64>().write_unaligned(word.load(Ordering::Relaxed)) };
-            return Ok(true);
-        }
-        // SAFETY: `from` is in bounds, and the caller promises `to`.
-        Ok(unsafe { copy_while(from, to, len, goes_on) })
+        // SAFETY: the caller's promise.
+        unsafe { self.span.get(place, to, goes_on) }
     }
 
     /// Does an atomic operation on a word; returns what it was before.
     #[inline]
     pub(crate) fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Refusal> {
-        let word = self.word(offset)?;
+        let word = self.span.word(offset)?;
         Ok(match fetch {
             Fetch::Add(value) => word.fetch_add(value, Ordering::AcqRel),
             Fetch::Swap(from, to) => word
@@ -210,7 +169,7 @@ impl Place {
         let (size, to) = (self.dtype.size(), self.at(offset, len as u64)?);
         if let Some(combine) = by_words(self.dtype, op) {
             for at in (0..len).step_by(size) {
-                let word = self.word(offset + at as u64)?;
+                let word = self.span.word(offset + at as u64)?;
                 // SAFETY: in bounds, as the caller promises.
                 let value = unsafe { from.add(at).cast::<u64>().read_unaligned() };
                 combine(word, value);
@@ -259,26 +218,6 @@ impl Place {
         };
         Refusal::Rights { needed: name, has: has.to_string() }
     }
-}
-
-/// Copies while it may go on; returns true if all was copied.
-///
-/// # Safety
-///
-/// `from` is good for reading and `to` for writing so many bytes, and they are apart or the same.
-#[inline]
-unsafe fn copy_while(from: *const u8, to: *mut u8, len: usize, goes_on: impl Fn() -> bool) -> bool {
-    let mut at = 0;
-    while at < len {
-        if at > 0 && !goes_on() {
-            return false;
-        }
-        let part = PIECE.min(len - at);
-        // SAFETY: a part of what the caller promises.
-        unsafe { copy(from.add(at), to.add(at), part) };
-        at += part;
-    }
-    true
 }
 
 /// Returns what combines a 64-bit integer with a word, atomically with everything else that is done to it.

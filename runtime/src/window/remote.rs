@@ -69,6 +69,11 @@ impl Remote {
         self.refused.lock().get_or_insert((offset, refusal));
     }
 
+    /// Returns the first refusal, which stays: of a part whose rights and length never grow.
+    pub(crate) fn refusal(&self) -> Option<(u64, Refusal)> {
+        self.refused.lock().clone()
+    }
+
     /// Takes the first refusal since this was asked last.
     pub(crate) fn take_refusal(&self) -> Option<(u64, Refusal)> {
         self.refused.lock().take()

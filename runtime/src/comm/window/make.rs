@@ -9,7 +9,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Error;
 use crate::memory::Buffer;
 use crate::secret::random;
-use crate::window::{Block, Direct, Exposed, Kept, Place, Remote, Rights};
+use crate::window::{Block, Direct, Exposed, Kept, Place, Remote, Rights, Span};
 
 /// The offset of memory that the peers do not map.
 const ELSEWHERE: u64 = u64::MAX;
@@ -79,7 +79,7 @@ impl Communicator {
         let timeout = self.settings.timeout;
         let core = self.core()?;
         let size = core.size();
-        let words = core.arena.cut(Block::bytes(size) as usize);
+        let words = core.cut_words();
         let mut mine = Told {
             memory: core.arena.find(memory, bytes as usize).unwrap_or(ELSEWHERE),
             bytes,
@@ -91,23 +91,18 @@ impl Communicator {
             mine.kind |= ODD;
         }
         match &words {
-            Ok(cut) => {
-                // SAFETY: the piece has at least that many bytes, and is nobody else's yet.
-                unsafe { cut.address().write_bytes(0, cut.len()) };
-                mine.words = core.arena.find(cut.address(), cut.len()).unwrap_or(ELSEWHERE);
+            Ok((_, block)) => {
+                mine.words = block.offset();
+                block.give(rights);
             }
             Err(_) => mine.kind |= CANNOT,
         }
         let heap = core.group.heap().clone();
-        let block = Block::new(heap.clone(), mine.words);
-        if words.is_ok() {
-            block.give(rights);
-        }
         let told = self.tell(mine)?;
-        let words = words?;
+        let (words, block) = words?;
         agree(&told, self.rank, dtype)?;
         let core = self.core()?;
-        let place = Place::new(memory, bytes, dtype, block);
+        let place = Place::new(Span::new(memory, bytes), dtype, block);
         let kept = Kept { memory: owner, words: Box::new(words) };
         let own = Arc::new(Exposed::new(place, kept));
         let rank = core.rank();
@@ -126,7 +121,7 @@ impl Communicator {
             }
             let address = if peer == rank { memory } else { heap.at(at) };
             let block = Block::new(heap.clone(), words);
-            let direct = Direct::new(Place::new(address, bytes, dtype, block), rank);
+            let direct = Direct::new(Place::new(Span::new(address, bytes), dtype, block), rank);
             direct.attach(true);
             Reach::Mapped(direct)
         };

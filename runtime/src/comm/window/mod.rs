@@ -22,8 +22,10 @@ use crate::window::{Attributes, Fetch, Rights};
 
 pub use any::AnyWindow;
 pub use mapped::Mapped;
+pub(crate) use nonblocking::{Kept, ended, gather};
 use operations::Copy;
 use parts::Parts;
+pub(crate) use served::{pieces, typed};
 
 /// Memory of every rank that the others put to and get from, while its owner does something else
 /// ([`Communicator::window`]). Any thread may use it; places are counted in elements.

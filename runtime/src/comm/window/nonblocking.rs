@@ -3,34 +3,37 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
 use super::Window;
 use super::operations::Copy;
 use super::parts::{Parts, Reach};
-use super::served::typed;
-use crate::comm::work::{Promise, Work, pair};
+use super::served::{pieces, typed};
+use crate::comm::work::{Promise, Work, promised};
 use crate::dtype::{Element, RedOp};
 use crate::error::Error;
 use crate::messages::{Operation, What};
 
 /// The owner of memory that stays where it is.
-pub(super) struct Kept<B>(NonNull<B>);
+pub(crate) struct Kept<B>(NonNull<B>);
 
 // SAFETY: it owns the value, of which one thread at a time has an address.
 unsafe impl<B: Send> Send for Kept<B> {}
+// SAFETY: a shared one gives an address, and no access.
+unsafe impl<B: Send> Sync for Kept<B> {}
 
 impl<B> Kept<B> {
-    pub(super) fn new(owner: B) -> Self {
+    pub(crate) fn new(owner: B) -> Self {
         Kept(NonNull::from(Box::leak(Box::new(owner))))
     }
 
-    fn as_ptr(&self) -> *mut B {
+    pub(crate) fn as_ptr(&self) -> *mut B {
         self.0.as_ptr()
     }
 
-    fn into_inner(self) -> B {
+    pub(crate) fn into_inner(self) -> B {
         let kept = std::mem::ManuallyDrop::new(self);
         // SAFETY: it was a box, and is not dropped as one any more.
         *unsafe { Box::from_raw(kept.0.as_ptr()) }
@@ -102,10 +105,12 @@ impl Parts {
         if let Err(error) = checked {
             return ended(Err(error));
         }
-        let pieces = Parts::pieces(asked, (offset, address, bytes));
+        let pieces = pieces(asked, (offset, address, bytes));
         // SAFETY: parts of what the caller promises.
         let operations = pieces.map(|piece| unsafe { self.begin(&remote, asked, piece) });
-        self.gather(operations.collect(), kept)
+        let work = gather(operations.collect(), (&self.over, self.rank), kept);
+        self.leave_running();
+        work
     }
 
     /// Starts a flush.
@@ -119,44 +124,44 @@ impl Parts {
         // SAFETY: it has no bytes.
         let operation = unsafe { self.begin(&remote, What::Flush(remote.key()), nothing) };
         let (rank, size) = (self.rank, self.dtype.size() as u64);
-        let flushed = self.gather(vec![operation], Kept::new(()));
-        let (promise, work) = pair(None, None);
+        let flushed = gather(vec![operation], (&self.over, rank), Kept::new(()));
+        self.leave_running();
+        let (promise, work) = promised();
         flushed.on_end(move |result| {
             promise.end(result.and_then(|()| Parts::refusal(&remote, rank, size)));
         });
         work
     }
+}
 
-    /// Returns the work that ends with operations.
-    fn gather<B: Send + 'static>(
-        &self,
-        operations: Vec<Result<Arc<Operation>, Error>>,
-        kept: Kept<B>,
-    ) -> Work<B> {
-        let (promise, work) = pair(None, None);
-        let begun = Begun { left: operations.len(), error: None, kept: Some(kept), promise };
-        let begun = Arc::new(Mutex::new(begun));
-        for operation in operations {
-            let (shared, over, rank) = (begun.clone(), self.over.clone(), self.rank);
-            match operation {
-                Err(error) => Begun::piece(&shared, Err(error)),
-                Ok(operation) => {
-                    let own = operation.clone();
-                    let ends = move || Begun::piece(&shared, typed(own.result(), &over, rank));
-                    if let Err(ends) = operation.then(Box::new(ends)) {
-                        ends();
-                    }
+/// Returns the work that ends with operations, of which one that ends after `over` says so.
+pub(crate) fn gather<B: Send + 'static>(
+    operations: Vec<Result<Arc<Operation>, Error>>,
+    (over, rank): (&Arc<AtomicBool>, u32),
+    kept: Kept<B>,
+) -> Work<B> {
+    let (promise, work) = promised();
+    let begun = Begun { left: operations.len(), error: None, kept: Some(kept), promise };
+    let begun = Arc::new(Mutex::new(begun));
+    for operation in operations {
+        let (shared, over) = (begun.clone(), over.clone());
+        match operation {
+            Err(error) => Begun::piece(&shared, Err(error)),
+            Ok(operation) => {
+                let own = operation.clone();
+                let ends = move || Begun::piece(&shared, typed(own.result(), &over, rank));
+                if let Err(ends) = operation.then(Box::new(ends)) {
+                    ends();
                 }
             }
         }
-        self.leave_running();
-        work
     }
+    work
 }
 
 /// Returns work that has ended.
-fn ended<B>(result: Result<B, Error>) -> Work<B> {
-    let (promise, work) = pair(None, None);
+pub(crate) fn ended<B>(result: Result<B, Error>) -> Work<B> {
+    let (promise, work) = promised();
     promise.end(result);
     work
 }

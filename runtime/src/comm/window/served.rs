@@ -62,17 +62,6 @@ impl Parts {
         checked.map_err(|refusal| self.refused(describe, refusal))
     }
 
-    /// Returns the pieces by which bytes are asked for: what is got comes in pieces that are each refused or given.
-    pub(super) fn pieces(
-        what: What,
-        (offset, address, bytes): (u64, *mut u8, usize),
-    ) -> impl Iterator<Item = (u64, *mut u8, usize)> {
-        let whole = if matches!(what, What::Get(_)) { window::PIECE } else { bytes.max(1) };
-        (0..bytes)
-            .step_by(whole)
-            .map(move |at| (offset + at as u64, address.wrapping_add(at), whole.min(bytes - at)))
-    }
-
     /// Puts or gets, piece by piece; returns when the bytes are the caller's again.
     ///
     /// # Safety
@@ -86,7 +75,7 @@ impl Parts {
         describe: impl Fn() -> String,
     ) -> Result<(), Error> {
         self.check(remote, what, (offset, bytes), describe)?;
-        let pieces = Parts::pieces(what, (offset, address, bytes));
+        let pieces = pieces(what, (offset, address, bytes));
         // SAFETY: parts of what the caller promises; all that was begun is waited for below.
         let pieces = pieces.map(|piece| unsafe { self.begin(remote, what, piece) });
         let begun: Vec<_> = pieces.collect();
@@ -171,8 +160,19 @@ impl Parts {
     }
 }
 
+/// Returns the pieces by which bytes are asked for: what is got comes in pieces that are each refused or given.
+pub(crate) fn pieces(
+    what: What,
+    (offset, address, bytes): (u64, *mut u8, usize),
+) -> impl Iterator<Item = (u64, *mut u8, usize)> {
+    let whole = if matches!(what, What::Get(_)) { window::PIECE } else { bytes.max(1) };
+    (0..bytes)
+        .step_by(whole)
+        .map(move |at| (offset + at as u64, address.wrapping_add(at), whole.min(bytes - at)))
+}
+
 /// Returns the result of an operation that has ended: an error that came since the window is over says so.
-pub(super) fn typed(
+pub(crate) fn typed(
     result: Option<Result<Delivered, Error>>,
     over: &AtomicBool,
     rank: u32,

@@ -1,0 +1,92 @@
+// Two sides that have no communicator: each registers memory, and writes to that of the other one.
+
+#define _POSIX_C_SOURCE 200809L // pthread_barrier_t
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "roundelay.h"
+
+enum { LEN = 100000, LIMIT = 30000 };
+
+// What the sides tell each other: here through memory, else by a store, a file or a message.
+static struct {
+    rl_endpoint *endpoint;
+    unsigned char address[4096], key[64];
+    uint64_t address_len, key_len;
+} sides[2];
+static pthread_barrier_t told;
+
+static void check(int32_t status) {
+    rl_error error;
+    if (status == 0) return;
+    rl_last_error(&error);
+    fprintf(stderr, "%s\n", error.text);
+    exit(1);
+}
+
+static void *side(void *argument) {
+    int own = (int)(intptr_t)argument, other = 1 - own;
+    rl_endpoint *endpoint = sides[own].endpoint;
+    rl_link *link;
+    check(rl_endpoint_connect(endpoint, sides[other].address, sides[other].address_len, LIMIT, &link));
+
+    unsigned char *mine = calloc(LEN, 1), *data = malloc(LEN);
+    memset(data, 'A' + own, LEN);
+    rl_region *region;
+    check(rl_endpoint_register(endpoint, mine, LEN, RL_READ | RL_WRITE, &region));
+    check(rl_region_key(region, sides[own].key, sizeof sides[own].key, &sides[own].key_len));
+    pthread_barrier_wait(&told);
+
+    rl_remote *there;
+    check(rl_link_open(link, sides[other].key, sides[other].key_len, &there));
+    rl_work *work;
+    uint64_t value = 40 + (uint64_t)own;
+    check(rl_remote_write(there, data, LEN, 0, &value, &work));
+    check(rl_work_wait(work, UINT64_MAX, NULL));
+    rl_work_free(work);
+
+    // Whoever has the notification sees what was written before.
+    int32_t came;
+    check(rl_link_wait_notification(link, LIMIT, &value, &came));
+    int written = 0;
+    for (int i = 0; i < LEN; i++) written += mine[i] == 'A' + other;
+    unsigned char last[2];
+    check(rl_remote_read(there, last, 2, LEN - 2, NULL));
+    printf("side %d: notified by %llu, %d bytes were written here, read back %c%c\n", own,
+           (unsigned long long)value, written, last[0], last[1]);
+    if (own == 0 && rl_remote_write(there, data, 2, LEN - 1, NULL, NULL) != 0) {
+        rl_error error;
+        rl_last_error(&error);
+        printf("%s\n", error.text);
+    }
+    pthread_barrier_wait(&told);
+
+    rl_remote_free(there);
+    check(rl_region_revoke(region));
+    check(rl_link_close(link));
+    check(rl_link_free(link));
+    free(mine);
+    free(data);
+    return NULL;
+}
+
+int main(void) {
+    pthread_t threads[2];
+    pthread_barrier_init(&told, NULL, 2);
+    for (int i = 0; i < 2; i++) {
+        check(rl_endpoint_bind("interface=127.0.0.1", &sides[i].endpoint));
+        check(rl_endpoint_address(sides[i].endpoint, sides[i].address, sizeof sides[i].address,
+                                  &sides[i].address_len));
+    }
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, side, (void *)(intptr_t)i);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        check(rl_endpoint_close(sides[i].endpoint));
+        check(rl_endpoint_free(sides[i].endpoint));
+    }
+    return 0;
+}

@@ -1,0 +1,101 @@
+//! Endpoints of a caller in another language: memory at addresses.
+
+use std::any::Any;
+
+use roundelay::{Endpoint, Error, Region, RemoteRegion, Rights};
+
+use crate::buffer::Buffer;
+use crate::handle::Pending;
+use crate::window::host;
+
+/// A region of a caller's memory, with whatever owns that.
+pub type Registered = Region<Box<dyn Any + Send>>;
+
+/// Registers a buffer, whose memory `kept` owns: see [`Endpoint::register`].
+///
+/// # Errors
+///
+/// Those of that function; [`Error::Unsupported`] for memory of a GPU.
+pub fn register(
+    endpoint: &Endpoint,
+    buffer: &Buffer,
+    rights: Rights,
+    kept: Box<dyn Any + Send>,
+) -> Result<Registered, Error> {
+    host(buffer)?;
+    let memory = bytes(buffer)?;
+    // SAFETY: `Buffer::new` promises that they lie there until this has ended.
+    unsafe { endpoint.register_at(memory, rights, kept) }
+}
+
+/// Starts to write a buffer to a peer's region, and to notify it if there is a value: see [`RemoteRegion::write_async`].
+/// `kept` is dropped when it has ended.
+///
+/// # Errors
+///
+/// Errors of the buffer; others come with [`Pending::wait`].
+pub fn start_write(
+    region: &RemoteRegion,
+    buffer: &Buffer,
+    (at, value): (u64, Option<u64>),
+    kept: Box<dyn Any + Send>,
+) -> Result<Pending, Error> {
+    host(buffer)?;
+    let (address, bytes) = bytes(buffer)?;
+    // SAFETY: `Buffer::new` promises that they lie there until it has ended.
+    let work = unsafe { region.write_at_async((address.cast_const(), bytes), at, value, kept) };
+    Ok(Pending::of(work))
+}
+
+/// Starts to read a peer's region into a buffer: see [`RemoteRegion::read_async`]. `kept` is dropped when it has ended.
+///
+/// # Errors
+///
+/// Errors of the buffer; others come with [`Pending::wait`].
+pub fn start_read(
+    region: &RemoteRegion,
+    buffer: &Buffer,
+    at: u64,
+    kept: Box<dyn Any + Send>,
+) -> Result<Pending, Error> {
+    host(buffer)?;
+    // SAFETY: `Buffer::new` promises that they lie there until it has ended.
+    Ok(Pending::of(unsafe { region.read_at_async(bytes(buffer)?, at, kept) }))
+}
+
+/// Writes a buffer to a peer's region; returns when it is there: see [`RemoteRegion::write`].
+///
+/// # Errors
+///
+/// Those of that function, and of the buffer.
+pub fn write(
+    region: &RemoteRegion,
+    buffer: &Buffer,
+    at: u64,
+    value: Option<u64>,
+) -> Result<(), Error> {
+    host(buffer)?;
+    let data = buffer.read()?;
+    match value {
+        Some(value) => region.write_notify(&data, at, value),
+        None => region.write(&data, at),
+    }
+}
+
+/// Reads a peer's region into a buffer: see [`RemoteRegion::read`].
+///
+/// # Errors
+///
+/// Those of that function, and of the buffer.
+pub fn read(region: &RemoteRegion, buffer: &Buffer, at: u64) -> Result<(), Error> {
+    host(buffer)?;
+    region.read(&mut buffer.write()?, at)
+}
+
+/// Returns the memory of a buffer.
+fn bytes(buffer: &Buffer) -> Result<(*mut u8, usize), Error> {
+    // Refuses what has no address, or is too long.
+    buffer.read()?;
+    let address = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
+    Ok((address, buffer.elements() * buffer.dtype().size()))
+}

@@ -1,0 +1,114 @@
+//! Where a process is met by single others that were told its address: two processes make a communicator of their own.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Setup;
+use super::handle::{Handle, names, order};
+use super::limit::Limit;
+use super::store::client::outward;
+use crate::comm::Communicator;
+use crate::error::Error;
+use crate::group::{Group, Identity, Note};
+use crate::net::{Deadline, Listener, Net};
+
+/// The beginning of an address, which is no handle of a rank.
+const SCHEME: &str = "roundelay:";
+/// The purpose that the names of such communicators are made for, and no others.
+const PURPOSE: &str = "a link";
+const LATE: &str =
+    "both sides connect, each to the other's address, and with the same settings and secret";
+
+/// A place at which others meet this process.
+pub(crate) struct Meeting {
+    identity: Identity,
+    listener: Arc<Listener>,
+    handle: Handle,
+    timeout: Duration,
+}
+
+/// A peer that another process has told the address of.
+#[derive(Debug, Clone)]
+pub(crate) struct Address(Handle);
+
+impl Address {
+    /// Reads an address.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Error> {
+        let text = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_prefix(SCHEME));
+        let handle = text.and_then(|text| text.parse().ok());
+        handle.map(Address).ok_or_else(|| {
+            let text = "these bytes are not the address of an endpoint: give those that its `address` \
+                        returned, whole, and use one version of roundelay everywhere";
+            Error::Usage(text.into())
+        })
+    }
+
+    /// Returns the number that no other endpoint has.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.process
+    }
+}
+
+impl Meeting {
+    /// Listens for others.
+    pub(crate) fn open(setup: &Setup) -> Result<Self, Error> {
+        let here = outward().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let mut identity = setup.identity(here)?;
+        // There are no plans to connect for.
+        (identity.terms.channels, identity.terms.lazy) = (1, true);
+        let listener = identity.listener()?;
+        let handle = Handle {
+            generation: 0,
+            rank: 0,
+            comm: identity.comm,
+            process: identity.process,
+            nonce: identity.nonce,
+            addresses: listener.addresses().to_vec(),
+        };
+        Ok(Meeting { identity, listener, handle, timeout: setup.options.timeout })
+    }
+
+    /// Returns the bytes by which others find this place.
+    pub(crate) fn address(&self) -> Vec<u8> {
+        format!("{SCHEME}{}", self.handle).into_bytes()
+    }
+
+    /// Returns the number that no other place has.
+    pub(crate) fn number(&self) -> u64 {
+        self.handle.process
+    }
+
+    /// Returns the longest wait for peers, where nothing else is said.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Makes a communicator of this process and a peer, which calls with this one's address: once for each two
+    /// places. `ends` is looked at meanwhile.
+    pub(crate) fn meet(
+        &self,
+        peer: &Address,
+        timeout: Duration,
+        ends: &dyn Fn() -> Option<Error>,
+    ) -> Result<Communicator, Error> {
+        let both = order(vec![self.handle.clone(), peer.0.clone()]);
+        let rank = u32::from(both[0] != self.handle);
+        let (job, comm) = names(PURPOSE, false, &both);
+        let addresses: Vec<_> = both.iter().map(|place| place.addresses.clone()).collect();
+        let terms = self.identity.terms;
+        let note = postcard::to_allocvec(&Note::of(terms, &self.listener))
+            .map_err(|e| Error::Start(e.to_string()))?;
+        let mut limit = Limit::new(timeout, LATE).or(ends);
+        let watch = &mut |_| ends();
+        let deadline = Deadline { timeout, watch, members: &[] };
+        let names = (job, comm, "connect");
+        let net = Net::regroup((rank, 2), names, &self.listener, &addresses, note, deadline)?;
+        let mut group = Group::join(rank, net, terms, limit.left(), &mut limit, None)?;
+        group.choose_devices(self.identity.devices.clone());
+        let left = limit.left().max(Duration::from_millis(1));
+        let mut comm = Communicator::of_group(group, left, &mut limit)?;
+        comm.set_timeout(self.timeout);
+        Ok(comm)
+    }
+}

@@ -1,0 +1,259 @@
+//! Where peers find this process, and what it has: its regions and its links.
+
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::link::{self, Link};
+use super::region::{Part, Region};
+use crate::bootstrap::{Address, Meeting, Setup};
+use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
+use crate::error::Error;
+use crate::window::{Rights, Span};
+
+/// A place at which peers meet this process, to read and write the memory that it registers: one-sided communication
+/// without a communicator. Clones are the same; any thread may use it.
+///
+/// Two processes each bind an endpoint, tell each other its [address](Endpoint::address) in whatever way they have,
+/// and connect each to the other's. What one [registers](Endpoint::register) the other one may then
+/// [write and read](crate::RemoteRegion) by its [key](crate::Region::key). `docs/transport.md` has the rules.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use roundelay::{Endpoint, Error, Rights, Setup};
+/// # fn main() -> Result<(), Error> {
+/// let (trainer, replica) = (Endpoint::bind(&Setup::from_env()?)?, Endpoint::bind(&Setup::from_env()?)?);
+/// // Both are in one process here; otherwise addresses and keys travel by a store, a file or a message.
+/// let limit = Duration::from_secs(30);
+/// let (to_replica, to_trainer) = (
+///     trainer.start_connect(&replica.address(), limit),
+///     replica.start_connect(&trainer.address(), limit),
+/// );
+/// let (to_replica, to_trainer) = (to_replica.wait()?, to_trainer.wait()?);
+///
+/// let weights = replica.register(vec![0f32; 1000], Rights::WRITE)?;
+/// let there = to_replica.region(&weights.key())?;
+/// there.write_notify(&[1.5f32; 10], 0, 7)?;
+///
+/// assert_eq!(to_trainer.wait_notification(limit)?, Some(7));
+/// let weights = weights.revoke()?;
+/// assert_eq!(weights[..11], [[1.5f32; 10].as_slice(), &[0.0]].concat());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Endpoint {
+    shared: Arc<Shared>,
+}
+
+/// The state of an endpoint.
+pub(super) struct Shared {
+    meeting: Meeting,
+    closed: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    regions: BTreeMap<u64, Arc<Part>>,
+    links: Vec<Weak<link::Core>>,
+    /// The endpoints that this one has met, or tried to.
+    met: BTreeSet<u64>,
+}
+
+fn closed() -> Error {
+    Error::Usage("this endpoint was closed: bind a new one".into())
+}
+
+impl Endpoint {
+    /// Listens for peers, with these settings: the transports that may be used, the interface, the secret, the longest
+    /// wait. Peers need the same, and the same secret.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Start`] and [`Error::System`] if this host has no such address, or it is taken; [`Error::Settings`] if
+    /// the settings make no sense.
+    pub fn bind(setup: &Setup) -> Result<Endpoint, Error> {
+        let meeting = Meeting::open(setup)?;
+        let (closed, state) = (AtomicBool::new(false), Mutex::default());
+        Ok(Endpoint { shared: Arc::new(Shared { meeting, closed, state }) })
+    }
+
+    /// Returns the bytes by which a peer connects to this endpoint: its addresses, and a random number without which
+    /// nobody is let in. At most 4 KiB, of printable ASCII.
+    pub fn address(&self) -> Vec<u8> {
+        self.shared.meeting.address()
+    }
+
+    /// Connects to the endpoint of that address, which connects to this one: both wait for each other. Two endpoints
+    /// connect once; after a failure bind new ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the bytes are no address, or this endpoint's own, or one that it has connected to before.
+    /// [`Error::Timeout`] and [`Error::Start`] if the peer does not come in time, [`Error::System`] if it is not
+    /// reached or has another secret; [`Error::LostRank`] and [`Error::Aborted`] if it ends meanwhile.
+    pub fn connect(&self, peer: &[u8], timeout: Duration) -> Result<Link, Error> {
+        let address = self.admit(peer, timeout)?;
+        self.shared.connect(&address, timeout)
+    }
+
+    /// Starts [`Endpoint::connect`], on a thread of its own.
+    pub fn start_connect(&self, peer: &[u8], timeout: Duration) -> Work<Link> {
+        let address = match self.admit(peer, timeout) {
+            Ok(address) => address,
+            Err(error) => return ended(Err(error)),
+        };
+        let (promise, work) = promised();
+        let shared = self.shared.clone();
+        let connect = move || {
+            promise.begin();
+            promise.end(shared.connect(&address, timeout));
+        };
+        match std::thread::Builder::new().name("roundelay-connect".into()).spawn(connect) {
+            Ok(_) => work,
+            Err(e) => {
+                let text = format!("no thread to connect on: {e}; raise the limit of threads");
+                ended(Err(Error::system(text, e)))
+            }
+        }
+    }
+
+    /// Reads an address, and records that it was met.
+    fn admit(&self, peer: &[u8], timeout: Duration) -> Result<Address, Error> {
+        let address = Address::read(peer)?;
+        if timeout.is_zero() {
+            let text = "a timeout of zero leaves no time to connect: set a longer one";
+            return Err(Error::Usage(text.into()));
+        }
+        if address.number() == self.shared.meeting.number() {
+            let text = "this is the endpoint's own address: connect to that of the peer";
+            return Err(Error::Usage(text.into()));
+        }
+        if self.shared.closed.load(Ordering::SeqCst) {
+            return Err(closed());
+        }
+        if !self.shared.state.lock().met.insert(address.number()) {
+            let text = "this endpoint has connected to that address before, and two endpoints connect once: bind new \
+                        ones to connect again";
+            return Err(Error::Usage(text.into()));
+        }
+        Ok(address)
+    }
+
+    /// Registers memory: peers that this endpoint is connected to, now or later, may do with it what the rights say, once
+    /// they know its [key](Region::key). It stays registered until the region is dropped or [revoked](Region::revoke).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`] if a link has no room for the region's words; [`Error::Usage`] once the endpoint was closed.
+    pub fn register<B>(&self, buffer: B, rights: Rights) -> Result<Region<B>, Error>
+    where
+        B: MemoryMut<Engine = Host> + Send + 'static,
+    {
+        let kept = Arc::new(Kept::new(buffer));
+        // SAFETY: nobody has it but this function.
+        let lent = unsafe { &mut *kept.as_ptr() }.lend_mut();
+        let span = Span::new(lent.as_mut_ptr(), lent.len() as u64);
+        self.register_span(span, rights, kept)
+    }
+
+    /// Registers memory at an address, as [`Endpoint::register`] does a buffer. `owner` is dropped when nobody writes
+    /// there any more.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Endpoint::register`].
+    ///
+    /// # Safety
+    ///
+    /// So many bytes can be read and written there until `owner` is dropped. Others than this endpoint's peers may use
+    /// them meanwhile when no peer does.
+    pub unsafe fn register_at(
+        &self,
+        (address, bytes): (*mut u8, usize),
+        rights: Rights,
+        owner: Box<dyn Any + Send>,
+    ) -> Result<Region<Box<dyn Any + Send>>, Error> {
+        self.register_span(Span::new(address, bytes as u64), rights, Arc::new(Kept::new(owner)))
+    }
+
+    fn register_span<B: Send + 'static>(
+        &self,
+        span: Span,
+        rights: Rights,
+        buffer: Arc<Kept<B>>,
+    ) -> Result<Region<B>, Error> {
+        let part = Arc::new(Part::new(self.shared.meeting.number(), span, rights, buffer.clone())?);
+        // Ended if anything fails from here on.
+        let region = Region::new(self.shared.clone(), part.clone(), buffer);
+        let mut state = self.shared.state.lock();
+        if self.shared.closed.load(Ordering::SeqCst) {
+            drop(state);
+            return Err(closed());
+        }
+        state.links.retain(|link| link.strong_count() > 0);
+        let links: Vec<_> = state.links.iter().filter_map(Weak::upgrade).collect();
+        let served = links.iter().try_for_each(|link| link.serve(&part));
+        state.regions.insert(part.number(), part);
+        drop(state);
+        served.map(|()| region)
+    }
+
+    /// Closes the endpoint: its links are [closed](Link::close), its regions are revoked and nobody connects any more.
+    /// Waits of other threads end. Buffers of regions stay with them.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::SeqCst);
+        let mut state = self.shared.state.lock();
+        let (regions, links) =
+            (std::mem::take(&mut state.regions), std::mem::take(&mut state.links));
+        drop(state);
+        regions.values().for_each(|part| part.end());
+        links.iter().filter_map(Weak::upgrade).for_each(|link| link.close());
+    }
+
+    /// Returns true once the endpoint was closed.
+    pub fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::SeqCst)
+    }
+}
+
+impl Shared {
+    /// Connects to a peer, and serves the regions to it.
+    fn connect(&self, address: &Address, timeout: Duration) -> Result<Link, Error> {
+        let ends = || self.closed.load(Ordering::SeqCst).then(closed);
+        let comm = self.meeting.meet(address, timeout, &ends);
+        let comm = comm.map_err(|error| ends().unwrap_or(error))?;
+        let core = link::Core::new(comm, address.number(), self.meeting.timeout())?;
+        let mut state = self.state.lock();
+        if let Some(error) = ends() {
+            drop(state);
+            return Err(error);
+        }
+        state.regions.values().try_for_each(|part| core.serve(part))?;
+        state.links.push(Arc::downgrade(&core));
+        Ok(Link::new(core))
+    }
+
+    /// Forgets a region that has ended.
+    pub(super) fn forget(&self, number: u64) {
+        self.state.lock().regions.remove(&number);
+    }
+
+    /// Returns the longest wait of an endpoint.
+    pub(super) fn timeout(&self) -> Duration {
+        self.meeting.timeout()
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let address = String::from_utf8_lossy(&self.address()).into_owned();
+        let place = address.split_once('@').map_or("", |(_, place)| place).to_owned();
+        f.debug_struct("Endpoint").field("at", &place).field("closed", &self.is_closed()).finish()
+    }
+}

@@ -1,0 +1,58 @@
+//! The bytes by which a peer names a region.
+
+use crate::error::Error;
+use crate::window::Rights;
+
+/// The beginning of a key of this version.
+const MAGIC: &[u8; 4] = b"rlk1";
+const BYTES: usize = 4 + 4 * 8;
+
+/// What a peer must know of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    /// The endpoint that registered it.
+    pub(super) endpoint: u64,
+    /// The number that packets name it by, which nobody guesses.
+    pub(super) number: u64,
+    pub(super) bytes: u64,
+    pub(super) rights: Rights,
+}
+
+impl Key {
+    pub(super) fn encode(self) -> Vec<u8> {
+        let words = [self.endpoint, self.number, self.bytes, self.rights.bits()];
+        MAGIC.iter().copied().chain(words.iter().flat_map(|word| word.to_le_bytes())).collect()
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let words = bytes.strip_prefix(MAGIC).filter(|_| bytes.len() == BYTES).ok_or_else(|| {
+            let text = "these bytes are not the key of a region: give those that its `key` returned, whole, and use \
+                        one version of roundelay everywhere";
+            Error::Usage(text.into())
+        })?;
+        let word = |at: usize| {
+            let word = words.get(8 * at..).and_then(|rest| rest.first_chunk());
+            word.map_or(0, |word| u64::from_le_bytes(*word))
+        };
+        let rights = Rights::of_bits(word(3));
+        Ok(Key { endpoint: word(0), number: word(1), bytes: word(2), rights })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_as_it_was_written() {
+        let key = Key { endpoint: 1, number: u64::MAX, bytes: 3, rights: Rights::READ };
+        let bytes = key.encode();
+        assert_eq!(Key::decode(&bytes), Ok(key));
+        assert!((0..bytes.len()).all(|end| Key::decode(&bytes[..end]).is_err()));
+        let longer = [&bytes[..], &[0]].concat();
+        for bad in [&longer[..], b"", b"rlk2", &[255; BYTES]] {
+            let error = Key::decode(bad).expect_err("no key").to_string();
+            assert!(error.contains("not the key of a region"), "{error}");
+        }
+    }
+}

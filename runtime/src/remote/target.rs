@@ -1,0 +1,317 @@
+//! A peer's region, and what is done to it.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::link::Core;
+use crate::comm::{Host, Kept, Memory, MemoryMut, Work, ended, gather, pieces, promised};
+use crate::error::{Bytes, Error};
+use crate::messages::{Operation, What};
+use crate::window::{Remote, Rights};
+
+/// A region of the peer of a [`Link`](crate::Link). Clones are the same; any thread may use it. Places are counted in
+/// bytes.
+///
+/// Operations of one thread take effect in the order in which they were begun; nothing else is ordered. An aligned word
+/// of 8 bytes is written and read whole.
+#[derive(Clone)]
+pub struct RemoteRegion {
+    target: Arc<Target>,
+}
+
+/// What is open of a peer's region.
+pub(super) struct Target {
+    link: Arc<Core>,
+    remote: Arc<Remote>,
+    process: u32,
+}
+
+/// Bytes of a caller, at an offset of the region.
+type Moved = (u64, *mut u8, usize);
+
+impl Target {
+    pub(super) fn new(link: Arc<Core>, remote: Arc<Remote>) -> Self {
+        Target { link, remote, process: std::process::id() }
+    }
+
+    fn describe(&self, name: &str, (at, _, bytes): Moved) -> String {
+        let bytes = Bytes(bytes as u64);
+        format!("{name} {bytes} at byte {at} of a region of rank {}", self.link.peer())
+    }
+
+    /// Fails unless an operation may begin, as far as is known here.
+    fn check(&self, name: &str, place: Moved, needed: Rights) -> Result<(), Error> {
+        self.link.usable(|| self.describe(name, place))?;
+        let checked = self.remote.check(place.0, place.2 as u64, needed);
+        checked.map_err(|refusal| self.link.refused(self.describe(name, place), refusal))
+    }
+
+    /// Begins a write, and a notification after it if there is a value.
+    ///
+    /// # Safety
+    ///
+    /// The bytes and the value lie there until all operations have ended.
+    unsafe fn begin_write(
+        &self,
+        place: Moved,
+        value: Option<*const u64>,
+    ) -> Vec<Result<Arc<Operation>, Error>> {
+        let key = self.remote.key();
+        let mut begun = Vec::with_capacity(3);
+        if place.2 > 0 {
+            // SAFETY: the caller's promise.
+            begun.push(unsafe { self.link.begin(What::Put(key), place) });
+        }
+        if let Some(value) = value.filter(|_| begun.iter().all(Result::is_ok)) {
+            // SAFETY: the caller's promise.
+            begun.push(unsafe { self.link.begin_notice(value) });
+        }
+        // SAFETY: it has no bytes.
+        begun.push(unsafe { self.link.begin(What::Flush(key), (0, std::ptr::null_mut(), 0)) });
+        begun
+    }
+
+    /// Begins a read.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are good for writing until all operations have ended.
+    unsafe fn begin_read(&self, place: Moved) -> Vec<Result<Arc<Operation>, Error>> {
+        let what = What::Get(self.remote.key());
+        // SAFETY: parts of what the caller promises.
+        pieces(what, place).map(|piece| unsafe { self.link.begin(what, piece) }).collect()
+    }
+
+    /// Waits for all operations; returns the first error.
+    fn finish(&self, begun: Vec<Result<Arc<Operation>, Error>>) -> Result<(), Error> {
+        let finished = begun.into_iter().map(|operation| self.link.finish(&*operation?));
+        finished.fold(Ok(()), Result::and)
+    }
+
+    /// Returns the work of operations that have begun.
+    fn work<B: Send + 'static>(
+        &self,
+        begun: Vec<Result<Arc<Operation>, Error>>,
+        kept: Kept<B>,
+    ) -> Work<B> {
+        let work = gather(begun, (self.link.closed(), self.link.side()), kept);
+        self.link.messenger().leave_running();
+        work
+    }
+}
+
+/// Fails if the peer has refused a write: once it does, it refuses all that need the same right, or are outside.
+fn refusal(remote: &Remote) -> Result<(), Error> {
+    let Some((offset, refusal)) = remote.refusal() else { return Ok(()) };
+    let peer = remote.peer();
+    let what = format!("write at byte {offset} of a region of rank {peer}");
+    Err(Error::Window { rank: 1 - peer, what, refusal })
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            self.link.forget(self.remote.key());
+        }
+    }
+}
+
+impl RemoteRegion {
+    pub(super) fn new(target: Arc<Target>) -> Self {
+        RemoteRegion { target }
+    }
+
+    /// Returns its length in bytes, as its key says.
+    pub fn len(&self) -> usize {
+        self.target.remote.bytes() as usize
+    }
+
+    /// Returns true if it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the rights on it that are known last.
+    pub fn rights(&self) -> Rights {
+        self.target.remote.rights()
+    }
+
+    /// Writes to the region, from byte `at` on. Returns when it is there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Window`] if it lies beyond the end, the region does not allow it, or its key is none or was revoked:
+    /// nothing is written then, but by a write during which it was revoked, and the link stays usable. All others end
+    /// the link: [`Error::Timeout`], [`Error::LostRank`], [`Error::Aborted`].
+    pub fn write<M>(&self, data: &M, at: u64) -> Result<(), Error>
+    where
+        M: Memory<Engine = Host> + ?Sized,
+    {
+        self.write_and(data, at, None)
+    }
+
+    /// Writes to the region as [`RemoteRegion::write`] does, and notifies the peer by a value: whoever has taken the
+    /// [notification](crate::Link::wait_notification) reads what was written. If the peer has just revoked the region
+    /// the notification comes all the same.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RemoteRegion::write`].
+    pub fn write_notify<M>(&self, data: &M, at: u64, value: u64) -> Result<(), Error>
+    where
+        M: Memory<Engine = Host> + ?Sized,
+    {
+        self.write_and(data, at, Some(&value))
+    }
+
+    fn write_and<M>(&self, data: &M, at: u64, value: Option<&u64>) -> Result<(), Error>
+    where
+        M: Memory<Engine = Host> + ?Sized,
+    {
+        let (target, lent) = (&self.target, data.lend());
+        let place = (at, lent.as_ptr().cast_mut(), lent.len());
+        target.check("write", place, Rights::WRITE)?;
+        // SAFETY: it is borrowed, only read, and waited for.
+        let begun = unsafe { target.begin_write(place, value.map(std::ptr::from_ref)) };
+        target.finish(begun)?;
+        refusal(&target.remote)
+    }
+
+    /// Reads from the region, from byte `at` on. Sees what this thread has written before.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`RemoteRegion::write`].
+    pub fn read<M>(&self, data: &mut M, at: u64) -> Result<(), Error>
+    where
+        M: MemoryMut<Engine = Host> + ?Sized,
+    {
+        let lent = data.lend_mut();
+        let place = (at, lent.as_mut_ptr(), lent.len());
+        self.target.check("read", place, Rights::READ)?;
+        // SAFETY: it is borrowed, and waited for.
+        self.target.finish(unsafe { self.target.begin_read(place) })
+    }
+
+    /// Starts [`RemoteRegion::write`]. The buffer comes back with the result.
+    pub fn write_async<M>(&self, data: M, at: u64) -> Work<M>
+    where
+        M: Memory<Engine = Host> + Send + 'static,
+    {
+        self.start_write(data, at, None)
+    }
+
+    /// Starts [`RemoteRegion::write_notify`]. The buffer comes back with the result.
+    pub fn write_notify_async<M>(&self, data: M, at: u64, value: u64) -> Work<M>
+    where
+        M: Memory<Engine = Host> + Send + 'static,
+    {
+        self.start_write(data, at, Some(value))
+    }
+
+    fn start_write<M>(&self, data: M, at: u64, value: Option<u64>) -> Work<M>
+    where
+        M: Memory<Engine = Host> + Send + 'static,
+    {
+        let kept = Kept::new((data, value));
+        // SAFETY: nobody has it but this function.
+        let lent = unsafe { &*kept.as_ptr() }.0.lend();
+        let place = (at, lent.as_ptr().cast_mut(), lent.len());
+        // SAFETY: they lie there as long as they are kept, and are only read.
+        unsafe { self.start(place, kept) }
+    }
+
+    /// Starts [`RemoteRegion::write`] of bytes at an address, and with a value as
+    /// [`write_notify`](RemoteRegion::write_notify) does. `owner` is dropped when it has ended.
+    ///
+    /// # Safety
+    ///
+    /// So many bytes can be read there until `owner` is dropped.
+    pub unsafe fn write_at_async(
+        &self,
+        (address, bytes): (*const u8, usize),
+        at: u64,
+        value: Option<u64>,
+        owner: Box<dyn Any + Send>,
+    ) -> Work<()> {
+        let place = (at, address.cast_mut(), bytes);
+        // SAFETY: what the caller promises.
+        unsafe { self.start(place, Kept::new((owner, value))) }.map(drop)
+    }
+
+    /// Starts a write, with a notification if there is a value.
+    ///
+    /// # Safety
+    ///
+    /// The bytes can be read as long as the owner is kept.
+    unsafe fn start<O: Send + 'static>(
+        &self,
+        place: Moved,
+        kept: Kept<(O, Option<u64>)>,
+    ) -> Work<O> {
+        let target = &self.target;
+        if let Err(error) = target.check("write", place, Rights::WRITE) {
+            return ended(Err(error));
+        }
+        // SAFETY: nobody else has it.
+        let value = unsafe { &*kept.as_ptr() }.1.as_ref().map(std::ptr::from_ref);
+        // SAFETY: the bytes and the value lie there as long as they are kept, and are only read.
+        let begun = unsafe { target.begin_write(place, value) };
+        let (promise, work) = promised();
+        // Whoever moves the messages must not be the last to have the link.
+        let remote = target.remote.clone();
+        target.work(begun, kept).on_end(move |result| {
+            promise.end(result.and_then(|(owner, _)| refusal(&remote).map(|()| owner)));
+        });
+        work
+    }
+
+    /// Starts [`RemoteRegion::read`] into bytes at an address. `owner` is dropped when it has ended.
+    ///
+    /// # Safety
+    ///
+    /// So many bytes can be written there, and are nobody else's, until `owner` is dropped.
+    pub unsafe fn read_at_async(
+        &self,
+        (address, bytes): (*mut u8, usize),
+        at: u64,
+        owner: Box<dyn Any + Send>,
+    ) -> Work<()> {
+        // SAFETY: what the caller promises.
+        unsafe { self.start_read((at, address, bytes), Kept::new(owner)) }.map(drop)
+    }
+
+    /// Starts a read.
+    ///
+    /// # Safety
+    ///
+    /// The bytes can be written as long as the owner is kept, and are nobody else's.
+    unsafe fn start_read<O: Send + 'static>(&self, place: Moved, kept: Kept<O>) -> Work<O> {
+        match self.target.check("read", place, Rights::READ) {
+            Err(error) => ended(Err(error)),
+            Ok(()) if place.2 == 0 => ended(Ok(kept.into_inner())),
+            // SAFETY: what the caller promises.
+            Ok(()) => self.target.work(unsafe { self.target.begin_read(place) }, kept),
+        }
+    }
+
+    /// Starts [`RemoteRegion::read`] into a buffer that comes back with the result.
+    pub fn read_async<M>(&self, data: M, at: u64) -> Work<M>
+    where
+        M: MemoryMut<Engine = Host> + Send + 'static,
+    {
+        let kept = Kept::new(data);
+        // SAFETY: nobody has it but this function.
+        let lent = unsafe { &mut *kept.as_ptr() }.lend_mut();
+        let place = (at, lent.as_mut_ptr(), lent.len());
+        // SAFETY: they lie there as long as they are kept, and nobody else touches them.
+        unsafe { self.start_read(place, kept) }
+    }
+}
+
+impl std::fmt::Debug for RemoteRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rights = self.rights().to_string();
+        f.debug_struct("RemoteRegion").field("len", &self.len()).field("rights", &rights).finish()
+    }
+}

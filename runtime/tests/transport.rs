@@ -1,0 +1,501 @@
+//! Tests endpoints: memory of single peers without a communicator, in one process and in two, over shared memory and
+//! TCP; refusals of what is forged, revoked or outside; ends.
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use roundelay::{
+    Ending, Endpoint, Error, Launcher, Link, Refusal, Region, RemoteRegion, Rights, Setup,
+    Transports,
+};
+use roundelay_dsl::diag::codes;
+use rustix::process::{Pid, Signal, getpid, kill_process};
+use support::scene::{self, Job, say};
+
+/// No test comes near it unless something hangs.
+const LONG: Duration = Duration::from_secs(60);
+const WAYS: [Transports; 2] = [Transports::SHM, Transports::TCP];
+
+fn setup(way: Transports) -> Setup {
+    // Shared memory alone has no way to other machines, which nobody is on here.
+    Setup::new().transports(way).interface("127.0.0.1").timeout(LONG)
+}
+
+fn bind(way: Transports) -> Endpoint {
+    Endpoint::bind(&setup(way)).expect("an endpoint")
+}
+
+/// Connects two endpoints.
+fn connect(a: &Endpoint, b: &Endpoint) -> (Link, Link) {
+    let (to_b, to_a) = (a.start_connect(&b.address(), LONG), b.start_connect(&a.address(), LONG));
+    (to_b.wait().expect("a link"), to_a.wait().expect("a link"))
+}
+
+fn pair(way: Transports) -> (Endpoint, Endpoint, Link, Link) {
+    let (a, b) = (bind(way), bind(way));
+    let (to_b, to_a) = connect(&a, &b);
+    for link in [&to_b, &to_a] {
+        assert_eq!(link.transports(), way);
+        assert!(link.is_open());
+    }
+    (a, b, to_b, to_a)
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Refusal {
+    match result.expect_err("refused") {
+        Error::Window { refusal, .. } => refusal,
+        other => panic!("another error: {other}"),
+    }
+}
+
+fn numbers(len: usize, salt: u64) -> Vec<u64> {
+    (0..len as u64).map(|i| (i + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+}
+
+#[test]
+fn what_is_written_is_there_and_is_read_back() {
+    for way in WAYS {
+        let (_a, b, to_b, to_a) = pair(way);
+        // One registered before a link knows, and one long one whose bytes come in pieces.
+        for (turn, len) in (0u64..).zip([0usize, 1, 3, 1000, 1 << 20, (9 << 20) / 8 + 5]) {
+            let region =
+                b.register(vec![0u64; len], Rights::READ | Rights::WRITE).expect("a region");
+            let there = to_b.region(&region.key()).expect("the key");
+            assert_eq!((there.len(), region.len()), (8 * len, 8 * len));
+            let data = numbers(len, turn);
+            there.write_notify(&data, 0, turn).expect("a write");
+            assert_eq!(to_a.wait_notification(LONG), Ok(Some(turn)));
+            let mut back = vec![1u64; len];
+            there.read(&mut back, 0).expect("a read");
+            assert_eq!(back, data);
+            if len >= 3 {
+                there.write(&[7u64], 8).expect("a write");
+                // Bytes at any place, of any length.
+                there.write(&[9u8; 3], 21).expect("a write");
+                let mut odd = [0u8; 5];
+                there.read(&mut odd, 19).expect("a read");
+                assert_eq!(odd[2..], [9; 3]);
+                let mut own = [0u8; 8];
+                region.read(8, &mut own).expect("its own");
+                assert_eq!(u64::from_ne_bytes(own), 7);
+            }
+            let buffer = region.revoke().expect("the buffer");
+            assert_eq!(buffer.first(), data.first());
+        }
+    }
+}
+
+#[test]
+fn work_in_the_background_brings_its_buffers_back() {
+    for way in WAYS {
+        let (_a, b, to_b, to_a) = pair(way);
+        let region =
+            b.register(vec![0u8; 6 << 20], Rights::READ | Rights::WRITE).expect("a region");
+        let there = to_b.region(&region.key()).expect("the key");
+        let writes: Vec<_> = (0..6u8)
+            .map(|i| there.write_notify_async(vec![i + 1; 1 << 20], u64::from(i) << 20, i.into()))
+            .collect();
+        for (i, write) in writes.into_iter().enumerate() {
+            assert_eq!(write.wait().expect("a write").len(), 1 << 20);
+            assert_eq!(to_a.wait_notification(LONG), Ok(Some(i as u64)));
+        }
+        let read = there.read_async(vec![0u8; 6 << 20], 0).wait().expect("a read");
+        assert!(read.chunks(1 << 20).zip(1u8..).all(|(part, i)| part.iter().all(|&x| x == i)));
+        assert_eq!(read, region.revoke().expect("the buffer"));
+        let late = there.write_async(vec![1u8; 8], 0).wait();
+        assert_eq!(refusal(late), Refusal::Gone);
+    }
+}
+
+#[test]
+fn both_sides_write_at_once() {
+    for way in WAYS {
+        let (a, b, to_b, to_a) = pair(way);
+        let mine = a.register(vec![0u64; 5000], Rights::WRITE).expect("a region");
+        let theirs = b.register(vec![0u64; 5000], Rights::WRITE).expect("a region");
+        let (mine_key, theirs_key) = (mine.key(), theirs.key());
+        // Both links live until both sides have ended.
+        let run = |link: &Link, key: Vec<u8>, salt: u64| {
+            let there = link.region(&key).expect("the key");
+            for round in 0..50 {
+                there.write_notify(&numbers(5000, salt + round), 0, round).expect("a write");
+                assert_eq!(link.wait_notification(LONG), Ok(Some(round)));
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| run(&to_b, theirs_key, 100));
+            scope.spawn(|| run(&to_a, mine_key, 900));
+        });
+        assert_eq!(mine.revoke().expect("the buffer"), numbers(5000, 949));
+        assert_eq!(theirs.revoke().expect("the buffer"), numbers(5000, 149));
+    }
+}
+
+#[test]
+fn an_endpoint_has_several_links_and_serves_all_regions_on_each() {
+    for way in WAYS {
+        let hub = bind(way);
+        let early = hub.register(vec![1u8; 64], Rights::READ).expect("a region");
+        let peers: Vec<Endpoint> = (0..3).map(|_| bind(way)).collect();
+        let links: Vec<(Link, Link)> = peers.iter().map(|peer| connect(peer, &hub)).collect();
+        let late = hub.register(vec![2u8; 64], Rights::READ).expect("a region");
+        for (link, back) in &links {
+            for (region, value) in [(&early, 1), (&late, 2)] {
+                let mut data = [0u8; 64];
+                link.region(&region.key())
+                    .and_then(|there| there.read(&mut data, 0))
+                    .expect("a read");
+                assert_eq!(data, [value; 64]);
+            }
+            assert!(matches!(back.region(&early.key()), Err(Error::Usage(_))), "its own key");
+        }
+        // One of them ends, the others do not notice.
+        links[0].0.close();
+        let mut data = [0u8; 64];
+        links[1].0.region(&late.key()).and_then(|there| there.read(&mut data, 0)).expect("a read");
+        drop(early.revoke().expect("the buffer"));
+        assert_eq!(late.revoke().expect("the buffer"), [2; 64]);
+    }
+}
+
+/// Returns a region of that key, with another number, length or rights.
+fn forged(link: &Link, key: &[u8], change: impl Fn(&mut [u64; 4])) -> RemoteRegion {
+    let mut words = [0u64; 4];
+    for (word, bytes) in words.iter_mut().zip(key[4..].chunks_exact(8)) {
+        *word = u64::from_le_bytes(bytes.try_into().expect("a word"));
+    }
+    change(&mut words);
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    link.region(&[&key[..4], &bytes].concat()).expect("a key by its looks")
+}
+
+fn is_untouched(region: &Region<Vec<u8>>) -> bool {
+    let mut own = vec![0; region.len()];
+    region.read(0, &mut own).expect("its own");
+    own.iter().all(|&byte| byte == 5)
+}
+
+#[test]
+fn what_is_forged_outside_or_revoked_writes_nothing() {
+    const LEN: usize = 100_000;
+    for way in WAYS {
+        let (_a, b, to_b, _to_a) = pair(way);
+        let write = b.register(vec![5u8; LEN], Rights::WRITE).expect("a region");
+        let read = b.register(vec![5u8; LEN], Rights::READ).expect("a region");
+        let none = b.register(vec![5u8; LEN], Rights::ATOMICS).expect("a region");
+        // Honest ones are refused here, forged ones by the target.
+        let honest = to_b.region(&write.key()).expect("the key");
+        let end = Refusal::Bounds { bytes: LEN as u64 };
+        assert_eq!(refusal(honest.write(&[1u8; 8], LEN as u64 - 7)), end);
+        assert_eq!(refusal(honest.write(&[1u8; 8], u64::MAX - 3)), end);
+        assert!(matches!(refusal(honest.read(&mut [1u8; 8], 0)), Refusal::Rights { .. }));
+        for bytes in [8usize, 4096, 80_000] {
+            let data = vec![1u8; bytes];
+            for lie in [1u64, 1 << 63] {
+                let other = forged(&to_b, &write.key(), |key| (key[1], key[3]) = (key[1] ^ lie, 7));
+                assert_eq!(refusal(other.write(&data, 0)), Refusal::Gone);
+                let mut given = data.clone();
+                assert_eq!(refusal(other.read(&mut given, 0)), Refusal::Gone);
+                assert_eq!(given, data, "something was given");
+            }
+            for at in [LEN as u64 - bytes as u64 + 1, LEN as u64, 1 << 62] {
+                // Opened anew each time: a refusal stays.
+                let longer = forged(&to_b, &write.key(), |key| key[2] = u64::MAX);
+                assert_eq!(refusal(longer.write(&data, at)), end);
+                drop(longer);
+                let longer = forged(&to_b, &read.key(), |key| key[2] = u64::MAX);
+                assert_eq!(refusal(longer.read(&mut data.clone(), at)), end);
+            }
+            for (region, has) in [(&read, "read"), (&none, "none")] {
+                let bold = forged(&to_b, &region.key(), |key| key[3] = 7);
+                let refused = Refusal::Rights { needed: "write", has: has.into() };
+                assert_eq!(refusal(bold.write(&data, 0)), refused);
+            }
+        }
+        assert!([&write, &read, &none].into_iter().all(is_untouched), "something was written");
+        // The link is as good as before.
+        drop(honest);
+        let honest = to_b.region(&write.key()).expect("the key");
+        honest.write(&[6u8; 8], 0).expect("a write");
+        let mut buffer = write.revoke().expect("the buffer");
+        assert_eq!(buffer[..9], [6, 6, 6, 6, 6, 6, 6, 6, 5]);
+        buffer.fill(5);
+        assert_eq!(refusal(honest.write(&[1u8; 8], 0)), Refusal::Gone);
+        assert_eq!(refusal(honest.write(&vec![1u8; LEN], 0)), Refusal::Gone);
+        assert!(buffer.iter().all(|&byte| byte == 5), "something was written");
+        let key = read.key();
+        drop(read);
+        let gone = to_b.region(&key).expect("the key");
+        assert_eq!(refusal(gone.read(&mut [0u8; 8], 0)), Refusal::Gone);
+    }
+}
+
+#[test]
+fn a_close_ends_the_waits_of_other_threads() {
+    for way in WAYS {
+        for of_endpoint in [false, true] {
+            let (a, b, to_b, to_a) = pair(way);
+            let region = b.register(vec![0u8; 8], Rights::WRITE).expect("a region");
+            let there = to_b.region(&region.key()).expect("the key");
+            there.write(&[1u8; 8], 0).expect("a write");
+            let began = Instant::now();
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| to_b.wait_notification(LONG));
+                // The peer has nothing to say; whether the wait has begun makes no difference.
+                if of_endpoint {
+                    a.close();
+                } else {
+                    to_b.close();
+                }
+                assert_eq!(refusal(waits.join().expect("a thread")), Refusal::Over);
+            });
+            assert_eq!(refusal(there.write(&[2u8; 8], 0)), Refusal::Over);
+            assert_eq!(refusal(to_b.notify(1)), Refusal::Over);
+            assert!(!to_b.is_open());
+            let error = to_a.wait_notification(LONG).expect_err("the peer has left");
+            assert_eq!(error.code(), codes::LOST_RANK, "{error}");
+            assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+            assert!(!to_a.is_open());
+            assert_eq!(region.revoke().expect("the buffer"), [1; 8]);
+            if of_endpoint {
+                assert!(matches!(a.register(vec![0u8], Rights::READ), Err(Error::Usage(_))));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_abort_ends_both_sides_with_its_cause() {
+    for way in WAYS {
+        let (_a, b, to_b, to_a) = pair(way);
+        let region = b.register(vec![0u8; 8], Rights::WRITE).expect("a region");
+        let there = to_b.region(&region.key()).expect("the key");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| to_a.wait_notification(LONG));
+            to_b.abort("the user pressed Ctrl-C");
+            let error = waits.join().expect("a thread").expect_err("aborted");
+            assert_eq!(error.code(), codes::ABORTED, "{error}");
+            assert!(error.to_string().contains("pressed Ctrl-C"), "{error}");
+        });
+        let error = there.write(&[1u8; 8], 0).expect_err("aborted");
+        assert_eq!(error.code(), codes::ABORTED, "{error}");
+        assert_eq!(region.revoke().expect("the buffer"), [0; 8]);
+    }
+}
+
+#[test]
+fn a_wait_for_a_notification_ends_in_time_and_goes_on() {
+    for way in WAYS {
+        let (_a, _b, to_b, to_a) = pair(way);
+        assert_eq!(to_b.wait_notification(Duration::ZERO), Ok(None));
+        assert_eq!(to_b.wait_notification(Duration::from_millis(20)), Ok(None));
+        // More than may lie about: the sender waits until they are taken.
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| (0..300).try_for_each(|i| to_a.notify(i)));
+            for i in 0..300 {
+                assert_eq!(to_b.wait_notification(LONG), Ok(Some(i)));
+            }
+            sends.join().expect("a thread").expect("all were sent");
+        });
+        assert_eq!(to_b.wait_notification(Duration::ZERO), Ok(None));
+    }
+}
+
+#[test]
+fn another_secret_is_refused() {
+    let with = |secret: Option<&str>| {
+        let setup = setup(Transports::TCP).timeout(Duration::from_secs(20));
+        let setup = secret.into_iter().fold(setup, |setup, secret| setup.secret(secret));
+        Endpoint::bind(&setup).expect("an endpoint")
+    };
+    let same = (with(Some("a long secret")), with(Some("a long secret")));
+    connect(&same.0, &same.1);
+    for (one, other) in [(Some("one"), Some("other")), (Some("one"), None), (None, Some("other"))] {
+        let (a, b) = (with(one), with(other));
+        let limit = Duration::from_secs(3);
+        let both = [a.start_connect(&b.address(), limit), b.start_connect(&a.address(), limit)];
+        let errors = both.map(|work| work.wait().expect_err("another secret").to_string());
+        assert!(errors.iter().any(|e| e.contains("secret")), "{one:?} {other:?}: {errors:?}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_at_once() {
+    let (a, b) = (bind(Transports::TCP), bind(Transports::TCP));
+    let text = |peer: &[u8], limit| a.connect(peer, limit).expect_err("refused").to_string();
+    for bad in [&b""[..], b"rl1", &[255; 9], &b.address()[1..], &b.address()[..20]] {
+        assert!(text(bad, LONG).contains("not the address of an endpoint"));
+    }
+    assert!(text(&a.address(), LONG).contains("own address"));
+    assert!(text(&b.address(), Duration::ZERO).contains("no time to connect"));
+    let began = Instant::now();
+    let alone = a.connect(&b.address(), Duration::from_millis(300)).expect_err("nobody comes");
+    assert!(matches!(alone, Error::Timeout { .. } | Error::Start(_)), "{alone}");
+    assert!(began.elapsed() < LONG / 2);
+    assert!(text(&b.address(), LONG).contains("connect once"));
+    // A close ends a wait for a peer.
+    let c = bind(Transports::TCP);
+    let waits = b.start_connect(&c.address(), LONG);
+    b.close();
+    assert!(waits.wait().expect_err("closed").to_string().contains("was closed"));
+    assert!(began.elapsed() < LONG / 2);
+}
+
+// Two processes: each writes its address and keys to files of a folder that the test gives.
+
+const FOLDER: &str = "TEST_FOLDER";
+const TEST: &str = "this_process_may_be_a_side";
+
+/// Leaves bytes for the other process.
+fn leave(name: &str, bytes: &[u8]) {
+    let folder = PathBuf::from(std::env::var_os(FOLDER).expect("a folder"));
+    let draft = folder.join(format!("{name}.draft"));
+    std::fs::write(&draft, bytes)
+        .and_then(|()| std::fs::rename(&draft, folder.join(name)))
+        .expect("a file");
+}
+
+/// Takes what the other process leaves.
+fn take(name: &str) -> Vec<u8> {
+    let path = PathBuf::from(std::env::var_os(FOLDER).expect("a folder")).join(name);
+    let until = Instant::now() + LONG;
+    loop {
+        match std::fs::read(&path) {
+            Ok(bytes) => return bytes,
+            Err(_) => assert!(Instant::now() < until, "the other process leaves no {name}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn meet(side: usize, way: Transports) -> Result<(Endpoint, Link), Error> {
+    let endpoint = Endpoint::bind(&setup(way))?;
+    leave(&format!("address{side}"), &endpoint.address());
+    let link = endpoint.connect(&take(&format!("address{}", 1 - side)), LONG)?;
+    assert_eq!(link.transports(), way);
+    Ok((endpoint, link))
+}
+
+fn play(scene: &str) -> Result<(), Error> {
+    let side: usize = std::env::var("ROUNDELAY_RANK").expect("a rank").parse().expect("a number");
+    let (name, way) = scene.split_once('/').expect("a scene and a way");
+    let way = *WAYS.iter().find(|known| known.to_string() == way).expect("a way");
+    let (endpoint, link) = meet(side, way)?;
+    match (name, side) {
+        ("exchange", _) => {
+            let region = endpoint.register(vec![0u64; 1 << 20], Rights::READ | Rights::WRITE)?;
+            leave(&format!("key{side}"), &region.key());
+            let there = link.region(&take(&format!("key{}", 1 - side)))?;
+            there.write_notify(&numbers(1 << 20, side as u64), 0, 40 + side as u64)?;
+            assert_eq!(link.wait_notification(LONG)?, Some(41 - side as u64));
+            let mut back = vec![0; 1 << 20];
+            there.read(&mut back, 0)?;
+            assert_eq!(back, numbers(1 << 20, side as u64));
+            // Nobody leaves before both have read.
+            link.notify(7)?;
+            assert_eq!(link.wait_notification(LONG)?, Some(7));
+            assert_eq!(region.revoke()?, numbers(1 << 20, 1 - side as u64));
+            say("all is there");
+        }
+        ("killed", 1) => {
+            let region = endpoint.register(vec![0u8; 8 << 20], Rights::READ | Rights::WRITE)?;
+            leave("key1", &region.key());
+            assert_eq!(link.wait_notification(LONG)?, Some(1));
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+        ("killed", _) => {
+            let there = link.region(&take("key1"))?;
+            there.write(&vec![1u8; 8 << 20], 0)?;
+            let began = Instant::now();
+            link.notify(1)?;
+            let error = loop {
+                if let Err(error) = there.read(&mut vec![0u8; 8 << 20], 0) {
+                    break error;
+                }
+            };
+            assert_eq!(error.code(), codes::LOST_RANK, "{error}");
+            assert!(link.wait_notification(LONG).is_err() && !link.is_open());
+            assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+            say("it is gone");
+        }
+        ("stopped", 1) => {
+            let region = endpoint.register(vec![0u8; 64], Rights::READ)?;
+            leave("key1", &region.key());
+            assert_eq!(link.wait_notification(LONG)?, Some(1));
+            let _ = kill_process(getpid(), Signal::STOP);
+            // Once it goes on, the link has ended.
+            let error = link.wait_notification(LONG).expect_err("the other side gave up");
+            assert_eq!(error.code(), codes::TIMEOUT, "{error}");
+        }
+        ("stopped", _) => {
+            let there = link.region(&take("key1"))?;
+            leave("pid0", &std::process::id().to_le_bytes());
+            there.read(&mut [0u8; 64], 0)?;
+            link.set_timeout(Duration::from_millis(500));
+            link.notify(1)?;
+            let error = loop {
+                if let Err(error) = there.read(&mut [0u8; 64], 0) {
+                    break error;
+                }
+            };
+            assert_eq!(error.code(), codes::TIMEOUT, "{error}");
+            say("it does not answer");
+            let peer = take("pid1");
+            let peer = i32::from_le_bytes(peer.try_into().expect("a number"));
+            kill_process(Pid::from_raw(peer).expect("a process"), Signal::CONT)
+                .expect("it goes on");
+        }
+        _ => return Err(Error::Usage(format!("there is no scene {name}"))),
+    }
+    Ok(())
+}
+
+#[test]
+fn this_process_may_be_a_side() {
+    scene::rank(|scene| {
+        let side = std::env::var("ROUNDELAY_RANK").expect("a rank");
+        leave(&format!("pid{side}"), &std::process::id().to_le_bytes());
+        play(scene)
+    });
+}
+
+/// Plays a scene by two processes, and returns the job.
+fn two(name: &str, way: Transports) -> Job {
+    let folder =
+        std::env::temp_dir().join(format!("roundelay-{name}-{way}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let launcher = Launcher::new(2).env(FOLDER, &folder);
+    let job = Job::play(scene::scene(launcher, TEST, &format!("{name}/{way}")));
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    job
+}
+
+#[test]
+fn two_processes_write_and_read() {
+    for way in WAYS {
+        let Job { outcome, said, .. } = two("exchange", way);
+        assert!(outcome.cause.is_none(), "{way}: {outcome:?} {said:?}");
+        assert!(said.iter().all(|said| said.iter().any(|s| s == "all is there")), "{said:?}");
+    }
+}
+
+#[test]
+fn a_killed_peer_is_found_out() {
+    for way in WAYS {
+        let Job { outcome, said, took } = two("killed", way);
+        assert!(said[0].iter().any(|s| s == "it is gone"), "{way}: {outcome:?} {said:?}");
+        assert!(matches!(outcome.endings[1], Ending::Signalled(9)), "{way}: {:?}", outcome.endings);
+        assert!(took < LONG, "{took:?}");
+    }
+}
+
+#[test]
+fn a_stopped_peer_ends_a_wait_in_time() {
+    for way in WAYS {
+        let Job { outcome, said, .. } = two("stopped", way);
+        assert!(said[0].iter().any(|s| s == "it does not answer"), "{way}: {outcome:?} {said:?}");
+        assert!(outcome.cause.is_none(), "{way}: {outcome:?} {said:?}");
+    }
+}
