@@ -169,11 +169,14 @@ fn another_call_is_named() {
     assert_eq!(told["verdict"]["ranks"], serde_json::json!([2]), "{told}");
 }
 
+/// What a store of torch holds.
+type Values = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// Serves what torch's store has, as its clients of PyTorch 2.2 and later speak, for as long as the test runs.
 fn torch_store() -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    let values: Arc<(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>, Condvar)> = Arc::default();
+    let values: Arc<(Mutex<Values>, Condvar)> = Arc::default();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let (values, stream) = (values.clone(), stream.expect("a connection"));
@@ -184,10 +187,7 @@ fn torch_store() -> std::net::SocketAddr {
 }
 
 /// Answers the queries of one connection, until one is none.
-fn serve_torch(
-    mut stream: TcpStream,
-    (values, changed): &(Mutex<BTreeMap<Vec<u8>, Vec<u8>>>, Condvar),
-) -> Option<()> {
+fn serve_torch(mut stream: TcpStream, (values, changed): &(Mutex<Values>, Condvar)) -> Option<()> {
     let word = |stream: &mut TcpStream| {
         let mut bytes = [0; 8];
         stream.read_exact(&mut bytes).ok().map(|()| u64::from_ne_bytes(bytes))

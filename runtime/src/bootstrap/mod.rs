@@ -7,7 +7,7 @@
 //! their environment, [`membership`], and then meet at a [`store`], where they leave each other
 //! the addresses that they listen at.
 //!
-//! With the hint `doctor`, every rank has a [`reporter`], which answers whoever looks into a running job: [`gather`].
+//! With the hint `doctor`, every rank has a `reporter`, which answers whoever looks into a running job by [`gather()`].
 //!
 //! `reconfigure` brings ranks together again, in another generation, and `meeting` two processes that have no job;
 //! `handle` has what they must know of each other.
