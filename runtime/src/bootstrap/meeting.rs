@@ -97,7 +97,7 @@ impl Meeting {
         let (job, comm) = names(PURPOSE, false, &both);
         let addresses: Vec<_> = both.iter().map(|place| place.addresses.clone()).collect();
         let terms = self.identity.terms;
-        let note = postcard::to_allocvec(&Note::of(terms, &self.listener))
+        let note = postcard::to_allocvec(&Note::of(terms, &self.listener, None))
             .map_err(|e| Error::Start(e.to_string()))?;
         let mut limit = Limit::new(timeout, LATE).or(ends);
         let watch = &mut |_| ends();
