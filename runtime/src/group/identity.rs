@@ -29,6 +29,12 @@ impl Reporting {
     pub(crate) fn new(at: ReporterAt, reporter: impl Any + Send + Sync) -> Self {
         Reporting { at, _reporter: Arc::new(reporter), store: None }
     }
+
+    /// Returns the descriptors of a thread that serves: a socket, what it sleeps on, and the two ends by which it is
+    /// ended; of a store, which is one, also those of this rank's own connection.
+    fn descriptors(&self) -> u64 {
+        if self.store.is_some() { 4 + 6 } else { 4 }
+    }
 }
 
 /// The identity of a rank over the generations of its communicator.
@@ -99,9 +105,10 @@ impl Identity {
         Ok(listener)
     }
 
-    /// Returns the descriptors of its listener.
+    /// Returns the descriptors of its listener, and of what reports.
     pub(crate) fn descriptors(&self) -> u64 {
-        self.listener.as_ref().map_or(0, |listener| listener.descriptors())
+        let reporting = self.reporting.as_ref().map_or(0, Reporting::descriptors);
+        reporting + self.listener.as_ref().map_or(0, |listener| listener.descriptors())
     }
 
     /// Makes the handle that was given out so far one of the past: nobody meets this rank by it again.
