@@ -32,6 +32,10 @@ fn the_library_is_proved_on_many_ranks() {
     for entry in CATALOGUE.iter().filter(|e| e.collective != "sendrecv") {
         let name = format!("{}.{}", entry.collective, entry.name);
         let (sources, program) = of_library(entry).expect("the library resolves");
+        // What goes on when a rank fails is for few ranks.
+        if program.tolerates.is_some() {
+            continue;
+        }
         let axes = if is_grid(&program) { vec![ranks() / 8, 8] } else { vec![ranks()] };
         match check(&program, &sources, &Shape { axes }, &Options::default()) {
             Err(d) => faults.push(format!("{name}: {}", say(&sources, &d))),
