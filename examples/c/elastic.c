@@ -38,17 +38,34 @@ static void *go_on(void *argument) {
     return NULL;
 }
 
-// Has all ranks make a generation and a call.
-static void generation(const char *id, rl_comm **comms, uint32_t ranks) {
-    for (uint32_t rank = 0; rank < ranks; rank++)
-        check(rl_reconfigure_handle(comms[rank], handles[rank], sizeof handles[rank], NULL));
+// Adds ones of those that are there, one of which may end meanwhile, and goes on with them.
+static void *without_the_lost(void *argument) {
+    struct part *part = argument;
+    float one = 1;
+    uint64_t counted;
+    check(rl_tolerant_all_reduce(part->comm, &one, 1, RL_F32, RL_SUM, &counted));
+    check(rl_shrink(part->comm, TIMEOUT));
+    printf("%s: rank %u of %u, the sum is %g of the ranks %#llx\n", part->id, rl_rank(part->comm),
+           rl_size(part->comm), one, (unsigned long long)counted);
+    return NULL;
+}
+
+// Has ranks do something, each in a thread.
+static void together(const char *id, rl_comm **comms, uint32_t ranks, void *(*what)(void *)) {
     pthread_t threads[3];
     struct part parts[3];
     for (uint32_t rank = 0; rank < ranks; rank++) {
         parts[rank] = (struct part){.comm = comms[rank], .id = id, .ranks = ranks};
-        pthread_create(&threads[rank], NULL, go_on, &parts[rank]);
+        pthread_create(&threads[rank], NULL, what, &parts[rank]);
     }
     for (uint32_t rank = 0; rank < ranks; rank++) pthread_join(threads[rank], NULL);
+}
+
+// Has all ranks make a generation and a call.
+static void generation(const char *id, rl_comm **comms, uint32_t ranks) {
+    for (uint32_t rank = 0; rank < ranks; rank++)
+        check(rl_reconfigure_handle(comms[rank], handles[rank], sizeof handles[rank], NULL));
+    together(id, comms, ranks, go_on);
 }
 
 int main(void) {
@@ -60,6 +77,8 @@ int main(void) {
     generation("without it", comms, 2);
     check(rl_alone(NULL, &comms[2]));
     generation("with another", comms, 3);
-    for (uint32_t rank = 0; rank < 3; rank++) check(rl_free(comms[rank]));
+    check(rl_free(comms[2]));
+    together("those that are left", comms, 2, without_the_lost);
+    for (uint32_t rank = 0; rank < 2; rank++) check(rl_free(comms[rank]));
     return 0;
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use roundelay::{
     AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Handles, Hints, Messages,
-    PendingMessage, Reduction, Setup, Status, Typed, Work,
+    PendingMessage, RedOp, Reduction, Setup, Status, Typed, Work,
 };
 
-use crate::buffer::Device;
+use crate::buffer::{Buffer, Device};
 use crate::operation::{Operation, Tagged};
 
 /// Options of one operation; what is not set is as the communicator has it.
@@ -298,6 +298,30 @@ impl Handle {
         timeout: Duration,
     ) -> Result<(), Error> {
         self.with(|comm| comm.reconfigure(id, handles, timeout))
+    }
+
+    /// Goes on with the ranks that are left after a failure: see [`Communicator::shrink`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::shrink`].
+    pub fn shrink(&self, timeout: Duration) -> Result<(), Error> {
+        self.with(|comm| comm.shrink(timeout))
+    }
+
+    /// Reduces the buffers of all ranks in place, and goes on if one of them ends meanwhile; returns those whose
+    /// contributions are in the result: see [`Communicator::tolerant_all_reduce`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::tolerant_all_reduce`]; [`Error::Unsupported`] for memory of a GPU.
+    pub fn tolerant_all_reduce(&self, data: &Buffer, op: RedOp) -> Result<Vec<u32>, Error> {
+        let text = "tolerant calls are on memory of this host: copy from the GPU first";
+        let mut data = match data.device() {
+            Device::Host => data.write()?,
+            Device::Cuda => return Err(Error::Unsupported(text.into())),
+        };
+        self.with(|comm| comm.tolerant_all_reduce(&mut data, op))
     }
 
     /// Says which algorithm a call would use, and why.

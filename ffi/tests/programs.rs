@@ -97,6 +97,8 @@ fn ranks_that_come_and_go_in_c() {
     let said = play("cc", &["-std=c11"], "c/elastic.c");
     assert!(said.contains("without it: rank 1 of 2, the sum is 2"), "{said}");
     assert!(said.contains("with another: rank 2 of 3, the sum is 3"), "{said}");
+    let left = "those that are left: rank 1 of 2, the sum is 2 of the ranks 0x3";
+    assert!(said.contains(left), "{said}");
 }
 
 #[test]

@@ -157,6 +157,15 @@ class Core:
         self._native.reconfigure(id, list(handles), ordered, seconds(timeout))
         self.rank, self.size = self._native.rank, self._native.size
 
+    def shrink(self, timeout: float | datetime.timedelta = 30.0) -> None:
+        """Go on with the ranks that are left, all of which call it after a call has failed or has lost a rank.
+
+        It waits for them for ``timeout`` at the most; ``rank`` and ``size`` are others then. Raises if another group
+        of ranks could go on too (docs/elastic.md).
+        """
+        self._native.shrink(seconds(timeout))
+        self.rank, self.size = self._native.rank, self._native.size
+
     # Settings -----------------------------------------------------------------------------------
 
     def set_hints(self, hints: Hints) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from roundelay._buffers import View, view
 from roundelay._core import Core, apart
-from roundelay._options import Op
+from roundelay._options import Op, RedOp, reduction
 from roundelay.batch import Batch
 from roundelay.errors import UsageError
 from roundelay.window import Right, Window, window
@@ -55,6 +55,16 @@ class Communicator(Core):
         """Reduce the buffers of all ranks, in place: ``data`` ends as the result on every rank."""
         seen = view(data, "data", True)
         return self._play("all_reduce", seen[0], None, [seen], op, 0, options)
+
+    def tolerant_all_reduce(self, data: Array, op: RedOp = "sum") -> list[int]:
+        """Reduce the buffers of at most 8 ranks, in place, and go on if one of them ends meanwhile.
+
+        All others end with the same result, to the bit, and return the same ranks, whose contributions are in it. If
+        one is missing the result holds, and the ranks that are left call ``shrink`` before they go on. ``data`` is
+        memory of this host (docs/elastic.md).
+        """
+        address, dtype, _ = view(data, "data", True)
+        return self._native.tolerant_all_reduce(address, reduction(op, dtype)[0])
 
     def all_reduce_into(self, output: Array, input: Array, op: Op = "sum", **options: Unpack[Options]) -> Work | None:
         """Reduce the ``input`` of all ranks into the ``output`` of every rank, of as many elements."""

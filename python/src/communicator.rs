@@ -271,6 +271,23 @@ impl Communicator {
         raised(py.detach(|| self.handle.reconfigure(id, handles, timeout)))
     }
 
+    /// Goes on with the ranks that are left after a failure.
+    fn shrink(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let timeout = seconds(timeout)?;
+        raised(py.detach(|| self.handle.shrink(timeout)))
+    }
+
+    /// Reduces in place, and goes on if a rank ends meanwhile; returns the ranks that were counted.
+    fn tolerant_all_reduce(
+        &self,
+        py: Python<'_>,
+        Address(data): Address,
+        op: &str,
+    ) -> PyResult<Vec<u32>> {
+        let op = parse(op)?;
+        raised(py.detach(|| self.handle.tolerant_all_reduce(&data, op)))
+    }
+
     /// Ends the communicator on all ranks, at once; returns true if nothing is written to buffers any more.
     fn abort(&self, py: Python<'_>, why: &str) -> bool {
         py.detach(|| self.handle.abort(why))

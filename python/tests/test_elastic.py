@@ -11,7 +11,7 @@ import pytest
 from ranks import LIMIT
 
 import roundelay
-from roundelay import Communicator, UsageError
+from roundelay import Communicator, UnsupportedError, UsageError
 
 
 def together(ranks: Sequence[Communicator], do: Callable[[Communicator], Any]) -> None:
@@ -70,3 +70,29 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
     together(ranks, summed)
     with pytest.raises(UsageError, match="had before"):
         ranks[0].reconfigure([own, other])
+
+
+def test_those_that_are_left_count_themselves_and_go_on() -> None:
+    ranks = Communicator.local(3)
+
+    def summed_by(comm: Communicator) -> None:
+        data = np.full(10, 1 << comm.rank, dtype="int64")
+        counted = comm.tolerant_all_reduce(data)
+        assert counted == list(range(comm.size))
+        assert (data == 7).all()
+
+    together(ranks, summed_by)
+    with pytest.raises(UnsupportedError):
+        ranks[0].tolerant_all_reduce(np.zeros(1, dtype="float32"), "xor")
+    ranks[1].shutdown()
+    left = [ranks[0], ranks[2]]
+
+    def without(comm: Communicator) -> None:
+        data = np.full(10, 1 << comm.rank, dtype="int64")
+        counted = comm.tolerant_all_reduce(data)
+        assert (counted, set(data.tolist())) == ([0, 2], {5})
+        comm.shrink(LIMIT)
+
+    together(left, without)
+    assert [(comm.rank, comm.size) for comm in left] == [(0, 2), (1, 2)]
+    together(left, summed)

@@ -4,10 +4,12 @@
 //! in the background. Counts are in elements. Outputs stand before inputs.
 
 use std::ffi::c_void;
+use std::ptr;
 
 use super::error::guard;
 use super::{
     Common, RL_SUM, RL_U8, object, play, rl_buffer, rl_comm, rl_dtype, rl_op, rl_options, rl_work,
+    there,
 };
 use crate::operation::{Name, Operation, Side};
 
@@ -36,6 +38,36 @@ pub unsafe extern "C" fn rl_all_reduce(
         let operation = Operation::Collective { name, output, input, reduction, root: 0 };
         // SAFETY: as above.
         unsafe { play(comm, operation, common.options, work) }
+    })
+}
+
+/// Reduces the vectors of all ranks, at most 8, in memory of this host, and goes on if one of them ends meanwhile. All
+/// others end with the same result, and the same ranks counted: bit r of `*counted` is 1 if the contribution of rank r
+/// is in it. If one is missing the result holds, and the ranks that are left call `rl_shrink` before they go on.
+///
+/// # Safety
+///
+/// `comm` is a live communicator. `data` hold so many elements of the type, and nobody else uses them meanwhile;
+/// `counted` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_tolerant_all_reduce(
+    comm: *const rl_comm,
+    data: *mut c_void,
+    count: u64,
+    dtype: rl_dtype,
+    op: rl_op,
+    counted: *mut u64,
+) -> i32 {
+    guard(|| {
+        there(counted, "counted")?;
+        // SAFETY: what the caller promises.
+        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, ptr::null())?) };
+        // SAFETY: as above.
+        let (data, op) = unsafe { (common.buffer(data, count), common.reduction(op)?.op) };
+        let ranks = comm.handle.tolerant_all_reduce(&data, op)?;
+        // SAFETY: as above.
+        unsafe { counted.write(ranks.into_iter().fold(0, |all, rank| all | 1 << rank)) };
+        Ok(())
     })
 }
 

@@ -400,6 +400,20 @@ pub unsafe extern "C" fn rl_reconfigure(
     })
 }
 
+/// Goes on with the ranks that are left, all of which call it after a call has failed, or has lost a rank. It waits
+/// for them for so long at the most; ranks and their number are others then.
+///
+/// # Safety
+///
+/// `comm` is a live communicator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_shrink(comm: *const rl_comm, timeout_ms: u64) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        unsafe { object(comm, "comm")? }.handle.shrink(Duration::from_millis(timeout_ms))
+    })
+}
+
 /// Ends the communicator on all ranks, from any thread, at once: calls that are pending, or follow, fail. When it
 /// returns, 8 ms later at most, operations write to no memory of this host any more, unless the system gave their thread
 /// no processor for so long. `why` is a text for the messages, or NULL.
