@@ -310,6 +310,21 @@ int32_t rl_all_reduce(const rl_comm *comm,
                       const rl_options *options,
                       rl_work **work);
 
+// Reduces the vectors of all ranks, at most 8, in memory of this host, and goes on if one of them ends meanwhile. All
+// others end with the same result, and the same ranks counted: bit r of `*counted` is 1 if the contribution of rank r
+// is in it. If one is missing the result holds, and the ranks that are left call `rl_shrink` before they go on.
+//
+// # Safety
+//
+// `comm` is a live communicator. `data` hold so many elements of the type, and nobody else uses them meanwhile;
+// `counted` is a place for a number.
+int32_t rl_tolerant_all_reduce(const rl_comm *comm,
+                               void *data,
+                               uint64_t count,
+                               rl_dtype dtype,
+                               rl_op op,
+                               uint64_t *counted);
+
 // Reduces the inputs of all ranks, each of `count` elements, into the output of every rank.
 //
 // # Safety
@@ -690,6 +705,14 @@ int32_t rl_reconfigure(const rl_comm *comm,
                        uint32_t count,
                        int32_t ordered,
                        uint64_t timeout_ms);
+
+// Goes on with the ranks that are left, all of which call it after a call has failed, or has lost a rank. It waits
+// for them for so long at the most; ranks and their number are others then.
+//
+// # Safety
+//
+// `comm` is a live communicator.
+int32_t rl_shrink(const rl_comm *comm, uint64_t timeout_ms);
 
 // Ends the communicator on all ranks, from any thread, at once: calls that are pending, or follow, fail. When it
 // returns, 8 ms later at most, operations write to no memory of this host any more, unless the system gave their thread

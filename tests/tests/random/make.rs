@@ -52,7 +52,8 @@ pub(crate) fn any(i: u64, dice: &mut Dice) -> (&'static str, Made) {
 /// Returns a mutant of an algorithm of the library.
 fn mutant(dice: &mut Dice) -> Made {
     let entry = CATALOGUE[dice.below(CATALOGUE.len())];
-    let mut all = mutants(entry.text);
+    // The oracle here plays ranks that do not fail; `mutants` compares the others.
+    let mut all = mutants(&entry.text.replace("    tolerates 1\n", ""));
     let text = match all.is_empty() {
         true => entry.text.to_string(),
         false => all.swap_remove(dice.below(all.len())).text,
