@@ -278,13 +278,8 @@ impl Communicator {
     }
 
     /// Reduces in place, and goes on if a rank ends meanwhile; returns the ranks that were counted.
-    fn tolerant_all_reduce(
-        &self,
-        py: Python<'_>,
-        Address(data): Address,
-        op: &str,
-    ) -> PyResult<Vec<u32>> {
-        let op = parse(op)?;
+    fn tolerant_all_reduce(&self, py: Python<'_>, data: Address, op: &str) -> PyResult<Vec<u32>> {
+        let (Address(data), op) = (data, parse(op)?);
         raised(py.detach(|| self.handle.tolerant_all_reduce(&data, op)))
     }
 
