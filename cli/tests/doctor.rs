@@ -169,7 +169,7 @@ fn another_call_is_named() {
     assert_eq!(told["verdict"]["ranks"], serde_json::json!([2]), "{told}");
 }
 
-/// What a store of torch holds.
+/// The state of a store of torch's.
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Serves what torch's store has, as its clients of PyTorch 2.2 and later speak, for as long as the test runs.

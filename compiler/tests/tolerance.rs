@@ -102,7 +102,7 @@ fn a_flood_of_two_rounds_goes_on() {
     }
 }
 
-/// Where nobody else is left that could disagree, the failed rank itself may have ended with another result.
+/// The failed rank itself may have ended with another result, where nobody else is left that could disagree.
 #[test]
 fn a_rank_must_not_end_before_others_can_count_it() {
     let found = proved(ONE_ROUND, 2).expect_err("nobody has told it that it was heard");
@@ -158,7 +158,7 @@ fn what_cannot_be_proved_is_refused() {
     assert_eq!(found[0].code, codes::MISPLACED);
 }
 
-/// What ranks end with must be the same bits without a failure, too.
+/// The results of ranks must be the same bits without a failure, too.
 #[test]
 fn sums_in_different_orders_are_refused() {
     let text = ONE_ROUND

@@ -18,7 +18,7 @@ use crate::trace::Live;
 /// Reporters that are asked at one time.
 const AT_ONCE: usize = 64;
 
-/// What is known of a job that was looked at from outside.
+/// The state of a job that was looked at from outside.
 #[derive(Debug, Clone)]
 pub enum Gathered {
     /// Its ranks have not all joined: who is missing, or why they gave up, in words of the store.
@@ -27,15 +27,15 @@ pub enum Gathered {
     Running {
         /// The communicator of all ranks, as recorders name it.
         communicator: String,
-        /// What each rank has told, by rank.
+        /// The answers of the ranks, by rank.
         told: Vec<Told>,
     },
 }
 
-/// What a rank has told.
+/// The answer of a rank.
 #[derive(Debug, Clone)]
 pub enum Told {
-    /// What the memory of its host shows of the communicators of its process.
+    /// The memory of its host shows this of the communicators of its process.
     Seen(Vec<Live>),
     /// Its process has ended, in words: its host answers, and nothing listens where it did.
     Gone(String),

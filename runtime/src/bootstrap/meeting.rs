@@ -1,4 +1,4 @@
-//! Where a process is met by single others that were told its address: two processes make a communicator of their own.
+//! A meeting of two processes that were told each other's address: they make a communicator of their own.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

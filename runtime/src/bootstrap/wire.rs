@@ -1,4 +1,4 @@
-//! What comes to stores and reporters, and the texts that ranks are given, for tests and fuzzers.
+//! Messages that come to stores and reporters, and the texts that ranks are given, for tests and fuzzers.
 
 use super::handle::Handle;
 use super::reporter::Roster;

@@ -1,4 +1,4 @@
-//! What comes to a listener and over links, for tests and fuzzers.
+//! Messages that come to a listener and over links, for tests and fuzzers.
 
 use super::EndpointAddress;
 use super::hello::{CONTROL, Hello, Name, Refusal, Reply};

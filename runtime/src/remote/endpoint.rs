@@ -1,4 +1,4 @@
-//! Where peers find this process, and what it has: its regions and its links.
+//! An endpoint: the place at which peers find this process, with its regions and its links.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,7 +7,7 @@ use crate::window::Rights;
 const MAGIC: &[u8; 4] = b"rlk1";
 const BYTES: usize = 4 + 4 * 8;
 
-/// What a peer must know of a region.
+/// A key is what a peer must know of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     /// The endpoint that registered it.

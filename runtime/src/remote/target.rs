@@ -19,7 +19,7 @@ pub struct RemoteRegion {
     target: Arc<Target>,
 }
 
-/// What is open of a peer's region.
+/// The open part of a peer's region.
 pub(super) struct Target {
     link: Arc<Core>,
     remote: Arc<Remote>,

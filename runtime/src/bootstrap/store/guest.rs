@@ -21,7 +21,7 @@ pub(crate) enum Stranger {
     Nobody,
     /// Nothing answers there.
     Silent(io::Error),
-    /// What answers is no store of roundelay.
+    /// A program answers that is no store of roundelay.
     Other(String),
     /// The store does not let it in, or does not answer: the reason.
     Refused(String),
