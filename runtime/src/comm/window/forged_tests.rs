@@ -140,8 +140,12 @@ fn a_peer_that_breaks_the_protocol_ends_the_job() {
         two(|comm| {
             let window = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
             let messenger = &window.parts.service.as_ref().expect("it is served").messenger;
+            // A rank that is still in the call that makes the window would hear of it there.
             if comm.rank() == 0 {
+                window.wait_signal(1).expect("the other is ready");
                 messenger.forge(1, [&packet[..]]);
+            } else {
+                window.signal(0).expect("a signal");
             }
             let error = window.wait_signal(1 - comm.rank()).expect_err("nobody signals");
             assert_eq!(error.code(), codes::PLAN_DAMAGED, "{error}");
