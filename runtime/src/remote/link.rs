@@ -121,6 +121,14 @@ impl Core {
         Error::Window { rank: self.side, what, refusal }
     }
 
+    /// Says of what could not begin on a link that was closed meanwhile that it is closed.
+    fn begun<T>(&self, begun: Result<T, Error>) -> Result<T, Error> {
+        begun.map_err(|error| match self.closed.load(Ordering::Acquire) {
+            true => self.refused("an operation on a link".into(), Refusal::Over),
+            false => error,
+        })
+    }
+
     /// Begins an operation on a peer's region.
     ///
     /// # Safety
@@ -132,8 +140,9 @@ impl Core {
         (offset, address, bytes): (u64, *mut u8, usize),
     ) -> Result<Arc<Operation>, Error> {
         let place = Place { address, shape: Shape { dtype: DType::U8, bytes: bytes as u64 } };
+        let limits = self.limits(offset);
         // SAFETY: the caller's promise.
-        unsafe { self.messenger.operate(what, place, self.peer(), self.limits(offset), None) }
+        self.begun(unsafe { self.messenger.operate(what, place, self.peer(), limits, None) })
     }
 
     /// Begins to send a notification.
@@ -143,8 +152,9 @@ impl Core {
     /// The value lies there until the operation has ended.
     pub(super) unsafe fn begin_notice(&self, value: *const u64) -> Result<Arc<Operation>, Error> {
         let place = Place { address: value.cast_mut().cast(), shape: VALUE };
+        let limits = self.limits(NOTICE);
         // SAFETY: the caller's promise.
-        unsafe { self.messenger.send(place, self.peer(), self.limits(NOTICE), None) }
+        self.begun(unsafe { self.messenger.send(place, self.peer(), limits, None) })
     }
 
     fn limits(&self, tag: u64) -> (u64, Duration) {
@@ -171,14 +181,15 @@ impl Core {
         self.messenger.serve_window(number, Some(exposed), Vec::new(), &[self.peer()])
     }
 
-    /// Returns what is open of a peer's region.
+    /// Returns the open part of a peer's region.
     fn target(self: &Arc<Self>, key: Key) -> Result<Arc<Target>, Error> {
         let mut targets = self.targets.lock();
         if let Some(target) = targets.get(&key.number).and_then(Weak::upgrade) {
             return Ok(target);
         }
         let remote = Arc::new(Remote::new(self.peer(), key.number, key.bytes, key.rights));
-        self.messenger.serve_window(0, None, vec![remote.clone()], &[self.peer()])?;
+        let remotes = vec![remote.clone()];
+        self.begun(self.messenger.serve_window(0, None, remotes, &[self.peer()]))?;
         let target = Arc::new(Target::new(self.clone(), remote));
         targets.insert(key.number, Arc::downgrade(&target));
         Ok(target)
@@ -235,7 +246,7 @@ impl Core {
         let kept = Some(Box::new(value.clone()) as Box<_>);
         let peer = Peer::Rank(self.peer());
         // SAFETY: it lies there until the operation has ended and dropped what is kept.
-        let operation = unsafe { self.messenger.receive(place, peer, limits, kept) }?;
+        let operation = self.begun(unsafe { self.messenger.receive(place, peer, limits, kept) })?;
         Ok(Notice { operation, value })
     }
 }

@@ -62,8 +62,10 @@ fn pieces() -> Vec<Piece> {
         pieces.push((name.clone(), sources, program));
         if let Some(body) = entry.text.trim_end().strip_suffix('}')
             && !body.contains("schedule {")
-            // What is split by bandwidth has no channels.
-            && pieces.last().is_some_and(|(_, _, program)| program.weighted().is_none())
+            // What is split by bandwidth has no channels, and chunks in channels do not fail together.
+            && pieces.last().is_some_and(|(_, _, program)| {
+                program.weighted().is_none() && program.tolerates.is_none()
+            })
         {
             let text = format!("{body}    schedule {{ channels 2 pipeline 2 }}\n}}\n");
             let source =
