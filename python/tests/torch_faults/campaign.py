@@ -224,9 +224,8 @@ def leaks(rank: int, rounds: int, seen: list[dict[str, int]]) -> list[str]:
     half, end = seen[-2:]
     found = []
     for what in ("descriptors", "threads", "mappings"):
-        # A thread that ends by itself when it has nothing to do, an arena of the allocator, and the memory and the event
-        # of the last communicator come and go.
-        if end[what] - half[what] > (0 if what == "threads" else 2):
+        # A thread that ends by itself when it has nothing to do, and an arena of the allocator, come and go.
+        if end[what] - half[what] > (2 if what == "mappings" else 0):
             found.append(f"rank {rank}: {what} grew from {half[what]} to {end[what]}")
     grown = (end["memory"] - half["memory"]) / (rounds - rounds // 2)
     if grown > SLACK + (1 << 20) / rounds:
