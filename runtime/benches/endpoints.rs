@@ -6,11 +6,13 @@
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
-use std::time::{Duration, Instant};
+mod timing;
+
+use std::time::Duration;
 
 use roundelay::{Communicator, Endpoint, Error, Launcher, Link, RemoteRegion, Rights, Setup};
+use timing::{SIZES, median};
 
-const SIZES: [usize; 8] = [8, 64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
 /// The time that is spent on each size and operation.
 const TIME: Duration = Duration::from_millis(500);
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,11 +53,11 @@ fn play() -> Result<(), Error> {
     let mut data = vec![1u8; most];
     for bytes in SIZES {
         if comm.rank() == 0 {
-            let us = median(|| there.write(&data[..bytes], 0))?;
+            let us = median(TIME, || there.write(&data[..bytes], 0))?;
             println!("{transport} write {bytes} {us:.3}");
-            let us = median(|| there.read(&mut data[..bytes], 0))?;
+            let us = median(TIME, || there.read(&mut data[..bytes], 0))?;
             println!("{transport} read {bytes} {us:.3}");
-            let us = median(|| ping(&link, &there, &data[..bytes], 0).map(drop))? / 2.0;
+            let us = median(TIME, || ping(&link, &there, &data[..bytes], 0).map(drop))? / 2.0;
             println!("{transport} pingpong {bytes} {us:.3}");
             link.notify(LAST)?;
         } else {
@@ -76,21 +78,4 @@ fn ping(link: &Link, there: &RemoteRegion, data: &[u8], value: u64) -> Result<u6
 
 fn taken(link: &Link) -> Result<u64, Error> {
     link.wait_notification(LIMIT)?.ok_or_else(|| Error::Start("the peer says nothing".into()))
-}
-
-/// Returns the median of the times of blocks of calls, in microseconds a call.
-fn median(mut call: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
-    let began = Instant::now();
-    (0..3).try_for_each(|_| call())?;
-    // A block takes a twentieth of the time, or one call.
-    let block = (TIME.as_secs_f64() / 20.0 / (began.elapsed().as_secs_f64() / 3.0)).max(1.0) as u32;
-    let mut times = Vec::new();
-    let until = Instant::now() + TIME;
-    while times.len() < 5 || Instant::now() < until {
-        let began = Instant::now();
-        (0..block).try_for_each(|_| call())?;
-        times.push(began.elapsed().as_secs_f64() * 1e6 / f64::from(block));
-    }
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
 }

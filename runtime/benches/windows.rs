@@ -5,11 +5,13 @@
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
-use std::time::{Duration, Instant};
+mod timing;
+
+use std::time::Duration;
 
 use roundelay::{Communicator, Error, Launcher};
+use timing::{SIZES, median};
 
-const SIZES: [usize; 8] = [8, 64, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 8 << 20, 64 << 20];
 /// The time that is spent on each size and operation.
 const TIME: Duration = Duration::from_millis(200);
 
@@ -36,29 +38,13 @@ fn play() -> Result<(), Error> {
     if comm.rank() == 0 {
         let mut data = vec![1u8; most];
         for bytes in SIZES {
-            let us = median(|| window.put(&data[..bytes], 1, 0).and_then(|()| window.flush(1)))?;
+            let us =
+                median(TIME, || window.put(&data[..bytes], 1, 0).and_then(|()| window.flush(1)))?;
             println!("{label} put {bytes} {us:.3}");
-            let us = median(|| window.get(&mut data[..bytes], 1, 0))?;
+            let us = median(TIME, || window.get(&mut data[..bytes], 1, 0))?;
             println!("{label} get {bytes} {us:.3}");
         }
     }
     comm.barrier()?;
     window.free(&mut comm).map(drop)
-}
-
-/// Returns the median of the times of blocks of calls, in microseconds a call.
-fn median(mut call: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
-    let began = Instant::now();
-    (0..3).try_for_each(|_| call())?;
-    // A block takes a twentieth of the time, or one call.
-    let block = (TIME.as_secs_f64() / 20.0 / (began.elapsed().as_secs_f64() / 3.0)).max(1.0) as u32;
-    let mut times = Vec::new();
-    let until = Instant::now() + TIME;
-    while times.len() < 5 || Instant::now() < until {
-        let began = Instant::now();
-        (0..block).try_for_each(|_| call())?;
-        times.push(began.elapsed().as_secs_f64() * 1e6 / f64::from(block));
-    }
-    times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
 }
