@@ -13,15 +13,7 @@ use roundelay_dsl::span::SourceMap;
 const RELAYED: &str = include_str!("../../algorithms/all_reduce/tolerant.algo");
 
 /// Everyone tells everyone, and nobody passes anything on.
-const ONE_ROUND: &str = "
-algorithm hasty implements all_reduce on n ranks {
-    tolerates 1
-    scratch t[n]
-    each r { r -> r : copy data -> t[r] }
-    each r { for p in 0..n where p != r { r -> p : copy t[r] } }
-    each r { for p in 1..n { r -> r : reduce t[p] -> t[0] } }
-    each r { r -> r : copy t[0] -> data }
-}";
+const ONE_ROUND: &str = include_str!("../../tests/suite/RL0507_one_round.algo");
 
 /// FloodSet with two rounds: everyone tells everyone what it has, twice.
 const FLOODED: &str = "

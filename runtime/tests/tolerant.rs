@@ -272,14 +272,7 @@ fn what_cannot_be_played_is_refused_and_harms_nothing() {
     }
     each(&mut ranks, |comm| comm.barrier().expect("nothing was harmed"));
     let mut ranks = Communicator::local(3).expect("ranks");
-    let hasty = "algorithm hasty implements all_reduce on n ranks {
-        tolerates 1
-        scratch t[n]
-        each r { r -> r : copy data -> t[r] }
-        each r { for p in 0..n where p != r { r -> p : copy t[r] } }
-        each r { for p in 1..n { r -> r : reduce t[p] -> t[0] } }
-        each r { r -> r : copy t[0] -> data }
-    }";
+    let hasty = include_str!("../../tests/suite/RL0507_one_round.algo");
     each(&mut ranks, |comm| {
         let hasty = comm.load_text("hasty.algo", hasty).expect("a text");
         let refused = comm.run_tolerant(&hasty, &mut [1u32], RedOp::Sum).expect_err("refuted");
