@@ -61,6 +61,17 @@ impl Buffer {
         self.device
     }
 
+    /// Fails if it is memory of a GPU.
+    pub(crate) fn on_host(&self) -> Result<(), Error> {
+        match self.device {
+            Device::Host => Ok(()),
+            Device::Cuda => {
+                let text = "windows, regions and tolerant calls are of memory of this host so far: copy it from the GPU";
+                Err(Error::Unsupported(text.into()))
+            }
+        }
+    }
+
     fn bytes(&self) -> Result<usize, Error> {
         let bytes = self.elements.checked_mul(self.dtype.size());
         match bytes.filter(|&bytes| bytes == 0 || self.address != 0) {

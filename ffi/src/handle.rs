@@ -316,11 +316,8 @@ impl Handle {
     ///
     /// The errors of [`Communicator::tolerant_all_reduce`]; [`Error::Unsupported`] for memory of a GPU.
     pub fn tolerant_all_reduce(&self, data: &Buffer, op: RedOp) -> Result<Vec<u32>, Error> {
-        let text = "tolerant calls are on memory of this host: copy from the GPU first";
-        let mut data = match data.device() {
-            Device::Host => data.write()?,
-            Device::Cuda => return Err(Error::Unsupported(text.into())),
-        };
+        data.on_host()?;
+        let mut data = data.write()?;
         self.with(|comm| comm.tolerant_all_reduce(&mut data, op))
     }
 

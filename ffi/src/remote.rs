@@ -6,7 +6,6 @@ use roundelay::{Endpoint, Error, Region, RemoteRegion, Rights};
 
 use crate::buffer::Buffer;
 use crate::handle::Pending;
-use crate::window::host;
 
 /// A region of a caller's memory, with whatever owns that.
 pub type Registered = Region<Box<dyn Any + Send>>;
@@ -22,14 +21,14 @@ pub fn register(
     rights: Rights,
     kept: Box<dyn Any + Send>,
 ) -> Result<Registered, Error> {
-    host(buffer)?;
+    buffer.on_host()?;
     let memory = bytes(buffer)?;
     // SAFETY: `Buffer::new` promises that they lie there until this has ended.
     unsafe { endpoint.register_at(memory, rights, kept) }
 }
 
-/// Starts to write a buffer to a peer's region, and to notify it if there is a value: see [`RemoteRegion::write_async`].
-/// `kept` is dropped when it has ended.
+/// Starts to write a buffer to a peer's region, and to notify it if there is a value: see
+/// [`RemoteRegion::write_async`]. `kept` is dropped when it has ended.
 ///
 /// # Errors
 ///
@@ -40,7 +39,7 @@ pub fn start_write(
     (at, value): (u64, Option<u64>),
     kept: Box<dyn Any + Send>,
 ) -> Result<Pending, Error> {
-    host(buffer)?;
+    buffer.on_host()?;
     let (address, bytes) = bytes(buffer)?;
     // SAFETY: `Buffer::new` promises that they lie there until it has ended.
     let work = unsafe { region.write_at_async((address.cast_const(), bytes), at, value, kept) };
@@ -58,7 +57,7 @@ pub fn start_read(
     at: u64,
     kept: Box<dyn Any + Send>,
 ) -> Result<Pending, Error> {
-    host(buffer)?;
+    buffer.on_host()?;
     // SAFETY: `Buffer::new` promises that they lie there until it has ended.
     Ok(Pending::of(unsafe { region.read_at_async(bytes(buffer)?, at, kept) }))
 }
@@ -74,7 +73,7 @@ pub fn write(
     at: u64,
     value: Option<u64>,
 ) -> Result<(), Error> {
-    host(buffer)?;
+    buffer.on_host()?;
     let data = buffer.read()?;
     match value {
         Some(value) => region.write_notify(&data, at, value),
@@ -88,7 +87,7 @@ pub fn write(
 ///
 /// Those of that function, and of the buffer.
 pub fn read(region: &RemoteRegion, buffer: &Buffer, at: u64) -> Result<(), Error> {
-    host(buffer)?;
+    buffer.on_host()?;
     region.read(&mut buffer.write()?, at)
 }
 

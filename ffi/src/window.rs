@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use roundelay::{Access, AnyWindow, Attributes, DType, Error, RedOp, Rights};
 
-use crate::buffer::{Buffer, Device};
+use crate::buffer::Buffer;
 use crate::handle::{Handle, Pending};
 
 /// A window of a communicator. Any thread may use it.
@@ -48,7 +48,7 @@ impl Handle {
         rights: Rights,
         kept: Box<dyn Any + Send>,
     ) -> Result<Window, Error> {
-        host(buffer)?;
+        buffer.on_host()?;
         let address = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
         let (dtype, memory) = (buffer.dtype(), (address, buffer.elements()));
         buffer.read()?;
@@ -58,16 +58,6 @@ impl Handle {
         };
         let inner = RwLock::new(Some(self.with(made)?));
         Ok(Window { handle: self.clone(), inner })
-    }
-}
-
-pub(crate) fn host(buffer: &Buffer) -> Result<(), Error> {
-    match buffer.device() {
-        Device::Host => Ok(()),
-        Device::Cuda => {
-            let text = "windows and regions of other languages are of memory of this host so far";
-            Err(Error::Unsupported(text.into()))
-        }
     }
 }
 
@@ -85,7 +75,7 @@ impl Window {
     ///
     /// The errors of [`roundelay::Window::put`].
     pub fn access(&self, what: Copied, buffer: &Buffer, place: Place) -> Result<(), Error> {
-        host(buffer)?;
+        buffer.on_host()?;
         let Place { peer, at } = place;
         self.with(|window| match what {
             Copied::Put => window.put(&buffer.read()?, peer, at),
@@ -106,7 +96,7 @@ impl Window {
         place: Place,
         kept: Box<dyn Any + Send>,
     ) -> Result<Pending, Error> {
-        host(buffer)?;
+        buffer.on_host()?;
         let Place { peer, at } = place;
         // SAFETY: `Buffer::new` promises that they lie there until it has ended.
         let work = self.with(|window| unsafe {
