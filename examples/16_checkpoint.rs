@@ -1,9 +1,9 @@
-//! Checkpoints that drain while the workers go on: each puts its shard into a window of a server's, which lets a version
-//! count only once all of it is there. A worker is killed in the middle of a drain; the others go on from the last
-//! version that is whole.
+//! Checkpoints that drain while the workers go on: each puts its shard into a window of a server's, which lets a
+//! version count only once all of it is there. A worker is killed in the middle of a drain; the others go on from the
+//! last version that is whole.
 //!
-//! Ranks are processes, each on a host of its own as far as they know, so what is put goes through sockets. The server's
-//! program sleeps in the meantime. Prints how much of the time of a drain the workers did not wait for.
+//! Ranks are processes, each on a host of its own as far as they know, so what is put goes through sockets. The
+//! server's program sleeps in the meantime. Prints how much of the time of a drain the workers did not wait for.
 //!
 //! `cargo run --release -p roundelay-examples --example 16_checkpoint`
 

@@ -799,8 +799,8 @@ int32_t rl_endpoint_register(const rl_endpoint *endpoint,
 // `region` is live; `data` is NULL or has `capacity` bytes, `len` is a place for a number.
 int32_t rl_region_key(const rl_region *region, void *data, uint64_t capacity, uint64_t *len);
 
-// Revokes a region, and frees it: no peer reads or writes its memory any more. If it fails, a peer that was stopped in an
-// access may yet do so until its link is closed: keep the memory until then. NULL is no fault.
+// Revokes a region, and frees it: no peer reads or writes its memory any more. If it fails, a peer that was stopped in
+// an access may yet do so until its link is closed: keep the memory until then. NULL is no fault.
 //
 // # Safety
 //
@@ -826,8 +826,8 @@ int32_t rl_remote_free(rl_remote *remote);
 //
 // # Safety
 //
-// `remote` is live; `data` holds so many bytes until the operation has ended, and nobody writes them meanwhile. `value`
-// is NULL or a number, `work` NULL or a place for a pointer.
+// `remote` is live; `data` holds so many bytes until the operation has ended, and nobody writes them meanwhile.
+// `value` is NULL or a number, `work` NULL or a place for a pointer.
 int32_t rl_remote_write(const rl_remote *remote,
                         const void *data,
                         uint64_t bytes,
@@ -839,8 +839,8 @@ int32_t rl_remote_write(const rl_remote *remote,
 //
 // # Safety
 //
-// `remote` is live; `data` has room for so many bytes until the operation has ended, and nobody touches them meanwhile.
-// `work` is NULL or a place for a pointer.
+// `remote` is live; `data` has room for so many bytes until the operation has ended, and nobody touches them
+// meanwhile. `work` is NULL or a place for a pointer.
 int32_t rl_remote_read(const rl_remote *remote, void *data, uint64_t bytes, uint64_t at, rl_work **work);
 
 // Notifies the peer by a value, after everything that this thread has done on the link before.
@@ -850,8 +850,8 @@ int32_t rl_remote_read(const rl_remote *remote, void *data, uint64_t bytes, uint
 // `link` is live.
 int32_t rl_link_notify(const rl_link *link, uint64_t value);
 
-// Waits for a notification of the peer, at most so many milliseconds, and takes it: writes 1 to `came` and its value to
-// `value`. Writes 0 to `came` if none has come; the link is then as before.
+// Waits for a notification of the peer, at most so many milliseconds, and takes it: writes 1 to `came` and its value
+// to `value`. Writes 0 to `came` if none has come; the link is then as before.
 //
 // # Safety
 //

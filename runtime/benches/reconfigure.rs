@@ -1,12 +1,13 @@
-//! The time until the ranks that are left of a job call together again after one was killed: by `reconfigure`, by joining
-//! anew in the same processes, and by processes started anew, by turns.
+//! The time until the ranks that are left of a job call together again after one was killed: by `reconfigure`, by
+//! joining anew in the same processes, and by processes started anew, by turns.
 //!
 //!     cargo bench -p roundelay --bench reconfigure -- [RANKS] [TURNS] [TRANSPORT]
 //!
 //! 64 ranks, 5 turns and shared memory by default. Times begin when the killed process has ended and its peers are told
-//! to go on. Three are printed for each turn, in milliseconds: until all ranks have met in a barrier, the processor time
-//! of all of them together until then, which says more on a busy machine, and until the last has verified its first
-//! `all_reduce`, for which each rank chooses and proves a plan for the new number of ranks. Then come medians and ratios.
+//! to go on. Three are printed for each turn, in milliseconds: until all ranks have met in a barrier, the processor
+//! time of all of them together until then, which says more on a busy machine, and until the last has verified its
+//! first `all_reduce`, for which each rank chooses and proves a plan for the new number of ranks. Then come medians and
+//! ratios.
 
 #![expect(clippy::print_stdout, reason = "its result is what it prints")]
 

@@ -66,8 +66,8 @@ pub fn text(text: &str) {
     let _ = crate::read("fuzz.algo", text);
 }
 
-/// Returns bytes with a few changed, left out or added: any of them, or numbers of 32 and 64 bits at their limits. A third
-/// of them are as they were.
+/// Returns bytes with a few changed, left out or added: any of them, or numbers of 32 and 64 bits at their limits. A
+/// third of them are as they were.
 pub fn mutated(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if dice.below(3) == 0 {

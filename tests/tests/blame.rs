@@ -25,8 +25,8 @@ use roundelay_tests::{Dice, Source, is_grid, paths, read};
 /// Refuted mutants looked at of each algorithm.
 const TRIED: usize = 30;
 
-/// Least shares, in thousandths, that were reached: on the line, and on the statement. Where a sum is right unless a rank
-/// fails, the line is that of a message whose loss shows it, not of the change.
+/// Least shares, in thousandths, that were reached: on the line, and on the statement. Where a sum is right unless a
+/// rank fails, the line is that of a message whose loss shows it, not of the change.
 const REACHED: (usize, usize) = (907, 911);
 
 /// Least number of refuted mutants in all.

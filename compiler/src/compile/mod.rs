@@ -56,7 +56,8 @@ impl Proved {
     }
 }
 
-/// Compiles a program to proved plans of all ranks. If it says that it goes on without a failed rank, that is proved, too.
+/// Compiles a program to proved plans of all ranks. If it says that it goes on without a failed rank, that is proved,
+/// too.
 pub fn compile(
     program: &Arc<Program>,
     sources: &SourceMap,

@@ -223,8 +223,8 @@ pub unsafe extern "C" fn rl_region_key(
     })
 }
 
-/// Revokes a region, and frees it: no peer reads or writes its memory any more. If it fails, a peer that was stopped in an
-/// access may yet do so until its link is closed: keep the memory until then. NULL is no fault.
+/// Revokes a region, and frees it: no peer reads or writes its memory any more. If it fails, a peer that was stopped in
+/// an access may yet do so until its link is closed: keep the memory until then. NULL is no fault.
 ///
 /// # Safety
 ///
@@ -279,8 +279,8 @@ pub unsafe extern "C" fn rl_remote_free(remote: *mut rl_remote) -> i32 {
 ///
 /// # Safety
 ///
-/// `remote` is live; `data` holds so many bytes until the operation has ended, and nobody writes them meanwhile. `value`
-/// is NULL or a number, `work` NULL or a place for a pointer.
+/// `remote` is live; `data` holds so many bytes until the operation has ended, and nobody writes them meanwhile.
+/// `value` is NULL or a number, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_remote_write(
     remote: *const rl_remote,
@@ -310,8 +310,8 @@ pub unsafe extern "C" fn rl_remote_write(
 ///
 /// # Safety
 ///
-/// `remote` is live; `data` has room for so many bytes until the operation has ended, and nobody touches them meanwhile.
-/// `work` is NULL or a place for a pointer.
+/// `remote` is live; `data` has room for so many bytes until the operation has ended, and nobody touches them
+/// meanwhile. `work` is NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_remote_read(
     remote: *const rl_remote,
@@ -345,8 +345,8 @@ pub unsafe extern "C" fn rl_link_notify(link: *const rl_link, value: u64) -> i32
     guard(|| unsafe { object(link, "link")? }.link.notify(value))
 }
 
-/// Waits for a notification of the peer, at most so many milliseconds, and takes it: writes 1 to `came` and its value to
-/// `value`. Writes 0 to `came` if none has come; the link is then as before.
+/// Waits for a notification of the peer, at most so many milliseconds, and takes it: writes 1 to `came` and its value
+/// to `value`. Writes 0 to `came` if none has come; the link is then as before.
 ///
 /// # Safety
 ///

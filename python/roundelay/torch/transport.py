@@ -180,10 +180,10 @@ class _Pending(Work):
 class Transport(_transport.Transport):
     """One endpoint with one peer: over shared memory on one machine, over TCP between two.
 
-    Both sides connect, each to what the other's ``bind`` returned. ``connect`` returns at once: the first transfer waits
-    for the peer, and raises why it did not come. Options: ``timeout``, in seconds, for every wait that is given none;
-    ``hints`` of the connection (docs/hints.md), as ``{"transport": "tcp"}``; ``secret``, that of ``ROUNDELAY_SECRET`` by
-    default, which both sides must have.
+    Both sides connect, each to what the other's ``bind`` returned. ``connect`` returns at once: the first transfer
+    waits for the peer, and raises why it did not come. Options: ``timeout``, in seconds, for every wait that is
+    given none; ``hints`` of the connection (docs/hints.md), as ``{"transport": "tcp"}``; ``secret``, that of
+    ``ROUNDELAY_SECRET`` by default, which both sides must have.
     """
 
     def __init__(

@@ -6,7 +6,8 @@
 //!
 //! The state of a rank is a [`Core`]: group, connections, bound plans, recorder. Whoever holds it makes the calls,
 //! so there is nothing to lock. `named` performs calls by name, `call` prepares a plan for the executor, `batch`
-//! messages between single ranks, `tolerant` plays algorithms that go on without a failed rank, `share` divides calls over the paths, `stop` ends all of it from another thread.
+//! messages between single ranks, `tolerant` plays algorithms that go on without a failed rank, `share` divides calls
+//! over the paths, `stop` ends all of it from another thread.
 
 mod batch;
 mod call;

@@ -6,8 +6,8 @@
 //! futex, of which peers in shared memory know, or until a socket has something. The abort record is looked at
 //! only every so many polls.
 //!
-//! A rank whose windows are served does so itself while it polls; before it sleeps it leaves that to the thread that the
-//! rank has for it.
+//! A rank whose windows are served does so itself while it polls; before it sleeps it leaves that to the thread that
+//! the rank has for it.
 
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,8 @@ const SHORT_NAP: Duration = Duration::from_micros(50);
 const LONG: Duration = Duration::from_millis(20);
 /// The interval at which peers are examined.
 const EXAMINE: Duration = Duration::from_millis(1);
-/// The number of polls between two looks at what peers ask of windows: where a poll is a load, and where it is a call of
-/// the system.
+/// The number of polls between two looks at what peers ask of windows: where a poll is a load, and where it is a call
+/// of the system.
 const SERVE: (u32, u32) = (64, 8);
 
 /// The next action of a waiting rank.

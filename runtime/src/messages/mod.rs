@@ -15,7 +15,8 @@
 //! While windows of this rank are served ([`served`]) that thread stays. It *rests*: it sleeps until a connection has
 //! something, does what peers want, and sleeps again. It has neither the lock nor the turn while it sleeps, so whoever
 //! waits moves the engine at once. A thread of the program that polls in a wait for something else, such as a call of
-//! all ranks, does what peers want meanwhile ([`Server`](crate::group::Server)), and the thread that stays is not needed.
+//! all ranks, does what peers want meanwhile ([`Server`](crate::group::Server)), and the thread that stays is not
+//! needed.
 //!
 //! **Invariant:** whoever moves the engine lets others in at once. They wake it if it sleeps on memory, its lock is
 //! fair, and it does not hold it while it sleeps on sockets.

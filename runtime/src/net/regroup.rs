@@ -12,7 +12,8 @@ use crate::error::Error;
 impl Net {
     /// Joins a communicator as one of the ranks that listen at these addresses, by path; all of them make this
     /// call with the same list. `job` and `id` name the communicator, and are used once; `what` is what errors say
-    /// that the ranks do. The note reaches all ranks on this rank's endpoint. A rank that does not know the job yet is asked again.
+    /// that the ranks do. The note reaches all ranks on this rank's endpoint. A rank that does not know the job yet is
+    /// asked again.
     ///
     /// # Errors
     ///

@@ -145,8 +145,9 @@ impl Endpoint {
         Ok(address)
     }
 
-    /// Registers memory: peers that this endpoint is connected to, now or later, may do with it what the rights say, once
-    /// they know its [key](Region::key). It stays registered until the region is dropped or [revoked](Region::revoke).
+    /// Registers memory: peers that this endpoint is connected to, now or later, may do with it what the rights say,
+    /// once they know its [key](Region::key). It stays registered until the region is dropped or
+    /// [revoked](Region::revoke).
     ///
     /// # Errors
     ///

@@ -24,7 +24,8 @@ const NOTICE: u64 = 0;
 const VALUE: Shape = Shape { dtype: DType::U64, bytes: 8 };
 
 /// The connection of two endpoints ([`Endpoint::connect`](crate::Endpoint::connect)). Clones are the same; any thread
-/// may use it. It is closed when the last of them and of its [`RemoteRegion`]s is dropped: keep one until work has ended.
+/// may use it. It is closed when the last of them and of its [`RemoteRegion`]s is dropped: keep one until work has
+/// ended.
 ///
 /// In errors the two ends are ranks 0 and 1, as [`Link::side`] says. An operation that fails by anything but
 /// [`Error::Window`] ends the link, at both ends: in time or not at all, so that no memory is written later.

@@ -176,8 +176,8 @@ pub(crate) fn hidden(what: &str) -> bool {
     what.contains("acquire") && !what.contains("Sent")
 }
 
-/// Returns true of an algorithm that sends what is there already, for the case that a rank fails: without a failure some
-/// of it can go.
+/// Returns true of an algorithm that sends what is there already, for the case that a rank fails: without a failure
+/// some of it can go.
 pub(crate) fn tolerates(name: &str) -> bool {
     name.starts_with("all_reduce.tolerant ")
 }

@@ -1,5 +1,5 @@
-//! A peer that sends packets at random: this rank refuses them or ends the job, in time, and writes nothing that it must
-//! not.
+//! A peer that sends packets at random: this rank refuses them or ends the job, in time, and writes nothing that it
+//! must not.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
