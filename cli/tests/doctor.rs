@@ -206,7 +206,10 @@ fn serve_torch(mut stream: TcpStream, (values, changed): &(Mutex<Values>, Condva
                 stream.read_exact(&mut magic).ok()?;
                 is_known = u32::from_ne_bytes(magic) == 0x3C85_F7CE;
             }
-            _ if !is_known => return None,
+            // It takes other words for more of its own, and waits for the rest.
+            _ if !is_known => {
+                return std::io::copy(&mut stream, &mut std::io::sink()).ok().map(drop);
+            }
             1 => {
                 let (key, value) = (text(&mut stream)?, text(&mut stream)?);
                 values.lock().ok()?.insert(key, value);

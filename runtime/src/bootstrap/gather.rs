@@ -86,16 +86,20 @@ pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<G
 
 /// Gets into a store: roundelay's own, or the one that torch's tells of.
 fn enter(at: &At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, Error> {
-    let other = match Guest::enter(at.clone(), job, secret, timeout) {
-        Ok(store) => return Ok(store),
-        Err(Stranger::Other(why)) => Stranger::Other(why),
-        Err(stranger) => return Err(refused(at, stranger)),
+    // Roundelay's store ends a connection at the first strange byte, and torch's waits for more of what it takes for its
+    // own words: so torch's is asked for first.
+    let note = match at {
+        At::Host(host, port) => TorchStore::announced(host, *port, timeout).ok(),
+        _ => None,
     };
-    let At::Host(host, port) = at else { return Err(refused(at, other)) };
-    let Some(note) = TorchStore::announced(host, *port, timeout) else {
-        return Err(refused(at, other));
+    let Some(note) = note else {
+        return Guest::enter(at.clone(), job, secret, timeout)
+            .map_err(|stranger| refused(at, stranger));
     };
-    let Some((job, ways)) = super::rendezvous::read(&note) else { return Err(refused(at, other)) };
+    let Some((job, ways)) = note.as_deref().and_then(super::rendezvous::read) else {
+        let why = "it is a store of torch's, and no rank has told it".into();
+        return Err(refused(at, Stranger::Other(why)));
+    };
     let secret = if secret.is_empty() { job.as_bytes() } else { secret };
     let at = At::Any(ways);
     Guest::enter(at.clone(), job, secret, timeout).map_err(|stranger| refused(&at, stranger))

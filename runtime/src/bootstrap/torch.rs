@@ -79,20 +79,27 @@ impl TorchStore {
         query_of(query, &format!("{}/{key}", self.prefix))
     }
 
-    /// Returns the note that says where ranks met which a store of torch serves, if there is one.
-    pub(super) fn announced(host: &str, port: u16, timeout: Duration) -> Option<String> {
+    /// Returns the note that says where ranks met, if a store of torch's has it.
+    ///
+    /// # Errors
+    ///
+    /// What answers there is no store of torch's, or nothing does.
+    pub(super) fn announced(
+        host: &str,
+        port: u16,
+        timeout: Duration,
+    ) -> io::Result<Option<String>> {
         let at = At::Host(host.to_owned(), port);
-        let mut stream = greet(&at, timeout, "roundelay").ok()?;
-        stream.set_timeouts(timeout).ok()?;
-        stream.write_all(&query_of(CHECK, ANNOUNCED)).ok()?;
+        let mut stream = greet(&at, timeout, "roundelay")?;
+        stream.set_timeouts(timeout)?;
+        stream.write_all(&query_of(CHECK, ANNOUNCED))?;
         let mut there = [0];
-        stream.read_exact(&mut there).ok()?;
+        stream.read_exact(&mut there)?;
         if there != [READY] {
-            return None;
+            return Ok(None);
         }
-        stream.write_all(&query_of(GET, ANNOUNCED)).ok()?;
-        let note = value(&mut stream).ok()?;
-        String::from_utf8(note).ok()
+        stream.write_all(&query_of(GET, ANNOUNCED))?;
+        Ok(String::from_utf8(value(&mut stream)?).ok())
     }
 
     fn lost(&self, doing: &str, error: &io::Error) -> Error {
