@@ -160,6 +160,28 @@ fn an_endpoint_has_several_links_and_serves_all_regions_on_each() {
     }
 }
 
+#[test]
+fn a_peer_whose_link_is_there_first_finds_every_region() {
+    for way in WAYS {
+        for round in 0..10 {
+            let (a, b) = (bind(way), bind(way));
+            // The side that has many takes longest over its end of the link.
+            let regions: Vec<_> = (0..200u8)
+                .map(|i| b.register(vec![i; 8], Rights::READ).expect("a region"))
+                .collect();
+            let to_a = b.start_connect(&a.address(), LONG);
+            let to_b = a.connect(&b.address(), LONG).expect("a link");
+            for (region, i) in regions.iter().zip(0..200).rev().take(3) {
+                let mut data = [0u8; 8];
+                let read = to_b.region(&region.key()).and_then(|there| there.read(&mut data, 0));
+                read.unwrap_or_else(|error| panic!("round {round}: {error}"));
+                assert_eq!(data, [i; 8]);
+            }
+            to_a.wait().expect("a link");
+        }
+    }
+}
+
 /// Returns a region of that key, with another number, length or rights.
 fn forged(link: &Link, key: &[u8], change: impl Fn(&mut [u64; 4])) -> RemoteRegion {
     let mut words = [0u64; 4];

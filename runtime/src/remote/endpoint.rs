@@ -236,6 +236,7 @@ impl Shared {
             return Err(error);
         }
         state.regions.values().try_for_each(|part| core.serve(part))?;
+        core.attend()?;
         state.links.push(Arc::downgrade(&core));
         Ok(Link::new(core))
     }

@@ -72,7 +72,6 @@ impl Core {
         let (messenger, group) = (core.messenger(), core.group.beside_windows());
         let (side, transports) = (core.rank(), core.transports());
         messenger.set_timeout(timeout);
-        messenger.attend(1 - side)?;
         Ok(Arc::new(Core {
             process: std::process::id(),
             side,
@@ -86,6 +85,11 @@ impl Core {
             notices: Mutex::default(),
             targets: Mutex::default(),
         }))
+    }
+
+    /// Hears the peer from now on: it asks for regions at any time, so those that it knows of are served before.
+    pub(super) fn attend(&self) -> Result<(), Error> {
+        self.messenger.attend(self.peer())
     }
 
     pub(super) fn side(&self) -> u32 {
@@ -179,7 +183,7 @@ impl Core {
     }
 
     fn serve_exposed(&self, number: u64, exposed: Arc<Exposed>) -> Result<(), Error> {
-        self.messenger.serve_window(number, Some(exposed), Vec::new(), &[self.peer()])
+        self.messenger.serve_window(number, Some(exposed), Vec::new(), &[])
     }
 
     /// Returns the open part of a peer's region.
