@@ -12,11 +12,14 @@ use roundelay_dsl::diag::codes;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use support::scene::{self, Job, say};
-use support::{contribution, header, patiently, ring, total, until_stopped};
+use support::{contribution, header, patiently, ring, total, until_ended, until_stopped};
 
 const RANKS: u32 = 3;
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
+
+/// The variable with a file that is there once the launcher sees nothing.
+const BLIND: &str = "TEST_BLIND";
 
 /// Plays a rank of a launched job; not a test by itself.
 #[test]
@@ -42,6 +45,9 @@ fn play(scene: &str) -> Result<(), Error> {
     }
     if scene == "crossed" {
         return crossed(comm);
+    }
+    if scene == "both end" {
+        return both_end(&mut comm);
     }
     let plan = &ring(&header("all_reduce", "ring", n, n))[rank];
     let mut vector = comm.alloc::<f32>(100_000)?;
@@ -102,6 +108,22 @@ fn messages(comm: &mut Communicator, ill: &str) -> Result<(), Error> {
     }
 }
 
+/// Ends two ranks while the launcher sees nothing: one is killed, then the one before it ends with a status.
+fn both_end(comm: &mut Communicator) -> Result<(), Error> {
+    let pids = comm.all_gather_u64(getpid().as_raw_nonzero().get() as u64)?;
+    let blind = std::env::var(BLIND).expect("a file");
+    match comm.rank() {
+        0 => until_ended(pids[1]),
+        _ => {
+            while !std::fs::exists(&blind).expect("a folder") {
+                std::thread::yield_now();
+            }
+            kill_process(getpid(), Signal::KILL).expect("a signal");
+        }
+    }
+    std::process::exit(3);
+}
+
 /// Returns the cores that this process may use.
 fn cores() -> Vec<usize> {
     let set = sched_getaffinity(None).expect("what it may use");
@@ -118,6 +140,25 @@ fn processes_share_memory() {
     let job = launch("well", FOREVER);
     assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
     assert_eq!(job.outcome.cause, None);
+}
+
+#[test]
+fn the_killed_rank_is_the_cause_though_others_are_seen_to_end_with_it() {
+    let folder = std::env::temp_dir().join(format!("roundelay-blind-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let blind = folder.join("blind");
+    let launcher = Launcher::new(2).timeout(FOREVER).grace(FOREVER);
+    let launcher = scene::scene(launcher, "rank_process", "both end");
+    let outcome = launcher.env(BLIND, blind.display().to_string()).run(|rank, line| {
+        if let (0, Some(pid)) = (rank, line.strip_prefix("> pid ")) {
+            std::fs::write(&blind, "").expect("a file");
+            until_ended(pid.parse().expect("a number"));
+        }
+    });
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    let outcome = outcome.expect("a launch");
+    assert_eq!(outcome.endings, [Ending::Exited(3), Ending::Signalled(9)]);
+    assert_eq!(outcome.cause.as_deref(), Some("rank 1: signal 9 (SIGKILL) ended its process"));
 }
 
 #[test]

@@ -280,13 +280,22 @@ impl Job {
             if self.deadline.is_some_and(|at| at <= now) {
                 return self.end();
             }
+            let mut ended = Vec::new();
             for (rank, what) in self.poll(self.deadline.map(|at| at - now)) {
                 match what {
                     What::Output => self.ranks[rank].read(|text| line(rank as u32, text)),
-                    What::Ended => self.ended(rank, grace),
+                    What::Ended => ended.extend(self.ending(rank).map(|ending| (rank, ending))),
                 }
             }
+            // Who ended by an error since the last look may have noticed who was killed.
+            ended.sort_by_key(|(_, ending)| matches!(ending, Ending::Exited(_)));
+            ended.into_iter().for_each(|(rank, ending)| self.ended(rank, ending, grace));
         }
+    }
+
+    /// Returns how a rank's process ended.
+    fn ending(&mut self, rank: usize) -> Option<Ending> {
+        self.ranks[rank].child.try_wait().ok().flatten().map(ending)
     }
 
     /// Waits for events and returns them; returns none if none comes within `timeout`.
@@ -312,9 +321,7 @@ impl Job {
         events.into_iter().zip(happened).filter_map(|(e, h)| h.then_some(e)).collect()
     }
 
-    fn ended(&mut self, rank: usize, grace: Duration) {
-        let Ok(Some(status)) = self.ranks[rank].child.try_wait() else { return };
-        let ending = ending(status);
+    fn ended(&mut self, rank: usize, ending: Ending, grace: Duration) {
         self.ranks[rank].ending = Some(ending);
         if ending != Ending::Exited(0) {
             let text = ending.to_string();

@@ -298,11 +298,20 @@ pub(crate) fn layout(ranks: u32, slot_bytes: u64) -> Layout {
 
 /// Waits until a process is stopped.
 pub(crate) fn until_stopped(pid: u64) {
-    let is_stopped = || {
+    until(pid, 'T');
+}
+
+/// Waits until a process has ended that nobody has waited for.
+pub(crate) fn until_ended(pid: u64) {
+    until(pid, 'Z');
+}
+
+fn until(pid: u64, state: char) {
+    let is_so = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(state))
     };
-    while !is_stopped() {
+    while !is_so() {
         std::thread::yield_now();
     }
 }
