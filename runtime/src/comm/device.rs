@@ -359,7 +359,7 @@ impl Communicator {
     }
 
     /// Returns the state and the GPU, ready for a call.
-    fn both(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
+    pub(super) fn both(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
         self.core()?;
         match (self.home.as_deref_mut(), self.gpu.as_deref_mut()) {
             (Some(core), Some(gpu)) => Ok((core, gpu)),

@@ -16,6 +16,8 @@ mod abort;
 mod counted;
 #[cfg(feature = "cuda")]
 mod device;
+#[cfg(feature = "cuda")]
+mod device_window;
 mod generation;
 mod install;
 mod memory;

@@ -54,6 +54,8 @@ pub(crate) struct Gpu {
     pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
     /// The kernel of messages between single ranks.
     pub(super) batch: Option<Arc<Kernel>>,
+    /// The kernel of windows.
+    pub(super) window: Option<Arc<Kernel>>,
     /// The kernel of calls whose counts lie on the device, and the sizes that all ranks have agreed on.
     pub(super) counted: Option<(Arc<Kernel>, Vec<Agreed>)>,
     pub(crate) choices: Choices,
@@ -204,6 +206,7 @@ impl Gpu {
         self.compiled
             .values()
             .chain(&self.batch)
+            .chain(&self.window)
             .chain(counted)
             .cloned()
             .for_each(std::mem::forget);

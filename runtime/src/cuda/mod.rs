@@ -48,6 +48,7 @@ mod setup;
 mod share;
 mod unplayable;
 mod wait;
+mod window;
 
 pub use buffer::{CudaBuffer, CudaSlice, DevicePtr};
 pub use call::Launch;
@@ -59,6 +60,8 @@ pub use graph::{CudaGraph, CudaWork};
 pub use options::CudaOptions;
 pub use probe::{Machine, Nvrtc, probe};
 pub(crate) use setup::open;
+pub use window::CudaWindow;
+pub(crate) use window::There;
 
 pub use crate::backend::cuda::{CudaStream, Device, DriverError, NvrtcError};
 pub use roundelay_compiler::device::Protocol;

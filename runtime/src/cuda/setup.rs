@@ -107,6 +107,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         next_bound: 0,
         compiled: BTreeMap::new(),
         batch: None,
+        window: None,
         counted: None,
         choices: Choices::default(),
         overlaps: false,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi::Report;
-use roundelay_compiler::emit::cuda::{batch, counted, function};
+use roundelay_compiler::emit::cuda::{batch, counted, function, window};
 
 use super::far::Lanes;
 use super::gpu::{Gpu, LEAVE};
@@ -191,6 +191,10 @@ fn location(rank: u32, program: Option<&Lowered>, report: &Report) -> Location {
         let name = "all_to_all_counted".into();
         return Location { rank, name, step: 0, site: String::new(), text: String::new() };
     }
+    if report.word == window::SIGNALLED {
+        let name = "window".into();
+        return Location { rank, name, step: 0, site: String::new(), text: String::new() };
+    }
     let site = program.and_then(|program| program.site(report.site));
     Location {
         rank,
@@ -244,6 +248,7 @@ fn awaited(report: &Report) -> String {
         2 | batch::ROOM => format!("rank {peer} to take a message"),
         3 => format!("a packet from rank {peer}"),
         counted::COUNTED => format!("the count of rank {peer}"),
+        window::SIGNALLED => format!("a signal of rank {peer}"),
         _ => format!("rank {peer} to enter the call before"),
     }
 }
@@ -254,6 +259,12 @@ fn remark(report: &Report) -> String {
         batch::ARRIVED | batch::ROOM | counted::COUNTED => "a batch".into(),
         _ => format!("call {}", report.epoch),
     };
+    if report.word == window::SIGNALLED {
+        return format!(
+            " on the GPU (its signal {wanted} was awaited, and {seen} have come); rank {peer} is alive: see whether it \
+             signals as often as it is waited for, or raise the timeout"
+        );
+    }
     format!(
         " in block {block} of {call} on the GPU (wanted {wanted:#x}, saw {seen:#x}); rank {peer} is alive: see \
          whether it makes the same call and is not far behind, or raise the timeout"

@@ -5,11 +5,13 @@
 
 mod bench;
 mod counted;
+mod cycles;
 mod functions;
 mod ragged;
 mod scenes;
 #[path = "../support/mod.rs"]
 mod support;
+mod windows;
 
 use std::time::Duration;
 
@@ -23,7 +25,11 @@ const FOREVER: Duration = Duration::from_secs(600);
 /// Plays a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
-    scene::rank(|name| Communicator::from_env().and_then(|comm| scenes::play(name, comm)));
+    scene::rank(|name| match name {
+        "survivor" => cycles::survivor(),
+        "newcomer" => cycles::newcomer(),
+        _ => Communicator::from_env().and_then(|comm| scenes::play(name, comm)),
+    });
 }
 
 /// Returns the number of ranks: one a GPU, from two to four. `None` where there is none, with the reason on
@@ -157,6 +163,26 @@ fn counts_that_are_too_large_write_nothing() {
 }
 
 #[test]
+fn puts_gets_and_signals_of_windows() {
+    all_well("windows");
+}
+
+#[test]
+fn a_signal_that_does_not_come_names_the_rank() {
+    let Some(ranks) = ranks() else { return };
+    for (scene, code, said) in [
+        ("window late", "RL0703", "a signal of rank 1"),
+        ("window killed", "RL0704", "rank 1 is gone"),
+    ] {
+        let job = launch(scene, ranks);
+        let heard = &job.said[0];
+        let named = |line: &String| line.starts_with(code) && line.contains(said);
+        assert!(heard.iter().any(named), "{scene}: {:?}", job.said);
+        assert!(heard.iter().any(|line| line == "the GPU is usable"), "{scene}: {:?}", job.said);
+    }
+}
+
+#[test]
 fn memory_at_odd_addresses_and_of_other_allocators() {
     all_well("memory");
 }
@@ -184,6 +210,15 @@ fn a_rank_that_makes_no_call_is_named() {
     assert!(heard.iter().any(named), "{:?}", job.said);
     assert!(heard.iter().any(|line| line == "the GPU is usable"), "{:?}", job.said);
     assert!(job.took < FOREVER, "{:?}", job.took);
+}
+
+/// `TEST_CYCLES=100` plays more of them.
+#[test]
+fn ranks_that_are_killed_are_replaced_again_and_again() {
+    if ranks().is_some() {
+        let job = launch("survivor", 1);
+        assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
+    }
 }
 
 #[test]

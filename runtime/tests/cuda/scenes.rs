@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::bench::{Bench, Trial, cast, content};
 use crate::ragged::{ragged, values_of};
 use crate::support::scene::say;
-use crate::{counted, functions};
+use crate::{counted, functions, windows};
 
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
@@ -33,9 +33,11 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "ended at its host" => ends_at_its_host(&mut gpu),
         "counted" => counted::counted(&mut gpu),
         "functions" => functions::functions(&mut gpu),
+        "windows" => windows::windows(&mut gpu),
         _ if scene.starts_with("misused ") => functions::misused(gpu, &scene[8..]),
         _ if scene.starts_with("beyond ") => counted::beyond(gpu, &scene[7..]),
         "late function" => functions::late(gpu),
+        "window late" | "window killed" => windows::ill(scene, gpu),
         "late" | "killed" => ill(scene, gpu),
         _ => Err(Error::Usage(format!("no scene `{scene}`"))),
     }
@@ -481,6 +483,7 @@ fn ends_at_its_host(gpu: &mut Communicator) -> Result<(), Error> {
     refused("a graph", captured.err());
     refused("a function", gpu.device_function(&algorithm, &args, None).err());
     let far = (gpu.rank() + gpu.size() / 2) % gpu.size();
+    refused("a window", gpu.device_window(buffer.slice(0..10)?).err());
     refused("a message", gpu.on(&stream).send(&buffer, far).err());
     for protocol in [Protocol::Packet, Protocol::Engine] {
         let args = in_place(buffer.ptr(), 1000, DType::F32, protocol);
@@ -524,7 +527,7 @@ fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
 }
 
 /// Checks that the job is over, for a part that fails ends the whole, and that the GPU can be used by another.
-fn usable() -> Result<(), Error> {
+pub(crate) fn usable() -> Result<(), Error> {
     let mut alone = Communicator::local(1)?.remove(0);
     compute(&mut alone)
 }

@@ -7,7 +7,7 @@ use roundelay::{Error, Launcher, Outcome};
 use rustix::process::{Pid, test_kill_process};
 
 /// The variable with the scene that a rank plays. Where it is not set, the process is no rank.
-const SCENE: &str = "TEST_SCENE";
+pub(crate) const SCENE: &str = "TEST_SCENE";
 
 /// Ends this process as a rank, if it is one: it plays the scene, and says what came of it.
 pub(crate) fn rank(play: impl FnOnce(&str) -> Result<(), Error>) {

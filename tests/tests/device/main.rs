@@ -12,6 +12,7 @@ mod memory;
 mod proxy;
 mod reference;
 mod remove;
+mod window;
 mod years;
 
 use std::sync::Arc;

@@ -17,6 +17,11 @@ INLINE u32 look_here(u64 word) { return loaded<u32>(word); }
 INLINE void tell(u64 word, u64 value) { stored<u64>(word, value); }
 INLINE void publish(u64 word, u32 value) { stored<u32>(word, value); }
 INLINE void reset(u64 word) { stored<u32>(word, 0); }
+INLINE u64 add_word(u64 word, u64 value) { return __atomic_fetch_add((u64 *)word, value, __ATOMIC_SEQ_CST); }
+INLINE u64 swap_word(u64 word, u64 compared, u64 value) {
+    __atomic_compare_exchange_n((u64 *)word, &compared, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return compared;
+}
 INLINE void release() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 struct Packet {

@@ -1,7 +1,7 @@
 //! Runs kernels where there is no GPU: their own texts, with instructions of this processor in place of a GPU's
 //! (`machine.h` for `machine.cuh`), a process for each block and a thread for each thread. The memory is not weak, which
-//! `tests/device` looks at; what is tried here is the text: functions in kernels of others, and exchanges whose counts
-//! lie in memory, with calls that must be refused.
+//! `tests/device` looks at; what is tried here is the text: functions in kernels of others, exchanges whose counts
+//! lie in memory, with calls that must be refused, and signals of windows.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +11,7 @@ use roundelay_compiler::device::{Options as Lower, Protocol, prove};
 use roundelay_compiler::emit::cuda::batch::SLOT;
 use roundelay_compiler::emit::cuda::counted::{BOUNDS, LENGTH, counted};
 use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
+use roundelay_compiler::emit::cuda::window::{SIGNALLED, window};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile};
 use roundelay_tests::{Needs, of_library, skip};
@@ -81,6 +82,24 @@ fn counts_that_lie_in_memory() {
     let Some(program) = built("blind", &(blind + include_str!("counted.cpp"))) else { return };
     let written = said(&program, &[3, 2, 1]);
     assert!(!written.contains(&first) && written.ends_with("wrong\n"), "{written}");
+}
+
+#[test]
+fn signals_and_words_of_windows() {
+    let text = ported(&window(), str::to_string);
+    let play =
+        |name: &str, text: &str| built(name, &format!("{text}{}", include_str!("window.cpp")));
+    let Some(program) = play("window", &text) else { return };
+    assert_eq!(said(&program, &[2, 20]), "well\n");
+    assert_eq!(said(&program, &[3, 10]), "well\n");
+    let late = format!("rank 0: report 1, word {SIGNALLED}, peer 1, wanted 5, seen 4\nwell\n");
+    assert_eq!(said(&program, &[2, 4, 1]), late);
+    // A kernel that does not wait lets the stream go on too early.
+    let hasty =
+        text.replace("await_count(w.params, w.word", "if (false) await_count(w.params, w.word");
+    assert_ne!(hasty, text);
+    let Some(program) = play("hasty", &hasty) else { return };
+    assert_eq!(said(&program, &[2, 20]), "wrong\n");
 }
 
 /// Plays a function of two ranks with these arguments: elements, elements before them, blocks.

@@ -92,6 +92,20 @@ INLINE void tell(u64 word, u64 value) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
+// Changes a word that several ranks change, in one step; returns what was there. Ordered on both sides.
+INLINE u64 add_word(u64 word, u64 value) {
+    u64 before;
+    asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(word), "l"(value) : "memory");
+    return before;
+}
+
+INLINE u64 swap_word(u64 word, u64 compared, u64 value) {
+    u64 before;
+    asm volatile("atom.acq_rel.sys.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(before) : "l"(word), "l"(compared), "l"(value) : "memory");
+    return before;
+}
+
 // All that this thread knows to have happened is visible to whoever sees what it tells next.
 INLINE void release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 

@@ -14,6 +14,7 @@
 //! | `place.rs` | chunks, regions and messages as expressions |
 //! | `task.rs` | the code of a task |
 //! | `moves.rs` | loops that tasks share, as functions |
+//! | `batch.rs`, `counted.rs`, `window.rs` | kernels that are no program's: messages of single ranks, counts on the device, windows |
 //! | `average.rs` | where results of `avg` are divided |
 //! | `function.rs` | a header with that function, for kernels of users |
 //! | `body.rs` | the function around the tasks, which the kernel calls |
@@ -35,6 +36,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod types;
+pub mod window;
 
 use std::fmt;
 

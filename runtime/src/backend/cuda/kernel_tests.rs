@@ -10,6 +10,7 @@ use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE, Entry};
 use roundelay_compiler::device::{Options as Lower, Protocol, prove};
 use roundelay_compiler::emit::cuda::batch::batch;
 use roundelay_compiler::emit::cuda::counted::counted;
+use roundelay_compiler::emit::cuda::window::window;
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
@@ -90,6 +91,19 @@ fn the_kernel_of_counts_compiles() {
 fn the_kernel_of_messages_compiles() {
     let Some(nvrtc) = compiler() else { return };
     assert_eq!(fault(&nvrtc, &batch(2)), None);
+}
+
+#[test]
+fn the_kernel_of_windows_compiles() {
+    let Some(nvrtc) = compiler() else { return };
+    assert_eq!(fault(&nvrtc, &window()), None);
+    let options = Nvrtc::options((9, 0), How::Exact);
+    let ptx = nvrtc.assembly(&window(), &options).expect("it compiles");
+    for instruction in
+        ["fence.acq_rel.sys", "ld.acquire.sys.global.u64", "atom.acq_rel.sys.global.add.u64"]
+    {
+        assert!(ptx.contains(instruction), "{instruction}");
+    }
 }
 
 /// Returns the first number before a word of the log.

@@ -1,0 +1,58 @@
+//! The kernel of windows of device memory: signals, waits for signals, and atomic operations on words.
+//!
+//! What is put and got is copied by the driver, in the order of a stream; this kernel is what stands before and behind
+//! the copies. Each rank of a window has words for each other one:
+//!
+//! * A signal counts this rank's signals for the peer in its own memory, and writes the count into a word of the peer's
+//!   that nobody else writes, behind a release: what lies before it in the stream is seen by whoever sees the count.
+//! * A wait counts the signals that were taken in this rank's own memory, and ends when the word has come as far, with
+//!   an acquire: what lies behind it in the stream sees what lay before the signal.
+//!
+//! All counts lie in device memory, so a graph is replayed without the host. Every word has one writer, in one order of
+//! streams, and only grows.
+
+use super::batch::common;
+use crate::device::abi::Params;
+
+/// What is done, in the order of the kernel's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Operation {
+    /// Signals the peer at `word`; `own` counts.
+    Signal,
+    /// Waits for the peer's signal at `word`; `own` counts.
+    Await,
+    /// Adds `operand` to `word`, and writes what was there to `own`.
+    Add,
+    /// Writes `operand` to `word` if `compared` is there, and what was there to `own`.
+    Swap,
+}
+
+/// The parameters behind those of all kernels, in the order of the kernel's structure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Fixed {
+    /// What is done.
+    pub operation: Operation,
+    /// The peer, for reports.
+    pub peer: u64,
+    /// Address of the word that another rank reads or writes too.
+    pub word: u64,
+    /// Address of a word of this rank.
+    pub own: u64,
+    /// A number.
+    pub operand: u64,
+    /// Another one.
+    pub compared: u64,
+}
+
+/// Bytes of the parameters.
+pub const PARAMS: usize = size_of::<Params>() + 4 * 8 + size_of::<Fixed>();
+
+/// A kind of word in reports: a signal.
+pub const SIGNALLED: u32 = 17;
+
+/// Returns the kernel's text.
+pub fn window() -> String {
+    common("signals of windows", 2) + include_str!("window.cuh")
+}

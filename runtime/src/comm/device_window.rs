@@ -1,0 +1,220 @@
+//! Windows of device memory.
+
+use roundelay_compiler::emit::cuda::window::Operation;
+
+use super::Communicator;
+use super::memory::{Memory, MemoryMut};
+use crate::cuda::{Cuda, CudaSlice, CudaWindow, DevicePtr, There};
+use crate::error::Error;
+
+impl Communicator {
+    /// Makes memory of every rank's GPU a window: the others put to it and get from it while its owner does something
+    /// else. All ranks call together, with memory of one length. Memory that is not mapped by all yet is mapped
+    /// ([`Communicator::register`]), which must not be freed before the communicator is dropped then.
+    ///
+    /// What is done with a window is put into the stream of calls ([`Communicator::on`]) and returns at once, and graphs
+    /// capture it. What a rank puts into a stream happens in its order; a signal is seen after everything before it.
+    /// `docs/windows.md` has the rules.
+    ///
+    /// ```no_run
+    /// # fn train(mut comm: roundelay::Communicator) -> Result<(), roundelay::Error> {
+    /// use roundelay::cuda::CudaOptions;
+    ///
+    /// let mut comm = comm.cuda(CudaOptions::default())?;
+    /// let other = 1 - comm.rank();
+    /// let buffer = comm.alloc_device::<f32>(1 << 20)?;
+    /// let window = comm.device_window(buffer)?;
+    /// let gradients = comm.alloc_device::<f32>(1000)?;
+    /// comm.put(&window, &gradients, other, 0)?;
+    /// comm.signal(&window, other)?;
+    /// comm.wait_signal(&window, other)?;   // what follows in the stream sees the other's gradients
+    /// comm.synchronize(&comm.stream()?)?;
+    /// let buffer = window.free(&mut comm)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// On all ranks if any fails: [`Error::Usage`] if lengths differ or are 0, [`Error::Unsupported`] if ranks are on
+    /// several hosts, [`Error::Cuda`] if the memory cannot be shared.
+    pub fn device_window<M>(&mut self, memory: M) -> Result<CudaWindow<M>, Error>
+    where
+        M: MemoryMut<Engine = Cuda>,
+    {
+        let bytes = (memory.elements() * memory.dtype().size()) as u64;
+        let (core, gpu) = self.both()?;
+        let part = gpu.window(core, (memory.lend(), bytes))?;
+        Ok(CudaWindow::new(memory, part))
+    }
+
+    /// Copies elements to the part of a rank, from element `at` of it on. `data` may be written again by what follows in
+    /// the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Window`] if they lie beyond the end of the peer's part, [`Error::Usage`] if the rank does not exist;
+    /// [`Error::Cuda`] if the driver refuses, which ends the communicator.
+    pub fn put<M, D>(
+        &mut self,
+        window: &CudaWindow<M>,
+        data: &D,
+        peer: u32,
+        at: usize,
+    ) -> Result<(), Error>
+    where
+        M: MemoryMut<Engine = Cuda>,
+        D: Memory<Engine = Cuda, Element = M::Element>,
+    {
+        let there = there(window, data, peer, at)?;
+        let (core, gpu, stream) = self.streamed()?;
+        let to = gpu.place(window.part(), "put", there)?;
+        gpu.transfer(core, (to, data.lend(), there.bytes), &stream)
+    }
+
+    /// Copies elements of the part of a rank, from element `at` of it on, to `data`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::put`].
+    pub fn get<M, D>(
+        &mut self,
+        window: &CudaWindow<M>,
+        data: &mut D,
+        peer: u32,
+        at: usize,
+    ) -> Result<(), Error>
+    where
+        M: MemoryMut<Engine = Cuda>,
+        D: MemoryMut<Engine = Cuda, Element = M::Element>,
+    {
+        let there = there(window, data, peer, at)?;
+        let (core, gpu, stream) = self.streamed()?;
+        let from = gpu.place(window.part(), "get", there)?;
+        gpu.transfer(core, (data.lend_mut(), from, there.bytes), &stream)
+    }
+
+    /// Signals a rank, behind what is in the stream: whoever has waited for the signal sees what was put before.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::put`].
+    pub fn signal<M>(&mut self, window: &CudaWindow<M>, peer: u32) -> Result<(), Error> {
+        let (core, gpu, stream) = self.streamed()?;
+        gpu.signal(core, (window.part(), peer), false, &stream)
+    }
+
+    /// Makes what follows in the stream wait for a signal of a rank, which it takes: each ends one wait.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::put`]. [`Communicator::synchronize`] returns [`Error::Timeout`] if the signal does
+    /// not come within the communicator's timeout, and [`Error::LostRank`] if that rank has ended: they end the
+    /// communicator.
+    pub fn wait_signal<M>(&mut self, window: &CudaWindow<M>, peer: u32) -> Result<(), Error> {
+        let (core, gpu, stream) = self.streamed()?;
+        gpu.signal(core, (window.part(), peer), true, &stream)
+    }
+
+    /// Adds to element `at` of the part of a rank, in one step with regard to [`Communicator::fetch_add`] and
+    /// [`Communicator::compare_swap`] of all ranks, and copies what was there to the first element of `result`. GPUs
+    /// that are connected by NVLink do so; over PCI Express such steps are not one.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::put`]; [`Error::Usage`] if the word, or the result, does not begin at a multiple of
+    /// 8 bytes.
+    pub fn fetch_add<M>(
+        &mut self,
+        window: &CudaWindow<M>,
+        value: u64,
+        peer: u32,
+        at: usize,
+        result: &mut CudaSlice<u64>,
+    ) -> Result<(), Error>
+    where
+        M: MemoryMut<Engine = Cuda, Element = u64>,
+    {
+        self.change(window, (peer, at), (Operation::Add, value, 0), result)
+    }
+
+    /// Writes `value` to element `at` of the part of a rank if it is `compared`, as [`Communicator::fetch_add`] adds.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::fetch_add`].
+    pub fn compare_swap<M>(
+        &mut self,
+        window: &CudaWindow<M>,
+        (compared, value): (u64, u64),
+        peer: u32,
+        at: usize,
+        result: &mut CudaSlice<u64>,
+    ) -> Result<(), Error>
+    where
+        M: MemoryMut<Engine = Cuda, Element = u64>,
+    {
+        self.change(window, (peer, at), (Operation::Swap, value, compared), result)
+    }
+
+    fn change<M>(
+        &mut self,
+        window: &CudaWindow<M>,
+        (peer, at): (u32, usize),
+        operation: (Operation, u64, u64),
+        result: &mut CudaSlice<u64>,
+    ) -> Result<(), Error> {
+        if result.is_empty() {
+            return Err(Error::Usage("the result of an atomic operation needs an element".into()));
+        }
+        let (core, gpu, stream) = self.streamed()?;
+        let word = gpu.place(window.part(), "an atomic operation on", word(peer, at))?;
+        gpu.fetch(core, (window.part(), word, result.ptr()), operation, &stream)
+    }
+
+    /// Returns the address of the part of a rank, as this rank maps it: for kernels of one's own, as long as the window
+    /// is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Usage`] if the rank does not exist, or the window is another communicator's.
+    pub fn map_remote<M>(&mut self, window: &CudaWindow<M>, peer: u32) -> Result<DevicePtr, Error> {
+        let (_, gpu) = self.both()?;
+        gpu.place(window.part(), "map", There { peer, at: 0, bytes: 0 })
+    }
+}
+
+impl<M> CudaWindow<M> {
+    /// Ends the window, and returns its memory: nobody puts to it or gets from it any more. All ranks call together; each
+    /// waits for what it has put into streams. Dropped without it, the memory stays mapped until the communicator is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::finish`].
+    pub fn free(self, comm: &mut Communicator) -> Result<M, Error> {
+        let (core, gpu) = comm.both()?;
+        gpu.free_window(core, self.part())?;
+        Ok(self.into_memory())
+    }
+}
+
+/// Returns the place of as many elements as `data` has in a peer's part, from element `at` on.
+fn there<M: Memory, D: Memory>(
+    window: &CudaWindow<M>,
+    data: &D,
+    peer: u32,
+    at: usize,
+) -> Result<There, Error> {
+    let (theirs, own) = (window.memory().dtype(), data.dtype());
+    if theirs != own {
+        return Err(Error::Usage(format!("elements of {own}, and the window has {theirs}")));
+    }
+    let bytes = |elements: usize| (elements as u64).saturating_mul(own.size() as u64);
+    Ok(There { peer, at: bytes(at), bytes: bytes(data.elements()) })
+}
+
+/// Returns the place of a word in a peer's part.
+fn word(peer: u32, at: usize) -> There {
+    There { peer, at: (at as u64).saturating_mul(8), bytes: 8 }
+}
