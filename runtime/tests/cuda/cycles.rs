@@ -23,7 +23,10 @@ const COUNT: usize = 1 << 20;
 /// The resources of this process: descriptors, threads, free bytes of the GPU.
 fn held() -> ([usize; 2], u64) {
     let count = |what: &str| std::fs::read_dir(what).expect("a folder").count();
-    let (free, _) = cudarc::driver::result::mem_get_info().expect("the context is current");
+    // The context of a communicator goes with it.
+    let context = cudarc::driver::CudaContext::new(0).expect("the GPU of the first rank");
+    let (free, _) = context.mem_get_info().expect("it is current");
+    drop(context);
     ([count("/proc/self/fd"), count("/proc/self/task")], free as u64)
 }
 
