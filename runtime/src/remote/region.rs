@@ -43,7 +43,14 @@ pub(super) struct Part {
 struct State {
     /// Whatever owns the memory; none once nobody is to get at it any more.
     owner: Option<Arc<dyn Any + Send + Sync>>,
-    served: Vec<(Weak<Core>, Arc<Exposed>)>,
+    served: Vec<Served>,
+}
+
+/// What a link serves of a region.
+struct Served {
+    link: Weak<Core>,
+    side: u32,
+    exposed: Arc<Exposed>,
 }
 
 impl Part {
@@ -76,8 +83,10 @@ impl Part {
         block.give(self.rights);
         let place = Place::new(self.span, DType::U8, block);
         let exposed = Arc::new(Exposed::new(place, window::Kept { memory, words }));
-        state.served.retain(|(link, _)| link.strong_count() > 0);
-        state.served.push((Arc::downgrade(link), exposed.clone()));
+        state.served.retain(|served| served.link.strong_count() > 0);
+        let served =
+            Served { link: Arc::downgrade(link), side: link.side(), exposed: exposed.clone() };
+        state.served.push(served);
         Some(exposed)
     }
 
@@ -86,7 +95,7 @@ impl Part {
         self.ended.store(true, Ordering::Release);
         let mut state = self.state.lock();
         state.owner = None;
-        for (link, exposed) in &state.served {
+        for Served { link, exposed, .. } in &state.served {
             exposed.place().block().withdraw(Rights::ALL);
             if let Some(link) = link.upgrade() {
                 link.messenger().end_window(self.number, &[], false);
@@ -98,16 +107,15 @@ impl Part {
     fn quiet(&self, timeout: Duration) -> Result<(), Error> {
         let until = Instant::now().checked_add(timeout);
         let served = std::mem::take(&mut self.state.lock().served);
-        for (link, exposed) in served {
-            while let Some(link) = link.upgrade()
-                && !exposed.place().block().is_quiet(link.peer())
-            {
-                if !link.is_open() {
+        for Served { link, side, exposed } in served {
+            // A link that is being dropped has accesses until it has ended them.
+            while !exposed.place().block().is_quiet(1 - side) {
+                if let Some(link) = link.upgrade().filter(|link| !link.is_open()) {
                     // What it had begun is given up.
                     link.abort("its peer is gone");
                 }
                 if until.is_some_and(|until| Instant::now() >= until) {
-                    return Err(late(&link, timeout));
+                    return Err(late(side, timeout));
                 }
                 std::thread::sleep(LOOK);
             }
@@ -117,8 +125,8 @@ impl Part {
     }
 }
 
-fn late(link: &Core, after: Duration) -> Error {
-    let (rank, peer) = (link.side(), link.peer());
+fn late(rank: u32, after: Duration) -> Error {
+    let peer = 1 - rank;
     let awaited = format!("rank {peer} to end its access");
     let (name, text) = ("revoke".into(), format!("wait for {awaited}"));
     let location = Location { rank, name, step: 0, site: String::new(), text };
@@ -190,6 +198,12 @@ impl<B> Region<B> {
         Error::Window { rank: 0, what, refusal }
     }
 
+    /// Revokes the key. Links that are being made do not serve it any more, so that those that do are known.
+    fn end(&self) {
+        self.endpoint.forget(self.part.number);
+        self.part.end();
+    }
+
     /// Revokes the key, and gives the buffer back: no peer reads or writes it any more. It waits for accesses that have
     /// begun; those that come later are refused.
     ///
@@ -198,8 +212,7 @@ impl<B> Region<B> {
     /// [`Error::Timeout`] if a peer does not end in time what it has begun. The region is revoked then too, but that
     /// access may still go on: the buffer is dropped after it, or with the link.
     pub fn revoke(mut self) -> Result<B, Error> {
-        self.part.end();
-        self.endpoint.forget(self.part.number);
+        self.end();
         self.part.quiet(self.endpoint.timeout())?;
         let gone = || Error::Work("the buffer of a region is gone".into());
         let mut buffer = self.buffer.take().ok_or_else(gone)?;
@@ -221,8 +234,7 @@ impl<B> Drop for Region<B> {
             std::mem::forget(self.buffer.take());
             return;
         }
-        self.part.end();
-        self.endpoint.forget(self.part.number);
+        self.end();
     }
 }
 
@@ -232,3 +244,7 @@ impl<B> std::fmt::Debug for Region<B> {
         f.debug_struct("Region").field("len", &self.len()).field("rights", &rights).finish()
     }
 }
+
+#[cfg(test)]
+#[path = "region_tests.rs"]
+mod tests;

@@ -1,0 +1,33 @@
+//! Regions of links that end while a peer's access is under way.
+
+use super::super::Endpoint;
+use super::*;
+use crate::bootstrap::Setup;
+use crate::transport::Transports;
+
+/// Accesses that never end are waited for so long.
+const SHORT: Duration = Duration::from_millis(300);
+/// No connection takes that long unless something hangs.
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn memory_that_a_dropped_link_still_uses_is_not_given_back() {
+    let setup = Setup::new().transports(Transports::SHM).interface("127.0.0.1").timeout(SHORT);
+    let bind = || Endpoint::bind(&setup).expect("an endpoint");
+    for is_used in [true, false] {
+        let (a, b) = (bind(), bind());
+        let region = a.register(vec![5u8; 8], Rights::WRITE).expect("a region");
+        let links = [a.start_connect(&b.address(), LONG), b.start_connect(&a.address(), LONG)];
+        let links = links.map(|link| link.wait().expect("a link"));
+        let access =
+            region.part.state.lock().served.first().filter(|_| is_used).map(|served| {
+                served.exposed.enter(1 - served.side, Rights::WRITE).expect("an access")
+            });
+        drop(links);
+        match region.revoke() {
+            Ok(buffer) => assert!(!is_used && buffer == [5; 8], "it is in use"),
+            Err(error) => assert!(is_used && matches!(error, Error::Timeout { .. }), "{error}"),
+        }
+        drop(access);
+    }
+}
