@@ -88,7 +88,7 @@ def test_a_close_ends_waits(way: str) -> None:
 
 def test_another_secret_is_refused() -> None:
     a, b = bind("tcp", secret="one"), bind("tcp", secret="other")
-    begun = a.start_connect(b.address, 3.0), b.start_connect(a.address, 3.0)
+    begun = a.start_connect(b.address, 10.0), b.start_connect(a.address, 10.0)
     said = []
     for connecting in begun:
         with pytest.raises(roundelay.Error) as error:

@@ -13,6 +13,7 @@ use roundelay::{
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use support::scene::{self, Job, say};
+use support::until_stopped;
 
 /// No test comes near it unless something hangs.
 const LONG: Duration = Duration::from_secs(60);
@@ -334,10 +335,15 @@ fn another_secret_is_refused() {
     };
     let same = (with(Some("a long secret")), with(Some("a long secret")));
     connect(&same.0, &same.1);
-    for (one, other) in [(Some("one"), Some("other")), (Some("one"), None), (None, Some("other"))] {
+    // One side is told, and the other waits to the end.
+    let limit = Duration::from_secs(10);
+    let pairs = [(Some("one"), Some("other")), (Some("one"), None), (None, Some("other"))];
+    let begun = pairs.map(|(one, other)| {
         let (a, b) = (with(one), with(other));
-        let limit = Duration::from_secs(3);
         let both = [a.start_connect(&b.address(), limit), b.start_connect(&a.address(), limit)];
+        (one, other, both)
+    });
+    for (one, other, both) in begun {
         let errors = both.map(|work| work.wait().expect_err("another secret").to_string());
         assert!(errors.iter().any(|e| e.contains("secret")), "{one:?} {other:?}: {errors:?}");
     }
@@ -453,10 +459,12 @@ fn play(scene: &str) -> Result<(), Error> {
         }
         ("stopped", _) => {
             let there = link.region(&take("key1"))?;
-            leave("pid0", &std::process::id().to_le_bytes());
             there.read(&mut [0u8; 64], 0)?;
-            link.set_timeout(Duration::from_millis(500));
             link.notify(1)?;
+            // Before that it is only slow, perhaps.
+            let peer = i32::from_le_bytes(take("pid1").try_into().expect("a number"));
+            until_stopped(u64::from(peer.cast_unsigned()));
+            link.set_timeout(Duration::from_millis(500));
             let error = loop {
                 if let Err(error) = there.read(&mut [0u8; 64], 0) {
                     break error;
@@ -464,8 +472,6 @@ fn play(scene: &str) -> Result<(), Error> {
             };
             assert_eq!(error.code(), codes::TIMEOUT, "{error}");
             say("it does not answer");
-            let peer = take("pid1");
-            let peer = i32::from_le_bytes(peer.try_into().expect("a number"));
             kill_process(Pid::from_raw(peer).expect("a process"), Signal::CONT)
                 .expect("it goes on");
         }

@@ -385,7 +385,6 @@ fn ranks_with_other_settings_or_secrets_are_told() {
     let secret = |secret: &str| alone(Setup::new().secret(secret));
     let mut ranks = [secret("one"), secret("two")];
     let all = handles(&mut ranks);
-    let short = Duration::from_millis(500);
     let made = each(&mut ranks, |comm, _| comm.reconfigure("id", Handles::List(&all), short));
     let texts: Vec<String> = made.into_iter().map(said).collect();
     assert!(texts.iter().any(|text| text.contains("the secrets differ")), "{texts:?}");
