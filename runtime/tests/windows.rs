@@ -362,9 +362,12 @@ fn is_killed(scene: &str) -> Result<(), Error> {
         _ => window.accumulate(&data, RedOp::Sum, 0, 0),
     };
     if comm.rank() == 1 {
-        let yields = 200 * pids[1] % 3000;
+        let (began, moment) = (Instant::now(), Duration::from_micros(200 * pids[1] % 3000));
         std::thread::spawn(move || {
-            (0..yields).for_each(|_| std::thread::yield_now());
+            // Where cores are busy each turn of the others takes long.
+            while began.elapsed() < moment {
+                std::thread::yield_now();
+            }
             kill_process(getpid(), Signal::KILL)
         });
         loop {
@@ -420,7 +423,7 @@ fn a_rank_that_is_killed_while_it_serves_ends_operations_by_its_name() {
             let lost = said.starts_with("RL0704") && said.contains("rank 1 is gone");
             assert!(lost, "{way}, rank {rank}: {said}");
         }
-        assert!(job.took < Duration::from_secs(20), "{way}: {:?}", job.took);
+        assert!(job.took < LONG / 2, "{way}: {:?}", job.took);
     }
 }
 
@@ -436,7 +439,7 @@ fn a_rank_that_is_killed_ends_the_waits_for_it_by_its_name() {
                 let lost = said.starts_with("RL0704") && said.contains("rank 1 is gone");
                 assert!(lost, "{scene}, rank {rank}: {said}");
             }
-            assert!(job.took < Duration::from_secs(20), "{scene}: {:?}", job.took);
+            assert!(job.took < LONG / 2, "{scene}: {:?}", job.took);
         }
     }
 }
