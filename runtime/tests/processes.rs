@@ -131,7 +131,9 @@ fn cores() -> Vec<usize> {
 }
 
 fn launch(name: &str, timeout: Duration) -> Job {
-    let launcher = Launcher::new(RANKS).timeout(timeout).grace(Duration::from_secs(1));
+    // One that is stopped does not end by itself.
+    let grace = if name.ends_with("stopped") { Duration::from_secs(4) } else { FOREVER };
+    let launcher = Launcher::new(RANKS).timeout(timeout).grace(grace);
     Job::play(scene::scene(launcher, "rank_process", name))
 }
 

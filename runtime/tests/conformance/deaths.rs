@@ -15,6 +15,8 @@ use crate::{Over, threads};
 const FOREVER: Duration = Duration::from_secs(600);
 /// The timeout of ranks that wait for one that is stopped: all of them begin to wait within it.
 const SHORT: Duration = Duration::from_secs(2);
+/// The time that the others have to end after the first has.
+const GRACE: Duration = Duration::from_secs(60);
 const RANKS: u32 = 4;
 
 /// Three ranks move a lot, the fourth calls something else in between: all hear of it at once.
@@ -78,14 +80,14 @@ fn play(scene: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn launch(over: Over, name: &str) -> Job {
+fn launch(over: Over, name: &str, grace: Duration) -> Job {
     let launcher = Launcher::new(RANKS).hosts(over.hosts()).hints(over.hints());
-    let launcher = launcher.timeout(FOREVER).grace(Duration::from_secs(1));
+    let launcher = launcher.timeout(FOREVER).grace(grace);
     Job::play(scene::scene(launcher, "deaths::rank_process", &format!("{name} {over:?}")))
 }
 
 pub(crate) fn killed(over: Over) {
-    let Job { outcome, said, took } = launch(over, "killed");
+    let Job { outcome, said, took } = launch(over, "killed", GRACE);
     assert!(took < FOREVER, "it took the deadline: {said:?}");
     assert_eq!(outcome.endings[1], Ending::Signalled(9), "{said:?}");
     // Over sockets the others may notice before the launcher does.
@@ -100,7 +102,8 @@ pub(crate) fn killed(over: Over) {
 }
 
 pub(crate) fn stopped(over: Over) {
-    let Job { outcome, said, .. } = launch(over, "stopped");
+    // The one that is stopped does not end by itself.
+    let Job { outcome, said, .. } = launch(over, "stopped", 2 * SHORT);
     assert_eq!(outcome.endings[1], Ending::Killed, "{said:?}");
     for rank in [0, 2, 3] {
         let text = &said[rank][1];
