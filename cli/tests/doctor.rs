@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use roundelay::{Communicator, Error, RedOp};
 use roundelay_tests::until;
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{Ran, command};
 
 const RANKS: u32 = 3;
@@ -66,15 +66,17 @@ impl Job {
         Ran::of(output.expect("the binary runs"))
     }
 
-    /// Asks until the verdict is of that class, and returns all that is told.
+    /// Asks until the verdict has these members, and returns all that is told: ranks come to their calls one after
+    /// another, and whoever is on its way is late too.
     #[track_caller]
-    fn told(&self, class: &str) -> Value {
+    fn told(&self, verdict: &Value) -> Value {
         let mut told = Value::Null;
-        let seen = || "the verdict does not come".to_owned();
+        let wanted = verdict.as_object().expect("members");
+        let seen = || format!("the verdict {verdict} does not come");
         until(FOREVER, seen, || {
             let ran = self.doctor(SECRET, &["--json", "--timeout", "60s"]);
             told = if ran.code == 0 { ran.json().remove(0) } else { Value::Null };
-            told["verdict"]["class"] == class
+            wanted.iter().all(|(name, value)| told["verdict"][name] == *value)
         });
         told
     }
@@ -124,11 +126,9 @@ fn calls(play: &str) -> Result<(), Error> {
 #[test]
 fn a_rank_that_does_something_else_is_named_and_so_is_its_death() {
     let mut job = Job::start("stuck", RANKS);
-    let told = job.told("late");
-    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
-    assert_eq!(told["verdict"]["waiters"], serde_json::json!([0, 2]), "{told}");
+    let told = job.told(&json!({"class": "late", "ranks": [1], "waiters": [0, 2]}));
     let [all] = &told["communicators"].as_array().expect("a list")[..] else { panic!("{told}") };
-    assert_eq!(all["missing"], serde_json::json!([]), "{told}");
+    assert_eq!(all["missing"], json!([]), "{told}");
     assert_eq!(all["ranks"].as_array().expect("a list").len(), RANKS as usize, "{told}");
     assert_eq!(told.get("silent"), None, "{told}");
     let text = job.doctor(SECRET, &[]).ok().out;
@@ -144,16 +144,16 @@ fn a_rank_that_does_something_else_is_named_and_so_is_its_death() {
     let pid = rustix::process::Pid::from_raw(pid).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("a signal is sent");
     let began = Instant::now();
-    let ran = job.doctor(SECRET, &["--json", "--timeout", "1s"]).ok();
+    // Long enough for the others, who are there.
+    let ran = job.doctor(SECRET, &["--json", "--timeout", "5s"]).ok();
     assert!(began.elapsed() < FOREVER / 2, "{:?}", began.elapsed());
     let told = ran.json().remove(0);
     assert_eq!(told["silent"][0]["rank"], 2, "{told}");
-    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    assert_eq!(told["verdict"]["ranks"], json!([1]), "{told}");
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("a signal is sent");
 
     job.ranks[1].kill().and_then(|()| job.ranks[1].wait()).expect("its end");
-    let told = job.told("died");
-    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    let told = job.told(&json!({"class": "died", "ranks": [1]}));
     assert!(told["verdict"]["cause"].as_str().is_some_and(|c| c.contains("has ended")), "{told}");
 
     let store = job.store.clone();
@@ -165,8 +165,7 @@ fn a_rank_that_does_something_else_is_named_and_so_is_its_death() {
 #[test]
 fn another_call_is_named() {
     let job = Job::start("mismatch", RANKS);
-    let told = job.told("mismatch");
-    assert_eq!(told["verdict"]["ranks"], serde_json::json!([2]), "{told}");
+    job.told(&json!({"class": "mismatch", "ranks": [2]}));
 }
 
 /// The state of a store of torch's.
@@ -251,8 +250,7 @@ fn torchs_store_says_where_the_ranks_are() {
         ("MASTER_PORT", address.port().to_string()),
     ];
     let job = Job::start_with("stuck", address.to_string(), "RANK", &at, RANKS);
-    let told = job.told("late");
-    assert_eq!(told["verdict"]["ranks"], serde_json::json!([1]), "{told}");
+    job.told(&json!({"class": "late", "ranks": [1]}));
     job.doctor("another", &[]).fails(3, &["secret"]);
 }
 
