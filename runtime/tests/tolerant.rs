@@ -17,6 +17,8 @@ use support::scene::{self, say};
 
 /// No wait comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
+/// The longest wait for a rank that is stopped.
+const SHORT: Duration = Duration::from_secs(3);
 /// Calls after the ranks have shrunk.
 const AFTER: u64 = 3;
 
@@ -78,10 +80,11 @@ fn play(scene: &str) -> Result<(), Error> {
     let mut comm = Communicator::from_env()?;
     let own = comm.rank();
     say(&format!("pid {}", getpid().as_raw_nonzero()));
-    if scene.starts_with("kill") {
-        comm.set_timeout(FOREVER);
-    }
+    comm.set_timeout(FOREVER);
     comm.barrier()?;
+    if scene.starts_with("stop") {
+        comm.set_timeout(SHORT);
+    }
     // Calls that this rank has begun.
     let began = Arc::new(AtomicU64::new(0));
     if own == job.victim && !job.before {
@@ -136,7 +139,8 @@ fn launcher(job: &Job, over: &str, scene: &str) -> Launcher {
         "tcp" => Launcher::new(job.ranks).hints("transport=tcp"),
         _ => Launcher::new(job.ranks),
     };
-    scene::scene(launcher.grace(FOREVER), "rank_process", &format!("{scene} {}", job.seed))
+    let launcher = launcher.timeout(FOREVER).grace(FOREVER);
+    scene::scene(launcher, "rank_process", &format!("{scene} {}", job.seed))
 }
 
 /// Has all survivors say the same of each call; returns the ranks that each call counted.
@@ -193,7 +197,7 @@ fn survivors_of_a_kill_have_one_result() {
 fn a_stopped_rank_is_not_left_out() {
     for over in ["shm", "tcp"] {
         let job = Job::of(number("SEED").unwrap_or(7));
-        let launcher = launcher(&job, over, "stop").timeout(Duration::from_secs(3));
+        let launcher = launcher(&job, over, "stop");
         let (mut pid, mut failed) = (None, 0);
         let mut said = vec![Vec::new(); job.ranks as usize];
         let outcome = launcher.run(|rank, line| {
