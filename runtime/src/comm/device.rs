@@ -1,17 +1,19 @@
 //! Communicators whose ranks have GPUs: opening them, their memory, streams and graphs.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::memory::{Engine, Listed, Memory, MemoryMut, Sealed, count_of};
-use super::{CallOptions, Communicator, With, worker};
+use super::memory::Engine;
+use super::{CallOptions, Communicator, With, mixed, worker};
+use crate::backend::cuda::{Context, Fault};
 use crate::cuda::{
-    Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaSlice, CudaStream, CudaWork, Device,
+    Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaStream, CudaWork, Device,
     DeviceFunction, DevicePtr, Gpu, KernelArg, KernelGrid, Launch, Protocol, open,
 };
 use crate::custom::Algorithm;
 use crate::dtype::{DType, Element};
-use crate::engine::{Args, Call, Collective, Core, Message, Reduction};
+use crate::engine::{Args, Call, Core, Reduction};
 use crate::error::Error;
 
 impl Communicator {
@@ -45,7 +47,7 @@ impl Communicator {
     ///
     /// [`Error::Usage`] if the ranks have not opened their GPUs.
     pub fn device(&self) -> Result<&Device, Error> {
-        Ok(self.gpu()?.context.device())
+        Ok(self.opened()?.0.device())
     }
 
     /// Returns the stream that this communicator brings, for calls that are given no other.
@@ -54,7 +56,7 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::device`].
     pub fn stream(&self) -> Result<CudaStream, Error> {
-        Ok(self.gpu()?.stream.clone())
+        Ok(self.opened()?.1.clone())
     }
 
     /// Makes another stream on this rank's device.
@@ -63,8 +65,8 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::device`]; [`Error::Cuda`] if the driver refuses.
     pub fn new_stream(&self) -> Result<CudaStream, Error> {
-        let gpu = self.gpu()?;
-        CudaStream::new(&gpu.context).map_err(|fault| gpu.fault(&fault))
+        let context = self.opened()?.0;
+        CudaStream::new(context).map_err(|fault| fault.on(self.rank(), context.device()))
     }
 
     /// Takes a stream of another library's.
@@ -79,7 +81,7 @@ impl Communicator {
     /// as all handles that are made of it.
     pub unsafe fn borrow_stream(&self, raw: *mut c_void) -> Result<CudaStream, Error> {
         // SAFETY: the caller's promise.
-        Ok(unsafe { CudaStream::borrowed(&self.gpu()?.context, raw) })
+        Ok(unsafe { CudaStream::borrowed(self.opened()?.0, raw) })
     }
 
     /// Returns the communicator with a stream for the calls that are made through it.
@@ -132,10 +134,8 @@ impl Communicator {
     ///
     /// [`Error::Cuda`] if the driver refuses, or the copy does not end within the timeout.
     pub fn write(&mut self, to: DevicePtr, from: &[u8]) -> Result<(), Error> {
-        let (core, gpu) = self.both()?;
         // SAFETY: whoever made the address promised it; the copy is waited for.
-        let done = unsafe { gpu.aside.write(to.0, from) };
-        done.and_then(|()| gpu.aside.drain(core.timeout())).map_err(|fault| gpu.fault(&fault))
+        self.beside(|stream| unsafe { stream.write(to.0, from) })
     }
 
     /// Copies from an address to host memory, as [`Communicator::write`].
@@ -144,10 +144,8 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::write`].
     pub fn read(&mut self, from: DevicePtr, to: &mut [u8]) -> Result<(), Error> {
-        let (core, gpu) = self.both()?;
         // SAFETY: whoever made the address promised it; the copy is waited for.
-        let done = unsafe { gpu.aside.read(to, from.0) };
-        done.and_then(|()| gpu.aside.drain(core.timeout())).map_err(|fault| gpu.fault(&fault))
+        self.beside(|stream| unsafe { stream.read(to, from.0) })
     }
 
     /// Sets bytes from an address on, as [`Communicator::write`].
@@ -156,10 +154,8 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::write`].
     pub fn fill(&mut self, at: DevicePtr, byte: u8, bytes: usize) -> Result<(), Error> {
-        let (core, gpu) = self.both()?;
         // SAFETY: whoever made the address promised it; it is waited for.
-        let done = unsafe { gpu.aside.set(at.0, byte, bytes as u64) };
-        done.and_then(|()| gpu.aside.drain(core.timeout())).map_err(|fault| gpu.fault(&fault))
+        self.beside(|stream| unsafe { stream.set(at.0, byte, bytes as u64) })
     }
 
     /// Puts a barrier into the stream of calls: what is put there after it runs when all ranks have come here in
@@ -289,6 +285,9 @@ impl Communicator {
     /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
     /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
     pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        if self.staged.is_some() {
+            return self.drained(stream);
+        }
         let (core, gpu) = self.both()?;
         gpu.watch(core, || stream.is_done())
     }
@@ -354,6 +353,34 @@ impl Communicator {
         gpu.wait(core, work)
     }
 
+    /// Waits for a stream of a rank whose calls are made on the host: they have ended.
+    fn drained(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        let timeout = self.core()?.timeout().saturating_mul(mixed::STALLED);
+        let done = stream.drain(timeout);
+        done.map_err(|fault| fault.on(self.rank, stream.context().device()))
+    }
+
+    /// Puts something into a stream beside calls, and waits for it.
+    fn beside(&mut self, put: impl FnOnce(&CudaStream) -> Result<(), Fault>) -> Result<(), Error> {
+        let timeout = self.core()?.timeout();
+        let stream = match (&self.gpu, &self.staged) {
+            (Some(gpu), _) => &gpu.aside,
+            (None, Some(staged)) => &staged.stream,
+            (None, None) => return Err(none()),
+        };
+        let done = put(stream).and_then(|()| stream.drain(timeout));
+        done.map_err(|fault| fault.on(self.rank, stream.context().device()))
+    }
+
+    /// Returns this rank's context and stream, whether the others have GPUs or not.
+    fn opened(&self) -> Result<(&Arc<Context>, &CudaStream), Error> {
+        match (&self.gpu, &self.staged) {
+            (Some(gpu), _) => Ok((&gpu.context, &gpu.stream)),
+            (None, Some(staged)) => Ok((&staged.context, &staged.stream)),
+            (None, None) => Err(none()),
+        }
+    }
+
     fn gpu(&self) -> Result<&Gpu, Error> {
         self.gpu.as_deref().ok_or_else(none)
     }
@@ -390,118 +417,10 @@ impl Communicator {
 }
 
 #[cold]
-fn none() -> Error {
+pub(super) fn none() -> Error {
     Error::Usage(
         "this communicator has no GPUs: `Communicator::cuda` makes one that has; work that is started has none \
          either, as calls on GPUs return at once"
             .into(),
     )
 }
-
-impl Sealed for Cuda {}
-
-impl Engine for Cuda {
-    type Input<'a> = DevicePtr;
-    type Output<'a> = DevicePtr;
-    type Played = ();
-
-    fn perform(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        root: u32,
-        call: Call<DevicePtr, DevicePtr>,
-    ) -> Result<(), Error> {
-        let (core, gpu, stream) = comm.streamed()?;
-        gpu.perform(core, collective, root, call, &stream)
-    }
-
-    fn perform_listed<'a: 'a>(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        root: u32,
-        call: Listed<
-            'a,
-            Self,
-            impl ExactSizeIterator<Item = DevicePtr>,
-            impl ExactSizeIterator<Item = DevicePtr>,
-        >,
-    ) -> Result<(), Error> {
-        let (core, gpu, stream) = comm.streamed()?;
-        gpu.perform_listed(core, collective, root, call, &stream)
-    }
-
-    fn perform_cut(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        call: Call<DevicePtr, DevicePtr>,
-        counts: &[usize],
-    ) -> Result<(), Error> {
-        let (core, gpu, stream) = comm.streamed()?;
-        gpu.perform_cut(core, collective, call, counts, &stream)
-    }
-
-    fn exchange<'a: 'a>(
-        comm: &mut Communicator,
-        name: &'static str,
-        messages: &mut [Message<DevicePtr, DevicePtr>],
-        collective: Option<u64>,
-    ) -> Result<(), Error> {
-        let (core, gpu, stream) = comm.streamed()?;
-        gpu.exchange(core, name, messages, collective.is_some(), &stream)
-    }
-
-    fn play(
-        comm: &mut Communicator,
-        algorithm: &Algorithm,
-        (dtype, Reduction { op, factor }): (DType, Reduction),
-        lens: [usize; 2],
-        args: Args<DevicePtr, DevicePtr>,
-    ) -> Result<(), Error> {
-        let (core, gpu, stream) = comm.streamed()?;
-        let launch = Launch::from(Call { count: 0, dtype, op, factor, args });
-        let plans = gpu.plans(algorithm, &launch)?;
-        let Some(plan) = plans.plans().first() else { return Ok(()) };
-        let count = count_of(algorithm, &plan.header, &args, lens)?;
-        let launch = Launch { call: Call { count, ..launch.call }, ..launch };
-        gpu.play(core, &plans, &launch, None, &stream)
-    }
-
-    fn cut_input<'a: 'a>(input: DevicePtr, bytes: usize) -> [DevicePtr; 2] {
-        [input, input.after(bytes)]
-    }
-
-    fn cut_output<'a: 'a>(output: DevicePtr, bytes: usize) -> [DevicePtr; 2] {
-        [output, output.after(bytes)]
-    }
-}
-
-macro_rules! device_memory {
-    ($($memory:ident),*) => {$(
-        impl<T: Element> Sealed for $memory<T> {}
-
-        impl<T: Element> Memory for $memory<T> {
-            type Element = T;
-            type Engine = Cuda;
-
-            fn elements(&self) -> usize {
-                self.len()
-            }
-
-            fn dtype(&self) -> DType {
-                T::DTYPE
-            }
-
-            fn lend(&self) -> DevicePtr {
-                self.ptr()
-            }
-        }
-
-        impl<T: Element> MemoryMut for $memory<T> {
-            fn lend_mut(&mut self) -> DevicePtr {
-                self.ptr()
-            }
-        }
-    )*};
-}
-
-device_memory!(CudaBuffer, CudaSlice);

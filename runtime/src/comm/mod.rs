@@ -17,11 +17,15 @@ mod counted;
 #[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]
+mod device_engine;
+#[cfg(feature = "cuda")]
 mod device_window;
 mod generation;
 mod install;
 mod memory;
 mod messages;
+#[cfg(feature = "cuda")]
+mod mixed;
 mod options;
 mod p2p;
 mod record;
@@ -100,6 +104,9 @@ pub struct Communicator {
     /// This rank's GPU, if the ranks opened theirs.
     #[cfg(feature = "cuda")]
     gpu: Option<Box<Gpu>>,
+    /// This rank's GPU among ranks of which some have none.
+    #[cfg(feature = "cuda")]
+    staged: Option<Box<mixed::Staged>>,
 }
 
 impl Communicator {
@@ -148,6 +155,8 @@ impl Communicator {
             identity: None,
             #[cfg(feature = "cuda")]
             gpu: None,
+            #[cfg(feature = "cuda")]
+            staged: None,
         }
     }
 

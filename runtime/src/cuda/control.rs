@@ -14,7 +14,7 @@ const REASON: usize = 600;
 const REFUSES: u64 = 1 << 32;
 
 /// Agrees whether all ranks could do a thing. If one could not, all fail, with its reason.
-pub(super) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Error> {
+pub(crate) fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Error> {
     let reason = own.as_ref().err().map(|error| (error.to_string(), is_refusal(error)));
     let mut text = reason.as_ref().map(|(text, _)| text.as_bytes()).unwrap_or_default();
     text = &text[..text.len().min(REASON)];

@@ -52,6 +52,7 @@ mod window;
 
 pub use buffer::{CudaBuffer, CudaSlice, DevicePtr};
 pub use call::Launch;
+pub(crate) use control::agree;
 pub(crate) use counted::CountedCall;
 pub use counted::{Blocks, CountedShape};
 pub use function::{CudaKernel, DeviceFunction, KernelArg, KernelGrid};
@@ -59,7 +60,7 @@ pub(crate) use gpu::Gpu;
 pub use graph::{CudaGraph, CudaWork};
 pub use options::CudaOptions;
 pub use probe::{Machine, Nvrtc, probe};
-pub(crate) use setup::open;
+pub(crate) use setup::{context, open};
 pub use window::CudaWindow;
 pub(crate) use window::There;
 

@@ -167,28 +167,40 @@ fn remember(gpu: &Gpu, calls: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
-    let fails = |device: String, what: String, source: Option<Source>| Error::Cuda {
+/// Opens the GPU that the options name, or that is the rank's by its number; returns it with all GPUs.
+fn opened(rank: u32, options: &CudaOptions) -> Result<(Arc<Context>, Vec<Device>), Error> {
+    let fails = |what: String, source: Option<Source>| Error::Cuda {
         rank,
-        device,
+        device: String::new(),
         what,
         source,
     };
-    let unusable =
-        |error: DriverError| fails(String::new(), error.to_string(), Some(Source::new(error)));
+    let unusable = |error: DriverError| fails(error.to_string(), Some(Source::new(error)));
     library::load().map_err(unusable)?;
     let all = devices().map_err(unusable)?;
     let index = options.device.unwrap_or(rank % all.len() as u32);
     let Some(device) = all.get(index as usize).cloned() else {
         let last = all.len() - 1;
-        let what = format!("there is no GPU {index}; they go from 0 to {last}");
-        return Err(fails(String::new(), what, None));
+        return Err(fails(format!("there is no GPU {index}; they go from 0 to {last}"), None));
     };
+    let context = Context::new(device.clone()).map_err(|fault| fault.on(rank, &device))?;
+    Ok((context, all))
+}
+
+/// Opens the GPU of a rank whose peers need not have one.
+pub(crate) fn context(rank: u32, options: &CudaOptions) -> Result<Arc<Context>, Error> {
+    opened(rank, options).map(|(context, _)| context)
+}
+
+fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
+    let (context, all) = opened(rank, options)?;
+    let device = context.device().clone();
+    let fails =
+        |what: String, source| Error::Cuda { rank, device: device.to_string(), what, source };
     let faulty = |fault: Fault| fault.on(rank, &device);
-    let context = Context::new(device.clone()).map_err(faulty)?;
     if !context.shares().map_err(faulty)? {
         let what = "its memory cannot be passed to other processes as descriptors";
-        return Err(fails(device.to_string(), what.into(), None));
+        return Err(fails(what.into(), None));
     }
     Ok(Own {
         stream: CudaStream::new(&context).map_err(faulty)?,
@@ -202,7 +214,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
         granularity: Physical::granularity(&context).map_err(faulty)?,
         socket: DescriptorSocket::open(rank).map_err(|error| {
             let what = format!("no socket to pass descriptors by could be made: {error}");
-            fails(device.to_string(), what, Some(Source::new(error)))
+            fails(what, Some(Source::new(error)))
         })?,
         context,
         all,

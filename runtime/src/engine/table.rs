@@ -146,6 +146,23 @@ impl Collective {
         self.input.is_everywhere() || seat.is_root()
     }
 
+    /// Returns the elements of this rank's input and output, none of what has no meaning here. `count` is that of the
+    /// call; blocks that have lengths of their own have `lens`.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn elements(&self, seat: Seat, count: u64, lens: Option<&[usize]>) -> [u64; 2] {
+        let (block, whole) = match lens {
+            None => (count, count.saturating_mul(seat.ranks.into())),
+            Some(lens) => (lens.get(seat.rank as usize).map_or(0, |&len| len as u64), count),
+        };
+        [(self.input, self.has_input(seat)), (self.output, self.has_output(seat))].map(
+            |(extent, is_there)| match extent.is_one() {
+                _ if !is_there => 0,
+                true => block,
+                false => whole,
+            },
+        )
+    }
+
     /// Returns what decides the algorithm of a call.
     #[inline]
     pub(crate) fn named<I, O>(&self, ranks: u32, root: u32, call: &Call<I, O>) -> Named {

@@ -7,6 +7,7 @@ mod bench;
 mod counted;
 mod cycles;
 mod functions;
+mod mixed;
 mod ragged;
 mod scenes;
 #[path = "../support/mod.rs"]
@@ -15,8 +16,8 @@ mod windows;
 
 use std::time::Duration;
 
-use roundelay::cuda::probe;
-use roundelay::{Communicator, Launcher};
+use roundelay::cuda::{CudaOptions, probe};
+use roundelay::{Communicator, Error, Launcher, RedOp};
 use support::scene::{self, Job};
 
 /// No test comes near it unless something hangs.
@@ -28,6 +29,7 @@ fn rank_process() {
     scene::rank(|name| match name {
         "survivor" => cycles::survivor(),
         "newcomer" => cycles::newcomer(),
+        "mixed" => Communicator::from_env().and_then(mixed::mixed),
         _ => Communicator::from_env().and_then(|comm| scenes::play(name, comm)),
     });
 }
@@ -179,6 +181,41 @@ fn a_signal_that_does_not_come_names_the_rank() {
         let named = |line: &String| line.starts_with(code) && line.contains(said);
         assert!(heard.iter().any(named), "{scene}: {:?}", job.said);
         assert!(heard.iter().any(|line| line == "the GPU is usable"), "{scene}: {:?}", job.said);
+    }
+}
+
+#[test]
+fn ranks_with_and_without_a_gpu_call_together() {
+    if ranks().is_some() {
+        let job = launch("mixed", 3);
+        assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
+    }
+}
+
+/// Without a GPU anywhere there is nothing to open; a GPU that a rank has not is an error on all.
+#[test]
+fn ranks_that_have_no_gpu_need_none() {
+    let mut ranks = Communicator::local(2).expect("ranks");
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let ranks: Vec<_> = ranks
+            .iter_mut()
+            .map(|comm| {
+                scope.spawn(move || {
+                    let mut mixed = comm.cuda_mixed(None).expect("no GPU is needed");
+                    let mut x = [comm.rank() + 1];
+                    mixed.all_reduce(&mut x, RedOp::Sum).expect("a sum");
+                    assert_eq!(x, [3]);
+                    assert!(mixed.stream().is_err());
+                    let options = CudaOptions { device: Some(999), ..CudaOptions::default() };
+                    comm.cuda_mixed((comm.rank() == 1).then_some(options)).map(drop)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    });
+    for result in results {
+        let error = result.expect_err("there are not so many GPUs");
+        assert!(matches!(error, Error::Cuda { rank: 1, .. }), "{error}");
     }
 }
 
