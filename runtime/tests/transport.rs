@@ -1,23 +1,34 @@
-//! Tests endpoints: memory of single peers without a communicator, in one process and in two, over shared memory and
-//! TCP; refusals of what is forged, revoked or outside; ends.
+//! Tests endpoints: memory of single peers without a communicator, in one process and in two, over shared memory,
+//! TCP and RDMA; refusals of what is forged, revoked or outside; ends.
 
 mod support;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use roundelay::{
     Ending, Endpoint, Error, Launcher, Link, Refusal, Region, RemoteRegion, Rights, Setup,
-    Transports,
+    Transport, Transports,
 };
 use roundelay_dsl::diag::codes;
+use roundelay_tests::{Needs, skip};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use support::scene::{self, Job, say};
 use support::until_stopped;
 
 /// No test comes near it unless something hangs.
 const LONG: Duration = Duration::from_secs(60);
-const WAYS: [Transports; 2] = [Transports::SHM, Transports::TCP];
+
+/// Returns what carries links here: RDMA too, where there is a device.
+fn ways() -> Vec<Transports> {
+    static RDMA: LazyLock<bool> = LazyLock::new(|| {
+        let probed = Transport::Rdma.probe();
+        probed.inspect_err(|why| skip(Needs::Rdma, format!("no RDMA: {why}"))).is_ok()
+    });
+    let all = [Transports::SHM, Transports::TCP, Transports::RDMA];
+    all.into_iter().filter(|way| *way != Transports::RDMA || *RDMA).collect()
+}
 
 fn setup(way: Transports) -> Setup {
     // Shared memory alone has no way to other machines, which nobody is on here.
@@ -57,7 +68,7 @@ fn numbers(len: usize, salt: u64) -> Vec<u64> {
 
 #[test]
 fn what_is_written_is_there_and_is_read_back() {
-    for way in WAYS {
+    for way in ways() {
         let (_a, b, to_b, to_a) = pair(way);
         // One registered before a link knows, and one long one whose bytes come in pieces.
         for (turn, len) in (0u64..).zip([0usize, 1, 3, 1000, 1 << 20, (9 << 20) / 8 + 5]) {
@@ -90,7 +101,7 @@ fn what_is_written_is_there_and_is_read_back() {
 
 #[test]
 fn work_in_the_background_brings_its_buffers_back() {
-    for way in WAYS {
+    for way in ways() {
         let (_a, b, to_b, to_a) = pair(way);
         let region =
             b.register(vec![0u8; 6 << 20], Rights::READ | Rights::WRITE).expect("a region");
@@ -112,7 +123,7 @@ fn work_in_the_background_brings_its_buffers_back() {
 
 #[test]
 fn both_sides_write_at_once() {
-    for way in WAYS {
+    for way in ways() {
         let (a, b, to_b, to_a) = pair(way);
         let mine = a.register(vec![0u64; 5000], Rights::WRITE).expect("a region");
         let theirs = b.register(vec![0u64; 5000], Rights::WRITE).expect("a region");
@@ -136,7 +147,7 @@ fn both_sides_write_at_once() {
 
 #[test]
 fn an_endpoint_has_several_links_and_serves_all_regions_on_each() {
-    for way in WAYS {
+    for way in ways() {
         let hub = bind(way);
         let early = hub.register(vec![1u8; 64], Rights::READ).expect("a region");
         let peers: Vec<Endpoint> = (0..3).map(|_| bind(way)).collect();
@@ -163,7 +174,7 @@ fn an_endpoint_has_several_links_and_serves_all_regions_on_each() {
 
 #[test]
 fn a_peer_whose_link_is_there_first_finds_every_region() {
-    for way in WAYS {
+    for way in ways() {
         for round in 0..10 {
             let (a, b) = (bind(way), bind(way));
             // The side that has many takes longest over its end of the link.
@@ -203,7 +214,7 @@ fn is_untouched(region: &Region<Vec<u8>>) -> bool {
 #[test]
 fn what_is_forged_outside_or_revoked_writes_nothing() {
     const LEN: usize = 100_000;
-    for way in WAYS {
+    for way in ways() {
         let (_a, b, to_b, _to_a) = pair(way);
         let write = b.register(vec![5u8; LEN], Rights::WRITE).expect("a region");
         let read = b.register(vec![5u8; LEN], Rights::READ).expect("a region");
@@ -257,7 +268,7 @@ fn what_is_forged_outside_or_revoked_writes_nothing() {
 
 #[test]
 fn a_close_ends_the_waits_of_other_threads() {
-    for way in WAYS {
+    for way in ways() {
         for of_endpoint in [false, true] {
             let (a, b, to_b, to_a) = pair(way);
             let region = b.register(vec![0u8; 8], Rights::WRITE).expect("a region");
@@ -291,7 +302,7 @@ fn a_close_ends_the_waits_of_other_threads() {
 
 #[test]
 fn an_abort_ends_both_sides_with_its_cause() {
-    for way in WAYS {
+    for way in ways() {
         let (_a, b, to_b, to_a) = pair(way);
         let region = b.register(vec![0u8; 8], Rights::WRITE).expect("a region");
         let there = to_b.region(&region.key()).expect("the key");
@@ -310,7 +321,7 @@ fn an_abort_ends_both_sides_with_its_cause() {
 
 #[test]
 fn a_wait_for_a_notification_ends_in_time_and_goes_on() {
-    for way in WAYS {
+    for way in ways() {
         let (_a, _b, to_b, to_a) = pair(way);
         assert_eq!(to_b.wait_notification(Duration::ZERO), Ok(None));
         assert_eq!(to_b.wait_notification(Duration::from_millis(20)), Ok(None));
@@ -409,7 +420,7 @@ fn meet(side: usize, way: Transports) -> Result<(Endpoint, Link), Error> {
 fn play(scene: &str) -> Result<(), Error> {
     let side: usize = std::env::var("ROUNDELAY_RANK").expect("a rank").parse().expect("a number");
     let (name, way) = scene.split_once('/').expect("a scene and a way");
-    let way = *WAYS.iter().find(|known| known.to_string() == way).expect("a way");
+    let way = ways().into_iter().find(|known| known.to_string() == way).expect("a way");
     let (endpoint, link) = meet(side, way)?;
     match (name, side) {
         ("exchange", _) => {
@@ -502,7 +513,7 @@ fn two(name: &str, way: Transports) -> Job {
 
 #[test]
 fn two_processes_write_and_read() {
-    for way in WAYS {
+    for way in ways() {
         let Job { outcome, said, .. } = two("exchange", way);
         assert!(outcome.cause.is_none(), "{way}: {outcome:?} {said:?}");
         assert!(said.iter().all(|said| said.iter().any(|s| s == "all is there")), "{said:?}");
@@ -511,7 +522,7 @@ fn two_processes_write_and_read() {
 
 #[test]
 fn a_killed_peer_is_found_out() {
-    for way in WAYS {
+    for way in ways() {
         let Job { outcome, said, took } = two("killed", way);
         assert!(said[0].iter().any(|s| s == "it is gone"), "{way}: {outcome:?} {said:?}");
         assert!(matches!(outcome.endings[1], Ending::Signalled(9)), "{way}: {:?}", outcome.endings);
@@ -521,7 +532,7 @@ fn a_killed_peer_is_found_out() {
 
 #[test]
 fn a_stopped_peer_ends_a_wait_in_time() {
-    for way in WAYS {
+    for way in ways() {
         let Job { outcome, said, .. } = two("stopped", way);
         assert!(said[0].iter().any(|s| s == "it does not answer"), "{way}: {outcome:?} {said:?}");
         assert!(outcome.cause.is_none(), "{way}: {outcome:?} {said:?}");

@@ -233,6 +233,11 @@ def leaks(rank: int, rounds: int, seen: list[dict[str, int]]) -> list[str]:
     return found
 
 
+def shared() -> set[str]:
+    """Return what there is in shared memory by name, but for the semaphores of other programs in Python."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}
+
+
 def summary(options: argparse.Namespace, port: int) -> Any:
     """Run a case; return its result on the server, and the job of a rank on a forked process."""
     import programs
@@ -242,7 +247,7 @@ def summary(options: argparse.Namespace, port: int) -> Any:
     gc.freeze()
     judge, chance = Judge(), random.Random(options.seed + 1)
     threads = len(os.listdir("/proc/self/task"))
-    shared = sorted(os.listdir("/dev/shm"))
+    before = shared()
     for plan in plans(options, port):
         pids = []
         for rank in range(plan.ranks):
@@ -256,7 +261,7 @@ def summary(options: argparse.Namespace, port: int) -> Any:
             if plan.number % 100 == 99:
                 print(f"{plan.number + 1} rounds, {len(judge.problems)} problems", flush=True)
     result = judge.result() if options.case == "hurt" else {}
-    result |= {"threads": threads, "shm": sorted(set(os.listdir("/dev/shm")) - set(shared))}
+    result |= {"threads": threads, "shm": sorted(shared() - before)}
     if options.case != "hurt":
         problems = result["problems"] = []
         for rank, end in enumerate(ends):
