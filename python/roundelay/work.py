@@ -51,7 +51,7 @@ class Work:
         """Have ``callback(work)`` called once, when the operation has ended, or now if it has.
 
         It is called on a thread of its own, and may start operations and wait for them. What it raises is reported by
-        ``sys.unraisablehook``.
+        ``sys.unraisablehook``. The end of the program waits for callbacks that are due, up to half a minute.
         """
         self._native.add_done_callback(lambda: callback(self))
 

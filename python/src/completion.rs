@@ -3,13 +3,23 @@
 //! A callback may start operations, and wait for them, so it must not run on a progress thread, and a callback
 //! that waits must not keep others from running: whenever all threads are busy there is one more. Threads that
 //! have nothing to do end.
+//!
+//! **Invariant:** none of these threads wants the interpreter's lock once the interpreter has begun to end, but for a
+//! callback that does not return. The interpreter ends a thread that wants it then, wherever that is: in the middle of
+//! functions in Rust and C++, which ends the process.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+
+use crate::work::SIGNALS;
 
 /// The time for which a thread waits for the next callback.
 const IDLE: Duration = Duration::from_secs(5);
+/// The longest time for which the end of the program waits for callbacks: as long as an operation waits by default.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 type Callback = Box<dyn FnOnce() + Send>;
 
@@ -17,26 +27,57 @@ struct Queue {
     waiting: VecDeque<Callback>,
     /// Threads that wait for a callback.
     idle: usize,
+    /// Callbacks that have begun and not ended.
+    running: usize,
+    /// True once the program ends: no callback begins any more.
+    is_over: bool,
     /// The process whose threads they are.
     process: u32,
 }
 
-static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), idle: 0, process: 0 });
+impl Queue {
+    const fn new(process: u32) -> Self {
+        Queue { waiting: VecDeque::new(), idle: 0, running: 0, is_over: false, process }
+    }
+
+    /// Begins anew in a child of `fork`, which has the numbers of its parent, and none of the threads. Callbacks that
+    /// waited there are the parent's; they are left alone, since to drop them takes the interpreter's lock.
+    fn belong_to(&mut self, process: u32) {
+        if self.process != process {
+            std::mem::forget(std::mem::replace(self, Queue::new(process)));
+        }
+    }
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue::new(0));
+/// Tells threads that there is a callback.
 static MORE: Condvar = Condvar::new();
+/// Tells the end of the program that a callback has ended.
+static ENDED: Condvar = Condvar::new();
+
+/// A callback that has begun, until it ends.
+struct Running;
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut queue = lock();
+        // A child of `fork` has not begun what its parent was in.
+        queue.running = queue.running.saturating_sub(1);
+        ENDED.notify_all();
+    }
+}
 
 fn lock() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a callback on a thread that has nothing else to do.
+/// Runs a callback on a thread that has nothing else to do; not at all once the program has ended.
 pub(crate) fn run(callback: Callback) {
     let mut queue = lock();
-    let process = std::process::id();
-    if queue.process != process {
-        // A child of `fork` has the numbers of its parent, and none of the threads. Callbacks that waited there are
-        // the parent's; they are left alone, since to drop them takes the interpreter's lock.
-        std::mem::forget(std::mem::take(&mut queue.waiting));
-        (queue.idle, queue.process) = (0, process);
+    queue.belong_to(std::process::id());
+    if queue.is_over {
+        std::mem::forget(callback);
+        return;
     }
     queue.waiting.push_back(callback);
     if queue.idle >= queue.waiting.len() {
@@ -47,8 +88,7 @@ pub(crate) fn run(callback: Callback) {
     let named = std::thread::Builder::new().name("roundelay-done".into());
     if named.spawn(serve).is_err() {
         // Without a thread, here: late is better than never.
-        let next = lock().waiting.pop_front();
-        next.into_iter().for_each(|callback| callback());
+        run_next(lock());
     }
 }
 
@@ -62,8 +102,54 @@ fn serve() {
                 .unwrap_or_else(PoisonError::into_inner);
             queue.idle -= 1;
         }
-        let Some(callback) = queue.waiting.pop_front() else { return };
-        drop(queue);
-        callback();
+        if !run_next(queue) {
+            return;
+        }
     }
+}
+
+/// Runs the next callback; returns false if there is none.
+fn run_next(mut queue: MutexGuard<'_, Queue>) -> bool {
+    let Some(callback) = queue.waiting.pop_front() else { return false };
+    queue.running += 1;
+    let running = Running;
+    drop(queue);
+    callback();
+    drop(running);
+    true
+}
+
+/// Waits until all callbacks of work that has ended have returned, and lets none begin from then on: called where the
+/// program ends, while threads can still have the interpreter's lock.
+#[pyfunction]
+fn end_callbacks(py: Python<'_>) -> PyResult<()> {
+    let until = Instant::now() + PATIENCE;
+    let mut interrupted = Ok(());
+    while interrupted.is_ok() && !py.detach(are_over) && Instant::now() < until {
+        interrupted = py.check_signals();
+    }
+    py.detach(|| {
+        let mut queue = lock();
+        queue.is_over = true;
+        std::mem::forget(std::mem::take(&mut queue.waiting));
+    });
+    interrupted
+}
+
+/// Returns true, with no callback from then on, if none is left within a moment.
+fn are_over() -> bool {
+    let is_left = |queue: &mut Queue| queue.running > 0 || !queue.waiting.is_empty();
+    let mut queue = lock();
+    queue.belong_to(std::process::id());
+    let (mut queue, waited) =
+        ENDED.wait_timeout_while(queue, SIGNALS, is_left).unwrap_or_else(PoisonError::into_inner);
+    queue.is_over = !waited.timed_out();
+    queue.is_over
+}
+
+/// Has the end of the program wait for callbacks.
+pub(crate) fn watch_end(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let ends = wrap_pyfunction!(end_callbacks, module)?;
+    // Handlers run from the last to the first: whatever else ends work is registered later.
+    module.py().import("atexit")?.call_method1("register", (ends,)).map(drop)
 }

@@ -28,5 +28,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<endpoint::Remote>()?;
     module.add_class::<algorithm::Algorithm>()?;
     module.add_function(wrap_pyfunction!(arguments::check_hint, module)?)?;
+    completion::watch_end(module)?;
     Ok(())
 }

@@ -227,6 +227,10 @@ ENDINGS = {
     "work in the background": "work = comm.all_reduce(np.zeros(1 << 20), async_op=True)",
     "a callback that waits": "comm.barrier(async_op=True).add_done_callback(lambda w: time.sleep(0.2))",
     "work that nobody answers": "(a, b) = roundelay.Communicator.local(2); a.all_reduce(np.zeros(9), async_op=True, timeout=1)",
+    "a callback of work that nobody answers": (
+        "(a, b) = roundelay.Communicator.local(2)\n"
+        "a.all_reduce(np.zeros(9), async_op=True, timeout=1).add_done_callback(lambda w: time.sleep(0.1))"
+    ),
     "a shut down communicator": "comm.shutdown(); comm.shutdown()",
     "an exit inside": "comm.barrier(); sys.exit(0)",
     "a thread that waits": (
@@ -245,6 +249,26 @@ def test_the_interpreter_ends_cleanly(ending: str) -> None:
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_callbacks_that_have_begun_return_before_the_interpreter_ends() -> None:
+    program = (
+        "import atexit, threading, time, roundelay\n"
+        "(comm,) = roundelay.Communicator.local(1)\n"
+        "begun, ends = threading.Event(), threading.Event()\n"
+        "def callback(work):\n"
+        "    begun.set()\n"
+        "    ends.wait()\n"
+        "    for _ in range(1000):\n"
+        "        time.sleep(0)  # Lets the other thread run, which ends the program.\n"
+        "    print('returned', flush=True)\n"
+        "comm.barrier(async_op=True).add_done_callback(callback)\n"
+        "assert begun.wait(60)\n"
+        "atexit.register(ends.set)\n"
+    )
+    command = [sys.executable, "-X", "faulthandler", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "returned\n", "")
 
 
 @pytest.mark.parametrize("error", ["RuntimeError('no more')", "KeyboardInterrupt"])
