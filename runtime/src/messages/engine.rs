@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::device::Device;
 use super::link::{In, Link, Out, Pulled, TURN, Wire};
 use super::matching::{Matching, Peer};
 use super::operation::{Delivered, Ended, Operation};
@@ -181,6 +182,7 @@ impl Engine {
     fn serve(&mut self, link: &mut Link) -> Result<(), Error> {
         if let Wire::Connecting(connecting) = &mut link.wire {
             let Some(connection) = self.group.go_on(connecting)? else { return Ok(()) };
+            link.device = Device::of(&connection);
             self.endpoints.add(self.connection(link.peer), connection);
             (link.wire, link.moved) = (self.ends(link.peer, true)?, true);
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::device::{Device, Way};
 use super::packet::{BYTES, GET, Packet, Shape};
 use super::served::Landing;
 use super::transfer::{Part, Transfer, What};
@@ -87,6 +88,8 @@ struct Content {
 pub(super) struct Link {
     pub(super) peer: u32,
     pub(super) wire: Wire,
+    /// Devices that access memory of the peer.
+    pub(super) device: Option<Device>,
     pub(super) out: VecDeque<Out>,
     /// Content of a packet that was posted, which must follow it.
     due: Option<Content>,
@@ -126,6 +129,7 @@ impl Link {
         Link {
             peer,
             wire,
+            device: None,
             out: VecDeque::new(),
             due: None,
             lent: VecDeque::new(),
@@ -146,7 +150,8 @@ impl Link {
 
     /// Returns true if nothing is left to be said.
     pub(super) fn is_silent(&self) -> bool {
-        self.out.is_empty() && self.due.is_none() && self.lent.is_empty()
+        let is_idle = self.device.as_ref().is_none_or(Device::is_idle);
+        self.out.is_empty() && self.due.is_none() && self.lent.is_empty() && is_idle
     }
 
     /// Records that eager messages found their place; says so now and then.
@@ -180,9 +185,18 @@ impl Link {
                 self.ended.extend(last.and_then(|(_, transfer)| transfer));
             }
         }
+        self.heed_device();
         loop {
             // A packet goes when there is room for it; then its content follows, before anything else.
             if self.due.is_none() {
+                match self.way() {
+                    Way::Packet => {}
+                    Way::Device => {
+                        self.moved = true;
+                        continue;
+                    }
+                    Way::Waits => return Ok(()),
+                }
                 if self.out.is_empty() || !sender.has_room(Kind::Inline, SLOTS) {
                     return Ok(());
                 }
@@ -266,6 +280,9 @@ impl Link {
                 let bytes = piece.min(limit).min(left);
                 let from = part.transfer.address.wrapping_add(part.moved as usize);
                 let offset = part.transfer.tag.wrapping_add(part.moved);
+                if let Some(device) = self.device.as_mut().filter(|_| what.changes()) {
+                    device.changes();
+                }
                 let packet = match what {
                     What::Put(key) => Packet::Put { key, offset, bytes },
                     What::Accumulate(key, op) => {
@@ -288,6 +305,7 @@ impl Link {
     /// Returns the packet of an operation that is answered.
     fn ask(&mut self, asks: Transfer, id: u64) -> Packet {
         let Transfer { what, tag: offset, shape, .. } = asks;
+        self.device.iter_mut().for_each(Device::asks);
         match what {
             What::Get(key) => {
                 self.accepted.insert(GET | id, Part { transfer: asks, moved: 0 });
@@ -583,6 +601,7 @@ impl Link {
         let lent = self.lent.into_iter().filter_map(|(_, transfer)| transfer);
         let asked = self.asked.into_values();
         let offered = self.offered.into_values();
+        let queued = queued.chain(self.device.into_iter().flat_map(Device::into_transfers));
         queued.chain(lent).chain(offered).chain(accepted).chain(asked).chain(self.ended)
     }
 

@@ -24,6 +24,7 @@
 //! **Invariant:** a rank always takes what comes. A short message without a receive is copied, of which there are a
 //! bounded number; of a long one only the offer has come. So no order of sends and receives blocks other messages.
 
+mod device;
 mod engine;
 mod link;
 mod matching;
@@ -278,6 +279,15 @@ impl Messenger {
         self.enter(|engine| engine.attend(peer))?;
         self.renew_service();
         Ok(())
+    }
+
+    /// Tells peers whose devices access this rank's part by themselves what they may do now.
+    pub(crate) fn renew_grants(&self, key: u64) {
+        self.peek(|engine| {
+            engine.renew_grants(key);
+            engine.progress();
+        });
+        self.hand_over();
     }
 
     /// Ends what [`Self::serve_window`] began, on `all` ranks or on this one alone.

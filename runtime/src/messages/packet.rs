@@ -19,11 +19,19 @@
 //!        <---  Refused, if so          <---  Refused, if so                       <---  Refused, if so
 //! ```
 //!
+//! Where devices join the two ranks, an origin may put and get by itself what the target has granted (`device.rs`):
+//!
+//! ```text
+//!   Reach  --->
+//!          <---  Grant, and again if it changes
+//! ```
+//!
 //! Every packet has the same length, so that both kinds of link know how many bytes come next; content is a message
 //! of its own, of the length that the packet before it says.
 
 use crate::dtype::{DType, RedOp};
 use crate::error::{Bytes, Refusal};
+use crate::transport::one_sided::{Grant, May};
 use crate::window::{Fetch, Place, Rights};
 
 /// Bytes of a packet: what travels in the first cache line of a header in shared memory.
@@ -73,6 +81,10 @@ pub(super) enum Packet {
     Flush { key: u64, id: u64 },
     /// The answer, and the word as it was before.
     Answer { id: u64, value: u64 },
+    /// This rank's device wants to access a part by itself.
+    Reach { key: u64 },
+    /// It may from now on, in this way; or not, or not any more.
+    Grant { key: u64, grant: Option<Grant> },
     /// An operation on a window did nothing. It has no number if nobody waits for it.
     Refused { key: u64, id: u64, offset: u64, reason: Reason },
 }
@@ -149,6 +161,12 @@ impl Packet {
             Packet::Signal { key } => [11, key, 0, 0, 0, 0],
             Packet::Flush { key, id } => [12, key, id, 0, 0, 0],
             Packet::Answer { id, value } => [13, id, value, 0, 0, 0],
+            Packet::Reach { key } => [19, key, 0, 0, 0, 0],
+            Packet::Grant { key, grant: None } => [20, key, 0, 0, 0, 0],
+            Packet::Grant { key, grant: Some(Grant { address, key: of_device, may, words }) } => {
+                let may = u64::from(may.read) | u64::from(may.write) << 1;
+                [20, key, may | u64::from(words) << 2, address, of_device.into(), 0]
+            }
             Packet::Refused { key, id, offset, reason } => {
                 let (kind, detail) = match reason {
                     Reason::Bounds { bytes } => (14, bytes),
@@ -209,6 +227,13 @@ impl Packet {
                 };
                 Packet::Refused { key: a, id: b, offset: c, reason }
             }
+            19 => Packet::Reach { key: a },
+            20 => {
+                let may = May { read: b & 1 != 0, write: b & 2 != 0 };
+                let key = u32::try_from(d).ok()?;
+                let grant = Grant { address: c, key, may, words: b & 4 != 0 };
+                Packet::Grant { key: a, grant: (may.read || may.write).then_some(grant) }
+            }
             _ => return None,
         })
     }
@@ -221,6 +246,8 @@ mod tests {
     #[test]
     fn packets_survive_their_bytes() {
         let shape = Shape { dtype: DType::Bool, bytes: 1 << 40 };
+        let may = May { read: false, write: true };
+        let grant = Grant { address: u64::MAX, key: u32::MAX, may, words: true };
         for packet in [
             Packet::Eager { tag: u64::MAX, shape },
             Packet::Offer { tag: 1, shape, id: 2, address: 3 },
@@ -242,6 +269,9 @@ mod tests {
             Packet::Signal { key: 30 },
             Packet::Flush { key: 31, id: 32 },
             Packet::Answer { id: 33, value: 34 },
+            Packet::Reach { key: 35 },
+            Packet::Grant { key: 36, grant: None },
+            Packet::Grant { key: 37, grant: Some(grant) },
         ] {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }

@@ -106,6 +106,19 @@ impl Engine {
         self.refuses |= self.served.remove(&key).is_some() && !all;
         for remote in remotes {
             self.remotes.remove(remote);
+            let device = self.links.get_mut(&remote.0).and_then(|link| link.device.as_mut());
+            device.into_iter().for_each(|device| device.forget(remote.1));
+        }
+        self.renew_grants(key);
+    }
+
+    /// Tells peers whose devices know this rank's part what they may do now: nothing, if it is not served any more.
+    pub(super) fn renew_grants(&mut self, key: u64) {
+        let exposed = self.served.get(&key);
+        for link in self.links.values_mut() {
+            if let Some(device) = link.device.as_mut().filter(|device| device.has_granted(key)) {
+                link.out.push_back(Out::Packet(device.grant(key, exposed)));
+            }
         }
     }
 
@@ -220,6 +233,17 @@ impl Engine {
                 }
                 None => refuse(link, (key, 0, 0), Reason::Over),
             },
+            Packet::Reach { key } => {
+                let exposed = self.served.get(&key);
+                let granted = link.device.as_mut().map(|device| device.grant(key, exposed));
+                link.out.extend(granted.map(Out::Packet));
+            }
+            Packet::Grant { key, grant } => {
+                let remote = self.remotes.get(&(peer, key)).cloned();
+                if let Some(device) = &mut link.device {
+                    device.hear(key, grant, remote);
+                }
+            }
             Packet::Flush { id, .. } => {
                 link.out.push_back(Out::Packet(Packet::Answer { id, value: 0 }));
             }

@@ -40,6 +40,11 @@ impl What {
         }
     }
 
+    /// Returns true if it writes to a peer's part without an answer.
+    pub(super) fn changes(self) -> bool {
+        matches!(self, What::Put(_) | What::Accumulate(..))
+    }
+
     /// Returns true if it is for a window, whose offset is the tag.
     pub(super) fn is_of_window(self) -> bool {
         !matches!(self, What::Send | What::Receive)

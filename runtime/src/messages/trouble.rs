@@ -1,5 +1,6 @@
 //! Operations that wait in vain, or too long: who is to blame, and what is known.
 
+use super::device::Device;
 use super::engine::{Early, Engine};
 use super::link::Out;
 use super::matching::Peer;
@@ -80,7 +81,8 @@ impl Engine {
             });
             let lent = queued.chain(link.lent()).chain(link.offered.values());
             let accepted = link.accepted.values().map(|part| &part.transfer);
-            let all = lent.chain(accepted).chain(link.asked.values());
+            let by_device = link.device.iter().flat_map(Device::transfers);
+            let all = lent.chain(accepted).chain(link.asked.values()).chain(by_device);
             all.map(|transfer| (Some(link.peer), transfer))
         });
         let receives = self.matching.receives().map(|(from, _, receive)| match from {

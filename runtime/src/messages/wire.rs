@@ -2,6 +2,7 @@
 
 use super::packet::{Packet, Reason, Shape};
 use crate::dtype::{DType, RedOp};
+use crate::transport::one_sided::{Grant, May};
 use crate::window::{Fetch, Rights};
 use crate::wire::{Wire, sized};
 
@@ -9,6 +10,7 @@ use crate::wire::{Wire, sized};
 fn packets() -> Vec<Packet> {
     let shape = Shape { dtype: DType::F32, bytes: 64 };
     let (key, offset, bytes, id) = (11, 16, 64, 5);
+    let may = May { read: true, write: false };
     let reasons = [
         Reason::Bounds { bytes },
         Reason::Rights { needed: Rights::WRITE, has: Rights::READ },
@@ -31,6 +33,9 @@ fn packets() -> Vec<Packet> {
         Packet::Signal { key },
         Packet::Flush { key, id },
         Packet::Answer { id, value: 1 },
+        Packet::Reach { key },
+        Packet::Grant { key, grant: None },
+        Packet::Grant { key, grant: Some(Grant { address: 1 << 20, key: 7, may, words: true }) },
     ];
     all.extend(reasons.map(|reason| Packet::Refused { key, id, offset, reason }));
     all

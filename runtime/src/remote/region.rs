@@ -96,7 +96,7 @@ impl Part {
         let mut state = self.state.lock();
         state.owner = None;
         for Served { link, exposed, .. } in &state.served {
-            exposed.place().block().withdraw(Rights::ALL);
+            exposed.withdraw(Rights::ALL);
             if let Some(link) = link.upgrade() {
                 link.messenger().end_window(self.number, &[], false);
             }

@@ -191,6 +191,12 @@ macro_rules! transports {
                     $($(Carrier::$name(stream) => <$module::$carrier as ByteStream>::pinned(stream),)?)+
                 }
             }
+
+            fn one_sided(&self) -> Option<&dyn OneSided> {
+                match self {
+                    $($(Carrier::$name(stream) => <$module::$carrier as ByteStream>::one_sided(stream),)?)+
+                }
+            }
         }
     };
 }

@@ -9,6 +9,7 @@
 //! * [`mapped`]: both sides load and store in the same memory (`shm`).
 //! * [`posted`]: messages are handed over, and move on while somebody polls. `stream` makes messages of a
 //!   [`ByteStream`], which a socket is (`tcp`), and what devices move (`rdma`).
+//! * [`one_sided`]: devices of some streams read and write memory of either end, which windows use.
 //! * Between GPUs (`nvlink`) links are mapped too, but kernels move the data: there the transport only shares
 //!   memory, and is not in the list.
 //!
@@ -30,6 +31,7 @@ pub(crate) mod mapped;
 pub(crate) mod message;
 #[cfg(feature = "cuda")]
 pub(crate) mod nvlink;
+pub(crate) mod one_sided;
 pub(crate) mod posted;
 pub(crate) mod rdma;
 mod set;
@@ -48,6 +50,7 @@ pub use set::Transports;
 
 use crate::error::{Error, Source};
 use fault::Fault;
+use one_sided::OneSided;
 use stream::{ByteStream, Handshake};
 
 list::transports! {

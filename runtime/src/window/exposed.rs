@@ -6,10 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::place::Place;
 use super::rights::Rights;
+use crate::transport::one_sided::May;
+use crate::transport::rdma::Exposure;
 
 /// The memory of this rank's part, with whatever owns it.
 pub(crate) struct Exposed {
     place: Place,
+    /// What peers' devices access by themselves; it is dropped before the memory.
+    exposure: Exposure,
     /// The owners of the memory and of the words: taken out once they may be somebody else's.
     kept: Mutex<Option<Kept>>,
     /// True if a peer may still write to the memory, or use the words.
@@ -25,11 +29,32 @@ pub(crate) struct Kept {
 impl Exposed {
     /// Makes the part of that memory.
     pub(crate) fn new(place: Place, kept: Kept) -> Self {
-        Exposed { place, kept: Mutex::new(Some(kept)), is_stuck: AtomicBool::new(false) }
+        let start = place.at(0, 0).unwrap_or(std::ptr::null_mut());
+        // SAFETY: the memory is kept until it is taken, which is once all rights were withdrawn.
+        let exposure = unsafe { Exposure::new(start, place.bytes()) };
+        Exposed { place, exposure, kept: Mutex::new(Some(kept)), is_stuck: AtomicBool::new(false) }
     }
 
     pub(crate) fn place(&self) -> &Place {
         &self.place
+    }
+
+    /// Returns the memory as peers' devices know it.
+    pub(crate) fn exposure(&self) -> &Exposure {
+        &self.exposure
+    }
+
+    /// Returns what peers' devices may do by themselves.
+    pub(crate) fn may(&self) -> May {
+        let rights = self.place.block().rights();
+        May { read: rights.contains(Rights::READ), write: rights.contains(Rights::WRITE) }
+    }
+
+    /// Withdraws rights. Devices access nothing any more when it returns; [`Block::is_quiet`](super::Block::is_quiet)
+    /// says when all else that has begun is over.
+    pub(crate) fn withdraw(&self, rights: Rights) {
+        self.place.block().withdraw(rights);
+        self.exposure.clear();
     }
 
     /// Records that the memory must never serve anything else, since a peer may still use it.
@@ -79,6 +104,7 @@ impl Drop for Entered {
 impl Drop for Exposed {
     fn drop(&mut self) {
         if self.is_stuck.load(Ordering::Relaxed) {
+            self.exposure.forget();
             std::mem::forget(self.take());
         }
     }

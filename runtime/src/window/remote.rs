@@ -17,6 +17,8 @@ pub(crate) struct Remote {
     rights: AtomicU64,
     /// True if something was begun that only a flush says the end of.
     is_due: AtomicBool,
+    /// The operations that a device has done.
+    by_device: AtomicU64,
     /// The offset and the reason of the first operation that was refused since that was asked last.
     refused: Mutex<Option<(u64, Refusal)>>,
 }
@@ -24,7 +26,8 @@ pub(crate) struct Remote {
 impl Remote {
     pub(crate) fn new(peer: u32, key: u64, bytes: u64, rights: Rights) -> Self {
         let (rights, refused) = (AtomicU64::new(rights.bits()), Mutex::new(None));
-        Remote { peer, key, bytes, rights, is_due: AtomicBool::new(false), refused }
+        let (is_due, by_device) = (AtomicBool::new(false), AtomicU64::new(0));
+        Remote { peer, key, bytes, rights, is_due, by_device, refused }
     }
 
     pub(crate) fn peer(&self) -> u32 {
@@ -62,6 +65,16 @@ impl Remote {
     /// Records that something was begun whose end only a flush shows, or that a flush has; returns what was so before.
     pub(crate) fn set_due(&self, is_due: bool) -> bool {
         self.is_due.swap(is_due, Ordering::Relaxed)
+    }
+
+    /// Counts an operation that a device has done.
+    pub(crate) fn count(&self) {
+        self.by_device.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of operations that a device has done.
+    pub(crate) fn by_device(&self) -> u64 {
+        self.by_device.load(Ordering::Relaxed)
     }
 
     /// Records a refusal of an operation that nobody waits for.

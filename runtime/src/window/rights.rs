@@ -68,7 +68,7 @@ pub enum Access {
     /// or of torchcomms calls this unified.
     Mapped,
     /// It is reached through the connection for messages: a thread of the peer's process does the operations there,
-    /// whatever its program does.
+    /// whatever its program does; but puts and gets are those of devices, where devices join the two ranks.
     Served,
 }
 
@@ -81,6 +81,9 @@ pub struct Attributes {
     pub len: usize,
     /// The rights to it now; of a part that is [served](Access::Served) the last that are known.
     pub rights: Rights,
+    /// The number of puts and gets of this rank there that devices have done, without the peer's process: of a get of
+    /// more than 4 MiB each 4 MiB count.
+    pub by_device: u64,
 }
 
 #[cfg(test)]

@@ -202,6 +202,18 @@ macro_rules! conformance {
                 over($over, windows::started);
             }
             #[test]
+            fn devices_put_and_get_where_they_join_the_ranks() {
+                over($over, windows::devices);
+            }
+            #[test]
+            fn what_was_withdrawn_is_not_done_any_more() {
+                over($over, windows::withdrawn);
+            }
+            #[test]
+            fn a_killed_peer_ends_operations_on_its_window() {
+                over($over, windows::killed);
+            }
+            #[test]
             fn an_end_in_the_middle_of_a_transfer_reaches_all() {
                 over($over, deaths::abort);
             }

@@ -1,10 +1,18 @@
 //! Tests windows by every kind of link, in memory of the communicator and in private memory: content against a model,
-//! signals without a stale read, words that all ranks change at once, and what is started.
+//! signals without a stale read, words that all ranks change at once, what is started, rights that are withdrawn, what
+//! devices do by themselves, and a peer that is killed.
 
-use roundelay::{Access, Buffer, Communicator, Element, RedOp, Refusal, Rights, Transport, Window};
+use std::time::{Duration, Instant};
+
+use roundelay::{
+    Access, Buffer, Communicator, Element, Ending, Error, Launcher, RedOp, Refusal, Rights,
+    Transport, Window,
+};
 use roundelay_tests::Dice;
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::support::refusal;
+use crate::support::scene::{self, Job, say};
 use crate::{Over, threads};
 
 const SLOT: u64 = 64 << 10;
@@ -39,6 +47,12 @@ fn access(over: Over, memory: Memory, own: u32, peer: u32) -> Access {
     };
     let is_mapped = own == peer || (share && memory == Memory::Shared);
     if is_mapped { Access::Mapped } else { Access::Served }
+}
+
+/// Returns true if a device puts and gets there by itself.
+fn is_by_device(over: Over, memory: Memory, own: u32, peer: u32) -> bool {
+    let has_devices = matches!(over, Over::One(Transport::Rdma) | Over::Mixed(Transport::Rdma));
+    has_devices && access(over, memory, own, peer) == Access::Served
 }
 
 /// Returns the number of rounds: devices are emulated in software, in a machine that is.
@@ -213,4 +227,161 @@ pub(crate) fn started(over: Over) {
         comm.barrier().expect("both were refused");
         window.free(comm).expect("the buffer");
     });
+}
+
+/// The longest time that a device may take until it puts by itself.
+const GRANTED: Duration = Duration::from_secs(60);
+
+/// Puts until a device does it; returns how many it has done.
+fn until_by_device(window: &Window<u32>, peer: u32, at: usize) -> u64 {
+    let began = Instant::now();
+    loop {
+        window.put(&[7; 3], peer, at).expect("a put");
+        window.flush(peer).expect("a flush");
+        let done = window.attributes(peer).expect("attributes").by_device;
+        if done > 0 {
+            return done;
+        }
+        assert!(began.elapsed() < GRANTED, "no device ever puts");
+    }
+}
+
+/// Where devices join two ranks they put and get by themselves, and nowhere else.
+pub(crate) fn devices(over: Over) {
+    const LEN: usize = 300_000;
+    scenes(over, 2, |comm, own, memory| {
+        let other = 1 - own;
+        let window = window(comm, memory, LEN, own);
+        let is_by_device = is_by_device(over, memory, own, other);
+        let mut done = if is_by_device { until_by_device(&window, other, LEN - 3) } else { 0 };
+        comm.barrier().expect("both are there");
+        let mut counts = |operations: u64, what: &str| {
+            done += if is_by_device { operations } else { 0 };
+            let counted = window.attributes(other).expect("attributes").by_device;
+            assert_eq!(counted, done, "{over:?}, {memory:?}: {what}");
+        };
+        let shared = comm.alloc::<u32>(LEN / 2).expect("memory");
+        for (i, len) in (1..).zip([1, 3, 4096, LEN / 2]) {
+            let data = vec![i + 10 * own; len];
+            window.put(&data, other, i as usize).expect("a put");
+            counts(1, "a put");
+            let mut got = vec![0; len];
+            window.get(&mut got, other, i as usize).expect("a get");
+            assert_eq!(got, data);
+            counts(1, "a get");
+        }
+        window.put(&shared, other, 0).expect("a put from memory that devices know");
+        counts(1, "a put of the communicator's memory");
+        // What follows an accumulate goes its way until it is known to be there.
+        window.accumulate(&[1], RedOp::Sum, other, 0).expect("an accumulate");
+        window.put(&[5; 3], other, 0).expect("a put");
+        counts(0, "a put behind an accumulate");
+        window.flush(other).expect("a flush");
+        window.put(&[6; 3], other, 0).expect("a put");
+        counts(1, "a put behind a flush");
+        let mut got = [0; 3];
+        window.get(&mut got, other, 0).expect("a get");
+        assert_eq!(got, [6; 3]);
+        window.signal(other).expect("a signal");
+        window.wait_signal(other).expect("a signal");
+        window.read(0, &mut got).expect("its own part");
+        assert_eq!(got, [6; 3]);
+        window.free(comm).expect("the buffer");
+    });
+}
+
+/// Nothing is written or read once the right was withdrawn, whoever does it.
+pub(crate) fn withdrawn(over: Over) {
+    const LEN: usize = 100_000;
+    for right in [Rights::WRITE, Rights::READ] {
+        scenes(over, 2, |comm, own, memory| {
+            let window = window(comm, memory, LEN, 0u32);
+            comm.barrier().expect("both begin");
+            if own == 0 {
+                let mut data = vec![1u32; LEN];
+                let mut work = || match right {
+                    Rights::READ => window.get(&mut data, 1, 0),
+                    _ => window.put(&data, 1, 0).and_then(|()| window.flush(1)),
+                };
+                for _ in 0..4 {
+                    work().expect("it may");
+                }
+                window.signal(1).expect("a signal");
+                let refused =
+                    refusal(Err::<(), _>((0..).find_map(|_| work().err()).expect("an end")));
+                let (needed, has) = match right {
+                    Rights::READ => ("read", "write + atomics"),
+                    _ => ("write", "read + atomics"),
+                };
+                assert_eq!(refused, Refusal::Rights { needed, has: has.into() });
+                // What is left may be done.
+                match right {
+                    Rights::READ => window.put(&[9], 1, 0).expect("it may still write"),
+                    _ => window.get(&mut [0], 1, 0).expect("it may still read"),
+                }
+                window.flush(1).expect("a flush");
+                comm.barrier().expect("its last access is over");
+            } else {
+                window.wait_signal(0).expect("a signal");
+                window.withdraw(right).expect("nobody does that any more");
+                window.write(0, &[9; LEN]).expect("its own part");
+                comm.barrier().expect("the last access is over");
+                let mut mine = vec![0; LEN];
+                window.read(0, &mut mine).expect("its own part");
+                assert!(mine.iter().all(|&x| x == 9), "it was written after the withdrawal");
+            }
+            window.free(comm).expect("the buffer");
+        });
+    }
+}
+
+/// Plays a rank of a launched job; not a test by itself.
+#[test]
+fn rank_process() {
+    scene::rank(is_killed);
+}
+
+/// Rank 1 is killed while the others work on its part; `by_device` if devices are to do so.
+fn is_killed(scene: &str) -> Result<(), Error> {
+    const LEN: usize = 50_000;
+    let mut comm = Communicator::from_env()?;
+    say(&format!("pid {}", getpid().as_raw_nonzero()));
+    let window = comm.window(Buffer::from(vec![0u32; LEN + 5]))?;
+    if comm.rank() != 1 && scene == "by_device" {
+        until_by_device(&window, 1, LEN + 2);
+    }
+    comm.barrier()?;
+    let mut data = vec![1u32; LEN];
+    if comm.rank() == 1 {
+        // It works meanwhile.
+        while window.fetch_add(0, 1, 0)? < 10 {
+            std::thread::yield_now();
+        }
+        kill_process(getpid(), Signal::KILL).expect("a signal");
+    }
+    window.fetch_add(5, 1, 0)?;
+    loop {
+        match comm.rank() {
+            0 => window.put(&data, 1, 2)?,
+            _ => window.get(&mut data, 1, 2)?,
+        }
+    }
+}
+
+/// A peer that is killed ends operations on its part, and is named.
+pub(crate) fn killed(over: Over) {
+    // Of several hosts rank 1 may share one with another rank.
+    let is_by_device = over == Over::One(Transport::Rdma);
+    let scene = if is_by_device { "by_device" } else { "served" };
+    let long = Duration::from_secs(600);
+    let launcher = Launcher::new(3).hosts(over.hosts()).hints(over.hints());
+    let launcher = launcher.timeout(long).grace(Duration::from_secs(30));
+    let job = Job::play(scene::scene(launcher, "windows::rank_process", scene));
+    assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{:?}", job.said);
+    for rank in [0, 2] {
+        let said = job.said[rank].last().expect("an error");
+        let is_lost = said.starts_with("RL0704") && said.contains("rank 1 is gone");
+        assert!(is_lost, "{over:?}, rank {rank}: {said}");
+    }
+    assert!(job.took < long, "it took the deadline: {:?}", job.said);
 }

@@ -154,11 +154,12 @@ impl Parts {
             Reach::Mapped(direct) => {
                 let place = direct.place();
                 let (len, rights) = ((place.bytes() / size) as usize, place.block().rights());
-                Attributes { access: Access::Mapped, len, rights }
+                Attributes { access: Access::Mapped, len, rights, by_device: 0 }
             }
             Reach::Served(remote) => {
                 let (len, rights) = ((remote.bytes() / size) as usize, remote.rights());
-                Attributes { access: Access::Served, len, rights }
+                let by_device = remote.by_device();
+                Attributes { access: Access::Served, len, rights, by_device }
             }
         })
     }
@@ -323,7 +324,8 @@ impl Parts {
     /// Withdraws rights from all peers, and waits until nothing is under way that needed them.
     pub(super) fn withdraw(&self, rights: Rights) -> Result<(), Error> {
         let block = self.own.place().block();
-        block.withdraw(rights);
+        self.own.withdraw(rights);
+        self.renew_grants();
         for peer in self.origins() {
             let awaited = Awaited {
                 name: "withdraw",
@@ -349,7 +351,7 @@ impl Parts {
     /// Ends this rank's part without the others: what they may still touch serves nothing else.
     fn abandon(&self) {
         let block = self.own.place().block();
-        block.withdraw(Rights::ALL);
+        self.own.withdraw(Rights::ALL);
         let group = self.group.lock();
         let is_gone = |peer| matches!(examine(&group, peer, 0, None), Some(Trouble::Gone(_)));
         let until = Instant::now() + DRAIN;

@@ -149,6 +149,13 @@ impl Parts {
         Ok(())
     }
 
+    /// Tells peers whose devices access this rank's part by themselves what they may do now.
+    pub(super) fn renew_grants(&self) {
+        if let Some(Service { messenger, key }) = &self.service {
+            messenger.renew_grants(*key);
+        }
+    }
+
     /// Serves this rank's part no longer, as `all` ranks do, or this one alone.
     pub(super) fn end_service(&self, all: bool) {
         let Some(Service { messenger, key }) = &self.service else { return };

@@ -128,18 +128,19 @@ impl Meeting {
         registrations: &Arc<Registrations>,
     ) -> Result<Meeting, Fault> {
         let purpose = Purpose::Rails(Some(registrations.clone()));
-        Self::begin(socket, (choice, PAIRS), DEPTH, purpose)
+        Self::begin(socket, (choice, (PAIRS, true)), DEPTH, purpose)
     }
 
     /// Offers an end on a path, where an end that exists also works.
     pub(super) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<Meeting, Fault> {
-        Self::begin(socket, (choice, PATH_PAIRS), DEPTH, Purpose::Path)
+        Self::begin(socket, (choice, (PATH_PAIRS, false)), DEPTH, Purpose::Path)
     }
 
-    /// Offers an end with so many queue pairs on each device, and so many receives in each.
+    /// Offers an end with so many queue pairs on each device, and so many receives in each; whether it is one-sided
+    /// too.
     fn begin(
         socket: OwnedFd,
-        (choice, pairs): (&Choice, usize),
+        (choice, pairs): (&Choice, (usize, bool)),
         receives: u32,
         purpose: Purpose,
     ) -> Result<Meeting, Fault> {
@@ -297,19 +298,20 @@ pub(super) fn connect(
     choice: &Choice,
     deadline: Instant,
 ) -> Result<Vec<(Socket, Stream)>, (usize, Fault)> {
-    connect_with(sockets, choice, DEPTH, deadline)
+    connect_with(sockets, (choice, false), DEPTH, deadline)
 }
 
 /// Connects with so many receives in each queue.
 #[cfg(test)]
 pub(super) fn connect_with(
     sockets: Vec<OwnedFd>,
-    choice: &Choice,
+    (choice, one_sided): (&Choice, bool),
     receives: u32,
     deadline: Instant,
 ) -> Result<Vec<(Socket, Stream)>, (usize, Fault)> {
+    let pairs = (PAIRS, one_sided);
     let begin =
-        |socket| Meeting::begin(socket, (choice, PAIRS), receives, Purpose::Rails(None)).into();
+        |socket| Meeting::begin(socket, (choice, pairs), receives, Purpose::Rails(None)).into();
     let all = stream::handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
     let end = |(at, carrier)| match carrier {
         Ok(Carrier::Rdma(stream)) => Ok(stream.into_parts()),

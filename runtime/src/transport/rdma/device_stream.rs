@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use super::exposure::Exposure;
 use super::stream::Stream;
 use crate::transport::fault::Fault;
+use crate::transport::one_sided::{Access, Grant, May, News, OneSided};
 use crate::transport::stream::ByteStream;
 use crate::transport::tcp::Socket;
 
@@ -190,5 +192,28 @@ impl ByteStream for DeviceStream {
 
     fn pinned(&self) -> u64 {
         self.state().stream.pinned()
+    }
+
+    fn one_sided(&self) -> Option<&dyn OneSided> {
+        self.state().stream.is_one_sided().then_some(self as &dyn OneSided)
+    }
+}
+
+impl OneSided for DeviceStream {
+    fn is_up(&self) -> bool {
+        self.state().stream.takes_accesses()
+    }
+
+    fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant> {
+        self.state().stream.grant(exposure, may)
+    }
+
+    unsafe fn begin(&self, access: Access) {
+        // SAFETY: promised by the caller.
+        unsafe { self.state().stream.begin_access(access) };
+    }
+
+    fn hear(&self, each: &mut dyn FnMut(News)) {
+        self.state().stream.hear_accesses(each);
     }
 }

@@ -10,6 +10,7 @@
 //! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails;
 //!   `words`: what ends tell each other; `rails`: the queues of a stream.
 //! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
+//! * `exposure`: parts of windows, which peers' devices read and write by themselves.
 //! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
 //! * `error`: why devices cannot be used, and why a queue failed.
 //! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
@@ -27,6 +28,8 @@ mod connect;
 mod device_stream;
 #[cfg(feature = "rdma")]
 mod error;
+#[cfg(feature = "rdma")]
+mod exposure;
 #[cfg(feature = "rdma")]
 mod joins;
 #[cfg(feature = "rdma")]
@@ -47,7 +50,7 @@ mod words;
 use std::os::fd::OwnedFd;
 
 #[cfg(not(feature = "rdma"))]
-pub(crate) use absent::{DeviceStream, Registrations, check};
+pub(crate) use absent::{DeviceStream, Exposure, Registrations, check};
 #[cfg(not(feature = "rdma"))]
 use absent::{Meeting, found};
 #[cfg(feature = "rdma")]
@@ -56,6 +59,8 @@ pub(crate) use connect::check;
 use connect::{Meeting, found};
 #[cfg(feature = "rdma")]
 pub(crate) use device_stream::DeviceStream;
+#[cfg(feature = "rdma")]
+pub(crate) use exposure::Exposure;
 #[cfg(feature = "rdma")]
 pub(crate) use registrations::Registrations;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{QueueError, VerbsError};
-use super::verbs::{Completion, Device, Gid, Queue, Write};
+use super::verbs::{Access, Completion, Device, Gid, Queue, Write};
 
 /// The time for which nothing may be delivered through a queue: while others deliver, and at all.
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
@@ -42,6 +42,8 @@ pub(super) struct Rail {
     pub(super) made: Instant,
     /// True if another one is in its place.
     pub(super) is_replaced: bool,
+    /// True if it carries no pieces, but accesses to the peer's memory: one that is refused costs the queue.
+    pub(super) is_one_sided: bool,
     /// The number of its device: among those of the region, and of the registrations.
     pub(super) device: (usize, usize),
     /// The peer's key of its region.
@@ -73,6 +75,7 @@ impl Rail {
             pause: Duration::ZERO,
             made: Instant::now(),
             is_replaced: false,
+            is_one_sided: false,
             device: (device, 0),
             peer_key: 0,
             life: Life::Live,
@@ -131,8 +134,14 @@ impl Rails {
         }
     }
 
+    /// Returns true if pieces can be written.
     pub(super) fn are_live(&self) -> bool {
-        self.all.iter().any(Rail::is_live)
+        self.all.iter().any(|rail| rail.is_live() && !rail.is_one_sided)
+    }
+
+    /// Returns the live queue for accesses to the peer's memory.
+    pub(super) fn one_sided(&self) -> Option<usize> {
+        self.all.iter().position(|rail| rail.is_live() && rail.is_one_sided)
     }
 
     /// Returns the reason for which nothing moves any more.
@@ -140,7 +149,8 @@ impl Rails {
         if self.are_live() {
             return None;
         }
-        let count = self.all.iter().filter(|rail| !rail.is_replaced).count();
+        let counts = |rail: &&Rail| !rail.is_replaced && !rail.is_one_sided;
+        let count = self.all.iter().filter(counts).count();
         Some(match self.last_failure.clone() {
             Some((device, source)) => VerbsError::NoQueue { count, device, source },
             None => VerbsError::Cut,
@@ -153,14 +163,14 @@ impl Rails {
         self.last_failure = None;
     }
 
-    /// Returns a live queue with room, in turn.
+    /// Returns a live queue for pieces with room, in turn.
     pub(super) fn pick(&mut self) -> Option<usize> {
         let count = self.all.len();
         #[cfg(test)]
         if self.only.is_some() {
             return self.only;
         }
-        let fits = |&at: &usize| self.has_room(at);
+        let fits = |&at: &usize| self.has_room(at) && !self.all[at].is_one_sided;
         let found = (1..=count).map(|step| (self.turn + step) % count).find(fits)?;
         self.turn = found;
         Some(found)
@@ -176,6 +186,15 @@ impl Rails {
         let rail = &mut self.all[at];
         let Some(queue) = &rail.queue else { return Err(QueueError::Destroyed) };
         queue.write(write)?;
+        rail.open += 1;
+        Ok(())
+    }
+
+    /// Posts an access to the peer's memory on the queue for that.
+    pub(super) fn access(&mut self, at: usize, access: &Access<'_>) -> Result<(), QueueError> {
+        let rail = &mut self.all[at];
+        let Some(queue) = &rail.queue else { return Err(QueueError::Destroyed) };
+        queue.access(access)?;
         rail.open += 1;
         Ok(())
     }
@@ -230,7 +249,9 @@ impl Rails {
         if let Some(queue) = &rail.queue {
             queue.end();
         }
-        self.last_failure = Some((rail.source.0.name.clone(), why));
+        if !rail.is_one_sided {
+            self.last_failure = Some((rail.source.0.name.clone(), why));
+        }
         true
     }
 
@@ -268,7 +289,8 @@ impl Rails {
         let live = |waited: &dyn Fn(Duration) -> bool| {
             self.all.iter().position(|rail| rail.is_live() && waited(rail.waited))
         };
-        let well = live(&|waited| waited < STALL.0 / 2).is_some();
+        let carries = |rail: &&Rail| rail.is_live() && !rail.is_one_sided;
+        let well = self.all.iter().filter(carries).any(|rail| rail.waited < STALL.0 / 2);
         let at = live(&|waited| waited >= if well { STALL.0 } else { STALL.1 })?;
         Some((at, self.all[at].waited))
     }

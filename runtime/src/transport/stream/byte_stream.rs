@@ -8,6 +8,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 
 use crate::transport::fault::Fault;
+use crate::transport::one_sided::OneSided;
 
 /// Bytes that travel in both directions, each once and in order. Nothing here waits, and both ends of a
 /// connection belong to one thread, so that no lock is waited for either.
@@ -80,5 +81,10 @@ pub(crate) trait ByteStream {
     /// Returns the bytes of memory that devices keep in place for it.
     fn pinned(&self) -> u64 {
         0
+    }
+
+    /// Returns the way by which devices access memory of either end, if there is one.
+    fn one_sided(&self) -> Option<&dyn OneSided> {
+        None
     }
 }

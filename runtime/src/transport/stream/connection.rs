@@ -9,6 +9,7 @@ use super::byte_stream::ByteStream;
 use super::resume::Resumable;
 use crate::transport::Carrier;
 use crate::transport::fault::Fault;
+use crate::transport::one_sided::OneSided;
 
 /// The way that the bytes go. Both ends of a connection belong to one thread: no lock is waited for.
 enum Over {
@@ -107,6 +108,14 @@ impl Connection {
         match &self.over {
             Over::One(carrier) => carrier.pinned(),
             Over::Paths { stream, .. } => locked(stream).pinned(),
+        }
+    }
+
+    /// Returns the way by which devices access memory of either end, if there is one.
+    pub(crate) fn one_sided(&self) -> Option<&dyn OneSided> {
+        match &self.over {
+            Over::One(carrier) => carrier.one_sided(),
+            Over::Paths { .. } => None,
         }
     }
 

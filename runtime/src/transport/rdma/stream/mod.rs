@@ -25,6 +25,7 @@
 #[cfg(test)]
 mod hooks;
 mod incoming;
+mod one_sided;
 mod outgoing;
 mod renewals;
 
@@ -45,6 +46,7 @@ use super::words::{RAILS, Word, ahead};
 use crate::error::Source;
 use crate::transport::fault::Fault;
 use incoming::Arrived;
+use one_sided::Accesses;
 use outgoing::Sent;
 use renewals::{Renewal, Renewals};
 
@@ -76,6 +78,8 @@ pub(super) struct ConnectionInfo {
     pieces: (u32, u32),
     /// A queue's address, and its device's key of the region.
     rails: Vec<(Address, u32)>,
+    /// True if the last queue of those that are joined is to carry accesses to memory.
+    one_sided: bool,
 }
 
 /// A message of one end to the other in a piece that no reader sees.
@@ -89,6 +93,8 @@ enum Note {
 pub(crate) struct Stream {
     rails: Rails,
     renewals: Renewals,
+    /// Accesses to the peer's memory; none if no queue is to carry them.
+    accesses: Option<Accesses>,
     region: Arc<Region>,
     /// Memory that needs not be copied.
     registrations: Option<Arc<Registrations>>,
@@ -130,10 +136,11 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Makes one end, with `pairs` queues on each device and so many receives in each, not connected yet.
+    /// Makes one end, with `pairs` queues on each device and so many receives in each, not connected yet; with one more
+    /// if it is to be `one_sided` too.
     pub(super) fn new(
         devices: &[Arc<Device>],
-        pairs: usize,
+        (pairs, one_sided): (usize, bool),
         gid: Option<u32>,
         receives: u32,
     ) -> Result<Stream, VerbsError> {
@@ -146,7 +153,8 @@ impl Stream {
         let region = Arc::new(region.map_err(|e| failed("registering memory", "a device", e))?);
         let mut rails = Vec::new();
         let each = devices.iter().enumerate().flat_map(|device| (0..pairs).map(move |_| device));
-        for (at, device) in each.take(RAILS) {
+        let more = devices.iter().enumerate().take(one_sided.into());
+        for (at, device) in each.chain(more).take(RAILS) {
             let sequence = (region.start() as u64 >> 12) as u32 ^ rails.len() as u32;
             let gid = device.gid(gid)?;
             let queue = Queue::new(device, gid, &region, DEPTH, sequence)
@@ -157,6 +165,7 @@ impl Stream {
         Ok(Stream {
             rails: Rails::new(rails, DEPTH),
             renewals: Renewals::new(receives),
+            accesses: one_sided.then(Accesses::default),
             region,
             registrations: None,
             peer: 0,
@@ -198,6 +207,7 @@ impl Stream {
                     Some((rail.queue()?.address(), self.region.peer_key(rail.device.0)))
                 })
                 .collect(),
+            one_sided: self.accesses.is_some(),
         }
     }
 
@@ -218,6 +228,10 @@ impl Stream {
         self.renewals.chooses = here[own].1 < there[other].1;
         let mut all: Vec<Option<Rail>> = self.rails.all.drain(..).map(Some).collect();
         self.rails.all = joins.iter().filter_map(|&(own, _)| all[own].take()).collect();
+        self.accesses = self.accesses.take().filter(|_| peer.one_sided && joins.len() > 1);
+        if let Some(rail) = self.rails.all.last_mut() {
+            rail.is_one_sided = self.accesses.is_some();
+        }
         for (rail, &(_, other)) in self.rails.all.iter_mut().zip(&joins) {
             let (address, key) = &peer.rails[other];
             rail.peer_key = *key;
@@ -245,7 +259,7 @@ impl Stream {
 
     /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
-        self.region.pinned()
+        self.region.pinned() + self.accesses.as_ref().map_or(0, Accesses::pinned)
     }
 
     /// Returns the reason for which nothing moves any more.
@@ -290,12 +304,14 @@ impl Stream {
             }
         }
         self.skip_notes();
+        self.push_accesses();
         self.tell();
         self.renew();
     }
 
     fn completed(&mut self, at: usize, completion: Completion) {
         match completion {
+            _ if self.rails.all[at].is_one_sided => self.access_completed(completion),
             Completion::Written(id) if id != TOLD => {
                 let sent = &mut self.sent[id as usize % SLOTS];
                 // If a piece was sent twice, the write that counts is the last.
@@ -392,5 +408,6 @@ impl Stream {
     pub(crate) fn cut(&mut self) {
         self.renewals.clear();
         self.rails.clear();
+        self.accesses = None;
     }
 }

@@ -197,6 +197,9 @@ impl Stream {
             return;
         }
         self.renewals.ended(&mut self.rails.all[at]);
+        if self.rails.all[at].is_one_sided {
+            self.accesses.iter_mut().for_each(Accesses::fail);
+        }
         for piece in self.next.saturating_sub(SLOTS as u64)..self.next {
             let sent = &mut self.sent[piece as usize % SLOTS];
             if sent.rail == at && !sent.done {

@@ -174,7 +174,9 @@ impl Stream {
             let rail = &self.rails.all[of];
             let is_due = !rail.is_replaced && rail.due.is_some_and(|due| due <= now);
             let Renewals { making, coming, .. } = &self.renewals;
-            let has_number = self.rails.all.len() + making.len() + coming.len() < RAILS;
+            // Accesses that are refused again and again take no numbers from what carries pieces.
+            let most = if rail.is_one_sided { RAILS / 2 } else { RAILS };
+            let has_number = self.rails.all.len() + making.len() + coming.len() < most;
             // Whoever asks once more takes back what the peer has made.
             let is_under_way = making.iter().any(|(is, ..)| *is as usize == of)
                 || coming.iter().any(|(_, is, _)| *is == of);
@@ -205,6 +207,7 @@ impl Stream {
         let queue = Queue::new(device, *gid, &self.region, DEPTH, sequence).ok()?;
         let mut rail = Rail::new(queue, old.device.0, self.renewals.receives).ok()?;
         (rail.device, rail.peer_key) = (old.device, old.peer_key);
+        rail.is_one_sided = old.is_one_sided;
         rail.pause = (2 * old.pause).min(self.renewals.pause.1);
         Some(rail)
     }

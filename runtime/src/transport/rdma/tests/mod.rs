@@ -12,6 +12,7 @@ use super::stream::{DEPTH, PIECE, SLOTS, Stream};
 use super::verbs::Completion;
 use crate::transport::fault::Fault;
 
+mod one_sided;
 mod placed;
 mod renewed;
 mod zero_copy;
@@ -58,6 +59,11 @@ impl Unruly {
 
 /// Connects two ends over so many devices with so many receives; `None` where there is no device.
 fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
+    pair_of(devices, false, receives)
+}
+
+/// Connects two ends, which may be one-sided too.
+fn pair_of(devices: usize, one_sided: bool, receives: u32) -> Option<(Stream, Stream)> {
     let names = match found() {
         Ok(lines) => lines,
         Err(why) => {
@@ -72,8 +78,12 @@ fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
     let (near, _) = listener.accept().expect("a socket");
     let choice = Choice { devices, gid: None };
     let end = move |socket: TcpStream| {
-        let mut ends =
-            connect_with(vec![socket.into()], &choice, receives, Instant::now() + LIMIT)?;
+        let mut ends = connect_with(
+            vec![socket.into()],
+            (&choice, one_sided),
+            receives,
+            Instant::now() + LIMIT,
+        )?;
         Ok::<Stream, (usize, Fault)>(ends.remove(0).1)
     };
     let other = std::thread::spawn({

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(super) port: ffi::ibv_port_attr,
     gids: Vec<Gid>,
+    /// True if it is on a bus, which takes an aligned word as one; the kernel's devices in software copy bytes.
+    pub(crate) is_on_bus: bool,
 }
 
 /// An address of a device.
@@ -107,6 +110,8 @@ impl Device {
     unsafe fn open(device: *mut ffi::ibv_device) -> io::Result<Option<Device>> {
         // SAFETY: promised by the caller; the name is a string of the library.
         let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name(device)) };
+        // SAFETY: as above; a string of the library's too.
+        let folder = unsafe { CStr::from_ptr((*device).ibdev_path.as_ptr()) };
         let mut opened = Device {
             // SAFETY: promised by the caller.
             context: handle(unsafe { ffi::ibv_open_device(device) })?,
@@ -114,6 +119,7 @@ impl Device {
             name: name.to_string_lossy().into_owned(),
             port: ffi::ibv_port_attr::default(),
             gids: Vec::new(),
+            is_on_bus: Path::new(&*folder.to_string_lossy()).join("device").exists(),
         };
         // SAFETY: an open context. The library knows the old form of the structure alone, which is the
         // beginning of this one.

@@ -10,6 +10,7 @@ use ibverbs_sys as ffi;
 
 use super::device::Device;
 use super::handle;
+use crate::transport::one_sided::May;
 use crate::transport::shm::Segment;
 
 /// Memory that a device knows.
@@ -30,12 +31,19 @@ impl Drop for Registration {
     }
 }
 
-/// Returns the access that this process's devices and peers have to memory: read it here, write it from
-/// there.
-fn access() -> i32 {
-    let flags = ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
-        | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
-    flags as i32
+/// The access of a peer that only writes.
+const WRITES: May = May { read: false, write: true };
+
+/// Returns the flags of the library for what a peer may do. Devices of this process read all memory, and write what
+/// peers may write.
+fn flags(may: May) -> i32 {
+    use ffi::ibv_access_flags as Flags;
+    let read = if may.read { Flags::IBV_ACCESS_REMOTE_READ.0 } else { 0 };
+    let write = match may.write {
+        true => Flags::IBV_ACCESS_LOCAL_WRITE.0 | Flags::IBV_ACCESS_REMOTE_WRITE.0,
+        false => 0,
+    };
+    (read | write) as i32
 }
 
 impl Registration {
@@ -44,10 +52,15 @@ impl Registration {
     /// # Safety
     ///
     /// It stays mapped until the registration is dropped, and whoever tells a peer its key bears that the
-    /// peer writes there.
-    unsafe fn new(device: &Arc<Device>, start: *mut u8, len: usize) -> io::Result<Registration> {
+    /// peer does what it may.
+    pub(crate) unsafe fn new(
+        device: &Arc<Device>,
+        start: *mut u8,
+        len: usize,
+        may: May,
+    ) -> io::Result<Registration> {
         // SAFETY: a domain that lives; the rest is promised by the caller.
-        let made = unsafe { ffi::ibv_reg_mr(device.domain, start.cast(), len, access()) };
+        let made = unsafe { ffi::ibv_reg_mr(device.domain, start.cast(), len, flags(may)) };
         Ok(Registration { handle: handle(made)?, _device: device.clone() })
     }
 
@@ -66,12 +79,13 @@ impl Registration {
     ) -> io::Result<Registration> {
         // SAFETY: a domain that lives. Of the descriptor the kernel finds out whether it is one, and of what
         // size; it keeps the memory for as long as the registration lives.
-        let made = unsafe { ffi::ibv_reg_dmabuf_mr(device.domain, offset, len, 0, fd, access()) };
+        let access = flags(WRITES);
+        let made = unsafe { ffi::ibv_reg_dmabuf_mr(device.domain, offset, len, 0, fd, access) };
         Ok(Registration { handle: handle(made)?, _device: device.clone() })
     }
 
     /// Returns its keys: for work of this process, for a peer.
-    fn keys(&self) -> (u32, u32) {
+    pub(crate) fn keys(&self) -> (u32, u32) {
         // SAFETY: a registration that lives.
         let mr = unsafe { &*self.handle };
         (mr.lkey, mr.rkey)
@@ -97,9 +111,11 @@ impl Region {
     pub(crate) fn new(len: usize, devices: &[Arc<Device>]) -> io::Result<Region> {
         let mut bytes = vec![0u64; len.div_ceil(8)].into_boxed_slice();
         let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len() * 8);
+        // A read of it tells a peer that what it wrote before is in memory.
+        let may = May { read: true, write: true };
         // SAFETY: memory that the region owns; it is freed after its registrations. Nothing is there but
-        // what peers write.
-        let register = |device| unsafe { Registration::new(device, start, len) };
+        // what goes to the peer, and what it writes.
+        let register = |device| unsafe { Registration::new(device, start, len, may) };
         // Fields are dropped in their order: see `Drop`.
         let registrations = devices.iter().map(register).collect::<io::Result<_>>()?;
         Ok(Region { bytes, registrations })
@@ -171,7 +187,7 @@ impl Block {
         assert!(last == Some(offset + len as u64 - 1), "a part of the segment");
         // SAFETY: inside the segment, whose mapping is as long as the segment lives, and that the block
         // keeps. Its key is told to a peer only together with a place that waits for its bytes.
-        let register = |device| unsafe { Registration::new(device, start, len) };
+        let register = |device| unsafe { Registration::new(device, start, len, WRITES) };
         let registrations = devices.iter().map(register).collect::<io::Result<_>>()?;
         Ok(Block { segment: segment.clone(), offset, len, registrations })
     }

@@ -17,10 +17,8 @@ use std::io;
 use ibverbs_sys as ffi;
 
 pub(super) use device::{Device, Gid};
-#[cfg(test)]
-pub(super) use memory::Registration;
-pub(super) use memory::{Block, Region};
-pub(super) use queue::{Address, Completion, Queue, Write};
+pub(super) use memory::{Block, Region, Registration};
+pub(super) use queue::{Access, Address, Completion, Queue, Write};
 
 fn errno(code: i32) -> io::Result<()> {
     match code {
@@ -35,6 +33,13 @@ fn handle<T>(pointer: *mut T) -> io::Result<*mut T> {
         true => Err(io::Error::last_os_error()),
         false => Ok(pointer),
     }
+}
+
+/// Returns true if work failed since the peer's device has refused its memory.
+pub(super) fn is_refused(code: u32) -> bool {
+    use ffi::ibv_wc_status as Status;
+    [Status::IBV_WC_REM_ACCESS_ERR, Status::IBV_WC_REM_INV_REQ_ERR, Status::IBV_WC_REM_OP_ERR]
+        .contains(&code)
 }
 
 /// Describes a status of the library in its words, and what it means for users.

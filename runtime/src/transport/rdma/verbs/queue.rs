@@ -44,7 +44,7 @@ impl fmt::Display for Address {
 /// The result of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completion {
-    /// A write with this number is in the peer's memory.
+    /// A write with this number is in the peer's memory, or what was read is here.
     Written(u64),
     /// The peer wrote `len` bytes, with this immediate value.
     Arrived { immediate: u32, len: u32 },
@@ -64,6 +64,22 @@ pub(crate) struct Write<'a> {
     pub(crate) to_key: u32,
     /// The word that the peer hears with it.
     pub(crate) immediate: u32,
+}
+
+/// One access to memory of the peer's, of which its process hears nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access<'a> {
+    /// The number that comes back in [`Completion::Written`].
+    pub(crate) id: u64,
+    /// True if it brings bytes here, else it takes them there.
+    pub(crate) reads: bool,
+    /// True if it waits for reads before it.
+    pub(crate) fenced: bool,
+    /// The memory here.
+    pub(crate) here: Span<'a>,
+    /// Address and key of the peer's memory.
+    pub(crate) there: u64,
+    pub(crate) key: u32,
 }
 
 /// A reliable connection and the queue of its completions.
@@ -137,7 +153,8 @@ impl Queue {
         let mut attr = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_INIT,
             port_num: 1,
-            qp_access_flags: ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0,
+            qp_access_flags: ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+                | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ.0,
             ..Default::default()
         };
         queue.modify(
@@ -263,13 +280,43 @@ impl Queue {
         work.__bindgen_anon_1.imm_data = write.immediate.to_be();
         work.wr.rdma.remote_addr = write.to;
         work.wr.rdma.rkey = write.to_key;
+        self.post(&mut work)
+    }
+
+    /// Posts an access. Its memory here is nobody else's until its completion.
+    pub(crate) fn access(&self, access: &Access<'_>) -> io::Result<()> {
+        let Span { start, len, key, .. } = access.here;
+        let mut piece = ffi::ibv_sge { addr: start as u64, length: len, lkey: key };
+        let (opcode, inline) = match access.reads {
+            true => (ffi::ibv_wr_opcode::IBV_WR_RDMA_READ, 0),
+            false if len <= self.inline => {
+                let inline = ffi::ibv_send_flags::IBV_SEND_INLINE.0;
+                (ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE, inline)
+            }
+            false => (ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE, 0),
+        };
+        let fence = if access.fenced { ffi::ibv_send_flags::IBV_SEND_FENCE.0 } else { 0 };
+        let mut work = ffi::ibv_send_wr {
+            wr_id: access.id,
+            sg_list: &mut piece,
+            num_sge: i32::from(len > 0),
+            opcode,
+            send_flags: ffi::ibv_send_flags::IBV_SEND_SIGNALED.0 | inline | fence,
+            ..Default::default()
+        };
+        work.wr.rdma.remote_addr = access.there;
+        work.wr.rdma.rkey = access.key;
+        self.post(&mut work)
+    }
+
+    fn post(&self, work: &mut ffi::ibv_send_wr) -> io::Result<()> {
         let mut bad = ptr::null_mut();
         // SAFETY: a pair that lives; the library copies the request. Its memory is there now; whoever posts
         // keeps it until the completion, and a device refuses what is no longer registered.
         unsafe {
             let post = (*(*self.pair).context).ops.post_send;
             let Some(post) = post else { return Err(io::ErrorKind::Unsupported.into()) };
-            errno(post(self.pair, &mut work, &mut bad))
+            errno(post(self.pair, work, &mut bad))
         }
     }
 
