@@ -82,6 +82,7 @@ fn puts_and_gets_need_nothing_of_the_other_end() {
     for len in [1, 7, 8, 192, 193, 4096, (64 << 10) - 1, 64 << 10, (64 << 10) + 1, (1 << 20) + 5] {
         for at in [0, 3, (1 << 20) + 8] {
             let mut data = bytes(len as u64 + at, len);
+            let behind = exposed.seen(at as usize + len, 1);
             begin(&mut a, (id + 1, false), grant, at, &mut data);
             let mut got = vec![0; len];
             // Sees what was put just before.
@@ -90,7 +91,7 @@ fn puts_and_gets_need_nothing_of_the_other_end() {
             assert_eq!(end(&mut a, id, None), News::Done { id });
             assert_eq!(got, data, "{len} bytes at {at}");
             assert_eq!(exposed.seen(at as usize, len), data, "{len} bytes at {at}");
-            assert_eq!(exposed.seen(at as usize + len, 1)[0], exposed.bytes[at as usize + len]);
+            assert_eq!(exposed.seen(at as usize + len, 1), behind, "and nothing else");
         }
     }
     assert_eq!((a.trouble(), b.trouble()), (None, None));
@@ -166,7 +167,7 @@ fn what_was_not_granted_is_refused_and_costs_no_message() {
 #[test]
 fn after_a_refusal_a_new_queue_is_made() {
     let Some((mut a, mut b)) = pair() else { return };
-    [&mut a, &mut b].map(|end| end.renew_after(Duration::from_millis(10)));
+    [&mut a, &mut b].into_iter().for_each(|end| end.renew_after(Duration::from_millis(10)));
     let exposed = Exposed::new(10_000);
     let grant = exposed.grant(&b, ALL);
     refused(&mut a, &mut b, &exposed, (Grant { key: grant.key ^ 0x5a00, ..grant }, 0), false);
