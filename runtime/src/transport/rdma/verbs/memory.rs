@@ -77,9 +77,9 @@ impl Registration {
         offset: u64,
         len: usize,
     ) -> io::Result<Registration> {
+        let access = flags(WRITES);
         // SAFETY: a domain that lives. Of the descriptor the kernel finds out whether it is one, and of what
         // size; it keeps the memory for as long as the registration lives.
-        let access = flags(WRITES);
         let made = unsafe { ffi::ibv_reg_dmabuf_mr(device.domain, offset, len, 0, fd, access) };
         Ok(Registration { handle: handle(made)?, _device: device.clone() })
     }
