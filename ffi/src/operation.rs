@@ -29,9 +29,10 @@ pub enum Name {
     Barrier,
 }
 
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Name {
+    /// Returns the name in lower case, as `all_reduce`.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Name::AllReduce => "all_reduce",
             Name::Reduce => "reduce",
             Name::Broadcast => "broadcast",
@@ -41,7 +42,13 @@ impl fmt::Display for Name {
             Name::Gather => "gather",
             Name::Scatter => "scatter",
             Name::Barrier => "barrier",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }
 

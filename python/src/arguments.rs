@@ -84,7 +84,7 @@ pub(crate) fn name(text: &str) -> PyResult<Name> {
         Name::Barrier,
     ];
     let unknown = || PyValueError::new_err(format!("no collective is called `{text}`"));
-    all.into_iter().find(|name| name.to_string() == text).ok_or_else(unknown)
+    all.into_iter().find(|name| name.as_str() == text).ok_or_else(unknown)
 }
 
 pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
