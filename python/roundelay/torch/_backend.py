@@ -12,6 +12,7 @@ from ._barrier import Monitor
 from ._calls import Calls
 from ._ending import alive
 from ._errors import missing
+from ._flight import describe
 from ._join import join
 from ._operations import Operations
 from ._options import Options, hints_of
@@ -28,7 +29,7 @@ class RoundelayBackend(Operations, Backend):
         self._store = store
         self._options = options
         self._comm = comm
-        self._calls = Calls(comm, options._timeout.total_seconds(), name)
+        self._calls = Calls(comm, options._timeout.total_seconds(), name, options)
         self._monitor = Monitor(store, rank, size)
         alive[id(self)] = self
 
@@ -120,6 +121,7 @@ class RoundelayBackend(Operations, Backend):
         """End this rank's part, after what was started."""
         if alive.pop(id(self), None) is None:
             return
+        self._options.group_desc = describe(self._options)
         batch = self._calls.messages.start()
         if batch is not None and batch.error is not None:
             raise batch.error

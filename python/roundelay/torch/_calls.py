@@ -18,10 +18,11 @@ from . import NAME
 from . import _batches as batches
 from . import _profile as profile
 from ._errors import described, face
-from ._flight import Record, on_failure
+from ._flight import on_failure
 from ._hints import ACTIVE, active
 from ._memory import Finish
-from ._work import Beside, Done, OnStream, Pending
+from ._record import Record
+from ._work import Beside, Done, OnStream, Pending, ended
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -33,15 +34,15 @@ NO_DEVICE = torch.device("cpu")
 class Calls:
     """The calls that a group makes: the one place where the native part is called."""
 
-    def __init__(self, comm: Communicator, timeout: float, name: str = NAME) -> None:
+    def __init__(self, comm: Communicator, timeout: float, name: str = NAME, options: Any = None) -> None:
         self.comm = comm
         self.name = name
         self.timeout = timeout
         self.rank = comm.rank
         self.size = comm.size
         self.messages = batches.Messages(comm)
-        self.record = Record()
-        self.messages_record = Record()
+        self.record = Record(options, comm.rank)
+        self.messages_record = Record(options, comm.rank, is_message=True)
         self.on_abort: dict[int, Callable[[], None]] = {}
         self.coalesced: list[Any] | None = None
         self._devices: dict[int, Communicator] = {}
@@ -68,20 +69,20 @@ class Calls:
 
         The profiler is told of those that have ``inputs``.
         """
-        # Read in place, and counted in place below: a function's call costs as much as all the rest of it.
+        # Read in place: a function's call costs as much as all the rest of it.
         if profiler._is_profiler_enabled and inputs is not None:
             return profile.profiled(
                 f"{self.name}:{calls[0][0] if calls else 'none'}",
                 inputs,
                 lambda: self.play(opts, result, calls, finish, keep, device),
             )
+        timeout = opts.timeout.total_seconds()
+        limit = timeout if timeout > 0 else None
         record = self.record
-        record.count = record.open = record.count + 1
+        record.begin(calls, limit or self.timeout)
         if batches._open:
             self.messages.start()
             batches.flush_others(self.messages)
-        timeout = opts.timeout.total_seconds()
-        limit = timeout if timeout > 0 else None
         hints = active() if ACTIVE else None
         try:
             # To compare devices takes a tenth of what their kinds' names take.
@@ -100,7 +101,7 @@ class Calls:
                 for due in finish:
                     due()
                 record.open = 0
-                return Done(result)
+                return ended(result)
             started = [self.comm.call(*_full(call), limit, hints, None, keep) for call in calls]
         except RuntimeError as error:
             raise self.failed(face(error, limit or self.timeout, described(calls))) from None
@@ -146,7 +147,7 @@ class Calls:
                 comm.call(*(call if len(call) == 6 else _full(call)), limit, hints, stream)
             for due in finish:
                 due()
-            return Done(result)
+            return ended(result)
         beside = self.beside(device)
         for call in calls:
             comm.call(*(call if len(call) == 6 else _full(call)), limit, hints, beside.raw, None, True)

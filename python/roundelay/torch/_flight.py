@@ -1,8 +1,4 @@
-"""The flight recorder: torch's own record of the calls of each group, with what only this backend knows.
-
-Torch (2.15 and later) notes every operation before it starts it. It learns of the end of those of the backend in C++;
-of a backend in Python it does not, so :class:`Record` keeps which operations are not over.
-"""
+"""Dumps of the record of calls, in the format of torch's flight recorder."""
 
 from __future__ import annotations
 
@@ -10,84 +6,60 @@ import os
 import pickle
 import sys
 import threading
-from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
+from torch._C._profiler import symbolize_tracebacks
 
-from ._ending import alive
-
-if TYPE_CHECKING:
-    from .._native import Work as NativeWork
+from . import _record as record
+from ._record import Record, variable
+from ._version import VERSION
 
 _FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _ON_FAILURE = ("TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT")
-_KEPT = 64
-"""Operations in the background whose end is looked for at the next one."""
+
+_TYPES = {
+    "f32": "Float", "f64": "Double", "f16": "Half", "bf16": "BFloat16", "i64": "Long", "i32": "Int", "i8": "Char",
+    "u8": "Byte", "bool": "Bool", "u32": "UInt32", "u64": "UInt64",
+}  # fmt: skip
+"""Torch's names of types, by ours."""
+
+_WHOLE = {"all_gather": "_all_gather_base", "reduce_scatter": "_reduce_scatter_base"}
+"""Torch's names of operations on one buffer a rank, by those of operations on lists."""
+
+_COALESCED = {
+    "all_reduce": "allreduce_coalesced",
+    "all_gather": "allgather_coalesced",
+    "_all_gather_base": "all_gather_into_tensor_coalesced",
+    "_reduce_scatter_base": "reduce_scatter_tensor_coalesced",
+}
+"""Torch's names of several operations in one."""
 
 _lock = threading.Lock()
 _dumped: list[int] = []
 """The processes that have written a dump because of a failure: this one, or the one that it was forked from."""
 
 
-class Record:
-    """The operations of one kind of a group: how many there were, and which of them are not over."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.open = 0
-        """The number of the operation on the caller's thread; that of one that has failed stays."""
-        self._pending: deque[tuple[int, NativeWork]] = deque()
-
-    def begin(self) -> None:
-        """Count an operation, which is not over."""
-        self.count += 1
-        self.open = self.count
-
-    def started(self, native: NativeWork) -> None:
-        """Note that the operation goes on in the background."""
-        pending = self._pending
-        pending.append((self.open, native))
-        self.open = 0
-        while len(pending) > _KEPT and pending[0][1].done():
-            pending.popleft()
-
-    def wait(self) -> None:
-        """Wait until what goes on in the background has ended, with success or without."""
-        for _, native in list(self._pending):
-            try:
-                native.wait()
-            except RuntimeError:  # It is raised by the operation's own work.
-                pass
-
-    def unfinished(self) -> set[int]:
-        """Return the numbers of the operations that have not ended with success."""
-        pending = list(self._pending)
-        found = {number for number, native in pending if not native.done() or native.exception() is not None}
-        return found | ({self.open} if self.open else set())
-
-
-def _variable(names: tuple[str, ...]) -> str:
-    return next((value for name in names if (value := os.environ.get(name))), "")
-
-
 def _is_wanted() -> bool:
     """Return True if the environment asks for a dump at a failure."""
-    said = _variable(_ON_FAILURE).lower()
+    said = variable(_ON_FAILURE).lower()
     if said:
         return said in ("1", "y", "yes", "true", "on")
-    return bool(_variable(_FILES))
+    return bool(variable(_FILES))
 
 
 def dump(prefix: str | os.PathLike[str] | None = None) -> Path:
     """Write the record of this process to a file that ``torchfrtrace`` reads; return its path.
 
     The file is named by the prefix and the rank. Without a prefix it is that of ``TORCH_FR_DUMP_TEMP_FILE``.
-    Raises ``RuntimeError`` before torch 2.15, which records no backend but its own, and ``ValueError`` where no prefix is given.
+    Raises ``RuntimeError`` before torch 2.15, whose analyser knows no backend but its own, and ``ValueError`` where no
+    prefix is given.
     """
     trace = _trace()
-    given = os.fspath(prefix) if prefix is not None else _variable(_FILES)
+    given = os.fspath(prefix) if prefix is not None else variable(_FILES)
     if not given:
         raise ValueError("roundelay: dump() needs a prefix for its file: dump('trace/rank_'), or set " + _FILES[0])
     path = Path(f"{given}{dist.get_rank() if dist.is_initialized() else 0}")
@@ -98,33 +70,162 @@ def dump(prefix: str | os.PathLike[str] | None = None) -> Path:
     return path
 
 
+def describe(options: Any) -> str:
+    """Return the description of a group that torch has, by the name in its options."""
+    for group, name in list(dist.distributed_c10d._world.pg_names.items()):
+        if name == options.group_name:
+            return str(group.group_desc)
+    return "undefined"
+
+
+def _side(memory: Any) -> list[tuple[int, str]]:
+    """Return the elements and the type of each buffer of one side of a call."""
+    if memory is None:
+        return []
+    if isinstance(memory, list):
+        return [(count, kind) for _, count, kind, _ in memory]
+    if len(memory) == 2:
+        (_, _, kind, _), counts = memory
+        return [(count, kind) for count in counts]
+    return [(memory[1], memory[2])]
+
+
+def _named(rank: int, calls: Sequence[tuple[Any, ...]]) -> str:
+    """Return torch's name of an operation."""
+    name = str(calls[0][0])
+    if name in ("send", "recv"):
+        peer = "?" if calls[0][3] is None else calls[0][3]
+        return f"{name} {rank}{'->' if name == 'send' else '<-'}{peer}"
+    whole = calls[0][2 if name == "reduce_scatter" else 1]
+    if isinstance(whole, tuple) and len(whole) == 4:
+        name = _WHOLE.get(name, name)
+    return _COALESCED.get(name, name) if len(calls) > 1 else name
+
+
+def _sides(calls: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """Return the inputs and the outputs of an operation; those of one in place are both."""
+    inputs: list[tuple[int, str]] = []
+    outputs: list[tuple[int, str]] = []
+    for name, output, input, *_ in calls:
+        out, into = _side(output), _side(input)
+        outputs += into if output is None and name != "send" else out
+        inputs += out if input is None and name != "recv" else into
+    return inputs, outputs
+
+
+@dataclass
+class _Call:
+    """An operation in the words of torch; the module in C++ gives its own in this order."""
+
+    group: str
+    description: str
+    ranks: list[int]
+    number: int
+    is_message: bool
+    name: str
+    inputs: list[tuple[int, str]]
+    """Elements and type of each buffer."""
+    outputs: list[tuple[int, str]]
+    timeout_ms: int
+    began_ns: int
+    thread: int
+    has_ended: bool
+    is_retired: bool
+    """Nobody waits for it: it has ended, or its end is not looked for."""
+    frames: list[dict[str, Any]]
+
+
+def _calls_of_python(stacks: bool) -> list[_Call]:
+    """Return the calls of the groups of the backend in Python, the oldest first."""
+    notes = list(record.notes)
+    frames = symbolize_tracebacks([note[-1] for note in notes]) if stacks else [[] for _ in notes]
+    own = os.path.dirname(__file__)
+    unfinished: dict[Record, set[int]] = {}
+    found = []
+    for (kept, number, calls, timeout, began, thread, _), stack in zip(notes, frames, strict=True):
+        if kept not in unfinished:
+            unfinished[kept] = kept.unfinished()
+        ended = number not in unfinished[kept]
+        inputs, outputs = _sides(calls)
+        found.append(
+            _Call(
+                kept.options.group_name,
+                kept.options.group_desc or describe(kept.options),
+                list(kept.options.global_ranks_in_group),
+                number,
+                kept.is_message,
+                _named(kept.rank, calls),
+                [(count, _TYPES[kind]) for count, kind in inputs],
+                [(count, _TYPES[kind]) for count, kind in outputs],
+                round(timeout * 1000),
+                began,
+                thread,
+                ended,
+                ended,
+                [frame for frame in stack if not frame["filename"].startswith(own)],
+            )
+        )
+    return found
+
+
+def _entry(at: int, group: int, call: _Call, threads: dict[int | None, str]) -> dict[str, Any]:
+    return {
+        "record_id": at,
+        "pg_id": group,
+        "process_group": (call.group, call.description),
+        "collective_seq_id": 0 if call.is_message else call.number,
+        "p2p_seq_id": call.number if call.is_message else 0,
+        "op_id": call.number,
+        "is_p2p": call.is_message,
+        "profiling_name": f"roundelay:{call.name}",
+        "input_sizes": [[count] for count, _ in call.inputs],
+        "input_dtypes": [kind for _, kind in call.inputs],
+        "output_sizes": [[count] for count, _ in call.outputs],
+        "output_dtypes": [kind for _, kind in call.outputs],
+        "time_created_ns": call.began_ns,
+        "time_discovered_started_ns": None,
+        "time_discovered_completed_ns": None,
+        "timeout_ms": call.timeout_ms,
+        "thread_id": str(call.thread),
+        "thread_name": threads.get(call.thread, ""),
+        "state": "completed" if call.has_ended else "scheduled",
+        "retired": call.is_retired,
+        "frames": call.frames,
+    }
+
+
 def _trace() -> dict[str, Any]:
     from torch._C import _distributed_c10d as c10d
 
-    # The backends that record themselves: torch records the others since it tells them apart.
-    if not hasattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS"):
-        raise RuntimeError("roundelay: dump() needs torch 2.15 or later, which records the calls of each backend")
+    from . import compiled
+
+    if VERSION < (2, 15):
+        raise RuntimeError("roundelay: dump() needs torch 2.15 or later, whose analyser reads what other backends record")
     stacks = os.environ.get("TORCH_INCLUDE_STACK_TRACE", "1").lower() not in ("0", "n", "no", "false", "off")
-    trace: dict[str, Any] = pickle.loads(c10d._dump_fr_trace(True, stacks, False, backend="roundelay"))
-    # The groups of the backend in Python; torch knows of the others when their operations end.
-    python: list[Any] = [group for group in list(alive.values()) if hasattr(group, "_options")]
-    groups = {group._options.group_name: group._calls for group in python}
-    left = {name: (calls.record.unfinished(), calls.messages_record.unfinished()) for name, calls in groups.items()}
-    for entry in trace.get("entries", ()):
-        name = entry["process_group"][0]
-        if name in groups:
-            collective, message = left[name]
-            number, open_ = (
-                (entry["p2p_seq_id"], message) if entry["is_p2p"] else (entry["collective_seq_id"], collective)
-            )
-            entry["state"] = "scheduled" if number in open_ else "completed"
-            entry["retired"] = number not in open_
+    calls = _calls_of_python(stacks) + [_Call(*call) for call in compiled.calls(stacks)]
+    calls.sort(key=lambda call: call.began_ns)
+    # Torch records groups that have another backend too, which does not record itself: ours are known better.
+    trace: dict[str, Any] = pickle.loads(c10d._dump_fr_trace(True, False, False, backend="roundelay"))
+    threads = {thread.ident: thread.name for thread in threading.enumerate()}
+    groups: dict[str, int] = {}
+    trace["entries"] = [
+        _entry(at, groups.setdefault(call.group, len(groups)), call, threads) for at, call in enumerate(calls)
+    ]
+    config, status = trace.setdefault("pg_config", {}), trace.setdefault("pg_status", {})
+    for call in calls:
+        config[call.group] = {"name": call.group, "desc": call.description, "ranks": str(call.ranks)}
+        if not call.is_message:
+            status[str(groups[call.group])] = {
+                "last_enqueued_collective": call.number,
+                "last_started_collective": -1,
+                "last_completed_collective": -1,
+            }
     return trace
 
 
 def on_failure() -> None:
     """Write the dump of a failure if the environment asks for one; once for a process."""
-    if not _is_wanted() or not _variable(_FILES):
+    if not _is_wanted() or not variable(_FILES):
         return
     with _lock:
         if os.getpid() in _dumped:

@@ -17,7 +17,6 @@ from torch._C._distributed_c10d import (
     AllToAllOptions,
     BarrierOptions,
     BroadcastOptions,
-    ReduceOp,
     ReduceScatterOptions,
 )
 
@@ -113,13 +112,13 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         self, tensors: list[Tensor] | Tensor, opts: Any = None, timeout: timedelta | None = None
     ) -> Any:
         """Reduce a tensor of each rank, in place on all; an operator does for the options."""
-        if opts is None or isinstance(opts, ReduceOp | ReduceOp.RedOpType):
+        if not isinstance(opts, AllreduceOptions):
             op, opts = opts, AllreduceOptions()
             if op is not None:
                 opts.reduceOp = op
             if timeout is not None:
                 opts.timeout = timeout
-        return super().allreduce([tensors] if isinstance(tensors, Tensor) else tensors, opts)
+        return super().allreduce(tensors if isinstance(tensors, list) else [tensors], opts)
 
     def broadcast(
         self, tensors: list[Tensor] | Tensor, opts: Any = None, timeout: timedelta | None = None
@@ -130,7 +129,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
             opts.rootRank = root or 0
             if timeout is not None:
                 opts.timeout = timeout
-        return super().broadcast([tensors] if isinstance(tensors, Tensor) else tensors, opts)
+        return super().broadcast(tensors if isinstance(tensors, list) else [tensors], opts)
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         return self.all_gather_single(output, input, opts or AllgatherOptions())

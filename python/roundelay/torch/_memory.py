@@ -34,6 +34,8 @@ _NAMES: dict[torch.dtype, str] = {
     torch.uint64: "u64",
 }
 
+_STRIDED = torch.strided
+
 _COMPLEX: dict[torch.dtype, str] = {torch.complex64: "f32", torch.complex128: "f64"}
 
 _WIDER: dict[torch.dtype, torch.dtype] = {torch.int16: torch.int32, torch.uint16: torch.int32}
@@ -95,7 +97,7 @@ def plain(tensor: Tensor) -> Address | None:
     Nearly all can; each question of the general way costs as much as a short call of the native part.
     """
     name = _NAMES.get(tensor.dtype)
-    if name is None or tensor.layout is not torch.strided or tensor.requires_grad or not tensor.is_contiguous():
+    if name is None or tensor.layout is not _STRIDED or not tensor.is_contiguous():
         return None
     return tensor.data_ptr(), tensor.numel(), name, tensor.is_cuda
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from ._errors import face
-from ._memory import Finish, address
+from ._memory import Address, Finish, address
 from ._work import Done, Failed, Pending
 
 if TYPE_CHECKING:
@@ -40,19 +40,26 @@ class MessageWork(Pending):
         return self.source_rank()
 
 
+def begin(calls: Calls, place: Address, peer: int | None, is_send: bool) -> None:
+    """Note a message, which is not over."""
+    out, into = (None, place) if is_send else (place, None)
+    calls.messages_record.begin([("send" if is_send else "recv", out, into, peer)], calls.timeout)
+
+
 def start(
     calls: Calls, tensor: Tensor, peer: int | None, tag: int, is_send: bool, finish: Sequence[Finish]
 ) -> MessageWork | Done:
     """Start a message of plain memory: to or from a rank, or from any where there is none."""
-    calls.messages_record.begin()
     comm = calls.comm
+    place = address(tensor)
+    begin(calls, place, peer, is_send)
     try:
         if is_send:
             assert peer is not None
             source: int | None = peer
-            native = comm.send(address(tensor), peer, tag, None, tensor)
+            native = comm.send(place, peer, tag, None, tensor)
         else:
-            source, native = comm.recv(address(tensor), peer, tag, None, tensor)
+            source, native = comm.recv(place, peer, tag, None, tensor)
     except RuntimeError as error:
         raise calls.failed(face(error, own="send/recv")) from None
     if native is None:

@@ -1,6 +1,6 @@
 """The operations of c10d, in terms of the native part. Both faces, ``Backend`` and ``ProcessGroup``, are made of it.
 
-Every operation returns work, of operations that have ended too.
+Every operation returns work, or None where it was not asynchronous and has ended (:func:`roundelay.torch._work.ended`).
 """
 
 from __future__ import annotations
@@ -372,6 +372,8 @@ class Operations:
                 "roundelay does not support recv from any source into a tensor on a GPU; name the rank: src=…"
             )
         calls.messages.comm = calls.on(data.device)
+        messages.begin(calls, address(data), peer, is_send)
+        calls.messages_record.open = 0
         if batches._open:
             batches.flush_others(calls.messages)
         return calls.messages.add(batches.Message(data, peer, is_send, tag, finish))

@@ -32,6 +32,8 @@ class Options(Backend.Options):
         super().__init__("roundelay", timeout=timeout)
         self.hints: list[tuple[str, str]] = pairs(hints)
         self.compiled = compiled
+        self.group_desc = ""
+        """The description of a group that is gone; torch has that of one that lives."""
 
 
 def hints_of(options: object) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from ..errors import SettingsError
 from . import NAME
+from ._version import VERSION
 
 VARIABLE = "ROUNDELAY_REPLACE"
 COMPILED = "ROUNDELAY_TORCH_COMPILED"
@@ -18,8 +19,7 @@ COMPILED = "ROUNDELAY_TORCH_COMPILED"
 
 def supports_backends() -> bool:
     """Return True if torch lets a backend be a Python class (2.14 and later)."""
-    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in torch.__version__.split(".")[:2])
-    return (major, minor) >= (2, 14)
+    return VERSION >= (2, 14)
 
 
 def _create(options: Any, group_options: Any = None, name: str = NAME) -> Any:
@@ -49,8 +49,9 @@ def register_as(name: str) -> None:
     if plugin is None or getattr(plugin.creator_fn, "func", None) is not _create:
         creator = functools.partial(_create, name=name)
         dist.Backend.register_backend(place, creator, extended_api=True, devices=["cpu", "cuda"])
-        # Torch itself records the calls of a backend that does not do so.
-        getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(place)
+        # Both faces record their calls; torch would hang its flight recorder before and after each.
+        recording: set[str] = getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set())
+        recording.add(place)
     if place != name:
         _put_in_place(name, place)
 

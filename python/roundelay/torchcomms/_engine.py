@@ -96,9 +96,10 @@ class Engine(Operations):
         """Make a call with the hints of its options; returns work."""
         self._local.hints = opts.hints
         try:
-            return operation(self, *args, opts)
+            work = operation(self, *args, opts)
         finally:
             self._local.hints = []
+        return Done() if work is None else work
 
     def message(self, tensor: Tensor, peer: int, is_send: bool, opts: Options, tag: int = 0) -> Any:
         """Send or receive a tensor: messages move beside all other operations, in any order of ranks."""

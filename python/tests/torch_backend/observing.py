@@ -143,6 +143,53 @@ def dumped(rank: int) -> Any:
     return [error, wrote]
 
 
+def recorded(rank: int) -> Any:
+    """The record has the latest calls of groups that live and that are gone, with the stacks of their callers."""
+    import pickle
+
+    import roundelay.torch
+
+    group: Any = dist.new_group(group_desc="gone")
+    size = dist.get_world_size()
+    assert group.allreduce([torch.ones(3)], opts(async_op=False)) is None
+    dist.all_gather_into_tensor(torch.ones(2 * size), torch.ones(2), group)
+    dist.reduce_scatter_tensor(torch.ones(2), torch.ones(2 * size), group=group)
+    dist.all_gather([torch.ones(4) for _ in range(size)], torch.ones(4), group)
+    dist.destroy_process_group(group)
+    work = dist.broadcast(torch.ones(5, dtype=torch.int64), 0, async_op=True)
+    assert work is not None
+    work.wait()
+    peer = 1 - rank
+    messages = [dist.isend(torch.ones(7), peer), dist.irecv(torch.ones(7), peer)]
+    for message in messages:
+        assert message is not None
+        message.wait()
+    path = roundelay.torch.dump(f"{os.environ['ROUNDELAY_TEST_TRACE']}-")
+    trace = pickle.loads(path.read_bytes())
+    calls = []
+    for entry in trace["entries"]:
+        mine = any(frame["filename"] == __file__ for frame in entry["frames"])
+        calls.append(
+            [
+                entry["process_group"][1],
+                entry["profiling_name"],
+                entry["input_sizes"],
+                entry["output_sizes"],
+                entry["state"],
+                mine,
+            ]
+        )
+    hooked = len(dist.distributed_c10d._world.pg_flight_recorder_hooks)
+    return [calls, hooked, sorted(config["desc"] for config in trace["pg_config"].values())]
+
+
+def opts(async_op: bool) -> Any:
+    """Return the options of an all_reduce."""
+    made = dist.AllreduceOptions()
+    made.asyncOp = async_op
+    return made
+
+
 def every(rank: int) -> dict[str, Any]:
     """Return what each function returns, or the error that it ends with, as text."""
     return outcomes((profiler, profiled_train, abort_hooks, completion_hooks, sequence), rank)

@@ -135,3 +135,42 @@ def test_the_flight_recorder_is_read_by_the_analyser_of_torch(face: str, tmp_pat
     assert all(each.pass_check for each in trainers[:2])
     (missing,) = [each for each in found.collectives if each.missing_ranks]
     assert (missing.collective_name, missing.missing_ranks) == ("roundelay:_all_gather_base", {0})
+
+
+def recorded(face: str, folder: Path, most: int) -> list[Any]:
+    if not records_every_backend():
+        pytest.skip(f"torch {torch.__version__} records no backend but its own")
+    return ranks.run(
+        "observing",
+        "recorded",
+        2,
+        seconds=200,
+        ROUNDELAY_TEST_TRACE=str(folder / "trace"),
+        TORCH_FR_BUFFER_SIZE=str(most),
+        **faces.environment(face),
+    )
+
+
+@both
+def test_the_record_has_the_latest_calls_without_hooks_of_torch(face: str, tmp_path: Path) -> None:
+    for rank, (calls, hooked, groups) in enumerate(recorded(face, tmp_path, 2000)):
+        assert hooked == 0 and groups == ["default_pg", "gone"]
+        messages = [call for call in calls if "->" in call[1] or "<-" in call[1]]
+        assert [call for call in calls if call not in messages] == [
+            ["gone", "roundelay:all_reduce", [[3]], [[3]], "completed", True],
+            ["gone", "roundelay:_all_gather_base", [[2]], [[4]], "completed", True],
+            ["gone", "roundelay:_reduce_scatter_base", [[4]], [[2]], "completed", True],
+            ["gone", "roundelay:all_gather", [[4]], [[4], [4]], "completed", True],
+            ["default_pg", "roundelay:broadcast", [[5]], [[5]], "completed", True],
+        ]
+        assert messages == [
+            ["default_pg", f"roundelay:send {rank}->{1 - rank}", [[7]], [], "completed", True],
+            ["default_pg", f"roundelay:recv {rank}<-{1 - rank}", [], [[7]], "completed", True],
+        ]
+
+
+@both
+def test_the_record_is_as_long_as_the_environment_says(face: str, tmp_path: Path) -> None:
+    for calls, _, _ in recorded(face, tmp_path, 3):
+        assert [name.split()[0] for _, name, *_ in calls] == ["roundelay:broadcast", "roundelay:send", "roundelay:recv"]
+    assert [calls for calls, _, _ in recorded(face, tmp_path, 0)] == [[], []]

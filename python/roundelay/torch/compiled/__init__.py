@@ -24,11 +24,13 @@ from ..._ending import exception
 from .._errors import face, timed_out
 from .._hints import ACTIVE, active
 from .._options import hints_of
+from .._record import kept
 from .._register import COMPILED as VARIABLE
 
 HERE = Path(__file__).resolve().parent
 SOURCES = (
-    "backend.cpp", "operations.h", "window.h", "calls.h", "work.h", "stream.h", "group.h", "tensors.h", "native.h",
+    "backend.cpp", "operations.h", "window.h", "calls.h", "work.h", "stream.h", "group.h", "flight.h", "tensors.h",
+    "native.h",
 )  # fmt: skip
 
 _KINDS = (
@@ -93,6 +95,11 @@ def module() -> Any:
         return _module
 
 
+def calls(stacks: bool) -> list[tuple[Any, ...]]:
+    """Return the latest calls of this face, the oldest first; none if it was not used."""
+    return [] if _module is None else _module.calls(stacks)
+
+
 def _build() -> Any:
     import torch
     from torch.utils import cpp_extension
@@ -131,6 +138,8 @@ def _build() -> Any:
             "group_hints": lambda options: _text(hints_of(options)),
             "monitor": _monitor,
             "stream": _stream,
+            "kept": kept(),
+            "on_failure": _on_failure,
             # A table of functions for other libraries; one of them knows current streams.
             "exchange": getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
         },
@@ -184,6 +193,12 @@ def _monitor(store: Any, rank: int, size: int) -> Any:
     from .._barrier import Monitor
 
     return Monitor(store, rank, size).wait
+
+
+def _on_failure() -> None:
+    from .._flight import on_failure
+
+    on_failure()
 
 
 def _stream(index: int) -> int:

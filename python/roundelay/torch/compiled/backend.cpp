@@ -36,6 +36,8 @@ class Backend : public c10d::Backend {
             waits ? alone(hints_, timeout) : join(*store_, rank, size, hints_, timeout), timeout, std::move(known_as)) {
     calls_.rank = rank;
     calls_.waits = waits;
+    calls_.about->name = name;
+    calls_.about->ranks = ranks;
     options_->group_name = std::move(name);
     options_->global_ranks_in_group = std::move(ranks);
     Alive& alive = Alive::instance();
@@ -327,6 +329,9 @@ class Backend : public c10d::Backend {
     size_ = static_cast<int>(rl().rl_size(comm.get()));
     options_->global_ranks_in_group.resize(size_);
     std::iota(options_->global_ranks_in_group.begin(), options_->global_ranks_in_group.end(), 0);
+    // What was recorded before keeps the ranks that there were.
+    calls_.about = std::make_shared<About>(*calls_.about);
+    calls_.about->ranks = options_->global_ranks_in_group;
     forget_monitor();
     Operation operation;
     operation.type = OpType::UNKNOWN;
@@ -392,8 +397,14 @@ class Backend : public c10d::Backend {
   }
 
   void shutdown() override {
+    describe();
     forget();
     calls_.shutdown();
+  }
+
+  // Lets the record of calls know the group's description, which torch sets after the group was made.
+  void describe() {
+    calls_.about->description = getGroupDesc();
   }
 
 #ifdef ROUNDELAY_ABORT_HOOKS
@@ -429,9 +440,16 @@ class Backend : public c10d::Backend {
     operation.label = label;
     operation.timeout = opts.timeout;
     operation.async = opts.asyncOp;
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 8
+    operation.awaited = opts.asyncOp;
+#endif
     operation.result = std::move(result);
     set_device(operation, inputs);
     operation.title = label;
+    if (Flight::instance().on()) {
+      operation.inputs_of = sides(inputs);
+      operation.outputs_of = sides(operation.result);
+    }
     if (Profiled::active()) {
       operation.inputs = inputs;
     }
@@ -453,6 +471,8 @@ class Backend : public c10d::Backend {
       operation.inputs = {tensor};
     }
     operation.async = true;
+    operation.peer = peer;
+    (sends ? operation.inputs_of : operation.outputs_of) = sides({tensor});
     operation.result = {tensor};
     operation.device = tensor.device();
     Tensor data = sends ? readable(tensor) : writable(tensor, operation.copies);
@@ -527,6 +547,18 @@ class Backend : public c10d::Backend {
   std::set<int64_t> used_;
 };
 
+// Returns the record of calls.
+inline pybind11::list calls(bool stacks) {
+  {
+    Alive& alive = Alive::instance();
+    std::lock_guard<std::mutex> lock(alive.mutex);
+    for (Backend* backend : alive.all) {
+      backend->describe();
+    }
+  }
+  return Flight::instance().calls(stacks);
+}
+
 // Ends what the program has not ended.
 inline void end(const std::string& why) {
   std::vector<Backend*> left;
@@ -559,6 +591,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         python.group_hints = part("group_hints");
         python.monitor = part("monitor");
         python.stream = part("stream");
+        roundelay::Flight::instance().keep(pybind11::object(parts["kept"]).cast<size_t>());
+        roundelay::Group::on_failure() = [write = pybind11::handle(part("on_failure"))] {
+          if (roundelay::interpreter_lives()) {
+            pybind11::gil_scoped_acquire gil;
+            write();
+          }
+        };
         roundelay::find_stream_function(pybind11::object(parts["exchange"]).ptr());
         roundelay::load(path);
       },
@@ -582,5 +621,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         own->setTimeout(roundelay::Milliseconds(static_cast<int64_t>(seconds * 1000.0)));
       },
       "Set the timeout of a backend: torch before 2.14 does not show that to Python.");
+  module.def("calls", &roundelay::calls, "Return the latest calls, the oldest first; with the stacks of their callers or without.");
   module.def("end", &roundelay::end, "Shut down all backends that are left; abort them first if there is a reason.");
 }

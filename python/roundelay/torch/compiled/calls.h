@@ -20,6 +20,12 @@ struct Operation {
   Tensors inputs;
   Milliseconds timeout{0};
   bool async = false;
+  // Whether somebody waits for the work. Torch does not for a call that is not asynchronous, and takes null, since 2.8.
+  bool awaited = true;
+  // What the record of calls is told.
+  Sides inputs_of;
+  Sides outputs_of;
+  int peer = -1;
   double factor = 1.0;
   Tensors result;
   std::vector<Call> calls;
@@ -31,6 +37,30 @@ struct Operation {
     memory.push_back(tensor);
   }
 };
+
+// Returns torch's name of an operation.
+inline std::string name_of(const Operation& operation, int rank) {
+  switch (operation.type) {
+    case c10d::OpType::ALLREDUCE_COALESCED:
+      return "allreduce_coalesced";
+    case c10d::OpType::ALLGATHER_COALESCED:
+      return "allgather_coalesced";
+    case c10d::OpType::_ALLGATHER_BASE:
+      return operation.calls.size() > 1 ? "all_gather_into_tensor_coalesced" : "_all_gather_base";
+    case c10d::OpType::_REDUCE_SCATTER_BASE:
+      return operation.calls.size() > 1 ? "reduce_scatter_tensor_coalesced" : "_reduce_scatter_base";
+    case c10d::OpType::COALESCED:
+      return "coalesced";
+    case c10d::OpType::SEND:
+      return c10::str("send ", rank, "->", operation.peer);
+    case c10d::OpType::RECV:
+      return c10::str("recv ", rank, "<-", operation.peer);
+    case c10d::OpType::RECVANYSOURCE:
+      return c10::str("recv ", rank, "<-?");
+    default:
+      return operation.label;
+  }
+}
 
 // Throws the Python error that is set as one that other threads may carry.
 [[noreturn]] inline void throw_python(pybind11::error_already_set& failed) {
@@ -99,6 +129,7 @@ class Calls {
   std::atomic<uint64_t> count{0};
   const std::string name;
   std::shared_ptr<Group> group;
+  std::shared_ptr<About> about = std::make_shared<About>();
   int rank = 0;
   // True for a group that nobody has reconfigured yet.
   std::atomic<bool> waits{false};
@@ -140,6 +171,23 @@ class Calls {
     return found->second;
   }
 
+  // Notes an operation in the record of calls, where there is one.
+  uint64_t note(const Operation& operation, uint64_t number, Milliseconds limit) const {
+    if (!Flight::instance().on()) {
+      return 0;
+    }
+    Noted noted;
+    noted.group = about;
+    noted.number = number;
+    noted.message = operation.type == c10d::OpType::SEND || operation.type == c10d::OpType::RECV ||
+        operation.type == c10d::OpType::RECVANYSOURCE;
+    noted.name = name_of(operation, rank);
+    noted.inputs = operation.inputs_of;
+    noted.outputs = operation.outputs_of;
+    noted.timeout_ms = limit.count();
+    return Flight::instance().begin(std::move(noted));
+  }
+
   // Begins an event of the profiler, where one is active.
   Profiled profiled(const char* title, const Tensors& inputs) const {
     return title != nullptr && Profiled::active() ? Profiled(name + ":" + title, inputs) : Profiled();
@@ -153,6 +201,7 @@ class Calls {
     Group::Clock::time_point begun = group->now();
     bool limited = operation.timeout.count() > 0;
     Milliseconds limit = limited ? operation.timeout : timeout.load();
+    uint64_t noted_as = note(operation, sequence, limit);
     rl_options options{};
     options.timeout_ms = limited ? operation.timeout.count() : 0;
     options.factor = operation.factor;
@@ -160,6 +209,7 @@ class Calls {
     options.hints = hints.empty() ? nullptr : hints.c_str();
     if (operation.device.is_cuda()) {
       WorkPtr work = enqueue(std::move(operation), options, limit);
+      Flight::instance().issued(noted_as);
       event.end();
       return noted(std::move(work));
     }
@@ -172,6 +222,7 @@ class Calls {
       }
       make(operation.copies);
       event.end();
+      Flight::instance().ended(noted_as);
       return done(operation, sequence, begun);
     }
     auto state = std::make_unique<State>();
@@ -192,9 +243,11 @@ class Calls {
       }
       make(operation.copies);
       event.end();
+      Flight::instance().ended(noted_as);
       return done(operation, sequence, begun);
     }
     state->group = group;
+    state->noted = failed ? 0 : noted_as;
     state->sequence = sequence;
     state->begun = begun;
     state->profiled = std::move(event);
@@ -213,14 +266,17 @@ class Calls {
     return noted(std::move(work));
   }
 
-  // Returns the work of an operation that has ended with success, and tells the hooks.
+  // Returns the work of an operation that has ended with success, if it is awaited, and tells the hooks.
   WorkPtr done(Operation& operation, uint64_t sequence, Group::Clock::time_point begun) {
+    if (!operation.awaited && !coalescing && !group->hooked()) {
+      return nullptr;
+    }
     auto work = c10::make_intrusive<Done>(rank, operation.type, std::move(operation.result));
     group->succeeded(work->numbered(sequence, begun));
     return noted(std::move(work));
   }
 
-  // Returns the work, and remembers it where calls are being coalesced: their end waits for it.
+  // Returns the work, if there is one, and remembers it where calls are being coalesced: their end waits for it.
   WorkPtr noted(WorkPtr work) {
     if (coalescing) {
       coalesced.push_back(work);
@@ -344,6 +400,9 @@ class Calls {
       }
     }
     make(operation.copies);
+    if (!operation.awaited && !coalescing) {
+      return nullptr;
+    }
     return c10::make_intrusive<OnStream>(
         rank, operation.type, std::move(operation.result), std::move(operation.memory), operation.device,
         operation.async);

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "tensors.h"
+#include "flight.h"
 
 #include <ATen/ThreadLocalState.h>
 #include <ATen/record_function.h>
@@ -120,18 +120,23 @@ class Group : public std::enable_shared_from_this<Group> {
   }
 #endif
 
-  // Has the hooks of an abort called: one was asked for, or an operation failed. The error does not wait for them,
-  // since torch's own writes a file.
+  // Has the hooks of an abort called, and the record of calls written: one was asked for, or an operation failed. The
+  // error does not wait for them.
   void aborted() {
-#ifdef ROUNDELAY_ABORT_HOOKS
     std::lock_guard<std::mutex> lock(mutex_);
-    auto hooks = on_abort_.list;
-    if (hooks->empty() || aborting_) {
+    std::vector<std::function<void()>> due;
+#ifdef ROUNDELAY_ABORT_HOOKS
+    due = *on_abort_.list;
+#endif
+    if (Flight::instance().on() && on_failure()) {
+      due.push_back(on_failure());
+    }
+    if (due.empty() || aborting_) {
       return;
     }
     aborting_ = true;
-    Completions::run([group = shared_from_this(), hooks] {
-      for (const c10d::AbortHook& hook : *hooks) {
+    Completions::run([group = shared_from_this(), due] {
+      for (const auto& hook : due) {
         try {
           hook();
         } catch (const std::exception& error) {
@@ -142,7 +147,12 @@ class Group : public std::enable_shared_from_this<Group> {
       group->aborting_ = false;
       group->none_.notify_all();
     });
-#endif
+  }
+
+  // What writes the record of calls, where the environment asks for it.
+  static std::function<void()>& on_failure() {
+    static std::function<void()> write;
+    return write;
   }
 
   // Waits until no work goes on and all hooks have run, up to a time.

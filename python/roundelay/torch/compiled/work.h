@@ -235,6 +235,7 @@ struct State {
   uint64_t sequence = 0;
   Group::Clock::time_point begun;
   Group::Ended told{};
+  uint64_t noted = 0;
   Profiled profiled;
   std::vector<rl_work*> natives;
   Tensors outputs;
@@ -274,6 +275,7 @@ struct State {
     }
     if (!failed) {
       make(copies);
+      Flight::instance().ended(noted);
     }
     dropped.swap(memory);
     profiled.end();
@@ -339,6 +341,7 @@ struct State {
     }
     std::shared_ptr<Group> group = state->group;
     if (status == 0) {
+      Flight::instance().ended(state->noted);
       group->succeeded(state->told);
     }
     if (!due) {
