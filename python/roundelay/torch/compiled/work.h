@@ -318,15 +318,10 @@ struct State {
     }
   }
 
-  // Drops one of the owners; the tensors of the last one are dropped where the interpreter's lock may be waited for.
-  void release(bool here) {
-    if (owners.fetch_sub(1) != 1) {
-      return;
-    }
-    if (here) {
+  // Drops one of the owners; the last one frees it.
+  void release() {
+    if (owners.fetch_sub(1) == 1) {
       delete this;
-    } else {
-      Completions::run([this] { delete this; });
     }
   }
 
@@ -344,15 +339,20 @@ struct State {
       Flight::instance().ended(state->noted);
       group->succeeded(state->told);
     }
-    if (!due) {
+    if (!due && state->owners.fetch_sub(1) != 1) {
       group->end();
-      state->release(false);
       return;
     }
-    Completions::run([state, group] {
-      state->settle();
-      state->complete();
-      state->release(true);
+    // Callbacks and tensors may be Python's: what wants the interpreter does so here, where it may wait for its lock,
+    // and before the group has ended, which the end of the program waits for.
+    Completions::run([state, group, due] {
+      if (due) {
+        state->settle();
+        state->complete();
+        state->release();
+      } else {
+        delete state;
+      }
       group->end();
     });
   }
@@ -373,7 +373,7 @@ class Pending : public Base {
     state->watch();
   }
   ~Pending() override {
-    state_->release(true);
+    state_->release();
   }
 
   bool wait(Milliseconds timeout) override {
