@@ -3,9 +3,9 @@
 #
 #   tests/rdma.sh [PART ...]
 #
-# Parts: packages (needed to build); build; stream (the stream's own tests); conformance (RDMA
-# alone, RDMA between ranks that share memory inside, and two paths: a device and TCP, two devices); hosts (two machines of
-# two ranks and two devices: the library; a device is cut off, and mended; all devices are); paths (two machines of one
+# Parts: packages (needed to build); build; stream (the stream's own tests); endpoints (without a communicator);
+# conformance (RDMA alone, RDMA between ranks that share memory inside, and two paths: a device and TCP, two devices);
+# hosts (two machines of two ranks and two devices: the library; a device is cut off, and mended; all devices are); paths (two machines of one
 # rank, over a device and TCP, and over two devices: what splits; one is cut off, mended, both are cut off); gigabyte (as much
 # between two ranks, which takes a minute and a half). All but the first by default. Ends with 77 and the reason where something that it
 # needs cannot be had.
@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
 programs=$target/rdma-tests
-parts=" ${*:-build stream conformance hosts paths gigabyte} "
+parts=" ${*:-build stream endpoints conformance hosts paths gigabyte} "
 
 wanted() { [[ $parts == *" $1 "* ]]; }
 
@@ -34,11 +34,12 @@ packages() {
 build() {
     local said
     said=$(cargo test --workspace --locked --features roundelay-cli/rdma --no-run --lib --test conformance \
-        --test paths --test verbs --color never 2>&1) || { echo "$said" >&2 && exit 1; }
+        --test transport --test paths --test verbs --color never 2>&1) || { echo "$said" >&2 && exit 1; }
     mkdir -p "$programs"
     cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/stream"
     cp "$(sed -n 's|.*Executable tests/conformance/main.rs (\(.*\))|\1|p' <<<"$said")" "$programs/conformance"
     cp "$(sed -n 's|.*Executable tests/paths/main.rs (\(.*/paths-[0-9a-f]*\))|\1|p' <<<"$said" | head -n 1)" "$programs/paths"
+    cp "$(sed -n 's|.*Executable tests/transport.rs (\(.*\))|\1|p' <<<"$said")" "$programs/transport"
     cp "$target/debug/roundelay" "$programs/roundelay"
 }
 
@@ -72,6 +73,9 @@ together() {
 one=() two=()
 if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
+fi
+if wanted endpoints; then
+    one+=("TEST_WAY=rdma $programs/transport --test-threads=1")
 fi
 if wanted conformance; then
     # What takes longest, once: the library over both links is for the two machines.

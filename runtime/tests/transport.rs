@@ -20,14 +20,17 @@ use support::until_stopped;
 /// No test comes near it unless something hangs.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Returns what carries links here: RDMA too, where there is a device.
+/// Returns what carries links here: RDMA too, where there is a device. `TEST_WAY=rdma` leaves out the others.
 fn ways() -> Vec<Transports> {
     static RDMA: LazyLock<bool> = LazyLock::new(|| {
         let probed = Transport::Rdma.probe();
         probed.inspect_err(|why| skip(Needs::Rdma, format!("no RDMA: {why}"))).is_ok()
     });
+    let only = std::env::var("TEST_WAY").ok();
     let all = [Transports::SHM, Transports::TCP, Transports::RDMA];
-    all.into_iter().filter(|way| *way != Transports::RDMA || *RDMA).collect()
+    let is_wanted = |way: &Transports| only.as_ref().is_none_or(|only| way.to_string() == *only);
+    let is_there = |way: &Transports| *way != Transports::RDMA || *RDMA;
+    all.into_iter().filter(|way| is_wanted(way) && is_there(way)).collect()
 }
 
 fn setup(way: Transports) -> Setup {
