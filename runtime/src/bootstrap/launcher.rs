@@ -280,22 +280,29 @@ impl Job {
             if self.deadline.is_some_and(|at| at <= now) {
                 return self.end();
             }
-            let mut ended = Vec::new();
+            let mut have_ended = false;
             for (rank, what) in self.poll(self.deadline.map(|at| at - now)) {
                 match what {
                     What::Output => self.ranks[rank].read(|text| line(rank as u32, text)),
-                    What::Ended => ended.extend(self.ending(rank).map(|ending| (rank, ending))),
+                    What::Ended => have_ended = true,
                 }
             }
-            // Who ended by an error since the last look may have noticed who was killed.
+            // Who has ended by an error may have noticed who was killed: all are asked, and those come first.
+            let all = 0..if have_ended { self.ranks.len() } else { 0 };
+            let mut ended: Vec<(usize, Ending)> =
+                all.filter_map(|rank| Some((rank, self.ending(rank)?))).collect();
             ended.sort_by_key(|(_, ending)| matches!(ending, Ending::Exited(_)));
             ended.into_iter().for_each(|(rank, ending)| self.ended(rank, ending, grace));
         }
     }
 
-    /// Returns how a rank's process ended.
+    /// Returns how a rank's process has ended, if that is news.
     fn ending(&mut self, rank: usize) -> Option<Ending> {
-        self.ranks[rank].child.try_wait().ok().flatten().map(ending)
+        let rank = &mut self.ranks[rank];
+        if rank.ending.is_some() {
+            return None;
+        }
+        rank.child.try_wait().ok().flatten().map(ending)
     }
 
     /// Waits for events and returns them; returns none if none comes within `timeout`.
