@@ -31,6 +31,7 @@ pub(crate) struct Access {
 }
 
 /// What became of accesses, which end in the order in which they were begun.
+#[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "without devices there is no news"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
     /// So many bytes of one are where they belong.
