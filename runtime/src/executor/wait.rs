@@ -225,8 +225,11 @@ impl Wait {
         let often = if spins && !self.sockets { SERVE.0 } else { SERVE.1 };
         if sleeps {
             self.serving = None;
-        } else if self.polls.is_multiple_of(often) && !self.is_long() {
-            self.serving.get_or_insert_with(|| Serving::new(server)).serve();
+        } else if self.polls.is_multiple_of(often) {
+            match self.is_long() {
+                true => self.serving = None,
+                false => self.serving.get_or_insert_with(|| Serving::new(server)).serve(),
+            }
         }
     }
 

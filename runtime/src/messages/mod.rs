@@ -115,6 +115,8 @@ struct Turn {
     is_attentive: bool,
     /// True if peers may want something of this rank's windows at any time.
     serves: bool,
+    /// The number of times that this was said.
+    renewed: u64,
     /// True if the rank leaves.
     is_over: bool,
 }

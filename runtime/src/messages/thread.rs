@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::engine::Engine;
 use super::{Messenger, REST, Shared, Turn, lock};
 use crate::endpoints::{Dozing, SHORT};
 use crate::group::Server;
@@ -19,14 +20,15 @@ const ATTENTIVE: Duration = Duration::from_millis(10);
 impl Messenger {
     /// Has the engine's own thread stay while windows are served.
     pub(super) fn renew_service(&self) {
-        let mut serves = false;
-        self.peek(|engine| serves = engine.serves());
-        let mut state = lock(&self.shared.turn);
-        state.serves = serves;
-        if serves && !state.has_thread {
-            self.spawn(&mut state);
-        }
-        drop(state);
+        self.entered(|engine| {
+            let serves = engine.as_ref().is_some_and(Engine::serves);
+            // Within the engine's lock, so that whoever looks last says so last.
+            let mut state = lock(&self.shared.turn);
+            (state.serves, state.renewed) = (serves, state.renewed + 1);
+            if serves && !state.has_thread {
+                self.spawn(&mut state);
+            }
+        });
         self.shared.wanted.notify_all();
         self.nudge();
     }
@@ -94,12 +96,14 @@ impl Messenger {
                 || serving.load(Ordering::SeqCst) > 0;
             if state.serves && !state.is_due && !is_moved {
                 state.is_attentive = false;
+                let renewed = state.renewed;
                 drop(state);
                 let serves = self.rest(&mut rest, &mut heard);
                 (nap, idle) = (NAP.0, Instant::now());
                 let is_idle = self.is_idle();
                 state = lock(turn);
-                state.serves &= serves;
+                // Windows may have come since it looked.
+                state.serves &= serves || state.renewed != renewed;
                 if !is_idle {
                     state.is_due = false;
                     self.take_over(state);
