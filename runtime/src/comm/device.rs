@@ -388,6 +388,13 @@ impl Communicator {
     /// Returns the state and the GPU, ready for a call.
     pub(super) fn both(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
         self.core()?;
+        if self.staged.is_some() {
+            return Err(Error::Unsupported(
+                "this communicator has ranks without a GPU, so it has calls by name, messages and algorithms alone: \
+                 memory that all ranks map, graphs, windows and functions need a GPU on every rank"
+                    .into(),
+            ));
+        }
         match (self.home.as_deref_mut(), self.gpu.as_deref_mut()) {
             (Some(core), Some(gpu)) => Ok((core, gpu)),
             (None, _) => Err(worker::gone()),
