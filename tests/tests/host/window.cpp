@@ -23,7 +23,8 @@ int main(int argc, char **argv) {
         return w;
     };
     bool well = true;
-    // Each rank is a process that does what its stream would.
+    // Each rank is a process that does what its stream would. It may be as many rounds ahead of the next one as there are
+    // ranks, and words of as many rounds take turns.
     std::vector<pid_t> begun;
     for (unsigned r = 0; r < ranks; ++r) {
         if (const pid_t child = fork(); child != 0) {
@@ -39,14 +40,14 @@ int main(int argc, char **argv) {
         const auto signal = [&](unsigned p) { return window(r, SIGNAL, p, words[p] + r, words[r] + 2 * ranks + p); };
         const auto await = [&](unsigned p) { return window(r, AWAIT, p, words[r] + p, words[r] + ranks + p); };
         for (unsigned k = 0; k < rounds; ++k) {
-            part[next][k % 2] = 1000 * k + r;
+            part[next][k % 8] = 1000 * k + r;
             mine = play(signal(next)) && play(await(before)) && mine;
-            mine = mine && part[r][k % 2] == 1000 * k + before;
+            mine = mine && part[r][k % 8] == 1000 * k + before;
         }
         for (unsigned k = 0; k < rounds; ++k) {
-            Window add = window(r, ADD, 0, part[0] + 8, part[r] + 64 + k);
+            Window add = window(r, ADD, 0, part[0] + 16, part[r] + 64 + k);
             add.operand = 3;
-            Window swap = window(r, SWAP, 0, part[0] + 9, part[r] + 128 + k);
+            Window swap = window(r, SWAP, 0, part[0] + 17, part[r] + 128 + k);
             swap.compared = k, swap.operand = k + 1;
             mine = play(add) && play(swap) && mine;
         }
@@ -68,6 +69,6 @@ int main(int argc, char **argv) {
     u64 swaps = 0;
     for (unsigned r = 0; r < ranks; ++r)
         for (unsigned k = 0; k < rounds; ++k) swaps += part[r][128 + k] == k;
-    well = well && part[0][8] == 3ull * ranks * rounds && part[0][9] == swaps && swaps > 0;
+    well = well && part[0][16] == 3ull * ranks * rounds && part[0][17] == swaps && swaps > 0;
     puts(well ? "well" : "wrong");
 }
