@@ -313,6 +313,26 @@ fn a_dropped_window_refuses_and_its_memory_serves_others() {
     });
 }
 
+/// A rank waits for the others' first barrier, longer than it polls, and they use its window before they come.
+#[test]
+fn a_rank_that_waits_long_serves_its_window() {
+    by_all_ways(2, |comm, rank, way| {
+        let window = comm.window(way.filled(comm, 4, 0u32)).expect("a window");
+        if rank == 1 {
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_millis(200) {
+                std::thread::yield_now();
+            }
+            window.set_timeout(Duration::from_secs(10));
+            let put = window.put(&[7], 0, 1).and_then(|()| window.flush(0));
+            put.unwrap_or_else(|error| panic!("{way:?}: {error}"));
+        }
+        comm.barrier().expect("all come");
+        let wanted = if rank == 0 { [0, 7, 0, 0] } else { [0; 4] };
+        assert_eq!(window.free(comm).expect("the buffer")[..], wanted, "{way:?}");
+    });
+}
+
 #[test]
 fn windows_that_cannot_be_made_fail_on_all_ranks() {
     threads(layout(2, SLOT), |comm, r| {
