@@ -99,7 +99,8 @@ fn signals_and_words_of_windows() {
         text.replace("await_count(w.params, w.word", "if (false) await_count(w.params, w.word");
     assert_ne!(hasty, text);
     let Some(program) = play("hasty", &hasty) else { return };
-    assert_eq!(said(&program, &[2, 20]), "wrong\n");
+    // By luck ranks keep step.
+    assert!((0..20).any(|_| said(&program, &[2, 20]) == "wrong\n"));
 }
 
 /// Plays a function of two ranks with these arguments: elements, elements before them, blocks.
