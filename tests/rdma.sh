@@ -4,11 +4,11 @@
 #   tests/rdma.sh [PART ...]
 #
 # Parts: packages (needed to build); build; stream (the stream's own tests); endpoints (without a communicator);
-# conformance (RDMA alone, RDMA between ranks that share memory inside, and two paths: a device and TCP, two devices);
-# hosts (two machines of two ranks and two devices: the library; a device is cut off, and mended; all devices are); paths (two machines of one
-# rank, over a device and TCP, and over two devices: what splits; one is cut off, mended, both are cut off); gigabyte (as much
-# between two ranks, which takes a minute and a half). All but the first by default. Ends with 77 and the reason where something that it
-# needs cannot be had.
+# conformance (RDMA alone, RDMA between ranks that share memory inside, and two paths: a device and TCP, two
+# devices); hosts (two machines of two ranks and two devices: the library; a device is cut off, and mended; all
+# devices are); paths (two machines of one rank, over a device and TCP, and over two devices: what splits; one is
+# cut off, mended, both are cut off); gigabyte (as much between two ranks, which takes a minute and a half). All but
+# the first by default. Ends with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}

@@ -83,7 +83,7 @@ impl TorchStore {
     ///
     /// # Errors
     ///
-    /// What answers there is no store of torch's, or nothing does.
+    /// No store of torch's answers there.
     pub(super) fn announced(
         host: &str,
         port: u16,

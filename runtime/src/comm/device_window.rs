@@ -12,8 +12,8 @@ impl Communicator {
     /// else. All ranks call together, with memory of one length. Memory that is not mapped by all yet is mapped
     /// ([`Communicator::register`]), which must not be freed before the communicator is dropped then.
     ///
-    /// What is done with a window is put into the stream of calls ([`Communicator::on`]) and returns at once, and graphs
-    /// capture it. What a rank puts into a stream happens in its order; a signal is seen after everything before it.
+    /// Operations on a window are put into the stream of calls ([`Communicator::on`]) and return at once, and graphs
+    /// capture them. What a rank puts into a stream happens in its order; a signal is seen after everything before it.
     /// `docs/windows.md` has the rules.
     ///
     /// ```no_run

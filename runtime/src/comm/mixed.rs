@@ -28,7 +28,7 @@ impl Communicator {
     /// The communicator that comes back is as of [`Communicator::cuda`], but that its calls take memory of the GPU or of
     /// the host, on each rank as it is. Results are those of hosts, bit for bit.
     ///
-    /// Where all ranks have a GPU, this is [`Communicator::cuda`]. Else a call on memory of a GPU waits for what is in the
+    /// This is [`Communicator::cuda`] if all ranks have a GPU. Else a call on memory of a GPU waits for what is in the
     /// stream, copies its input to the host, makes the call there and copies the result back, and returns when it is
     /// there. Calls by name, messages, batches and algorithms of one's own are served, and so are streams,
     /// [`Communicator::read`], [`Communicator::write`] and [`Communicator::fill`]; memory that all ranks map, graphs,

@@ -113,6 +113,11 @@ impl Regions {
         self.list.iter_mut().filter_map(gone).collect()
     }
 
+    /// Returns the region of a place.
+    pub(super) fn get(&self, spot: Spot) -> Option<&Arc<Region>> {
+        self.list.get(spot.region as usize)?.as_ref()
+    }
+
     /// Returns all regions.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Region>> {
         self.list.iter().flatten()
@@ -120,7 +125,7 @@ impl Regions {
 
     /// Returns an address in a rank's memory, as mapped here; 0 of ranks on other hosts.
     pub(super) fn address(&self, spot: Spot, rank: u32) -> u64 {
-        let region = self.list.get(spot.region as usize).and_then(Option::as_deref);
+        let region = self.get(spot);
         // Of ranks on other hosts nothing is mapped.
         let base = region.map(|region| region.base(rank)).filter(|base| *base != 0);
         base.map_or(0, |base| base + spot.offset)
@@ -128,14 +133,14 @@ impl Regions {
 
     /// Returns the bytes from a place to the end of its region.
     pub(super) fn bytes(&self, spot: Spot) -> u64 {
-        let region = self.list.get(spot.region as usize).and_then(Option::as_deref);
+        let region = self.get(spot);
         region.map_or(0, |region| region.bytes().saturating_sub(spot.offset))
     }
 
     /// Returns true if the region of other allocators' memory was registered so.
     pub(super) fn known(&self, found: &Found, address: u64, bytes: u64) -> bool {
         let spot = self.find(address, bytes);
-        let region = spot.and_then(|s| self.list.get(s.region as usize)?.as_deref());
+        let region = spot.and_then(|spot| self.get(spot)).map(|region| &**region);
         matches!(region, Some(Region::IpcMemory { found: known, .. }) if known == found)
     }
 }

@@ -187,13 +187,14 @@ fn location(rank: u32, program: Option<&Lowered>, report: &Report) -> Location {
         };
         return Location { rank, name: "batch".into(), step: 0, site: String::new(), text };
     }
-    if (counted::LENGTH..=counted::COUNTED).contains(&report.word) {
-        let name = "all_to_all_counted".into();
-        return Location { rank, name, step: 0, site: String::new(), text: String::new() };
-    }
-    if report.word == window::SIGNALLED {
-        let name = "window".into();
-        return Location { rank, name, step: 0, site: String::new(), text: String::new() };
+    let of_no_program = match report.word {
+        counted::LENGTH..=counted::COUNTED => Some("all_to_all_counted"),
+        window::SIGNALLED => Some("window"),
+        _ => None,
+    };
+    if let Some(name) = of_no_program {
+        let (name, site, text) = (name.into(), String::new(), String::new());
+        return Location { rank, name, step: 0, site, text };
     }
     let site = program.and_then(|program| program.site(report.site));
     Location {
@@ -255,16 +256,16 @@ fn awaited(report: &Report) -> String {
 
 fn remark(report: &Report) -> String {
     let Report { peer, block, wanted, seen, .. } = report;
-    let call = match report.word {
-        batch::ARRIVED | batch::ROOM | counted::COUNTED => "a batch".into(),
-        _ => format!("call {}", report.epoch),
-    };
     if report.word == window::SIGNALLED {
         return format!(
             " on the GPU (its signal {wanted} was awaited, and {seen} have come); rank {peer} is alive: see whether it \
              signals as often as it is waited for, or raise the timeout"
         );
     }
+    let call = match report.word {
+        batch::ARRIVED | batch::ROOM | counted::COUNTED => "a batch".into(),
+        _ => format!("call {}", report.epoch),
+    };
     format!(
         " in block {block} of {call} on the GPU (wanted {wanted:#x}, saw {seen:#x}); rank {peer} is alive: see \
          whether it makes the same call and is not far behind, or raise the timeout"

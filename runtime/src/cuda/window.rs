@@ -32,8 +32,9 @@ pub struct CudaWindow<M> {
 /// A window without its memory's type.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// The place of the memory, and its bytes.
+    /// The place of the memory, its region, and its bytes.
     spot: Spot,
+    region: Arc<Region>,
     bytes: u64,
     /// The words of signals: for each rank what it has signalled here, then what was taken of that, then what this rank
     /// has signalled there.
@@ -104,19 +105,21 @@ impl Gpu {
         let elsewhere = same(core, place(spot))?.is_some() || spot.region == u32::MAX;
         let elsewhere = core.words(elsewhere.into())?.contains(&1);
         let spot = match elsewhere {
-            false => spot,
+            false => Some(spot),
             true => {
                 self.register(core, address.0, bytes)?;
-                let found = self.regions.find(address.0, bytes);
-                found.ok_or_else(|| self.failed("the memory was not mapped".into(), None))?
+                self.regions.find(address.0, bytes)
             }
         };
+        let found = spot.and_then(|spot| Some((spot, self.regions.get(spot)?.clone())));
+        let (spot, region) =
+            found.ok_or_else(|| self.failed("the memory was not mapped".into(), None))?;
         let kernel = self.window_kernel();
         let kernel = agree(core, kernel)?;
         let words = self.sharing.whole(core, 3 * 8 * u64::from(self.ranks))?;
         // A region of the communicator's, for kernels may use it after the window was dropped.
         let words = self.regions.add(Region::Own(words));
-        Ok(Part { spot, bytes, words, kernel })
+        Ok(Part { spot, region, bytes, words, kernel })
     }
 
     fn window_kernel(&mut self) -> Result<Arc<Kernel>, Error> {
@@ -155,13 +158,14 @@ impl Gpu {
             let refusal = Refusal::Bounds { bytes: part.bytes };
             return Err(Error::Window { rank: self.rank, what, refusal });
         }
-        match self.regions.address(part.spot, peer) {
-            0 => Err(Error::Usage(format!(
+        let known = self.regions.get(part.spot);
+        if known.is_none_or(|known| !Arc::ptr_eq(known, &part.region)) {
+            return Err(Error::Usage(format!(
                 "{what}: the window's memory is not this communicator's, or was replaced by other memory that was \
                  registered"
-            ))),
-            base => Ok(DevicePtr(base + at)),
+            )));
         }
+        Ok(DevicePtr(self.regions.address(part.spot, peer) + at))
     }
 
     /// Puts the copy of a put into a stream, or of a get.
@@ -245,11 +249,11 @@ impl Gpu {
         params.extend([0; 4]);
         let Fixed { operation, peer, word, own, operand, compared } = *fixed;
         params.extend([operation as u64, peer, word, own, operand, compared]);
+        let grid = (1, THREADS);
         // SAFETY: the words are those of the kernel's parameter. The arena, the mailbox and the window's words live as
         // long as `self`; the caller's words are good as whoever made their addresses promised.
-        let launched = self
-            .journal
-            .put(stream, || unsafe { part.kernel.launch(stream, (1, THREADS), &params) });
+        let launched =
+            self.journal.put(stream, || unsafe { part.kernel.launch(stream, grid, &params) });
         launched.map_err(|fault| {
             let error = self.fault(&fault);
             self.end(core, error)

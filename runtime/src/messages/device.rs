@@ -31,7 +31,7 @@ pub(super) struct Device {
     /// Parts of this rank's that the peer has asked for.
     granted: BTreeSet<u64>,
     begun: VecDeque<Begun>,
-    /// What is to go as packets after all.
+    /// Operations that are to go as packets after all.
     again: VecDeque<Part>,
     number: u64,
     /// True if something was put or accumulated by packets since an answer came; and if one is due that comes after

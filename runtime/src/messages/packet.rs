@@ -19,7 +19,7 @@
 //!        <---  Refused, if so          <---  Refused, if so                       <---  Refused, if so
 //! ```
 //!
-//! Where devices join the two ranks, an origin may put and get by itself what the target has granted (`device.rs`):
+//! An origin may put and get by itself what the target has granted, if devices join the two ranks (`device.rs`):
 //!
 //! ```text
 //!   Reach  --->

@@ -46,7 +46,7 @@ struct State {
     served: Vec<Served>,
 }
 
-/// What a link serves of a region.
+/// A region as one link serves it.
 struct Served {
     link: Weak<Core>,
     side: u32,

@@ -12,7 +12,7 @@ pub(crate) struct Grant {
     pub(crate) words: bool,
 }
 
-/// What a device may do.
+/// The kinds of access that a device has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct May {
     pub(crate) read: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Access {
     pub(crate) len: u64,
 }
 
-/// What became of accesses, which end in the order in which they were begun.
+/// The news of accesses, which end in the order in which they were begun.
 #[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "without devices there is no news"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {

@@ -12,7 +12,7 @@ use crate::transport::rdma::Exposure;
 /// The memory of this rank's part, with whatever owns it.
 pub(crate) struct Exposed {
     place: Place,
-    /// What peers' devices access by themselves; it is dropped before the memory.
+    /// The memory as peers' devices access it by themselves; it is dropped before the memory.
     exposure: Exposure,
     /// The owners of the memory and of the words: taken out once they may be somebody else's.
     kept: Mutex<Option<Kept>>,

@@ -246,7 +246,7 @@ fn until_by_device(window: &Window<u32>, peer: u32, at: usize) -> u64 {
     }
 }
 
-/// Where devices join two ranks they put and get by themselves, and nowhere else.
+/// Devices put and get by themselves if they join two ranks, and not otherwise.
 pub(crate) fn devices(over: Over) {
     const LEN: usize = 300_000;
     scenes(over, 2, |comm, own, memory| {

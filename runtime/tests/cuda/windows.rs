@@ -161,7 +161,7 @@ fn foreign(gpu: &mut Communicator) -> Result<(), Error> {
     window.free(gpu).map(drop)
 }
 
-/// What is refused writes nothing, and all goes on.
+/// Refused operations write nothing, and all goes on.
 fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     let (stream, last) = (gpu.stream()?, gpu.size() - 1);
     let buffer = gpu.alloc_device::<f32>(1000)?;

@@ -1,7 +1,7 @@
 //! The kernel of windows of device memory: signals, waits for signals, and atomic operations on words.
 //!
-//! What is put and got is copied by the driver, in the order of a stream; this kernel is what stands before and behind
-//! the copies. Each rank of a window has words for each other one:
+//! Puts and gets are copies of the driver's, in the order of a stream; this kernel stands before and behind them. Each
+//! rank of a window has words for each other one:
 //!
 //! * A signal counts this rank's signals for the peer in its own memory, and writes the count into a word of the peer's
 //!   that nobody else writes, behind a release: what lies before it in the stream is seen by whoever sees the count.
@@ -14,7 +14,7 @@
 use super::batch::common;
 use crate::device::abi::Params;
 
-/// What is done, in the order of the kernel's numbers.
+/// An operation of the kernel, in the order of its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Operation {
@@ -32,7 +32,7 @@ pub enum Operation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Fixed {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
     /// The peer, for reports.
     pub peer: u64,
