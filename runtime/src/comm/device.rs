@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::memory::Engine;
-use super::{CallOptions, Communicator, With, mixed, worker};
+use super::mixed::{ByHost, STALLED, Staged};
+use super::{CallOptions, Communicator, With, worker};
 use crate::backend::cuda::{Context, Fault};
 use crate::cuda::{
     Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaStream, CudaWork, Device,
@@ -15,6 +16,20 @@ use crate::custom::Algorithm;
 use crate::dtype::{DType, Element};
 use crate::engine::{Args, Call, Core, Reduction};
 use crate::error::Error;
+
+/// This rank's GPU, as the ranks have opened theirs.
+pub(super) enum Opened {
+    /// Every rank has one: calls are kernels.
+    Kernels(Box<Gpu>),
+    /// Some have none: calls are made on the host.
+    ByHost(Box<Staged>),
+}
+
+/// The means to make a call on memory of this rank's GPU.
+pub(super) enum Means<'c> {
+    Kernels(&'c mut Core, &'c mut Gpu, CudaStream),
+    ByHost(ByHost<'c>),
+}
 
 impl Communicator {
     /// Opens these ranks on their GPUs. All ranks call together. The communicator that comes back is a part
@@ -30,14 +45,20 @@ impl Communicator {
     /// no memory, or if GPUs of one host cannot reach each other; [`Error::Usage`] if ranks gave different options;
     /// [`Error::System`] if ranks on different hosts cannot be connected. Otherwise the errors of [`Communicator::split`].
     pub fn cuda(&mut self, options: CudaOptions) -> Result<Communicator, Error> {
+        let mut comm = self.whole()?;
+        let gpu = open(comm.core()?, &options)?;
+        comm.gpu = Some(Opened::Kernels(Box::new(gpu)));
+        Ok(comm)
+    }
+
+    /// Makes a part of all ranks, with the same hints.
+    pub(super) fn whole(&mut self) -> Result<Communicator, Error> {
         let ranks: Vec<u32> = (0..self.size()).collect();
         let hints = self.core()?.plans.hints().clone();
         let Some(mut comm) = self.split(&ranks)? else {
             return Err(Error::Usage("a rank is not among all ranks".into()));
         };
         comm.set_hints(hints)?;
-        let gpu = open(comm.core()?, &options)?;
-        comm.gpu = Some(Box::new(gpu));
         Ok(comm)
     }
 
@@ -285,8 +306,11 @@ impl Communicator {
     /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
     /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
     pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        if self.staged.is_some() {
-            return self.drained(stream);
+        if let Some(Opened::ByHost(_)) = self.gpu {
+            // Its calls have ended; what else is in the stream may take as long.
+            let timeout = self.core()?.timeout().saturating_mul(STALLED);
+            let done = stream.drain(timeout);
+            return done.map_err(|fault| fault.on(self.rank, stream.context().device()));
         }
         let (core, gpu) = self.both()?;
         gpu.watch(core, || stream.is_done())
@@ -340,7 +364,11 @@ impl Communicator {
     ///
     /// [`Error::Cuda`] if the driver refuses.
     pub fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
-        self.gpu()?.work(stream)
+        match &self.gpu {
+            Some(Opened::Kernels(gpu)) => gpu.work(stream),
+            Some(Opened::ByHost(_)) => Err(not_everywhere()),
+            None => Err(none()),
+        }
     }
 
     /// Waits until the stream has come to a point.
@@ -353,20 +381,13 @@ impl Communicator {
         gpu.wait(core, work)
     }
 
-    /// Waits for a stream of a rank whose calls are made on the host: they have ended.
-    fn drained(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        let timeout = self.core()?.timeout().saturating_mul(mixed::STALLED);
-        let done = stream.drain(timeout);
-        done.map_err(|fault| fault.on(self.rank, stream.context().device()))
-    }
-
     /// Puts something into a stream beside calls, and waits for it.
     fn beside(&mut self, put: impl FnOnce(&CudaStream) -> Result<(), Fault>) -> Result<(), Error> {
         let timeout = self.core()?.timeout();
-        let stream = match (&self.gpu, &self.staged) {
-            (Some(gpu), _) => &gpu.aside,
-            (None, Some(staged)) => &staged.stream,
-            (None, None) => return Err(none()),
+        let stream = match &self.gpu {
+            Some(Opened::Kernels(gpu)) => &gpu.aside,
+            Some(Opened::ByHost(staged)) => &staged.stream,
+            None => return Err(none()),
         };
         let done = put(stream).and_then(|()| stream.drain(timeout));
         done.map_err(|fault| fault.on(self.rank, stream.context().device()))
@@ -374,31 +395,39 @@ impl Communicator {
 
     /// Returns this rank's context and stream, whether the others have GPUs or not.
     fn opened(&self) -> Result<(&Arc<Context>, &CudaStream), Error> {
-        match (&self.gpu, &self.staged) {
-            (Some(gpu), _) => Ok((&gpu.context, &gpu.stream)),
-            (None, Some(staged)) => Ok((&staged.context, &staged.stream)),
-            (None, None) => Err(none()),
+        match &self.gpu {
+            Some(Opened::Kernels(gpu)) => Ok((&gpu.context, &gpu.stream)),
+            Some(Opened::ByHost(staged)) => Ok((&staged.context, &staged.stream)),
+            None => Err(none()),
         }
-    }
-
-    fn gpu(&self) -> Result<&Gpu, Error> {
-        self.gpu.as_deref().ok_or_else(none)
     }
 
     /// Returns the state and the GPU, ready for a call.
     pub(super) fn both(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
         self.core()?;
-        if self.staged.is_some() {
-            return Err(Error::Unsupported(
-                "this communicator has ranks without a GPU, so it has calls by name, messages and algorithms alone: \
-                 memory that all ranks map, graphs, windows and functions need a GPU on every rank"
-                    .into(),
-            ));
-        }
-        match (self.home.as_deref_mut(), self.gpu.as_deref_mut()) {
-            (Some(core), Some(gpu)) => Ok((core, gpu)),
+        match (self.home.as_deref_mut(), &mut self.gpu) {
+            (Some(core), Some(Opened::Kernels(gpu))) => Ok((core, gpu)),
+            (Some(_), Some(Opened::ByHost(_))) => Err(not_everywhere()),
             (None, _) => Err(worker::gone()),
             (_, None) => Err(none()),
+        }
+    }
+
+    /// Returns the means to make a call.
+    pub(super) fn means(&mut self) -> Result<Means<'_>, Error> {
+        if !matches!(self.gpu, Some(Opened::ByHost(_))) {
+            let (core, gpu, stream) = self.streamed()?;
+            return Ok(Means::Kernels(core, gpu, stream));
+        }
+        self.callable()?;
+        let given = self.settings.stream.clone();
+        match (self.home.as_deref_mut(), &self.gpu) {
+            (Some(core), Some(Opened::ByHost(staged))) => {
+                ByHost::new(core, staged, given).map(Means::ByHost)
+            }
+            (None, _) => Err(worker::gone()),
+            // It went on without those that were lost, and without GPUs.
+            _ => Err(none()),
         }
     }
 
@@ -413,7 +442,7 @@ impl Communicator {
 
     /// Waits for the calls in streams before the memory goes.
     pub(super) fn leave_gpu(&mut self) {
-        let Some(mut gpu) = self.gpu.take() else { return };
+        let Some(Opened::Kernels(mut gpu)) = self.gpu.take() else { return };
         // After a failure kernels were told to leave already.
         let timeout = match self.core() {
             Ok(core) if core.usable().is_ok() => core.timeout(),
@@ -424,10 +453,19 @@ impl Communicator {
 }
 
 #[cold]
-pub(super) fn none() -> Error {
+fn none() -> Error {
     Error::Usage(
         "this communicator has no GPUs: `Communicator::cuda` makes one that has; work that is started has none \
          either, as calls on GPUs return at once"
+            .into(),
+    )
+}
+
+#[cold]
+fn not_everywhere() -> Error {
+    Error::Unsupported(
+        "this communicator has ranks without a GPU, so it has calls by name, messages and algorithms alone: memory that \
+         all ranks map, graphs, windows and functions need a GPU on every rank"
             .into(),
     )
 }

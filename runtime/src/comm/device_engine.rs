@@ -1,7 +1,8 @@
 //! The engine of GPU memory: calls become kernels, or calls of the host where some ranks have no GPU.
 
+use super::Communicator;
+use super::device::Means;
 use super::memory::{Engine, Listed, Memory, MemoryMut, Sealed, count_of};
-use super::{Communicator, mixed};
 use crate::cuda::{Cuda, CudaBuffer, CudaSlice, DevicePtr, Launch};
 use crate::custom::Algorithm;
 use crate::dtype::{DType, Element};
@@ -21,11 +22,10 @@ impl Engine for Cuda {
         root: u32,
         call: Call<DevicePtr, DevicePtr>,
     ) -> Result<(), Error> {
-        if comm.staged.is_some() {
-            return mixed::perform(comm, (collective, root), call, None);
+        match comm.means()? {
+            Means::Kernels(core, gpu, stream) => gpu.perform(core, collective, root, call, &stream),
+            Means::ByHost(host) => host.perform((collective, root), call, None),
         }
-        let (core, gpu, stream) = comm.streamed()?;
-        gpu.perform(core, collective, root, call, &stream)
     }
 
     fn perform_listed<'a: 'a>(
@@ -39,11 +39,12 @@ impl Engine for Cuda {
             impl ExactSizeIterator<Item = DevicePtr>,
         >,
     ) -> Result<(), Error> {
-        if comm.staged.is_some() {
-            return mixed::perform_listed(comm, (collective, root), call);
+        match comm.means()? {
+            Means::Kernels(core, gpu, stream) => {
+                gpu.perform_listed(core, collective, root, call, &stream)
+            }
+            Means::ByHost(host) => host.perform_listed((collective, root), call),
         }
-        let (core, gpu, stream) = comm.streamed()?;
-        gpu.perform_listed(core, collective, root, call, &stream)
     }
 
     fn perform_cut(
@@ -52,11 +53,12 @@ impl Engine for Cuda {
         call: Call<DevicePtr, DevicePtr>,
         counts: &[usize],
     ) -> Result<(), Error> {
-        if comm.staged.is_some() {
-            return mixed::perform(comm, (collective, 0), call, Some(counts));
+        match comm.means()? {
+            Means::Kernels(core, gpu, stream) => {
+                gpu.perform_cut(core, collective, call, counts, &stream)
+            }
+            Means::ByHost(host) => host.perform((collective, 0), call, Some(counts)),
         }
-        let (core, gpu, stream) = comm.streamed()?;
-        gpu.perform_cut(core, collective, call, counts, &stream)
     }
 
     fn exchange<'a: 'a>(
@@ -65,11 +67,12 @@ impl Engine for Cuda {
         messages: &mut [Message<DevicePtr, DevicePtr>],
         collective: Option<u64>,
     ) -> Result<(), Error> {
-        if comm.staged.is_some() {
-            return mixed::exchange(comm, name, messages, collective);
+        match comm.means()? {
+            Means::Kernels(core, gpu, stream) => {
+                gpu.exchange(core, name, messages, collective.is_some(), &stream)
+            }
+            Means::ByHost(host) => host.exchange(name, messages, collective),
         }
-        let (core, gpu, stream) = comm.streamed()?;
-        gpu.exchange(core, name, messages, collective.is_some(), &stream)
     }
 
     fn play(
@@ -79,10 +82,12 @@ impl Engine for Cuda {
         lens: [usize; 2],
         args: Args<DevicePtr, DevicePtr>,
     ) -> Result<(), Error> {
-        if comm.staged.is_some() {
-            return mixed::play(comm, algorithm, (dtype, Reduction { op, factor }), lens, args);
-        }
-        let (core, gpu, stream) = comm.streamed()?;
+        let (core, gpu, stream) = match comm.means()? {
+            Means::Kernels(core, gpu, stream) => (core, gpu, stream),
+            Means::ByHost(host) => {
+                return host.play(algorithm, (dtype, Reduction { op, factor }), lens, args);
+            }
+        };
         let launch = Launch::from(Call { count: 0, dtype, op, factor, args });
         let plans = gpu.plans(algorithm, &launch)?;
         let Some(plan) = plans.plans().first() else { return Ok(()) };

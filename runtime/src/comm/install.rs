@@ -24,7 +24,7 @@ impl Communicator {
         let timeout = merged.hints().timeout();
         core.plans.set_hints(hints);
         #[cfg(feature = "cuda")]
-        if let Some(gpu) = &mut self.gpu {
+        if let Some(super::device::Opened::Kernels(gpu)) = &mut self.gpu {
             gpu.choices.clear();
         }
         if let Some(timeout) = timeout {

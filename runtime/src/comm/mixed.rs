@@ -2,9 +2,9 @@
 //! of its host, and are there what they are on all hosts.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::Communicator;
+use super::device::Opened;
 use super::memory::{Listed, count_of};
 use crate::backend::cuda::{Context, Fault};
 use crate::cuda::{Cuda, CudaOptions, CudaStream, DevicePtr, agree, context};
@@ -20,7 +20,6 @@ pub(super) const STALLED: u32 = 10;
 pub(crate) struct Staged {
     pub(super) context: Arc<Context>,
     pub(super) stream: CudaStream,
-    rank: u32,
 }
 
 impl Communicator {
@@ -42,15 +41,11 @@ impl Communicator {
         if let (Some(options), true) = (&options, with.iter().all(|&with| with == 1)) {
             return self.cuda(options.clone());
         }
-        let ranks: Vec<u32> = (0..self.size()).collect();
-        let hints = self.core()?.plans.hints().clone();
-        let Some(mut comm) = self.split(&ranks)? else {
-            return Err(Error::Usage("a rank is not among all ranks".into()));
-        };
-        comm.set_hints(hints)?;
+        let mut comm = self.whole()?;
         let rank = comm.rank();
         let made = options.map(|options| Staged::open(rank, &options)).transpose();
-        comm.staged = agree(comm.core()?, made)?.map(Box::new);
+        let staged = agree(comm.core()?, made)?;
+        comm.gpu = staged.map(|staged| Opened::ByHost(Box::new(staged)));
         Ok(comm)
     }
 }
@@ -60,210 +55,185 @@ impl Staged {
         let context = context(rank, options)?;
         let stream = CudaStream::new(&context);
         let stream = stream.map_err(|fault| fault.on(rank, context.device()))?;
-        Ok(Staged { context, stream, rank })
-    }
-
-    pub(super) fn fault(&self, fault: &Fault) -> Error {
-        fault.on(self.rank, self.context.device())
+        Ok(Staged { context, stream })
     }
 }
 
-/// A call of a rank with a GPU: where it is put, and how long the GPU may take.
-struct Copier<'c> {
+/// A call on memory of this rank's GPU that is made on the host. What fails on this rank alone ends the communicator, for
+/// the others wait.
+pub(super) struct ByHost<'c> {
+    core: &'c mut Core,
     staged: &'c Staged,
     stream: CudaStream,
-    patience: Duration,
 }
 
-impl Copier<'_> {
+impl<'c> ByHost<'c> {
+    /// Returns the means to make a call behind what is in a stream, the communicator's own if none is given.
+    pub(super) fn new(
+        core: &'c mut Core,
+        staged: &'c Staged,
+        given: Option<CudaStream>,
+    ) -> Result<Self, Error> {
+        let stream = given.unwrap_or_else(|| staged.stream.clone());
+        let mut host = ByHost { core, staged, stream };
+        let captured = host.stream.capture();
+        match host.done(captured)? {
+            None => Ok(host),
+            Some(_) => Err(Error::Unsupported(
+                "calls of ranks without a GPU are not captured: they are made by the host".into(),
+            )),
+        }
+    }
+
+    fn done<T>(&mut self, done: Result<T, Fault>) -> Result<T, Error> {
+        let (rank, device) = (self.core.rank(), self.staged.context.device());
+        done.map_err(|fault| self.core.fail(fault.on(rank, device)))
+    }
+
     /// Copies memory of the GPU to the host, behind what is in the stream.
-    fn fetch(&self, from: DevicePtr, bytes: u64) -> Result<Vec<u8>, Error> {
+    fn fetch(&mut self, from: DevicePtr, bytes: u64) -> Result<Vec<u8>, Error> {
         let mut host = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
         if bytes > 0 {
             // SAFETY: whoever made the address promised it, and the copy is waited for.
-            self.done(unsafe { self.stream.read(&mut host, from.0) })?;
+            let begun = unsafe { self.stream.read(&mut host, from.0) };
+            self.drain(begun)?;
         }
         Ok(host)
     }
 
     /// Copies memory of the host to the GPU.
-    fn deliver(&self, to: DevicePtr, host: &[u8]) -> Result<(), Error> {
-        match host.is_empty() {
-            true => Ok(()),
-            // SAFETY: as in `fetch`.
-            false => self.done(unsafe { self.stream.write(to.0, host) }),
+    fn deliver(&mut self, to: DevicePtr, host: &[u8]) -> Result<(), Error> {
+        if host.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: as in `fetch`.
+        let begun = unsafe { self.stream.write(to.0, host) };
+        self.drain(begun)
+    }
+
+    fn drain(&mut self, begun: Result<(), Fault>) -> Result<(), Error> {
+        let patience = self.core.timeout().saturating_mul(STALLED);
+        let done = begun.and_then(|()| self.stream.drain(patience));
+        self.done(done)
+    }
+
+    /// Makes a call on buffers of so many bytes: input (or data) and output.
+    fn make(
+        mut self,
+        args: Args<DevicePtr, DevicePtr>,
+        [input_bytes, output_bytes]: [u64; 2],
+        make: impl FnOnce(&mut Core, Args<&[u8], &mut [u8]>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        match args {
+            Args::InPlace { data } => {
+                let mut host = self.fetch(data, input_bytes)?;
+                make(self.core, Args::InPlace { data: &mut host })?;
+                self.deliver(data, &host)
+            }
+            Args::OutOfPlace { input, output } => {
+                let host = self.fetch(input, input_bytes)?;
+                // Elements that a call does not write stay.
+                let mut result = self.fetch(output, output_bytes)?;
+                make(self.core, Args::OutOfPlace { input: &host, output: &mut result })?;
+                self.deliver(output, &result)
+            }
         }
     }
 
-    fn done(&self, begun: Result<(), Fault>) -> Result<(), Error> {
-        let done = begun.and_then(|()| self.stream.drain(self.patience));
-        done.map_err(|fault| self.staged.fault(&fault))
-    }
-}
-
-/// Returns the elements as bytes, or an error of usage where memory is missing.
-fn sized(name: &str, at: DevicePtr, elements: u64, dtype: DType) -> Result<u64, Error> {
-    let bytes = elements.saturating_mul(dtype.size() as u64);
-    match bytes {
-        0 => Ok(0),
-        _ if at.is_null() => Err(Error::Usage(format!("{name}: a buffer is null"))),
-        bytes if bytes < 1 << 46 => Ok(bytes),
-        bytes => Err(Error::Usage(format!("{name}: {bytes} bytes exceed any GPU"))),
-    }
-}
-
-/// Plays a call on memory of this rank's GPU by way of the host: `body` has the means to copy, and the state. What fails
-/// on this rank alone ends the communicator, for the others wait.
-fn by_host<R>(
-    comm: &mut Communicator,
-    body: impl FnOnce(&Copier<'_>, &mut Core) -> Result<R, Error>,
-) -> Result<R, Error> {
-    let given = comm.settings.stream.clone();
-    comm.callable()?;
-    let staged = comm.staged.take().ok_or_else(super::device::none)?;
-    let stream = given.unwrap_or_else(|| staged.stream.clone());
-    let result = comm.core().and_then(|core| {
-        let captured = stream.capture().map_err(|fault| staged.fault(&fault))?;
-        if captured.is_some() {
-            let text = "calls of ranks without a GPU are not captured: they are made by the host";
-            return Err(Error::Unsupported(text.into()));
-        }
-        let patience = core.timeout().saturating_mul(STALLED);
-        let copier = Copier { staged: &staged, stream, patience };
-        body(&copier, core).map_err(|error| match error {
-            Error::Cuda { .. } => core.fail(error),
-            other => other,
-        })
-    });
-    comm.staged = Some(staged);
-    result
-}
-
-/// Plays a call on buffers of so many bytes: input (or data) and output.
-fn on_host<R>(
-    copier: &Copier<'_>,
-    args: Args<DevicePtr, DevicePtr>,
-    [input_bytes, output_bytes]: [u64; 2],
-    play: impl FnOnce(Args<&[u8], &mut [u8]>) -> Result<R, Error>,
-) -> Result<R, Error> {
-    match args {
-        Args::InPlace { data } => {
-            let mut host = copier.fetch(data, input_bytes)?;
-            let done = play(Args::InPlace { data: &mut host })?;
-            copier.deliver(data, &host)?;
-            Ok(done)
-        }
-        Args::OutOfPlace { input, output } => {
-            let host = copier.fetch(input, input_bytes)?;
-            // What a call does not write stays.
-            let mut result = copier.fetch(output, output_bytes)?;
-            let done = play(Args::OutOfPlace { input: &host, output: &mut result })?;
-            copier.deliver(output, &result)?;
-            Ok(done)
-        }
-    }
-}
-
-/// Performs a call by name; `lens` are those of blocks that have lengths of their own.
-pub(super) fn perform(
-    comm: &mut Communicator,
-    (collective, root): (&Collective, u32),
-    call: Call<DevicePtr, DevicePtr>,
-    lens: Option<&[usize]>,
-) -> Result<(), Error> {
-    by_host(comm, |copier, core| {
+    /// Performs a call by name; `lens` are those of blocks that have lengths of their own.
+    pub(super) fn perform(
+        self,
+        (collective, root): (&Collective, u32),
+        call: Call<DevicePtr, DevicePtr>,
+        lens: Option<&[usize]>,
+    ) -> Result<(), Error> {
         let Call { count, dtype, op, factor, args } = call;
-        let seat = Seat { rank: core.rank(), ranks: core.size(), root };
-        let [input, output] = collective.elements(seat, count, lens);
+        let [input, output] = collective.elements(self.seat(root), count, lens);
+        let of = |at, elements| sized(collective.name, at, elements, dtype);
         let bytes = match args {
-            Args::InPlace { data } => [sized(collective.name, data, input.max(output), dtype)?, 0],
-            Args::OutOfPlace { input: from, output: to } => [
-                sized(collective.name, from, input, dtype)?,
-                sized(collective.name, to, output, dtype)?,
-            ],
+            Args::InPlace { data } => [of(data, input.max(output))?, 0],
+            Args::OutOfPlace { input: from, output: to } => [of(from, input)?, of(to, output)?],
         };
-        on_host(copier, args, bytes, |args| {
+        self.make(args, bytes, |core, args| {
             let call = Call { count, dtype, op, factor, args };
             match lens {
                 None => core.perform(collective, root, call),
                 Some(lens) => core.perform_cut(collective, call, lens),
             }
         })
-    })
-}
+    }
 
-/// Performs a call whose input is a list, or its output, or both.
-pub(super) fn perform_listed<'a>(
-    comm: &mut Communicator,
-    (collective, root): (&Collective, u32),
-    call: Listed<
-        'a,
-        Cuda,
-        impl ExactSizeIterator<Item = DevicePtr>,
-        impl ExactSizeIterator<Item = DevicePtr>,
-    >,
-) -> Result<(), Error> {
-    by_host(comm, |copier, core| {
+    fn seat(&self, root: u32) -> Seat {
+        Seat { rank: self.core.rank(), ranks: self.core.size(), root }
+    }
+
+    /// Performs a call whose input is a list, or its output, or both.
+    pub(super) fn perform_listed<'a>(
+        mut self,
+        (collective, root): (&Collective, u32),
+        call: Listed<
+            'a,
+            Cuda,
+            impl ExactSizeIterator<Item = DevicePtr>,
+            impl ExactSizeIterator<Item = DevicePtr>,
+        >,
+    ) -> Result<(), Error> {
         let Call { count, dtype, op, factor, args } = call;
         let Args::OutOfPlace { input, output } = args else { return Ok(()) };
-        let seat = Seat { rank: core.rank(), ranks: core.size(), root };
-        let [whole_input, whole_output] = collective.elements(seat, count, None);
-        let block = count.saturating_mul(dtype.size() as u64);
-        let fetch = |at: DevicePtr, elements: u64| {
-            copier.fetch(at, sized(collective.name, at, elements, dtype)?)
-        };
+        let [whole_input, whole_output] = collective.elements(self.seat(root), count, None);
+        let of = |at, elements| sized(collective.name, at, elements, dtype);
         let (mut one, mut each) = (Vec::new(), Vec::new());
-        let listed = matches!(input, Blocks::Each(_));
+        let is_listed = matches!(input, Blocks::Each(_));
         match input {
-            Blocks::One(input) => one = fetch(input, whole_input)?,
+            Blocks::One(input) => one = self.fetch(input, of(input, whole_input)?)?,
             Blocks::Each(list) => {
-                each = list.map(|at| fetch(at, count)).collect::<Result<Vec<_>, _>>()?;
+                for at in list {
+                    each.push(self.fetch(at, of(at, count)?)?);
+                }
             }
         }
-        let input = match listed {
+        let input = match is_listed {
             true => Blocks::Each(each.iter().map(Vec::as_slice)),
             false => Blocks::One(&one[..]),
         };
-        let call = |output| {
-            let args = Args::OutOfPlace { input, output };
-            Call { count, dtype, op, factor, args }
+        // A buffer of the whole output, or one for each block of a list.
+        let (places, is_listed) = match output {
+            Blocks::One(to) => (vec![(to, whole_output)], false),
+            Blocks::Each(list) => (list.map(|to| (to, count)).collect(), true),
         };
-        match output {
-            Blocks::One(to) => {
-                let mut host = fetch(to, whole_output)?;
-                let output: Blocks<_, std::vec::IntoIter<&mut [u8]>> = Blocks::One(&mut host[..]);
-                core.perform_listed(collective, root, call(output))?;
-                copier.deliver(to, &host)
-            }
-            Blocks::Each(list) => {
-                let places: Vec<DevicePtr> = list.collect();
-                let mut hosts = vec![vec![0; block as usize]; places.len()];
-                let places_here: Vec<&mut [u8]> = hosts.iter_mut().map(Vec::as_mut_slice).collect();
-                let output = Blocks::Each(places_here.into_iter());
-                core.perform_listed(collective, root, call(output))?;
-                places.iter().zip(&hosts).try_for_each(|(&to, host)| copier.deliver(to, host))
-            }
+        let mut hosts = Vec::with_capacity(places.len());
+        for &(to, elements) in &places {
+            hosts.push(self.fetch(to, of(to, elements)?)?);
         }
-    })
-}
+        let mut outputs: Vec<&mut [u8]> = hosts.iter_mut().map(Vec::as_mut_slice).collect();
+        let output = match (is_listed, outputs.pop()) {
+            (false, Some(whole)) => Blocks::One(whole),
+            (_, last) => {
+                outputs.extend(last);
+                Blocks::Each(outputs.into_iter())
+            }
+        };
+        let args = Args::OutOfPlace { input, output };
+        let call = Call { count, dtype, op, factor, args };
+        self.core.perform_listed(collective, root, call)?;
+        places.iter().zip(&hosts).try_for_each(|(&(to, _), host)| self.deliver(to, host))
+    }
 
-/// Plays a batch of messages.
-pub(super) fn exchange(
-    comm: &mut Communicator,
-    name: &'static str,
-    messages: &[Message<DevicePtr, DevicePtr>],
-    collective: Option<u64>,
-) -> Result<(), Error> {
-    by_host(comm, |copier, core| {
+    /// Plays a batch of messages.
+    pub(super) fn exchange(
+        mut self,
+        name: &'static str,
+        messages: &[Message<DevicePtr, DevicePtr>],
+        collective: Option<u64>,
+    ) -> Result<(), Error> {
         let mut hosts = Vec::with_capacity(messages.len());
         for message in messages {
-            let (at, is_sent) = match message.end {
-                End::Sent(at) => (at, true),
-                End::Received(at) => (at, false),
-            };
+            let (End::Sent(at) | End::Received(at)) = message.end;
             let bytes = sized(name, at, message.bytes, DType::U8)?;
-            let host = if is_sent { copier.fetch(at, bytes)? } else { vec![0; bytes as usize] };
-            hosts.push(host);
+            hosts.push(match message.end {
+                End::Sent(from) => self.fetch(from, bytes)?,
+                End::Received(_) => vec![0; bytes as usize],
+            });
         }
         let mut list: Vec<Message<&[u8], &mut [u8]>> = messages
             .iter()
@@ -276,34 +246,45 @@ pub(super) fn exchange(
                 }
             })
             .collect();
-        core.exchange(name, &mut list, collective)?;
+        self.core.exchange(name, &mut list, collective)?;
         drop(list);
-        let received = messages.iter().zip(&hosts).filter_map(|(message, host)| {
-            let End::Received(to) = message.end else { return None };
-            Some((to, host))
-        });
-        received.into_iter().try_for_each(|(to, host)| copier.deliver(to, host))
-    })
-}
+        for (message, host) in messages.iter().zip(&hosts) {
+            if let End::Received(to) = message.end {
+                self.deliver(to, host)?;
+            }
+        }
+        Ok(())
+    }
 
-/// Plays an algorithm on buffers of so many elements.
-pub(super) fn play(
-    comm: &mut Communicator,
-    algorithm: &Algorithm,
-    (dtype, Reduction { op, factor }): (DType, Reduction),
-    lens: [usize; 2],
-    args: Args<DevicePtr, DevicePtr>,
-) -> Result<(), Error> {
-    let plan = comm.plan_of(algorithm, args.placement())?;
-    let count = count_of(algorithm, &plan.header, &args, lens)?;
-    by_host(comm, |copier, core| {
+    /// Plays an algorithm on buffers of so many elements.
+    pub(super) fn play(
+        self,
+        algorithm: &Algorithm,
+        (dtype, Reduction { op, factor }): (DType, Reduction),
+        lens: [usize; 2],
+        args: Args<DevicePtr, DevicePtr>,
+    ) -> Result<(), Error> {
+        let (ranks, rank, paths) = (self.core.size(), self.core.rank(), self.core.paths());
+        let plan = algorithm.plan(ranks, rank, algorithm.root(), args.placement(), paths)?;
+        let count = count_of(algorithm, &plan.header, &args, lens)?;
         let of = |at: DevicePtr, elements: usize| sized("play", at, elements as u64, dtype);
         let bytes = match args {
             Args::InPlace { data } => [of(data, lens[0])?, 0],
             Args::OutOfPlace { input, output } => [of(input, lens[0])?, of(output, lens[1])?],
         };
-        on_host(copier, args, bytes, |args| {
+        self.make(args, bytes, |core, args| {
             core.run(&plan, Call { count, dtype, op, factor, args }).map(drop)
         })
-    })
+    }
+}
+
+/// Returns the elements as bytes, or an error of usage where memory is missing.
+fn sized(name: &str, at: DevicePtr, elements: u64, dtype: DType) -> Result<u64, Error> {
+    let bytes = elements.saturating_mul(dtype.size() as u64);
+    match bytes {
+        0 => Ok(0),
+        _ if at.is_null() => Err(Error::Usage(format!("{name}: a buffer is null"))),
+        bytes if bytes < 1 << 46 => Ok(bytes),
+        bytes => Err(Error::Usage(format!("{name}: {bytes} bytes exceed any GPU"))),
+    }
 }

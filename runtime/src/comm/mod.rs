@@ -58,8 +58,6 @@ pub use work::{Status, Work};
 use worker::Worker;
 
 use crate::bind::Stats;
-#[cfg(feature = "cuda")]
-use crate::cuda::Gpu;
 use crate::custom::Algorithm;
 use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call, Core, Stop};
@@ -103,10 +101,7 @@ pub struct Communicator {
     identity: Option<Box<Identity>>,
     /// This rank's GPU, if the ranks opened theirs.
     #[cfg(feature = "cuda")]
-    gpu: Option<Box<Gpu>>,
-    /// This rank's GPU among ranks of which some have none.
-    #[cfg(feature = "cuda")]
-    staged: Option<Box<mixed::Staged>>,
+    gpu: Option<device::Opened>,
 }
 
 impl Communicator {
@@ -155,8 +150,6 @@ impl Communicator {
             identity: None,
             #[cfg(feature = "cuda")]
             gpu: None,
-            #[cfg(feature = "cuda")]
-            staged: None,
         }
     }
 
