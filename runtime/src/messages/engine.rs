@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::device::Device;
-use super::link::{In, Link, Out, Pulled, TURN, Wire};
+use super::hear::{In, Pulled, TURN};
+use super::link::{Link, Out, Wire};
 use super::matching::{Matching, Peer};
 use super::operation::{Delivered, Ended, Operation};
 use super::packet::{GET, Packet, Shape};

@@ -1,8 +1,9 @@
 //! Messages with tags between single ranks, in any order, beside the collectives.
 //!
 //! A message goes to the receive that asks for its tag and its sender, or for any sender, whichever of the two came
-//! first ([`matching`](mod@matching)). Nothing here knows calls or plans: messages move on a channel of their own, whatever the rank
-//! does else. `packet` has the protocol, `link` one connection, `engine` all of a rank, `operation` what waits.
+//! first ([`matching`](mod@matching)). Nothing here knows calls or plans: messages move on a channel of their own,
+//! whatever the rank does else. `packet` has the protocol, `link` one connection and what it says, `hear` what it
+//! hears, `engine` all of a rank, `operation` what waits.
 //!
 //! An engine is moved by whoever waits for one of its operations, one thread at a time; the others who wait are told
 //! by it. Where operations are pending and nobody waits for them, a thread of its own moves them: it is made when it
@@ -26,6 +27,7 @@
 
 mod device;
 mod engine;
+mod hear;
 mod link;
 mod matching;
 mod operation;
