@@ -38,7 +38,10 @@ def kept() -> int:
 
     Raises ``ValueError`` if the environment says it by what is no number.
     """
-    return max(int(variable(_SIZE) or 2000), 0) if VERSION >= (2, 15) else 0
+    said = variable(_SIZE) or "2000"
+    if not said.strip().lstrip("-").isdigit():
+        raise ValueError(f"roundelay: {_SIZE[0]} is {said!r}, which is no number: it says how many calls are recorded")
+    return max(int(said), 0) if VERSION >= (2, 15) else 0
 
 
 notes: deque[Note] = deque(maxlen=0)
