@@ -1,10 +1,13 @@
 """Programs that end without waiting for what they have started; each is a rank of its own.
 
-    python exits.py NAME RANK STORE
+    python exits.py NAME RANK STORE [forked]
+
+A forked rank is a child of a process that has loaded the backend, as those of a server are.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import timedelta
 from typing import Any
@@ -51,7 +54,6 @@ def raises(rank: int) -> None:
 
 def interrupted(rank: int) -> None:
     """Rank 0 is ended by Ctrl-C in a wait while rank 1 waits for it: rank 1 is told."""
-    import os
     import signal
     import threading
 
@@ -72,6 +74,14 @@ def destroyed(rank: int) -> None:
 def main() -> None:
     name, rank, store = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     roundelay.torch.register()
+    if sys.argv[4:] == ["forked"]:
+        if os.environ.get("ROUNDELAY_TORCH_COMPILED") == "1":
+            from roundelay.torch import compiled
+
+            compiled.module()
+        child = os.fork()
+        if child:
+            sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     dist.init_process_group(
         "roundelay", store=dist.FileStore(store, 2), rank=rank, world_size=2, timeout=timedelta(seconds=60)
     )

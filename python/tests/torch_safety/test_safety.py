@@ -65,7 +65,7 @@ def test_behaviour(name: str, face: str) -> None:
         assert got[name] == expected, f"rank {rank}"
 
 
-def ends(name: str, face: str, folder: Path) -> list[tuple[int, str, float]]:
+def ends(name: str, face: str, folder: Path, *how: str) -> list[tuple[int, str, float]]:
     """Return of each rank how it ended, what it said, and after how many seconds."""
     environment = dict(
         os.environ, PYTHONPATH=search_path(), ROUNDELAY_TORCH_COMPILED=face, OMP_NUM_THREADS="1", PYTHONFAULTHANDLER="1"
@@ -73,7 +73,7 @@ def ends(name: str, face: str, folder: Path) -> list[tuple[int, str, float]]:
     began = time.monotonic()
     processes = [
         subprocess.Popen(
-            [sys.executable, str(HERE / "exits.py"), name, str(rank), str(folder / "store")],
+            [sys.executable, str(HERE / "exits.py"), name, str(rank), str(folder / "store"), *how],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -106,9 +106,19 @@ def test_a_program_ends_though_its_message_never_comes(face: str, tmp_path: Path
         assert took < SECONDS
 
 
-@pytest.mark.parametrize(("name", "words"), [("raises", "ValueError: no luck"), ("interrupted", "KeyboardInterrupt")])
-def test_who_waits_for_a_program_that_fails_is_told(name: str, words: str, face: str, tmp_path: Path) -> None:
-    (code, text, _), (other, told, took) = ends(name, face, tmp_path)
+@pytest.mark.parametrize(
+    ("name", "words", "how"),
+    [
+        ("raises", "ValueError: no luck", []),
+        ("raises", "ValueError: no luck", ["forked"]),
+        ("interrupted", "KeyboardInterrupt", []),
+    ],
+    ids=["raises", "raises-forked", "interrupted"],
+)
+def test_who_waits_for_a_program_that_fails_is_told(
+    name: str, words: str, how: list[str], face: str, tmp_path: Path
+) -> None:
+    (code, text, _), (other, told, took) = ends(name, face, tmp_path, *how)
     assert code in (1, 130, -2) and words in text, text
     assert other == 1 and "an exception ended the program" in told and words.split(":")[0] in told, told
     assert took < SECONDS

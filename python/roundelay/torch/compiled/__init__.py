@@ -144,7 +144,7 @@ def _build() -> Any:
             "exchange": getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
         },
     )
-    atexit.register(_end, built, os.getpid())
+    atexit.register(_end, built)
     return built
 
 
@@ -168,9 +168,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _end(built: Any, owner: int) -> None:
-    if os.getpid() != owner:  # A process that is forked from a rank is none.
-        return
+def _end(built: Any) -> None:
     try:
         built.end(exception() or "")
     except Exception as error:  # The program ends anyway.

@@ -17,10 +17,6 @@ class Backend;
 struct Alive {
   std::mutex mutex;
   std::set<Backend*> all;
-  static Alive& instance() {
-    static Alive* alive = new Alive();
-    return *alive;
-  }
 };
 
 class Backend : public c10d::Backend {
@@ -40,7 +36,7 @@ class Backend : public c10d::Backend {
     calls_.about->ranks = ranks;
     options_->group_name = std::move(name);
     options_->global_ranks_in_group = std::move(ranks);
-    Alive& alive = Alive::instance();
+    Alive& alive = of_process<Alive>();
     std::lock_guard<std::mutex> lock(alive.mutex);
     alive.all.insert(this);
   }
@@ -526,7 +522,7 @@ class Backend : public c10d::Backend {
   }
 
   void forget() {
-    Alive& alive = Alive::instance();
+    Alive& alive = of_process<Alive>();
     std::lock_guard<std::mutex> lock(alive.mutex);
     alive.all.erase(this);
   }
@@ -550,7 +546,7 @@ class Backend : public c10d::Backend {
 // Returns the record of calls.
 inline pybind11::list calls(bool stacks) {
   {
-    Alive& alive = Alive::instance();
+    Alive& alive = of_process<Alive>();
     std::lock_guard<std::mutex> lock(alive.mutex);
     for (Backend* backend : alive.all) {
       backend->describe();
@@ -563,7 +559,7 @@ inline pybind11::list calls(bool stacks) {
 inline void end(const std::string& why) {
   std::vector<Backend*> left;
   {
-    Alive& alive = Alive::instance();
+    Alive& alive = of_process<Alive>();
     std::lock_guard<std::mutex> lock(alive.mutex);
     left.assign(alive.all.begin(), alive.all.end());
   }

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -130,13 +131,34 @@ inline bool ends_group(const Error& error) {
   }
 }
 
+// Returns the object of its type that belongs to this process. A child of `fork` has one of its own: its parent's names
+// threads and groups that the child does not have, and may be locked. It is never freed: threads outlive the statics of a
+// program.
+template <class T>
+T& of_process() {
+  struct Owned {
+    pid_t process = getpid();
+    T object;
+  };
+  static std::atomic<Owned*> current{nullptr};
+  Owned* found = current.load();
+  while (found == nullptr || found->process != getpid()) {
+    auto* made = new Owned();
+    if (current.compare_exchange_strong(found, made)) {
+      return made->object;
+    }
+    delete made; // Another thread was first.
+  }
+  return found->object;
+}
+
 // The threads on which callbacks of ended work run. A callback may start operations and wait for them, so it never runs
 // on a progress thread, and whenever all threads are busy there is one more.
 class Completions {
  public:
   // Runs a callback on a thread that has nothing else to do.
   static void run(std::function<void()> callback) {
-    Completions& all = instance();
+    Completions& all = of_process<Completions>();
     std::unique_lock<std::mutex> lock(all.mutex_);
     all.waiting_.push_back(std::move(callback));
     if (all.idle_ >= all.waiting_.size()) {
@@ -148,19 +170,6 @@ class Completions {
   }
 
  private:
-  // A child of `fork` has none of the threads. Never freed: threads outlive the statics of a program.
-  static Completions& instance() {
-    static std::mutex mutex;
-    static Completions* made = nullptr;
-    static pid_t owner = 0;
-    std::lock_guard<std::mutex> lock(mutex);
-    if (made == nullptr || owner != getpid()) {
-      made = new Completions();
-      owner = getpid();
-    }
-    return *made;
-  }
-
   void serve() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (true) {
