@@ -253,6 +253,7 @@ impl Engine {
         content: *const u8,
     ) -> Result<(), Error> {
         let len = if content.is_null() { 0 } else { shape.bytes as usize };
+        link.owe()?;
         let Some(receive) = self.matching.wanted(link.peer, tag) else {
             let mut copy = Vec::with_capacity(len);
             if len > 0 {
@@ -279,6 +280,7 @@ impl Engine {
                 match self.matching.wanted(link.peer, tag) {
                     Some(receive) => self.accept(link, receive, shape, (id, address))?,
                     None => {
+                        link.keep_offer()?;
                         self.matching.keep(link.peer, tag, Early::Offer { shape, id, address });
                     }
                 }
@@ -327,6 +329,7 @@ impl Engine {
         let Some(mut link) = self.links.remove(&from) else { return };
         let taken = match early {
             Early::Offer { shape, id, address } => {
+                link.claim_offer();
                 self.accept(&mut link, receive, shape, (id, address))
             }
             Early::Eager { shape, content } => self.fits(from, receive, shape).map(|receive| {

@@ -18,6 +18,9 @@ use crate::window;
 pub(super) const EAGER: u64 = 8 << 10;
 /// The eager messages of a peer that may lie about without a receive: together half a MiB.
 const CREDIT: u64 = 64;
+/// The messages of a peer that may be offered without a receive. More than that are no program's order of calls: they
+/// would only cost memory.
+const OFFERS: u64 = 1 << 16;
 /// The longest piece of content that stays where it is: what a message can say of its length.
 const PIECE: u64 = 256 << 20;
 /// Messages in flight on a connection, packets and content.
@@ -79,9 +82,13 @@ pub(super) struct Link {
     pub(super) asked: BTreeMap<u64, Transfer>,
     /// True if there is a window that one of the two ranks reaches through this.
     pub(super) has_windows: bool,
-    /// Eager messages that may be sent, and those that found their place since that was said last.
+    /// Eager messages that may be sent.
     credit: u64,
-    pub(super) settled: u64,
+    /// Those that have come and were not credited to the peer yet, and how many of them have found their place.
+    owed: u64,
+    settled: u64,
+    /// Offers of the peer that no receive has taken.
+    unclaimed: u64,
     /// Sends that have ended by being posted.
     pub(super) ended: Vec<Transfer>,
     /// True if the ends have moved anything since that was asked last.
@@ -109,7 +116,9 @@ impl Link {
             asked: BTreeMap::new(),
             has_windows: false,
             credit: CREDIT,
+            owed: 0,
             settled: 0,
+            unclaimed: 0,
             ended: Vec::new(),
             moved: false,
         }
@@ -121,13 +130,38 @@ impl Link {
         self.out.is_empty() && self.due.is_none() && self.lent.is_empty() && is_idle
     }
 
-    /// Records that eager messages found their place; says so now and then.
+    /// Records that an eager message has come; fails if the peer had no credit for it.
+    pub(super) fn owe(&mut self) -> Result<(), Error> {
+        self.owed += 1;
+        if self.owed > CREDIT { Err(self.strange()) } else { Ok(()) }
+    }
+
+    /// Records that an eager message found its place; says so now and then.
     pub(super) fn settle(&mut self) {
         self.settled += 1;
         if self.settled == CREDIT / 2 {
             self.out.push_back(Out::Packet(Packet::Credit { messages: self.settled }));
+            self.owed -= self.settled;
             self.settled = 0;
         }
+    }
+
+    /// Records that an offer has come for which there is no receive; fails if there are too many.
+    pub(super) fn keep_offer(&mut self) -> Result<(), Error> {
+        self.unclaimed += 1;
+        if self.unclaimed <= OFFERS {
+            return Ok(());
+        }
+        Err(Error::Usage(format!(
+            "rank {} has sent {OFFERS} messages that no receive of this rank takes: receive them, or send fewer before \
+             that",
+            self.peer
+        )))
+    }
+
+    /// Records that a receive takes such an offer.
+    pub(super) fn claim_offer(&mut self) {
+        self.unclaimed = self.unclaimed.saturating_sub(1);
     }
 
     /// Records that the peer has taken so many eager messages.

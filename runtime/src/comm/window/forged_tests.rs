@@ -134,8 +134,19 @@ fn a_peer_that_lies_is_refused_and_nothing_is_written() {
 
 #[test]
 fn a_peer_that_breaks_the_protocol_ends_the_job() {
-    // An answer that nobody asked for, and a short message that is as long as memory.
-    for words in [[13, 99, 0, 0, 0, 0], [0, 1, 0, 1 << 60, 0, 0]] {
+    // An answer that nobody asked for, a short message that is as long as memory, and more short messages without a
+    // receive than a peer may send; or more long ones than a rank keeps in mind.
+    let strange = (codes::PLAN_DAMAGED, "does not keep to the protocol");
+    for (words, times, (code, text)) in [
+        ([13, 99, 0, 0, 0, 0], 1, strange),
+        ([0, 1, 0, 1 << 60, 0, 0], 1, strange),
+        ([0, 1, 0, 0, 0, 0], 65, strange),
+        (
+            [1, 1, 0, 1 << 20, 1, 0],
+            (1 << 16) + 1,
+            (codes::USAGE, "that no receive of this rank takes"),
+        ),
+    ] {
         let packet = words.map(u64::to_le_bytes).concat();
         two(|comm| {
             let window = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
@@ -143,13 +154,13 @@ fn a_peer_that_breaks_the_protocol_ends_the_job() {
             // A rank that is still in the call that makes the window would hear of it there.
             if comm.rank() == 0 {
                 window.wait_signal(1).expect("the other is ready");
-                messenger.forge(1, [&packet[..]]);
+                messenger.forge(1, std::iter::repeat_n(&packet[..], times));
             } else {
                 window.signal(0).expect("a signal");
             }
             let error = window.wait_signal(1 - comm.rank()).expect_err("nobody signals");
-            assert_eq!(error.code(), codes::PLAN_DAMAGED, "{error}");
-            assert!(error.to_string().contains("does not keep to the protocol"), "{error}");
+            assert_eq!(error.code(), code, "{error}");
+            assert!(error.to_string().contains(text), "{error}");
         });
     }
 }
