@@ -1,40 +1,44 @@
 #!/usr/bin/env bash
 # What is to be tried of GPUs on two hosts, on one machine with two GPUs or more, by a program that was built elsewhere:
-# two processes that believe to be on two hosts, with a GPU each, joined by TCP over loopback.
+# processes that believe to be on two hosts, with a GPU each, joined by TCP over loopback between the hosts and by what
+# there is between the GPUs of one.
 #
 #   tests/gpu_hosts.sh PROGRAM FOLDER [PART ...]
 #
 # PROGRAM is `roundelay`; results go to FOLDER: summary.txt (a line a step), results.jsonl (all rows), log.txt, table.md.
 # Parts: smoke (all five collectives, right or not), failure (a rank is killed in a call: the other names it), bench
-# (times beside NCCL by turns, which is kept from NVLink and shared memory alike). SECONDS_EACH (100) limits a step.
-# Ends with 3 if a step failed.
+# (times beside NCCL by turns, which believes in the two hosts alike). GPUS_EACH (half of all) is the number of GPUs of a
+# host; SECONDS_EACH (100) limits a step. Ends with 3 if a step failed.
 set -u
 program=$(realpath "${1:?the program}") folder=${2:?the folder}
 shift 2
 parts=${*:-smoke failure bench}
 mkdir -p "$folder"
 cd "$folder" || exit 2
-export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_NVLS_ENABLE=0
+each=${GPUS_EACH:-$(($(nvidia-smi -L | wc -l) / 2))}
+[ "$each" != 1 ] || export NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
+export NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_NVLS_ENABLE=0
 export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_DEBUG=${NCCL_DEBUG:-WARN}
-export ROUNDELAY_TUNED=${ROUNDELAY_TUNED-} MASTER_ADDR=127.0.0.1 WORLD_SIZE=2
+export ROUNDELAY_TUNED=${ROUNDELAY_TUNED-} MASTER_ADDR=127.0.0.1 WORLD_SIZE=$((2 * each))
 limit=${SECONDS_EACH:-100} failed=0 port=$((29600 + $$ % 1000))
 five=all_reduce,all_gather,reduce_scatter,all_to_all,broadcast
 ranks=() status=()
 
-# start ARGUMENT ...: both ranks, as a launcher on each host would start them; what rank 0 says goes to rows.
+# start ARGUMENT ...: all ranks, as a launcher on each host would start them; what rank 0 says goes to rows.
 start() {
-    local host out
+    local rank host out
     port=$((port + 1)) ranks=()
-    for host in 0 1; do
-        out=/dev/null
-        [ $host = 1 ] || out=rows
-        RANK=$host LOCAL_RANK=0 MASTER_PORT=$port ROUNDELAY_HOST="host $host" NCCL_HOSTID="host$host" \
-            CUDA_VISIBLE_DEVICES=$host timeout -k 5 "$limit" "$program" "$@" >$out 2>"said.$host" &
+    for ((rank = 0; rank < WORLD_SIZE; rank++)); do
+        host=$((rank / each)) out=/dev/null
+        [ $rank != 0 ] || out=rows
+        RANK=$rank LOCAL_RANK=$((rank % each)) MASTER_PORT=$port ROUNDELAY_HOST="host $host" NCCL_HOSTID="host$host" \
+            CUDA_VISIBLE_DEVICES=$(seq -s, $((host * each)) $((host * each + each - 1))) \
+            timeout -k 5 "$limit" "$program" "$@" >$out 2>"said.$rank" &
         ranks+=($!)
     done
 }
 
-# Waits for both; leaves their statuses in `status`.
+# Waits for all; leaves their statuses in `status`.
 ended() {
     local rank
     status=()
@@ -47,18 +51,18 @@ ended() {
 # told NAME OUTCOME: a line of the summary, and what was said.
 told() {
     printf '%-28s %s\n' "$1" "$2" | tee -a summary.txt
-    { echo "== $1: $2"; tail -n 40 said.0 said.1; } >>log.txt
-    [[ $2 == passed* ]] || { failed=1; tail -n 6 said.0 said.1; }
+    { echo "== $1: $2"; tail -n 40 said.*; } >>log.txt
+    [[ $2 == passed* ]] || { failed=1; tail -n 6 said.*; }
 }
 
-# step NAME ARGUMENT ...: a run of the program that must end well on both.
+# step NAME ARGUMENT ...: a run of the program that must end well on all ranks.
 step() {
     local name=$1 began=$SECONDS
     shift
     start "$@" --json
     ended
     cat rows >>results.jsonl
-    if [ "${status[*]}" = "0 0" ]; then
+    if [[ ${status[*]} != *[!0\ ]* ]]; then
         told "$name" "passed, $((SECONDS - began)) s, $(grep -c time_us rows) rows"
     else
         told "$name" "FAILED (${status[*]}), $((SECONDS - began)) s"
@@ -92,6 +96,9 @@ if wanted smoke; then
 fi
 wanted failure && failure
 if wanted bench; then
+    two_level=all_reduce.two_level,all_reduce.multipath_two_level,all_to_all.two_level
+    [ "$each" = 1 ] || step "two_level" bench $two_level --device cuda --out-of-place --root 0 --bytes 64K,4M,256M \
+        --budget "${BUDGET:-60ms}" --timeout 20s
     step "beside NCCL" bench $five --device cuda --out-of-place --root 0 --bytes 1K,16K,256K,4M,32M,256M --vs nccl \
         --budget "${BUDGET:-60ms}" --timeout 20s
     "$program" bench --rows results.jsonl --markdown >table.md 2>>log.txt || rm -f table.md

@@ -6,14 +6,15 @@
 # LIBRARY is libroundelay_nccl.so; TESTS the folder with nccl-tests' programs (all_reduce_perf and so on), which were
 # linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
 # both libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check options torch killed times graphs
-# types; all by default but types, which checks every type and operator. Nothing is built but a small program in C. NCCL is that of
-# PyTorch's wheel, or NCCL_LIB. RANKS (2) and MINUTES (9) may be set. Ends with 3 if a step failed.
+# types processes; all by default but types, which checks every type and operator, and processes, a GPU each, which
+# needs `mpirun` and TESTS built with MPI=1. Nothing is built but a small program in C. NCCL is that of PyTorch's wheel, or
+# NCCL_LIB. RANKS (all GPUs), MINUTES (9) and MODELS (of the part torch: all) may be set. Ends with 3 if a step failed.
 set -u
 library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
 shift 3
 parts=${*:-ranks check options torch killed times graphs}
 here=$(dirname "$(realpath "$0")")
-ranks=${RANKS:-2}
+ranks=${RANKS:-$(nvidia-smi -L | wc -l)}
 end=$(($(date +%s) + ${MINUTES:-9} * 60))
 mkdir -p "$folder"
 folder=$(realpath "$folder")
@@ -66,8 +67,20 @@ with() { # with LIBRARY-FOLDER COMMAND...
     # The CUDA runtime may lie beside the programs.
     env LD_LIBRARY_PATH="$path:$tests${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
 }
-export -f with
-export tests
+# perf LIBRARY-FOLDER PROGRAM WAY ARGUMENT...: a program of nccl-tests; its ranks are those that WAY says, such as
+# `-t 2 -g 1`, or `processes`.
+perf() {
+    local path=$1 program=$tests/$2_perf way=$3
+    shift 3
+    if [ "$way" = processes ]; then
+        with "$path" mpirun --allow-run-as-root --bind-to none -n "$ranks" "$program" -t 1 -g 1 "$@"
+    else
+        # shellcheck disable=SC2086
+        with "$path" "$program" $way "$@"
+    fi
+}
+export -f with perf
+export tests ranks
 
 reducing="all_reduce reduce reduce_scatter"
 copying="all_gather alltoall broadcast sendrecv gather scatter hypercube"
@@ -80,15 +93,22 @@ if wanted ranks; then
             LD_LIBRARY_PATH="$(dirname "$library")" ./ranks $way 2
     done
 fi
-if wanted check; then
+# check WAY...: all programs with ranks of these kinds.
+check() {
+    local name what way
     for name in $reducing $copying; do
         what="-d float -o sum"
         [[ " $copying " == *" $name "* ]] && what="-d float"
-        for way in "-t $ranks -g 1" "-t 1 -g $ranks"; do
-            step "$name $way $what" 60 "$rows" bash -c \
-                "with $own $tests/${name}_perf $way $what -b 8 -e 1G -f 4 -n 2 -w 1 -c 1"
+        for way; do
+            step "$name $way $what" 60 "$rows" bash -c "perf $own $name '$way' $what -b 8 -e 1G -f 4 -n 2 -w 1 -c 1"
         done
     done
+}
+if wanted check; then
+    check "-t $ranks -g 1" "-t 1 -g $ranks"
+fi
+if wanted processes; then
+    check processes
 fi
 if wanted options; then
     # One rank; joining from each thread; the null stream; groups of four calls; waits after each; registered memory,
@@ -97,23 +117,23 @@ if wanted options; then
         "-t $ranks -g 1 -z 1" "-t $ranks -g 1 -R 1" "-t 1 -g $ranks -R 2" "-t $ranks -g 1 -u 4" \
         "-t $ranks -g 1 -G 3" "-t 1 -g $ranks -G 3"; do
         step "all_reduce $what" 40 "$rows" bash -c \
-            "with $own $tests/all_reduce_perf $what -b 8 -e 64M -f 8 -n 5 -w 1 -c 1"
+            "perf $own all_reduce '$what' -b 8 -e 64M -f 8 -n 5 -w 1 -c 1"
     done
     for what in "-t $ranks -g 1 -m 100" "-t 1 -g $ranks -G 3" "-t $ranks -g 1 -z 1"; do
         step "sendrecv $what" 40 "$rows" bash -c \
-            "with $own $tests/sendrecv_perf $what -b 8 -e 16M -f 8 -n 3 -w 1 -c 1"
+            "perf $own sendrecv '$what' -b 8 -e 16M -f 8 -n 3 -w 1 -c 1"
     done
 fi
 if wanted types; then
     for name in $reducing; do
         for type in int8 uint8 int32 uint32 int64 uint64 half float double bfloat16; do
             step "$name $type, all operators" 60 "$rows" bash -c \
-                "with $own $tests/${name}_perf -t $ranks -g 1 -d $type -o all -b 8 -e 64M -f 8 -n 1 -w 0 -c 1"
+                "perf $own ${name} '-t $ranks -g 1' -d $type -o all -b 8 -e 64M -f 8 -n 1 -w 0 -c 1"
         done
     done
     for name in $copying; do
         step "$name, all types" 60 "$rows" bash -c \
-            "with $own $tests/${name}_perf -t $ranks -g 1 -d all -b 8 -e 64M -f 8 -n 1 -w 0 -c 1"
+            "perf $own ${name} '-t $ranks -g 1' -d all -b 8 -e 64M -f 8 -n 1 -w 0 -c 1"
     done
 fi
 
@@ -123,7 +143,7 @@ times() {
     for turn in 1 2; do
         for lib in own theirs; do
             step "time of $name $way, graphs $graphs, $lib, turn $turn" 40 "$rows" bash -c \
-                "with ${!lib} $tests/${name}_perf $way -d float -o sum -b 1K -e 1G -f 8 -n 20 -w 5 -c 0 -G $graphs" ||
+                "perf ${!lib} $name '$way' -d float -o sum -b 1K -e 1G -f 8 -n 20 -w 5 -c 0 -G $graphs" ||
                 continue
             awk -v key="$name $way graphs=$graphs" -v lib="$lib" \
                 '/^ +[0-9]+ +[0-9]+ / { print key, lib, $1, $6, $10 }' said.txt >>raw_times.txt
@@ -135,6 +155,7 @@ if wanted times; then
         times $name "-t $ranks -g 1" 0
     done
     times all_reduce "-t 1 -g $ranks" 0
+    ! wanted processes || times all_reduce processes 0
 fi
 if wanted graphs; then
     for name in all_reduce all_gather reduce_scatter alltoall; do
@@ -164,7 +185,7 @@ PY
 fi
 if wanted torch; then
     train="$here/nccl/train.py"
-    for part in ddp fsdp graph compile; do
+    for part in ${MODELS:-ddp fsdp graph compile}; do
         for lib in theirs own; do
             preload=$([ $lib = own ] && echo "$library")
             step "PyTorch $part, $lib" 100 "$log" env LD_PRELOAD="$preload" \
@@ -176,7 +197,7 @@ if wanted torch; then
             python3 "$train" compare "losses_${part}_theirs.json" "losses_${part}_own.json"
     done
 fi
-if wanted torch; then
+if wanted torch && [[ ${MODELS:-ddp} == *ddp* ]]; then
     step "PyTorch ddp, own, init without waiting" 100 "$log" env LD_PRELOAD="$library" TORCH_NCCL_USE_COMM_NONBLOCKING=1 \
         python3 -m torch.distributed.run --nproc-per-node "$ranks" --master-port $((20000 + RANDOM % 20000)) \
         "$here/nccl/train.py" ddp losses_nonblocking.json
