@@ -96,6 +96,16 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
         }
     }
 
+    /// Hands the next message over as [`Self::post`] does; a socket may have it only with the next one, or with a
+    /// flush.
+    #[inline]
+    pub(crate) fn post_later(&mut self, meta: u64, len: usize) {
+        match self {
+            Sender::Mapped(s) => s.post(meta),
+            Sender::Posted(s) => s.post_later(meta, len),
+        }
+    }
+
     /// Hands the next message over, of `len` bytes, its content staying where it is: for a mapped link at an offset
     /// of the heap, or in memory of this process, for a posted one in these pieces.
     #[inline]
@@ -138,6 +148,11 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
         if let Sender::Mapped(s) = self {
             s.learn();
         }
+    }
+
+    /// Returns true if a socket has yet to take something that was posted.
+    pub(crate) fn has_backlog(&self) -> bool {
+        matches!(self, Sender::Posted(s) if s.has_backlog())
     }
 
     /// Returns true if this end has nothing left to do; does it as far as it can be done now.

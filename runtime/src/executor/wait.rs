@@ -36,6 +36,8 @@ const EXAMINE: Duration = Duration::from_millis(1);
 /// The number of polls between two looks at what peers ask of windows: where a poll is a load, and where it is a call
 /// of the system.
 const SERVE: (u32, u32) = (64, 8);
+/// The number of polls, each with such a look, after peers have asked for something: they often ask again.
+const BUSY: u32 = 1024;
 
 /// The next action of a waiting rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,8 @@ pub(crate) struct Wait {
     serving: Option<Serving>,
     /// The number of times that it was needed, and the last time that was seen to grow.
     served: (u64, Option<Instant>),
+    /// The poll up to which it is likely needed again.
+    busy: u32,
 }
 
 impl Wait {
@@ -78,7 +82,7 @@ impl Wait {
         let spins = if crowded { SPINS_CROWDED } else { SPINS };
         let (began, examined) = (None, None);
         let (sockets, announced, owing, long) = (false, false, false, false);
-        let (serving, served) = (None, (0, None));
+        let (serving, served, busy) = (None, (0, None), 0);
         Wait {
             timeout,
             spins,
@@ -91,6 +95,7 @@ impl Wait {
             long,
             serving,
             served,
+            busy,
         }
     }
 
@@ -116,7 +121,7 @@ impl Wait {
         if self.polls == 0 {
             return false;
         }
-        (self.polls, self.began) = (0, None);
+        (self.polls, self.busy, self.began) = (0, 0, None);
         (self.announced, self.serving) = (false, None);
         std::mem::take(&mut self.long)
     }
@@ -222,13 +227,22 @@ impl Wait {
     /// Serves peers now and then, unless this rank is about to sleep.
     fn serve(&mut self, group: &Group, spins: bool, sleeps: bool) {
         let Some(server) = group.server() else { return };
-        let often = if spins && !self.sockets { SERVE.0 } else { SERVE.1 };
+        let often = match spins && !self.sockets {
+            _ if self.polls <= self.busy => 1,
+            true => SERVE.0,
+            false => SERVE.1,
+        };
         if sleeps {
             self.serving = None;
         } else if self.polls.is_multiple_of(often) {
-            match self.is_long() {
-                true => self.serving = None,
-                false => self.serving.get_or_insert_with(|| Serving::new(server)).serve(),
+            if self.is_long() {
+                self.serving = None;
+                return;
+            }
+            let before = server.served();
+            self.serving.get_or_insert_with(|| Serving::new(server)).serve();
+            if server.served() != before {
+                self.busy = self.polls.saturating_add(BUSY);
             }
         }
     }

@@ -98,11 +98,23 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if there is no way to the peer.
+    /// [`Error::System`] if there is no way to the peer; that of the job if it was aborted.
     pub(crate) fn go_on(
         &mut self,
         connecting: &mut Connecting,
     ) -> Result<Option<Arc<Connection>>, Error> {
+        let made = self.approach(connecting);
+        if made.is_err() {
+            // A peer that fails closes what it was about to open, and says why elsewhere.
+            self.hear_out();
+            if self.is_aborted() {
+                return Err(self.aborted(None));
+            }
+        }
+        made
+    }
+
+    fn approach(&mut self, connecting: &mut Connecting) -> Result<Option<Arc<Connection>>, Error> {
         let connection = connecting.connection;
         let made = match std::mem::replace(&mut connecting.stage, Stage::Made) {
             Stage::Opening(mut opening) => {

@@ -197,7 +197,10 @@ impl Engine {
             }
             let to: &mut Sender = &mut self.endpoints.senders[sender as usize];
             link.say(to, chunk, &mut self.offers)?;
-            to.flush();
+            link.has_gathered = std::mem::take(&mut link.gathers);
+            if !link.has_gathered {
+                to.flush();
+            }
             for send in std::mem::take(&mut link.ended) {
                 self.end(&send, Ok(self.group.rank()));
             }
@@ -419,19 +422,28 @@ impl Engine {
 
     /// Returns true if every message that was sent is with the peer, or at least with the system.
     pub(super) fn is_drained(&mut self) -> bool {
+        self.is_moved(|_| false)
+    }
+
+    /// Returns true if there is nothing to move but what waits for company.
+    pub(super) fn is_settled(&mut self) -> bool {
+        self.is_moved(|link| link.has_gathered)
+    }
+
+    fn is_moved(&mut self, may_stay: impl Fn(&Link) -> bool) -> bool {
         let senders = &mut self.endpoints.senders;
         self.links.values().all(|link| {
             let flushed = match link.wire {
-                Wire::Open { sender, .. } => senders[sender as usize].flush(),
+                Wire::Open { sender, .. } => may_stay(link) || senders[sender as usize].flush(),
                 Wire::Connecting(_) | Wire::Own => true,
             };
             flushed && link.is_silent() && link.offered.is_empty()
         })
     }
 
-    /// Returns true if there is nothing to move.
+    /// Returns true if no operation is pending, and there is nothing to move but what waits for company.
     pub(super) fn is_idle(&mut self) -> bool {
-        self.pending == 0 && self.is_drained()
+        self.pending == 0 && self.is_settled()
     }
 
     /// Returns true if a send has not ended.

@@ -91,6 +91,10 @@ pub(super) struct Link {
     unclaimed: u64,
     /// Sends that have ended by being posted.
     pub(super) ended: Vec<Transfer>,
+    /// True if nothing but a short operation on a window is to be said, which may wait for company.
+    pub(super) gathers: bool,
+    /// True if such operations wait for whatever moves the link next.
+    pub(super) has_gathered: bool,
     /// True if the ends have moved anything since that was asked last.
     pub(super) moved: bool,
 }
@@ -120,6 +124,8 @@ impl Link {
             settled: 0,
             unclaimed: 0,
             ended: Vec::new(),
+            gathers: false,
+            has_gathered: false,
             moved: false,
         }
     }
@@ -128,6 +134,13 @@ impl Link {
     pub(super) fn is_silent(&self) -> bool {
         let is_idle = self.device.as_ref().is_none_or(Device::is_idle);
         self.out.is_empty() && self.due.is_none() && self.lent.is_empty() && is_idle
+    }
+
+    /// Returns true if a short operation on a window may wait here for company: nothing else is on its way.
+    pub(super) fn may_gather(&self, senders: &[Sender]) -> bool {
+        let Wire::Open { sender, posted: true, .. } = self.wire else { return false };
+        let is_clear = || !senders[sender as usize].has_backlog();
+        self.is_silent() && self.device.is_none() && (self.has_gathered || is_clear())
     }
 
     /// Records that an eager message has come; fails if the peer had no credit for it.
@@ -170,6 +183,7 @@ impl Link {
     }
 
     /// Says as much as there is room for, in pieces of at most `chunk` bytes where they are copied; `id` numbers offers.
+    /// A flush of the sender has to follow.
     pub(super) fn say(
         &mut self,
         sender: &mut Sender,
@@ -211,7 +225,7 @@ impl Link {
                 let place = sender.place(Kind::Inline, SLOTS, BYTES)?;
                 // SAFETY: room for a packet.
                 unsafe { std::ptr::copy_nonoverlapping(packet.encode().as_ptr(), place, BYTES) };
-                sender.post(meta(DIGEST, BYTES, Kind::Inline), BYTES);
+                sender.post_later(meta(DIGEST, BYTES, Kind::Inline), BYTES);
                 self.moved = true;
             }
             if let Some(Content { address, len, stays }) = self.due {
@@ -234,7 +248,7 @@ impl Link {
                     let place = sender.place(kind, SLOTS, len)?;
                     // SAFETY: memory of a transfer that has not ended, and room for as much.
                     unsafe { std::ptr::copy_nonoverlapping(address, place, len) };
-                    sender.post(meta(DIGEST, len, kind), len);
+                    sender.post_later(meta(DIGEST, len, kind), len);
                 }
                 self.due = None;
                 let whole = self.whole();

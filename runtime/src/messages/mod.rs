@@ -19,6 +19,10 @@
 //! all ranks, does what peers want meanwhile ([`Server`](crate::group::Server)), and the thread that stays is not
 //! needed.
 //!
+//! A short put or accumulate that goes through a socket waits for company, such as the flush or the signal that follows
+//! it: the system takes both at once. Whatever moves the link next takes it along, and the thread that stays does so
+//! within [`REST`].
+//!
 //! **Invariant:** whoever moves the engine lets others in at once. They wake it if it sleeps on memory, its lock is
 //! fair, and it does not hold it while it sleeps on sockets.
 //!
@@ -445,7 +449,7 @@ impl Messenger {
             if done.is_ok() {
                 engine.progress();
             }
-            let is_idle = self.shared.dozing.load(Ordering::SeqCst) == 0 || engine.is_drained();
+            let is_idle = self.shared.dozing.load(Ordering::SeqCst) == 0 || engine.is_settled();
             (done, std::mem::take(&mut engine.ended), is_idle)
         });
         self.tell(ended);

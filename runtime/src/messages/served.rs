@@ -131,7 +131,10 @@ impl Engine {
     pub(super) fn operate(&mut self, peer: u32, transfer: Transfer) -> Result<(), Error> {
         self.open(peer)?;
         self.pending += 1;
+        let serves = self.serves();
         let Some(link) = self.links.get_mut(&peer) else { return Ok(()) };
+        let is_short = transfer.what.changes() && transfer.shape.bytes <= WHOLE;
+        link.gathers = is_short && serves && link.may_gather(&self.endpoints.senders);
         link.out.push_back(match transfer.what {
             What::Put(_) | What::Accumulate(..) => Out::Stream(Part { transfer, moved: 0 }, 0),
             _ => Out::Send(transfer),

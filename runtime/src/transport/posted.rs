@@ -24,8 +24,11 @@ pub(crate) trait PostedSender {
     /// [`Self::has_room`]. Memory is made for `slots` messages of that length, and kept.
     fn stage(&mut self, slots: u64, len: usize) -> *mut u8;
 
-    /// Posts the message of `len` bytes that was staged.
+    /// Posts the message of `len` bytes that was staged, and moves what can be moved.
     fn post(&mut self, meta: u64, len: usize);
+
+    /// Posts as [`Self::post`] does, but leaves it to the next post or flush to move it, with what is posted by then.
+    fn post_later(&mut self, meta: u64, len: usize);
 
     /// Posts a message straight from where its content lies, in order.
     ///

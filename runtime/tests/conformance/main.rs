@@ -198,6 +198,10 @@ macro_rules! conformance {
                 over($over, windows::atomics);
             }
             #[test]
+            fn a_short_put_arrives_though_nothing_follows_it() {
+                over($over, windows::arrives);
+            }
+            #[test]
             fn what_windows_have_started_ends_with_its_memory() {
                 over($over, windows::started);
             }

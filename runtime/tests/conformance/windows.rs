@@ -2,6 +2,7 @@
 //! signals without a stale read, words that all ranks change at once, what is started, rights that are withdrawn, what
 //! devices do by themselves, and a peer that is killed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay::{
@@ -16,6 +17,8 @@ use crate::support::scene::{self, Job, say};
 use crate::{Over, threads};
 
 const SLOT: u64 = 64 << 10;
+/// The longest time that a put may take which nothing follows.
+const LATE: Duration = Duration::from_secs(20);
 
 /// The memory in which parts of windows lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +146,32 @@ pub(crate) fn signals(over: Over) {
         }
         assert!(!window.take_signal(other).expect("a look"), "every signal was taken");
     });
+}
+
+/// A short put arrives though nothing follows it and its rank waits for nothing.
+pub(crate) fn arrives(over: Over) {
+    for memory in [Memory::Shared, Memory::Private] {
+        let has_come = AtomicBool::new(false);
+        threads(over, 2, SLOT, |comm, rank| {
+            let window = window(comm, memory, 4, 0u32);
+            let until = Instant::now() + LATE;
+            if rank == 0 {
+                window.put(&[1; 4], 1, 0).expect("a put");
+                while !has_come.load(Ordering::Acquire) && Instant::now() < until {
+                    std::thread::yield_now();
+                }
+            } else {
+                let mut seen = [0; 4];
+                while seen != [1; 4] {
+                    assert!(Instant::now() < until, "it has not come: {seen:?}");
+                    window.read(0, &mut seen).expect("its own part");
+                }
+                has_come.store(true, Ordering::Release);
+            }
+            comm.barrier().expect("both have seen it");
+            window.free(comm).expect("the buffer");
+        });
+    }
 }
 
 /// Words are added to, swapped and used as locks; elements are accumulated.

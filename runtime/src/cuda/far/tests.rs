@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay_algorithms::find;
-use roundelay_compiler::device::Protocol;
+use roundelay_compiler::device::{Protocol, abi};
 use roundelay_compiler::plan::Plan;
 use roundelay_compiler::{Options, Placement, Proved, Shape, compile};
 use roundelay_tests::{Dice, of_library};
@@ -395,11 +395,16 @@ fn words_of_long_ago_are_not_taken_for_new_ones() {
         let epoch = (1u32 << 31) + 7;
         rank.arenas[rank.core.rank() as usize].remember(epoch - 1);
         rank.launch([(0, epoch), (1, epoch + 1)].into_iter());
-        // As on a GPU, whose calls come long after: lanes have had the orders by then.
-        let word = rank.device.far.heard(0);
+        // As on a GPU, whose calls come long after: all lanes have done all they were ordered to by then.
+        let raised = abi::mark(7 << 28, u32::MAX);
         let since = Instant::now();
-        while word.load(Ordering::Acquire) == 0 && since.elapsed() < PATIENCE {
-            std::thread::yield_now();
+        for lane in 0..world.lanes {
+            let block = abi::BLOCKS - world.lanes + lane;
+            let last = abi::consumed(world.ranks(), world.ranks() - 1, abi::CHANNELS - 1, block);
+            let word = rank.device.far.heard(last);
+            while word.load(Ordering::Acquire) != raised && since.elapsed() < PATIENCE {
+                std::thread::yield_now();
+            }
         }
         let results = [0, 1].map(|at| rank.play(at, epoch + at as u32, false));
         [0, 1].map(|at| results[at] != Ok(jobs[at].on_host(rank.core)))

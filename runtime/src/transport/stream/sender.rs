@@ -107,9 +107,7 @@ impl Sender {
         next: u64,
         pieces: impl Iterator<Item = IoVec>,
     ) {
-        self.ring.make_room(1, len);
-        let header = self.enqueue(meta, len);
-        self.count(header, len);
+        self.post_later(meta, len);
         self.ring.make_room(1, 0);
         let header = self.enqueue(next, 0);
         // SAFETY: promised by the caller.
@@ -205,9 +203,15 @@ impl PostedSender for Sender {
 
     #[inline]
     fn post(&mut self, meta: u64, len: usize) {
+        self.post_later(meta, len);
+        self.flush();
+    }
+
+    #[inline]
+    fn post_later(&mut self, meta: u64, len: usize) {
         self.ring.make_room(1, len);
         let header = self.enqueue(meta, len);
-        self.close(header, len);
+        self.count(header, len);
     }
 
     #[inline]
