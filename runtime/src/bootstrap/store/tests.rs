@@ -254,7 +254,7 @@ fn ranks_that_do_not_fit_are_refused_with_a_reason() {
     let error = refused(connect(&at, 1, 3, b"", FOREVER));
     assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
     let me = Me { rank: 1, size: 2, job: "other", secret: b"" };
-    let error = refused(Client::connect(at.clone(), me, SHORT));
+    let error = refused(Client::connect(at.clone(), me, FOREVER));
     assert!(error.contains("another job"), "{error}");
     // A process that died without a word may be started again.
     drop(zero);
