@@ -19,6 +19,8 @@ fn chaos(args: &[&str], fault: &str) {
         assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
         told = serde_json::from_str(ran.out.trim()).expect("one object");
         assert_eq!((&told["wrong"], &told["hangs"]), (&0.into(), &0.into()), "{told}");
+        let left = serde_json::json!({"descriptors": 0, "threads": 0, "pinned_bytes": 0});
+        assert_eq!(told["left"], left, "{told}");
         let many = |told: &Value, least| told.as_u64() > Some(least);
         // A generation that works was made in some time, and before its calls.
         let time = |which: &str| told[which]["median"].as_f64().unwrap_or(-1.0);
@@ -42,6 +44,12 @@ fn ranks_that_are_stopped_are_waited_for_or_left_out() {
     let faults = "stop=1/s,kill=0.3/s";
     let args = [faults, "-n", "3", "--bytes", "4,10K", "--timeout", "2s", "--seed", "3"];
     chaos(&[&args[..], &["--transport", "tcp"]].concat(), "stop");
+}
+
+/// Ranks of one host share memory, and others use TCP; which they are changes with each newcomer.
+#[test]
+fn ranks_of_two_hosts_are_replaced() {
+    chaos(&["kill=1/s", "-n", "3", "--hosts", "2", "--bytes", "4,10K", "--seed", "9"], "kill");
 }
 
 /// Nothing else happens here: without an effect of the cuts there would be one generation.

@@ -8,6 +8,7 @@
 
 mod board;
 mod cut;
+mod left;
 pub(crate) mod rank;
 
 use std::process::{Child, Command, Stdio};
@@ -27,7 +28,7 @@ use crate::report::{Failure, Outcome, Report, fault};
 use crate::run;
 use crate::values::median;
 use board::Board;
-use rank::{Order, Tally};
+use rank::{Left, Order, Tally};
 
 /// The ranks that faults leave running.
 const LEFT: usize = 2;
@@ -54,6 +55,9 @@ struct Told {
     reconfigure_ms: Times,
     /// The time from the list of a generation's members to verified calls of all of them.
     recovery_ms: Times,
+    /// The most that a rank held beyond what it began with and what its communicator needs, in any generation and
+    /// without the communicator in the end.
+    left: Left,
     seconds: f64,
     seed: u64,
 }
@@ -111,6 +115,8 @@ struct Job<'a> {
     done: bool,
     recovered: Vec<f64>,
     told: Told,
+    /// The machines over which ranks believe to be spread, in turn.
+    hosts: u64,
 }
 
 /// Runs the job.
@@ -139,6 +145,7 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
         done: false,
         recovered: Vec::new(),
         told: Told { seed, ..Told::default() },
+        hosts: args.play.hosts.into(),
     };
     let began = Instant::now();
     let failed = job.play(rates, began + args.time);
@@ -147,7 +154,7 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
     let told = &job.told;
     report.line(format!(
         "{} killed, {} stopped, {} cut; {} generations, {} calls, {} wrong, {} hangs; a generation takes {:.1} ms, at \
-         most {:.0} ms, and {:.1} ms until all have made calls",
+         most {:.0} ms, and {:.1} ms until all have made calls; left behind: {}",
         told.faults.kill,
         told.faults.stop,
         told.faults.cut,
@@ -158,6 +165,7 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
         told.reconfigure_ms.median,
         told.reconfigure_ms.most,
         told.recovery_ms.median,
+        told.left,
     ));
     report.result(told);
     let (code, why) = match failed.and(unexpected) {
@@ -192,7 +200,7 @@ fn order(args: &Run, size: usize) -> Result<Order, Failure> {
     }
     let usual = play.dtype == roundelay::DType::F32 && play.op == roundelay::RedOp::Sum;
     let algorithm = match entry(target) {
-        _ if !usual || play.rank.is_some() || play.hosts > 1 || play.on.gpus() => None,
+        _ if !usual || play.rank.is_some() || play.on.gpus() => None,
         None if target == "all_reduce" => Some(args.target.algorithm.as_deref()),
         Some(("all_reduce", name)) => Some(Some(name)),
         _ => None,
@@ -206,6 +214,8 @@ fn order(args: &Run, size: usize) -> Result<Order, Failure> {
         choice::idle(play, "all_reduce", name)?;
     }
     let mut play = play.clone();
+    // Ranks come and go: there is no number of them that each host has.
+    play.hosts = 1;
     play.hints.extend(algorithm.map(|name| format!("algorithm=all_reduce.{name}")));
     let sizes = args.bytes.list(args.factor);
     // What cannot be played by all ranks, or by those that faults leave, is said here, and not by each rank.
@@ -269,11 +279,13 @@ impl Job<'_> {
 
     fn start(&mut self) -> Result<(), String> {
         let name = format!("r{}", self.started);
+        let host = (self.hosts > 1).then(|| format!("host {}", self.started % self.hosts));
         self.started += 1;
         let folder = self.board.folder().display().to_string();
         let order = Order {
             name: name.clone(),
             folder,
+            host,
             attempt: self.order.attempt + 1,
             ..self.order.clone()
         };
@@ -412,6 +424,7 @@ impl Job<'_> {
                 tally.and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
             self.told.calls += tally.calls;
             self.told.wrong += tally.wrong;
+            self.told.left = self.told.left.most(tally.left);
             reconfigured.extend(tally.reconfigured);
         }
         self.told.reconfigure_ms = Times::of(&reconfigured);

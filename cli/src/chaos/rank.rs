@@ -7,6 +7,8 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::board::Board;
+use super::left::Held;
+pub(super) use super::left::Left;
 use crate::report::{Failure, Outcome, usage};
 
 /// Rounds after which a rank says that its generation works.
@@ -15,6 +17,8 @@ const ROUNDS: u64 = 3;
 const TOLD: u64 = 20;
 /// The time between two looks at the board.
 const LOOK: Duration = Duration::from_millis(2);
+/// The time after which what is still held counts as left behind.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// The orders of a rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -26,6 +30,8 @@ pub(crate) struct Order {
     /// The attempt that it comes with.
     pub(super) attempt: u64,
     pub(super) hints: String,
+    /// The machine that it believes to be on, if it is to believe something.
+    pub(super) host: Option<String>,
     pub(super) timeout_ms: u64,
     /// Elements of the calls, in turn.
     pub(super) counts: Vec<u64>,
@@ -38,6 +44,7 @@ pub(super) struct Tally {
     pub(super) wrong: u64,
     /// The times that it took to come to a generation, in milliseconds, from the call of `reconfigure` on.
     pub(super) reconfigured: Vec<f64>,
+    pub(super) left: Left,
 }
 
 /// The next step of a rank.
@@ -53,6 +60,8 @@ struct Worker {
     timeout: Duration,
     step: u64,
     tally: Tally,
+    /// What it held in the beginning.
+    held: Held,
 }
 
 /// Plays a rank.
@@ -63,11 +72,16 @@ pub(crate) fn rank(order: &str) -> Outcome {
         return Ok(());
     }
     let hints: Hints = order.hints.parse()?;
-    let mut comm = Communicator::alone(&Setup::from_env()?.hints(&hints))?;
+    let setup = Setup::from_env()?.hints(&hints);
+    let setup = order.host.iter().fold(setup, |setup, host| setup.host_label(host));
+    let mut comm = Communicator::alone(&setup)?;
     comm.set_hints(hints)?;
+    let held = Held::beside(&mut comm)?;
     let (board, timeout) = (Board::at(&order.folder), Duration::from_millis(order.timeout_ms));
-    let mut worker = Worker { order, board, timeout, step: 0, tally: Tally::default() };
+    let mut worker = Worker { order, board, timeout, step: 0, tally: Tally::default(), held };
     let done = worker.work(&mut comm);
+    drop(comm);
+    worker.count(|| Ok(Held::now()))?;
     worker.tell();
     done.map_err(Failure::Call)
 }
@@ -77,6 +91,19 @@ impl Worker {
         if let Ok(text) = serde_json::to_string(&self.tally) {
             self.board.put(&format!("tally-{}", self.order.name), &text);
         }
+    }
+
+    /// Compares what this rank holds with what it held in the beginning.
+    fn count(&mut self, mut held: impl FnMut() -> Result<Held, Error>) -> Result<(), Error> {
+        let until = Instant::now() + SETTLED;
+        let mut left = held()?.beyond(&self.held);
+        // A thread that has ended is there for a moment longer.
+        while left != Left::default() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+            left = held()?.beyond(&self.held);
+        }
+        self.tally.left = self.tally.left.most(left);
+        Ok(())
     }
 
     fn key(&self, what: &str, name: &str) -> String {
@@ -142,6 +169,7 @@ impl Worker {
         let began = Instant::now();
         comm.reconfigure(&id, Handles::List(&handles), self.timeout)?;
         self.tally.reconfigured.push(began.elapsed().as_secs_f64() * 1e3);
+        self.count(|| Held::beside(comm))?;
         // Newcomers learn how far the others are.
         let mut steps = [self.step];
         comm.all_reduce(&mut steps, RedOp::Max)?;
@@ -185,4 +213,40 @@ impl Worker {
 /// Returns what a rank gives: small whole numbers, so that every sum is exact.
 fn given(rank: u64, i: u64, step: u64) -> f32 {
     ((i * 7 + rank * 13 + step * 5) % 101) as f32 - 50.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worker(folder: &std::path::Path, step: u64) -> Worker {
+        let order = Order { counts: vec![1, 1000], ..Order::default() };
+        let board = Board::at(&folder.display().to_string());
+        let (timeout, tally) = (Duration::from_secs(60), Tally::default());
+        Worker { order, board, timeout, step, tally, held: Held::now() }
+    }
+
+    /// Has two ranks make two calls each, of which one gives what belongs to `step`.
+    fn wrong(step: u64) -> Vec<u64> {
+        let ranks = Communicator::local(2).expect("two ranks");
+        std::thread::scope(|scope| {
+            let play = |(at, mut comm): (usize, Communicator)| {
+                let mut worker = worker(&std::env::temp_dir(), step * at as u64);
+                scope.spawn(move || {
+                    (0..2).for_each(|_| worker.call(&mut comm).expect("a call"));
+                    assert_eq!(worker.tally.calls, 2);
+                    worker.tally.wrong
+                })
+            };
+            let ranks: Vec<_> = ranks.into_iter().enumerate().map(play).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("a rank")).collect()
+        })
+    }
+
+    #[test]
+    fn a_wrong_result_is_counted() {
+        assert_eq!(wrong(0), [0, 0]);
+        // The other one's vector is of another step of as many elements.
+        assert_eq!(wrong(2), [2, 2]);
+    }
 }

@@ -1,0 +1,104 @@
+//! Counts what a process holds, and what of it stays behind.
+
+use std::fmt;
+
+use roundelay::{Communicator, Error};
+use serde::{Deserialize, Serialize};
+
+/// The resources of this process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    descriptors: u64,
+    threads: u64,
+    /// Bytes that devices keep in place; none counted where a communicator has some.
+    pinned: Option<u64>,
+}
+
+/// The resources that stayed behind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Left {
+    descriptors: u64,
+    threads: u64,
+    pinned_bytes: u64,
+}
+
+impl Held {
+    /// Counts what this process holds now.
+    pub(super) fn now() -> Self {
+        let count = |folder: &str| std::fs::read_dir(folder).map_or(0, |all| all.count() as u64);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let pinned = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+        let pinned = pinned.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+        Held {
+            descriptors: count("/proc/self/fd"),
+            threads: count("/proc/self/task"),
+            pinned: pinned.map(|kib| kib << 10),
+        }
+    }
+
+    /// Counts what this process holds beside a communicator. What devices keep in place is the communicator's.
+    pub(super) fn beside(comm: &mut Communicator) -> Result<Self, Error> {
+        // Whoever can be called has a listener.
+        comm.handle()?;
+        let needs = comm.resources()?.descriptors;
+        let Held { descriptors, threads, .. } = Held::now();
+        Ok(Held { descriptors: descriptors.saturating_sub(needs), threads, pinned: None })
+    }
+
+    /// Returns what it holds beyond what it held at another time.
+    pub(super) fn beyond(&self, before: &Held) -> Left {
+        Left {
+            descriptors: self.descriptors.saturating_sub(before.descriptors),
+            threads: self.threads.saturating_sub(before.threads),
+            pinned_bytes: self.pinned.unwrap_or(0).saturating_sub(before.pinned.unwrap_or(0)),
+        }
+    }
+}
+
+impl Left {
+    /// Returns the larger one of each.
+    pub(super) fn most(self, other: Left) -> Left {
+        Left {
+            descriptors: self.descriptors.max(other.descriptors),
+            threads: self.threads.max(other.threads),
+            pinned_bytes: self.pinned_bytes.max(other.pinned_bytes),
+        }
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Left { descriptors, threads, pinned_bytes } = self;
+        write!(f, "{descriptors} descriptors, {threads} threads, {pinned_bytes} pinned bytes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_behind_is_counted() {
+        let before = Held { descriptors: 5, threads: 2, pinned: Some(4096) };
+        let after = Held { descriptors: 7, threads: 1, pinned: Some(4097) };
+        let left = after.beyond(&before);
+        assert_eq!(left, Left { descriptors: 2, threads: 0, pinned_bytes: 1 });
+        assert_eq!(before.beyond(&after).most(left), Left { threads: 1, ..left });
+        // Where a communicator has some there are none that should not be.
+        assert_eq!(Held { pinned: None, ..after }.beyond(&before).pinned_bytes, 0);
+    }
+
+    #[test]
+    fn a_process_counts_its_own() {
+        // Other tests run beside this one: what is here is the least that there can be.
+        let open = || std::fs::File::open("/proc/self/status").expect("a file");
+        let files: Vec<_> = (0..40).map(|_| open()).collect();
+        let (begin, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || wait.recv());
+        let held = Held::now();
+        assert!(held.descriptors >= files.len() as u64 && held.threads >= 2, "{held:?}");
+        assert!(held.pinned.is_some(), "the system says how much is pinned");
+        drop(begin);
+        let _ = thread.join();
+    }
+}
