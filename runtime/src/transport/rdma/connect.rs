@@ -26,7 +26,7 @@ use crate::transport::tcp::Socket;
 
 /// The number of queue pairs on each device, for each connection: with one device too a queue that fails
 /// leaves another.
-const PAIRS: usize = 2;
+pub(super) const PAIRS: usize = 2;
 /// The number of queue pairs of a connection on a path: if it fails, the stream above goes on over another
 /// connection.
 const PATH_PAIRS: usize = 1;
@@ -60,7 +60,7 @@ pub(super) fn found() -> Result<Vec<String>, VerbsError> {
 }
 
 /// Returns the devices of a choice.
-fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, VerbsError> {
+pub(super) fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, VerbsError> {
     let all = devices()?;
     if choice.devices.is_empty() {
         return Ok(all.to_vec());

@@ -312,6 +312,11 @@ impl Rails {
         self.all[at].receives += 4;
     }
 
+    /// Has a queue find nobody when it is to be connected.
+    pub(super) fn misplace(&mut self, at: usize) {
+        self.all[at].queue.as_mut().expect("a queue").misplace();
+    }
+
     /// Lets a queue die.
     pub(super) fn kill(&self, at: usize) {
         self.all[at].queue().expect("a queue").end();

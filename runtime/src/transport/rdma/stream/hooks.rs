@@ -54,6 +54,11 @@ impl Stream {
         self.registrations.as_ref().map_or(0, |registrations| registrations.bytes())
     }
 
+    /// Has a queue find nobody when it is to be connected.
+    pub(in super::super) fn misplace(&mut self, at: usize) {
+        self.rails.misplace(at);
+    }
+
     /// Lets a queue die.
     pub(in super::super) fn break_rail(&mut self, at: usize) {
         self.rails.kill(at);

@@ -34,6 +34,7 @@ use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::error::{QueueError, VerbsError};
@@ -232,16 +233,40 @@ impl Stream {
         if let Some(rail) = self.rails.all.last_mut() {
             rail.is_one_sided = self.accesses.is_some();
         }
-        for (rail, &(_, other)) in self.rails.all.iter_mut().zip(&joins) {
+        self.connect_rails(peer, &joins)
+    }
+
+    /// Connects each queue with the peer's that it is joined with. One that finds nobody there has failed as any other
+    /// may: it is made anew later; unless none finds anybody.
+    fn connect_rails(
+        &mut self,
+        peer: &ConnectionInfo,
+        joins: &[(usize, usize)],
+    ) -> Result<(), Fault> {
+        // Of each device that finds nobody once: the system may take a second to say so.
+        let mut silent: Vec<(usize, Source)> = Vec::new();
+        let mut why = None;
+        for (at, &(_, other)) in joins.iter().enumerate() {
             let (address, key) = &peer.rails[other];
+            let rail = &mut self.rails.all[at];
             rail.peer_key = *key;
             let Some(queue) = rail.queue() else { continue };
-            queue.connect(address).map_err(|e| {
-                let (device, peer) = (queue.device().name.clone(), address.to_string());
-                Fault::other(VerbsError::NotConnected { device, peer, source: Source::new(e) })
-            })?;
+            let known = silent.iter().find(|(device, _)| *device == rail.device.0);
+            let connected = match known {
+                Some((_, source)) => Err(source.clone()),
+                None if !queue.device().is_active() => Err(Source::new(Errno::NETDOWN)),
+                None => queue.connect(address).map_err(Source::new),
+            };
+            let Err(source) = connected else { continue };
+            let (device, peer) = (queue.device().name.clone(), address.to_string());
+            why = Some(VerbsError::NotConnected { device, peer, source: source.clone() });
+            silent.push((rail.device.0, source.clone()));
+            self.lose(at, QueueError::Post { source });
         }
-        Ok(())
+        match why {
+            Some(why) if !self.rails.are_live() => Err(Fault::other(why)),
+            _ => Ok(()),
+        }
     }
 
     /// Registers memory: from now on what lies in it may be sent by zero-copy; see [`Self::write_zero_copy`].

@@ -3,6 +3,7 @@
 use super::placed::lands_while;
 use super::zero_copy::Registrant;
 use super::*;
+use crate::transport::rdma::connect::{PAIRS, chosen};
 use crate::transport::rdma::registrations::BLOCK;
 
 /// The pause between tries.
@@ -109,4 +110,40 @@ fn nor_does_what_is_sent_and_put_without_a_copy() {
     }
     assert!(placed > 0, "nothing was written where it was wanted");
     assert!(renewed >= 8, "{renewed} came back");
+}
+
+/// Makes both ends, of which the first finds nobody with some of its queues.
+fn half_found(lost: impl Fn(usize) -> bool) -> Option<Result<(Stream, Stream), Fault>> {
+    let devices = chosen(&Choice::default()).unwrap_or_default();
+    if devices.len() < 2 {
+        roundelay_tests::skip(roundelay_tests::Needs::Rdma, "no two devices for RDMA");
+        return None;
+    }
+    let end = || Stream::new(&devices, (PAIRS, false), None, DEPTH).expect("an end");
+    let (mut a, mut b) = (end(), end());
+    (0..a.rails()).filter(|&at| lost(at)).for_each(|at| a.misplace(at));
+    let info = a.info();
+    let connected = a.connect(&b.info());
+    b.connect(&info).expect("all are found");
+    Some(connected.map(|()| (a, b)))
+}
+
+#[test]
+fn a_queue_that_finds_nobody_at_first_is_made_anew() {
+    let Some(made) = half_found(|at| at == 0) else { return };
+    let (mut a, mut b) = made.expect("another queue finds somebody");
+    let count = a.rails();
+    assert_eq!(a.alive().len(), count - PAIRS, "no other queue of that device is tried");
+    a.renew_after(SOON);
+    b.renew_after(SOON);
+    moves(&mut a, &mut b, 1 << 20, odd(1));
+    moves(&mut b, &mut a, 1 << 20, odd(2));
+    until_alive(&mut a, &mut b, count);
+}
+
+#[test]
+fn where_no_queue_finds_anybody_there_is_no_connection() {
+    let Some(made) = half_found(|_| true) else { return };
+    let text = made.err().expect("nobody is there").to_string();
+    assert!(text.contains("connecting a queue pair on"), "{text}");
 }

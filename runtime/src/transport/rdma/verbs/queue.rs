@@ -346,6 +346,12 @@ impl Queue {
         count
     }
 
+    /// Has it speak as an address that the device does not have: it will not be connected.
+    #[cfg(test)]
+    pub(crate) fn misplace(&mut self) {
+        self.gid.index = 255;
+    }
+
     /// Returns the device.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
