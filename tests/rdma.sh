@@ -7,8 +7,9 @@
 # conformance (RDMA alone, RDMA between ranks that share memory inside, and two paths: a device and TCP, two
 # devices); hosts (two machines of two ranks and two devices: the library; a device is cut off, and mended; all
 # devices are); paths (two machines of one rank, over a device and TCP, and over two devices: what splits; one is
-# cut off, mended, both are cut off); gigabyte (as much between two ranks, which takes a minute and a half). All but
-# the first by default. Ends with 77 and the reason where something that it needs cannot be had.
+# cut off, mended, both are cut off); gigabyte (as much between two ranks, which takes a minute and a half); faults
+# (ranks that are killed, stopped and replaced, a device that comes and goes, which takes some minutes). All but the
+# first and the last by default. Ends with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -34,12 +35,13 @@ packages() {
 build() {
     local said
     said=$(cargo test --workspace --locked --features roundelay-cli/rdma --no-run --lib --test conformance \
-        --test transport --test paths --test verbs --color never 2>&1) || { echo "$said" >&2 && exit 1; }
+        --test transport --test paths --test elastic --test verbs --color never 2>&1) || { echo "$said" >&2 && exit 1; }
     mkdir -p "$programs"
     cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/stream"
     cp "$(sed -n 's|.*Executable tests/conformance/main.rs (\(.*\))|\1|p' <<<"$said")" "$programs/conformance"
     cp "$(sed -n 's|.*Executable tests/paths/main.rs (\(.*/paths-[0-9a-f]*\))|\1|p' <<<"$said" | head -n 1)" "$programs/paths"
     cp "$(sed -n 's|.*Executable tests/transport.rs (\(.*\))|\1|p' <<<"$said")" "$programs/transport"
+    cp "$(sed -n 's|.*Executable tests/elastic/main.rs (\(.*\))|\1|p' <<<"$said")" "$programs/elastic"
     cp "$target/debug/roundelay" "$programs/roundelay"
 }
 
@@ -70,7 +72,7 @@ together() {
         done' together "$@"
 }
 
-one=() two=()
+one=() two=() faults=()
 if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
 fi
@@ -88,6 +90,9 @@ fi
 if wanted gigabyte; then
     one+=("$programs/conformance rdma::a_gigabyte --test-threads=1")
 fi
+if wanted faults; then
+    faults+=("tests/rdma_faults.sh $programs/roundelay $programs/elastic")
+fi
 if wanted hosts; then
     two+=("tests/rdma_hosts.sh $programs/roundelay")
 fi
@@ -97,3 +102,5 @@ fi
 # More processors would only take time from each other.
 together -d 2 -p 4 -m 3072 -t 900 -- "${one[@]}"
 together -n 2 -d 3 -p 6 -m 1024 -t 560 -- "${two[@]}"
+# Four ranks poll there, and come anew.
+together -d 2 -p 6 -m 3072 -t 1800 -- "${faults[@]}"

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup, Transports};
-use roundelay_tests::{end, until};
+use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup, Transport, Transports};
+use roundelay_tests::{Needs, end, skip, until};
 
 use crate::support::{contribution, scene, total};
 
@@ -44,6 +45,21 @@ impl Board {
     }
 }
 
+/// Returns what joins ranks here: RDMA too, alone and beside shared memory, where there is a device.
+/// `TEST_WAY=rdma` leaves out the others.
+fn ways() -> Vec<&'static str> {
+    static RDMA: LazyLock<bool> = LazyLock::new(|| {
+        let probed = Transport::Rdma.probe();
+        probed.inspect_err(|why| skip(Needs::Rdma, format!("no RDMA: {why}"))).is_ok()
+    });
+    let only = std::env::var("TEST_WAY").is_ok_and(|way| way == "rdma");
+    let is_wanted = |way: &&str| match *way {
+        "shm" | "tcp" => !only,
+        _ => *RDMA,
+    };
+    ["shm", "tcp", "rdma", "mixed"].into_iter().filter(is_wanted).collect()
+}
+
 /// Plays a rank; not a test by itself.
 #[test]
 fn rank_process() {
@@ -62,8 +78,14 @@ fn held() -> String {
 fn play(scene: &str) -> Result<(), Error> {
     let name = std::env::var("TEST_NAME").expect("a name");
     let board = Board(std::env::var("TEST_BOARD").expect("a board").into());
-    let setup = match scene {
-        "tcp" | "tcp shrinks" => Setup::new().transports(Transports::TCP),
+    let setup = match scene.split(' ').next() {
+        Some("tcp") => Setup::new().transports(Transports::TCP),
+        Some("rdma") => Setup::new().transports(Transports::RDMA),
+        Some("mixed") => {
+            // The first process is on a host of its own.
+            let host = if name == "r0" { "host 0" } else { "host 1" };
+            Setup::new().transports(Transports::SHM.or(Transports::RDMA)).host_label(host)
+        }
         _ => Setup::new(),
     };
     let mut comm = Communicator::alone(&setup)?;
@@ -224,7 +246,7 @@ impl Drop for Job {
 
 #[test]
 fn killed_ranks_are_replaced() {
-    for over in ["shm", "tcp"] {
+    for over in ways() {
         let mut job = Job::new(over, "replaced");
         (0..3).for_each(|_| job.start());
         job.generation();
@@ -245,7 +267,10 @@ fn killed_ranks_are_replaced() {
 
 #[test]
 fn ranks_shrink_by_themselves_when_others_are_killed() {
-    for (over, last) in [("shm shrinks", 1), ("tcp shrinks", 2)] {
+    for (over, last) in [("shm shrinks", 1), ("tcp shrinks", 2), ("rdma shrinks", 2)] {
+        if !ways().iter().any(|way| over.starts_with(way)) {
+            continue;
+        }
         let mut job = Job::new(over, "shrinks");
         (0..4).for_each(|_| job.start());
         let names: Vec<&str> = job.ranks.iter().map(|(name, _)| &**name).collect();
@@ -267,7 +292,7 @@ fn ranks_shrink_by_themselves_when_others_are_killed() {
 /// The others give the attempt up, or lose the rank in the generation that they made: both ways they go on.
 #[test]
 fn a_rank_may_die_while_a_generation_is_made() {
-    for over in ["shm", "tcp"] {
+    for over in ways() {
         let mut job = Job::new(over, "disturbed");
         (0..4).for_each(|_| job.start());
         for round in 0..3 {
@@ -281,8 +306,10 @@ fn a_rank_may_die_while_a_generation_is_made() {
 
 /// The first rank lives through it all: what it holds in the end is what it held in the beginning.
 #[test]
-fn a_hundred_cycles_leave_nothing_behind() {
-    for (over, cycles) in [("shm", 100), ("tcp", 100)] {
+fn many_cycles_leave_nothing_behind() {
+    for over in ways() {
+        // Devices are emulated.
+        let (settled, cycles) = if ["shm", "tcp"].contains(&over) { (10, 100) } else { (4, 16) };
         let mut job = Job::new(over, "cycles");
         (0..3).for_each(|_| job.start());
         job.generation();
@@ -293,7 +320,7 @@ fn a_hundred_cycles_leave_nothing_behind() {
             job.generation();
         }
         job.kill(1);
-        let (first, last) = (job.held("r0", 10), job.held("r0", cycles + 1));
+        let (first, last) = (job.held("r0", settled), job.held("r0", cycles + 1));
         // Descriptors, threads, mappings; pages of memory may vary by a few MiB.
         for (at, (first, last)) in first.iter().zip(&last).enumerate() {
             let most = if at == 3 { first + 2048 } else { first + 2 };
@@ -307,7 +334,7 @@ fn a_hundred_cycles_leave_nothing_behind() {
 #[test]
 fn a_rank_that_was_stopped_is_left_out() {
     use rustix::process::{Pid, Signal, kill_process};
-    for over in ["shm", "tcp"] {
+    for over in ways() {
         let mut job = Job::new(over, "stopped");
         (0..3).for_each(|_| job.start());
         job.generation();
