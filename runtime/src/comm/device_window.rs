@@ -4,8 +4,11 @@ use roundelay_compiler::emit::cuda::window::Operation;
 
 use super::Communicator;
 use super::memory::{Memory, MemoryMut};
-use crate::cuda::{Cuda, CudaSlice, CudaWindow, DevicePtr, There};
+use crate::cuda::{Cuda, CudaWindow, DevicePtr, There};
 use crate::error::Error;
+
+/// The bytes of a word that is changed in one step.
+const WORD: usize = 8;
 
 impl Communicator {
     /// Makes memory of every rank's GPU a window: the others put to it and get from it while its owner does something
@@ -116,60 +119,70 @@ impl Communicator {
         gpu.signal(core, (window.part(), peer), true, &stream)
     }
 
-    /// Adds to element `at` of the part of a rank, in one step with regard to [`Communicator::fetch_add`] and
-    /// [`Communicator::compare_swap`] of all ranks, and copies what was there to the first element of `result`. GPUs
-    /// that are connected by NVLink do so; over PCI Express such steps are not one.
+    /// Adds to the 64-bit word that begins at element `at` of the part of a rank, wrapping around, in one step with
+    /// regard to [`Communicator::fetch_add`] and [`Communicator::compare_swap`] of all ranks, and copies what it was to
+    /// the first 8 bytes of `result`. It is a word of 8 bytes whatever the elements are. GPUs that are connected by
+    /// NVLink do so; over PCI Express such steps are not one.
     ///
     /// # Errors
     ///
     /// The errors of [`Communicator::put`]; [`Error::Usage`] if the word, or the result, does not begin at a multiple of
     /// 8 bytes.
-    pub fn fetch_add<M>(
+    pub fn fetch_add<M, R>(
         &mut self,
         window: &CudaWindow<M>,
         value: u64,
         peer: u32,
         at: usize,
-        result: &mut CudaSlice<u64>,
+        result: &mut R,
     ) -> Result<(), Error>
     where
-        M: MemoryMut<Engine = Cuda, Element = u64>,
+        M: MemoryMut<Engine = Cuda>,
+        R: MemoryMut<Engine = Cuda>,
     {
         self.change(window, (peer, at), (Operation::Add, value, 0), result)
     }
 
-    /// Writes `value` to element `at` of the part of a rank if it is `compared`, as [`Communicator::fetch_add`] adds.
+    /// Writes `value` to the 64-bit word that begins at element `at` of the part of a rank if it is `compared`, as
+    /// [`Communicator::fetch_add`] adds.
     ///
     /// # Errors
     ///
     /// The errors of [`Communicator::fetch_add`].
-    pub fn compare_swap<M>(
+    pub fn compare_swap<M, R>(
         &mut self,
         window: &CudaWindow<M>,
         (compared, value): (u64, u64),
         peer: u32,
         at: usize,
-        result: &mut CudaSlice<u64>,
+        result: &mut R,
     ) -> Result<(), Error>
     where
-        M: MemoryMut<Engine = Cuda, Element = u64>,
+        M: MemoryMut<Engine = Cuda>,
+        R: MemoryMut<Engine = Cuda>,
     {
         self.change(window, (peer, at), (Operation::Swap, value, compared), result)
     }
 
-    fn change<M>(
+    fn change<M, R>(
         &mut self,
         window: &CudaWindow<M>,
         (peer, at): (u32, usize),
         operation: (Operation, u64, u64),
-        result: &mut CudaSlice<u64>,
-    ) -> Result<(), Error> {
-        if result.is_empty() {
-            return Err(Error::Usage("the result of an atomic operation needs an element".into()));
+        result: &mut R,
+    ) -> Result<(), Error>
+    where
+        M: MemoryMut<Engine = Cuda>,
+        R: MemoryMut<Engine = Cuda>,
+    {
+        if result.elements().saturating_mul(result.dtype().size()) < WORD {
+            return Err(Error::Usage("the result of an atomic operation needs 8 bytes".into()));
         }
+        let at = (at as u64).saturating_mul(window.memory().dtype().size() as u64);
+        let word = There { peer, at, bytes: WORD as u64 };
         let (core, gpu, stream) = self.streamed()?;
-        let word = gpu.place(window.part(), "an atomic operation on", word(peer, at))?;
-        gpu.fetch(core, (window.part(), word, result.ptr()), operation, &stream)
+        let word = gpu.place(window.part(), "an atomic operation on", word)?;
+        gpu.fetch(core, (window.part(), word, result.lend_mut()), operation, &stream)
     }
 
     /// Returns the address of the part of a rank, as this rank maps it: for kernels of one's own, as long as the window
@@ -212,9 +225,4 @@ fn there<M: Memory, D: Memory>(
     }
     let bytes = |elements: usize| (elements as u64).saturating_mul(own.size() as u64);
     Ok(There { peer, at: bytes(at), bytes: bytes(data.elements()) })
-}
-
-/// Returns the place of a word in a peer's part.
-fn word(peer: u32, at: usize) -> There {
-    There { peer, at: (at as u64).saturating_mul(8), bytes: 8 }
 }

@@ -174,6 +174,12 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     assert_eq!(code(gpu.get(&window, &mut other, last, 501)), Err(codes::WINDOW));
     assert!(matches!(gpu.put(&window, &other, last + 1, 0), Err(Error::Usage(_))));
     assert!(matches!(gpu.signal(&window, 99), Err(Error::Usage(_))));
+    // Words of 8 bytes are at multiples of 8, whatever the elements are, and their results have 8 bytes.
+    let mut word = gpu.alloc_device::<u64>(1)?;
+    assert_eq!(code(gpu.fetch_add(&window, 1, last, 999, &mut word)), Err(codes::WINDOW));
+    assert!(matches!(gpu.fetch_add(&window, 1, last, 1, &mut word), Err(Error::Usage(_))));
+    let mut half = other.slice(0..1)?;
+    assert!(matches!(gpu.fetch_add(&window, 1, last, 2, &mut half), Err(Error::Usage(_))));
     assert!(gpu.map_remote(&window, last).is_ok_and(|at| !at.is_null()));
     gpu.synchronize(&stream)?;
     gpu.barrier()?;
