@@ -21,9 +21,33 @@ static void *waits(void *argument) {
     return NULL;
 }
 
+// Windows of memory that is not where the call says, and ranks that have no such GPU.
+static void windows(void) {
+    rl_comm *alone, *gpus;
+    rl_window *window, *none;
+    uint64_t data[4] = {1, 2, 3, 4};
+    void *address;
+    rl_options on_gpu = {.memory = RL_CUDA}, on_nothing = {.memory = 9};
+    uint32_t all = RL_READ | RL_WRITE | RL_ATOMICS;
+    if (rl_local(1, &alone) != 0) return;
+    say(rl_cuda_mixed(NULL, 0, -1, &gpus));
+    say(rl_cuda_mixed(alone, 1, 999, &gpus));
+    say(rl_window_create(alone, data, 4, RL_U64, all, &on_gpu, &none));
+    say(rl_window_create(alone, data, 4, RL_U64, all, &on_nothing, &none));
+    if (rl_window_create(alone, data, 4, RL_U64, all, NULL, &window) != 0) return;
+    say(rl_put(window, data, 1, 0, 3, &on_gpu, NULL));
+    say(rl_fetch_add(window, 1, 0, 3, data, &on_gpu));
+    say(rl_fetch_add(window, 1, 0, 3, NULL, NULL));
+    say(rl_signal(NULL, 0, NULL));
+    say(rl_window_map_remote(window, 0, &address));
+    rl_window_free(window);
+    rl_free(alone);
+}
+
 int main(void) {
     rl_comm *ranks[2];
     float data[4] = {1, 2, 3, 4};
+    windows();
     say(rl_all_reduce(NULL, data, 4, RL_F32, RL_SUM, NULL, NULL));
     if (rl_local(2, ranks) != 0) return 1;
     say(rl_broadcast(ranks[0], data, 4, RL_F32, 2, NULL, NULL));

@@ -25,22 +25,22 @@ static void *rank(void *argument) {
     for (int i = 0; i < LEN; i++) data[i] = own * 1000 + i;
 
     rl_window *window;
-    check(rl_window_create(comm, mine, LEN, RL_I64, RL_READ | RL_WRITE | RL_ATOMICS, &window));
+    check(rl_window_create(comm, mine, LEN, RL_I64, RL_READ | RL_WRITE | RL_ATOMICS, NULL, &window));
     rl_work *work;
     check(rl_accumulate(window, data, LEN, RL_SUM, next, 0, NULL, &work));
-    check(rl_signal(window, next));
+    check(rl_signal(window, next, NULL));
     check(rl_work_wait(work, UINT64_MAX, NULL));
     rl_work_free(work);
 
     // Whoever has waited sees what was added before.
-    check(rl_wait_signal(window, before));
+    check(rl_wait_signal(window, before, NULL));
     int added = 0;
     for (int i = 0; i < LEN; i++) added += mine[i] == (int64_t)before * 1000 + i;
 
     // All count in the last word of rank 0, once it was looked at.
     check(rl_barrier(comm, NULL, NULL));
     uint64_t count, counted = 0;
-    check(rl_fetch_add(window, 1, 0, LEN - 1, &count));
+    check(rl_fetch_add(window, 1, 0, LEN - 1, &count, NULL));
     check(rl_barrier(comm, NULL, NULL));
     int64_t last;
     check(rl_get(window, &last, 1, 0, LEN - 1, NULL, NULL));

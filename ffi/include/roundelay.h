@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 // The version of this interface. Within one functions are only added, and fields only in the padding of structures.
-#define RL_ABI_VERSION 2
+#define RL_ABI_VERSION 3
 
 // None of the other kinds.
 #define RL_KIND_OTHER 0
@@ -85,6 +85,10 @@ typedef struct rl_region rl_region;
 typedef struct rl_remote rl_remote;
 
 // A window. Any thread may use it.
+//
+// One of GPU memory was made with `RL_CUDA` in the options, on a communicator of `rl_cuda`. Its operations are put into
+// the stream of their options and return at once, so `work` is NULL; their buffers are of the GPU too, and `RL_CUDA`
+// says so. It has no `rl_accumulate`, `rl_take_signal` and `rl_window_withdraw`.
 typedef struct rl_window rl_window;
 
 // An operation in the background. It goes on when this is freed.
@@ -235,7 +239,7 @@ typedef void (*rl_done)(void *context, int32_t status);
 // Memory of this host.
 #define RL_HOST 0
 
-// Memory of this rank's GPU; the communicator is one of `rl_cuda`.
+// Memory of this rank's GPU; the communicator is one of `rl_cuda`, or of `rl_cuda_mixed` where the rank has one.
 #define RL_CUDA 1
 
 #ifdef __cplusplus
@@ -614,6 +618,16 @@ int32_t rl_join(uint32_t rank,
 // `hosts` is a live communicator, `out` a place for a pointer.
 int32_t rl_cuda(const rl_comm *hosts, int32_t device, rl_comm **out);
 
+// Makes a communicator of the same ranks, of which those have a GPU whose `has_gpu` is not 0, with `device` as for
+// `rl_cuda`. Each rank calls with the memory that it has, with `RL_CUDA` or without. If all have a GPU, this is
+// `rl_cuda`. Else calls on memory of a GPU are made by its host, and return when the result is there; there are no
+// windows of GPU memory, and messages between a rank with a GPU and one without go through `rl_batch`. Collective.
+//
+// # Safety
+//
+// As [`rl_cuda`].
+int32_t rl_cuda_mixed(const rl_comm *hosts, int32_t has_gpu, int32_t device, rl_comm **out);
+
 // Makes a communicator of `count` ranks in the order in which they are listed. A rank that lists none takes part and
 // gets NULL. Collective over all ranks of `whole`.
 //
@@ -946,15 +960,19 @@ int32_t rl_batch(const rl_comm *comm,
 // Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory
 // begins at a multiple of 8 bytes.
 //
+// Memory of GPUs (`RL_CUDA` in the options) was made by `cudaMalloc`, has one length on all ranks and gives all rights.
+// It is mapped by all, and must not be freed before `rl_free` of the communicator has returned.
+//
 // # Safety
 //
-// `comm` is a live communicator, `window` a place for a pointer. The elements lie there until `rl_window_free` has
-// returned, and nobody reads or writes them while a peer may do so.
+// `comm` is a live communicator, `options` NULL or valid, `window` a place for a pointer. The elements lie there until
+// `rl_window_free` has returned, and nobody reads or writes them while a peer may do so.
 int32_t rl_window_create(const rl_comm *comm,
                          void *data,
                          uint64_t count,
                          rl_dtype dtype,
                          uint32_t peers_may,
+                         const rl_options *options,
                          rl_window **window);
 
 // Ends a window on all ranks, which call together, and frees it: nobody writes to its memory any more. If it fails, a
@@ -974,7 +992,7 @@ int32_t rl_window_free(rl_window *window);
 int32_t rl_window_drop(rl_window *window);
 
 // Writes `count` elements of the window's type to a peer's part, from element `at` on. Without `work`, returns when
-// `data` may be overwritten; `rl_window_flush` returns when they are there.
+// `data` may be overwritten (on GPUs, by what follows in the stream); `rl_window_flush` returns when they are there.
 //
 // # Safety
 //
@@ -1015,15 +1033,21 @@ int32_t rl_accumulate(const rl_window *window,
                       const rl_options *options,
                       rl_work **work);
 
-// Adds to the word of 8 bytes that begins at element `at` of a peer's part, and writes what it was to `before`.
+// Adds to the word of 8 bytes that begins at element `at` of a peer's part, and writes what it was to `before`; for a
+// window of GPU memory that is there too, and written in the stream.
 //
 // # Safety
 //
-// `window` is live, `before` a place for a number.
-int32_t rl_fetch_add(const rl_window *window, uint64_t value, uint32_t peer, uint64_t at, uint64_t *before);
+// `window` is live, `before` a place for a number, `options` NULL or valid.
+int32_t rl_fetch_add(const rl_window *window,
+                     uint64_t value,
+                     uint32_t peer,
+                     uint64_t at,
+                     uint64_t *before,
+                     const rl_options *options);
 
 // Stores `to` in the word of 8 bytes that begins at element `at` of a peer's part if it is `from`, and writes what it
-// was to `before`.
+// was to `before`, as `rl_fetch_add`.
 //
 // # Safety
 //
@@ -1033,21 +1057,24 @@ int32_t rl_compare_swap(const rl_window *window,
                         uint64_t to,
                         uint32_t peer,
                         uint64_t at,
-                        uint64_t *before);
+                        uint64_t *before,
+                        const rl_options *options);
 
-// Signals a peer: it sees that after everything that this thread has done to its part before.
+// Signals a peer: it sees that after everything that this thread has done to its part before. On GPUs that is what was
+// put into streams.
 //
 // # Safety
 //
-// `window` is live.
-int32_t rl_signal(const rl_window *window, uint32_t peer);
+// `window` is live, `options` NULL or valid.
+int32_t rl_signal(const rl_window *window, uint32_t peer, const rl_options *options);
 
-// Waits for a signal of a peer, and takes it: each ends one wait.
+// Waits for a signal of a peer, and takes it: each ends one wait. On GPUs what follows in the stream waits, and
+// `rl_window_flush` returns the error if the signal does not come.
 //
 // # Safety
 //
-// `window` is live.
-int32_t rl_wait_signal(const rl_window *window, uint32_t peer);
+// `window` is live, `options` NULL or valid.
+int32_t rl_wait_signal(const rl_window *window, uint32_t peer, const rl_options *options);
 
 // Takes a signal of a peer if one is there: writes 1 to `taken`, else 0.
 //
@@ -1057,12 +1084,13 @@ int32_t rl_wait_signal(const rl_window *window, uint32_t peer);
 int32_t rl_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
 
 // Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of
-// it; with `work`, at once.
+// it; with `work`, at once. On GPUs it waits for everything in the stream of the options, and returns what went wrong
+// there.
 //
 // # Safety
 //
-// `window` is live, `work` NULL or a place for a pointer.
-int32_t rl_window_flush(const rl_window *window, uint32_t peer, rl_work **work);
+// `window` is live, `options` NULL or valid, `work` NULL or a place for a pointer.
+int32_t rl_window_flush(const rl_window *window, uint32_t peer, const rl_options *options, rl_work **work);
 
 // Withdraws rights to this rank's part from all ranks: when it returns, nothing is under way that needed them.
 //
@@ -1070,6 +1098,14 @@ int32_t rl_window_flush(const rl_window *window, uint32_t peer, rl_work **work);
 //
 // `window` is live.
 int32_t rl_window_withdraw(const rl_window *window, uint32_t from_peers);
+
+// Writes the address of a peer's part of a window of GPU memory to `address`, as this rank's GPU maps it: for kernels
+// of the caller's, as long as the window is.
+//
+// # Safety
+//
+// `window` is live, `address` a place for a pointer.
+int32_t rl_window_map_remote(const rl_window *window, uint32_t peer, void **address);
 
 // Waits for the end of an operation, at most so many milliseconds (`UINT64_MAX`: as long as it takes; the operation
 // has a deadline of its own), and writes 1 to `done` if it has ended, else 0. Returns the status of the operation.

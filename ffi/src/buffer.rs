@@ -66,7 +66,7 @@ impl Buffer {
         match self.device {
             Device::Host => Ok(()),
             Device::Cuda => {
-                let text = "windows, regions and tolerant calls are of memory of this host so far: copy it from the GPU";
+                let text = "regions and tolerant calls are of memory of this host so far: copy it from the GPU";
                 Err(Error::Unsupported(text.into()))
             }
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
+use roundelay::cuda::{CudaOptions, CudaStream};
 use roundelay::{
     AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Handles, Hints, Messages,
     PendingMessage, RedOp, Reduction, Setup, Status, Typed, Work,
@@ -39,6 +40,8 @@ struct Shared {
     generation: AtomicU64,
     /// None after it was shut down.
     comm: Mutex<Option<Communicator>>,
+    /// Owners of memory that is the communicator's as long as that is.
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 /// The facts of a generation that are known while another thread uses the communicator.
@@ -77,8 +80,8 @@ impl Handle {
     pub fn new(mut comm: Communicator) -> Result<Self, Error> {
         let now = RwLock::new(Now::of(&mut comm)?);
         let generation = AtomicU64::new(comm.generation());
-        let comm = Mutex::new(Some(comm));
-        Ok(Handle { shared: Arc::new(Shared { now, generation, comm }) })
+        let (comm, kept) = (Mutex::new(Some(comm)), Mutex::default());
+        Ok(Handle { shared: Arc::new(Shared { now, generation, comm, kept }) })
     }
 
     /// Joins the other ranks, which can pass a note: see [`Communicator::join_with`].
@@ -133,10 +136,28 @@ impl Handle {
     ///
     /// The errors of [`Operation::perform`]; [`Error::Usage`] after [`Handle::shutdown`].
     pub fn perform(&self, operation: &Operation, options: Options) -> Result<(), Error> {
+        self.under(options, |comm| operation.perform(comm))
+    }
+
+    /// Calls a function with the communicator under options, as [`Handle::with`].
+    pub(crate) fn under<R>(
+        &self,
+        options: Options,
+        call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         self.with(|comm| {
             let options = options.of(comm)?;
-            operation.perform(&mut comm.with(options))
+            call(&mut comm.with(options))
         })
+    }
+
+    /// Keeps an owner of memory until the communicator is shut down.
+    pub(crate) fn keep(&self, owner: Box<dyn Any + Send>) {
+        self.kept().push(owner);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Box<dyn Any + Send>>> {
+        self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts an operation in the background. `kept` is dropped when it has ended: whatever owns the memory.
@@ -276,6 +297,25 @@ impl Handle {
         self.with(|comm| comm.split(ranks))?.map(Handle::new).transpose()
     }
 
+    /// Makes a communicator of the same ranks with a GPU each: that device, or one by the rank's number. Collective.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::cuda`].
+    pub fn cuda(&self, device: Option<u32>) -> Result<Handle, Error> {
+        Handle::new(self.with(|comm| comm.cuda(opened(device)))?)
+    }
+
+    /// Makes a communicator of the same ranks, of which those have a GPU that give one, as [`Handle::cuda`].
+    /// Collective.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::cuda_mixed`].
+    pub fn cuda_mixed(&self, device: Option<Option<u32>>) -> Result<Handle, Error> {
+        Handle::new(self.with(|comm| comm.cuda_mixed(device.map(opened)))?)
+    }
+
     /// Returns this rank's handle for the next generation: see [`Communicator::handle`].
     ///
     /// # Errors
@@ -356,6 +396,8 @@ impl Handle {
     pub fn shutdown(&self) {
         let comm = self.lock().take();
         drop(comm);
+        let kept = std::mem::take(&mut *self.kept());
+        drop(kept);
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Communicator>> {
@@ -363,8 +405,20 @@ impl Handle {
     }
 }
 
+fn opened(device: Option<u32>) -> CudaOptions {
+    CudaOptions { device, ..CudaOptions::default() }
+}
+
 fn shut_down() -> Error {
     Error::Usage("this communicator was shut down: make a new one".into())
+}
+
+/// Returns a stream that the caller names, or the communicator's own.
+pub(crate) fn stream(comm: &Communicator, given: Option<u64>) -> Result<CudaStream, Error> {
+    let Some(given) = given else { return comm.stream() };
+    let raw = std::ptr::with_exposed_provenance_mut(given as usize);
+    // SAFETY: whoever gives a stream promises that it is one of this GPU and lives on (`rl_options`).
+    unsafe { comm.borrow_stream(raw) }
 }
 
 impl Options {
@@ -376,11 +430,8 @@ impl Options {
         if let Some(hints) = self.hints {
             options = options.hints(hints);
         }
-        if let Some(stream) = self.stream {
-            let raw = std::ptr::with_exposed_provenance_mut(stream as usize);
-            // SAFETY: whoever gives a stream promises that it is one of this GPU and lives on
-            // (`rl_options`).
-            options = options.stream(&unsafe { comm.borrow_stream(raw) }?);
+        if self.stream.is_some() {
+            options = options.stream(&stream(comm, self.stream)?);
         }
         if self.overlaps {
             options = options.overlaps();

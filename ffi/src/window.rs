@@ -1,20 +1,34 @@
-//! Windows of a caller in another language.
+//! Windows of a caller in another language: of memory of the host, or of the GPUs of ranks that have opened them.
 
 use std::any::Any;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use roundelay::{Access, AnyWindow, Attributes, DType, Error, RedOp, Rights};
+use roundelay::cuda::{CudaWindow, DevicePtr};
+use roundelay::{
+    Access, AnyWindow, Attributes, Communicator, DType, Error, Memory, RedOp, Rights, Typed,
+};
 
-use crate::buffer::Buffer;
-use crate::handle::{Handle, Pending};
+use crate::buffer::{Buffer, Device};
+use crate::handle::{Handle, Options, Pending};
 
 /// A window of a communicator. Any thread may use it.
+///
+/// Operations on a window of GPU memory are put into the stream of their options and return at once.
 pub struct Window {
     handle: Handle,
     /// None once it was freed.
-    inner: RwLock<Option<AnyWindow>>,
+    inner: RwLock<Option<Inner>>,
+    /// The longest time without progress, where it is not the communicator's, of operations on GPU memory.
+    timeout: Mutex<Option<Duration>>,
 }
+
+enum Inner {
+    Host(Box<AnyWindow>),
+    Device(OnDevice),
+}
+
+type OnDevice = CudaWindow<Typed<DevicePtr>>;
 
 /// An operation on a peer's part, from that element on.
 #[derive(Debug, Clone, Copy)]
@@ -36,51 +50,152 @@ pub enum Copied {
     Accumulate(RedOp),
 }
 
+/// The change of a word of 8 bytes, in one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The number is added, wrapping around.
+    Add(u64),
+    /// The second number is stored if the first one is there.
+    Swap(u64, u64),
+}
+
 impl Handle {
-    /// Makes a window of a buffer, whose memory `kept` owns. Collective.
+    /// Makes a window of a buffer, whose memory `kept` owns. Collective. Memory of a GPU is kept until the communicator
+    /// was shut down, since it stays mapped by all.
     ///
     /// # Errors
     ///
-    /// The errors of [`roundelay::Communicator::window`]; [`Error::Unsupported`] for memory of a GPU.
+    /// The errors of [`Communicator::window`], or of [`Communicator::device_window`] for memory of a GPU, and
+    /// [`Error::Unsupported`] for such a one with fewer than all rights.
     pub fn window(
         &self,
         buffer: &Buffer,
         rights: Rights,
+        options: Options,
         kept: Box<dyn Any + Send>,
     ) -> Result<Window, Error> {
-        buffer.on_host()?;
-        let address = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
-        let (dtype, memory) = (buffer.dtype(), (address, buffer.elements()));
-        buffer.read()?;
-        // SAFETY: `Buffer::new` promises that they lie there until this has ended.
-        let made = |comm: &mut roundelay::Communicator| unsafe {
-            comm.window_at(memory, dtype, rights, kept)
+        let inner = match buffer.device() {
+            Device::Host => {
+                let address = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
+                let (dtype, memory) = (buffer.dtype(), (address, buffer.elements()));
+                buffer.read()?;
+                // SAFETY: `Buffer::new` promises that they lie there until this has ended.
+                let made = |comm: &mut Communicator| unsafe {
+                    comm.window_at(memory, dtype, rights, kept)
+                };
+                Inner::Host(Box::new(self.under(options, made)?))
+            }
+            Device::Cuda => {
+                if rights != Rights::ALL {
+                    return Err(not_on_device("fewer rights than all", OPEN));
+                }
+                let memory = buffer.on_device()?;
+                let made = self.under(options, |comm| comm.device_window(memory));
+                // What failed otherwise may have been mapped.
+                if !matches!(made, Err(Error::Usage(_) | Error::Unsupported(_))) {
+                    self.keep(kept);
+                }
+                Inner::Device(made?)
+            }
         };
-        let inner = RwLock::new(Some(self.with(made)?));
-        Ok(Window { handle: self.clone(), inner })
+        let (inner, timeout) = (RwLock::new(Some(inner)), Mutex::new(None));
+        Ok(Window { handle: self.clone(), inner, timeout })
     }
 }
 
+const OPEN: &str = "it is open to its ranks until it is freed";
+const AT_ONCE: &str =
+    "operations are put into a stream and return at once, start none in the background";
+
+#[cold]
+fn not_on_device(what: &str, remedy: &str) -> Error {
+    Error::Unsupported(format!("{what}, of a window of GPU memory: {remedy}"))
+}
+
+#[cold]
+fn of_device() -> Error {
+    Error::Usage(
+        "this window is of GPU memory, and the buffer of the call is of this host: give one of GPU memory".into(),
+    )
+}
+
+#[cold]
+fn of_host() -> Error {
+    Error::Usage(
+        "this window is of memory of this host, and the buffer of the call is of a GPU: give one of this host".into(),
+    )
+}
+
 impl Window {
-    fn with<R>(&self, call: impl FnOnce(&AnyWindow) -> Result<R, Error>) -> Result<R, Error> {
+    fn with<R>(&self, call: impl FnOnce(&Inner) -> Result<R, Error>) -> Result<R, Error> {
         match &*self.inner.read().unwrap_or_else(PoisonError::into_inner) {
-            Some(window) => call(window),
+            Some(inner) => call(inner),
             None => Err(Error::Usage("this window was freed".into())),
         }
     }
 
-    /// Puts, gets or accumulates; returns when the buffer is the caller's again.
+    /// Calls a function with a window of host memory.
+    fn on_host<R>(
+        &self,
+        (what, remedy): (&str, &str),
+        call: impl FnOnce(&AnyWindow) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        self.with(|inner| match inner {
+            Inner::Host(window) => call(window),
+            Inner::Device(_) => Err(not_on_device(what, remedy)),
+        })
+    }
+
+    /// Calls a function with the communicator, whose GPUs have the window, under options.
+    fn enqueue<R>(
+        &self,
+        mut options: Options,
+        call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let own = *self.timeout.lock().unwrap_or_else(PoisonError::into_inner);
+        options.timeout = options.timeout.or(own);
+        self.handle.under(options, call)
+    }
+
+    /// Puts, gets or accumulates; returns when the buffer is the caller's again, or, on GPUs, when that is in the
+    /// stream.
     ///
     /// # Errors
     ///
-    /// The errors of [`roundelay::Window::put`].
-    pub fn access(&self, what: Copied, buffer: &Buffer, place: Place) -> Result<(), Error> {
-        buffer.on_host()?;
+    /// The errors of [`roundelay::Window::put`], or of [`Communicator::put`]; [`Error::Usage`] if the buffer is not in
+    /// the window's kind of memory.
+    pub fn access(
+        &self,
+        what: Copied,
+        buffer: &Buffer,
+        place: Place,
+        options: Options,
+    ) -> Result<(), Error> {
         let Place { peer, at } = place;
-        self.with(|window| match what {
-            Copied::Put => window.put(&buffer.read()?, peer, at),
-            Copied::Get => window.get(&mut buffer.write()?, peer, at),
-            Copied::Accumulate(op) => window.accumulate(&buffer.read()?, op, peer, at),
+        self.with(|inner| match (inner, buffer.device(), what) {
+            (Inner::Host(window), Device::Host, Copied::Put) => {
+                window.put(&buffer.read()?, peer, at)
+            }
+            (Inner::Host(window), Device::Host, Copied::Get) => {
+                window.get(&mut buffer.write()?, peer, at)
+            }
+            (Inner::Host(window), Device::Host, Copied::Accumulate(op)) => {
+                window.accumulate(&buffer.read()?, op, peer, at)
+            }
+            (Inner::Device(_), _, Copied::Accumulate(_)) => Err(not_on_device(
+                "accumulate",
+                "put to a place of this rank's own, which its owner reduces",
+            )),
+            (Inner::Device(window), Device::Cuda, Copied::Put) => {
+                let data = buffer.on_device()?;
+                self.enqueue(options, |comm| comm.put(window, &data, peer, at))
+            }
+            (Inner::Device(window), Device::Cuda, Copied::Get) => {
+                let mut data = buffer.on_device()?;
+                self.enqueue(options, |comm| comm.get(window, &mut data, peer, at))
+            }
+            (Inner::Device(_), Device::Host, _) => Err(of_device()),
+            (Inner::Host(_), Device::Cuda, _) => Err(of_host()),
         })
     }
 
@@ -88,7 +203,8 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// Errors of the arguments; others come with [`Pending::wait`].
+    /// Errors of the arguments; others come with [`Pending::wait`]. [`Error::Unsupported`] on GPUs, where nothing needs
+    /// the background.
     pub fn start(
         &self,
         what: Copied,
@@ -96,91 +212,158 @@ impl Window {
         place: Place,
         kept: Box<dyn Any + Send>,
     ) -> Result<Pending, Error> {
-        buffer.on_host()?;
         let Place { peer, at } = place;
-        // SAFETY: `Buffer::new` promises that they lie there until it has ended.
-        let work = self.with(|window| unsafe {
-            match what {
-                Copied::Put => window.start_put(&buffer.read()?, peer, at, kept),
-                Copied::Get => window.start_get(&mut buffer.write()?, peer, at, kept),
-                Copied::Accumulate(op) => {
-                    window.start_accumulate(&buffer.read()?, op, (peer, at), kept)
+        let work = self.on_host(("work in the background", AT_ONCE), |window| {
+            if buffer.device() == Device::Cuda {
+                return Err(of_host());
+            }
+            // SAFETY: `Buffer::new` promises that they lie there until it has ended.
+            unsafe {
+                match what {
+                    Copied::Put => window.start_put(&buffer.read()?, peer, at, kept),
+                    Copied::Get => window.start_get(&mut buffer.write()?, peer, at, kept),
+                    Copied::Accumulate(op) => {
+                        window.start_accumulate(&buffer.read()?, op, (peer, at), kept)
+                    }
                 }
             }
         })?;
         Ok(Pending::of(work))
     }
 
-    /// See [`roundelay::Window::fetch_add`].
+    /// Changes a word of a peer's part, and returns what it was: see [`roundelay::Window::fetch_add`].
     ///
     /// # Errors
     ///
-    /// Those of that function.
-    pub fn fetch_add(&self, value: u64, place: Place) -> Result<u64, Error> {
-        self.with(|window| window.fetch_add(value, place.peer, place.at))
+    /// Those of that function; [`Error::Usage`] on GPUs, where [`Window::change_into`] does it.
+    pub fn change(&self, what: Change, place: Place) -> Result<u64, Error> {
+        self.with(|inner| match (inner, what) {
+            (Inner::Host(window), Change::Add(value)) => {
+                window.fetch_add(value, place.peer, place.at)
+            }
+            (Inner::Host(window), Change::Swap(from, to)) => {
+                window.compare_swap(from, to, place.peer, place.at)
+            }
+            (Inner::Device(_), _) => Err(of_device()),
+        })
     }
 
-    /// See [`roundelay::Window::compare_swap`].
+    /// Puts the change of a word of a peer's part into a stream; what it was comes to the first 8 bytes of a buffer on
+    /// the GPU: see [`Communicator::fetch_add`].
     ///
     /// # Errors
     ///
-    /// Those of that function.
-    pub fn compare_swap(&self, from: u64, to: u64, place: Place) -> Result<u64, Error> {
-        self.with(|window| window.compare_swap(from, to, place.peer, place.at))
+    /// Those of that function; [`Error::Usage`] for a window of host memory, or a buffer there.
+    pub fn change_into(
+        &self,
+        what: Change,
+        Place { peer, at }: Place,
+        before: &Buffer,
+        options: Options,
+    ) -> Result<(), Error> {
+        self.with(|inner| match (inner, before.device()) {
+            (Inner::Host(_), _) => Err(of_host()),
+            (Inner::Device(_), Device::Host) => Err(of_device()),
+            (Inner::Device(window), Device::Cuda) => {
+                let mut before = before.on_device()?;
+                self.enqueue(options, |comm| match what {
+                    Change::Add(value) => comm.fetch_add(window, value, peer, at, &mut before),
+                    Change::Swap(from, to) => {
+                        comm.compare_swap(window, (from, to), peer, at, &mut before)
+                    }
+                })
+            }
+        })
     }
 
-    /// See [`roundelay::Window::signal`].
+    /// See [`roundelay::Window::signal`] and [`Communicator::signal`].
     ///
     /// # Errors
     ///
-    /// Those of that function.
-    pub fn signal(&self, peer: u32) -> Result<(), Error> {
-        self.with(|window| window.signal(peer))
+    /// Those of these functions.
+    pub fn signal(&self, peer: u32, options: Options) -> Result<(), Error> {
+        self.with(|inner| match inner {
+            Inner::Host(window) => window.signal(peer),
+            Inner::Device(window) => self.enqueue(options, |comm| comm.signal(window, peer)),
+        })
     }
 
-    /// See [`roundelay::Window::wait_signal`].
+    /// See [`roundelay::Window::wait_signal`] and [`Communicator::wait_signal`].
     ///
     /// # Errors
     ///
-    /// Those of that function.
-    pub fn wait_signal(&self, peer: u32) -> Result<(), Error> {
-        self.with(|window| window.wait_signal(peer))
+    /// Those of these functions.
+    pub fn wait_signal(&self, peer: u32, options: Options) -> Result<(), Error> {
+        self.with(|inner| match inner {
+            Inner::Host(window) => window.wait_signal(peer),
+            Inner::Device(window) => self.enqueue(options, |comm| comm.wait_signal(window, peer)),
+        })
     }
 
     /// See [`roundelay::Window::take_signal`].
     ///
     /// # Errors
     ///
-    /// Those of that function.
+    /// Those of that function; [`Error::Unsupported`] on GPUs.
     pub fn take_signal(&self, peer: u32) -> Result<bool, Error> {
-        self.with(|window| window.take_signal(peer))
+        let remedy = "wait_signal makes what follows in the stream wait";
+        self.on_host(("take_signal", remedy), |window| window.take_signal(peer))
     }
 
-    /// See [`roundelay::Window::flush`].
+    /// See [`roundelay::Window::flush`]. On GPUs it waits for the stream, as [`Communicator::synchronize`] does: all
+    /// that was put into it has taken effect then.
     ///
     /// # Errors
     ///
-    /// Those of that function.
-    pub fn flush(&self, peer: u32) -> Result<(), Error> {
-        self.with(|window| window.flush(peer))
+    /// Those of these functions.
+    pub fn flush(&self, peer: u32, options: Options) -> Result<(), Error> {
+        self.with(|inner| match inner {
+            Inner::Host(window) => window.flush(peer),
+            Inner::Device(window) => {
+                let stream = options.stream;
+                self.enqueue(options, |comm| {
+                    comm.map_remote(window, peer)?;
+                    let stream = crate::handle::stream(comm, stream)?;
+                    comm.synchronize(&stream)
+                })
+            }
+        })
     }
 
     /// Starts [`Window::flush`].
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if the window was freed.
+    /// [`Error::Usage`] if the window was freed; [`Error::Unsupported`] on GPUs.
     pub fn start_flush(&self, peer: u32) -> Result<Pending, Error> {
-        self.with(|window| Ok(Pending::of(window.start_flush(peer))))
+        let start = |window: &AnyWindow| Ok(Pending::of(window.start_flush(peer)));
+        self.on_host(("work in the background", AT_ONCE), start)
     }
 
     /// See [`roundelay::Window::withdraw`].
     ///
     /// # Errors
     ///
-    /// Those of that function.
+    /// Those of that function; [`Error::Unsupported`] on GPUs.
     pub fn withdraw(&self, rights: Rights) -> Result<(), Error> {
-        self.with(|window| window.withdraw(rights))
+        self.on_host(("withdraw", OPEN), |window| window.withdraw(rights))
+    }
+
+    /// Returns the address of a peer's part of a window of GPU memory, as this rank's GPU maps it: see
+    /// [`Communicator::map_remote`].
+    ///
+    /// # Errors
+    ///
+    /// Those of that function; [`Error::Unsupported`] for memory of the host.
+    pub fn map_remote(&self, peer: u32) -> Result<u64, Error> {
+        self.with(|inner| match inner {
+            Inner::Host(_) => Err(Error::Unsupported(
+                "map_remote, of a window of memory of this host, is there in Rust alone: put and get".into(),
+            )),
+            Inner::Device(window) => {
+                self.handle.with(|comm| Ok(comm.map_remote(window, peer)?.address()))
+            }
+        })
     }
 
     /// Returns what is known of a peer's part: the number of its elements, and true if it is mapped here.
@@ -189,8 +372,16 @@ impl Window {
     ///
     /// Those of [`roundelay::Window::attributes`].
     pub fn attributes(&self, peer: u32) -> Result<(usize, bool), Error> {
-        let Attributes { access, len, .. } = self.with(|window| window.attributes(peer))?;
-        Ok((len, access == Access::Mapped))
+        self.with(|inner| match inner {
+            Inner::Host(window) => {
+                let Attributes { access, len, .. } = window.attributes(peer)?;
+                Ok((len, access == Access::Mapped))
+            }
+            Inner::Device(window) => {
+                self.handle.with(|comm| comm.map_remote(window, peer))?;
+                Ok((window.memory().elements(), true))
+            }
+        })
     }
 
     /// Returns the type of the elements.
@@ -199,7 +390,10 @@ impl Window {
     ///
     /// [`Error::Usage`] if the window was freed.
     pub fn dtype(&self) -> Result<DType, Error> {
-        self.with(|window| Ok(window.dtype()))
+        self.with(|inner| match inner {
+            Inner::Host(window) => Ok(window.dtype()),
+            Inner::Device(window) => Ok(window.memory().dtype()),
+        })
     }
 
     /// Sets the longest time without progress of a wait.
@@ -208,8 +402,13 @@ impl Window {
     ///
     /// [`Error::Usage`] if the window was freed.
     pub fn set_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.with(|window| {
-            window.set_timeout(timeout);
+        self.with(|inner| {
+            match inner {
+                Inner::Host(window) => window.set_timeout(timeout),
+                Inner::Device(_) => {
+                    *self.timeout.lock().unwrap_or_else(PoisonError::into_inner) = Some(timeout);
+                }
+            }
             Ok(())
         })
     }
@@ -219,10 +418,13 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// Those of [`roundelay::Window::free`], and [`Error::Usage`] if it was freed before.
+    /// Those of [`roundelay::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
     pub fn free(&self) -> Result<(), Error> {
         let taken = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();
-        let window = taken.ok_or_else(|| Error::Usage("this window was freed before".into()))?;
-        self.handle.with(|comm| window.free(comm))
+        let inner = taken.ok_or_else(|| Error::Usage("this window was freed before".into()))?;
+        self.handle.with(|comm| match inner {
+            Inner::Host(window) => window.free(comm),
+            Inner::Device(window) => window.free(comm).map(drop),
+        })
     }
 }

@@ -63,6 +63,15 @@ fn mistakes_in_c() {
         "712: 99 is no type of elements",
         "703: ",
         "715: rank 1 stopped because rank 0 failed: abort was called: enough",
+        // Of windows, and of GPUs.
+        "712: this communicator has no GPUs",
+        "712: window is NULL",
+        "712: before is NULL",
+        "712: this window is of memory of this host, and the buffer of the call is of a GPU",
+        "706: map_remote, of a window of memory of this host",
+        "712: 9 is no kind of memory",
+        "712: hosts is NULL",
+        "710: ",
     ] {
         assert!(said.contains(part), "no `{part}` in\n{said}");
     }
@@ -78,6 +87,47 @@ fn windows_in_c() {
         );
     }
     assert!(said.contains("the peer's part ends at byte 808"), "{said}");
+}
+
+/// The program runs by itself, too, on a machine that has nothing but it and the library.
+#[test]
+fn gpus_in_c() {
+    let said = play("cc", &["-std=c11"], "c/gpu.c");
+    let all = |parts: &[&str]| {
+        for part in parts {
+            for rank in 0..2 {
+                let line = format!("rank {rank}: {part}");
+                assert!(said.contains(&line), "no `{line}` in\n{said}");
+            }
+        }
+    };
+    all(&["of a host: 712: this communicator has no GPUs"]);
+    if let Some((_, why)) = said.split_once("no GPU: 710: ") {
+        all(&["no GPU: 710: ", "with its host, the sum is 3", "not everywhere: 712: "]);
+        roundelay_tests::skip(Needs::Gpus, why.lines().next().unwrap_or_default());
+        return;
+    }
+    all(&[
+        "998 numbers were put",
+        "the words are 5 and 2",
+        "the additions saw 1, the swaps 5",
+        "beyond: 716: ",
+        "nobody: 712: ",
+        "of the host: 712: this window is of GPU memory",
+        "accumulate: 706: ",
+        "background: 706: ",
+        "rights: 706: ",
+        "host memory: 710: ",
+    ]);
+    for line in [
+        "rank 0: with a GPU, the sum is 3",
+        "rank 1: with its host, the sum is 3",
+        "rank 0: not everywhere: 706: ",
+        "rank 0: late: 703: ",
+        "rank 1: ended: ",
+    ] {
+        assert!(said.contains(line), "no `{line}` in\n{said}");
+    }
 }
 
 #[test]

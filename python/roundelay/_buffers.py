@@ -13,7 +13,7 @@ from roundelay.errors import UsageError
 if TYPE_CHECKING:
     from roundelay._native import Address
 
-__all__ = ["View", "is_cuda", "view"]
+__all__ = ["View", "is_cuda", "owner", "view"]
 
 View: TypeAlias = "tuple[Address, DType, object]"
 """A buffer, the type of its elements, and what keeps it alive."""
@@ -34,6 +34,12 @@ def view(data: object, name: str, written: bool) -> View:
     if reader is None:
         reader = _READERS[type(data)] = _reader(data)
     return reader(data, name, written)
+
+
+def owner(seen: View) -> object:
+    """Return the array of a buffer that was looked at."""
+    kept = seen[2]
+    return kept[0] if type(kept) is tuple else kept
 
 
 def _reader(data: object) -> Reader:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from roundelay import _native
-from roundelay._buffers import View, view
+from roundelay._buffers import View, owner, view
 from roundelay._dtypes import NAMES, DType
 from roundelay._ending import watch
 from roundelay._options import Hints, Op, Options, pairs, reduction, seconds, stream_of
@@ -126,8 +126,24 @@ class Core:
         return None if part is None else type(self)(part)
 
     def cuda(self, device: int | None = None) -> Self:
-        """Make a communicator of the same ranks with a GPU each, which takes memory of that GPU. Collective."""
+        """Make a communicator of the same ranks with a GPU each, which takes memory of that GPU. Collective.
+
+        ``device`` is the number of the GPU, as the driver counts for this process; without it, that of the rank modulo
+        their number. Raises ``CudaError`` on all ranks if one has none.
+        """
         return type(self)(self._native.cuda(device))
+
+    def cuda_mixed(self, has_gpu: bool, device: int | None = None) -> Self:
+        """Make a communicator of the same ranks, of which some have a GPU and others have none. Collective.
+
+        Each rank says whether it has one, ``device`` as in ``cuda``, and calls with the memory that it has, of its GPU
+        or of its host. If all have one, this is ``cuda``. Else a call on memory of a GPU is made by its host, and
+        returns when the result is there; windows of GPU memory raise ``UnsupportedError``, and messages between a rank
+        with a GPU and one without go through ``batch``. Raises as ``cuda``.
+        """
+        if device is not None and not has_gpu:
+            raise UsageError(f"`device` is {device}, and `has_gpu` is False: a rank without a GPU names none")
+        return type(self)(self._native.cuda_mixed(has_gpu, device))
 
     # Other ranks --------------------------------------------------------------------------------
 
@@ -256,7 +272,7 @@ class Core:
         if options:
             timeout, given, kept = _options(options, owners)
         if owners and owners[0][0][3]:
-            stream = stream_of(options.get("stream") if options else None, _object(owners[0]))
+            stream = stream_of(options.get("stream") if options else None, owner(owners[0]))
         if isinstance(collective, str):
             work = self._call(collective, output, input, name, factor, root, timeout, given, stream, kept)
         else:
@@ -270,7 +286,7 @@ class Core:
             raise UsageError("`hints` is given: messages between single ranks take none")
         stream = None
         if owners and owners[0][0][3]:
-            stream = stream_of(options.get("stream"), _object(owners[0]))
+            stream = stream_of(options.get("stream"), owner(owners[0]))
         work = self._native.messages([(v[0], peer, sent) for v, peer, sent in messages], timeout, stream, kept)
         return None if work is None else Work(work)
 
@@ -299,17 +315,12 @@ class Core:
         return [view(item, f"{name}[{i}]", written) for i, item in enumerate(data)]
 
 
-def _object(seen: View) -> object:
-    owner = seen[2]
-    return owner[0] if type(owner) is tuple else owner
-
-
 def _options(options: Options, owners: list[View]) -> tuple[float | None, list[tuple[str, str]] | None, object]:
     for key in options:
         if key not in _KEYWORDS:
             raise TypeError(f"unexpected keyword `{key}`: operations take {', '.join(sorted(_KEYWORDS))}")
     timeout, hints = options.get("timeout"), options.get("hints")
-    kept = tuple(owner[2] for owner in owners) if options.get("async_op") else None
+    kept = tuple(seen[2] for seen in owners) if options.get("async_op") else None
     return (None if timeout is None else seconds(timeout)), (None if hints is None else pairs(hints)), kept
 
 

@@ -267,6 +267,11 @@ class Communicator(Core):
 
         All arrays have the same type, their lengths may differ, and they begin at a multiple of 8 bytes. The array
         lives until the window is freed.
+
+        On a communicator of ``cuda`` the array may be on this rank's GPU: a tensor, or what speaks DLPack, in memory
+        of ``cudaMalloc``. All are of one length then, give all rights, and live until the communicator is shut down,
+        for all ranks map them. Raises ``UsageError`` without GPUs or if lengths differ, ``UnsupportedError`` if ranks
+        are on several hosts or one has no GPU, and ``CudaError`` if the memory cannot be shared.
         """
         return window(self._native, data, peers_may)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from roundelay._buffers import View, view
-from roundelay._dtypes import DType
-from roundelay._options import Op, reduction, seconds
+from roundelay._buffers import View, owner, view
+from roundelay._options import Op, reduction, seconds, stream_of
 from roundelay.errors import UsageError
 from roundelay.work import Work
 
@@ -31,23 +30,37 @@ class Window:
 
     Operations raise ``WindowError`` if they lie beyond the end or the peer does not allow them; the window can be used
     further. With ``async_op=True`` they return a ``Work``, and the array must not be touched before that has ended.
+
+    If the array is on a GPU, so are those of its operations. They are put into a CUDA stream, ``stream=`` or the
+    current one of the window's array (torch, cupy), and return at once, so there is no ``async_op``: what follows in
+    the stream sees what they did, and ``flush`` waits for it. There ``accumulate``, ``take_signal`` and ``withdraw``
+    raise ``UnsupportedError``.
     """
 
-    __slots__ = ("_dtype", "_native")
+    __slots__ = ("_dtype", "_native", "_on_gpu")
 
-    def __init__(self, native: _native.Window, dtype: DType) -> None:
+    def __init__(self, native: _native.Window, seen: View) -> None:
         self._native = native
-        self._dtype = dtype
+        self._dtype = seen[1]
+        # The array in whose stream operations are put; None for memory of the host.
+        self._on_gpu = owner(seen) if seen[0][3] else None
 
-    def put(self, data: object, peer: int, at: int = 0, *, async_op: bool = False) -> Work | None:
-        """Write elements to a peer's part. A ``flush`` returns when they are there; ``data`` may be changed before."""
-        seen = self._view(data, False)
-        return _work(self._native.put(seen[0], peer, self._place(at), seen if async_op else None))
+    def put(
+        self, data: object, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None
+    ) -> Work | None:
+        """Write elements to a peer's part. A ``flush`` returns when they are there; ``data`` may be changed before.
 
-    def get(self, data: object, peer: int, at: int = 0, *, async_op: bool = False) -> Work | None:
-        """Read elements of a peer's part into ``data``."""
-        seen = self._view(data, True)
-        return _work(self._native.get(seen[0], peer, self._place(at), seen if async_op else None))
+        On a GPU it may be changed, and freed, by what follows in the stream.
+        """
+        seen, put_in = self._view(data, False), self._stream(stream)
+        return _work(self._native.put(seen[0], peer, self._place(at), put_in, seen if async_op else None))
+
+    def get(
+        self, data: object, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None
+    ) -> Work | None:
+        """Read elements of a peer's part into ``data``; on a GPU they are there for what follows in the stream."""
+        seen, put_in = self._view(data, True), self._stream(stream)
+        return _work(self._native.get(seen[0], peer, self._place(at), put_in, seen if async_op else None))
 
     def accumulate(
         self, data: object, peer: int, at: int = 0, op: Op = "sum", *, async_op: bool = False
@@ -57,35 +70,74 @@ class Window:
         name = reduction(op, seen[1])[0]
         return _work(self._native.accumulate(seen[0], name, peer, self._place(at), seen if async_op else None))
 
-    def fetch_add(self, value: int, peer: int, at: int = 0) -> int:
+    @overload
+    def fetch_add(self, value: int, peer: int, at: int = 0) -> int: ...
+
+    @overload
+    def fetch_add(self, value: int, peer: int, at: int = 0, *, before: object, stream: Any = None) -> None: ...
+
+    def fetch_add(
+        self, value: int, peer: int, at: int = 0, *, before: object = None, stream: Any = None
+    ) -> int | None:
         """Add to the word of 8 bytes that begins at element ``at`` of a peer's part; return what it was.
 
-        It is a number without sign, which wraps around, whatever the type of the elements is.
+        It is a number without sign, which wraps around, whatever the type of the elements is. On a GPU what it was goes
+        to the first 8 bytes of ``before``, an array there, in the stream.
         """
-        return self._native.fetch_add(value % 2**64, peer, self._place(at))
+        place = self._place(at)
+        if before is None:
+            self._needs_no_place()
+            return self._native.fetch_add(value % 2**64, peer, place)
+        seen, put_in = self._word(before, stream)
+        self._native.fetch_add_into(value % 2**64, peer, place, seen[0], put_in)
+        return None
 
-    def compare_swap(self, expected: int, value: int, peer: int, at: int = 0) -> int:
-        """Store ``value`` in the word that begins at element ``at`` if that is ``expected``; return what it was."""
-        return self._native.compare_swap(expected % 2**64, value % 2**64, peer, self._place(at))
+    @overload
+    def compare_swap(self, expected: int, value: int, peer: int, at: int = 0) -> int: ...
 
-    def signal(self, peer: int) -> None:
-        """Signal a peer, after everything that this thread has done to its part."""
-        self._native.signal(peer)
+    @overload
+    def compare_swap(
+        self, expected: int, value: int, peer: int, at: int = 0, *, before: object, stream: Any = None
+    ) -> None: ...
 
-    def wait_signal(self, peer: int) -> None:
-        """Wait for a signal of a peer, and take it: each ends one wait."""
-        self._native.wait_signal(peer)
+    def compare_swap(
+        self, expected: int, value: int, peer: int, at: int = 0, *, before: object = None, stream: Any = None
+    ) -> int | None:
+        """Store ``value`` in the word that begins at element ``at`` if that is ``expected``; return what it was.
+
+        On a GPU as ``fetch_add``.
+        """
+        words, place = (expected % 2**64, value % 2**64), self._place(at)
+        if before is None:
+            self._needs_no_place()
+            return self._native.compare_swap(*words, peer, place)
+        seen, put_in = self._word(before, stream)
+        self._native.compare_swap_into(*words, peer, place, seen[0], put_in)
+        return None
+
+    def signal(self, peer: int, *, stream: Any = None) -> None:
+        """Signal a peer, after everything that this thread has done to its part; on a GPU, has put into streams."""
+        self._native.signal(peer, self._stream(stream))
+
+    def wait_signal(self, peer: int, *, stream: Any = None) -> None:
+        """Wait for a signal of a peer, and take it: each ends one wait.
+
+        On a GPU what follows in the stream waits. ``flush`` raises ``TimeoutError`` if the signal does not come.
+        """
+        self._native.wait_signal(peer, self._stream(stream))
 
     def take_signal(self, peer: int) -> bool:
         """Take a signal of a peer if one is there; return False if none is."""
         return self._native.take_signal(peer)
 
-    def flush(self, peer: int, *, async_op: bool = False) -> Work | None:
+    def flush(self, peer: int, *, async_op: bool = False, stream: Any = None) -> Work | None:
         """Wait until everything that this rank began on a peer's part has taken effect.
 
-        Raises ``WindowError`` for the first operation since the last flush that the peer has refused.
+        Raises ``WindowError`` for the first operation since the last flush that the peer has refused. On a GPU it waits
+        for everything in the stream, and raises what went wrong there: ``TimeoutError`` or ``LostRankError`` for a
+        signal that did not come, which end the communicator.
         """
-        return _work(self._native.flush(peer, async_op))
+        return _work(self._native.flush(peer, async_op, self._stream(stream)))
 
     def withdraw(self, *rights: Right) -> None:
         """Withdraw rights to this rank's part; when it returns, nothing is under way that needed them."""
@@ -94,6 +146,13 @@ class Window:
     def len(self, peer: int) -> int:
         """Return the number of elements of a peer's part."""
         return self._native.attributes(peer)[0] // self._dtype.scale
+
+    def map_remote(self, peer: int) -> int:
+        """Return the address of a peer's part of a window of GPU memory, for kernels, as long as the window is.
+
+        Raises ``UnsupportedError`` for memory of the host.
+        """
+        return self._native.map_remote(peer)
 
     def is_mapped(self, peer: int) -> bool:
         """Return True if a peer's part is mapped here; else the peer's process serves it."""
@@ -114,6 +173,23 @@ class Window:
             raise UsageError(f"`data` has elements of {given}, and the window of {own}")
         return seen
 
+    def _stream(self, stream: Any) -> int | None:
+        if self._on_gpu is not None:
+            return stream_of(stream, self._on_gpu)
+        if stream is not None:
+            raise UsageError("`stream` is given, and the window is of memory of the host: it has no stream")
+        return None
+
+    def _word(self, before: object, stream: Any) -> tuple[View, int]:
+        put_in = self._stream(stream)
+        if put_in is None:
+            raise UsageError("`before` is given, and the window is of memory of the host: the word is returned")
+        return view(before, "before", True), put_in
+
+    def _needs_no_place(self) -> None:
+        if self._on_gpu is not None:
+            raise UsageError("`before` is not given: pass an array on the GPU of 8 bytes, for what the word was")
+
     def _place(self, at: int) -> int:
         if at < 0:
             raise UsageError(f"`at` is {at}: elements are counted from 0")
@@ -127,4 +203,4 @@ def _work(native: _native.Work | None) -> Work | None:
 def window(native: _native.Communicator, data: object, peers_may: Sequence[Right]) -> Window:
     """Make a window of an array."""
     seen = view(data, "data", True)
-    return Window(native.window(seen[0], list(peers_may), seen), seen[1])
+    return Window(native.window(seen[0], list(peers_may), seen), seen)

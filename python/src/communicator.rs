@@ -240,12 +240,13 @@ impl Communicator {
     /// Makes a communicator of the same ranks with a GPU each. Collective.
     #[pyo3(signature = (device=None))]
     fn cuda(&self, py: Python<'_>, device: Option<u32>) -> PyResult<Self> {
-        let mut options = roundelay::cuda::CudaOptions::default();
-        if let Some(device) = device {
-            options.device = Some(device);
-        }
-        let made = || Handle::new(self.handle.with(|comm| comm.cuda(options))?);
-        raised(py.detach(made)).map(Self::of)
+        raised(py.detach(|| self.handle.cuda(device))).map(Self::of)
+    }
+
+    /// Makes a communicator of the same ranks, of which those have a GPU that say so. Collective.
+    #[pyo3(signature = (has_gpu, device=None))]
+    fn cuda_mixed(&self, py: Python<'_>, has_gpu: bool, device: Option<u32>) -> PyResult<Self> {
+        raised(py.detach(|| self.handle.cuda_mixed(has_gpu.then_some(device)))).map(Self::of)
     }
 
     /// Returns this rank's handle for the next generation.

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use roundelay::{Error, Rights};
-use roundelay_ffi::{Copied, Handle, Place};
+use roundelay_ffi::{Change, Copied, Handle, Options, Place};
 
 use crate::arguments::{Address, parse, seconds};
 use crate::errors::exception;
@@ -30,6 +30,11 @@ pub(crate) fn rights(names: Vec<String>) -> PyResult<Rights> {
     })
 }
 
+/// Returns options that put an operation into a stream.
+fn on(stream: Option<u64>) -> Options {
+    Options { stream, ..Options::default() }
+}
+
 impl Window {
     pub(crate) fn make(
         py: Python<'_>,
@@ -40,8 +45,19 @@ impl Window {
     ) -> PyResult<Self> {
         let (Address(buffer), rights) = (data, rights(peers_may)?);
         let kept = Box::new(kept);
-        let made = py.detach(|| handle.window(&buffer, rights, kept));
+        let made = py.detach(|| handle.window(&buffer, rights, Options::default(), kept));
         Ok(Window { inner: raised(made)? })
+    }
+
+    fn change(
+        &self,
+        py: Python<'_>,
+        what: Change,
+        place: Place,
+        Address(before): Address,
+        stream: u64,
+    ) -> PyResult<()> {
+        raised(py.detach(|| self.inner.change_into(what, place, &before, on(Some(stream)))))
     }
 
     fn access(
@@ -50,11 +66,11 @@ impl Window {
         what: Copied,
         Address(buffer): Address,
         place: Place,
-        kept: Option<Py<PyAny>>,
+        (stream, kept): (Option<u64>, Option<Py<PyAny>>),
     ) -> PyResult<Option<Work>> {
         match kept {
             None => {
-                raised(py.detach(|| self.inner.access(what, &buffer, place)))?;
+                raised(py.detach(|| self.inner.access(what, &buffer, place, on(stream))))?;
                 Ok(None)
             }
             Some(kept) => {
@@ -69,29 +85,31 @@ impl Window {
 #[pymethods]
 impl Window {
     /// Writes elements to a peer's part, on this thread or, with `kept` as what owns them, in the background.
-    #[pyo3(signature = (data, peer, at, kept=None))]
+    #[pyo3(signature = (data, peer, at, stream=None, kept=None))]
     fn put(
         &self,
         py: Python<'_>,
         data: Address,
         peer: u32,
         at: usize,
+        stream: Option<u64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        self.access(py, Copied::Put, data, Place { peer, at }, kept)
+        self.access(py, Copied::Put, data, Place { peer, at }, (stream, kept))
     }
 
     /// Reads elements of a peer's part, as `put`.
-    #[pyo3(signature = (data, peer, at, kept=None))]
+    #[pyo3(signature = (data, peer, at, stream=None, kept=None))]
     fn get(
         &self,
         py: Python<'_>,
         data: Address,
         peer: u32,
         at: usize,
+        stream: Option<u64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        self.access(py, Copied::Get, data, Place { peer, at }, kept)
+        self.access(py, Copied::Get, data, Place { peer, at }, (stream, kept))
     }
 
     /// Combines elements with those of a peer's part, as `put`.
@@ -105,12 +123,12 @@ impl Window {
         at: usize,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        self.access(py, Copied::Accumulate(parse(op)?), data, Place { peer, at }, kept)
+        self.access(py, Copied::Accumulate(parse(op)?), data, Place { peer, at }, (None, kept))
     }
 
     /// Adds to a word of a peer's part, and returns what it was.
     fn fetch_add(&self, py: Python<'_>, value: u64, peer: u32, at: usize) -> PyResult<u64> {
-        raised(py.detach(|| self.inner.fetch_add(value, Place { peer, at })))
+        raised(py.detach(|| self.inner.change(Change::Add(value), Place { peer, at })))
     }
 
     /// Stores `to` in a word of a peer's part if it is `from`, and returns what it was.
@@ -122,15 +140,45 @@ impl Window {
         peer: u32,
         at: usize,
     ) -> PyResult<u64> {
-        raised(py.detach(|| self.inner.compare_swap(from, to, Place { peer, at })))
+        raised(py.detach(|| self.inner.change(Change::Swap(from, to), Place { peer, at })))
     }
 
-    fn signal(&self, py: Python<'_>, peer: u32) -> PyResult<()> {
-        raised(py.detach(|| self.inner.signal(peer)))
+    /// Does what `fetch_add` does in a stream; what the word was comes to `before`, on the GPU.
+    fn fetch_add_into(
+        &self,
+        py: Python<'_>,
+        value: u64,
+        peer: u32,
+        at: usize,
+        before: Address,
+        stream: u64,
+    ) -> PyResult<()> {
+        self.change(py, Change::Add(value), Place { peer, at }, before, stream)
     }
 
-    fn wait_signal(&self, py: Python<'_>, peer: u32) -> PyResult<()> {
-        raised(py.detach(|| self.inner.wait_signal(peer)))
+    /// Does what `compare_swap` does in a stream, as `fetch_add_into`.
+    #[expect(clippy::too_many_arguments, reason = "those of `compare_swap`, a place and a stream")]
+    fn compare_swap_into(
+        &self,
+        py: Python<'_>,
+        from: u64,
+        to: u64,
+        peer: u32,
+        at: usize,
+        before: Address,
+        stream: u64,
+    ) -> PyResult<()> {
+        self.change(py, Change::Swap(from, to), Place { peer, at }, before, stream)
+    }
+
+    #[pyo3(signature = (peer, stream=None))]
+    fn signal(&self, py: Python<'_>, peer: u32, stream: Option<u64>) -> PyResult<()> {
+        raised(py.detach(|| self.inner.signal(peer, on(stream))))
+    }
+
+    #[pyo3(signature = (peer, stream=None))]
+    fn wait_signal(&self, py: Python<'_>, peer: u32, stream: Option<u64>) -> PyResult<()> {
+        raised(py.detach(|| self.inner.wait_signal(peer, on(stream))))
     }
 
     fn take_signal(&self, py: Python<'_>, peer: u32) -> PyResult<bool> {
@@ -138,18 +186,30 @@ impl Window {
     }
 
     /// Returns when all that was begun on a peer's part has taken effect, or, in the background, what does.
-    fn flush(&self, py: Python<'_>, peer: u32, background: bool) -> PyResult<Option<Work>> {
+    #[pyo3(signature = (peer, background, stream=None))]
+    fn flush(
+        &self,
+        py: Python<'_>,
+        peer: u32,
+        background: bool,
+        stream: Option<u64>,
+    ) -> PyResult<Option<Work>> {
         if background {
             let pending = py.detach(|| self.inner.start_flush(peer));
             return Ok(Some(Work::new(raised(pending)?)));
         }
-        raised(py.detach(|| self.inner.flush(peer)))?;
+        raised(py.detach(|| self.inner.flush(peer, on(stream))))?;
         Ok(None)
     }
 
     fn withdraw(&self, py: Python<'_>, from_peers: Vec<String>) -> PyResult<()> {
         let rights = rights(from_peers)?;
         raised(py.detach(|| self.inner.withdraw(rights)))
+    }
+
+    /// Returns the address of a peer's part, on the GPU.
+    fn map_remote(&self, py: Python<'_>, peer: u32) -> PyResult<u64> {
+        raised(py.detach(|| self.inner.map_remote(peer)))
     }
 
     /// Returns the number of elements of a peer's part, and True if it is mapped here.

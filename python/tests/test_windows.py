@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from typing import Any
 
@@ -11,6 +12,7 @@ from ranks import processes, threads
 
 import roundelay
 from roundelay import Communicator, Work
+from roundelay._buffers import _get_pointer, _Tensor
 
 
 def exchange(comm: Communicator) -> list[Any]:
@@ -123,3 +125,71 @@ def test_a_wait_ends_with_the_job() -> None:
         return error.value.code
 
     assert threads(call, 2) == ["RL0703", "RL0703"]
+
+
+class OnCuda:
+    """Memory of the host that says by DLPack that it is on a GPU: what is refused is not looked at."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.data.__dlpack__()
+        _Tensor.from_address(_get_pointer(capsule, b"dltensor")).device_type = 2
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+def test_memory_of_a_gpu_needs_one() -> None:
+    def call(comm: Communicator) -> None:
+        on_gpu, mine = OnCuda(np.zeros(10)), np.zeros(10)
+        for device_comm in (comm, comm.cuda_mixed(False)):
+            with pytest.raises(roundelay.UsageError, match="this communicator has no GPUs") as error:
+                device_comm.window(on_gpu)
+            assert error.value.code == "RL0712"
+        with pytest.raises(roundelay.UnsupportedError, match="fewer rights than all") as refused:
+            comm.window(on_gpu, peers_may=["read"])
+        assert refused.value.code == "RL0706"
+        window = comm.window(mine)
+        for wrong in (
+            lambda: window.put(on_gpu, 0),
+            lambda: window.get(on_gpu, 0),
+            lambda: window.accumulate(on_gpu, 0),
+            lambda: window.put(on_gpu, 0, async_op=True),
+        ):
+            with pytest.raises(roundelay.UsageError, match="is of memory of this host, and the buffer") as usage:
+                wrong()
+            assert usage.value.code == "RL0712"
+        with pytest.raises(roundelay.UsageError, match="it has no stream"):
+            window.signal(0, stream=1)
+        with pytest.raises(roundelay.UsageError, match="the word is returned"):
+            window.fetch_add(1, 0, before=on_gpu)
+        with pytest.raises(roundelay.UnsupportedError, match="in Rust alone"):
+            window.map_remote(0)
+        comm.barrier()
+        assert not mine.any()
+        window.free()
+
+    threads(call, 2)
+
+
+def test_ranks_that_have_no_gpu_need_none() -> None:
+    def call(comm: Communicator) -> tuple[str, int | None]:
+        mixed = comm.cuda_mixed(False)
+        data = np.full(10, comm.rank + 1.0)
+        mixed.all_reduce(data)
+        window = mixed.window(data)
+        window.put(np.full(1, 7.0), 1 - mixed.rank, 9)
+        window.signal(1 - mixed.rank)
+        window.wait_signal(1 - mixed.rank)
+        assert data.tolist() == [3.0] * 9 + [7.0]
+        window.free()
+        with pytest.raises(roundelay.UsageError, match="a rank without a GPU names none"):
+            comm.cuda_mixed(False, 0)
+        with pytest.raises(roundelay.CudaError) as error:
+            comm.cuda_mixed(comm.rank == 1, 999 if comm.rank == 1 else None)
+        return error.value.code, error.value.rank
+
+    assert threads(call, 2) == [("RL0710", 1), ("RL0710", 1)]

@@ -186,11 +186,33 @@ pub unsafe extern "C" fn rl_cuda(
         there(out, "out")?;
         // SAFETY: what the caller promises.
         let hosts = unsafe { object(hosts, "hosts")? };
-        let options = roundelay::cuda::CudaOptions {
-            device: u32::try_from(device).ok(),
-            ..Default::default()
-        };
-        let handle = Handle::new(hosts.handle.with(|hosts| hosts.cuda(options))?)?;
+        let handle = hosts.handle.cuda(u32::try_from(device).ok())?;
+        // SAFETY: as above.
+        unsafe { give(out, comm(handle), "out") }
+    })
+}
+
+/// Makes a communicator of the same ranks, of which those have a GPU whose `has_gpu` is not 0, with `device` as for
+/// `rl_cuda`. Each rank calls with the memory that it has, with `RL_CUDA` or without. If all have a GPU, this is
+/// `rl_cuda`. Else calls on memory of a GPU are made by its host, and return when the result is there; there are no
+/// windows of GPU memory, and messages between a rank with a GPU and one without go through `rl_batch`. Collective.
+///
+/// # Safety
+///
+/// As [`rl_cuda`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_cuda_mixed(
+    hosts: *const rl_comm,
+    has_gpu: i32,
+    device: i32,
+    out: *mut *mut rl_comm,
+) -> i32 {
+    guard(|| {
+        there(out, "out")?;
+        // SAFETY: what the caller promises.
+        let hosts = unsafe { object(hosts, "hosts")? };
+        let device = (has_gpu != 0).then(|| u32::try_from(device).ok());
+        let handle = hosts.handle.cuda_mixed(device)?;
         // SAFETY: as above.
         unsafe { give(out, comm(handle), "out") }
     })

@@ -32,7 +32,7 @@ use crate::handle::Options;
 use crate::operation::{Operation, Side};
 
 /// The version of this interface. Within one functions are only added, and fields only in the padding of structures.
-pub const RL_ABI_VERSION: u32 = 2;
+pub const RL_ABI_VERSION: u32 = 3;
 
 /// The type of elements in memory: `RL_F16` to `RL_BOOL`.
 pub type rl_dtype = i32;
@@ -84,7 +84,7 @@ pub const RL_XOR: rl_op = 8;
 pub type rl_memory = i32;
 /// Memory of this host.
 pub const RL_HOST: rl_memory = 0;
-/// Memory of this rank's GPU; the communicator is one of `rl_cuda`.
+/// Memory of this rank's GPU; the communicator is one of `rl_cuda`, or of `rl_cuda_mixed` where the rank has one.
 pub const RL_CUDA: rl_memory = 1;
 
 /// A buffer of a list: elements at an address.

@@ -1,14 +1,22 @@
-//! Windows: memory that the other ranks put to and get from.
+//! Windows: memory that the other ranks put to and get from, of hosts or of GPUs.
 
 use std::ffi::c_void;
 
 use roundelay::{Error, Rights};
 
 use super::error::guard;
-use super::{Common, give, object, op, rl_comm, rl_dtype, rl_op, rl_options, rl_work, there};
-use crate::window::{Copied, Place, Window};
+use super::{
+    Common, RL_U64, give, object, op, rl_comm, rl_dtype, rl_op, rl_options, rl_work, there,
+};
+use crate::buffer::Device;
+use crate::handle::Options;
+use crate::window::{Change, Copied, Place, Window};
 
 /// A window. Any thread may use it.
+///
+/// One of GPU memory was made with `RL_CUDA` in the options, on a communicator of `rl_cuda`. Its operations are put into
+/// the stream of their options and return at once, so `work` is NULL; their buffers are of the GPU too, and `RL_CUDA`
+/// says so. It has no `rl_accumulate`, `rl_take_signal` and `rl_window_withdraw`.
 pub struct rl_window {
     window: Window,
 }
@@ -31,6 +39,16 @@ pub(super) fn rights(bits: u32) -> Result<Rights, Error> {
     Ok(given.fold(Rights::NONE, |all, (_, right)| all | right))
 }
 
+/// Reads options of an operation without a buffer.
+///
+/// # Safety
+///
+/// `given` is NULL or valid.
+unsafe fn settings(given: *const rl_options) -> Result<Options, Error> {
+    // SAFETY: what the caller promises.
+    Ok(unsafe { Common::read(RL_U64, given)? }.options)
+}
+
 fn place(peer: u32, at: u64) -> Place {
     Place { peer, at: usize::try_from(at).unwrap_or(usize::MAX) }
 }
@@ -38,10 +56,13 @@ fn place(peer: u32, at: u64) -> Place {
 /// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory
 /// begins at a multiple of 8 bytes.
 ///
+/// Memory of GPUs (`RL_CUDA` in the options) was made by `cudaMalloc`, has one length on all ranks and gives all rights.
+/// It is mapped by all, and must not be freed before `rl_free` of the communicator has returned.
+///
 /// # Safety
 ///
-/// `comm` is a live communicator, `window` a place for a pointer. The elements lie there until `rl_window_free` has
-/// returned, and nobody reads or writes them while a peer may do so.
+/// `comm` is a live communicator, `options` NULL or valid, `window` a place for a pointer. The elements lie there until
+/// `rl_window_free` has returned, and nobody reads or writes them while a peer may do so.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_window_create(
     comm: *const rl_comm,
@@ -49,15 +70,17 @@ pub unsafe extern "C" fn rl_window_create(
     count: u64,
     dtype: rl_dtype,
     peers_may: u32,
+    options: *const rl_options,
     window: *mut *mut rl_window,
 ) -> i32 {
     guard(|| {
         there(window, "window")?;
         // SAFETY: what the caller promises.
-        let comm = unsafe { object(comm, "comm")? };
+        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
         // SAFETY: as above.
-        let buffer = unsafe { Common::read(dtype, std::ptr::null())?.buffer(data, count) };
-        let made = comm.handle.window(&buffer, rights(peers_may)?, Box::new(()))?;
+        let buffer = unsafe { common.buffer(data, count) };
+        let rights = rights(peers_may)?;
+        let made = comm.handle.window(&buffer, rights, common.options, Box::new(()))?;
         // SAFETY: as above.
         unsafe { give(window, Box::into_raw(Box::new(rl_window { window: made })), "window") }
     })
@@ -117,7 +140,7 @@ unsafe fn access(
     // SAFETY: as above.
     let buffer = unsafe { common.buffer(data, count) };
     if work.is_null() {
-        return window.access(what, &buffer, place(peer, at));
+        return window.access(what, &buffer, place(peer, at), common.options);
     }
     let pending = window.start(what, &buffer, place(peer, at), Box::new(()))?;
     // SAFETY: as above.
@@ -126,7 +149,7 @@ unsafe fn access(
 }
 
 /// Writes `count` elements of the window's type to a peer's part, from element `at` on. Without `work`, returns when
-/// `data` may be overwritten; `rl_window_flush` returns when they are there.
+/// `data` may be overwritten (on GPUs, by what follows in the stream); `rl_window_flush` returns when they are there.
 ///
 /// # Safety
 ///
@@ -189,11 +212,39 @@ pub unsafe extern "C" fn rl_accumulate(
     })
 }
 
-/// Adds to the word of 8 bytes that begins at element `at` of a peer's part, and writes what it was to `before`.
+/// Changes a word, and writes what it was to the caller's place, in the memory of the options.
 ///
 /// # Safety
 ///
-/// `window` is live, `before` a place for a number.
+/// The promises of [`rl_fetch_add`].
+unsafe fn change(
+    window: *const rl_window,
+    what: Change,
+    place: Place,
+    before: *mut u64,
+    options: *const rl_options,
+) -> Result<(), Error> {
+    there(before, "before")?;
+    // SAFETY: what the caller promises.
+    let (window, common) =
+        unsafe { (&object(window, "window")?.window, Common::read(RL_U64, options)?) };
+    match common.device {
+        // SAFETY: as above.
+        Device::Host => unsafe { give(before, window.change(what, place)?, "before") },
+        Device::Cuda => {
+            // SAFETY: as above.
+            let before = unsafe { common.buffer(before.cast(), 1) };
+            window.change_into(what, place, &before, common.options)
+        }
+    }
+}
+
+/// Adds to the word of 8 bytes that begins at element `at` of a peer's part, and writes what it was to `before`; for a
+/// window of GPU memory that is there too, and written in the stream.
+///
+/// # Safety
+///
+/// `window` is live, `before` a place for a number, `options` NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_fetch_add(
     window: *const rl_window,
@@ -201,18 +252,14 @@ pub unsafe extern "C" fn rl_fetch_add(
     peer: u32,
     at: u64,
     before: *mut u64,
+    options: *const rl_options,
 ) -> i32 {
-    guard(|| {
-        there(before, "before")?;
-        // SAFETY: what the caller promises.
-        let window = unsafe { &object(window, "window")?.window };
-        // SAFETY: as above.
-        unsafe { give(before, window.fetch_add(value, place(peer, at))?, "before") }
-    })
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { change(window, Change::Add(value), place(peer, at), before, options) })
 }
 
 /// Stores `to` in the word of 8 bytes that begins at element `at` of a peer's part if it is `from`, and writes what it
-/// was to `before`.
+/// was to `before`, as `rl_fetch_add`.
 ///
 /// # Safety
 ///
@@ -225,36 +272,48 @@ pub unsafe extern "C" fn rl_compare_swap(
     peer: u32,
     at: u64,
     before: *mut u64,
+    options: *const rl_options,
+) -> i32 {
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { change(window, Change::Swap(from, to), place(peer, at), before, options) })
+}
+
+/// Signals a peer: it sees that after everything that this thread has done to its part before. On GPUs that is what was
+/// put into streams.
+///
+/// # Safety
+///
+/// `window` is live, `options` NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_signal(
+    window: *const rl_window,
+    peer: u32,
+    options: *const rl_options,
 ) -> i32 {
     guard(|| {
-        there(before, "before")?;
         // SAFETY: what the caller promises.
-        let window = unsafe { &object(window, "window")?.window };
-        // SAFETY: as above.
-        unsafe { give(before, window.compare_swap(from, to, place(peer, at))?, "before") }
+        let (window, options) = unsafe { (object(window, "window")?, settings(options)?) };
+        window.window.signal(peer, options)
     })
 }
 
-/// Signals a peer: it sees that after everything that this thread has done to its part before.
+/// Waits for a signal of a peer, and takes it: each ends one wait. On GPUs what follows in the stream waits, and
+/// `rl_window_flush` returns the error if the signal does not come.
 ///
 /// # Safety
 ///
-/// `window` is live.
+/// `window` is live, `options` NULL or valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_signal(window: *const rl_window, peer: u32) -> i32 {
-    // SAFETY: what the caller promises.
-    guard(|| unsafe { object(window, "window") }?.window.signal(peer))
-}
-
-/// Waits for a signal of a peer, and takes it: each ends one wait.
-///
-/// # Safety
-///
-/// `window` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rl_wait_signal(window: *const rl_window, peer: u32) -> i32 {
-    // SAFETY: what the caller promises.
-    guard(|| unsafe { object(window, "window") }?.window.wait_signal(peer))
+pub unsafe extern "C" fn rl_wait_signal(
+    window: *const rl_window,
+    peer: u32,
+    options: *const rl_options,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let (window, options) = unsafe { (object(window, "window")?, settings(options)?) };
+        window.window.wait_signal(peer, options)
+    })
 }
 
 /// Takes a signal of a peer if one is there: writes 1 to `taken`, else 0.
@@ -278,22 +337,26 @@ pub unsafe extern "C" fn rl_take_signal(
 }
 
 /// Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of
-/// it; with `work`, at once.
+/// it; with `work`, at once. On GPUs it waits for everything in the stream of the options, and returns what went wrong
+/// there.
 ///
 /// # Safety
 ///
-/// `window` is live, `work` NULL or a place for a pointer.
+/// `window` is live, `options` NULL or valid, `work` NULL or a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_window_flush(
     window: *const rl_window,
     peer: u32,
+    options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
     guard(|| {
         // SAFETY: what the caller promises.
         let window = unsafe { &object(window, "window")?.window };
+        // SAFETY: as above.
+        let options = unsafe { settings(options)? };
         if work.is_null() {
-            return window.flush(peer);
+            return window.flush(peer, options);
         }
         let pending = window.start_flush(peer)?;
         // SAFETY: as above.
@@ -313,5 +376,27 @@ pub unsafe extern "C" fn rl_window_withdraw(window: *const rl_window, from_peers
         // SAFETY: what the caller promises.
         let window = unsafe { &object(window, "window")?.window };
         window.withdraw(rights(from_peers)?)
+    })
+}
+
+/// Writes the address of a peer's part of a window of GPU memory to `address`, as this rank's GPU maps it: for kernels
+/// of the caller's, as long as the window is.
+///
+/// # Safety
+///
+/// `window` is live, `address` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_window_map_remote(
+    window: *const rl_window,
+    peer: u32,
+    address: *mut *mut c_void,
+) -> i32 {
+    guard(|| {
+        there(address, "address")?;
+        // SAFETY: what the caller promises.
+        let found = unsafe { object(window, "window")? }.window.map_remote(peer)?;
+        let found = std::ptr::with_exposed_provenance_mut(found as usize);
+        // SAFETY: as above.
+        unsafe { give(address, found, "address") }
     })
 }

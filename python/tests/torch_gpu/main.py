@@ -27,6 +27,7 @@ FACES = ("python", "compiled")
 PARTS = {
     # name: (program, seconds, backends that run one after the other, or "" for one job with all of them)
     "right": ("right", 110, True),
+    "windows": ("windows", 60, False),
     "calls": ("calls", 130, False),
     "graphs": ("graphs", 70, False),
     "steps": ("steps", 110, False),

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 def test_programs_run_and_give_what_gloo_gives(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "main.py"), str(tmp_path), "--device", "cpu", "--faces", "python"]
-    command += ["--parts", "right,steps", "--minutes", "1.7"]
+    command += ["--parts", "right,windows,steps", "--minutes", "1.7"]
     environment = dict(os.environ, PYTHONPATH=search_path())
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=115)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -28,6 +28,9 @@ def test_programs_run_and_give_what_gloo_gives(tmp_path: Path) -> None:
     cases = [row for row in found["rows"]["right-python"] if "case" in row]
     assert len(cases) == 11 and all(row["error"] is None for row in cases)
     assert "ddp, small" in ended.stdout
+    assert found["ends"]["windows"] == "done"
+    played = [row["case"] for row in found["rows"]["windows"] if "case" in row]
+    assert played == ["puts", "words", "refused", "graphs", "mixed", "late"]
 
 
 def test_what_differs_is_seen() -> None:

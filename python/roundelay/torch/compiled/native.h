@@ -102,7 +102,7 @@ inline Error last_error() {
 template <typename Check>
 bool wait_signal(const rl_window* window, uint32_t peer, std::chrono::milliseconds limit, Check check) {
   if (limit.count() <= 0) {
-    check(rl().rl_wait_signal(window, peer));
+    check(rl().rl_wait_signal(window, peer, nullptr));
     return true;
   }
   const auto until = std::chrono::steady_clock::now() + limit;

@@ -32,7 +32,7 @@ class Window : public c10d::Window {
     {
       WithoutInterpreter others;
       check(rl().rl_window_create(
-          comm_.get(), tensor.data_ptr(), tensor.nbytes(), RL_I8, RL_READ | RL_WRITE | RL_ATOMICS, &window_));
+          comm_.get(), tensor.data_ptr(), tensor.nbytes(), RL_I8, RL_READ | RL_WRITE | RL_ATOMICS, nullptr, &window_));
     }
     tensor_ = tensor;
   }
@@ -72,7 +72,7 @@ class Window : public c10d::Window {
   WorkPtr signal(int64_t peer, bool, const c10d::SignalOptions&) override {
     there();
     WithoutInterpreter others;
-    check(rl().rl_signal(window_, static_cast<uint32_t>(peer)));
+    check(rl().rl_signal(window_, static_cast<uint32_t>(peer), nullptr));
     return done();
   }
 

@@ -26,7 +26,7 @@ class Window : public TorchCommWindow {
       refuse("tensor_register: the tensor must be contiguous and on the CPU; it is on ", tensor.device());
     }
     check(rl().rl_window_create(
-        comm_, tensor.data_ptr(), tensor.nbytes(), RL_I8, RL_READ | RL_WRITE | RL_ATOMICS, &window_));
+        comm_, tensor.data_ptr(), tensor.nbytes(), RL_I8, RL_READ | RL_WRITE | RL_ATOMICS, nullptr, &window_));
     buf_tensor_ = tensor;
     buf_dtype_ = tensor.scalar_type();
     buf_device_ = tensor.device();
@@ -67,7 +67,7 @@ class Window : public TorchCommWindow {
 
   c10::intrusive_ptr<TorchWork> signal(int peer, bool, const SignalOptions&) override {
     there("signal");
-    check(rl().rl_signal(window_, of(peer)));
+    check(rl().rl_signal(window_, of(peer), nullptr));
     return c10::make_intrusive<TorchWorkCompleted>();
   }
 
