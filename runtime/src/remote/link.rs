@@ -126,12 +126,10 @@ impl Core {
         Error::Window { rank: self.side, what, refusal }
     }
 
-    /// Says of what could not begin on a link that was closed meanwhile that it is closed.
+    /// Says of what could not begin on a link that has ended meanwhile why it has.
     fn begun<T>(&self, begun: Result<T, Error>) -> Result<T, Error> {
-        begun.map_err(|error| match self.closed.load(Ordering::Acquire) {
-            true => self.refused("an operation on a link".into(), Refusal::Over),
-            false => error,
-        })
+        begun
+            .map_err(|error| self.usable(|| "an operation on a link".into()).err().unwrap_or(error))
     }
 
     /// Begins an operation on a peer's region.
