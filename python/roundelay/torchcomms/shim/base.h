@@ -57,6 +57,7 @@ class Base : public TorchCommBackend {
     there("finalize");
     finalized_ = true;
     release();
+    listener_->wait_for_all(std::chrono::seconds(20));
   }
 
   int getRank() const override {

@@ -9,10 +9,32 @@
 namespace torch::comms {
 namespace {
 
-// Passes failures of works, which may outlive their communicator, to its abort hooks.
+// Passes failures of works, which may outlive their communicator, to its abort hooks, and counts those that go on.
 struct Listener {
   std::recursive_mutex mutex;
   std::function<void()> failed;
+  std::mutex counting;
+  std::condition_variable none;
+  size_t pending = 0;
+
+  void begin() {
+    const std::lock_guard<std::mutex> lock(counting);
+    ++pending;
+  }
+
+  void end() {
+    const std::lock_guard<std::mutex> lock(counting);
+    if (--pending == 0) {
+      none.notify_all();
+    }
+  }
+
+  // Waits until works have ended and let go of their tensors, up to a time: a tensor may want the interpreter's lock,
+  // which is not to be had once a program ends.
+  void wait_for_all(std::chrono::seconds limit) {
+    std::unique_lock<std::mutex> lock(counting);
+    none.wait_for(lock, limit, [this] { return pending == 0; });
+  }
 
   void tell() {
     const std::lock_guard<std::recursive_mutex> lock(mutex);
@@ -43,7 +65,9 @@ class Work : public TorchWork {
   void start() {
     setStatus(WorkStatus::INPROGRESS);
     c10::raw::intrusive_ptr::incref(this);
+    listener_->begin();
     if (rl().rl_work_on_done(natives_.back(), &Work::done, this) != 0) {
+      listener_->end();
       c10::raw::intrusive_ptr::decref(this);
       refuse(roundelay::last_error().text);
     }
@@ -81,7 +105,9 @@ class Work : public TorchWork {
         rl().rl_work_wait(native, UINT64_MAX, &ended);
       }
       work->settle();
+      const std::shared_ptr<Listener> listener = work->listener_;
       work.reset();
+      listener->end();
     });
   }
 
