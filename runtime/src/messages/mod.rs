@@ -90,6 +90,8 @@ struct Shared {
     crowded: bool,
     /// Threads that wait for operations.
     waiting: Arc<AtomicU32>,
+    /// The number of waits for operations that have begun.
+    waits: AtomicU64,
     /// Threads that wait for something else, and serve windows meanwhile.
     serving: AtomicU32,
     /// The number of times that peers wanted something of windows.
@@ -158,6 +160,7 @@ impl Messenger {
             ranks: group.size(),
             crowded: group.layout().crowded,
             waiting: Arc::new(AtomicU32::new(0)),
+            waits: AtomicU64::new(0),
             serving: AtomicU32::new(0),
             served: AtomicU64::new(0),
             timeout: AtomicU64::new(nanos(timeout)),
@@ -340,8 +343,9 @@ impl Messenger {
             self.hand_over();
             return true;
         }
-        let Shared { waiting, leaving, clock, turn, changed, .. } = &*self.shared;
+        let Shared { waiting, waits, leaving, clock, turn, changed, .. } = &*self.shared;
         waiting.fetch_add(1, Ordering::SeqCst);
+        waits.fetch_add(1, Ordering::Relaxed);
         clock.ring();
         let is_left = || leaving.load(Ordering::SeqCst);
         let is_late = || until.is_some_and(|at| Instant::now() >= at);

@@ -81,7 +81,8 @@ impl Messenger {
 
     /// Moves the engine while nobody waits.
     fn serve(&self) {
-        let Shared { turn, wanted, waiting, serving, .. } = &*self.shared;
+        let Shared { turn, wanted, waiting, waits, serving, .. } = &*self.shared;
+        let mut known = 0;
         let (mut nap, mut idle) = (NAP.0, Instant::now());
         let (mut rest, mut heard) = (SHORT, Instant::now());
         let mut state = lock(turn);
@@ -91,7 +92,12 @@ impl Messenger {
                 (state.has_thread, state.is_attentive) = (false, false);
                 return;
             }
+            // A thread that has just waited may wait again soon: what it waits for would wake this one too, if this one
+            // slept on the sockets.
+            let now = waits.load(Ordering::Relaxed);
+            let has_waited = std::mem::replace(&mut known, now) != now;
             let is_moved = state.is_taken
+                || has_waited
                 || waiting.load(Ordering::SeqCst) > 0
                 || serving.load(Ordering::SeqCst) > 0;
             if state.serves && !state.is_due && !is_moved {
