@@ -28,7 +28,8 @@ use crate::report::{Failure, Outcome, Report, fault};
 use crate::run;
 use crate::values::median;
 use board::Board;
-use rank::{Left, Order, Tally};
+use left::Left;
+use rank::{Order, Tally};
 
 /// The ranks that faults leave running.
 const LEFT: usize = 2;

@@ -7,8 +7,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::board::Board;
-use super::left::Held;
-pub(super) use super::left::Left;
+use super::left::{Held, Left};
 use crate::report::{Failure, Outcome, usage};
 
 /// Rounds after which a rank says that its generation works.
@@ -60,7 +59,7 @@ struct Worker {
     timeout: Duration,
     step: u64,
     tally: Tally,
-    /// What it held in the beginning.
+    /// The resources that it held in the beginning.
     held: Held,
 }
 

@@ -182,11 +182,24 @@ pub unsafe extern "C" fn rl_cuda(
     device: i32,
     out: *mut *mut rl_comm,
 ) -> i32 {
+    // SAFETY: what the caller promises.
+    unsafe { opened(hosts, out, |hosts| hosts.cuda(u32::try_from(device).ok())) }
+}
+
+/// Makes a communicator on GPUs of one on hosts.
+///
+/// # Safety
+///
+/// As [`rl_cuda`].
+unsafe fn opened(
+    hosts: *const rl_comm,
+    out: *mut *mut rl_comm,
+    open: impl FnOnce(&Handle) -> Result<Handle, Error>,
+) -> i32 {
     guard(|| {
         there(out, "out")?;
         // SAFETY: what the caller promises.
-        let hosts = unsafe { object(hosts, "hosts")? };
-        let handle = hosts.handle.cuda(u32::try_from(device).ok())?;
+        let handle = open(&unsafe { object(hosts, "hosts")? }.handle)?;
         // SAFETY: as above.
         unsafe { give(out, comm(handle), "out") }
     })
@@ -207,15 +220,9 @@ pub unsafe extern "C" fn rl_cuda_mixed(
     device: i32,
     out: *mut *mut rl_comm,
 ) -> i32 {
-    guard(|| {
-        there(out, "out")?;
-        // SAFETY: what the caller promises.
-        let hosts = unsafe { object(hosts, "hosts")? };
-        let device = (has_gpu != 0).then(|| u32::try_from(device).ok());
-        let handle = hosts.handle.cuda_mixed(device)?;
-        // SAFETY: as above.
-        unsafe { give(out, comm(handle), "out") }
-    })
+    let device = (has_gpu != 0).then(|| u32::try_from(device).ok());
+    // SAFETY: what the caller promises.
+    unsafe { opened(hosts, out, |hosts| hosts.cuda_mixed(device)) }
 }
 
 /// Makes a communicator of `count` ranks in the order in which they are listed. A rank that lists none takes part and

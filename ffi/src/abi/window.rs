@@ -39,14 +39,22 @@ pub(super) fn rights(bits: u32) -> Result<Rights, Error> {
     Ok(given.fold(Rights::NONE, |all, (_, right)| all | right))
 }
 
-/// Reads options of an operation without a buffer.
+/// Does an operation without a buffer under options.
 ///
 /// # Safety
 ///
-/// `given` is NULL or valid.
-unsafe fn settings(given: *const rl_options) -> Result<Options, Error> {
-    // SAFETY: what the caller promises.
-    Ok(unsafe { Common::read(RL_U64, given)? }.options)
+/// `window` is NULL or live, `options` NULL or valid.
+unsafe fn under(
+    window: *const rl_window,
+    options: *const rl_options,
+    call: impl FnOnce(&Window, Options) -> Result<(), Error>,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let (window, common) =
+            unsafe { (object(window, "window")?, Common::read(RL_U64, options)?) };
+        call(&window.window, common.options)
+    })
 }
 
 fn place(peer: u32, at: u64) -> Place {
@@ -290,11 +298,8 @@ pub unsafe extern "C" fn rl_signal(
     peer: u32,
     options: *const rl_options,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (window, options) = unsafe { (object(window, "window")?, settings(options)?) };
-        window.window.signal(peer, options)
-    })
+    // SAFETY: what the caller promises.
+    unsafe { under(window, options, |window, options| window.signal(peer, options)) }
 }
 
 /// Waits for a signal of a peer, and takes it: each ends one wait. On GPUs what follows in the stream waits, and
@@ -309,11 +314,8 @@ pub unsafe extern "C" fn rl_wait_signal(
     peer: u32,
     options: *const rl_options,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (window, options) = unsafe { (object(window, "window")?, settings(options)?) };
-        window.window.wait_signal(peer, options)
-    })
+    // SAFETY: what the caller promises.
+    unsafe { under(window, options, |window, options| window.wait_signal(peer, options)) }
 }
 
 /// Takes a signal of a peer if one is there: writes 1 to `taken`, else 0.
@@ -350,19 +352,17 @@ pub unsafe extern "C" fn rl_window_flush(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let window = unsafe { &object(window, "window")?.window };
-        // SAFETY: as above.
-        let options = unsafe { settings(options)? };
+    let flush = |window: &Window, options| {
         if work.is_null() {
             return window.flush(peer, options);
         }
         let pending = window.start_flush(peer)?;
-        // SAFETY: as above.
+        // SAFETY: what the caller promises.
         unsafe { work.write(Box::into_raw(Box::new(rl_work { pending }))) };
         Ok(())
-    })
+    };
+    // SAFETY: as above.
+    unsafe { under(window, options, flush) }
 }
 
 /// Withdraws rights to this rank's part from all ranks: when it returns, nothing is under way that needed them.

@@ -39,9 +39,13 @@ def kept() -> int:
     Raises ``ValueError`` if the environment says it by what is no number.
     """
     said = variable(_SIZE) or "2000"
-    if not said.strip().lstrip("-").isdigit():
-        raise ValueError(f"roundelay: {_SIZE[0]} is {said!r}, which is no number: it says how many calls are recorded")
-    return max(int(said), 0) if VERSION >= (2, 15) else 0
+    try:
+        size = int(said)
+    except ValueError:
+        name = next(name for name in _SIZE if os.environ.get(name))
+        text = f"roundelay: {name} is {said!r}, which is no number: it says how many calls are recorded"
+        raise ValueError(text) from None
+    return max(size, 0) if VERSION >= (2, 15) else 0
 
 
 notes: deque[Note] = deque(maxlen=0)

@@ -15,7 +15,8 @@
 //!
 //! While windows of this rank are served ([`served`]) that thread stays. It *rests*: it sleeps until a connection has
 //! something, does what peers want, and sleeps again. It has neither the lock nor the turn while it sleeps, so whoever
-//! waits moves the engine at once. A thread of the program that polls in a wait for something else, such as a call of
+//! waits moves the engine at once; and it sleeps for a time, not on connections, where somebody has just waited, whom
+//! they would wake as well. A thread of the program that polls in a wait for something else, such as a call of
 //! all ranks, does what peers want meanwhile ([`Server`](crate::group::Server)), and the thread that stays is not
 //! needed.
 //!
