@@ -97,7 +97,7 @@ fi
 wanted failure && failure
 if wanted bench; then
     two_level=all_reduce.two_level,all_reduce.multipath_two_level,all_to_all.two_level
-    [ "$each" = 1 ] || step "two_level" bench $two_level --device cuda --out-of-place --root 0 --bytes 64K,4M,256M \
+    [ "$each" = 1 ] || step "two_level" bench $two_level -n 2x$each --device cuda --out-of-place --root 0 --bytes 64K,4M,256M \
         --budget "${BUDGET:-60ms}" --timeout 20s
     step "beside NCCL" bench $five --device cuda --out-of-place --root 0 --bytes 1K,16K,256K,4M,32M,256M --vs nccl \
         --budget "${BUDGET:-60ms}" --timeout 20s

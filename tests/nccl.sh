@@ -153,9 +153,9 @@ times() {
 if wanted times; then
     for name in all_reduce all_gather reduce_scatter alltoall broadcast sendrecv; do
         times $name "-t $ranks -g 1" 0
+        ! wanted processes || times $name processes 0
     done
     times all_reduce "-t 1 -g $ranks" 0
-    ! wanted processes || times all_reduce processes 0
 fi
 if wanted graphs; then
     for name in all_reduce all_gather reduce_scatter alltoall; do

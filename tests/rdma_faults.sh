@@ -44,7 +44,7 @@ chaos() {
     for time in $times; do
         status=0
         object=$("$program" run all_reduce.ring -n 4 --for "$time" --seed "$seed" --json --timeout 5s \
-            --bytes 4,64K,1M --chaos "kill=0.25/s,stop=0.2/s" "$@" 2>/run/chaos) || status=$?
+            --bytes 4,64K,1M --chaos "kill=0.25/s,stop=0.2/s,slow=0.1/s,late=0.1/s" "$@" 2>/run/chaos) || status=$?
         seed=$((seed + 1))
         echo "$* $object"
         [ $status = 0 ] || fail "$* ended with $status: $(tail -n 20 /run/chaos)"

@@ -1,4 +1,4 @@
-//! Tests `run --chaos`: ranks are killed and stopped, connections are cut, and those that are left go on.
+//! Tests `run --chaos`: ranks are killed, stopped, slow and late, connections are cut, and those that are left go on.
 
 mod support;
 
@@ -44,6 +44,15 @@ fn ranks_that_are_stopped_are_waited_for_or_left_out() {
     let faults = "stop=1/s,kill=0.3/s";
     let args = [faults, "-n", "3", "--bytes", "4,10K", "--timeout", "2s", "--seed", "3"];
     chaos(&[&args[..], &["--transport", "tcp"]].concat(), "stop");
+}
+
+/// A rank that is late by more than the timeout fails the others' call: all of them meet again.
+#[test]
+fn ranks_that_are_slow_or_late_come_again() {
+    let args =
+        ["slow=1/s,late=1/s", "-n", "3", "--bytes", "4,10K", "--timeout", "2s", "--seed", "4"];
+    chaos(&args, "late");
+    chaos(&[&args[..], &["--transport", "tcp"]].concat(), "slow");
 }
 
 /// Ranks of one host share memory, and others use TCP; which they are changes with each newcomer.

@@ -1,17 +1,47 @@
-//! The rates of faults in `run --chaos`.
+//! The faults of `run --chaos`, and their rates.
 
 use std::fmt;
 use std::str::FromStr;
 
+/// A fault of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A rank is killed.
+    Kill,
+    /// A rank is stopped for a while.
+    Stop,
+    /// A rank has a fifth of its time for a while.
+    Slow,
+    /// A rank comes late to a call or to a generation.
+    Late,
+    /// A TCP connection between two ranks is cut.
+    Cut,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 5] =
+        [Fault::Kill, Fault::Stop, Fault::Slow, Fault::Late, Fault::Cut];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::Kill => "kill",
+            Fault::Stop => "stop",
+            Fault::Slow => "slow",
+            Fault::Late => "late",
+            Fault::Cut => "cut",
+        }
+    }
+}
+
 /// The faults of a job, a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Rates {
-    /// Ranks that are killed.
-    pub(crate) kill: f64,
-    /// Ranks that are stopped for a while.
-    pub(crate) stop: f64,
-    /// TCP connections between two ranks that are cut.
-    pub(crate) cut: f64,
+pub(crate) struct Rates([f64; Fault::ALL.len()]);
+
+impl Rates {
+    /// Returns how many of this fault there are a second.
+    pub(crate) fn of(&self, fault: Fault) -> f64 {
+        self.0[fault as usize]
+    }
 }
 
 impl FromStr for Rates {
@@ -22,19 +52,17 @@ impl FromStr for Rates {
         for part in text.split(',') {
             let read = part.split_once('=').and_then(|(name, rate)| {
                 let rate: f64 = rate.strip_suffix("/s")?.parse().ok()?;
-                (rate > 0.0 && rate <= 100.0).then_some((name, rate))
+                let fault = Fault::ALL.into_iter().find(|fault| fault.name() == name)?;
+                (rate > 0.0 && rate <= 100.0).then_some((fault, rate))
             });
-            match read {
-                Some(("kill", rate)) => rates.kill = rate,
-                Some(("stop", rate)) => rates.stop = rate,
-                Some(("cut", rate)) => rates.cut = rate,
-                _ => {
-                    return Err(format!(
-                        "`{part}` is no fault and its rate: kill=0.1/s kills a rank every ten seconds, stop=0.1/s \
-                         stops one for a while, cut=0.1/s cuts a TCP connection; rates are up to 100/s"
-                    ));
-                }
-            }
+            let Some((fault, rate)) = read else {
+                return Err(format!(
+                    "`{part}` is no fault and its rate: kill=0.1/s kills a rank every ten seconds, stop=0.1/s stops \
+                     one for a while, slow=0.1/s leaves one a fifth of its time for a while, late=0.1/s has one come \
+                     late, cut=0.1/s cuts a TCP connection; rates are up to 100/s"
+                ));
+            };
+            rates.0[fault as usize] = rate;
         }
         Ok(rates)
     }
@@ -42,9 +70,9 @@ impl FromStr for Rates {
 
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = [("kill", self.kill), ("stop", self.stop), ("cut", self.cut)];
-        let named = named.iter().filter(|(_, rate)| *rate > 0.0);
-        let texts: Vec<String> = named.map(|(name, rate)| format!("{name}={rate}/s")).collect();
+        let named = Fault::ALL.into_iter().filter(|&fault| self.of(fault) > 0.0);
+        let texts: Vec<String> =
+            named.map(|fault| format!("{}={}/s", fault.name(), self.of(fault))).collect();
         f.write_str(&texts.join(","))
     }
 }
@@ -55,9 +83,10 @@ mod tests {
 
     #[test]
     fn rates_are_read_and_printed() {
-        let rates: Rates = "kill=0.1/s,stop=2/s,cut=3/s".parse().expect("rates");
-        assert_eq!(rates, Rates { kill: 0.1, stop: 2.0, cut: 3.0 });
-        assert_eq!(rates.to_string(), "kill=0.1/s,stop=2/s,cut=3/s");
+        let text = "kill=0.1/s,stop=2/s,slow=4/s,late=0.5/s,cut=3/s";
+        let rates: Rates = text.parse().expect("rates");
+        assert_eq!(rates, Rates([0.1, 2.0, 4.0, 0.5, 3.0]));
+        assert_eq!((rates.of(Fault::Cut), rates.to_string().as_str()), (3.0, text));
         for bad in
             ["", "kill", "kill=1", "kill=0/s", "kill=NaN/s", "kill=-1/s", "burn=1/s", "kill=1/s,"]
         {

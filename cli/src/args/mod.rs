@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use bench::{Bench, Peer};
-pub(crate) use chaos::Rates;
+pub(crate) use chaos::{Fault, Rates};
 pub(crate) use play::{Device, Play, Run, TransportName, Verify};
 pub(crate) use see::{Called, Check, Doctor, Draw, Emit, Explain, Fmt, Info, Route, Show, Stage};
 pub(crate) use stress::{Stress, StressPart};

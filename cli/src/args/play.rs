@@ -203,8 +203,8 @@ pub(crate) struct Run {
     /// Factor between the sizes of a range
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     pub(crate) factor: u64,
-    /// Play all_reduce again and again under faults, so many a second: kill=0.1/s,stop=0.05/s,cut=0.1/s. The ranks
-    /// that are left go on, and others take the places of those that were lost (docs/elastic.md)
+    /// Play all_reduce again and again under faults, so many a second: kill=0.1/s,stop=0.05/s,slow=0.1/s,late=0.1/s,
+    /// cut=0.1/s. The ranks that are left go on, and others take the places of those that were lost (docs/elastic.md)
     #[arg(long, value_name = "FAULTS")]
     pub(crate) chaos: Option<Rates>,
     /// The time for which to do so

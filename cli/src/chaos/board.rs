@@ -54,6 +54,12 @@ impl Board {
     pub(super) fn find(&self, key: &str) -> Option<String> {
         std::fs::read_to_string(self.folder.join(key)).ok()
     }
+
+    /// Takes a note away, if it is there.
+    pub(super) fn take(&self, key: &str) -> Option<String> {
+        let text = self.find(key)?;
+        std::fs::remove_file(self.folder.join(key)).ok().map(|()| text)
+    }
 }
 
 impl Drop for Board {

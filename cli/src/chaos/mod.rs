@@ -1,25 +1,25 @@
 //! Implements `run --chaos`: a long job under faults, whose ranks go on without those that are lost and take in others.
 //!
-//! This process starts ranks, kills and stops them and cuts their connections (`cut`) at random, and says who is to be
-//! in the next generation (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`board`). An *attempt* is a
-//! list of members with a number. It has become a generation when all members have made verified calls in it; it is over when a member is
-//! lost or says that it failed. Members that are stopped then count as lost: nobody can tell a rank that is slow
-//! from one that never comes back.
+//! This process starts ranks (`process`), kills, stops and slows them and cuts their connections (`cut`) at random, and
+//! says who is to be in the next generation (`docs/elastic.md`); ranks (`rank`) meet by notes in a folder (`board`). An
+//! *attempt* is a list of members with a number. It has become a generation when all members have made verified calls in
+//! it; it is over when a member is lost or says that it failed. Members that are stopped then count as lost: nobody can
+//! tell a rank that is slow from one that never comes back.
 
 mod board;
 mod cut;
 mod left;
+mod process;
 pub(crate) mod rank;
 
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
-use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
+use rustix::process::Pid;
+use serde::{Serialize, Serializer};
 
-use crate::args::{Rates, Run};
+use crate::args::{Fault, Rates, Run};
 use crate::choice;
 use crate::hints;
 use crate::load::entry;
@@ -29,6 +29,7 @@ use crate::run;
 use crate::values::median;
 use board::Board;
 use left::Left;
+use process::{Rank, State};
 use rank::{Order, Tally};
 
 /// The ranks that faults leave running.
@@ -52,7 +53,7 @@ struct Told {
     wrong: u64,
     /// Times that ranks did not end a wait.
     hangs: u64,
-    /// The time that a rank is in `reconfigure`, where that succeeds.
+    /// The time that a rank is in `reconfigure`, where that succeeds and the rank itself is not stopped meanwhile.
     reconfigure_ms: Times,
     /// The time from the list of a generation's members to verified calls of all of them.
     recovery_ms: Times,
@@ -77,25 +78,13 @@ impl Times {
     }
 }
 
-#[derive(Debug, Default, Serialize)]
-struct Faults {
-    kill: u64,
-    stop: u64,
-    cut: u64,
-}
+/// The number of faults of each kind.
+#[derive(Debug, Default)]
+struct Faults([u64; Fault::ALL.len()]);
 
-/// A process of the job.
-struct Rank {
-    name: String,
-    child: Child,
-    /// The time at which it goes on, if it is stopped.
-    stopped: Option<Instant>,
-}
-
-impl Rank {
-    fn signal(&self, signal: Signal) {
-        // It may have ended.
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+impl Serialize for Faults {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Fault::ALL.map(Fault::name).into_iter().zip(&self.0))
     }
 }
 
@@ -124,7 +113,7 @@ struct Job<'a> {
 pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
     let size = size(args)?;
     let order = order(args, size)?;
-    if rates.cut > 0.0 {
+    if rates.of(Fault::Cut) > 0.0 {
         cut::possible(&args.play)?;
     }
     let seed = run::seed(&args.play);
@@ -153,12 +142,10 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
     let unexpected = job.end();
     job.told.seconds = began.elapsed().as_secs_f64();
     let told = &job.told;
+    let [kill, stop, slow, late, cut] = told.faults.0;
     report.line(format!(
-        "{} killed, {} stopped, {} cut; {} generations, {} calls, {} wrong, {} hangs; a generation takes {:.1} ms, at \
+        "{kill} killed, {stop} stopped, {slow} slowed, {late} late, {cut} cut; {} generations, {} calls, {} wrong, {} hangs; a generation takes {:.1} ms, at \
          most {:.0} ms, and {:.1} ms until all have made calls; left behind: {}",
-        told.faults.kill,
-        told.faults.stop,
-        told.faults.cut,
         told.generations,
         told.calls,
         told.wrong,
@@ -242,31 +229,19 @@ impl Job<'_> {
             self.start()?;
         }
         self.attempt();
-        let soon = |random: &mut Random, rate| Instant::now() + random.after(rate);
-        let mut kill = soon(&mut self.random, rates.kill);
-        let mut stop = soon(&mut self.random, rates.stop);
-        let mut cut = soon(&mut self.random, rates.cut);
+        let mut next = Fault::ALL.map(|fault| self.soon(rates, fault));
         while Instant::now() < until {
             std::thread::sleep(LOOK);
             let now = Instant::now();
             self.reap()?;
-            if now >= kill {
-                kill = soon(&mut self.random, rates.kill);
-                self.kill();
-            }
-            if now >= stop {
-                stop = soon(&mut self.random, rates.stop);
-                self.stop();
-            }
-            if now >= cut {
-                cut = soon(&mut self.random, rates.cut);
-                self.cut()?;
+            for (fault, next) in Fault::ALL.into_iter().zip(&mut next) {
+                if now >= *next {
+                    *next = self.soon(rates, fault);
+                    self.strike(fault)?;
+                }
             }
             for rank in &mut self.ranks {
-                if rank.stopped.is_some_and(|at| now >= at) {
-                    rank.stopped = None;
-                    rank.signal(Signal::CONT);
-                }
+                rank.go_on(now, self.board);
             }
             let due = self.due.len();
             self.due.retain(|&at| at > now);
@@ -276,6 +251,11 @@ impl Job<'_> {
             self.look()?;
         }
         Ok(())
+    }
+
+    /// Returns the time of the next fault of this kind.
+    fn soon(&mut self, rates: Rates, fault: Fault) -> Instant {
+        Instant::now() + self.random.after(rates.of(fault))
     }
 
     fn start(&mut self) -> Result<(), String> {
@@ -290,15 +270,7 @@ impl Job<'_> {
             attempt: self.order.attempt + 1,
             ..self.order.clone()
         };
-        let order = serde_json::to_string(&order).map_err(|e| e.to_string())?;
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let child = Command::new(program)
-            .args(["chaos-rank", &order])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|e| format!("a rank cannot be started: {e}"))?;
-        self.ranks.push(Rank { name, child, stopped: None });
+        self.ranks.push(Rank::start(&order)?);
         Ok(())
     }
 
@@ -321,42 +293,42 @@ impl Job<'_> {
         self.due.push(Instant::now() + REPLACED);
     }
 
-    /// Returns a rank that runs, at random, unless no more of them run than faults leave.
-    fn victim(&mut self) -> Option<usize> {
-        let running = (0..self.ranks.len()).filter(|&at| self.ranks[at].stopped.is_none());
-        let running: Vec<usize> = running.collect();
-        if running.len() > LEFT { self.random.of(&running) } else { None }
-    }
-
-    fn kill(&mut self) {
-        let Some(at) = self.victim() else { return };
-        self.told.faults.kill += 1;
-        // It may have ended a moment ago.
-        let _ = self.ranks[at].child.kill();
-        let _ = self.ranks[at].child.wait();
-        self.lost(at);
-    }
-
-    /// Stops a rank for a while: from one that nobody notices to one that others take for its end.
-    fn stop(&mut self) {
-        let Some(at) = self.victim() else { return };
-        self.told.faults.stop += 1;
+    /// Has a fault happen, if there is a rank for it. One that is lost or stopped leaves some that run.
+    fn strike(&mut self, fault: Fault) -> Result<(), String> {
+        let left = match fault {
+            Fault::Kill | Fault::Stop => LEFT,
+            Fault::Slow | Fault::Late | Fault::Cut => 0,
+        };
+        let running = |at: &usize| self.ranks[*at].state != State::Stopped;
+        if (0..self.ranks.len()).filter(running).count() <= left {
+            return Ok(());
+        }
+        let well = (0..self.ranks.len()).filter(|&at| self.ranks[at].state == State::Runs);
+        let well: Vec<usize> = well.collect();
+        let Some(at) = self.random.of(&well) else { return Ok(()) };
+        // From a time that nobody notices to one that others take for its end.
         let time = self.timeout.mul_f64(2.0 * self.random.share());
-        let rank = &mut self.ranks[at];
-        rank.stopped = Some(Instant::now() + time);
-        rank.signal(Signal::STOP);
+        match fault {
+            Fault::Kill => {
+                self.ranks[at].kill();
+                self.lost(at);
+            }
+            Fault::Stop => self.ranks[at].disturb(State::Stopped, time, self.board),
+            Fault::Slow => self.ranks[at].disturb(State::Slow, time, self.board),
+            Fault::Late => self.board.put(&self.ranks[at].late(), &time.as_millis().to_string()),
+            // There may be none, between two generations.
+            Fault::Cut if !self.cut(at)? => return Ok(()),
+            Fault::Cut => {}
+        }
+        self.told.faults.0[fault as usize] += 1;
+        Ok(())
     }
 
-    /// Cuts a connection of a rank, which both its ends lose. There may be none, between two generations.
-    fn cut(&mut self) -> Result<(), String> {
-        let running = (0..self.ranks.len()).filter(|&at| self.ranks[at].stopped.is_none());
-        let running: Vec<usize> = running.collect();
-        let Some(at) = self.random.of(&running) else { return Ok(()) };
+    /// Cuts a connection of a rank, which both its ends lose. Returns false if there is none.
+    fn cut(&mut self, at: usize) -> Result<bool, String> {
         let rank = &self.ranks[at];
-        let cut = cut::cut(Pid::from_child(&rank.child), &mut self.random)
-            .map_err(|e| format!("a connection of {} cannot be cut: {e}", rank.name))?;
-        self.told.faults.cut += u64::from(cut);
-        Ok(())
+        cut::cut(Pid::from_child(&rank.child), &mut self.random)
+            .map_err(|e| format!("a connection of {} cannot be cut: {e}", rank.name))
     }
 
     /// Begins another attempt if this one is over, or can take in whoever waits for it.
@@ -372,8 +344,8 @@ impl Job<'_> {
         }
         let is_over = self.members.iter().any(|name| !is_there(name) || said("failed", name));
         let waits = self.ranks.iter().any(|rank| !self.members.contains(&rank.name));
-        let stopped = self.ranks.iter().any(|rank| rank.stopped.is_some());
-        if is_over && self.ranks.iter().any(|rank| rank.stopped.is_none())
+        let stopped = self.ranks.iter().any(|rank| rank.state == State::Stopped);
+        if is_over && self.ranks.iter().any(|rank| rank.state != State::Stopped)
             || self.done && waits && !stopped
         {
             self.attempt();
@@ -386,7 +358,7 @@ impl Job<'_> {
 
     fn attempt(&mut self) {
         self.order.attempt += 1;
-        let running = self.ranks.iter().filter(|rank| rank.stopped.is_none());
+        let running = self.ranks.iter().filter(|rank| rank.state != State::Stopped);
         self.members = running.map(|rank| rank.name.clone()).collect();
         (self.since, self.done) = (Instant::now(), false);
         self.board.put(&format!("{}-members", self.order.attempt), &self.members.join(" "));
@@ -397,9 +369,7 @@ impl Job<'_> {
         self.board.put("end", "");
         let until = Instant::now() + 3 * self.timeout + PATIENCE;
         let mut failed = Ok(());
-        for rank in &mut self.ranks {
-            rank.signal(Signal::CONT);
-        }
+        self.ranks.iter().for_each(Rank::go);
         for rank in &mut self.ranks {
             loop {
                 match rank.child.try_wait() {
@@ -407,8 +377,7 @@ impl Job<'_> {
                     Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
                     Ok(None) => {
                         self.told.hangs += 1;
-                        let _ = rank.child.kill();
-                        let _ = rank.child.wait();
+                        rank.kill();
                         break;
                     }
                     ended => {
@@ -431,14 +400,5 @@ impl Job<'_> {
         self.told.reconfigure_ms = Times::of(&reconfigured);
         self.told.recovery_ms = Times::of(&self.recovered);
         failed
-    }
-}
-
-impl Drop for Job<'_> {
-    fn drop(&mut self) {
-        for rank in &mut self.ranks {
-            let _ = rank.child.kill();
-            let _ = rank.child.wait();
-        }
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::board::Board;
 use super::left::{Held, Left};
+use super::process::{disturbed, late};
 use crate::report::{Failure, Outcome, usage};
 
 /// Rounds after which a rank says that its generation works.
@@ -41,7 +42,8 @@ pub(crate) struct Order {
 pub(super) struct Tally {
     pub(super) calls: u64,
     pub(super) wrong: u64,
-    /// The times that it took to come to a generation, in milliseconds, from the call of `reconfigure` on.
+    /// The times that it took to come to a generation, in milliseconds, from the call of `reconfigure` on, where it was
+    /// not stopped meanwhile.
     pub(super) reconfigured: Vec<f64>,
     pub(super) left: Left,
 }
@@ -113,6 +115,18 @@ impl Worker {
         self.board.find(&format!("{attempt}-members"))
     }
 
+    /// Waits for as long as this rank is to be late.
+    fn be_late(&self) {
+        let time = self.board.take(&late(&self.order.name)).and_then(|text| text.parse().ok());
+        std::thread::sleep(Duration::from_millis(time.unwrap_or(0)));
+    }
+
+    /// Returns how often this rank was disturbed: an odd number while it is.
+    fn disturbed(&self) -> u64 {
+        let note = self.board.find(&disturbed(&self.order.name));
+        note.and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
     /// Works through attempts until all is over, or this rank is left out.
     fn work(&mut self, comm: &mut Communicator) -> Result<(), Error> {
         loop {
@@ -164,16 +178,21 @@ impl Worker {
             }
         }
         comm.set_timeout(self.timeout);
+        self.be_late();
         let id = self.order.attempt.to_string();
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), self.disturbed());
         comm.reconfigure(&id, Handles::List(&handles), self.timeout)?;
-        self.tally.reconfigured.push(began.elapsed().as_secs_f64() * 1e3);
+        let took = began.elapsed().as_secs_f64() * 1e3;
+        if before % 2 == 0 && before == self.disturbed() {
+            self.tally.reconfigured.push(took);
+        }
         self.count(|| Held::beside(comm))?;
         // Newcomers learn how far the others are.
         let mut steps = [self.step];
         comm.all_reduce(&mut steps, RedOp::Max)?;
         self.step = steps[0];
         for round in 0_u64.. {
+            self.be_late();
             self.call(comm)?;
             let changes = self.members(self.order.attempt + 1).is_some();
             let mut wish = [u8::from(changes), u8::from(self.board.find("end").is_some())];

@@ -1,0 +1,116 @@
+//! The processes of a job under faults, as whoever starts them sees them.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::board::Board;
+use super::rank::Order;
+
+/// Of so many looks a rank that is slow runs between two.
+const TURNS: u32 = 5;
+
+/// The state of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Runs,
+    Stopped,
+    /// It is stopped and goes on by turns.
+    Slow,
+}
+
+/// A process of the job, which ends with this.
+pub(super) struct Rank {
+    pub(super) name: String,
+    pub(super) child: Child,
+    pub(super) state: State,
+    /// The time at which it runs again as it should.
+    until: Instant,
+    looks: u32,
+    /// How often it was disturbed, twice: odd while it is.
+    disturbed: u64,
+}
+
+/// Returns the name of the note of how often a rank was disturbed.
+pub(super) fn disturbed(name: &str) -> String {
+    format!("disturbed-{name}")
+}
+
+/// Returns the name of the note by which a rank comes late, by so many milliseconds.
+pub(super) fn late(name: &str) -> String {
+    format!("late-{name}")
+}
+
+impl Rank {
+    /// Starts a process that follows the orders.
+    pub(super) fn start(order: &Order) -> Result<Self, String> {
+        let text = serde_json::to_string(order).map_err(|e| e.to_string())?;
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let child = Command::new(program)
+            .args(["chaos-rank", &text])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("a rank cannot be started: {e}"))?;
+        let (state, until) = (State::Runs, Instant::now());
+        Ok(Rank { name: order.name.clone(), child, state, until, looks: 0, disturbed: 0 })
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Lets it go on, if it was stopped.
+    pub(super) fn go(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    pub(super) fn kill(&mut self) {
+        // It may have ended a moment ago.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    pub(super) fn late(&self) -> String {
+        late(&self.name)
+    }
+
+    /// Notes that its state changes, before it does: so the rank itself finds out that its time was not its own.
+    fn note(&mut self, board: &Board) {
+        self.disturbed += 1;
+        board.put(&disturbed(&self.name), &self.disturbed.to_string());
+    }
+
+    /// Stops it, or makes it slow, for so long.
+    pub(super) fn disturb(&mut self, state: State, time: Duration, board: &Board) {
+        self.note(board);
+        (self.state, self.until, self.looks) = (state, Instant::now() + time, 0);
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on if its time has come, or its turn if it is slow.
+    pub(super) fn go_on(&mut self, now: Instant, board: &Board) {
+        if self.state == State::Runs {
+            return;
+        }
+        if now >= self.until {
+            self.note(board);
+            self.state = State::Runs;
+            return self.go();
+        }
+        self.looks += 1;
+        match self.looks % TURNS {
+            4 if self.state == State::Slow => self.go(),
+            0 if self.state == State::Slow => self.signal(Signal::STOP),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
