@@ -6,8 +6,8 @@
 # LIBRARY is libroundelay_nccl.so; TESTS the folder with nccl-tests' programs (all_reduce_perf and so on), which were
 # linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
 # both libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check options torch killed times graphs
-# types processes; all by default but types, which checks every type and operator, and processes, a GPU each, which
-# needs `mpirun` and TESTS built with MPI=1. Nothing is built but a small program in C. NCCL is that of PyTorch's wheel, or
+# types processes hosts; all by default but types, which checks every type and operator, and two that need `mpirun` and
+# TESTS built with MPI=1: processes, a GPU each, and hosts, these on two hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of PyTorch's wheel, or
 # NCCL_LIB. RANKS (all GPUs), MINUTES (9) and MODELS (of the part torch: all) may be set. Ends with 3 if a step failed.
 set -u
 library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
@@ -74,6 +74,13 @@ perf() {
     shift 3
     if [ "$way" = processes ]; then
         with "$path" mpirun --allow-run-as-root --bind-to none -n "$ranks" "$program" -t 1 -g 1 "$@"
+    elif [ "$way" = hosts ]; then
+        local host on=() half=$((ranks / 2))
+        for host in 0 1; do
+            on+=(-n "$half" -x "ROUNDELAY_HOST=host $host" -x "NCCL_HOSTID=host$host" "$program" -t 1 -g 1 "$@" :)
+        done
+        NCCL_NET=Socket NCCL_IB_DISABLE=1 NCCL_SOCKET_IFNAME=lo \
+            with "$path" mpirun --allow-run-as-root --bind-to none "${on[@]:0:${#on[@]}-1}"
     else
         # shellcheck disable=SC2086
         with "$path" "$program" $way "$@"
@@ -109,6 +116,9 @@ if wanted check; then
 fi
 if wanted processes; then
     check processes
+fi
+if wanted hosts; then
+    check hosts
 fi
 if wanted options; then
     # One rank; joining from each thread; the null stream; groups of four calls; waits after each; registered memory,
@@ -156,6 +166,11 @@ if wanted times; then
         ! wanted processes || times $name processes 0
     done
     times all_reduce "-t 1 -g $ranks" 0
+fi
+if wanted hosts; then
+    for name in all_reduce all_gather reduce_scatter alltoall broadcast sendrecv; do
+        times $name hosts 0
+    done
 fi
 if wanted graphs; then
     for name in all_reduce all_gather reduce_scatter alltoall; do

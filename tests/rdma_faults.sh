@@ -48,7 +48,7 @@ chaos() {
         seed=$((seed + 1))
         echo "$* $object"
         [ $status = 0 ] || fail "$* ended with $status: $(tail -n 20 /run/chaos)"
-        holds "$object" || fail "not as it must be: $object"
+        holds "$object" || fail "not as it must be: $object $(tail -n 20 /run/chaos)"
         [ "$(held)" = "$before" ] || fail "devices held $before, and then $(held)"
         ! enough "$object" || return 0
     done

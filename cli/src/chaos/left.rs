@@ -55,6 +55,13 @@ impl Held {
     }
 }
 
+/// Returns the names of this process's threads.
+pub(super) fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
+    tasks.filter_map(name).map(|name| name.trim().to_owned()).collect()
+}
+
 impl Left {
     /// Returns the larger one of each.
     pub(super) fn most(self, other: Left) -> Left {
@@ -98,6 +105,7 @@ mod tests {
         let held = Held::now();
         assert!(held.descriptors >= files.len() as u64 && held.threads >= 2, "{held:?}");
         assert!(held.pinned.is_some(), "the system says how much is pinned");
+        assert!(threads().len() >= 2, "{:?}", threads());
         drop(begin);
         let _ = thread.join();
     }

@@ -60,6 +60,9 @@ struct Told {
     /// The most that a rank held beyond what it began with and what its communicator needs, in any generation and
     /// without the communicator in the end.
     left: Left,
+    /// The threads of a rank that had left something.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    threads: Vec<String>,
     seconds: f64,
     seed: u64,
 }
@@ -155,6 +158,9 @@ pub(crate) fn chaos(args: &Run, rates: Rates, report: Report) -> Outcome {
         told.recovery_ms.median,
         told.left,
     ));
+    if !told.threads.is_empty() {
+        report.line(format!("threads of ranks that left something: {}", told.threads.join(", ")));
+    }
     report.result(told);
     let (code, why) = match failed.and(unexpected) {
         _ if told.wrong > 0 => (codes::WRONG_RESULT, format!("{} results were wrong", told.wrong)),
@@ -395,6 +401,7 @@ impl Job<'_> {
             self.told.calls += tally.calls;
             self.told.wrong += tally.wrong;
             self.told.left = self.told.left.most(tally.left);
+            self.told.threads.extend(tally.threads);
             reconfigured.extend(tally.reconfigured);
         }
         self.told.reconfigure_ms = Times::of(&reconfigured);

@@ -7,7 +7,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 
 use super::board::Board;
-use super::left::{Held, Left};
+use super::left::{Held, Left, threads};
 use super::process::{disturbed, late};
 use crate::report::{Failure, Outcome, usage};
 
@@ -46,6 +46,8 @@ pub(super) struct Tally {
     /// not stopped meanwhile.
     pub(super) reconfigured: Vec<f64>,
     pub(super) left: Left,
+    /// The threads that ran when something was left.
+    pub(super) threads: Vec<String>,
 }
 
 /// The next step of a rank.
@@ -102,6 +104,9 @@ impl Worker {
         while left != Left::default() && Instant::now() < until {
             std::thread::sleep(LOOK);
             left = held()?.beyond(&self.held);
+        }
+        if left != Left::default() && self.tally.threads.is_empty() {
+            self.tally.threads = threads();
         }
         self.tally.left = self.tally.left.most(left);
         Ok(())

@@ -1,6 +1,7 @@
 //! Messages between single ranks: one kernel for all of them, or a copy where a rank sends to itself. Its protocol
 //! stands at [`roundelay_compiler::emit::cuda::batch`].
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
@@ -8,6 +9,7 @@ use roundelay_compiler::emit::cuda::KERNEL;
 use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 use roundelay_compiler::plan::Dir;
 
+use super::far::{FarBatch, FarEnd, Mail};
 use super::gpu::Gpu;
 use super::layout::Layout;
 use super::program::{WORDS, words};
@@ -36,11 +38,7 @@ impl Gpu {
         self.listen(core)?;
         peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
         let transfers: Vec<Transfer> = messages.iter().map(Message::transfer).collect();
-        let far =
-            |transfer: &&Transfer| self.sharing.near.get(transfer.peer as usize) == Some(&false);
-        if transfers.iter().any(|transfer| far(&transfer)) {
-            self.on_one_host(&format!("{name} between single ranks on GPUs"))?;
-        }
+        let mail = self.mail(name, &transfers, stream)?;
         let pairs = own_pairs(self.rank, &transfers)?;
         let address = |at: usize| match messages[at].end {
             End::Sent(from) => from.0,
@@ -53,7 +51,7 @@ impl Gpu {
         let place = Place { rank: self.rank, layout: &self.layout };
         let refused = |why: Unplayable| Error::Unsupported(format!("{name}: {why}"));
         let (ends, order) =
-            ends(&place, &transfers, |rank| self.arena.base(rank)).map_err(refused)?;
+            ends(&place, &transfers, &mail, |rank| self.arena.base(rank)).map_err(refused)?;
         let (blocks, sms) = (ends.len() as u32 * batch::lanes(self.ranks), self.sms);
         if blocks > sms {
             return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks, sms }));
@@ -69,16 +67,46 @@ impl Gpu {
             // The peers must not wait for a rank that cannot play it.
             Err(error) => return Err(self.end(core, error)),
         };
+        let timeout = core.timeout();
+        let far = far_ends(&ends, &order, &transfers, mail);
         let list = order.iter().map(|&i| (address(i), transfers[i].bytes, transfers[i].tag()));
-        let timeout = u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX);
-        let params = self.batch_params(&ends, list, timeout);
+        let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        let params = self.batch_params(&ends, list, nanoseconds);
         // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
         // caller's memory is good as whoever made its address promised.
         let launched = unsafe { kernel.launch(stream, (blocks, abi::THREADS), &params) };
         launched.map_err(|fault| {
             let error = self.fault(&fault);
             self.end(core, error)
-        })
+        })?;
+        if let (Some(lanes), false) = (&self.far, far.is_empty()) {
+            lanes.exchange(&Arc::new(FarBatch { ends: far, timeout }));
+        }
+        Ok(())
+    }
+
+    /// Returns the memory for messages with each rank on another host that the transfers name.
+    fn mail(
+        &mut self,
+        name: &str,
+        transfers: &[Transfer],
+        stream: &CudaStream,
+    ) -> Result<BTreeMap<u32, Arc<Mail>>, Error> {
+        let near = &self.sharing.near;
+        let is_far = |peer: &u32| near.get(*peer as usize) == Some(&false);
+        let peers: BTreeSet<u32> = transfers.iter().map(|t| t.peer).filter(is_far).collect();
+        if !peers.is_empty() && stream.is_captured().map_err(|fault| self.fault(&fault))? {
+            self.on_one_host(&format!("{name} in a graph"))?;
+        }
+        let Some(lanes) = &mut self.far else { return Ok(BTreeMap::new()) };
+        let (context, ranks, sharing) = (&self.context, self.ranks, &self.sharing);
+        peers
+            .into_iter()
+            .map(|peer| {
+                let mail = lanes.mail(peer, || Mail::pinned(context, ranks));
+                Ok((peer, mail.map_err(|fault| sharing.fault(&fault))?))
+            })
+            .collect()
     }
 
     fn batch_kernel(&mut self) -> Result<Arc<Kernel>, Error> {
@@ -128,6 +156,14 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// Returns the offset of this rank's own counts of a direction of a peer.
+    fn counts(&self, (peer, dir): (u32, Dir)) -> u64 {
+        match dir {
+            Dir::Send => self.layout.sent(peer),
+            Dir::Recv => self.layout.received(peer),
+        }
+    }
+
     /// Returns the end of a direction of a peer, without messages; `own` and `theirs` are where the arenas are mapped.
     pub(super) fn end(&self, (peer, dir): (u32, Dir), own: u64, theirs: u64) -> batch::End {
         let (rank, layout) = (self.rank, self.layout);
@@ -136,7 +172,7 @@ impl Place<'_> {
                 slots: theirs + layout.inbox(rank),
                 wait: own + layout.freed(peer),
                 tell: theirs + layout.arrived(rank),
-                count: own + layout.sent(peer),
+                count: own + self.counts((peer, dir)),
                 peer,
                 ..batch::End::default()
             },
@@ -144,13 +180,30 @@ impl Place<'_> {
                 slots: own + layout.inbox(peer),
                 wait: own + layout.arrived(peer),
                 tell: theirs + layout.freed(rank),
-                count: own + layout.received(peer),
+                count: own + self.counts((peer, dir)),
                 peer,
                 receives: 1,
                 ..batch::End::default()
             },
         }
     }
+}
+
+/// Returns what lanes have to carry of the ends.
+fn far_ends(
+    ends: &[batch::End],
+    order: &[usize],
+    transfers: &[Transfer],
+    mail: BTreeMap<u32, Arc<Mail>>,
+) -> Vec<FarEnd> {
+    let of = |end: &batch::End| {
+        let mail = mail.get(&end.peer)?.clone();
+        let dir = if end.receives == 1 { Dir::Recv } else { Dir::Send };
+        let listed = order.iter().skip(end.first as usize).take(end.messages as usize);
+        let messages = listed.map(|&i| transfers[i].bytes).collect();
+        Some(FarEnd { peer: end.peer, dir, mail, messages })
+    };
+    ends.iter().filter_map(of).collect()
 }
 
 /// Returns an end as words of the kernel's structure.
@@ -167,10 +220,11 @@ pub(super) fn end_words(end: &batch::End) -> [u64; 6] {
 }
 
 /// Returns the ends of messages with other ranks, and the order in which the ends have the messages; `base` is where
-/// a rank's arena is mapped.
+/// the arena of a rank of this host is mapped, and `mail` has the ranks on other hosts.
 fn ends(
     place: &Place<'_>,
     transfers: &[Transfer],
+    mail: &BTreeMap<u32, Arc<Mail>>,
     base: impl Fn(u32) -> u64,
 ) -> Result<(Vec<batch::End>, Vec<usize>), Unplayable> {
     let rank = place.rank;
@@ -187,8 +241,12 @@ fn ends(
             (0..transfers.len()).filter(|&i| (transfers[i].peer, transfers[i].dir) == (peer, dir));
         order.extend(listed);
         let messages = order.len() as u32 - first;
-        let (own, theirs) = (base(rank), base(peer));
-        ends.push(batch::End { first, messages, ..place.end((peer, dir), own, theirs) });
+        let own = base(rank);
+        let end = match mail.get(&peer) {
+            Some(mail) => mail.end((peer, dir), own + place.counts((peer, dir))),
+            None => place.end((peer, dir), own, base(peer)),
+        };
+        ends.push(batch::End { first, messages, ..end });
     }
     match (ends.len() <= ENDS, order.len() <= MESSAGES) {
         (true, true) => Ok((ends, order)),
@@ -212,7 +270,7 @@ mod tests {
         let layout = Layout::new(3, &CudaOptions::default()).expect("a layout");
         let base = |rank: u32| u64::from(rank) << 40;
         let of = |rank, transfers: &[Transfer]| {
-            ends(&Place { rank, layout: &layout }, transfers, base).expect("few")
+            ends(&Place { rank, layout: &layout }, transfers, &BTreeMap::new(), base).expect("few")
         };
         let (sends, order) = of(
             0,
@@ -249,8 +307,8 @@ mod tests {
         let layout = Layout::new(40, &CudaOptions::default()).expect("a layout");
         let place = Place { rank: 0, layout: &layout };
         let many: Vec<Transfer> = (1..40).map(|peer| transfer(peer, Dir::Send, 1)).collect();
-        assert!(ends(&place, &many, |_| 0) == Err(Unplayable::Ends(39)));
+        assert!(ends(&place, &many, &BTreeMap::new(), |_| 0) == Err(Unplayable::Ends(39)));
         let long = vec![transfer(1, Dir::Send, 1); MESSAGES + 1];
-        assert!(ends(&place, &long, |_| 0) == Err(Unplayable::Messages(89)));
+        assert!(ends(&place, &long, &BTreeMap::new(), |_| 0) == Err(Unplayable::Messages(89)));
     }
 }

@@ -198,7 +198,7 @@ impl Gpu {
     fn abandon(&mut self) {
         self.arena.abandon();
         std::mem::forget(self.mailbox.clone());
-        std::mem::forget(self.far.as_ref().map(|lanes| lanes.memory().clone()));
+        self.far.iter().for_each(Lanes::abandon);
         self.abandon_staging();
         let regions = self.regions.all().chain(&self.retired);
         regions.cloned().for_each(std::mem::forget);

@@ -224,6 +224,7 @@ fn named(gpu: &mut Communicator) -> Result<(), Error> {
 fn messages(gpu: &mut Communicator) -> Result<(), Error> {
     let (n, rank, stream) = (gpu.size(), gpu.rank(), gpu.stream()?);
     let (right, left) = ((rank + 1) % n, (rank + n - 1) % n);
+    let hosts = gpu.topology()?.0.hosts();
     for count in [0usize, 1, 37, 4096, 300_001, 1 << 21] {
         let (a, b) = (gpu.alloc_device::<f32>(count + 3)?, gpu.alloc_device::<f32>(count + 3)?);
         let values = filled(gpu, &a, 1)?;
@@ -253,12 +254,20 @@ fn messages(gpu: &mut Communicator) -> Result<(), Error> {
             }
             gpu.stream_barrier()?;
         }
-        let graph = gpu.capture(&stream, |gpu| {
+        let captured = gpu.capture(&stream, |gpu| {
             let (sent, mut received) = (a.slice(0..count)?, b.slice(0..count)?);
             let mut batch = gpu.batch();
             batch.send(&sent, right).recv(&mut received, left);
             batch.run(gpu)
-        })?;
+        });
+        let graph = match captured {
+            // Lanes are told of a batch when it is launched.
+            Err(error) if hosts > 1 => {
+                assert!(error.to_string().contains("in a graph"), "{error}");
+                continue;
+            }
+            captured => captured?,
+        };
         b.fill(0)?;
         gpu.barrier()?;
         for _ in 0..5 {
@@ -482,9 +491,7 @@ fn ends_at_its_host(gpu: &mut Communicator) -> Result<(), Error> {
     let captured = gpu.capture(&stream, |gpu| gpu.call(&algorithm, args, &stream));
     refused("a graph", captured.err());
     refused("a function", gpu.device_function(&algorithm, &args, None).err());
-    let far = (gpu.rank() + gpu.size() / 2) % gpu.size();
     refused("a window", gpu.device_window(buffer.slice(0..10)?).err());
-    refused("a message", gpu.on(&stream).send(&buffer, far).err());
     for protocol in [Protocol::Packet, Protocol::Engine] {
         let args = in_place(buffer.ptr(), 1000, DType::F32, protocol);
         refused(protocol.name(), gpu.call(&algorithm, args, &stream).err());

@@ -25,6 +25,10 @@ const BLOCKS: u32 = 100;
 pub const SLOTS: u32 = 4;
 /// Bytes of a slot: 16 for the tag, the others for a piece.
 pub const SLOT: u64 = (128 << 10) + 256;
+/// Bytes of a slot before a piece's content: the tag, and nothing.
+pub const HEAD: u64 = 16;
+/// Most bytes of a piece.
+const PIECE: u64 = SLOT - HEAD;
 /// Bytes of the parameters.
 pub const PARAMS: usize = size_of::<Params>() + 4 * 8 + ENDS * size_of::<End>() + MESSAGES * 24;
 
@@ -47,6 +51,16 @@ pub const fn lanes(ranks: u32) -> u32 {
 /// Returns the bytes of the slots of one rank's messages in another one's arena.
 pub const fn inbox(ranks: u32) -> u64 {
     SLOT * wide32(SLOTS) * wide32(lanes(ranks))
+}
+
+/// Returns the bytes of the pieces in which one of [`lanes`] blocks moves a message of so many bytes: the kernel's own
+/// way to cut it, for those who carry pieces between hosts. A block moves an empty piece of a message that it has no
+/// part in.
+pub fn pieces(bytes: u64, block: u32, lanes: u32) -> impl Iterator<Item = u64> {
+    let each = bytes.div_ceil(16 * wide32(lanes)) * 16;
+    let begin = (wide32(block) * each).min(bytes);
+    let length = (bytes - begin).min(each);
+    (0..length.div_ceil(PIECE).max(1)).map(move |k| (length - k * PIECE).min(PIECE))
 }
 
 /// An end, in the order of the kernel's structure. Addresses of `wait`, `tell` and `count` are those of the first
@@ -128,6 +142,23 @@ mod tests {
         assert_eq!([1, 2, 4, 5, 8, 16].map(lanes), [16, 16, 16, 12, 7, 4]);
         // As many as an H100 has, with as many peers as a kernel has room for.
         assert!(30 * lanes(16) <= 132 && inbox(2) == 16 * 4 * SLOT);
+    }
+
+    #[test]
+    fn pieces_make_up_messages() {
+        for bytes in
+            [0, 1, 15, 16, 17, 255, 256, 4097, PIECE, 16 * PIECE, 16 * PIECE + 1, 100 << 20]
+        {
+            for lanes in [4, 7, 16] {
+                let of = |block| pieces(bytes, block, lanes).collect::<Vec<u64>>();
+                let all: Vec<Vec<u64>> = (0..lanes).map(of).collect();
+                assert_eq!(all.iter().flatten().sum::<u64>(), bytes, "{bytes} {lanes}");
+                assert!(all.iter().all(|list| !list.is_empty()));
+                assert!(all.iter().flatten().all(|&piece| piece <= PIECE));
+                // All but the last one of a block are whole.
+                assert!(all.iter().all(|l| l[..l.len() - 1].iter().all(|&piece| piece == PIECE)));
+            }
+        }
     }
 
     #[test]

@@ -9,13 +9,14 @@ use roundelay_compiler::device::abi;
 use roundelay_compiler::plan::Dir;
 
 use super::call::{FarCall, FarLink};
+use super::exchange::{FarBatch, Queues};
 use super::flow::Flow;
 use super::lanes::Common;
 use super::memory::FarMemory;
 use super::packet::{Kind, Packet};
 use super::pause::{EXAMINE, Pause};
 use super::stream::{Coming, Stream};
-use crate::error::{Error, Source};
+use crate::error::{Error, Location, Source};
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, IoVecMut};
 use crate::transport::posted::{PostedReceiver, PostedSender};
@@ -25,12 +26,14 @@ use crate::transport::posted::{PostedReceiver, PostedSender};
 pub(super) enum Order {
     /// Carry the messages of a call.
     Carry(FarCall),
+    /// Carry messages between single ranks.
+    Exchange(Arc<FarBatch>),
     /// Raise words that are old: see [`Lane::renew`].
     Renew(u32),
 }
 
 /// The reason for which a lane ends.
-enum End {
+pub(super) enum End {
     /// The communicator is being dropped, or has failed elsewhere.
     Stopped,
     /// It failed.
@@ -38,13 +41,13 @@ enum End {
 }
 
 impl End {
-    fn failed(error: Error) -> Self {
+    pub(super) fn failed(error: Error) -> Self {
         End::Failed(Box::new(error))
     }
 }
 
 /// The reason for which a packet of a peer is not taken.
-enum Trouble {
+pub(super) enum Trouble {
     /// Its connection is lost, or it broke the protocol.
     Fault(Fault),
     /// It makes another call.
@@ -65,7 +68,7 @@ const SHORT_REST: Duration = Duration::from_millis(1);
 /// The time after the end of a connection in which its reason may be heard otherwise.
 const LAST_WORDS: Duration = Duration::from_millis(150);
 /// The most packets of one connection before the others are looked at.
-const TURN: u32 = 64;
+pub(super) const TURN: u32 = 64;
 /// The distance of calls after which words are raised; a word may be 2^31 calls old.
 pub(super) const RENEWED: u32 = 1 << 28;
 
@@ -77,6 +80,7 @@ pub(super) struct Lane {
     pub(super) memory: Arc<FarMemory>,
     pub(super) common: Arc<Common>,
     pub(super) streams: Vec<Stream>,
+    pub(super) queues: Queues,
 }
 
 impl Lane {
@@ -85,6 +89,7 @@ impl Lane {
         while let Some(order) = self.next(orders) {
             let end = match order {
                 Order::Carry(call) => self.carry(&call),
+                Order::Exchange(batch) => self.exchange(&batch),
                 Order::Renew(epoch) => {
                     self.renew(epoch);
                     Ok(())
@@ -174,6 +179,8 @@ impl Lane {
             self.pause(&mut pause)?;
         }
         pause.moved();
+        // Kernels before this one are over: all that they have taken out is known now.
+        self.make_room();
         let links = &call.part.links;
         while !flows.iter().all(|flow| flow.is_over(&links[flow.link])) {
             let mut moved = self.hear(call, &mut flows)?;
@@ -244,14 +251,12 @@ impl Lane {
     /// Takes the next packet of a connection, or the next part of a content; returns false if none is here that belongs
     /// to the call.
     fn step(&mut self, at: usize, call: &FarCall, flows: &mut [Flow]) -> Result<bool, Trouble> {
+        if let Some(moved) = self.piece(at)? {
+            return Ok(moved);
+        }
         let stream = &mut self.streams[at];
         let links = &call.part.links;
         match stream.coming {
-            Coming::Packet => {
-                let Some(packet) = stream.packet()? else { return Ok(false) };
-                stream.coming = Coming::Read(packet);
-                Ok(true)
-            }
             // Of the call after, whose kernel has not entered here.
             Coming::Read(packet) if packet.epoch != call.epoch => {
                 match abi::reached(abi::mark(call.epoch, 0), abi::mark(packet.epoch, 0)) {
@@ -314,6 +319,7 @@ impl Lane {
                 flow.tell(&self.memory, link, call);
                 Ok(true)
             }
+            Coming::Packet | Coming::Piece { .. } => Ok(false),
         }
     }
 
@@ -386,8 +392,18 @@ impl Lane {
         Ok(())
     }
 
-    /// Returns the end by a lost connection. Its peer may have failed for a reason that comes otherwise.
+    /// Returns the end by a lost connection.
     fn lost(&self, at: usize, call: &FarCall, flows: &[Flow], fault: &Fault) -> End {
+        let links = &call.part.links;
+        let of = |flow: &&Flow| flow.stream == at && !flow.is_over(&links[flow.link]);
+        let flow = flows.iter().find(of).or(flows.iter().find(|flow| flow.stream == at));
+        let location = flow.map(|f| call.location(&links[f.link], f.moved + 1));
+        self.lost_at(at, location, fault)
+    }
+
+    /// Returns the end by a lost connection, at a place in an algorithm. Its peer may have failed for a reason that comes
+    /// otherwise.
+    pub(super) fn lost_at(&self, at: usize, location: Option<Location>, fault: &Fault) -> End {
         let since = Instant::now();
         while since.elapsed() < LAST_WORDS {
             if self.common.is_over() {
@@ -395,15 +411,11 @@ impl Lane {
             }
             std::thread::sleep(EXAMINE);
         }
-        let links = &call.part.links;
-        let of = |flow: &&Flow| flow.stream == at && !flow.is_over(&links[flow.link]);
-        let flow = flows.iter().find(of).or(flows.iter().find(|flow| flow.stream == at));
-        let location = flow.map(|f| Box::new(call.location(&links[f.link], f.moved + 1)));
         End::failed(Error::LostRank {
             rank: self.common.rank,
             lost: self.streams[at].peer,
             how: format!("{fault}, on lane {} between their hosts", self.number),
-            location,
+            location: location.map(Box::new),
             source: Some(Source::new(fault.clone())),
         })
     }
@@ -434,7 +446,7 @@ impl Lane {
     }
 
     /// Waits for a moment; fails if the lane is to end.
-    fn pause(&self, pause: &mut Pause) -> Result<(), End> {
+    pub(super) fn pause(&self, pause: &mut Pause) -> Result<(), End> {
         if pause.is_due() {
             if self.common.is_over() {
                 return Err(End::Stopped);

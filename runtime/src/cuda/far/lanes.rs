@@ -1,15 +1,19 @@
 //! The lanes of a rank: making them, ordering from them, ending them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::call::FarCall;
+use super::exchange::{FarBatch, Queues};
 use super::lane::{Lane, Order, RENEWED};
+use super::mail::Mail;
 use super::memory::FarMemory;
 use super::stream::Stream;
 use crate::abort;
+use crate::backend::cuda::Fault;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::group::Alarm;
@@ -60,6 +64,8 @@ pub(in super::super) struct Lanes {
     orders: Vec<Sender<Order>>,
     threads: Vec<JoinHandle<()>>,
     memory: Arc<FarMemory>,
+    /// The memory for messages with single ranks, by rank, once there was one.
+    mail: BTreeMap<u32, Arc<Mail>>,
     /// For tests that cut them.
     #[cfg(test)]
     pub(super) connections: Vec<Arc<crate::transport::stream::Connection>>,
@@ -128,6 +134,7 @@ impl Lanes {
             orders,
             threads,
             memory,
+            mail: BTreeMap::new(),
             #[cfg(test)]
             connections,
         };
@@ -135,7 +142,8 @@ impl Lanes {
             let streams =
                 far.iter().zip(&mut made).map(|(&peer, c)| Stream::new(peer, c)).collect();
             let (common, memory) = (all.common.clone(), all.memory.clone());
-            let lane = Lane { number, lanes, memory, common, streams };
+            let queues = Queues::default();
+            let lane = Lane { number, lanes, memory, common, streams, queues };
             let (sender, inbox) = channel();
             let thread = std::thread::Builder::new()
                 .name(format!("roundelay-far-{rank}"))
@@ -150,6 +158,34 @@ impl Lanes {
     /// Returns the memory that they share with kernels.
     pub(in super::super) fn memory(&self) -> &Arc<FarMemory> {
         &self.memory
+    }
+
+    /// Returns the memory for messages with a rank, which is made if there was none.
+    pub(in super::super) fn mail(
+        &mut self,
+        peer: u32,
+        make: impl FnOnce() -> Result<Mail, Fault>,
+    ) -> Result<Arc<Mail>, Fault> {
+        if let Some(mail) = self.mail.get(&peer) {
+            return Ok(mail.clone());
+        }
+        let mail = Arc::new(make()?);
+        self.mail.insert(peer, mail.clone());
+        Ok(mail)
+    }
+
+    /// Leaves the memory that kernels use until the process ends.
+    pub(in super::super) fn abandon(&self) {
+        std::mem::forget(self.memory.clone());
+        self.mail.values().cloned().for_each(std::mem::forget);
+    }
+
+    /// Has the messages of a kernel for messages between single ranks carried, which was just launched.
+    pub(in super::super) fn exchange(&self, batch: &Arc<FarBatch>) {
+        for lane in &self.orders {
+            // A lane that has ended has failed, or was told to: the kernel hears of that.
+            let _ = lane.send(Order::Exchange(batch.clone()));
+        }
     }
 
     /// Has the messages of a kernel carried that was just launched, under the lock of launches. All kernels of the

@@ -12,7 +12,7 @@ pub(in super::super) const CAPACITY: u64 = 64 << 20;
 /// Most blocks of a kernel with far links: what comes over sockets fills no more, and lanes look at the words of each.
 pub(in super::super) const MOST_BLOCKS: u32 = 32;
 
-/// The owner of the memory, which is freed with it.
+/// The owner of memory, which is freed with it.
 #[derive(Debug)]
 enum Kept {
     /// Memory that kernels see.
@@ -22,42 +22,81 @@ enum Kept {
     Plain(#[expect(dead_code, reason = "it is freed with this")] Box<[u64]>),
 }
 
-/// Words and slots, laid out as [`abi`] says.
+/// Memory of the host that kernels load and store, zeros at first.
 #[derive(Debug)]
-pub(in super::super) struct FarMemory {
+pub(super) struct Mapped {
     base: *mut u8,
     device: u64,
-    ranks: u32,
     bytes: u64,
     _kept: Kept,
 }
 
 // SAFETY: words are atomics; a slot belongs to the kernel or to one lane, as the words say.
-unsafe impl Send for FarMemory {}
+unsafe impl Send for Mapped {}
 // SAFETY: as above.
-unsafe impl Sync for FarMemory {}
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Allocates memory that kernels see.
+    pub(super) fn pinned(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
+        let pinned = Pinned::new(context, bytes as usize)?;
+        let (base, device) = (pinned.host(), pinned.device());
+        Ok(Mapped { base, device, bytes, _kept: Kept::Pinned(pinned) })
+    }
+
+    /// Returns memory for a kernel that a thread plays.
+    #[cfg(test)]
+    pub(super) fn plain(bytes: u64) -> Self {
+        let mut words = vec![0u64; bytes.div_ceil(8) as usize].into_boxed_slice();
+        let base = words.as_mut_ptr().cast::<u8>();
+        Mapped { base, device: base as u64, bytes, _kept: Kept::Plain(words) }
+    }
+
+    /// Returns its address for kernels.
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Returns a word.
+    pub(super) fn word(&self, index: u64) -> &AtomicU64 {
+        assert!(8 * index + 8 <= self.bytes, "word {index} of {} bytes", self.bytes);
+        // SAFETY: the word lies in the memory, which lives as long as `self`, and is aligned: the memory is to pages,
+        // or to words. It is used as an atomic here and by kernels.
+        unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index as usize)) }
+    }
+
+    /// Returns the address of a place of so many bytes, if there is one.
+    pub(super) fn place(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
+        (offset.checked_add(bytes)? <= self.bytes).then(|| {
+            // SAFETY: it lies in the memory, as was just compared.
+            unsafe { self.base.add(offset as usize) }
+        })
+    }
+}
+
+/// Words and slots, laid out as [`abi`] says.
+#[derive(Debug)]
+pub(in super::super) struct FarMemory {
+    memory: Mapped,
+    ranks: u32,
+}
 
 impl FarMemory {
     /// Allocates the memory of a rank among so many; zeros at first.
     pub(in super::super) fn pinned(context: &Arc<Context>, ranks: u32) -> Result<Self, Fault> {
-        let bytes = abi::far(ranks) + CAPACITY;
-        let pinned = Pinned::new(context, bytes as usize)?;
-        let (base, device) = (pinned.host(), pinned.device());
-        Ok(FarMemory { base, device, ranks, bytes, _kept: Kept::Pinned(pinned) })
+        let memory = Mapped::pinned(context, abi::far(ranks) + CAPACITY)?;
+        Ok(FarMemory { memory, ranks })
     }
 
     /// Returns memory with so many bytes of slots, for a kernel that a thread plays.
     #[cfg(test)]
     pub(super) fn plain(ranks: u32, slots: u64) -> Self {
-        let bytes = abi::far(ranks) + slots;
-        let mut words = vec![0u64; bytes.div_ceil(8) as usize].into_boxed_slice();
-        let base = words.as_mut_ptr().cast::<u8>();
-        FarMemory { base, device: base as u64, ranks, bytes, _kept: Kept::Plain(words) }
+        FarMemory { memory: Mapped::plain(abi::far(ranks) + slots), ranks }
     }
 
     /// Returns its address for kernels.
     pub(in super::super) fn device(&self) -> u64 {
-        self.device
+        self.memory.device()
     }
 
     /// Returns the number of ranks whose words it has.
@@ -77,18 +116,12 @@ impl FarMemory {
 
     fn word(&self, index: u64) -> &AtomicU64 {
         assert!(index < 2 * abi::words(self.ranks), "word {index} of far memory");
-        // SAFETY: the word lies in the memory, which lives as long as `self`, and is aligned: the memory is to pages,
-        // or to words. It is used as an atomic here and by kernels.
-        unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index as usize)) }
+        self.memory.word(index)
     }
 
     /// Returns the address of a place of so many bytes among the slots, if there is one.
     pub(super) fn slot(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
-        let at = abi::far(self.ranks).checked_add(offset)?;
-        (at.checked_add(bytes)? <= self.bytes).then(|| {
-            // SAFETY: it lies in the memory, as was just compared.
-            unsafe { self.base.add(at as usize) }
-        })
+        self.memory.place(abi::far(self.ranks).checked_add(offset)?, bytes)
     }
 
     /// Makes all words those of so many calls before.

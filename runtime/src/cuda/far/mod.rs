@@ -15,16 +15,24 @@
 //!   comes before it in the stream is then over, so that no lane waits for itself: a peer's kernel has left only when
 //!   its lanes had sent all, and messages on one connection do not overtake each other.
 //!
+//! Messages between single ranks are no call's ([`exchange`]): their pieces are counted from the beginning of the
+//! communicator on, in memory of their own ([`mail`]), an order says how many a lane is to carry, and nothing waits
+//! behind those that come.
+//!
 //! Lanes end before the memory that they use.
 
 mod call;
 #[cfg(test)]
 mod emulated;
+mod exchange;
+#[cfg(test)]
+mod exchange_tests;
 mod flow;
 #[cfg(test)]
 mod gpu_tests;
 mod lane;
 mod lanes;
+mod mail;
 mod memory;
 mod packet;
 mod pause;
@@ -33,5 +41,7 @@ mod stream;
 mod tests;
 
 pub(super) use call::{FarCall, FarPart};
+pub(super) use exchange::{FarBatch, FarEnd};
 pub(super) use lanes::Lanes;
+pub(super) use mail::Mail;
 pub(super) use memory::{CAPACITY, FarMemory, MOST_BLOCKS};

@@ -10,6 +10,10 @@ pub(super) enum Kind {
     Message,
     /// The receiver has consumed messages up to the number.
     Credit,
+    /// A piece of a message between single ranks, which is no call's: the slot's content follows.
+    Piece,
+    /// The receiver has consumed such pieces up to the count.
+    Room,
 }
 
 /// A packet is a lane's word to the lane of the same number of a peer.
@@ -25,16 +29,23 @@ pub(super) struct Packet {
     pub(super) number: u32,
     /// Bytes of the content.
     pub(super) bytes: u64,
-    /// A digest of what all ranks have in common in this call.
+    /// A digest of what all ranks have in common in this call; of pieces, their count between these ranks.
     pub(super) digest: u64,
 }
 
 impl Packet {
+    /// Returns a packet about pieces.
+    pub(super) fn of_pieces(kind: Kind, block: u32, count: u64, bytes: u64) -> Self {
+        Packet { kind, epoch: 0, channel: 0, block, number: 0, bytes, digest: count }
+    }
+
     pub(super) fn encode(&self) -> [u8; BYTES] {
         let mut to = [0; BYTES];
         let kind: u16 = match self.kind {
             Kind::Message => 1,
             Kind::Credit => 2,
+            Kind::Piece => 3,
+            Kind::Room => 4,
         };
         to[..4].copy_from_slice(&self.epoch.to_le_bytes());
         to[4..6].copy_from_slice(&kind.to_le_bytes());
@@ -54,6 +65,8 @@ impl Packet {
         let kind = match word(4) & 0xffff {
             1 => Kind::Message,
             2 => Kind::Credit,
+            3 => Kind::Piece,
+            4 => Kind::Room,
             _ => return None,
         };
         Some(Packet {
@@ -84,7 +97,8 @@ mod tests {
             digest: 0x0123_4567_89ab_cdef,
         };
         let credit = Packet { kind: Kind::Credit, ..packet };
-        for packet in [packet, credit] {
+        let [piece, room] = [Kind::Piece, Kind::Room].map(|k| Packet::of_pieces(k, 3, 1 << 40, 16));
+        for packet in [packet, credit, piece, room] {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }
         assert_eq!(Packet::decode(&[0; BYTES]), None, "no kind");

@@ -22,23 +22,23 @@ use crate::engine::{Args, Call, Core};
 use crate::error::Error;
 
 /// No wait that succeeds comes near it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// The content of buffers before a call, where nothing else is.
 const POISON: u32 = 0xdead_beef;
 
 /// Ranks on hosts, and how many lanes each has.
 #[derive(Clone)]
-struct World {
-    hosts: Vec<u32>,
-    lanes: u32,
+pub(super) struct World {
+    pub(super) hosts: Vec<u32>,
+    pub(super) lanes: u32,
 }
 
 impl World {
-    fn new(hosts: &[u32], lanes: u32) -> Self {
+    pub(super) fn new(hosts: &[u32], lanes: u32) -> Self {
         World { hosts: hosts.into(), lanes }
     }
 
-    fn ranks(&self) -> u32 {
+    pub(super) fn ranks(&self) -> u32 {
         self.hosts.len() as u32
     }
 
@@ -50,7 +50,7 @@ impl World {
 }
 
 /// A call: what is played, on how much, and how it is cut.
-struct Job {
+pub(super) struct Job {
     what: String,
     proved: Proved,
     lowered: Vec<Arc<Lowered>>,
@@ -112,7 +112,7 @@ impl Job {
         buffers.into_iter().chain(scratch).collect()
     }
 
-    fn call(&self, rank: u32, epoch: u32) -> Option<FarCall> {
+    pub(super) fn call(&self, rank: u32, epoch: u32) -> Option<FarCall> {
         let header = &self.plan(0).header;
         let most = (u64::from(header.blocks) * self.count).div_ceil(header.chunks.into());
         Some(FarCall {
@@ -143,7 +143,7 @@ impl Job {
     }
 
     /// Returns true if its end proves that all ranks have entered it.
-    fn proves(&self) -> bool {
+    pub(super) fn proves(&self) -> bool {
         let header = &self.plan(0).header;
         let elements = u64::from(header.blocks) * self.count;
         self.lowered[0].program.synchronizes && elements / u64::from(header.chunks) != 0
@@ -154,7 +154,7 @@ impl Job {
     }
 
     /// Plays the same plan on the host.
-    fn on_host(&self, core: &mut Core) -> Vec<u32> {
+    pub(super) fn on_host(&self, core: &mut Core) -> Vec<u32> {
         let rank = core.rank();
         let bytes = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
         let mut input = bytes(&self.before(rank));
@@ -172,12 +172,12 @@ impl Job {
 }
 
 /// A rank and its part of the device.
-struct Rank<'a> {
+pub(super) struct Rank<'a> {
     jobs: &'a [Job],
     arenas: &'a [Arena],
-    core: &'a mut Core,
-    lanes: Lanes,
-    device: Device<'a>,
+    pub(super) core: &'a mut Core,
+    pub(super) lanes: Lanes,
+    pub(super) device: Device<'a>,
 }
 
 impl<'a> Rank<'a> {
@@ -209,7 +209,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Plays a call that was launched; returns the result.
-    fn play(&self, at: usize, epoch: u32, synchronized: bool) -> Result<Vec<u32>, Left> {
+    pub(super) fn play(&self, at: usize, epoch: u32, synchronized: bool) -> Result<Vec<u32>, Left> {
         let (rank, job) = (self.core.rank(), &self.jobs[at]);
         let buffers = &self.arenas[rank as usize].buffers;
         for place in buffers.iter().flatten() {
@@ -248,7 +248,7 @@ fn arenas(world: &World, jobs: &[Job]) -> Vec<Arena> {
 }
 
 /// Runs something on all ranks, a thread each.
-fn everywhere<R: Send>(
+pub(super) fn everywhere<R: Send>(
     world: &World,
     jobs: &[Job],
     body: impl Fn(&mut Rank<'_>) -> R + Sync,
@@ -413,14 +413,14 @@ fn words_of_long_ago_are_not_taken_for_new_ones() {
 }
 
 /// Returns a call that goes through many passes.
-fn long(hosts: &[u32]) -> Vec<Job> {
+pub(super) fn long(hosts: &[u32]) -> Vec<Job> {
     let how = (Shape::flat(hosts.len() as u32), Placement::InPlace, Protocol::Staged);
     let job = Job::new(hosts, "all_reduce.ring", how, &mut Dice(10));
     vec![Job { count: 100_000, blocks: 2, pass: 16, ..job }]
 }
 
 /// Waits until a rank hears that the group has ended.
-fn hears_the_end(core: &mut Core) {
+pub(super) fn hears_the_end(core: &mut Core) {
     let since = Instant::now();
     while core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
 }
