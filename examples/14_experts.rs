@@ -1,6 +1,7 @@
 //! Tokens to their experts and back, as in a mixture of experts, with counts that the host never reads: routing, both
 //! exchanges and the experts are one graph, which is replayed while the routing changes. Beside it the same with counts
-//! that the host reads and exchanges. Prints the times of a step; says why it skips where there are no two GPUs.
+//! that the host reads and exchanges. Prints the times of a step, and those of an exchange alone, beside one whose counts
+//! the host has given before; says why it skips where there are no two GPUs.
 //!
 //! `cargo run --release -p roundelay-examples --example 14_experts`
 
@@ -20,6 +21,8 @@ const ROW: usize = 2048;
 const TOKENS: [usize; 3] = [32, 128, 1024];
 /// Steps of each way, one by one in turn.
 const STEPS: usize = 60;
+/// Exchanges in a graph, where nothing else is timed.
+const EXCHANGES: usize = 20;
 
 fn main() -> Result<(), Error> {
     gpus::run(rank)
@@ -28,8 +31,8 @@ fn main() -> Result<(), Error> {
 fn rank(comm: &mut Communicator) -> Result<(), Error> {
     if comm.rank() == 0 {
         println!(
-            "{:>7} {:>9}  {:>10} {:>9}  {:>5}",
-            "tokens", "bytes", "host reads", "one graph", "ratio"
+            "{:>7} {:>9}  {:>10} {:>9}  {:>5}  {:>9} {:>9}  {:>5}",
+            "tokens", "bytes", "host reads", "one graph", "ratio", "counted", "given", "ratio"
         );
     }
     TOKENS.into_iter().try_for_each(|tokens| step(comm, tokens))
@@ -111,14 +114,36 @@ impl Layer {
         self.launch(comm, 3, self.tokens, &[packed, places, output])
     }
 
+    fn shape(&self) -> CountedShape {
+        let (input, output) = (Blocks::Packed, Blocks::Packed);
+        CountedShape { row: ROW, most: self.tokens, input, output }
+    }
+
+    /// Returns the microseconds of an exchange of equal blocks in a graph, with counts on the device, and with counts that the
+    /// host has given.
+    fn exchange(&self, comm: &mut Communicator) -> Result<[f64; 2], Error> {
+        let each = self.tokens / self.ranks;
+        let blocks = vec![each * ROW; self.ranks];
+        self.counts.copy_from(&vec![each as u32; self.ranks])?;
+        let packed = self.packed.slice(0..self.ranks * each * ROW)?;
+        let mut rows = self.rows.slice(0..self.ranks * each * ROW)?;
+        let counts = self.counts.slice(0..self.ranks)?;
+        let mut came = self.came.slice(0..self.ranks)?;
+        let counted = comm.capture(&self.stream, |comm| {
+            (0..EXCHANGES).try_for_each(|_| {
+                comm.all_to_all_counted(&mut rows, &mut came, &packed, &counts, self.shape())
+            })
+        })?;
+        let given = comm.capture(&self.stream, |comm| {
+            (0..EXCHANGES).try_for_each(|_| comm.all_to_all_v(&mut rows, &blocks, &packed, &blocks))
+        })?;
+        let times = gpus::times(comm, &self.stream, &[counted, given], STEPS)?;
+        Ok(times.map(|time| time / EXCHANGES as f64))
+    }
+
     /// All of a step, with counts that stay on the device.
     fn whole(&self, comm: &mut Communicator) -> Result<(), Error> {
-        let shape = CountedShape {
-            row: ROW,
-            most: self.tokens,
-            input: Blocks::Packed,
-            output: Blocks::Packed,
-        };
+        let shape = self.shape();
         let mut packed = self.packed.slice(0..self.tokens * ROW)?;
         let mut rows = self.rows.slice(0..self.ranks * self.tokens * ROW)?;
         let counts = self.counts.slice(0..self.ranks)?;
@@ -202,9 +227,12 @@ fn step(comm: &mut Communicator, tokens: usize) -> Result<(), Error> {
         }
     }
     let [read, whole] = times.map(median);
+    let [counted, given] = layer.exchange(comm)?;
     if comm.rank() == 0 {
-        let bytes = tokens * ROW * 4;
-        println!("{tokens:>7} {bytes:>9}  {read:>10.1} {whole:>9.1}  {:>5.2}", read / whole);
+        let (bytes, faster, slower) = (tokens * ROW * 4, read / whole, counted / given);
+        println!(
+            "{tokens:>7} {bytes:>9}  {read:>10.1} {whole:>9.1}  {faster:>5.2}  {counted:>9.1} {given:>9.1}  {slower:>5.2}"
+        );
     }
     Ok(())
 }
