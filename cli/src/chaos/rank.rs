@@ -17,8 +17,9 @@ const ROUNDS: u64 = 3;
 const TOLD: u64 = 20;
 /// The time between two looks at the board.
 const LOOK: Duration = Duration::from_millis(2);
-/// The time after which what is still held counts as left behind.
-const SETTLED: Duration = Duration::from_secs(2);
+/// The time after which what is still held counts as left behind, in a generation and in the end. A thread that connects
+/// a device's queue to a rank that is gone asks the network for that rank for some seconds.
+const SETTLED: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(15)];
 
 /// The orders of a rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -84,7 +85,7 @@ pub(crate) fn rank(order: &str) -> Outcome {
     let mut worker = Worker { order, board, timeout, step: 0, tally: Tally::default(), held };
     let done = worker.work(&mut comm);
     drop(comm);
-    worker.count(|| Ok(Held::now()))?;
+    worker.count(SETTLED[1], || Ok(Held::now()))?;
     worker.tell();
     done.map_err(Failure::Call)
 }
@@ -97,8 +98,12 @@ impl Worker {
     }
 
     /// Compares what this rank holds with what it held in the beginning.
-    fn count(&mut self, mut held: impl FnMut() -> Result<Held, Error>) -> Result<(), Error> {
-        let until = Instant::now() + SETTLED;
+    fn count(
+        &mut self,
+        settled: Duration,
+        mut held: impl FnMut() -> Result<Held, Error>,
+    ) -> Result<(), Error> {
+        let until = Instant::now() + settled;
         let mut left = held()?.beyond(&self.held);
         // A thread that has ended is there for a moment longer.
         while left != Left::default() && Instant::now() < until {
@@ -191,7 +196,7 @@ impl Worker {
         if before % 2 == 0 && before == self.disturbed() {
             self.tally.reconfigured.push(took);
         }
-        self.count(|| Held::beside(comm))?;
+        self.count(SETTLED[0], || Held::beside(comm))?;
         // Newcomers learn how far the others are.
         let mut steps = [self.step];
         comm.all_reduce(&mut steps, RedOp::Max)?;
