@@ -7,12 +7,13 @@
 #
 # PROGRAM is `roundelay`; results go to FOLDER: summary.txt (a line a step), results.jsonl (all rows), log.txt, table.md.
 # Parts: smoke (all five collectives, right or not), failure (a rank is killed in a call: the other names it), bench
-# (times beside NCCL by turns, which believes in the two hosts alike). GPUS_EACH (half of all) is the number of GPUs of a
-# host; SECONDS_EACH (100) limits a step. Ends with 3 if a step failed.
+# (times beside NCCL by turns, which believes in the two hosts alike), two_level (those that know of hosts, where these
+# have several GPUs). GPUS_EACH (half of all) is the number of GPUs of a host; SECONDS_EACH (100) limits a step. Ends
+# with 3 if a step failed.
 set -u
 program=$(realpath "${1:?the program}") folder=${2:?the folder}
 shift 2
-parts=${*:-smoke failure bench}
+parts=${*:-smoke failure two_level bench}
 mkdir -p "$folder"
 cd "$folder" || exit 2
 each=${GPUS_EACH:-$(($(nvidia-smi -L | wc -l) / 2))}
@@ -95,10 +96,11 @@ if wanted smoke; then
         --bytes 1002,100002 --iters 2 --warmup 0 --timeout 20s
 fi
 wanted failure && failure
+if wanted two_level && [ "$each" != 1 ]; then
+    step "two_level" bench all_reduce.two_level,all_reduce.multipath_two_level,all_to_all.two_level -n 2x$each \
+        --device cuda --out-of-place --bytes 64K,4M,256M --budget "${BUDGET:-60ms}" --timeout 20s
+fi
 if wanted bench; then
-    two_level=all_reduce.two_level,all_reduce.multipath_two_level,all_to_all.two_level
-    [ "$each" = 1 ] || step "two_level" bench $two_level -n 2x$each --device cuda --out-of-place --root 0 --bytes 64K,4M,256M \
-        --budget "${BUDGET:-60ms}" --timeout 20s
     step "beside NCCL" bench $five --device cuda --out-of-place --root 0 --bytes 1K,16K,256K,4M,32M,256M --vs nccl \
         --budget "${BUDGET:-60ms}" --timeout 20s
     "$program" bench --rows results.jsonl --markdown >table.md 2>>log.txt || rm -f table.md
