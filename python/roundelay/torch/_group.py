@@ -6,7 +6,7 @@ It serves CPU and CUDA tensors alike, so names such as ``cpu:gloo,cuda:roundelay
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,9 @@ from ._join import join
 from ._operations import Operations
 from ._options import hints_of
 
+if TYPE_CHECKING:
+    from .._native import Communicator
+
 
 class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     """One rank's part in a group of ranks."""
@@ -35,20 +38,18 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def __init__(
         self,
         store: Any,
-        rank: int,
-        size: int,
+        comm: Communicator,
         timeout: timedelta,
-        hints: list[tuple[str, str]] | None = None,
         name: str = NAME,
     ) -> None:
-        dist.ProcessGroup.__init__(self, rank, size)
-        self._place = (rank, size)
+        dist.ProcessGroup.__init__(self, comm.rank, comm.size)
+        self._place = (comm.rank, comm.size)
         self._given_store = store
         self._timeout = timeout
         self._names = ("", "undefined")
-        self._comm = join(store, rank, size, timeout, hints or [])
-        self._calls = Calls(self._comm, timeout.total_seconds(), name)
-        self._monitor = Monitor(store, rank, size)
+        self._comm = comm
+        self._calls = Calls(comm, timeout.total_seconds(), name)
+        self._monitor = Monitor(store, comm.rank, comm.size)
         alive[id(self)] = self
 
     def getBackendName(self) -> str:
@@ -198,4 +199,5 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
 def create(opts: Any, group_options: Any, name: str) -> RoundelayGroup:
     """Make the group, as torch asks for it by a name."""
     hints = hints_of(group_options)
-    return RoundelayGroup(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints, name)
+    comm = join(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints)
+    return RoundelayGroup(opts.store, comm, opts.timeout, name)
