@@ -23,6 +23,11 @@ const CREDIT: u64 = 64;
 const OFFERS: u64 = 1 << 16;
 /// The longest piece of content that stays where it is: what a message can say of its length.
 const PIECE: u64 = 256 << 20;
+/// The operations on a peer's parts of windows that may wait for its answers. So many answers it keeps at the most for
+/// whoever does not take them, of up to [`EAGER`] bytes: together a MiB.
+pub(super) const ASKS: usize = 128;
+/// The parts of windows of which a peer is told what it did not ask for: that something was refused, or is granted.
+const TOLD: usize = 1 << 12;
 /// Messages in flight on a connection, packets and content.
 pub(super) const SLOTS: u64 = 8;
 /// The word that all messages of this module carry.
@@ -35,6 +40,16 @@ pub(super) enum Out {
     Send(Transfer),
     /// The content of an offer that was accepted.
     Stream(Part, u64),
+}
+
+impl Out {
+    /// Returns what a peer is told that it did not ask for, as [`Packet::told`].
+    fn told(&self) -> Option<(u64, bool)> {
+        match self {
+            Out::Packet(packet) => packet.told(),
+            Out::Send(_) | Out::Stream(..) => None,
+        }
+    }
 }
 
 /// The state of a connection.
@@ -61,6 +76,11 @@ pub(super) struct Link {
     /// Devices that access memory of the peer.
     pub(super) device: Option<Device>,
     pub(super) out: VecDeque<Out>,
+    /// What the peer has asked for, and is told of its operations. Neither queue waits for the other: two ranks that
+    /// wait for each other's answers give them meanwhile.
+    answers: VecDeque<Out>,
+    /// True if what was said last is an answer.
+    answering: bool,
     /// Content of a packet that was posted, which must follow it.
     due: Option<Content>,
     /// Pieces that the peer may still read where they lie: the numbers of the messages, and the transfers that end
@@ -109,6 +129,8 @@ impl Link {
             wire,
             device: None,
             out: VecDeque::new(),
+            answers: VecDeque::new(),
+            answering: false,
             due: None,
             lent: VecDeque::new(),
             offered: BTreeMap::new(),
@@ -133,7 +155,8 @@ impl Link {
     /// Returns true if nothing is left to be said.
     pub(super) fn is_silent(&self) -> bool {
         let is_idle = self.device.as_ref().is_none_or(Device::is_idle);
-        self.out.is_empty() && self.due.is_none() && self.lent.is_empty() && is_idle
+        let is_said = self.out.is_empty() && self.answers.is_empty();
+        is_said && self.due.is_none() && self.lent.is_empty() && is_idle
     }
 
     /// Returns true if a short operation on a window may wait here for company: nothing else is on its way.
@@ -182,6 +205,42 @@ impl Link {
         self.credit = self.credit.saturating_add(messages).min(CREDIT);
     }
 
+    /// Answers what the peer has asked for; fails if it has asked for more than may wait.
+    pub(super) fn answer(&mut self, answer: Out) -> Result<(), Error> {
+        let asked = |out: &&Out| out.told().is_none();
+        if self.answers.len() >= ASKS && self.answers.iter().filter(asked).count() >= ASKS {
+            return Err(self.strange());
+        }
+        self.answers.push_back(answer);
+        Ok(())
+    }
+
+    /// Tells the peer something of a part of a window that it did not ask for: between two answers the first refusal,
+    /// and the latest grant. Fails if that is of more parts than anybody has.
+    pub(super) fn tell(&mut self, packet: Packet) -> Result<(), Error> {
+        let is_full = self.answers.len() >= ASKS + TOLD;
+        let mut said = self.answers.iter_mut().rev().take_while(|out| out.told().is_some());
+        match said.find(|out| out.told() == packet.told()) {
+            Some(said) if matches!(packet, Packet::Grant { .. }) => *said = Out::Packet(packet),
+            Some(_) => {}
+            None if is_full => return Err(self.strange()),
+            None => self.answers.push_back(Out::Packet(packet)),
+        }
+        Ok(())
+    }
+
+    /// Returns true if the next thing of this rank's may be said; an operation that the peer answers, once not too many
+    /// wait for that.
+    fn may_say(&self) -> bool {
+        match self.out.front() {
+            None => false,
+            Some(Out::Send(asks)) if asks.what.is_of_window() => {
+                self.asked.len() + self.accepted.range(GET..).take(ASKS).count() < ASKS
+            }
+            Some(_) => true,
+        }
+    }
+
     /// Says as much as there is room for, in pieces of at most `chunk` bytes where they are copied; `id` numbers offers.
     /// A flush of the sender has to follow.
     pub(super) fn say(
@@ -204,15 +263,18 @@ impl Link {
         loop {
             // A packet goes when there is room for it; then its content follows, before anything else.
             if self.due.is_none() {
-                match self.way() {
-                    Way::Packet => {}
+                // By turns, so that a peer that goes on asking does not keep this rank from saying what it wants.
+                let answers = !self.answers.is_empty() && !self.answering;
+                self.answering = match if answers { Way::Waits } else { self.way() } {
+                    Way::Packet if self.may_say() => false,
                     Way::Device => {
                         self.moved = true;
                         continue;
                     }
-                    Way::Waits => return Ok(()),
-                }
-                if self.out.is_empty() || !sender.has_room(Kind::Inline, SLOTS) {
+                    Way::Packet | Way::Waits if self.answers.is_empty() => return Ok(()),
+                    Way::Packet | Way::Waits => true,
+                };
+                if !sender.has_room(Kind::Inline, SLOTS) {
                     return Ok(());
                 }
                 sender.learn();
@@ -265,7 +327,7 @@ impl Link {
 
     /// Returns the next packet, and notes the content that is to follow it.
     fn next(&mut self, piece: u64, stays: bool, is_mapped: bool, id: &mut u64) -> Option<Packet> {
-        let first = self.out.pop_front()?;
+        let first = self.queue().pop_front()?;
         let (packet, content, rest) = match first {
             Out::Packet(packet) => return Some(packet),
             Out::Send(asks) if asks.what.is_of_window() => {
@@ -313,8 +375,13 @@ impl Link {
         };
         let (address, bytes, stays) = content;
         self.due = (bytes > 0).then_some(Content { address, len: bytes as usize, stays });
-        self.out.push_front(rest);
+        self.queue().push_front(rest);
         Some(packet)
+    }
+
+    /// Returns the queue of what was said last.
+    fn queue(&mut self) -> &mut VecDeque<Out> {
+        if self.answering { &mut self.answers } else { &mut self.out }
     }
 
     /// Returns the packet of an operation that is answered.
@@ -342,11 +409,11 @@ impl Link {
 
     /// Returns the send at the head if all of it was posted.
     fn whole(&mut self) -> Option<Transfer> {
-        match self.out.front() {
+        match self.queue().front() {
             Some(Out::Stream(part, _)) if part.moved == part.transfer.shape.bytes => {}
             _ => return None,
         }
-        match self.out.pop_front() {
+        match self.queue().pop_front() {
             Some(Out::Stream(part, _)) => Some(part.transfer),
             _ => None,
         }
@@ -359,7 +426,7 @@ impl Link {
 
     /// Returns everything that has not ended.
     pub(super) fn transfers(self) -> impl Iterator<Item = Transfer> {
-        let queued = self.out.into_iter().filter_map(|out| match out {
+        let queued = self.out.into_iter().chain(self.answers).filter_map(|out| match out {
             Out::Send(send) => Some(send),
             Out::Stream(part, _) => Some(part.transfer),
             Out::Packet(_) => None,

@@ -319,6 +319,24 @@ impl Messenger {
         });
     }
 
+    /// Sends a peer a packet so many times, as `forge`, and hears nothing of it until `over` says so.
+    #[cfg(test)]
+    pub(crate) fn flood(&self, peer: u32, packet: &[u8], times: usize, over: impl Fn() -> bool) {
+        let packet = packet.try_into().ok().and_then(packet::Packet::decode).expect("a packet");
+        self.peek(|engine| {
+            let chunk = engine.group.layout().slot_bytes;
+            let link = engine.links.get_mut(&peer).expect("a connection");
+            let link::Wire::Open { sender, .. } = link.wire else { panic!("it is not open") };
+            link.out.extend((0..times).map(|_| link::Out::Packet(packet)));
+            while !over() {
+                let sender = &mut engine.endpoints.senders[sender as usize];
+                link.say(sender, chunk, &mut 0).expect("a sender");
+                sender.flush();
+                std::thread::yield_now();
+            }
+        });
+    }
+
     fn check(&self, peer: Option<u32>, what: &str, limits: (u64, Duration)) -> Result<(), Error> {
         let ranks = self.shared.ranks;
         match peer {

@@ -136,6 +136,15 @@ impl Packet {
         }
     }
 
+    /// Returns the part of a window of which the peer is told by this what it did not ask for, and whether it is granted.
+    pub(super) fn told(self) -> Option<(u64, bool)> {
+        match self {
+            Packet::Refused { key, id: 0, .. } => Some((key, false)),
+            Packet::Grant { key, .. } => Some((key, true)),
+            _ => None,
+        }
+    }
+
     pub(super) fn encode(self) -> [u8; BYTES] {
         let of = |shape: Shape| (shape.dtype as u64, shape.bytes);
         let words: [u64; 6] = match self {

@@ -117,7 +117,9 @@ impl Engine {
         let exposed = self.served.get(&key);
         for link in self.links.values_mut() {
             if let Some(device) = link.device.as_mut().filter(|device| device.has_granted(key)) {
-                link.out.push_back(Out::Packet(device.grant(key, exposed)));
+                let granted = device.grant(key, exposed);
+                // Not more than this rank has given.
+                let _ = link.tell(granted);
             }
         }
     }
@@ -200,14 +202,18 @@ impl Engine {
     pub(super) fn heed_window(&mut self, link: &mut Link, packet: Packet) -> Result<(), Error> {
         let peer = link.peer;
         let refuse = |link: &mut Link, (key, id, offset), reason| {
-            link.out.push_back(Out::Packet(Packet::Refused { key, id, offset, reason }));
+            let refused = Packet::Refused { key, id, offset, reason };
+            if id == 0 { link.tell(refused) } else { link.answer(Out::Packet(refused)) }
         };
         match packet {
             Packet::Put { key, offset, .. } | Packet::Accumulate { key, offset, .. } => {
-                let act = self.begin(peer, packet).unwrap_or_else(|reason| {
-                    refuse(link, (key, 0, offset), reason);
-                    Act::Nothing
-                });
+                let act = match self.begin(peer, packet) {
+                    Ok(act) => act,
+                    Err(reason) => {
+                        refuse(link, (key, 0, offset), reason)?;
+                        Act::Nothing
+                    }
+                };
                 if packet.content() > 0 {
                     link.landing = Some(Landing { act, aside: Vec::new() });
                 }
@@ -218,14 +224,14 @@ impl Engine {
                     false => self.admit(peer, key, (offset, bytes), Rights::READ),
                 };
                 match admitted {
-                    Ok(entered) => self.give(link, entered, (offset, bytes), id),
-                    Err(reason) => refuse(link, (key, id, offset), reason),
+                    Ok(entered) => self.give(link, entered, (offset, bytes), id)?,
+                    Err(reason) => refuse(link, (key, id, offset), reason)?,
                 }
             }
             Packet::Fetch { key, offset, id, fetch } => {
                 match self.fetch(peer, (key, offset), fetch) {
-                    Ok(value) => link.out.push_back(Out::Packet(Packet::Answer { id, value })),
-                    Err(reason) => refuse(link, (key, id, offset), reason),
+                    Ok(value) => link.answer(Out::Packet(Packet::Answer { id, value }))?,
+                    Err(reason) => refuse(link, (key, id, offset), reason)?,
                 }
             }
             Packet::Signal { key } => match self.served.get(&key) {
@@ -234,12 +240,12 @@ impl Engine {
                     self.group.wake_own(Sleeper::Windows);
                     self.take_signals();
                 }
-                None => refuse(link, (key, 0, 0), Reason::Over),
+                None => refuse(link, (key, 0, 0), Reason::Over)?,
             },
             Packet::Reach { key } => {
                 let exposed = self.served.get(&key);
                 let granted = link.device.as_mut().map(|device| device.grant(key, exposed));
-                link.out.extend(granted.map(Out::Packet));
+                granted.map_or(Ok(()), |granted| link.tell(granted))?;
             }
             Packet::Grant { key, grant } => {
                 let remote = self.remotes.get(&(peer, key)).cloned();
@@ -248,7 +254,7 @@ impl Engine {
                 }
             }
             Packet::Flush { id, .. } => {
-                link.out.push_back(Out::Packet(Packet::Answer { id, value: 0 }));
+                link.answer(Out::Packet(Packet::Answer { id, value: 0 }))?;
             }
             Packet::Answer { id, value } => {
                 let Some(asked) = link.asked.remove(&id) else { return Err(link.strange()) };
@@ -306,7 +312,13 @@ impl Engine {
     }
 
     /// Gives bytes of this rank's part to a peer.
-    fn give(&mut self, link: &mut Link, entered: Entered, (offset, bytes): (u64, u64), id: u64) {
+    fn give(
+        &mut self,
+        link: &mut Link,
+        entered: Entered,
+        (offset, bytes): (u64, u64),
+        id: u64,
+    ) -> Result<(), Error> {
         let place = entered.place();
         let mut address = place.at(offset, bytes).unwrap_or(std::ptr::null_mut());
         let dtype = place.dtype();
@@ -329,8 +341,9 @@ impl Engine {
             // Whoever gets it waits: this rank does not.
             timeout: Duration::MAX,
         };
+        link.answer(Out::Stream(Part { transfer, moved: 0 }, GET | id))?;
         self.pending += 1;
-        link.out.push_back(Out::Stream(Part { transfer, moved: 0 }, GET | id));
+        Ok(())
     }
 
     /// Applies content that has come at once.
@@ -355,11 +368,7 @@ impl Engine {
                 self.combine(&entered, (offset, bytes as usize), content, op)
             }
             Ok(Act::Nothing) => Ok(()),
-            Err(reason) => {
-                let refused = Packet::Refused { key, id: 0, offset, reason };
-                link.out.push_back(Out::Packet(refused));
-                Ok(())
-            }
+            Err(reason) => link.tell(Packet::Refused { key, id: 0, offset, reason }),
         }
     }
 

@@ -1,6 +1,8 @@
 //! Peers that lie about keys, bounds, rights and types, over real sockets: without the checks of the origin.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::super::Communicator;
 use super::Window;
@@ -163,4 +165,61 @@ fn a_peer_that_breaks_the_protocol_ends_the_job() {
             assert!(error.to_string().contains(text), "{error}");
         });
     }
+}
+
+#[test]
+fn a_peer_that_asks_and_takes_no_answers_ends_the_job() {
+    // Gets of 8 KiB, additions to a word, flushes, and gets beyond the end.
+    let get = |offset| move |key: u64| [8, key, offset, 8 << 10, 1, 0];
+    let asks: [&(dyn Fn(u64) -> [u64; 6] + Sync); 4] =
+        [&get(0), &|key| [9, key, 0, 1, 0, 0], &|key| [12, key, 1, 0, 0, 0], &get(u64::MAX)];
+    for ask in asks {
+        let over = AtomicBool::new(false);
+        two(|comm| {
+            comm.set_timeout(Duration::from_secs(10));
+            let window = comm.window(Buffer::from(vec![5u64; LEN])).expect("a window");
+            if comm.rank() == 0 {
+                window.wait_signal(1).expect("the other is ready");
+                let words = ask(key_of(&window)).map(u64::to_le_bytes).concat();
+                let messenger = &window.parts.service.as_ref().expect("it is served").messenger;
+                let until = Instant::now() + Duration::from_secs(30);
+                let over = || over.load(Ordering::Acquire) || Instant::now() > until;
+                // More than sockets take.
+                messenger.flood(1, &words, 500_000, over);
+            } else {
+                window.signal(0).expect("a signal");
+                let error = window.wait_signal(0).expect_err("nobody signals");
+                over.store(true, Ordering::Release);
+                assert_eq!(error.code(), codes::PLAN_DAMAGED, "{error}");
+                assert!(error.to_string().contains("does not keep to the protocol"), "{error}");
+            }
+        });
+    }
+}
+
+#[test]
+fn ranks_that_ask_for_much_of_each_other_get_it_all() {
+    const GETS: usize = 3000;
+    const ELEMENTS: usize = 1 << 10;
+    two(|comm| {
+        let (rank, other) = (u64::from(comm.rank()), 1 - comm.rank());
+        let mine: Vec<u64> = (0..LEN as u64).map(|at| at + (rank << 32)).collect();
+        let window = comm.window(Buffer::from(mine)).expect("a window");
+        let gets: Vec<_> = (0..GETS)
+            .map(|at| {
+                let into = Buffer::from(vec![0u64; ELEMENTS]);
+                window.get_async(into, other, at)
+            })
+            .collect();
+        let flush = window.flush_async(other);
+        window.signal(other).expect("a signal");
+        window.wait_signal(other).expect("a signal");
+        for (at, get) in gets.into_iter().enumerate() {
+            let data = get.wait().expect("what is there");
+            let first = at as u64 + (u64::from(other) << 32);
+            assert!(data.iter().zip(first..).all(|(&got, wanted)| got == wanted), "get {at}");
+        }
+        flush.wait().expect("all is there");
+        window.free(comm).expect("the buffer");
+    });
 }
