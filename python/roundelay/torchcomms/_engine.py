@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..errors import UsageError
 from ..torch import _memory as memory
 from ..torch._errors import face
 from ..torch._memory import Finish, address
@@ -107,7 +108,10 @@ class Engine(Operations):
 
     def messages(self, messages: Sequence[tuple[Tensor, int, bool]], opts: Options, tag: int = 0) -> Any:
         """Send and receive tensors at once; no order among the messages can block them."""
-        if messages and messages[0][0].is_cuda:
+        kinds = {tensor.device.type for tensor, _, _ in messages}
+        if len(kinds) > 1:
+            raise UsageError(f"a batch has tensors on {' and '.join(sorted(kinds))}: make one for each device")
+        if "cuda" in kinds:
             return self._on_stream(messages, opts)
         seconds = opts.timeout.total_seconds()
         limit = seconds if seconds > 0 else None

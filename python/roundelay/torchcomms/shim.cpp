@@ -54,6 +54,7 @@ class Backend : public Base {
       const at::Tensor data = op.type == Type::SEND ? call.readable(op.tensor) : call.writable(op.tensor);
       spans.push_back(bytes(data));
     }
+    on_device(call);
     if (device_.is_cuda()) {
       std::vector<rl_message> messages;
       for (size_t i = 0; i < ops.size(); ++i) {

@@ -64,3 +64,24 @@ def missing(comm: Any) -> list[Any]:
             seen.append(True)
     comm.finalize()
     return seen
+
+
+def elsewhere(comm: Any) -> list[Any]:
+    """Tensors that are on no CPU are refused, in batches too, which do not look for them there."""
+    there, peer = torch.empty(4, device="meta"), 1 - comm.get_rank()
+    batch = comm.batch_op_create()
+    batch.send(there, peer)
+    batch.recv(torch.empty(4), peer)
+    seen = []
+    for call in (
+        lambda: batch.issue(False),
+        lambda: comm.send(there, peer, False),
+        lambda: comm.all_reduce(there, torchcomms.ReduceOp.SUM, False),
+        lambda: comm.all_gather_single(torch.empty(8), there, False),
+    ):
+        try:
+            call()
+        except RuntimeError as error:
+            seen.append(str(error))
+    comm.finalize()
+    return seen

@@ -31,6 +31,13 @@ def ones(count: int = 4) -> Any:
     return torch.ones(count)
 
 
+def mixed(comm: TorchComm) -> Any:
+    batch = comm.batch_op_create()
+    batch.recv(ones(), 0)
+    batch.send(torch.empty(4, device="meta"), 0)
+    return batch
+
+
 WRONG: list[tuple[str, Callable[[TorchComm], Any]]] = [
     (r"root must be in range \[0, 1\), but got 1", lambda c: c.broadcast(ones(), 1, False)),
     (r"dst must be in range \[0, 1\), but got -1", lambda c: c.send(ones(), -1, False)),
@@ -44,6 +51,7 @@ WRONG: list[tuple[str, Callable[[TorchComm], Any]]] = [
     (r"\[5\], but the input has 4 rows", lambda c: c.all_to_all_v_single(ones(), ones(), [4], [5], False)),
     (r"output has 3 elements", lambda c: c.gather_single(ones(3), ones(), 0, False)),
     (r"empty batch", lambda c: c.batch_op_create().issue(False)),
+    (r"tensors on cpu and meta", lambda c: mixed(c).issue(False)),
     (r"rank must be in range", lambda c: c.split([1], "part")),
     (r"lists a rank twice", lambda c: c.split([0, 0], "part")),
     (r"timeout is negative", lambda c: c.barrier(False, timeout=timedelta(seconds=-1))),

@@ -17,6 +17,10 @@
 namespace torch::comms {
 namespace {
 
+constexpr const char* elsewhere =
+    ": make a communicator for that device; torch.distributed makes one for all devices of one name, so name the device"
+    " too, as in init_process_group(\"cuda:roundelay\")";
+
 class Base : public TorchCommBackend {
  public:
   Base() {
@@ -323,7 +327,8 @@ class Base : public TorchCommBackend {
       if (tensor.scalar_type() != one.scalar_type() || tensor.device().type() != device_.type() ||
           one.device().type() != device_.type()) {
         refuse(what, ": all tensors need one type, and device ", device_, ", but there are ", one.scalar_type(), " on ",
-               one.device(), " and ", tensor.scalar_type(), " on ", tensor.device());
+               one.device(), " and ", tensor.scalar_type(), " on ", tensor.device(),
+               tensor.device().type() == device_.type() && one.device().type() == device_.type() ? "" : elsewhere);
       }
     }
   }
@@ -445,6 +450,15 @@ class Base : public TorchCommBackend {
     return with;
   }
 
+  // Refuses tensors of another kind of device, whose addresses mean nothing to this one's.
+  void on_device(const Call& call) const {
+    for (const auto& tensor : call.keep) {
+      if (tensor.device().type() != device_.type()) {
+        refuse("the communicator ", name_, " is for ", device_, ", and a tensor is on ", tensor.device(), elsewhere);
+      }
+    }
+  }
+
   // Returns the longest time without progress of a call.
   milliseconds patience(milliseconds timeout) const {
     return timeout.count() == 0 ? options_.timeout : timeout;
@@ -456,11 +470,7 @@ class Base : public TorchCommBackend {
     rl_options with = native(options);
     const std::string hints = text_of(options.hints);
     with.hints = hints.empty() ? nullptr : hints.c_str();
-    for (const auto& tensor : call.keep) {
-      if (tensor.device().type() != device_.type()) {
-        refuse("the communicator ", name_, " is for ", device_, ", and a tensor is on ", tensor.device());
-      }
-    }
+    on_device(call);
     if (device_.is_cuda()) {
       return enqueue(std::move(call), async_op, with, patience(options.timeout), function);
     }
