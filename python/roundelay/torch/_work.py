@@ -256,11 +256,16 @@ _streams: dict[tuple[int, int], torch.cuda.Stream] = {}
 
 def current_stream(index: int) -> torch.cuda.Stream:
     """Return the current stream of a GPU."""
-    key = (index, raw_stream(index))
+    key = (index, torch._C._cuda_getCurrentRawStream(index))
     found = _streams.get(key)
     if found is None:
         found = _streams[key] = torch.cuda.current_stream(index)
     return found
+
+
+def _event() -> Any:
+    """Return an event of the class below torch's own, whose methods are functions of Python around those of this one."""
+    return torch._C._CudaEventBase()
 
 
 class Beside:
@@ -272,7 +277,7 @@ class Beside:
         self.events: list[Any] = []
         """Events that no work needs any more: to make one takes as long as a short operation."""
         self._index = device.index
-        self._forked: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._forked = _event()
 
     def follow(self) -> None:
         """Have what is put there now come after what is in the current stream."""
@@ -281,20 +286,18 @@ class Beside:
 
     def ended(self) -> Any:
         """Return an event that comes after what is there by now."""
-        try:
-            event = self.events.pop()
-        except IndexError:
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = self.events.pop() if self.events else _event()
         event.record(self.stream)
         return event
 
 
-def _tensors(kept: Any) -> list[torch.Tensor]:
+def _tensors(kept: Any, found: dict[int, torch.Tensor]) -> None:
+    """Collect the tensors of what is kept, each once."""
     if isinstance(kept, torch.Tensor):
-        return [kept]
-    if isinstance(kept, (list, tuple)):
-        return [tensor for each in kept for tensor in _tensors(each)]
-    return []
+        found[id(kept)] = kept
+    elif isinstance(kept, (list, tuple)):
+        for each in kept:
+            _tensors(each, found)
 
 
 class OnStream(Work):
@@ -304,26 +307,29 @@ class OnStream(Work):
     operations are done.
     """
 
+    _awaited = False
+    _beside: Beside | None = None
+
     def __init__(
         self, result: Any, device: torch.device, keep: Any = None, beside: Beside | None = None
     ) -> None:
-        super().__init__()
+        Work.__init__(self)
         self._result = result
         self._device = device
         self._keep = keep
-        self._beside: Beside | None = None
-        self._awaited = False
         if beside is not None:
             self._stream, self._raw, self._event = beside.stream, beside.raw, beside.ended()
             self._beside = beside
             return
         self._stream, self._raw = current_stream(device.index), raw_stream(device.index)
-        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._event = _event()
         self._event.record(self._stream)
 
     def __del__(self) -> None:
         if not self._awaited and not sys.is_finalizing():
-            for tensor in _tensors((self._keep, self._result)):
+            found: dict[int, torch.Tensor] = {}
+            _tensors((self._keep, self._result), found)
+            for tensor in found.values():
                 tensor.record_stream(self._stream)
         if self._beside is not None:
             self._beside.events.append(self._event)
@@ -331,18 +337,30 @@ class OnStream(Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Have the current stream wait for the operations."""
         self._awaited = True
-        if raw_stream(self._device.index) != self._raw:
-            self._event.wait(current_stream(self._device.index))
+        index = self._device.index
+        if torch._C._cuda_getCurrentRawStream(index) != self._raw:
+            self._event.wait(current_stream(index))
         return True
 
     def get_future(self) -> Any:
         """Return a future of the output tensors, which are there in the order of the streams.
 
-        It is complete for those streams that wait for it.
+        It is complete for those streams that wait for it. DDP asks for one of each bucket, between its kernels: what
+        ``torch.cuda.stream`` and ``torch.futures.Future`` do in Python takes longer than the operation's start.
         """
-        future: Any = Future(devices=[self._device])
-        with torch.cuda.stream(self._stream):
+        device = self._device
+        future: Any = torch._C.Future([device])
+        if torch._C._cuda_getDevice() != device.index:
+            with torch.cuda.stream(self._stream):
+                future.set_result(self._result)
+            return future
+        before = torch._C._cuda_getCurrentStream(device.index)
+        stream = self._stream
+        torch._C._cuda_setStream(stream.stream_id, stream.device_index, stream.device_type)
+        try:
             future.set_result(self._result)
+        finally:
+            torch._C._cuda_setStream(*before)
         return future
 
     def is_completed(self) -> bool:
