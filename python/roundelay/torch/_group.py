@@ -141,10 +141,9 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def alltoall_base(
         self, output: Tensor, input: Tensor, output_split_sizes: Any, input_split_sizes: Any, opts: Any = None
     ) -> Any:
-        """Exchange parts of one tensor."""
-        return self.all_to_all_single(
-            output, input, output_split_sizes, input_split_sizes, opts or AllToAllOptions()
-        )
+        """Exchange parts of one tensor; the sizes may be an array of numpy, which torch's own groups make a list of."""
+        received, sent = ([int(rows) for rows in side] for side in (output_split_sizes, input_split_sizes))
+        return self.all_to_all_single(output, input, received, sent, opts or AllToAllOptions())
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Collect several tensors, each in one."""
