@@ -149,7 +149,7 @@ def lead(port: int, ranks: int, turns: int) -> None:
             took[way].append([max(float(times[at]) for times in each) for at in (0, 1)])
     for way, times in took.items():
         row = [f"{statistics.median(each) * 1000:.1f}" for each in zip(*times, strict=True)]
-        print(f"{way}: {row[0]} ms, with the first all_reduce {row[1]} ms; {len(times)} turns, {ranks} ranks", flush=True)
+        print(f"{way}: {row[0]} ms, with the first all_reduce {row[1]} ms; {len(times)} turns of {ranks} ranks", flush=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Rank:
         self.group = self.elastic.configure(self.store(quorum), place, len(ranks), timeout)
 
     def go_on(self, quorum: str, ranks: list[int]) -> dict[str, Any]:
-        """Go on with these ranks; return what a sum gives there, and what the rank's handle says of its communicator."""
+        """Go on with these ranks; return the rank's place there, and what its handle says of its communicator."""
         self.configure(quorum, ranks)
         tensor = torch.full((1000,), self.group.rank() + 1.0)
         self.group.allreduce([tensor]).wait()
