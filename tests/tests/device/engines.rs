@@ -33,8 +33,10 @@ fn algorithms_that_only_copy_once_are_offered() {
     proofs(|name, shape, proved| {
         let copies = prove(proved, Protocol::Engine, &Options::default());
         offered += usize::from(copies.is_ok());
+        // Ranks that change blocks need memory for one of them.
+        let changes = name.starts_with("all_to_all") && name.contains("InPlace");
         if direct.iter().any(|direct| name.starts_with(direct)) {
-            assert!(copies.is_ok(), "{name}: {copies:?}");
+            assert_eq!(copies.is_ok(), !changes, "{name}: {copies:?}");
         }
         // On two ranks whatever copies is one step.
         let reduces = proved.plans()[0].header.reduces;
