@@ -464,7 +464,8 @@ int32_t rl_reduce_scatter_v(const rl_comm *comm,
                             const rl_options *options,
                             rl_work **work);
 
-// Sends block b of the input of rank a to block a of the output of rank b; a block has `count` elements.
+// Sends block b of the input of rank a to block a of the output of rank b; a block has `count` elements. In place if
+// `input` is `output`: on all ranks or on none.
 //
 // # Safety
 //

@@ -13,13 +13,14 @@ pub enum Name {
     AllReduce,
     /// `reduce`: in place without an input.
     Reduce,
-    /// `broadcast`, in place.
+    /// `broadcast`: in place without an input; with one, which beside the root may have no elements.
     Broadcast,
     /// `all_gather`: the output is one buffer of equal or unequal blocks, or a list.
     AllGather,
     /// `reduce_scatter`: the input is one buffer of equal or unequal blocks, or a list.
     ReduceScatter,
-    /// `all_to_all`: both are one buffer of equal or unequal blocks, or lists.
+    /// `all_to_all`: both are one buffer of equal or unequal blocks, or lists; in place, of equal blocks, without an
+    /// input.
     AllToAll,
     /// `gather`: the root's output is one buffer or a list.
     Gather,
@@ -307,6 +308,9 @@ fn collective<P: Place>(
             comm.reduce_into(&mut P::write(&output)?, &P::read(&input)?, root, reduction)
         }
         (Name::Broadcast, One(data), None) => comm.broadcast(&mut P::write(data)?, root),
+        (Name::Broadcast, One(output), One(input)) => {
+            comm.broadcast_into(&mut P::write(output)?, &P::read(input)?, root)
+        }
         (Name::AllGather, One(output), One(input)) => {
             comm.all_gather_single(&mut P::write(output)?, &P::read(input)?)
         }
@@ -328,6 +332,7 @@ fn collective<P: Place>(
         (Name::ReduceScatter, One(output), Cut(input, counts)) => {
             comm.reduce_scatter_v(&mut P::write(output)?, &P::read(input)?, counts, reduction)
         }
+        (Name::AllToAll, One(data), None) => comm.all_to_all_in_place(&mut P::write(data)?),
         (Name::AllToAll, One(output), One(input)) => {
             comm.all_to_all_single(&mut P::write(output)?, &P::read(input)?)
         }

@@ -344,7 +344,8 @@ pub unsafe extern "C" fn rl_reduce_scatter_v(
     })
 }
 
-/// Sends block b of the input of rank a to block a of the output of rank b; a block has `count` elements.
+/// Sends block b of the input of rank a to block a of the output of rank b; a block has `count` elements. In place if
+/// `input` is `output`: on all ranks or on none.
 ///
 /// # Safety
 ///
@@ -364,12 +365,14 @@ pub unsafe extern "C" fn rl_all_to_all_single(
         // SAFETY: what the caller promises.
         let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
         let ranks = comm.handle.size();
+        let elements = count.saturating_mul(u64::from(ranks));
+        let is_inside = std::ptr::eq(output, input) && !output.is_null();
         // SAFETY: as above.
-        let (output, input) = unsafe {
-            (
-                common.one(output, count.saturating_mul(u64::from(ranks))),
-                common.one(input, count.saturating_mul(u64::from(ranks))),
-            )
+        let output = unsafe { common.one(output, elements) };
+        let input = match is_inside {
+            true => Side::None,
+            // SAFETY: as above.
+            false => unsafe { common.one(input, elements) },
         };
         let (name, reduction) = (Name::AllToAll, common.reduction(RL_SUM)?);
         let operation = Operation::Collective { name, output, input, reduction, root: 0 };

@@ -145,6 +145,33 @@ impl Communicator {
         self.in_place("broadcast", &BROADCAST, root, Reduction::NONE, data)
     }
 
+    /// Performs [`Communicator::broadcast`] out of place: the root's input is copied to the outputs of all ranks, its own
+    /// too; the input of the others is not read and may be empty.
+    ///
+    /// On GPUs the root may give its output as input too, whatever the others give.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let input = if comm.rank() == 1 { vec![7; 4] } else { Vec::new() };
+    /// let mut output = [0; 4];
+    /// comm.broadcast_into(&mut output, &input, 1)?;
+    /// assert_eq!(output, [7; 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn broadcast_into<O, I>(
+        &mut self,
+        output: &mut O,
+        input: &I,
+        root: u32,
+    ) -> Result<(), Error>
+    where
+        O: MemoryMut + ?Sized,
+        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
+    {
+        self.out_of_place("broadcast_into", &BROADCAST, root, Reduction::NONE, output, input)
+    }
+
     /// Gathers the inputs of all ranks on every rank, by rank: `output` is `size()` times as long as `input`.
     ///
     /// ```
@@ -204,6 +231,30 @@ impl Communicator {
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
         self.out_of_place("all_to_all_single", &ALL_TO_ALL, 0, Reduction::NONE, output, input)
+    }
+
+    /// Performs [`Communicator::all_to_all_single`] in place: block b of rank a and block a of rank b change places.
+    /// All ranks make this call.
+    ///
+    /// On GPUs [`Communicator::all_to_all_single`] does it as well, on ranks that give it the output as input.
+    ///
+    /// ```
+    /// # roundelay::internal::each_rank(2, |comm| {
+    /// let mut data = [[1, 2], [3, 4]][comm.rank() as usize];
+    /// comm.all_to_all_in_place(&mut data)?;
+    /// assert_eq!(data, [[1, 3], [2, 4]][comm.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn all_to_all_in_place<M: MemoryMut + ?Sized>(
+        &mut self,
+        data: &mut M,
+    ) -> Result<(), Error> {
+        let (call, elements) = ("all_to_all_in_place", data.elements());
+        let count = ALL_TO_ALL.count(call, self.seat(0), elements, elements)? as u64;
+        let (dtype, Reduction { op, factor }) = (data.dtype(), Reduction::NONE);
+        let args = Args::InPlace { data: data.lend_mut() };
+        M::Engine::perform(self, &ALL_TO_ALL, 0, Call { count, dtype, op, factor, args })
     }
 
     /// Gathers the inputs of all ranks on the root, by rank: there, `output` is `size()` times as long as

@@ -191,8 +191,8 @@ impl Collective {
         let (has_output, has_input) =
             (self.has_output(seat) || output > 0, self.has_input(seat) || input > 0);
         match (self.output.is_one(), self.input.is_one()) {
-            (true, true) if has_output => same(call, output, input).map(|()| input),
-            (true, true) => Ok(input),
+            (true, true) if has_output && has_input => same(call, output, input).map(|()| input),
+            (true, true) => Ok(if has_output { output } else { input }),
             (false, true) if has_output => blocks(call, "output", ranks, output, input),
             (false, true) => Ok(input),
             (true, false) if has_input => blocks(call, "input", ranks, input, output),
@@ -335,6 +335,9 @@ mod tests {
             (&ALL_TO_ALL, 16, 16, None, None),
             (&GATHER, 15, 5, Some(5), Some(5)),
             (&GATHER, 0, 5, None, Some(5)),
+            (&BROADCAST, 5, 5, Some(5), Some(5)),
+            (&BROADCAST, 5, 0, None, Some(5)),
+            (&BROADCAST, 5, 4, None, None),
             (&SCATTER, 5, 0, None, Some(5)),
             (&SCATTER, 5, 14, None, None),
         ] {
