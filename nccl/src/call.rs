@@ -107,11 +107,11 @@ impl Call {
         Ok(())
     }
 
-    /// Returns what is played, one after the other. The factor of an operator may be waited for.
-    pub(crate) fn operations(&self, place: Place) -> Outcome<Vec<Operation>> {
+    /// Returns what is played; nothing without elements. The factor of an operator may be waited for.
+    pub(crate) fn operation(&self, place: Place) -> Outcome<Option<Operation>> {
         let Call { kind, send, recv, count, other: root, .. } = *self;
         if count == 0 {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let all = count * place.ranks as usize;
         let is_root = place.rank == root;
@@ -129,22 +129,21 @@ impl Call {
             Kind::AllReduce => (Name::AllReduce, one(recv, count), one(send, count)),
             // Only the root's memory may change, so that it is never in place.
             Kind::Reduce => (Name::Reduce, at_root(recv, count), one(send, count)),
-            Kind::Broadcast => (Name::Broadcast, one(recv, count), Side::None),
+            // The others do not know whether the root is in place, so all play one plan.
+            Kind::Broadcast => {
+                let input = if is_root { one(send, count) } else { one(0, 0) };
+                (Name::Broadcast, one(recv, count), input)
+            }
             Kind::AllGather => (Name::AllGather, one(recv, all), one(send, count)),
             Kind::ReduceScatter => (Name::ReduceScatter, one(recv, count), one(send, all)),
             Kind::AlltoAll => (Name::AllToAll, one(recv, all), one(send, all)),
             Kind::Gather => (Name::Gather, at_root(recv, all), one(send, count)),
             Kind::Scatter => (Name::Scatter, one(recv, count), at_root(send, all)),
             Kind::Send | Kind::Recv => {
-                return Ok(vec![Operation::Messages(vec![self.message(place)])]);
+                return Ok(Some(Operation::Messages(vec![self.message(place)])));
             }
         };
-        let mut operations = Vec::new();
-        if kind == Kind::Broadcast && is_root && send != recv {
-            operations.push(self.copy(place, (recv, send), count));
-        }
-        operations.push(Operation::Collective { name, output, input, reduction, root });
-        Ok(operations)
+        Ok(Some(Operation::Collective { name, output, input, reduction, root }))
     }
 
     fn buffer(&self, place: Place, address: u64, elements: usize) -> Buffer {
@@ -157,15 +156,6 @@ impl Call {
     fn bytes(&self, place: Place, address: u64, elements: usize) -> Buffer {
         // SAFETY: as above.
         unsafe { Buffer::new(address, elements * self.dtype.size(), DType::U8, place.device) }
-    }
-
-    /// Returns a copy of elements within this rank: what it sends to itself.
-    pub(crate) fn copy(&self, place: Place, (to, from): (u64, u64), elements: usize) -> Operation {
-        let message = |address, is_send| {
-            let buffer = self.bytes(place, address, elements);
-            Message { buffer, peer: place.rank, is_send }
-        };
-        Operation::Messages(vec![message(from, true), message(to, false)])
     }
 
     /// Returns a send or a receive as a message. Its elements are bytes: NCCL does not compare types either.
@@ -193,7 +183,7 @@ mod tests {
             Side::One(buffer) => buffer.elements().to_string(),
             _ => "?".to_owned(),
         };
-        let operations = call.operations(PLACE).expect("operations");
+        let operation = call.operation(PLACE).expect("an operation");
         let form = |operation: &Operation| match operation {
             Operation::Collective { name, output, input, .. } => {
                 format!("{name} {} {}", side(output), side(input))
@@ -201,7 +191,7 @@ mod tests {
             Operation::Messages(messages) => format!("{} messages", messages.len()),
             Operation::Algorithm { .. } => "?".to_owned(),
         };
-        operations.iter().map(form).collect()
+        operation.iter().map(form).collect()
     }
 
     #[test]
@@ -211,9 +201,9 @@ mod tests {
             (call(Kind::AllReduce, 16, 16, 0), &["all_reduce 4 -"]),
             (call(Kind::Reduce, 16, 16, 1), &["reduce 4 4"]),
             (call(Kind::Reduce, 16, 16, 0), &["reduce - 4"]),
-            (call(Kind::Broadcast, 16, 32, 1), &["2 messages", "broadcast 4 -"]),
-            (call(Kind::Broadcast, 16, 16, 1), &["broadcast 4 -"]),
-            (call(Kind::Broadcast, 16, 32, 0), &["broadcast 4 -"]),
+            (call(Kind::Broadcast, 16, 32, 1), &["broadcast 4 4"]),
+            (call(Kind::Broadcast, 16, 16, 1), &["broadcast 4 4"]),
+            (call(Kind::Broadcast, 16, 32, 0), &["broadcast 4 0"]),
             (call(Kind::AllGather, 16, 32, 0), &["all_gather 12 4"]),
             (call(Kind::ReduceScatter, 16, 32, 0), &["reduce_scatter 4 12"]),
             (call(Kind::AlltoAll, 16, 32, 0), &["all_to_all 12 12"]),

@@ -15,7 +15,7 @@ use crate::cuda;
 use crate::debug;
 use crate::failure::{Code, Failure, Outcome};
 use crate::issue;
-use crate::memory::{Registered, Scratch};
+use crate::memory::Registered;
 use crate::open::{Open, is_host};
 use crate::operator::Operators;
 
@@ -40,7 +40,6 @@ pub(crate) struct Comm {
     pub(crate) config: Config,
     pub(crate) operators: Operators,
     pub(crate) registered: Registered,
-    scratch: Scratch,
     state: Mutex<State>,
     /// True once ncclCommRevoke has ended its calls.
     revoked: AtomicBool,
@@ -82,7 +81,6 @@ pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: Config) -> Arc<Co
         config,
         operators: Operators::default(),
         registered: Registered::default(),
-        scratch: Scratch::default(),
         state: Mutex::new(State::Opening),
         revoked: AtomicBool::new(false),
         latest: Mutex::default(),
@@ -191,7 +189,7 @@ impl Comm {
         self.prepare(calls, false)?;
         let (open, place) = (self.open()?, self.place()?);
         *lock(&self.latest) = calls.last().map(|call| call.stream);
-        issue::play(&open.calls, place, (self.gpu, &self.scratch), calls).map_err(|broken| {
+        issue::play(&open.calls, place, self.gpu, calls).map_err(|broken| {
             if !broken.is_refusal {
                 self.fail(&broken.failure);
             }
@@ -275,7 +273,6 @@ impl Comm {
                 _ => debug::info(|| format!("communicator {:#x} ends", self.number)),
             }
             open.close();
-            self.scratch.free();
         }
     }
 

@@ -163,28 +163,6 @@ pub(crate) fn read(from: u64, to: &mut [u8], raw: u64) -> Outcome {
     synchronize(raw)
 }
 
-/// Copies within memory of devices, in a stream.
-pub(crate) fn copy(to: u64, from: u64, bytes: usize, raw: u64) -> Outcome {
-    // SAFETY: the caller of a function of NCCL's promises that so many bytes lie at both places until the stream has
-    // come past the call.
-    unsafe { cuda!(cuMemcpyDtoDAsync_v2(to, from, bytes, stream(raw))) }
-}
-
-/// Makes a stream on the current device that runs beside all others.
-pub(crate) fn make_stream() -> Outcome<u64> {
-    let mut made = std::ptr::null_mut();
-    let beside = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-    // SAFETY: one handle is written.
-    unsafe { cuda!(cuStreamCreate(&raw mut made, beside)) }?;
-    Ok(made.expose_provenance() as u64)
-}
-
-/// Destroys a stream of [`make_stream`]; what is in it runs to its end.
-pub(crate) fn destroy_stream(raw: u64) -> Outcome {
-    // SAFETY: nobody else has the handle, and it is given back once.
-    unsafe { cuda!(cuStreamDestroy_v2(stream(raw))) }
-}
-
 /// Orders what is put into one stream from now on after all that is in another one.
 pub(crate) fn order(first: u64, then: u64) -> Outcome {
     if first == then {

@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use roundelay_compiler::emit::cuda::batch::MESSAGES;
 use roundelay_ffi::{Buffer, Device, Handle, Message, Operation, Options, Side};
 
-use crate::call::{Call, Kind, Place};
+use crate::call::{Call, Place};
 use crate::cuda;
 use crate::failure::{Failure, is_refusal};
-use crate::memory::Scratch;
 
 /// The error of a call that was played, and whether it leaves the communicator usable.
 #[derive(Debug)]
@@ -33,34 +32,11 @@ impl From<roundelay::Error> for Broken {
     }
 }
 
-/// Plays the calls of a group on one communicator, whose rank has a GPU and memory on it.
-pub(crate) fn play(
-    handle: &Handle,
-    place: Place,
-    (gpu, scratch): (u32, &Scratch),
-    calls: &[Call],
-) -> Result<(), Broken> {
+/// Plays the calls of a group on one communicator, whose rank has a GPU.
+pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> Result<(), Broken> {
     for call in calls.iter().filter(|call| !call.kind.is_message()) {
-        let mut call = *call;
-        let is_inside = call.kind == Kind::AlltoAll && call.send == call.recv && call.count > 0;
-        if is_inside && place.device == Device::Cuda {
-            // There is no plan of it in place: what is sent stays in other memory meanwhile.
-            let elements = call.count * place.ranks as usize;
-            let kept = scratch.of(gpu, elements * call.dtype.size())?;
-            let copy = call.copy(place, (kept, call.send), elements);
-            perform(handle, place, &copy, call.stream)?;
-            call.send = kept;
-        }
-        let aside = match place.device {
-            Device::Cuda => copied_aside(&mut call, place, (gpu, scratch))?,
-            Device::Host => None,
-        };
-        for operation in call.operations(place)? {
+        if let Some(operation) = call.operation(place)? {
             perform(handle, place, &operation, call.stream)?;
-        }
-        if let Some(aside) = aside {
-            cuda::enter(gpu)?;
-            cuda::order(aside, call.stream)?;
         }
     }
     let messages: Vec<&Call> =
@@ -85,34 +61,6 @@ pub(crate) fn play(
         others.iter().try_for_each(|&other| cuda::order(main, other))?;
     }
     Ok(())
-}
-
-/// Bytes from which on a copy runs beside a broadcast: below, to order two streams costs more.
-const BESIDE: usize = 1 << 20;
-
-/// Makes the copy of a root that broadcasts from one buffer and has another one: the call becomes one in place, on
-/// what is sent, of which the root only reads. Returns the stream that the copy is in, if it is another one.
-fn copied_aside(
-    call: &mut Call,
-    place: Place,
-    (gpu, scratch): (u32, &Scratch),
-) -> Result<Option<u64>, Failure> {
-    let is_apart = call.send != call.recv && call.count > 0;
-    if call.kind != Kind::Broadcast || place.rank != call.other || !is_apart {
-        return Ok(None);
-    }
-    let (to, from) = (call.recv, call.send);
-    let bytes = call.count * call.dtype.size();
-    cuda::enter(gpu)?;
-    call.recv = from;
-    if bytes < BESIDE {
-        cuda::copy(to, from, bytes, call.stream)?;
-        return Ok(None);
-    }
-    let aside = scratch.stream()?;
-    cuda::order(call.stream, aside)?;
-    cuda::copy(to, from, bytes, aside)?;
-    Ok(Some(aside))
 }
 
 /// Divides messages into batches that a kernel has room for.

@@ -42,50 +42,6 @@ pub(crate) fn free(address: u64) -> Outcome {
     }
 }
 
-/// Memory of a rank's GPU for its own use, and a stream. What is too small for a call is kept until the communicator
-/// ends, since graphs may use it.
-#[derive(Debug, Default)]
-pub(crate) struct Scratch {
-    memory: Mutex<Vec<(u64, usize)>>,
-    stream: Mutex<Option<u64>>,
-}
-
-impl Scratch {
-    /// Returns the address of so many bytes, which the next call that asks for some uses too.
-    pub(crate) fn of(&self, gpu: u32, bytes: usize) -> Outcome<u64> {
-        let mut all = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((address, _)) = all.last().filter(|(_, has)| *has >= bytes) {
-            return Ok(*address);
-        }
-        let bytes = bytes.next_multiple_of(UNIT);
-        cuda::enter(gpu)?;
-        let address = cuda::alloc(bytes)?;
-        all.push((address, bytes));
-        Ok(address)
-    }
-
-    /// Returns a stream for what runs beside a call, of which the GPU is current.
-    pub(crate) fn stream(&self) -> Outcome<u64> {
-        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        match *stream {
-            Some(made) => Ok(made),
-            None => Ok(*stream.insert(cuda::make_stream()?)),
-        }
-    }
-
-    /// Frees all of it.
-    pub(crate) fn free(&self) {
-        if let Some(stream) = self.stream.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            let _ = cuda::destroy_stream(stream);
-        }
-        let mut all = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        for (address, _) in all.drain(..) {
-            // A context that is broken has nothing left to free.
-            let _ = cuda::free(address);
-        }
-    }
-}
-
 /// The handles of what was registered with a communicator.
 #[derive(Debug, Default)]
 pub(crate) struct Registered(Mutex<Handles>);

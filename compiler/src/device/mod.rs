@@ -48,10 +48,12 @@
 //! [`synchronizes`](DeviceProgram::synchronizes) proves that by ending; after others, ranks wait for `entered`.
 
 pub mod abi;
+mod inside;
 mod lower;
 mod print;
 mod verify;
 
+pub use inside::interchangeable;
 pub use lower::{Options, Refused, lower};
 pub use print::UnknownProtocol;
 pub use verify::{Fault, Programs, ProvedProgram, prove, verify};

@@ -83,6 +83,8 @@ pub(super) struct Bound {
     far: Option<FarCall>,
     /// The copies that engines make, where the protocol is theirs.
     pieces: Option<Vec<EngineCopy>>,
+    /// The same call of a rank whose input is its output, once there was one.
+    inside: Option<Box<Bound>>,
 }
 
 /// The arguments of a call beside its key.
@@ -193,7 +195,7 @@ impl Gpu {
                     lowered.name(),
                     key.protocol.name(),
                     self.rank,
-                    if key.protocol == Protocol::Engine { ", or lies in the output" } else { "" }
+                    if i == 1 { ", or lies in the output" } else { "" }
                 )));
             }
         }
@@ -225,8 +227,20 @@ impl Gpu {
             passes: cut.passes,
             unit: cut.unit,
         });
-        let mut bound =
-            Bound { lowered, cut, even, peers_even, dtype, op, kernels, params, far, pieces };
+        let inside = None;
+        let mut bound = Bound {
+            lowered,
+            cut,
+            even,
+            peers_even,
+            dtype,
+            op,
+            kernels,
+            params,
+            far,
+            pieces,
+            inside,
+        };
         let even = bound.is_even(args);
         self.kernel(&mut bound, even)?;
         Ok(bound)
@@ -307,10 +321,12 @@ impl Gpu {
         Ok(kernel)
     }
 
-    /// Puts a bound call into a stream; returns true if it is known.
+    /// Puts a bound call into a stream; returns true if it is known. `inside` is the program of a rank whose input is
+    /// its output.
     pub(super) fn launch(
         &mut self,
         key: &Key,
+        inside: Option<&Arc<Lowered>>,
         args: &LaunchArgs,
         stream: &CudaStream,
     ) -> Result<bool, Error> {
@@ -318,9 +334,33 @@ impl Gpu {
         let Some(mut bound) = self.bounds.get_mut(at).and_then(Option::take) else {
             return Ok(false);
         };
-        let done = self.launch_bound(&mut bound, args, stream);
+        let done = match inside {
+            None => self.launch_bound(&mut bound, args, stream),
+            Some(program) => self.launch_inside(&mut bound, (key, program), args, stream),
+        };
         self.bounds[at] = Some(bound);
         done.map(|()| true)
+    }
+
+    fn launch_inside(
+        &mut self,
+        bound: &mut Bound,
+        (key, program): (&Key, &Arc<Lowered>),
+        args: &LaunchArgs,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let args = LaunchArgs { buffers: [args.buffers[2], 0, 0], ..*args };
+        let mut inside = match bound.inside.take() {
+            Some(inside) => inside,
+            None => {
+                let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
+                // Cut as all ranks have agreed.
+                Box::new(self.prepared(key, bound.cut, program.clone(), &args)?)
+            }
+        };
+        let done = self.launch_bound(&mut inside, &args, stream);
+        bound.inside = Some(inside);
+        done
     }
 
     fn launch_bound(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use roundelay_compiler::Proved;
-use roundelay_compiler::device::abi;
+use roundelay_compiler::device::{Options, abi, interchangeable, prove};
 use roundelay_compiler::plan::Header;
 
 use super::bound::{Key, LaunchArgs};
@@ -61,21 +61,101 @@ impl Gpu {
         measured: Option<How>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
+        if !self.begins(core, plans, launch, stream)? {
+            return Ok(());
+        }
+        let (key, lowered) = self.key(core, plans, launch, measured)?;
+        let args = LaunchArgs::of(core, &launch.call);
+        self.put(core, (key, &lowered), None, &args, stream)
+    }
+
+    /// Puts a call of plans for an input and an output into a stream, on a rank whose input is its output. Other ranks
+    /// may have two buffers, and none knows of the others: so all agree on these plans, and this rank plays those in
+    /// place if peers see no difference. If there are none, its input is copied first.
+    pub(super) fn play_inside(
+        &mut self,
+        core: &mut Core,
+        (plans, inside): (&Proved, Option<&Proved>),
+        launch: &Launch,
+        measured: Option<How>,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        if !self.begins(core, plans, launch, stream)? {
+            return Ok(());
+        }
+        let (key, lowered) = self.key(core, plans, launch, measured)?;
+        let mut args = LaunchArgs::of(core, &launch.call);
+        let inside = inside.and_then(|inside| self.inside(core, (plans, inside), key.protocol));
+        if inside.is_none() {
+            let header = &lowered.program.header;
+            let bytes = u64::from(header.blocks) * key.count * key.dtype.size() as u64;
+            let kept = self.stage(core, bytes)?;
+            self.copy_in(core, stream, [(kept.0, args.buffers[1], bytes)])?;
+            args.buffers[1] = kept.0;
+        }
+        self.put(core, (key, &lowered), inside.as_ref(), &args, stream)
+    }
+
+    /// Returns this rank's program in place, if ranks may play it while others play that of buffers apart.
+    fn inside(
+        &mut self,
+        core: &Core,
+        (plans, inside): (&Proved, &Proved),
+        protocol: Protocol,
+    ) -> Option<Arc<Lowered>> {
+        let hash = plans.plans().first()?.header.hash;
+        if let Some(known) = self.insides.get(&(hash, protocol)) {
+            return known.clone();
+        }
+        let [apart, within] =
+            [plans, inside].map(|plans| prove(plans, protocol, &Options::default()).ok());
+        let alike = match (self.far.is_none(), apart, within) {
+            (true, Some(apart), Some(within)) => interchangeable(&apart, &within),
+            _ => false,
+        };
+        let lowered = match alike {
+            true => self.lower(core, inside, protocol).ok(),
+            false => None,
+        };
+        self.insides.insert((hash, protocol), lowered.clone());
+        lowered
+    }
+
+    /// Returns true if a call has something to play, and fails if none may be put into the stream.
+    fn begins(
+        &mut self,
+        core: &mut Core,
+        plans: &Proved,
+        launch: &Launch,
+        stream: &CudaStream,
+    ) -> Result<bool, Error> {
         core.usable()?;
         self.listen(core)?;
-        let Some(header) = plans.plans().first().map(|plan| &plan.header) else { return Ok(()) };
+        let Some(header) = plans.plans().first().map(|plan| &plan.header) else {
+            return Ok(false);
+        };
         if launch.call.count == 0 && header.collective != "barrier" {
-            return Ok(());
+            return Ok(false);
         }
         if self.far.is_some() && stream.is_captured().map_err(|fault| self.fault(&fault))? {
             self.on_one_host("a call in a graph")?;
         }
-        let (key, lowered) = self.key(core, plans, launch, measured)?;
-        let args = LaunchArgs::of(core, &launch.call);
-        let mut launched = self.launch(&key, &args, stream);
+        Ok(true)
+    }
+
+    /// Puts a call into a stream, made ready by all ranks together if it is the first of its kind.
+    fn put(
+        &mut self,
+        core: &mut Core,
+        (key, lowered): (Key, &Arc<Lowered>),
+        inside: Option<&Arc<Lowered>>,
+        args: &LaunchArgs,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let mut launched = self.launch(&key, inside, args, stream);
         if launched == Ok(false) {
-            self.bind(core, key, &lowered, &args)?;
-            launched = self.launch(&key, &args, stream);
+            self.bind(core, key, lowered, args)?;
+            launched = self.launch(&key, inside, args, stream);
         }
         // A call that one rank does not make ends the others' too.
         launched.map(drop).map_err(|error| self.end(core, error))
@@ -204,10 +284,12 @@ impl Gpu {
             }
             // A part of the output, as callers of NCCL give it: at another place of it on each rank.
             let output = addresses[2]..addresses[2].saturating_add(bytes(2)?);
-            if lowered.program.protocol == Protocol::Engine
-                && i == 1
-                && output.contains(&addresses[1])
-            {
+            let is_overwritten = match lowered.program.protocol {
+                Protocol::Engine => output.contains(&addresses[1]),
+                // What peers read there would be copied aside first: see `play_inside`.
+                _ => addresses[1] == addresses[2] && is_inside(header),
+            };
+            if i == 1 && is_overwritten {
                 return None;
             }
             self.regions.find(addresses[i], bytes(i)?)
@@ -229,6 +311,11 @@ fn checked<'a>(plans: &'a Proved, launch: &Launch) -> Result<&'a Header, Error> 
             Err(Error::Usage(format!("{blocks} blocks: a kernel has from 1 to {}", abi::BLOCKS)))
         }
     }
+}
+
+/// Returns true if an input that is the output asks for a call in place.
+fn is_inside(header: &Header) -> bool {
+    served(&header.collective).is_some_and(|collective| collective.is_inside())
 }
 
 /// Returns true if a buffer has no meaning on some ranks, so that they may give none.

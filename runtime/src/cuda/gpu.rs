@@ -44,6 +44,8 @@ pub(crate) struct Gpu {
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and protocol.
     pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, Unplayable>>,
+    /// Programs in place that go with those of other buffers: by plan and protocol of these.
+    pub(super) insides: BTreeMap<([u8; 16], Protocol), Option<Arc<Lowered>>>,
     /// Programs by their numbers, from 1.
     pub(super) programs: Vec<Arc<Lowered>>,
     /// Calls that were made ready, and where each is among them.

@@ -10,11 +10,18 @@ use crate::choose::How;
 use crate::engine::{Args, Call, Collective, Core, Named, Recent, writes_output};
 use crate::error::Error;
 
-/// Plans, and how they are best played, as measured.
-type Chosen = (Arc<Proved>, Option<How>);
+/// What was chosen for a call by name.
+#[derive(Debug, Clone)]
+pub(crate) struct Chosen {
+    plans: Arc<Proved>,
+    /// Of plans for an input and an output: those in place, where the algorithm has them.
+    inside: Option<Arc<Proved>>,
+    /// How they are best played, as measured.
+    how: Option<How>,
+}
 
 /// Calls by name and the plans that they play.
-pub(super) type Choices = Recent<(Named, Chosen), 256>;
+pub(crate) type Choices = Recent<(Named, Chosen), 256>;
 
 /// A call on device memory.
 pub(crate) type DeviceCall = Call<DevicePtr, DevicePtr>;
@@ -35,14 +42,15 @@ impl Gpu {
             return Ok(());
         }
         let named = collective.named(self.ranks, root, &call);
-        let (plans, how) = match self.choices.position(|(known, _)| *known == named) {
-            Some(at) => self.choices[at].1.clone(),
-            None => {
-                let chosen = chosen(core, &named)?;
-                self.choices.keep((named, chosen.clone()));
-                chosen
-            }
-        };
+        let Chosen { plans, inside, how } =
+            match self.choices.position(|(known, _)| *known == named) {
+                Some(at) => self.choices[at].1.clone(),
+                None => {
+                    let chosen = chosen(core, collective, &named)?;
+                    self.choices.keep((named, chosen.clone()));
+                    chosen
+                }
+            };
         let Some(plan) = plans.plans().get(self.rank as usize) else { return Ok(()) };
         let args = match call.args {
             Args::InPlace { data } if plan.header.placement == Placement::OutOfPlace => {
@@ -55,15 +63,31 @@ impl Gpu {
             }
             args => args,
         };
-        self.play(core, &plans, &Call { args, ..call }.into(), how, stream)
+        let launch = Call { args, ..call }.into();
+        match args {
+            Args::OutOfPlace { input, output }
+                if collective.is_inside() && input == output && !input.is_null() =>
+            {
+                self.play_inside(core, (&plans, inside.as_deref()), &launch, how, stream)
+            }
+            _ => self.play(core, &plans, &launch, how, stream),
+        }
     }
 }
 
-fn chosen(core: &mut Core, call: &Named) -> Result<Chosen, Error> {
+fn chosen(core: &mut Core, collective: &Collective, call: &Named) -> Result<Chosen, Error> {
     let (algorithm, how) = core.device_algorithm(call)?;
     let placement = match algorithm.allows(call.placement) {
         true => call.placement,
         false => Placement::OutOfPlace,
     };
-    Ok((algorithm.proved(core.size(), call.root, placement)?, how))
+    let plans = algorithm.proved(core.size(), call.root, placement)?;
+    let has_inside = collective.is_inside()
+        && call.placement == Placement::OutOfPlace
+        && algorithm.allows(Placement::InPlace);
+    let inside = match has_inside {
+        true => Some(algorithm.proved(core.size(), call.root, Placement::InPlace)?),
+        false => None,
+    };
+    Ok(Chosen { plans, inside, how })
 }

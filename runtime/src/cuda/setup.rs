@@ -101,6 +101,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         far,
         layout,
         lowered: BTreeMap::new(),
+        insides: BTreeMap::new(),
         programs: Vec::new(),
         known: BTreeMap::new(),
         bounds: Vec::new(),

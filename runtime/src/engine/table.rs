@@ -136,6 +136,13 @@ impl Collective {
         !self.input.is_everywhere()
     }
 
+    /// Returns true if an input that is the output asks for a call in place: its blocks lie where those of the output
+    /// do. The root of a reduce writes each element after it has read it, whatever the placement.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn is_inside(&self) -> bool {
+        self.input.is_one() == self.output.is_one() && self.output.is_everywhere()
+    }
+
     /// Returns true if this rank's output has a meaning.
     pub(crate) fn has_output(&self, seat: Seat) -> bool {
         self.output.is_everywhere() || seat.is_root()

@@ -7,6 +7,7 @@ mod bench;
 mod counted;
 mod cycles;
 mod functions;
+mod inside;
 mod mixed;
 mod ragged;
 mod scenes;
@@ -86,6 +87,11 @@ fn every_type_and_operator() {
 #[test]
 fn collectives_by_name() {
     all_well("named");
+}
+
+#[test]
+fn inputs_that_are_outputs() {
+    all_well("inside");
 }
 
 #[test]

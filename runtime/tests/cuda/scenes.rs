@@ -10,6 +10,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
 use crate::bench::{Bench, Trial, cast, content};
+use crate::inside::inside;
 use crate::ragged::{ragged, values_of};
 use crate::support::scene::say;
 use crate::{counted, functions, windows};
@@ -23,6 +24,7 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "library" => library(&mut gpu),
         "types" => types(&mut gpu),
         "named" => named(&mut gpu),
+        "inside" => inside(&mut gpu),
         "ragged" => ragged(&mut gpu),
         "messages" => messages(&mut gpu),
         "random" | "wrap" => random(&mut gpu),
@@ -225,7 +227,7 @@ fn messages(gpu: &mut Communicator) -> Result<(), Error> {
     let (n, rank, stream) = (gpu.size(), gpu.rank(), gpu.stream()?);
     let (right, left) = ((rank + 1) % n, (rank + n - 1) % n);
     let hosts = gpu.topology()?.0.hosts();
-    for count in [0usize, 1, 37, 4096, 300_001, 1 << 21] {
+    for count in [0usize, 1, 37, 4096, 16_000, 30_000, 300_001, 1 << 21] {
         let (a, b) = (gpu.alloc_device::<f32>(count + 3)?, gpu.alloc_device::<f32>(count + 3)?);
         let values = filled(gpu, &a, 1)?;
         let expected = |round| cast::<f32>(&content(DType::F32, count + 3, left, round));

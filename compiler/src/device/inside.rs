@@ -1,0 +1,128 @@
+//! Whether a rank whose input is its output may play the program in place while others play that of buffers apart.
+//!
+//! A caller may give one buffer as input and output on some ranks and two on others. All ranks then agree on the
+//! program for buffers apart; a rank with one buffer plays its program of the plans in place, which are proved too. That
+//! is right if the two say the same to peers: the same messages over the same links in the same slots, made of the same
+//! chunks, with the same waits and signals. What may differ is what no peer sees: copies within the rank, which in
+//! place move nothing, and block barriers.
+
+use super::{DeviceConnection, DeviceProgram, Programs, Signal, Target, Task, TaskInput, Wait};
+use crate::plan::{Buf, Region, Sizes};
+
+/// Returns true if each rank may play either of its two programs, whatever the others play: `apart` is for an input and
+/// an output, `inside` for one buffer.
+pub fn interchangeable(apart: &Programs, inside: &Programs) -> bool {
+    let (apart, inside) = (apart.list(), inside.list());
+    apart.len() == inside.len()
+        && apart.iter().zip(inside).all(|(apart, inside)| {
+            is_private(apart)
+                && is_private(inside)
+                && reads_before_it_writes(apart)
+                && (&apart.header.scratch, apart.header.chunks)
+                    == (&inside.header.scratch, inside.header.chunks)
+                && Talk::of(apart) == Talk::of(inside)
+        })
+}
+
+/// Chunks of buffers.
+type Chunks = Vec<(Buf, u32)>;
+
+/// What a program has in common with one that says the same to peers.
+#[derive(PartialEq)]
+struct Talk<'a> {
+    links: &'a [DeviceConnection],
+    greets: &'a [u32],
+    leave: &'a [Wait],
+    staging: u32,
+    synchronizes: bool,
+    phases: Vec<(Vec<Deed<'a>>, &'a [Signal])>,
+}
+
+/// A task without its source line, on chunks of whatever buffer of the user's they are in.
+#[derive(PartialEq)]
+struct Deed<'a> {
+    waits: &'a [Wait],
+    inputs: Vec<(Option<&'a TaskInput>, Chunks)>,
+    store: Chunks,
+    outs: &'a [Target],
+    sizes: &'a Sizes,
+}
+
+impl<'a> Talk<'a> {
+    fn of(program: &'a DeviceProgram) -> Self {
+        let phases = program.phases.iter().map(|phase| {
+            let deeds = phase.tasks.iter().filter(|task| !is_copy(task)).map(Deed::of);
+            (deeds.collect::<Vec<_>>(), &phase.signals[..])
+        });
+        Talk {
+            links: &program.links,
+            greets: &program.greets,
+            leave: &program.leave,
+            staging: program.staging,
+            synchronizes: program.synchronizes,
+            phases: phases.filter(|(deeds, told)| !(deeds.is_empty() && told.is_empty())).collect(),
+        }
+    }
+}
+
+impl<'a> Deed<'a> {
+    fn of(task: &'a Task) -> Self {
+        let inputs = task.inputs.iter().map(|input| match input {
+            TaskInput::Local(region) => (None, merged(region)),
+            input => (Some(input), Vec::new()),
+        });
+        Deed {
+            waits: &task.waits,
+            inputs: inputs.collect(),
+            store: task.store.iter().flat_map(merged).collect(),
+            outs: &task.outs,
+            sizes: &task.sizes,
+        }
+    }
+}
+
+/// Returns the chunks of a region, those of an input and of an output as chunks of one buffer.
+fn merged(region: &Region) -> Chunks {
+    let one = |(buf, chunk)| match buf {
+        Buf::Input | Buf::Output => (Buf::Data, chunk),
+        buf => (buf, chunk),
+    };
+    region.iter().map(one).collect()
+}
+
+/// Returns true if a task copies chunks to where they lie, if the input is the output.
+fn is_copy(task: &Task) -> bool {
+    let [TaskInput::Local(from)] = &task.inputs[..] else { return false };
+    let to = task.store.as_ref().map(merged);
+    task.waits.is_empty() && task.outs.is_empty() && to == Some(merged(from))
+}
+
+/// Returns true if no peer addresses the buffers, and no proxy carries messages.
+fn is_private(program: &DeviceProgram) -> bool {
+    let tasks = || program.phases.iter().flat_map(|phase| &phase.tasks);
+    let pulls = |task: &Task| task.inputs.iter().any(|i| matches!(i, TaskInput::Pulled(..)));
+    let lands = |task: &Task| task.outs.iter().any(|o| matches!(o, Target::Landed(..)));
+    program.elsewhere.is_empty() && !tasks().any(|task| pulls(task) || lands(task))
+}
+
+/// Returns true if no chunk of the input is read after the chunk of the output that would lie there is written: so what
+/// is read is the same with one buffer.
+fn reads_before_it_writes(program: &DeviceProgram) -> bool {
+    let mut written: Vec<u32> = Vec::new();
+    for phase in &program.phases {
+        let moving = || phase.tasks.iter().filter(|task| !is_copy(task));
+        let mut reads = moving().flat_map(|task| &task.inputs).filter_map(|input| match input {
+            TaskInput::Local(region) => Some(region),
+            _ => None,
+        });
+        let is_late = |region: &Region| {
+            region.iter().any(|(buf, chunk)| buf == Buf::Input && written.contains(&chunk))
+        };
+        if reads.any(is_late) {
+            return false;
+        }
+        let stores = moving().filter_map(|task| task.store.as_ref()).flat_map(Region::iter);
+        written.extend(stores.filter(|(buf, _)| *buf == Buf::Output).map(|(_, chunk)| chunk));
+    }
+    true
+}
