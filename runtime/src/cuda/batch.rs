@@ -138,16 +138,19 @@ impl Gpu {
         params[..WORDS].copy_from_slice(&words(&fixed));
         // An address a rank of four kinds, which this kernel has no use for.
         let first = WORDS + 4;
-        for (at, end) in params[first..].chunks_exact_mut(6).zip(ends) {
+        for (at, end) in params[first..].chunks_exact_mut(END).zip(ends) {
             at.copy_from_slice(&end_words(end));
         }
-        let first = first + 6 * ENDS;
+        let first = first + END * ENDS;
         for (at, (address, bytes, tag)) in params[first..].chunks_exact_mut(3).zip(messages) {
             at.copy_from_slice(&[address, bytes, tag.into()]);
         }
         params
     }
 }
+
+/// Words of an end.
+pub(super) const END: usize = size_of::<batch::End>() / 8;
 
 /// A rank in a layout.
 pub(super) struct Place<'a> {
@@ -170,19 +173,17 @@ impl Place<'_> {
         match dir {
             Dir::Send => batch::End {
                 slots: theirs + layout.inbox(rank),
-                wait: own + layout.freed(peer),
-                tell: theirs + layout.arrived(rank),
+                freed: own + layout.freed(peer),
                 count: own + self.counts((peer, dir)),
                 peer,
                 ..batch::End::default()
             },
             Dir::Recv => batch::End {
                 slots: own + layout.inbox(peer),
-                wait: own + layout.arrived(peer),
-                tell: theirs + layout.freed(rank),
+                freed: theirs + layout.freed(rank),
                 count: own + self.counts((peer, dir)),
                 peer,
-                receives: 1,
+                how: batch::RECEIVES,
                 ..batch::End::default()
             },
         }
@@ -198,7 +199,7 @@ fn far_ends(
 ) -> Vec<FarEnd> {
     let of = |end: &batch::End| {
         let mail = mail.get(&end.peer)?.clone();
-        let dir = if end.receives == 1 { Dir::Recv } else { Dir::Send };
+        let dir = if end.how & batch::RECEIVES != 0 { Dir::Recv } else { Dir::Send };
         let listed = order.iter().skip(end.first as usize).take(end.messages as usize);
         let messages = listed.map(|&i| transfers[i].bytes).collect();
         Some(FarEnd { peer: end.peer, dir, mail, messages })
@@ -207,16 +208,9 @@ fn far_ends(
 }
 
 /// Returns an end as words of the kernel's structure.
-pub(super) fn end_words(end: &batch::End) -> [u64; 6] {
+pub(super) fn end_words(end: &batch::End) -> [u64; END] {
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    [
-        end.slots,
-        end.wait,
-        end.tell,
-        end.count,
-        pair(end.peer, end.receives),
-        pair(end.first, end.messages),
-    ]
+    [end.slots, end.freed, end.count, pair(end.peer, end.how), pair(end.first, end.messages)]
 }
 
 /// Returns the ends of messages with other ranks, and the order in which the ends have the messages; `base` is where
@@ -284,12 +278,11 @@ mod tests {
         assert_eq!(order, [0, 3, 1], "an end has its messages one after the other");
         let (receives, _) = of(1, &[transfer(0, Dir::Recv, 5)]);
         let (send, receive) = (sends[0], receives[0]);
-        assert_eq!((send.peer, send.receives, send.first, send.messages), (1, 0, 0, 2));
-        assert_eq!((receive.peer, receive.receives), (0, 1));
-        assert_eq!((send.slots, send.tell, send.wait), (receive.slots, receive.wait, receive.tell));
+        assert_eq!((send.peer, send.how, send.first, send.messages), (1, 0, 0, 2));
+        assert_eq!((receive.peer, receive.how), (0, 1));
+        assert_eq!((send.slots, send.freed), (receive.slots, receive.freed));
         assert_ne!(send.count, sends[1].count);
         let spans = [
-            layout.arrived(0),
             layout.freed(0),
             layout.sent(0),
             layout.received(0),

@@ -222,6 +222,7 @@ impl Gpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::batch::END;
     use crate::cuda::program::WORDS;
 
     fn call(input: Blocks, output: Blocks) -> CountedCall {
@@ -259,6 +260,6 @@ mod tests {
     #[test]
     fn the_parameters_have_the_kernels_length() {
         let before = WORDS + 4 + size_of::<Fixed>() / 8 + PEERS + 1;
-        assert_eq!(PARAMS / 8, before + 6 * 2 * PEERS);
+        assert_eq!(PARAMS / 8, before + END * 2 * PEERS);
     }
 }

@@ -69,29 +69,24 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Returns the offset of the words that count messages of a rank that have arrived here.
-    pub(super) fn arrived(&self, source: u32) -> u64 {
-        self.counts(0, source)
+    /// Returns the offset of the words that count pieces of this rank that a rank has taken.
+    pub(super) fn freed(&self, target: u32) -> u64 {
+        self.counts(0, target)
     }
 
-    /// Returns the offset of the words that count messages of this rank that a rank has taken.
-    pub(super) fn freed(&self, target: u32) -> u64 {
+    /// Returns the offset of this rank's own counts of pieces sent to a rank.
+    pub(super) fn sent(&self, target: u32) -> u64 {
         self.counts(1, target)
     }
 
-    /// Returns the offset of this rank's own counts of messages sent to a rank.
-    pub(super) fn sent(&self, target: u32) -> u64 {
-        self.counts(2, target)
-    }
-
-    /// Returns the offset of this rank's own counts of messages received from a rank.
+    /// Returns the offset of this rank's own counts of pieces received from a rank.
     pub(super) fn received(&self, source: u32) -> u64 {
-        self.counts(3, source)
+        self.counts(2, source)
     }
 
     /// Returns the offset of the numbers of calls whose counts lie on the device, a word for each block.
     pub(super) fn turns(&self) -> u64 {
-        self.counts(4, 0).next_multiple_of(abi::ALIGN)
+        self.counts(3, 0).next_multiple_of(abi::ALIGN)
     }
 
     /// Returns the offset of the words in which ranks tell their counts.

@@ -62,8 +62,8 @@ int main(int argc, char **argv) {
             for (unsigned p = 0; p < ranks; ++p) {
                 c.tell[p] = (u64)arena[p] + told + 64 * r;
                 if (p == r) continue;
-                c.ends[end++] = {inbox(p, r), words(r, 1, p), words(p, 0, r), words(r, 2, p), p, 0, 0, 0};
-                c.ends[end++] = {inbox(r, p), words(r, 0, p), words(p, 1, r), words(r, 3, p), p, 1, 0, 0};
+                c.ends[end++] = {inbox(p, r), words(r, 0, p), words(r, 1, p), p, 0, 0, 0};
+                c.ends[end++] = {inbox(r, p), words(p, 0, r), words(r, 2, p), p, 1, 0, 0};
             }
         }
         if (wrong) ((u32 *)sends[0])[1] = MOST + 1;

@@ -1,14 +1,14 @@
 //! Runs kernels where there is no GPU: their own texts, with instructions of this processor in place of a GPU's
 //! (`machine.h` for `machine.cuh`), a process for each block and a thread for each thread. The memory is not weak, which
 //! `tests/device` looks at; what is tried here is the text: functions in kernels of others, exchanges whose counts
-//! lie in memory, with calls that must be refused, and signals of windows.
+//! lie in memory, with calls that must be refused, messages between single ranks, and signals of windows.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use roundelay_algorithms::find;
 use roundelay_compiler::device::{Options as Lower, Protocol, prove};
-use roundelay_compiler::emit::cuda::batch::SLOT;
+use roundelay_compiler::emit::cuda::batch::{ARRIVED, OTHER, SLOT, batch};
 use roundelay_compiler::emit::cuda::counted::{BOUNDS, LENGTH, counted};
 use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
 use roundelay_compiler::emit::cuda::window::{SIGNALLED, window};
@@ -62,8 +62,7 @@ fn said(program: &Path, args: &[u64]) -> String {
 #[test]
 fn counts_that_lie_in_memory() {
     let text = ported(&counted(16), str::to_string).replace("THREADS = 512", "THREADS = 8");
-    // Short slots, so that blocks are several pieces.
-    let text = text.replace(&format!("SLOT = {SLOT};"), "SLOT = 2064;");
+    let text = short_slots(&text);
     let Some(program) = built("counted", &format!("{text}{}", include_str!("counted.cpp"))) else {
         return;
     };
@@ -82,6 +81,54 @@ fn counts_that_lie_in_memory() {
     let Some(program) = built("blind", &(blind + include_str!("counted.cpp"))) else { return };
     let written = said(&program, &[3, 2, 1]);
     assert!(!written.contains(&first) && written.ends_with("wrong\n"), "{written}");
+}
+
+/// Makes slots short, so that blocks and messages are several pieces.
+fn short_slots(text: &str) -> String {
+    let short = text.replace(&format!("SLOT = {SLOT};"), "SLOT = 2064;");
+    assert_ne!(short, text);
+    short
+}
+
+#[test]
+fn messages_in_packets_and_pieces() {
+    let text = ported(&batch(16), str::to_string).replace("THREADS = 512", "THREADS = 8");
+    let text = short_slots(&text);
+    let changed = |name: &str, changes: &[(&str, &str)]| {
+        let text = changes.iter().fold(text.clone(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        let patient = include_str!("messages.cpp");
+        // What loses pieces waits for them.
+        let main = match name {
+            "lossy" => patient.replace("60000000000ull", "5000000000ull"),
+            _ => patient.to_owned(),
+        };
+        built(name, &(text + &main))
+    };
+    let Some(program) = changed("messages", &[]) else { return };
+    assert_eq!(said(&program, &[2, 20]), "well\n");
+    assert_eq!(said(&program, &[3, 6]), "well\n");
+    // The first lane of the message that is another than the one that was sent says so, with both tags.
+    let other = said(&program, &[2, 2, 1]);
+    assert!(
+        other.contains(&format!("rank 1: report {OTHER}, word {ARRIVED}, peer 0, wanted ")),
+        "{other}"
+    );
+    // Packets whose numbers soon come again are told apart, since the receiver clears what it has taken. One that does
+    // not takes them twice.
+    let soon = ("(u32)count | 1u << 31", "(u32)(count % SLOTS) | 1u << 31");
+    let Some(program) = changed("soon", &[soon]) else { return };
+    assert_eq!(said(&program, &[2, 20]), "well\n");
+    let twice = ("post(at, {0, 0, 0, 0});", "");
+    let Some(program) = changed("twice", &[soon, twice]) else { return };
+    assert!(said(&program, &[2, 20]).ends_with("wrong\n"));
+    // A sender that does not wait for room writes over pieces.
+    let hasty = ("if (count > SLOTS) await_count", "if (false) await_count");
+    let Some(program) = changed("lossy", &[hasty]) else { return };
+    let lost = said(&program, &[2, 20]);
+    assert!(lost.ends_with("wrong\n"), "{lost}");
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! The kernel that sends and receives messages between single ranks: one for all of them, which is no program's.
 //!
 //! Every direction of every peer is an *end*, and all ends are played side by side, each by as many blocks, its
-//! [`lanes`], that share every message between them. A lane is a queue of [`SLOTS`] slots of [`SLOT`] bytes in the receiver's arena:
-//! the sender copies a piece into a slot and tells the receiver how many there have been; the receiver copies it
-//! out and tells the sender. Both count on from batch to batch in memory of their own, so a launch can be replayed.
-//! The pieces are a function of the length alone, and each carries the message's tag: a receiver that expects
-//! another message sees so at the first piece. No rank waits for one that it exchanges nothing with, and no epoch is
-//! touched.
+//! [`lanes`], that share every message between them. A lane is a queue of [`SLOTS`] slots of [`SLOT`] bytes in the
+//! receiver's arena: the sender copies a piece into a slot and writes its number there; the receiver copies it out and
+//! tells the sender. Both count on from batch to batch in memory of their own, so a launch can be replayed.
+//! The pieces are a function of the length alone, and each carries the message's tag beside its number: a receiver that
+//! expects another message sees so at the first piece. Short messages travel as packets, in memory of the slots that
+//! holds nothing else. No rank waits for one that it exchanges nothing with, and no epoch is touched.
 
 use super::PRELUDE;
-use crate::device::abi::Params;
+use crate::device::abi::{Params, THREADS};
 use crate::num::wide32;
 
 /// Most ends of a launch.
@@ -17,18 +17,20 @@ pub const ENDS: usize = 32;
 /// Most messages of a launch.
 pub const MESSAGES: usize = 88;
 /// Blocks of an end, at least and at most.
-const LANES: [u32; 2] = [4, 16];
+const LANES: [u32; 2] = [4, 48];
 /// Blocks that are kept for all ends of a rank, if that leaves each the least: fewer than any GPU for which there is
 /// NVLink has multiprocessors.
 const BLOCKS: u32 = 100;
 /// Slots of a lane.
 pub const SLOTS: u32 = 4;
-/// Bytes of a slot: 16 for the tag, the others for a piece.
-pub const SLOT: u64 = (128 << 10) + 256;
-/// Bytes of a slot before a piece's content: the tag, and nothing.
+/// Bytes of a slot: 16 for the number and the tag, 16 a thread for packets, the others for a piece.
+pub const SLOT: u64 = (136 << 10) + 256;
+/// Bytes of a slot before a piece's content: its number and the tag.
 pub const HEAD: u64 = 16;
 /// Most bytes of a piece.
-const PIECE: u64 = SLOT - HEAD;
+pub const PIECE: u64 = SLOT - HEAD - 16 * wide32(THREADS);
+/// Bytes of a message that a block has at least, if there are as many.
+const LEAST: u64 = 2 * wide32(THREADS);
 /// Bytes of the parameters.
 pub const PARAMS: usize = size_of::<Params>() + 4 * 8 + ENDS * size_of::<End>() + MESSAGES * 24;
 
@@ -54,37 +56,44 @@ pub const fn inbox(ranks: u32) -> u64 {
 }
 
 /// Returns the bytes of the pieces in which one of [`lanes`] blocks moves a message of so many bytes: the kernel's own
-/// way to cut it, for those who carry pieces between hosts. A block moves an empty piece of a message that it has no
-/// part in.
+/// way to cut it, for those who carry pieces between hosts. A block without a part of the message has no piece, but for
+/// the first.
 pub fn pieces(bytes: u64, block: u32, lanes: u32) -> impl Iterator<Item = u64> {
-    let each = bytes.div_ceil(16 * wide32(lanes)) * 16;
-    let begin = (wide32(block) * each).min(bytes);
-    let length = (bytes - begin).min(each);
-    (0..length.div_ceil(PIECE).max(1)).map(move |k| (length - k * PIECE).min(PIECE))
+    let each = (bytes.div_ceil(16 * wide32(lanes)) * 16).max(LEAST);
+    let begin = wide32(block) * each;
+    let length = bytes.saturating_sub(begin).min(each);
+    let count = match block {
+        0 => length.div_ceil(PIECE).max(1),
+        _ => length.div_ceil(PIECE),
+    };
+    (0..count).map(move |k| (length - k * PIECE).min(PIECE))
 }
 
-/// An end, in the order of the kernel's structure. Addresses of `wait`, `tell` and `count` are those of the first
-/// of [`lanes`] words.
+/// An end, in the order of the kernel's structure. Addresses of `freed` and `count` are those of the first of [`lanes`]
+/// words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct End {
     /// Address of the slots.
     pub slots: u64,
-    /// Address of the words that the peer writes.
-    pub wait: u64,
-    /// Address of the words that the peer reads.
-    pub tell: u64,
+    /// Address of the words in which the receiver tells how many pieces it has taken: the sender's.
+    pub freed: u64,
     /// Address of this rank's own counts.
     pub count: u64,
     /// The peer.
     pub peer: u32,
-    /// 1 if this rank receives.
-    pub receives: u32,
+    /// [`RECEIVES`], [`FAR`], both or none.
+    pub how: u32,
     /// The first of its messages in the list, which has those of an end one after the other.
     pub first: u32,
     /// Their number.
     pub messages: u32,
 }
+
+/// Of an end: this rank receives.
+pub const RECEIVES: u32 = 1;
+/// Of an end: slots and words lie in memory of this rank's host, and somebody carries pieces between it and the peer's.
+pub const FAR: u32 = 2;
 
 /// A message, in the order of the kernel's structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -139,9 +148,9 @@ mod tests {
             let ends = 2 * (ranks - 1);
             assert!(ends * lanes(ranks) <= BLOCKS, "{ranks}");
         }
-        assert_eq!([1, 2, 4, 5, 8, 16].map(lanes), [16, 16, 16, 12, 7, 4]);
+        assert_eq!([1, 2, 4, 5, 8, 16].map(lanes), [48, 48, 16, 12, 7, 4]);
         // As many as an H100 has, with as many peers as a kernel has room for.
-        assert!(30 * lanes(16) <= 132 && inbox(2) == 16 * 4 * SLOT);
+        assert!(30 * lanes(16) <= 132 && inbox(2) == 48 * 4 * SLOT);
     }
 
     #[test]
@@ -153,16 +162,16 @@ mod tests {
                 let of = |block| pieces(bytes, block, lanes).collect::<Vec<u64>>();
                 let all: Vec<Vec<u64>> = (0..lanes).map(of).collect();
                 assert_eq!(all.iter().flatten().sum::<u64>(), bytes, "{bytes} {lanes}");
-                assert!(all.iter().all(|list| !list.is_empty()));
+                assert!(!all[0].is_empty());
                 assert!(all.iter().flatten().all(|&piece| piece <= PIECE));
                 // All but the last one of a block are whole.
-                assert!(all.iter().all(|l| l[..l.len() - 1].iter().all(|&piece| piece == PIECE)));
+                assert!(all.iter().all(|l| l.iter().rev().skip(1).all(|&piece| piece == PIECE)));
             }
         }
     }
 
     #[test]
     fn the_text_has_the_lanes_of_its_ranks() {
-        assert!(batch(2).contains("LANES = 16,") && batch(8).contains("LANES = 7,"));
+        assert!(batch(2).contains("LANES = 48,") && batch(8).contains("LANES = 7,"));
     }
 }

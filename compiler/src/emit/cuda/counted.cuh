@@ -64,12 +64,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
     const u32 lane = blockIdx.x % LANES, number = blockIdx.x / LANES, thread = threadIdx.x;
     const bool own = number == 2 * (c.ranks - 1);
     const u32 turn = (u32)look<false>(c.turns + 8 * blockIdx.x) + 1;
+    const End &end = c.ends[own ? 0 : number];
+    u64 count = own ? 0 : look<false>(end.count + 8 * lane);
     if (thread < c.ranks) sends[thread] = look32(c.sends + 4 * thread);
     __syncthreads();
     if (thread == 0) check(c, c.input, sends);
     follow();
-    const End &end = c.ends[own ? 0 : number];
-    if (own || end.receives) {
+    const bool receiving = end.how & RECEIVES;
+    if (own || receiving) {
         // The others' counts are waited for by a thread each.
         if (thread < c.ranks)
             receives[thread] = thread == c.rank ? sends[thread]
@@ -90,9 +92,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
         const u64 to = place(c.output, receives, c.rank), from = place(c.input, sends, c.rank);
         carry(to + begin, from + begin, bytes - begin < each ? bytes - begin : each);
     } else {
-        u64 count = look<false>(end.count + 8 * lane);
-        const u32 *counts = end.receives ? receives : sends;
-        const u64 at = place(end.receives ? c.output : c.input, counts, end.peer);
+        const u32 *counts = receiving ? receives : sends;
+        const u64 at = place(receiving ? c.output : c.input, counts, end.peer);
         move(params, end, lane, count, {at, c.row * counts[end.peer], c.tag});
         if (thread == 0) tell(end.count + 8 * lane, count);
     }

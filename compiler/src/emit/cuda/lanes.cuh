@@ -2,18 +2,28 @@
 // ---- lanes between two ranks: see batch.rs -----------------------------------------------------------------
 
 struct End {
-    u64 slots, wait, tell, count;
-    u32 peer, receives, first, messages;
+    u64 slots, freed, count;
+    u32 peer, how, first, messages;
 };
 
 struct Message {
     u64 at, bytes, tag;
 };
 
+// How an end is: it receives; its slots lie in memory of this host, and its pieces are carried from there. Packets are
+// not, since a socket does not keep the order in which their bytes were written.
+enum : u32 { RECEIVES = 1, CARRIED = 2 };
+
 // Kinds of words, and what a report says of a message that is another than the one that is received.
 enum : u32 { ARRIVED = 5, ROOM = 6, OTHER = 3 };
 
-constexpr u64 PIECE = SLOT - 16;
+// A slot is a word, room for a piece, and room for a packet of each thread. The word is the number of the piece, beside
+// its tag. Nothing but packets is ever written where they lie, so that no content looks like one.
+constexpr u64 PACKET_ROOM = 16 * THREADS, PIECE = SLOT - 16 - PACKET_ROOM;
+// Bytes that a lane has of a message at least, if there are as many, and that it sends as packets at most.
+constexpr u64 LEAST = 2 * THREADS, AS_PACKETS = 8 * THREADS;
+
+INLINE u64 headed(u64 count, u64 tag) { return count << 32 | (u32)tag; }
 
 // Until a word has come to a number.
 INLINE void await_count(const Params &params, u64 word, u64 wanted, u32 kind, u32 peer) {
@@ -24,6 +34,25 @@ INLINE void await_count(const Params &params, u64 word, u64 wanted, u32 kind, u3
         if (patience.polls > EAGER) doze();
         if (const u32 what = patience.ends(params))
             fail(params, {what, kind, peer, NOWHERE, NOWHERE, 0, wanted, seen});
+    }
+}
+
+// Until the receiver has freed the slot of a piece.
+INLINE void await_room(const Params &params, const End &end, u32 lane, u64 count) {
+    if (count > SLOTS) await_count(params, end.freed + 8 * lane, count - SLOTS, ROOM, end.peer);
+}
+
+// Until the piece of that number is in its slot; fails if it is of another message.
+INLINE void await_piece(const Params &params, const End &end, u64 slot, u64 count, u64 tag) {
+    Patience patience;
+    for (;;) {
+        const u64 seen = look<true>(slot);
+        if (seen == headed(count, tag)) return;
+        if ((u32)(seen >> 32) == (u32)count)
+            fail(params, {OTHER, ARRIVED, end.peer, NOWHERE, NOWHERE, 0, tag, (u32)seen});
+        if (patience.polls > EAGER) doze();
+        if (const u32 what = patience.ends(params))
+            fail(params, {what, ARRIVED, end.peer, NOWHERE, NOWHERE, 0, count, seen >> 32});
     }
 }
 
@@ -45,34 +74,91 @@ INLINE void carry(u64 to, u64 from, u64 bytes) {
     else carry_by<1>(to, from, bytes);
 }
 
+// Reads or writes the bytes of a packet that a message has.
+INLINE Piece<8> part(u64 from, u64 bytes) {
+    if (from % 8 == 0 && bytes >= 8) return fetch<8>(from);
+    u64 all = 0;
+#pragma unroll 1
+    for (u32 k = 0; k < 8 && k < bytes; ++k) all |= (u64)fetch<1>(from + k).w[0] << 8 * k;
+    return {{(u32)all, (u32)(all >> 32)}};
+}
+
+INLINE void put_part(u64 to, const Piece<8> &x, u64 bytes) {
+    if (to % 8 == 0 && bytes >= 8) return put<8>(to, x);
+    const u64 all = (u64)x.w[1] << 32 | x.w[0];
+#pragma unroll 1
+    for (u32 k = 0; k < 8 && k < bytes; ++k) put<1>(to + k, {{(u32)(all >> 8 * k) & 255}});
+}
+
+// Moves a piece as packets, one a thread: without a fence, and without a barrier before its content is there. A receiver
+// clears what it has taken, so that no packet is ever found a second time. Threads of a sender do not wait for each
+// other: all have read the lane's count before.
+INLINE void move_packets(const Params &params, const End &end, u32 lane, u64 count, u64 tag, u64 slot, u64 user,
+                         u64 bytes) {
+    const u64 at = slot + SLOT - PACKET_ROOM + 16 * threadIdx.x, begin = 8 * threadIdx.x;
+    const u32 epoch = (u32)count | 1u << 31;
+    const bool has = begin < bytes;
+    if (!(end.how & RECEIVES)) {
+        Piece<8> x{};
+        if (has) x = part(user + begin, bytes - begin);
+        if (has || threadIdx.x == 0) await_room(params, end, lane, count);
+        if (threadIdx.x == 0) tell(slot, headed(count, tag));
+        if (has) post(at, {x.w[0], epoch, x.w[1], epoch});
+        return;
+    }
+    if (threadIdx.x == 0) await_piece(params, end, slot, count, tag);
+    if (has) {
+        Packet got;
+        for (Patience patience; !(got = peek(at)).is(epoch);)
+            if (const u32 what = patience.ends(params))
+                fail(params, {what, ARRIVED, end.peer, NOWHERE, NOWHERE, 0, epoch, got.at_a});
+        put_part(user + begin, {{got.a, got.b}}, bytes - begin);
+        post(at, {0, 0, 0, 0});
+    }
+}
+
+// Moves a piece through its slot, by all threads of the block.
+INLINE void move_staged(const Params &params, const End &end, u32 lane, u64 count, u64 tag, u64 slot, u64 user,
+                        u64 bytes) {
+    if (threadIdx.x == 0) {
+        if (end.how & RECEIVES) await_piece(params, end, slot, count, tag);
+        else await_room(params, end, lane, count);
+    }
+    follow();
+    if (end.how & RECEIVES) {
+        carry(user, slot + 16, bytes);
+        return;
+    }
+    carry(slot + 16, user, bytes);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        release();
+        tell(slot, headed(count, tag));
+    }
+}
+
 // Moves a message through a lane, by all threads of the block: as the sender in pieces into slots, as the receiver out of
-// them. `count` is the number of pieces that the lane has moved before, and is counted on. A piece carries the tag.
+// them. `count` is the number of pieces that the lane has moved before, and is counted on. A lane without a part of the
+// message has no piece; the first one has always one, so that another message is seen.
 INLINE void move(const Params &params, const End &end, u32 lane, u64 &count, const Message &message) {
-    const u64 slots = end.slots + lane * SLOTS * SLOT;
-    const u64 each = (message.bytes + 16 * LANES - 1) / (16 * LANES) * 16;
-    const u64 begin = lane * each < message.bytes ? lane * each : message.bytes;
+    const u64 slots = end.slots + lane * SLOTS * SLOT, share = (message.bytes + 16 * LANES - 1) / (16 * LANES) * 16;
+    const u64 each = share < LEAST ? LEAST : share, begin = lane * each;
+    if (begin >= message.bytes && lane != 0) return;
     const u64 length = message.bytes - begin < each ? message.bytes - begin : each;
     u64 at = 0;
     do {
         const u64 bytes = length - at < PIECE ? length - at : PIECE;
         const u64 slot = slots + ++count % SLOTS * SLOT, user = message.at + begin + at;
-        if (threadIdx.x == 0) {
-            if (!end.receives) {
-                if (count > SLOTS) await_count(params, end.wait + 8 * lane, count - SLOTS, ROOM, end.peer);
-                tell(slot, message.tag);
-            } else {
-                await_count(params, end.wait + 8 * lane, count, ARRIVED, end.peer);
-                if (const u64 tag = look<false>(slot); tag != message.tag)
-                    fail(params, {OTHER, ARRIVED, end.peer, NOWHERE, NOWHERE, 0, message.tag, tag});
+        if (each <= AS_PACKETS && !(end.how & CARRIED))
+            move_packets(params, end, lane, count, message.tag, slot, user, bytes);
+        else
+            move_staged(params, end, lane, count, message.tag, slot, user, bytes);
+        if (end.how & RECEIVES) {
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                release();
+                tell(end.freed + 8 * lane, count);
             }
-        }
-        follow();
-        if (end.receives) carry(user, slot + 16, bytes);
-        else carry(slot + 16, user, bytes);
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            release();
-            tell(end.tell + 8 * lane, count);
         }
         at += bytes;
     } while (at < length);

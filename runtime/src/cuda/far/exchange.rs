@@ -1,8 +1,9 @@
 //! Messages between single ranks of different hosts, as the lane at one end has them.
 //!
-//! A kernel moves such messages in pieces through slots, a queue for each block ([`batch`]); the words of both ends count
-//! pieces from the beginning of the communicator on. So a lane need not know which kernel a piece is of, and what one
-//! rank sends in a batch another may receive in two. An order says how many pieces a lane is to carry before the next one.
+//! A kernel moves such messages in pieces through slots, a queue for each block ([`batch`]). Both ends count pieces from
+//! the beginning of the communicator on, and a slot begins with the number of its piece. So a lane need not know which
+//! kernel a piece is of, and what one rank sends in a batch another may receive in two. An order says how many pieces a
+//! lane is to carry before the next one.
 //!
 //! A piece goes when the receiver's kernel has taken out the one [`batch::SLOTS`] before it, as the receiver's lane says
 //! by a packet (`Room`). So there is always a slot for a piece, and lanes take pieces and such packets from the socket
@@ -62,8 +63,8 @@ struct Queue {
     said: u64,
     /// Pieces that orders have asked for.
     due: u64,
-    /// The latest pieces that have come, or are coming, before there was memory for them.
-    early: VecDeque<Vec<u8>>,
+    /// The latest pieces that have come, or are coming, before there was memory for them, with their tags.
+    early: VecDeque<(u32, Vec<u8>)>,
 }
 
 /// The messages of a lane with single ranks, by the number of the stream.
@@ -91,7 +92,7 @@ impl Queues {
 
     /// Makes ready for a piece that is coming, or refuses it.
     fn expect(&mut self, stream: usize, packet: &Packet, blocks: u32) -> Result<(), Fault> {
-        let fits = (batch::HEAD..=batch::SLOT).contains(&packet.bytes) && packet.block < blocks;
+        let fits = packet.bytes <= batch::PIECE && packet.block < blocks;
         let has_mail = self.mail.contains_key(&stream);
         let queue = self.blocks.get(&(stream, packet.block));
         let (landed, said) = queue.map_or((0, 0), |queue| (queue.landed, queue.said));
@@ -100,7 +101,7 @@ impl Queues {
         }
         let queue = self.of(stream, packet.block);
         if !has_mail {
-            queue.early.push_back(vec![0; packet.bytes as usize]);
+            queue.early.push_back((packet.number, vec![0; packet.bytes as usize]));
         }
         Ok(())
     }
@@ -110,15 +111,21 @@ impl Queues {
         let mail = self.mail.get(&stream).cloned();
         let queue = self.of(stream, block);
         match queue.early.back_mut() {
-            Some(early) => Some(early.as_mut_ptr()),
-            None => mail?.slot(Dir::Recv, block, queue.landed + 1),
+            Some((_, early)) => Some(early.as_mut_ptr()),
+            None => mail?.content(Dir::Recv, block, queue.landed + 1),
         }
     }
 
-    /// Counts the piece that was coming.
-    fn land(&mut self, stream: usize, block: u32) {
-        self.of(stream, block).landed += 1;
-        self.settle(stream, block, 0);
+    /// Counts the piece that was coming, and tells the kernel if it is in its slot.
+    fn land(&mut self, stream: usize, block: u32, tag: u32) {
+        let mail = self.mail.get(&stream).cloned();
+        let queue = self.of(stream, block);
+        queue.landed += 1;
+        match mail {
+            Some(mail) if queue.early.is_empty() => tell(&mail, block, queue.landed, tag),
+            Some(_) => self.settle(stream, block, 0),
+            None => {}
+        }
     }
 
     /// Takes the memory of a peer, for what comes and for what was kept aside but for the piece that is `coming`.
@@ -130,21 +137,26 @@ impl Queues {
         }
     }
 
-    /// Puts what was kept aside into slots, but for the latest so many pieces, and tells the kernel of all in slots.
+    /// Puts what was kept aside into slots, but for the latest so many pieces, and tells the kernel.
     fn settle(&mut self, stream: usize, block: u32, but: usize) {
         let Some(mail) = self.mail.get(&stream) else { return };
         let Some(queue) = self.blocks.get_mut(&(stream, block)) else { return };
         while queue.early.len() > but {
             let number = queue.landed + 1 - (queue.early.len() - but) as u64;
-            let Some(early) = queue.early.pop_front() else { break };
-            if let Some(slot) = mail.slot(Dir::Recv, block, number) {
-                let bytes = early.len().min(batch::SLOT as usize);
+            let Some((tag, early)) = queue.early.pop_front() else { break };
+            if let Some(content) = mail.content(Dir::Recv, block, number) {
+                let bytes = early.len().min(batch::PIECE as usize);
                 // SAFETY: the slot has as many bytes, and no kernel was told of a piece there that it has not taken out.
-                unsafe { slot.copy_from_nonoverlapping(early.as_ptr(), bytes) };
+                unsafe { content.copy_from_nonoverlapping(early.as_ptr(), bytes) };
             }
+            tell(mail, block, number, tag);
         }
-        mail.word(Word::Arrived, block).store(queue.landed, Ordering::Release);
     }
+}
+
+/// Tells the kernel that a piece is in its slot.
+fn tell(mail: &Mail, block: u32, number: u64, tag: u32) {
+    mail.head(Dir::Recv, block, number).store(number << 32 | u64::from(tag), Ordering::Release);
 }
 
 /// One block's pieces of an end that are to be carried.
@@ -260,9 +272,14 @@ impl Lane {
             }
             Coming::Read(packet) if packet.kind == Kind::Piece => {
                 self.queues.expect(at, &packet, batch::lanes(self.memory.ranks()))?;
-                stream.coming = Coming::Piece { block: packet.block, bytes: packet.bytes };
+                let Packet { block, number: tag, bytes, .. } = packet;
+                stream.coming = Coming::Piece { block, tag, bytes };
             }
-            Coming::Piece { block, bytes } => {
+            Coming::Piece { block, tag, bytes: 0 } => {
+                stream.coming = Coming::Packet;
+                self.queues.land(at, block, tag);
+            }
+            Coming::Piece { block, tag, bytes } => {
                 let outside = Fault::Protocol("its slot lies outside the memory of slots");
                 let ptr = self.queues.place(at, block).ok_or(outside)?;
                 let whole = IoVecMut { ptr, len: bytes as usize };
@@ -274,7 +291,7 @@ impl Lane {
                 }
                 stream.receiver.consume();
                 stream.coming = Coming::Packet;
-                self.queues.land(at, block);
+                self.queues.land(at, block, tag);
             }
             Coming::Read(_) | Coming::Content { .. } => return Ok(None),
         }
@@ -290,7 +307,8 @@ impl Lane {
             if freed > queue.said {
                 // SAFETY: there is no content.
                 unsafe {
-                    self.streams[at].post(&Packet::of_pieces(Kind::Room, block, freed, 0), None);
+                    self.streams[at]
+                        .post(&Packet::of_pieces(Kind::Room, block, freed, (0, 0)), None);
                 }
                 queue.said = freed;
                 moved = true;
@@ -307,16 +325,19 @@ impl Lane {
             let (mail, block) = (&all.end.mail, all.block);
             let queue = self.queues.of(all.stream, block);
             let stream = &mut self.streams[all.stream];
-            let told = mail.word(Word::Told, block).load(Ordering::Acquire).min(all.target());
-            while queue.sent < told && queue.sent < queue.room + SLOTS {
+            while queue.sent < all.target() && queue.sent < queue.room + SLOTS {
                 let (number, piece) = (queue.sent + 1, (queue.sent - all.before) as usize);
-                let Some(ptr) = mail.slot(Dir::Send, block, number) else { break };
-                let bytes = batch::HEAD + all.pieces[piece];
-                let packet = Packet::of_pieces(Kind::Piece, block, number, bytes);
-                let content = IoVec { ptr, len: bytes as usize };
+                let head = mail.head(Dir::Send, block, number).load(Ordering::Acquire);
+                if (head >> 32) as u32 != number as u32 {
+                    break;
+                }
+                let Some(ptr) = mail.content(Dir::Send, block, number) else { break };
+                let bytes = all.pieces[piece];
+                let packet = Packet::of_pieces(Kind::Piece, block, number, (head as u32, bytes));
+                let content = (bytes > 0).then_some(IoVec { ptr, len: bytes as usize });
                 // SAFETY: the slot lies in the memory, which the order keeps. The kernel writes there again when it is told
                 // that the content was taken.
-                unsafe { stream.post(&packet, Some(content)) };
+                unsafe { stream.post(&packet, content) };
                 stream.posted.push_back((stream.sender.sent() - 1, at));
                 queue.sent = number;
                 moved = true;

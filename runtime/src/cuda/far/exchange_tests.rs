@@ -103,24 +103,23 @@ fn play(
         let mut got: Vec<Vec<u8>> = Vec::new();
         for letter in &side.letters {
             let bytes = letter.content.len() as u64;
-            let each = bytes.div_ceil(16 * u64::from(mail.blocks())) * 16;
-            let mut at = (u64::from(block) * each).min(bytes) as usize;
+            let before = |b| batch::pieces(bytes, b, mail.blocks()).sum::<u64>() as usize;
+            let mut at: usize = (0..block).map(before).sum();
             let mut all = Vec::new();
             for piece in batch::pieces(bytes, block, mail.blocks()) {
                 count += 1;
                 let piece = piece as usize;
-                let slot = mail.slot(end.dir, block, count).expect("a slot");
-                // SAFETY: the content of a slot lies behind its head.
-                let place = unsafe { slot.add(batch::HEAD as usize) };
+                let place = mail.content(end.dir, block, count).expect("a slot");
+                let (head, own) = (mail.head(end.dir, block, count), count << 32 | 77);
                 if end.dir == Dir::Send {
                     let room = count.saturating_sub(batch::SLOTS.into());
                     until(mail.word(Word::Taken, block), room, end.peer)?;
                     let content = &letter.content[at..at + piece];
                     // SAFETY: the slot has room for a piece, and is this thread's: what was there was taken.
                     unsafe { place.copy_from_nonoverlapping(content.as_ptr(), piece) };
-                    mail.word(Word::Told, block).store(count, Ordering::Release);
+                    head.store(own, Ordering::Release);
                 } else {
-                    until(mail.word(Word::Arrived, block), count, end.peer)?;
+                    until(head, own, end.peer)?;
                     // SAFETY: the slot holds a piece, and is this thread's until it is freed.
                     all.extend_from_slice(unsafe { std::slice::from_raw_parts(place, piece) });
                     mail.word(Word::Freed, block).store(count, Ordering::Release);
@@ -257,7 +256,7 @@ fn a_connection_that_is_cut_ends_messages_on_both_sides() {
                 (rank.lanes.connections[0].clone(), batch.ends[0].mail.clone());
             // In the middle of the message.
             scope.spawn(move || {
-                while own == 1 && mail.word(Word::Arrived, 0).load(Ordering::Acquire) < 5 {
+                while own == 1 && mail.word(Word::Freed, 0).load(Ordering::Acquire) < 5 {
                     std::thread::yield_now();
                 }
                 if let (1, Some(fd)) = (own, connection.fd()) {
@@ -313,12 +312,12 @@ fn a_peer_that_does_not_receive_is_named_in_time() {
 fn pieces_without_a_slot_are_refused() {
     use crate::transport::message::{IoVec, Kind as Carried, meta};
     use crate::transport::posted::PostedSender;
-    let piece = |count, bytes| Packet::of_pieces(Kind::Piece, 0, count, bytes);
+    let piece = |count, bytes| Packet::of_pieces(Kind::Piece, 0, count, (77, bytes));
     let forged = [
         (piece(2, 32), "no slot"),
-        (piece(1, batch::SLOT + 16), "no slot"),
-        (piece(1, 0), "no slot"),
-        (Packet::of_pieces(Kind::Room, 0, 1, 0), "room for no piece"),
+        (piece(1, batch::PIECE + 1), "no slot"),
+        (Packet { block: 99, ..piece(1, 16) }, "no slot"),
+        (Packet::of_pieces(Kind::Room, 0, 1, (0, 0)), "room for no piece"),
     ];
     for (packet, why) in forged {
         let world = World::new(&[0, 1], 1);
@@ -349,7 +348,7 @@ fn pieces_without_a_slot_are_refused() {
             rank.lanes.exchange(&batch);
             let left = play(rank, &batch, &received, &mut Counts::new()).map(drop);
             assert_eq!(left, Err(Left::Told));
-            assert_eq!(batch.ends[0].mail.word(Word::Arrived, 0).load(Ordering::Relaxed), 0);
+            assert_eq!(batch.ends[0].mail.head(Dir::Recv, 0, 1).load(Ordering::Relaxed), 0);
             rank.lanes.failure()
         });
         let text = failures[0].as_ref().map(Error::to_string).unwrap_or_default();

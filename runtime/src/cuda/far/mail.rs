@@ -14,23 +14,20 @@ use roundelay_compiler::plan::Dir;
 use super::memory::Mapped;
 use crate::backend::cuda::{Context, Fault};
 
-/// A list of words, one for each block of an end. All count pieces from the beginning of the communicator on.
+/// A list of words, one for each block of an end. Both count pieces from the beginning of the communicator on.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Word {
-    /// Pieces that the kernel has put into slots.
-    Told,
-    /// Of these, those that the lane has taken out.
+    /// Pieces that the kernel has put into slots and the lane has taken out.
     Taken,
-    /// Pieces that the lane has put into slots.
-    Arrived,
-    /// Of these, those that the kernel has taken out.
+    /// Pieces that the lane has put into slots and the kernel has taken out.
     Freed,
 }
 
 /// Lists of words.
-const LISTS: u64 = 4;
+const LISTS: u64 = 2;
 /// Bytes of a list: as many as the most blocks of an end need, and whole cache lines.
-const LIST: u64 = 256;
+const LIST: u64 = 512;
+const _: () = assert!(8 * batch::lanes(2) as u64 <= LIST);
 
 /// Words and slots for the messages with one peer.
 #[derive(Debug)]
@@ -71,10 +68,19 @@ impl Mail {
         self.memory.word((word as u64 * LIST) / 8 + u64::from(block))
     }
 
-    /// Returns the slot of a block's piece of that number, counted from 1 on.
-    pub(super) fn slot(&self, dir: Dir, block: u32, number: u64) -> Option<*mut u8> {
+    /// Returns the place of the content of a block's piece of that number, counted from 1 on.
+    pub(super) fn content(&self, dir: Dir, block: u32, number: u64) -> Option<*mut u8> {
+        self.memory.place(self.offset(dir, block, number) + batch::HEAD, batch::PIECE)
+    }
+
+    /// Returns the first word of a slot: what its piece's number is, beside the tag.
+    pub(super) fn head(&self, dir: Dir, block: u32, number: u64) -> &AtomicU64 {
+        self.memory.word(self.offset(dir, block, number) / 8)
+    }
+
+    fn offset(&self, dir: Dir, block: u32, number: u64) -> u64 {
         let turn = u64::from(block) * u64::from(batch::SLOTS) + number % u64::from(batch::SLOTS);
-        self.memory.place(self.first(dir) + turn * batch::SLOT, batch::SLOT)
+        self.first(dir) + turn * batch::SLOT
     }
 
     /// Returns the offset of the slots of a direction.
@@ -86,13 +92,12 @@ impl Mail {
     /// Returns an end of the kernel without messages, whose own counts lie at `count`.
     pub(in super::super) fn end(&self, (peer, dir): (u32, Dir), count: u64) -> batch::End {
         let list = |word: Word| self.memory.device() + word as u64 * LIST;
-        let (wait, tell) = match dir {
-            Dir::Send => (list(Word::Taken), list(Word::Told)),
-            Dir::Recv => (list(Word::Arrived), list(Word::Freed)),
+        let (freed, how) = match dir {
+            Dir::Send => (list(Word::Taken), batch::FAR),
+            Dir::Recv => (list(Word::Freed), batch::FAR | batch::RECEIVES),
         };
         let slots = self.memory.device() + self.first(dir);
-        let receives = u32::from(dir == Dir::Recv);
-        batch::End { slots, wait, tell, count, peer, receives, ..batch::End::default() }
+        batch::End { slots, freed, count, peer, how, ..batch::End::default() }
     }
 }
 
@@ -104,25 +109,23 @@ mod tests {
     fn words_and_slots_are_apart() {
         let mail = Mail::plain(2);
         let base = mail.memory.device();
-        let words = [Word::Told, Word::Taken, Word::Arrived, Word::Freed];
+        let words = [Word::Taken, Word::Freed];
         let at = |word: &Word, block| mail.word(*word, block).as_ptr() as u64 - base;
         let mut places: Vec<u64> =
             words.iter().flat_map(|word| (0..mail.blocks()).map(move |b| at(word, b))).collect();
         for dir in [Dir::Send, Dir::Recv] {
             for (block, number) in (0..mail.blocks()).flat_map(|b| (4..8).map(move |n| (b, n))) {
-                let slot = mail.slot(dir, block, number).expect("it lies in the memory");
-                places.push(slot as u64 - base);
-                assert_eq!(mail.slot(dir, block, number + 4), Some(slot), "they are used again");
+                let content = mail.content(dir, block, number).expect("it lies in the memory");
+                let head = mail.head(dir, block, number).as_ptr() as u64 - base;
+                places.extend([head, content as u64 - base]);
+                assert_eq!(mail.content(dir, block, number + 4), Some(content), "used again");
             }
         }
         assert!(places.is_sorted_by(|a, b| a < b), "{places:?}");
-        assert_eq!(mail.slot(Dir::Recv, mail.blocks(), 0), None);
+        assert_eq!(mail.content(Dir::Recv, mail.blocks(), 0), None);
         let (send, receive) = (mail.end((1, Dir::Send), 8), mail.end((1, Dir::Recv), 9));
         assert_eq!((send.slots, receive.slots - send.slots), (base + 1024, batch::inbox(2)));
-        assert_eq!(
-            [send.tell, send.wait, receive.wait, receive.tell].map(|a| a - base),
-            [0, 256, 512, 768]
-        );
-        assert_eq!((send.receives, receive.receives, receive.peer, receive.count), (0, 1, 1, 9));
+        assert_eq!([send.freed, receive.freed].map(|a| a - base), [0, 512]);
+        assert_eq!((send.how, receive.how, receive.peer, receive.count), (2, 3, 1, 9));
     }
 }

@@ -10,7 +10,7 @@ pub(super) enum Kind {
     Message,
     /// The receiver has consumed messages up to the number.
     Credit,
-    /// A piece of a message between single ranks, which is no call's: the slot's content follows.
+    /// A piece of a message between single ranks, which is no call's: its content follows, unless it is empty.
     Piece,
     /// The receiver has consumed such pieces up to the count.
     Room,
@@ -25,7 +25,7 @@ pub(super) struct Packet {
     /// The channel of the link. Both ends count the channels between two ranks alike, each direction for itself.
     pub(super) channel: u16,
     pub(super) block: u32,
-    /// The message, from 1 in each call.
+    /// The message, from 1 in each call; of pieces, the tag of their message.
     pub(super) number: u32,
     /// Bytes of the content.
     pub(super) bytes: u64,
@@ -35,8 +35,8 @@ pub(super) struct Packet {
 
 impl Packet {
     /// Returns a packet about pieces.
-    pub(super) fn of_pieces(kind: Kind, block: u32, count: u64, bytes: u64) -> Self {
-        Packet { kind, epoch: 0, channel: 0, block, number: 0, bytes, digest: count }
+    pub(super) fn of_pieces(kind: Kind, block: u32, count: u64, (tag, bytes): (u32, u64)) -> Self {
+        Packet { kind, epoch: 0, channel: 0, block, number: tag, bytes, digest: count }
     }
 
     pub(super) fn encode(&self) -> [u8; BYTES] {
@@ -97,7 +97,8 @@ mod tests {
             digest: 0x0123_4567_89ab_cdef,
         };
         let credit = Packet { kind: Kind::Credit, ..packet };
-        let [piece, room] = [Kind::Piece, Kind::Room].map(|k| Packet::of_pieces(k, 3, 1 << 40, 16));
+        let [piece, room] =
+            [Kind::Piece, Kind::Room].map(|k| Packet::of_pieces(k, 3, 1 << 40, (9, 16)));
         for packet in [packet, credit, piece, room] {
             assert_eq!(Packet::decode(&packet.encode()), Some(packet));
         }

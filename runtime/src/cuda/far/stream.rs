@@ -20,8 +20,8 @@ pub(super) enum Coming {
     Read(Packet),
     /// The content of a message for this flow.
     Content { flow: usize, bytes: u64 },
-    /// A piece of a message between single ranks, for this block.
-    Piece { block: u32, bytes: u64 },
+    /// A piece of a message with this tag between single ranks, for this block.
+    Piece { block: u32, tag: u32, bytes: u64 },
 }
 
 /// The connection with the lane of the same number of a peer.
