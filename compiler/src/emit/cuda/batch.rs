@@ -17,10 +17,10 @@ pub const ENDS: usize = 32;
 /// Most messages of a launch.
 pub const MESSAGES: usize = 88;
 /// Blocks of an end, at least and at most.
-const LANES: [u32; 2] = [4, 48];
-/// Blocks that are kept for all ends of a rank, if that leaves each the least: fewer than any GPU for which there is
-/// NVLink has multiprocessors.
-const BLOCKS: u32 = 100;
+const LANES: [u32; 2] = [4, 32];
+/// Blocks that are kept for all ends of a rank and what it copies in its own memory, if that leaves each the least: fewer
+/// than a GPU with NVLink of this architecture has multiprocessors.
+const BLOCKS: u32 = 112;
 /// Slots of a lane.
 pub const SLOTS: u32 = 4;
 /// Bytes of a slot: 16 for the number and the tag, 16 a thread for packets, the others for a piece.
@@ -29,8 +29,9 @@ pub const SLOT: u64 = (136 << 10) + 256;
 pub const HEAD: u64 = 16;
 /// Most bytes of a piece.
 pub const PIECE: u64 = SLOT - HEAD - 16 * wide32(THREADS);
-/// Bytes of a message that a block has at least, if there are as many.
-const LEAST: u64 = 2 * wide32(THREADS);
+/// Bytes that a block has of a message between hosts at least, if there are as many: each piece costs those who carry it a
+/// packet.
+const LEAST: u64 = 16 << 10;
 /// Bytes of the parameters.
 pub const PARAMS: usize = size_of::<Params>() + 4 * 8 + ENDS * size_of::<End>() + MESSAGES * 24;
 
@@ -38,11 +39,7 @@ const _: () = assert!(PARAMS <= 4096);
 
 /// Returns the blocks of an end between that many ranks: a link needs many, and all ends must run at once.
 pub const fn lanes(ranks: u32) -> u32 {
-    let ends = 2 * ranks.saturating_sub(1);
-    let share = match BLOCKS.checked_div(ends) {
-        Some(share) => share,
-        None => LANES[1],
-    };
+    let share = BLOCKS / (2 * ranks.saturating_sub(1) + 1);
     match (share < LANES[0], share > LANES[1]) {
         (true, _) => LANES[0],
         (_, true) => LANES[1],
@@ -55,8 +52,8 @@ pub const fn inbox(ranks: u32) -> u64 {
     SLOT * wide32(SLOTS) * wide32(lanes(ranks))
 }
 
-/// Returns the bytes of the pieces in which one of [`lanes`] blocks moves a message of so many bytes: the kernel's own
-/// way to cut it, for those who carry pieces between hosts. A block without a part of the message has no piece, but for
+/// Returns the bytes of the pieces in which one of [`lanes`] blocks moves a message of so many bytes between hosts: the
+/// kernel's own way to cut it, for those who carry the pieces. A block without a part of the message has no piece, but for
 /// the first.
 pub fn pieces(bytes: u64, block: u32, lanes: u32) -> impl Iterator<Item = u64> {
     let each = (bytes.div_ceil(16 * wide32(lanes)) * 16).max(LEAST);
@@ -127,6 +124,7 @@ pub(super) fn common(what: &str, ranks: u32) -> String {
     }
     text.push_str("constexpr bool PROVES = false;\nconstexpr bool PACKETS = false;\nconstexpr bool FAR = false;\n");
     text.push_str(PRELUDE);
+    text.push_str(&format!("constexpr u64 CARRIED_LEAST = {LEAST};\n"));
     text.push_str(&format!("constexpr u64 LANES = {lanes}, SLOTS = {SLOTS}, SLOT = {SLOT};\n"));
     text + LANES_TEXT
 }
@@ -145,12 +143,11 @@ mod tests {
     #[test]
     fn all_ends_of_a_rank_run_at_once() {
         for ranks in 1..=9 {
-            let ends = 2 * (ranks - 1);
-            assert!(ends * lanes(ranks) <= BLOCKS, "{ranks}");
+            assert!((2 * (ranks - 1) + 1) * lanes(ranks) <= BLOCKS, "{ranks}");
         }
-        assert_eq!([1, 2, 4, 5, 8, 16].map(lanes), [48, 48, 16, 12, 7, 4]);
+        assert_eq!([1, 2, 4, 5, 8, 16].map(lanes), [32, 32, 16, 12, 7, 4]);
         // As many as an H100 has, with as many peers as a kernel has room for.
-        assert!(30 * lanes(16) <= 132 && inbox(2) == 48 * 4 * SLOT);
+        assert!(30 * lanes(16) <= 132 && inbox(2) == 32 * 4 * SLOT);
     }
 
     #[test]
@@ -172,6 +169,6 @@ mod tests {
 
     #[test]
     fn the_text_has_the_lanes_of_its_ranks() {
-        assert!(batch(2).contains("LANES = 48,") && batch(8).contains("LANES = 7,"));
+        assert!(batch(2).contains("LANES = 32,") && batch(8).contains("LANES = 7,"));
     }
 }

@@ -142,7 +142,8 @@ INLINE void move_staged(const Params &params, const End &end, u32 lane, u64 coun
 // message has no piece; the first one has always one, so that another message is seen.
 INLINE void move(const Params &params, const End &end, u32 lane, u64 &count, const Message &message) {
     const u64 slots = end.slots + lane * SLOTS * SLOT, share = (message.bytes + 16 * LANES - 1) / (16 * LANES) * 16;
-    const u64 each = share < LEAST ? LEAST : share, begin = lane * each;
+    const u64 least = end.how & CARRIED ? CARRIED_LEAST : LEAST;
+    const u64 each = share < least ? least : share, begin = lane * each;
     if (begin >= message.bytes && lane != 0) return;
     const u64 length = message.bytes - begin < each ? message.bytes - begin : each;
     u64 at = 0;
