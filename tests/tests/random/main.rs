@@ -177,7 +177,7 @@ fn verdicts_on_random_programs_equal_the_oracles() {
 fn symmetry_proves_what_unrolling_proves() {
     let mut count = Count::default();
     let library: Vec<&str> = CATALOGUE.iter().map(|e| e.text).collect();
-    let trials = 150 * number("ROUNDS", 1);
+    let trials = 200 * number("ROUNDS", 1);
     for i in 0..library.len() as u64 + trials {
         let mut dice = dice(i);
         let text = match library.get(i as usize) {
