@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::board::Board;
 use super::rank::Order;
 
-/// Of so many looks a rank that is slow runs between two.
+/// The looks of a turn of a rank that is slow: it runs from the last but one to the last.
 const TURNS: u32 = 5;
 
 /// The state of a rank.
@@ -28,7 +28,7 @@ pub(super) struct Rank {
     /// The time at which it runs again as it should.
     until: Instant,
     looks: u32,
-    /// How often it was disturbed, twice: odd while it is.
+    /// The number of times that it began or ended to be disturbed: odd while it is.
     disturbed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Whether a rank whose input is its output may play the program in place while others play that of buffers apart.
+//! Says if a rank whose input is its output may play the program in place while others play that of buffers apart.
 //!
 //! A caller may give one buffer as input and output on some ranks and two on others. All ranks then agree on the
 //! program for buffers apart; a rank with one buffer plays its program of the plans in place, which are proved too. That
@@ -27,7 +27,7 @@ pub fn interchangeable(apart: &Programs, inside: &Programs) -> bool {
 /// Chunks of buffers.
 type Chunks = Vec<(Buf, u32)>;
 
-/// What a program has in common with one that says the same to peers.
+/// The part of a program that is the same in all that say the same to peers.
 #[derive(PartialEq)]
 struct Talk<'a> {
     links: &'a [DeviceConnection],

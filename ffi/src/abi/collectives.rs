@@ -368,12 +368,8 @@ pub unsafe extern "C" fn rl_all_to_all_single(
         let elements = count.saturating_mul(u64::from(ranks));
         let is_inside = std::ptr::eq(output, input) && !output.is_null();
         // SAFETY: as above.
-        let output = unsafe { common.one(output, elements) };
-        let input = match is_inside {
-            true => Side::None,
-            // SAFETY: as above.
-            false => unsafe { common.one(input, elements) },
-        };
+        let side = |at: *const c_void| unsafe { common.one(at, elements) };
+        let (output, input) = (side(output), if is_inside { Side::None } else { side(input) });
         let (name, reduction) = (Name::AllToAll, common.reduction(RL_SUM)?);
         let operation = Operation::Collective { name, output, input, reduction, root: 0 };
         // SAFETY: as above.

@@ -61,11 +61,8 @@ impl Gpu {
         measured: Option<How>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        if !self.begins(core, plans, launch, stream)? {
-            return Ok(());
-        }
-        let (key, lowered) = self.key(core, plans, launch, measured)?;
-        let args = LaunchArgs::of(core, &launch.call);
+        let ready = self.ready(core, plans, launch, measured, stream)?;
+        let Some((key, lowered, args)) = ready else { return Ok(()) };
         self.put(core, (key, &lowered), None, &args, stream)
     }
 
@@ -80,11 +77,8 @@ impl Gpu {
         measured: Option<How>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        if !self.begins(core, plans, launch, stream)? {
-            return Ok(());
-        }
-        let (key, lowered) = self.key(core, plans, launch, measured)?;
-        let mut args = LaunchArgs::of(core, &launch.call);
+        let ready = self.ready(core, plans, launch, measured, stream)?;
+        let Some((key, lowered, mut args)) = ready else { return Ok(()) };
         let inside = inside.and_then(|inside| self.inside(core, (plans, inside), key.protocol));
         if inside.is_none() {
             let header = &lowered.program.header;
@@ -121,26 +115,30 @@ impl Gpu {
         lowered
     }
 
-    /// Returns true if a call has something to play, and fails if none may be put into the stream.
-    fn begins(
+    /// Returns a call with all that is left out filled in, if it has something to play; fails if none may be put into the
+    /// stream.
+    fn ready(
         &mut self,
         core: &mut Core,
         plans: &Proved,
         launch: &Launch,
+        measured: Option<How>,
         stream: &CudaStream,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<(Key, Arc<Lowered>, LaunchArgs)>, Error> {
         core.usable()?;
         self.listen(core)?;
         let Some(header) = plans.plans().first().map(|plan| &plan.header) else {
-            return Ok(false);
+            return Ok(None);
         };
         if launch.call.count == 0 && header.collective != "barrier" {
-            return Ok(false);
+            return Ok(None);
         }
         if self.far.is_some() && stream.is_captured().map_err(|fault| self.fault(&fault))? {
             self.on_one_host("a call in a graph")?;
         }
-        Ok(true)
+        let (key, lowered) = self.key(core, plans, launch, measured)?;
+        let args = LaunchArgs::of(core, &launch.call);
+        Ok(Some((key, lowered, args)))
     }
 
     /// Puts a call into a stream, made ready by all ranks together if it is the first of its kind.

@@ -10,13 +10,13 @@ use crate::choose::How;
 use crate::engine::{Args, Call, Collective, Core, Named, Recent, writes_output};
 use crate::error::Error;
 
-/// What was chosen for a call by name.
+/// The choice for a call by name.
 #[derive(Debug, Clone)]
 pub(crate) struct Chosen {
     plans: Arc<Proved>,
-    /// Of plans for an input and an output: those in place, where the algorithm has them.
+    /// The plans in place beside plans for an input and an output, where the algorithm has them.
     inside: Option<Arc<Proved>>,
-    /// How they are best played, as measured.
+    /// The way in which they are best played, as measured.
     how: Option<How>,
 }
 

@@ -76,7 +76,7 @@ pub(super) struct Link {
     /// Devices that access memory of the peer.
     pub(super) device: Option<Device>,
     pub(super) out: VecDeque<Out>,
-    /// What the peer has asked for, and is told of its operations. Neither queue waits for the other: two ranks that
+    /// The answers to what the peer has asked for, and what it is told of its operations. Neither queue waits for the other: two ranks that
     /// wait for each other's answers give them meanwhile.
     answers: VecDeque<Out>,
     /// True if what was said last is an answer.

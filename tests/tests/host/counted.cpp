@@ -71,10 +71,7 @@ int main(int argc, char **argv) {
             for (unsigned b = 0; b < blocks; ++b) begun.push_back(begin_block(kernel, &all[r], b, blocks, THREADS));
         well = end_blocks(begun) && well;
         for (unsigned r = 0; r < ranks; ++r) {
-            const Report &report = *(const Report *)(mail[r] + 64);
-            if (report.what != 0)
-                printf("rank %u: report %u, word %u, peer %u, wanted %llu, seen %llu\n", r, report.what, report.word,
-                       report.peer, report.wanted, report.seen);
+            print_report(r, *(const Report *)(mail[r] + 64));
             std::vector<char> wanted(ROWS * ROW, 0x5a);
             bool counted = true;
             for (unsigned p = 0; p < ranks && !wrong; ++p) {

@@ -122,3 +122,10 @@ static bool end_blocks(const std::vector<pid_t> &blocks) {
     }
     return well;
 }
+
+// Prints what a rank's kernel has reported, if it has.
+template <class Report> static void print_report(unsigned rank, const Report &report) {
+    if (report.what != 0)
+        printf("rank %u: report %u, word %u, peer %u, wanted %llu, seen %llu\n", rank, report.what, report.word, report.peer,
+               report.wanted, report.seen);
+}

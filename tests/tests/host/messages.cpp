@@ -73,10 +73,7 @@ int main(int argc, char **argv) {
             for (unsigned k = 0; k < blocks; ++k) begun.push_back(begin_block(kernel, &all[r], k, blocks, THREADS));
         well = end_blocks(begun) && well;
         for (unsigned r = 0; r < ranks; ++r) {
-            const Report &report = *(const Report *)(mail[r] + 64);
-            if (report.what != 0)
-                printf("rank %u: report %u, word %u, peer %u, wanted %llu, seen %llu\n", r, report.what, report.word,
-                       report.peer, report.wanted, report.seen);
+            print_report(r, *(const Report *)(mail[r] + 64));
             std::vector<char> wanted(vector, 0x5a);
             for (unsigned p = 0; p < ranks; ++p)
                 for (unsigned m = 0; p != r && m < EACH_WAY; ++m) {

@@ -87,9 +87,10 @@ pub struct End {
     pub messages: u32,
 }
 
-/// Of an end: this rank receives.
+/// The bit of an end at which this rank receives.
 pub const RECEIVES: u32 = 1;
-/// Of an end: slots and words lie in memory of this rank's host, and somebody carries pieces between it and the peer's.
+/// The bit of an end whose slots and words lie in memory of this rank's host, where somebody carries pieces between it and
+/// the peer's.
 pub const FAR: u32 = 2;
 
 /// A message, in the order of the kernel's structure.

@@ -344,14 +344,8 @@ impl Lane {
             }
         }
         for (at, stream) in self.streams.iter_mut().enumerate() {
-            if stream.sender.has_backlog() {
-                stream.sender.flush();
-            }
-            while let Some(&(message, of)) = stream.posted.front() {
-                if !stream.sender.is_consumed(message) {
-                    break;
-                }
-                stream.posted.pop_front();
+            stream.flush();
+            while let Some(of) = stream.taken() {
                 let Move { end, block, .. } = &moves[of];
                 let queue = self.queues.of(at, *block);
                 queue.taken += 1;

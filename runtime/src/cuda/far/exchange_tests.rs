@@ -14,7 +14,7 @@ use super::exchange::{FarBatch, FarEnd};
 use super::mail::{Mail, Word};
 use super::packet::{self, Kind, Packet};
 use super::stream::DIGEST;
-use super::tests::{PATIENCE, Rank, World, everywhere, hears_the_end, long};
+use super::tests::{PATIENCE, Rank, World, everywhere, hears_the_end, late, long};
 use crate::error::Error;
 
 /// A message from a rank to another.
@@ -25,7 +25,7 @@ struct Letter {
     content: Vec<u8>,
 }
 
-/// What all ranks do next.
+/// The next thing that all ranks do.
 enum Step {
     Call,
     /// Messages, which a rank may exchange in two batches.
@@ -35,7 +35,7 @@ enum Step {
 /// One end of a batch, as the emulated kernel plays it.
 struct Side<'a> {
     end: &'a FarEnd,
-    /// What is sent; the lengths of what is received.
+    /// The letters that are sent, or whose lengths are received.
     letters: Vec<&'a Letter>,
 }
 
@@ -298,12 +298,8 @@ fn a_peer_that_does_not_receive_is_named_in_time() {
             None
         }
     });
-    let (left, failure) = ends[0].as_ref().expect("of rank 0");
-    assert_eq!(*left, Err(Left::Told));
-    let Some(Error::Timeout { location, awaited, peer: 1, remark, .. }) = failure else {
-        panic!("{failure:?}");
-    };
-    assert_eq!((&location.text[..], &awaited[..]), ("send to rank 1", "rank 1 to take a message"));
+    let (location, awaited, remark) = late(&ends);
+    assert_eq!((&location.text[..], awaited), ("send to rank 1", "rank 1 to take a message"));
     assert!(remark.contains("of block") && remark.contains("raise the timeout"), "{remark}");
 }
 

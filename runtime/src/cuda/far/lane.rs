@@ -362,14 +362,8 @@ impl Lane {
             }
         }
         for stream in &mut self.streams {
-            if stream.sender.has_backlog() {
-                stream.sender.flush();
-            }
-            while let Some(&(message, at)) = stream.posted.front() {
-                if !stream.sender.is_consumed(message) {
-                    break;
-                }
-                stream.posted.pop_front();
+            stream.flush();
+            while let Some(at) = stream.taken() {
                 let flow = &mut flows[at];
                 flow.taken += 1;
                 flow.tell(&self.memory, &call.part.links[flow.link], call);

@@ -67,6 +67,23 @@ impl Stream {
         }
     }
 
+    /// Sends what waits for room on the connection.
+    pub(super) fn flush(&mut self) {
+        if self.sender.has_backlog() {
+            self.sender.flush();
+        }
+    }
+
+    /// Returns the flow of the next posted message of which nothing is read in its slot any more.
+    pub(super) fn taken(&mut self) -> Option<usize> {
+        let &(message, flow) = self.posted.front()?;
+        if !self.sender.is_consumed(message) {
+            return None;
+        }
+        self.posted.pop_front();
+        Some(flow)
+    }
+
     /// Returns the next packet, if it is here.
     pub(super) fn packet(&mut self) -> Result<Option<Packet>, Fault> {
         if !self.receiver.is_ready(0, packet::BYTES) {

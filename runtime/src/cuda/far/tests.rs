@@ -19,7 +19,7 @@ use crate::comm::Communicator;
 use crate::cuda::program::Lowered;
 use crate::dtype::{DType, RedOp};
 use crate::engine::{Args, Call, Core};
-use crate::error::Error;
+use crate::error::{Error, Location};
 
 /// No wait that succeeds comes near it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -530,6 +530,20 @@ fn ranks_that_make_different_calls_learn_of_it() {
     assert!(failures.iter().any(mismatch), "{failures:?}");
 }
 
+/// The end of a rank's kernel, and the error of its lanes.
+type Ended = (Result<(), Left>, Option<Error>);
+
+/// Returns the place, what was awaited and the remark of the timeout by which rank 0 blames rank 1, whose kernel was told
+/// to leave.
+pub(super) fn late(ends: &[Option<Ended>]) -> (&Location, &str, &str) {
+    let (left, failure) = ends[0].as_ref().expect("of rank 0");
+    assert_eq!(*left, Err(Left::Told));
+    let Some(Error::Timeout { location, awaited, peer: 1, remark, .. }) = failure else {
+        panic!("{failure:?}");
+    };
+    (location, awaited, remark)
+}
+
 #[test]
 fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
     let world = World::new(&[0, 1], 1);
@@ -549,12 +563,8 @@ fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
             }
         }
     });
-    let (left, failure) = ends[0].as_ref().expect("of rank 0");
-    assert_eq!(*left, Err(Left::Told));
-    let Some(Error::Timeout { location, awaited, peer: 1, remark, .. }) = failure else {
-        panic!("{failure:?}");
-    };
-    assert_eq!((&location.name[..], &awaited[..]), ("all_reduce.ring", "a message from rank 1"));
+    let (location, awaited, remark) = late(&ends);
+    assert_eq!((&location.name[..], awaited), ("all_reduce.ring", "a message from rank 1"));
     assert!(
         remark.contains("block 0 of call 1") && remark.contains("raise the timeout"),
         "{remark}"
