@@ -118,7 +118,16 @@ if wanted torch; then
         exit 77
     fi
     export PATH=$tools/bin:$PATH OMP_NUM_THREADS=1
+    # Ranks that are killed and stopped are waited for most of the time, so the other suites run meanwhile.
+    check "$tests/torch_faults" >"$folder/faults.log" 2>&1 &
+    faults=$!
+    trap 'kill "$faults" 2>/dev/null || true' EXIT
     for suite in "$tests"/torch*/; do
-        check "$suite"
+        [ "$suite" = "$tests/torch_faults/" ] || check "$suite"
     done
+    rc=0
+    wait "$faults" || rc=$?
+    trap - EXIT
+    cat "$folder/faults.log"
+    exit "$rc"
 fi

@@ -1,6 +1,7 @@
 //! Compiles the kernels of the library, where there is the CUDA compiler, and reads what it says of them: registers,
 //! spills, instructions. A sample of them, or all if `ROUNDELAY_TEST_KERNELS` is `all`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -129,10 +130,19 @@ fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
     (many || spills.iter().any(|word| wrong(word)) || log.contains("warning")).then_some(log)
 }
 
-/// Compiles them, two at a time.
+/// Returns a text without its comments, which are all that many kernels differ in.
+fn code(text: &str) -> String {
+    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// Compiles them, each code once, two at a time.
 fn check(nvrtc: &Nvrtc, texts: &[Text]) {
     let all = std::env::var("ROUNDELAY_TEST_KERNELS").is_ok_and(|v| v == "all");
-    let chosen: Vec<&Text> = texts.iter().step_by(if all { 1 } else { STRIDE }).collect();
+    let mut known = BTreeSet::new();
+    let mut chosen: Vec<&Text> = texts.iter().collect();
+    chosen.retain(|(_, text)| known.insert(code(text)));
+    let distinct = chosen.len();
+    let chosen: Vec<&Text> = chosen.into_iter().step_by(if all { 1 } else { STRIDE }).collect();
     let (next, faults, started) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
     let times = Mutex::new(Vec::new());
     let work = || {
@@ -152,7 +162,7 @@ fn check(nvrtc: &Nvrtc, texts: &[Text]) {
     let took = started.elapsed().as_secs_f64();
     let _ = writeln!(
         std::io::stderr(),
-        "{} of {} kernels in {took:.1} s, {:.0} ms each, two at a time",
+        "{} of {distinct} codes of {} kernels in {took:.1} s, {:.0} ms each, two at a time",
         chosen.len(),
         texts.len(),
         took / chosen.len().max(1) as f64 * 1e3
