@@ -147,18 +147,25 @@ fn plans_out_of_place_serve_buffers_that_overlap_as_nccl_has_them() {
 /// programs in place that peers cannot tell from those of buffers apart.
 #[test]
 fn what_gpus_choose_is_played_in_place_beside_ranks_that_are_not() {
+    let is_between =
+        |collective: &str, name: &str, (n, per_host): (u32, u32), root: u32, protocol: Protocol| {
+            let hosts = (0..n).map(|rank| rank / per_host).collect();
+            let lower = Lower { hosts, ..Lower::default() };
+            let entry = roundelay_algorithms::find(collective, name).expect("an algorithm");
+            let [apart, inside] = [Placement::OutOfPlace, Placement::InPlace].map(|placement| {
+                let mut sources = SourceMap::new();
+                let id = sources.add(entry.path, entry.text);
+                let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("it resolves");
+                let program =
+                    programs.iter().find(|p| p.name == entry.name).expect("it declares it");
+                let options = Options { root, ..Options::default() };
+                let plans = compile(program, &sources, &Shape::flat(n), &options, placement);
+                prove(&plans.expect("plans"), protocol, &lower).expect("programs")
+            });
+            interchangeable(&apart, &inside)
+        };
     let is_alike = |collective: &str, name: &str, n: u32, root: u32, protocol: Protocol| {
-        let entry = roundelay_algorithms::find(collective, name).expect("an algorithm");
-        let [apart, inside] = [Placement::OutOfPlace, Placement::InPlace].map(|placement| {
-            let mut sources = SourceMap::new();
-            let id = sources.add(entry.path, entry.text);
-            let programs = resolve(&mut sources, id, &AlgorithmLibrary).expect("it resolves");
-            let program = programs.iter().find(|p| p.name == entry.name).expect("it declares it");
-            let options = Options { root, ..Options::default() };
-            let plans = compile(program, &sources, &Shape::flat(n), &options, placement);
-            prove(&plans.expect("plans"), protocol, &Lower::default()).expect("programs")
-        });
-        interchangeable(&apart, &inside)
+        is_between(collective, name, (n, n), root, protocol)
     };
     for n in 2..=8 {
         for protocol in [Protocol::Packet, Protocol::Staged] {
@@ -169,6 +176,17 @@ fn what_gpus_choose_is_played_in_place_beside_ranks_that_are_not() {
                     assert!(alike, "{name}, {n}, root {root}, {protocol:?}");
                 }
             }
+        }
+        // So between hosts, of a rank each or of two.
+        for (per_host, root) in [(1, 0), (2, n - 1)] {
+            let of = |collective, name| {
+                is_between(collective, name, (n, per_host), root, Protocol::Staged)
+            };
+            assert!(of("all_to_all", "direct"), "{n}, {per_host} a host");
+            assert!(
+                of("broadcast", "chain") && of("broadcast", "binomial"),
+                "{n}, {per_host} a host"
+            );
         }
         // Peers would address a buffer that such a rank has not.
         assert!(!is_alike("broadcast", "chain", n, 0, Protocol::Put));

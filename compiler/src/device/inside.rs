@@ -31,6 +31,8 @@ type Chunks = Vec<(Buf, u32)>;
 #[derive(PartialEq)]
 struct Talk<'a> {
     links: &'a [DeviceConnection],
+    far: u32,
+    elsewhere: &'a [u32],
     greets: &'a [u32],
     leave: &'a [Wait],
     staging: u32,
@@ -56,6 +58,8 @@ impl<'a> Talk<'a> {
         });
         Talk {
             links: &program.links,
+            far: program.far,
+            elsewhere: &program.elsewhere,
             greets: &program.greets,
             leave: &program.leave,
             staging: program.staging,
@@ -97,12 +101,12 @@ fn is_copy(task: &Task) -> bool {
     task.waits.is_empty() && task.outs.is_empty() && to == Some(merged(from))
 }
 
-/// Returns true if no peer addresses the buffers, and no proxy carries messages.
+/// Returns true if no peer addresses the buffers. Proxies carry what lies in slots, by the links and sizes of the tasks.
 fn is_private(program: &DeviceProgram) -> bool {
     let tasks = || program.phases.iter().flat_map(|phase| &phase.tasks);
     let pulls = |task: &Task| task.inputs.iter().any(|i| matches!(i, TaskInput::Pulled(..)));
     let lands = |task: &Task| task.outs.iter().any(|o| matches!(o, Target::Landed(..)));
-    program.elsewhere.is_empty() && !tasks().any(|task| pulls(task) || lands(task))
+    !tasks().any(|task| pulls(task) || lands(task))
 }
 
 /// Returns true if no chunk of the input is read after the chunk of the output that would lie there is written: so what

@@ -101,10 +101,10 @@ impl Gpu {
         if let Some(known) = self.insides.get(&(hash, protocol)) {
             return known.clone();
         }
-        let [apart, within] =
-            [plans, inside].map(|plans| prove(plans, protocol, &Options::default()).ok());
-        let alike = match (self.far.is_none(), apart, within) {
-            (true, Some(apart), Some(within)) => interchangeable(&apart, &within),
+        let options = Options { hosts: core.group.hosts().into(), ..Options::default() };
+        let [apart, within] = [plans, inside].map(|plans| prove(plans, protocol, &options).ok());
+        let alike = match (apart, within) {
+            (Some(apart), Some(within)) => interchangeable(&apart, &within),
             _ => false,
         };
         let lowered = match alike {

@@ -27,7 +27,7 @@ use super::stream::Coming;
 use crate::error::{Error, Location};
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, IoVecMut};
-use crate::transport::posted::{PostedReceiver, PostedSender};
+use crate::transport::posted::PostedReceiver;
 
 /// Slots of a queue.
 const SLOTS: u64 = batch::SLOTS as u64;
@@ -196,7 +196,7 @@ impl Lane {
     pub(super) fn exchange(&mut self, batch: &FarBatch) -> Result<(), End> {
         let moves = self.moves(batch);
         let mut pause = Pause::new();
-        while !moves.iter().all(|all| all.is_over(&mut self.queues)) {
+        while !moves.iter().all(|all| all.is_over(&mut self.queues)) || self.is_sending() {
             let mut moved = self.take(&moves)?;
             moved |= self.post(&moves);
             if moved {
@@ -305,11 +305,7 @@ impl Lane {
             let Some(mail) = self.queues.mail.get(&at) else { continue };
             let freed = mail.word(Word::Freed, block).load(Ordering::Acquire);
             if freed > queue.said {
-                // SAFETY: there is no content.
-                unsafe {
-                    self.streams[at]
-                        .post(&Packet::of_pieces(Kind::Room, block, freed, (0, 0)), None);
-                }
+                self.streams[at].say(&Packet::of_pieces(Kind::Room, block, freed, (0, 0)));
                 queue.said = freed;
                 moved = true;
             }
@@ -335,10 +331,13 @@ impl Lane {
                 let bytes = all.pieces[piece];
                 let packet = Packet::of_pieces(Kind::Piece, block, number, (head as u32, bytes));
                 let content = (bytes > 0).then_some(IoVec { ptr, len: bytes as usize });
+                let keeps = queue.taken < queue.sent;
                 // SAFETY: the slot lies in the memory, which the order keeps. The kernel writes there again when it is told
                 // that the content was taken.
-                unsafe { stream.post(&packet, content) };
-                stream.posted.push_back((stream.sender.sent() - 1, at));
+                if unsafe { stream.post(&packet, content, (at, keeps)) } {
+                    queue.taken = number;
+                    mail.word(Word::Taken, block).store(number, Ordering::Release);
+                }
                 queue.sent = number;
                 moved = true;
             }
@@ -360,7 +359,8 @@ impl Lane {
     fn whole(&mut self, moves: &[Move<'_>]) -> Result<(), End> {
         for at in 0..self.streams.len() {
             let Some(fault) = self.streams[at].connection.fault().cloned() else { continue };
-            if moves.iter().any(|all| all.stream == at && !all.is_over(&mut self.queues)) {
+            let needed = |all: &Move<'_>| all.stream == at && !all.is_over(&mut self.queues);
+            if self.streams[at].is_sending() || moves.iter().any(needed) {
                 return Err(self.cut_off(at, moves, &fault));
             }
         }

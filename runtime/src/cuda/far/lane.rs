@@ -19,7 +19,7 @@ use super::stream::{Coming, Stream};
 use crate::error::{Error, Location, Source};
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, IoVecMut};
-use crate::transport::posted::{PostedReceiver, PostedSender};
+use crate::transport::posted::PostedReceiver;
 
 /// An order tells a lane its next work.
 #[derive(Debug)]
@@ -177,12 +177,15 @@ impl Lane {
         let mut pause = Pause::new();
         while !self.has_entered(call) {
             self.pause(&mut pause)?;
+            if pause.is_glance() {
+                self.look_ahead(call, &flows)?;
+            }
         }
         pause.moved();
         // Kernels before this one are over: all that they have taken out is known now.
         self.make_room();
         let links = &call.part.links;
-        while !flows.iter().all(|flow| flow.is_over(&links[flow.link])) {
+        while !flows.iter().all(|flow| flow.is_over(&links[flow.link])) || self.is_sending() {
             let mut moved = self.hear(call, &mut flows)?;
             moved |= self.say(call, &mut flows);
             if moved {
@@ -197,6 +200,11 @@ impl Lane {
             self.pause(&mut pause)?;
         }
         Ok(())
+    }
+
+    /// Returns true if something was posted that has not gone yet, whatever kernels were told.
+    pub(super) fn is_sending(&self) -> bool {
+        self.streams.iter().any(Stream::is_sending)
     }
 
     /// Returns what this lane has to carry of a call.
@@ -222,6 +230,17 @@ impl Lane {
         };
         // This lane's own blocks first: mostly that is enough.
         entered(self.number) || (0..call.blocks).any(entered)
+    }
+
+    /// Reads what has come of a call that no block has entered, as far as it needs no slot.
+    fn look_ahead(&mut self, call: &FarCall, flows: &[Flow]) -> Result<(), End> {
+        for at in 0..self.streams.len() {
+            if let Err(fault) = self.piece(at) {
+                return Err(self.lost(at, call, flows, &fault));
+            }
+            self.streams[at].read_ahead();
+        }
+        Ok(())
     }
 
     /// Takes what peers have sent; returns true if something moved.
@@ -338,8 +357,7 @@ impl Lane {
             if link.dir == Dir::Recv {
                 if let Some(credit) = flow.owed(link, told) {
                     let credit_packet = packet(Kind::Credit, flow, link.channel, credit, 0);
-                    // SAFETY: there is no content.
-                    unsafe { stream.post(&credit_packet, None) };
+                    stream.say(&credit_packet);
                     flow.credit = credit;
                     moved = true;
                 }
@@ -353,10 +371,13 @@ impl Lane {
                 let Some(ptr) = self.memory.slot(slot, bytes) else { break };
                 let packet = packet(Kind::Message, flow, link.channel, number, bytes);
                 let content = (bytes > 0).then_some(IoVec { ptr, len: bytes as usize });
+                let keeps = flow.taken < flow.moved;
                 // SAFETY: the slot lies in the memory, which outlives this thread. The kernel writes there again when it
                 // is told that the content was taken.
-                unsafe { stream.post(&packet, content) };
-                stream.posted.push_back((stream.sender.sent() - 1, at));
+                if unsafe { stream.post(&packet, content, (at, keeps)) } {
+                    flow.taken = number;
+                    flow.tell(&self.memory, link, call);
+                }
                 flow.moved = number;
                 moved = true;
             }
@@ -379,7 +400,7 @@ impl Lane {
             let Some(fault) = stream.connection.fault() else { continue };
             let needed =
                 |flow: &&Flow| flow.stream == at && !flow.is_over(&call.part.links[flow.link]);
-            if flows.iter().any(|flow| needed(&flow)) {
+            if stream.is_sending() || flows.iter().any(|flow| needed(&flow)) {
                 return Err(self.lost(at, call, flows, &fault.clone()));
             }
         }

@@ -10,6 +10,8 @@ use crate::transport::posted::PostedSender;
 /// The number of looks without a pause, and of those that yield, before a lane sleeps.
 const EAGER: u32 = 64;
 const YIELDS: u32 = 4000;
+/// The number of looks at words of a kernel to each at sockets, while it spins.
+const GLANCE: u32 = 8;
 /// The shortest and the longest sleep: words of a kernel wake nobody. A lane sleeps for a 64th of the time that it has
 /// waited.
 const NAPS: [Duration; 2] = [Duration::from_micros(50), Duration::from_micros(500)];
@@ -47,6 +49,11 @@ impl Pause {
             self.examined = Instant::now();
         }
         due
+    }
+
+    /// Returns true at the looks that are for sockets too: some of those that spin, and all after them.
+    pub(super) fn is_glance(&self) -> bool {
+        self.looks > EAGER || self.looks.is_multiple_of(GLANCE)
     }
 
     /// Spins, yields, or sleeps until a socket has something: the longer the wait has been, the longer.

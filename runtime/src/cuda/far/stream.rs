@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::packet::{self, Packet};
+use super::packet::{self, Kind, Packet};
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, Kind as Carried, meta};
 use crate::transport::posted::{PostedReceiver, PostedSender};
@@ -11,6 +11,10 @@ use crate::transport::stream::{Connection, Receiver, Sender};
 
 /// The digest in the header of all that a lane sends: no call of the host's has it.
 pub(super) const DIGEST: u32 = 0xfa41_1a9e;
+
+/// The most bytes of a content that is copied when it is sent, so that its slot is free before a system call has moved
+/// it, and that is read before its slot is.
+const SHORT: usize = 8 << 10;
 
 /// The next item on a connection.
 pub(super) enum Coming {
@@ -31,8 +35,9 @@ pub(super) struct Stream {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     pub(super) coming: Coming,
-    /// Messages that were posted and may still be read in their slots: as the sender counts them, and their flow.
-    pub(super) posted: VecDeque<(u64, usize)>,
+    /// Contents that were posted and have not gone yet, as the sender counts them; and their flow, if they are still read
+    /// in their slots.
+    posted: VecDeque<(u64, Option<usize>)>,
 }
 
 impl Stream {
@@ -47,23 +52,61 @@ impl Stream {
         }
     }
 
-    /// Posts a packet, and the content that lies there behind it if there is some.
-    ///
-    /// # Safety
-    ///
-    /// The content is readable, and unchanged until the sender says of its latest message that it is consumed.
-    pub(super) unsafe fn post(&mut self, packet: &Packet, content: Option<IoVec>) {
+    /// Posts a packet without content, which moves by the next [`Self::flush`].
+    pub(super) fn say(&mut self, packet: &Packet) {
+        self.stage(packet);
+        self.sender.post_later(meta(DIGEST, packet::BYTES, Carried::Slot), packet::BYTES);
+    }
+
+    fn stage(&mut self, packet: &Packet) {
         let place = self.sender.stage(1, packet::BYTES);
         // SAFETY: `stage` made room for as many bytes.
         unsafe { place.copy_from_nonoverlapping(packet.encode().as_ptr(), packet::BYTES) };
-        let first = (meta(DIGEST, packet::BYTES, Carried::Slot), packet::BYTES);
+    }
+
+    /// Posts a packet and the content that lies there, if there is some, of a flow. Returns true if nothing is read there
+    /// any more: a short one is copied, and moves by the next [`Self::flush`], if the flow's earlier ones are not read
+    /// where they lie either, which it `keeps`.
+    ///
+    /// # Safety
+    ///
+    /// The content is readable; if this returns false it is unchanged until [`Self::taken`] returns the flow.
+    pub(super) unsafe fn post(
+        &mut self,
+        packet: &Packet,
+        content: Option<IoVec>,
+        (flow, keeps): (usize, bool),
+    ) -> bool {
+        let header = |len| meta(DIGEST, len, Carried::Slot);
         match content {
-            None => self.sender.post(first.0, first.1),
-            Some(content) => {
-                let header = meta(DIGEST, content.len, Carried::Slot);
+            Some(content) if content.len > SHORT => {
+                self.stage(packet);
+                let (first, next) = (header(packet::BYTES), header(content.len));
+                let content = std::iter::once(content);
                 // SAFETY: promised by the caller.
-                unsafe { self.sender.post_with(first, header, std::iter::once(content)) };
+                unsafe { self.sender.post_with((first, packet::BYTES), next, content) };
+                self.posted.push_back((self.sender.sent() - 1, Some(flow)));
+                return false;
             }
+            Some(content) => {
+                self.say(packet);
+                let place = self.sender.stage(1, content.len);
+                // SAFETY: as many bytes are there, as the caller promises, and were made here.
+                unsafe { place.copy_from_nonoverlapping(content.ptr, content.len) };
+                self.sender.post_later(header(content.len), content.len);
+            }
+            None => self.say(packet),
+        }
+        self.posted.push_back((self.sender.sent() - 1, keeps.then_some(flow)));
+        !keeps
+    }
+
+    /// Reads a short content of which the packet is here, before there is a place for it.
+    pub(super) fn read_ahead(&mut self) {
+        if let Coming::Read(Packet { kind: Kind::Message, bytes: bytes @ 1.., .. }) = self.coming
+            && bytes <= SHORT as u64
+        {
+            self.receiver.is_ready(0, bytes as usize);
         }
     }
 
@@ -74,14 +117,23 @@ impl Stream {
         }
     }
 
-    /// Returns the flow of the next posted message of which nothing is read in its slot any more.
+    /// Returns the flow of the next content that has gone, of which something was still read in its slot.
     pub(super) fn taken(&mut self) -> Option<usize> {
-        let &(message, flow) = self.posted.front()?;
-        if !self.sender.is_consumed(message) {
-            return None;
+        while let Some(&(message, flow)) = self.posted.front() {
+            if !self.sender.is_consumed(message) {
+                break;
+            }
+            self.posted.pop_front();
+            if flow.is_some() {
+                return flow;
+            }
         }
-        self.posted.pop_front();
-        Some(flow)
+        None
+    }
+
+    /// Returns true if a content that was posted has not gone yet.
+    pub(super) fn is_sending(&self) -> bool {
+        !self.posted.is_empty()
     }
 
     /// Returns the next packet, if it is here.
