@@ -25,7 +25,7 @@
 //! proxies load and store there, and nobody else. It begins with two lists of [`words`] words: those that proxies
 //! write and kernels read ([`heard`]), and those that kernels write and proxies read ([`said`]); each has the words
 //! of the table, where the source or target is the other rank. `entered` of the own rank, among what kernels say,
-//! is told by each block that enters a call with far links. From [`Params::far`] on there are slots, of links in both
+//! is told by each block that enters a call with far links: the epoch above, [`Params::number`] below. From [`Params::far`] on there are slots, of links in both
 //! directions: chunk k of a message in slot s of a link is at `((link.base * B) + (b * link.slots + s) *
 //! link.chunks + k) * unit`. They have no halves.
 //!
@@ -42,7 +42,7 @@
 //! **Wrapping.** Epochs are numbers of 32 bits, and 0 comes after the last. Words are compared by their
 //! difference, so that they may be as old as 2^31 calls; packets by equality. So that nothing becomes that
 //! old, the last block to end of every call that [`renews`] does more: it raises all words that its rank
-//! writes to the last mark of the call, and overwrites the half of its rank's packets that the call used with
+//! writes, and those of far memory, to the last mark of the call, and overwrites the half of its rank's packets that the call used with
 //! epochs that this half never has. Both are harmless then: what the words say is so, and peers write into
 //! that half again when they know that the rank has entered the next call.
 //!
@@ -163,6 +163,9 @@ pub struct Params {
     pub part: u64,
     /// A number by which the runtime finds the program again that a report is about.
     pub program: u64,
+    /// A number of 32 bits by which proxies find out what is played: each launch has its own, and each captured one. 0
+    /// if there are no far links.
+    pub number: u64,
     /// Factor of `premul_sum`.
     pub factor: f64,
 }

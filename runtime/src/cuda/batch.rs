@@ -38,7 +38,7 @@ impl Gpu {
         self.listen(core)?;
         peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
         let transfers: Vec<Transfer> = messages.iter().map(Message::transfer).collect();
-        let mail = self.mail(name, &transfers, stream)?;
+        let mail = self.mail(&transfers)?;
         let pairs = own_pairs(self.rank, &transfers)?;
         let address = |at: usize| match messages[at].end {
             End::Sent(from) => from.0,
@@ -68,7 +68,11 @@ impl Gpu {
             Err(error) => return Err(self.end(core, error)),
         };
         let timeout = core.timeout();
-        let far = far_ends(&ends, &order, &transfers, mail);
+        if let Some(lanes) = self.far.as_ref().filter(|_| !mail.is_empty()) {
+            let is_captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
+            let ends = far_ends(&ends, &order, &transfers, &mail);
+            lanes.exchange(&Arc::new(FarBatch { ends, is_captured, timeout }));
+        }
         let list = order.iter().map(|&i| (address(i), transfers[i].bytes, transfers[i].tag()));
         let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let params = self.batch_params(&ends, list, nanoseconds);
@@ -78,32 +82,24 @@ impl Gpu {
         launched.map_err(|fault| {
             let error = self.fault(&fault);
             self.end(core, error)
-        })?;
-        if let (Some(lanes), false) = (&self.far, far.is_empty()) {
-            lanes.exchange(&Arc::new(FarBatch { ends: far, timeout }));
-        }
-        Ok(())
+        })
     }
 
     /// Returns the memory for messages with each rank on another host that the transfers name.
-    fn mail(
-        &mut self,
-        name: &str,
-        transfers: &[Transfer],
-        stream: &CudaStream,
-    ) -> Result<BTreeMap<u32, Arc<Mail>>, Error> {
+    fn mail(&mut self, transfers: &[Transfer]) -> Result<BTreeMap<u32, Arc<Mail>>, Error> {
         let near = &self.sharing.near;
         let is_far = |peer: &u32| near.get(*peer as usize) == Some(&false);
         let peers: BTreeSet<u32> = transfers.iter().map(|t| t.peer).filter(is_far).collect();
-        if !peers.is_empty() && stream.is_captured().map_err(|fault| self.fault(&fault))? {
-            self.on_one_host(&format!("{name} in a graph"))?;
-        }
         let Some(lanes) = &mut self.far else { return Ok(BTreeMap::new()) };
         let (context, ranks, sharing) = (&self.context, self.ranks, &self.sharing);
         peers
             .into_iter()
             .map(|peer| {
-                let mail = lanes.mail(peer, || Mail::pinned(context, ranks));
+                let mail = lanes.mail(peer, || {
+                    // A stream that is being captured would not let this thread allocate memory.
+                    let _aside = Aside::step()?;
+                    Mail::pinned(context, ranks)
+                });
                 Ok((peer, mail.map_err(|fault| sharing.fault(&fault))?))
             })
             .collect()
@@ -195,7 +191,7 @@ fn far_ends(
     ends: &[batch::End],
     order: &[usize],
     transfers: &[Transfer],
-    mail: BTreeMap<u32, Arc<Mail>>,
+    mail: &BTreeMap<u32, Arc<Mail>>,
 ) -> Vec<FarEnd> {
     let of = |end: &batch::End| {
         let mail = mail.get(&end.peer)?.clone();

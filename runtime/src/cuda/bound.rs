@@ -79,7 +79,7 @@ pub(super) struct Bound {
     /// The kernels for memory at any address, and at multiples of 16 bytes.
     kernels: [Option<Arc<Kernel>>; 2],
     params: Vec<u64>,
-    /// The messages that lanes carry; each launch gives them the number of its call.
+    /// The messages that lanes carry; each launch gives them a number.
     far: Option<FarCall>,
     /// The copies that engines make, where the protocol is theirs.
     pieces: Option<Vec<EngineCopy>>,
@@ -217,6 +217,8 @@ impl Gpu {
             .then(|| pieces(&lowered.program, key.count, key.dtype.size() as u64));
         let far = lowered.far.clone().map(|part| FarCall {
             part,
+            number: 0,
+            is_captured: false,
             epoch: 0,
             timeout: Duration::ZERO,
             digest: key.digest(),
@@ -289,6 +291,7 @@ impl Gpu {
             timeout: 0,
             part: 0,
             program: lowered.number.into(),
+            number: 0,
             factor: 1.0,
         })
         .to_vec();
@@ -384,25 +387,30 @@ impl Gpu {
             params[WORDS + (i + 1) * self.ranks as usize + self.rank as usize] = address;
         }
         let grid = (bound.cut.blocks, abi::THREADS);
-        let (epoch, lanes) = (self.calls.wrapping_add(1), &self.far);
-        if let Some(far) = &mut bound.far {
-            far.epoch = epoch;
-            far.timeout = Duration::from_nanos(args.timeout);
-        }
+        let order = match (&self.far, &mut bound.far) {
+            (Some(lanes), Some(far)) => {
+                far.number = lanes.number();
+                far.is_captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
+                far.timeout = Duration::from_nanos(args.timeout);
+                params[word!(number)] = far.number.into();
+                // Before a kernel enters it.
+                lanes.order(far);
+                Some((lanes, far.number))
+            }
+            _ => None,
+        };
         // SAFETY: the words are those of the kernel's parameter. The arena, the mailbox and the regions live as long
         // as `self`; the caller's buffers are good as whoever made their addresses promised.
         let launched = self.journal.put(stream, || unsafe {
             match &bound.pieces {
-                None => kernel.launch(stream, grid, params)?,
-                Some(pieces) => self.in_parts(&kernel, stream, grid, params, pieces)?,
+                None => kernel.launch(stream, grid, params),
+                Some(pieces) => self.in_parts(&kernel, stream, grid, params, pieces),
             }
-            // All lanes have the order of the streams.
-            lanes.iter().for_each(|lanes| lanes.order(epoch, bound.far.as_ref()));
-            Ok(())
         });
-        launched.map_err(|fault| self.fault(&fault))?;
-        self.calls = epoch;
-        Ok(())
+        launched.map_err(|fault| {
+            order.iter().for_each(|(lanes, number)| lanes.forget(*number));
+            self.fault(&fault)
+        })
     }
 }
 

@@ -61,7 +61,7 @@ impl Gpu {
         measured: Option<How>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let ready = self.ready(core, plans, launch, measured, stream)?;
+        let ready = self.ready(core, plans, launch, measured)?;
         let Some((key, lowered, args)) = ready else { return Ok(()) };
         self.put(core, (key, &lowered), None, &args, stream)
     }
@@ -77,7 +77,7 @@ impl Gpu {
         measured: Option<How>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let ready = self.ready(core, plans, launch, measured, stream)?;
+        let ready = self.ready(core, plans, launch, measured)?;
         let Some((key, lowered, mut args)) = ready else { return Ok(()) };
         let inside = inside.and_then(|inside| self.inside(core, (plans, inside), key.protocol));
         if inside.is_none() {
@@ -123,7 +123,6 @@ impl Gpu {
         plans: &Proved,
         launch: &Launch,
         measured: Option<How>,
-        stream: &CudaStream,
     ) -> Result<Option<(Key, Arc<Lowered>, LaunchArgs)>, Error> {
         core.usable()?;
         self.listen(core)?;
@@ -132,9 +131,6 @@ impl Gpu {
         };
         if launch.call.count == 0 && header.collective != "barrier" {
             return Ok(None);
-        }
-        if self.far.is_some() && stream.is_captured().map_err(|fault| self.fault(&fault))? {
-            self.on_one_host("a call in a graph")?;
         }
         let (key, lowered) = self.key(core, plans, launch, measured)?;
         let args = LaunchArgs::of(core, &launch.call);

@@ -37,8 +37,6 @@ pub(crate) struct Gpu {
     pub(super) ranks: u32,
     /// The multiprocessors of the GPU with the fewest, so that all ranks choose alike.
     pub(super) sms: u32,
-    /// The number of the latest call, as kernels count them.
-    pub(super) calls: u32,
     /// The lanes carry messages between hosts, where there are several.
     pub(super) far: Option<Lanes>,
     pub(super) layout: Layout,

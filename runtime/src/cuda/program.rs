@@ -188,7 +188,8 @@ pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
         report,
         timeout,
         part,
-        program
+        program,
+        number
     );
     words
 }
@@ -218,9 +219,10 @@ mod tests {
             timeout: 16,
             part: 17,
             program: 18,
+            number: 19,
             factor: 1.5,
         };
-        let mut wanted: Vec<u64> = (1..=18).collect();
+        let mut wanted: Vec<u64> = (1..=19).collect();
         wanted.push(1.5f64.to_bits());
         assert_eq!(words(&params).to_vec(), wanted);
     }

@@ -97,7 +97,6 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         rank,
         ranks,
         sms,
-        calls: options.calls_before,
         far,
         layout,
         lowered: BTreeMap::new(),

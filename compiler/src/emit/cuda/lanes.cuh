@@ -10,8 +10,9 @@ struct Message {
     u64 at, bytes, tag;
 };
 
-// How an end is: it receives; its slots lie in memory of this host, and its pieces are carried from there. Packets are
-// not, since a socket does not keep the order in which their bytes were written.
+// How an end is: it receives; its slots lie in memory of this host, and its pieces are carried from there, as many bytes
+// as the second word of a slot says. Packets are not, since a socket does not keep the order in which their bytes were
+// written.
 enum : u32 { RECEIVES = 1, CARRIED = 2 };
 
 // Kinds of words, and what a report says of a message that is another than the one that is received.
@@ -132,6 +133,7 @@ INLINE void move_staged(const Params &params, const End &end, u32 lane, u64 coun
     carry(slot + 16, user, bytes);
     __syncthreads();
     if (threadIdx.x == 0) {
+        if (end.how & CARRIED) put<8>(slot + 8, {{(u32)bytes, 0}});
         release();
         tell(slot, headed(count, tag));
     }

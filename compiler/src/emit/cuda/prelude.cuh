@@ -23,7 +23,7 @@ constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128, YEAR = 1 << 30;
 
 struct Params {
     u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, host, far, state, abort,
-        report, timeout, part, program;
+        report, timeout, part, program, number;
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
 };
@@ -370,10 +370,11 @@ template <class OF> INLINE void announce(Me &me, u32 count, OF peer) {
     tell(word(me.params, peer(me.thread), entered(RANK), 0), me.mark(1));
 }
 
-// At the start, to this rank's proxies: the slots of the call before are free, and the call has this number.
+// At the start, to this rank's proxies: the slots of the call before are free, the call has this epoch, and it is the
+// one of this number.
 INLINE void arrive(Me &me) {
     me.know();
-    if (me.thread == 0) tell(word(me.params, RANK, said(entered(RANK)), me.block), me.mark(1));
+    if (me.thread == 0) tell(word(me.params, RANK, said(entered(RANK)), me.block), me.mark((u32)me.params.number));
 }
 
 // At the start, to those who read or write this rank's buffers: they may.
@@ -399,7 +400,7 @@ INLINE void renew(const Me &me) {
     release();
 #pragma unroll 1
     for (u32 peer = 0; peer < RANKS; ++peer) {
-        // Of ranks on other hosts there is no arena; what they hear is the proxy's.
+        // Of ranks on other hosts there is no arena.
         if (peer == RANK || me.params.arena[peer] == 0) continue;
 #pragma unroll 1
         for (u32 k = me.thread; k < CHANNELS * MOST_BLOCKS; k += THREADS) {
@@ -407,6 +408,13 @@ INLINE void renew(const Me &me) {
             tell(word(me.params, peer, consumed(RANK, 0), k), all);
         }
         if (me.thread < MOST_BLOCKS) tell(word(me.params, peer, entered(RANK), me.thread), all);
+    }
+    // What proxies have told and heard: they have carried all of the call, and the next one has not begun.
+    if (me.params.host == 0) return;
+#pragma unroll 1
+    for (u32 k = me.thread; k < 2 * LINKS; k += THREADS) {
+        tell(me.params.host + 8 * (u64)k, all);
+        tell(me.params.host + 8 * (u64)(WORDS + k), all);
     }
 }
 

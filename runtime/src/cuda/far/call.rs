@@ -125,7 +125,10 @@ impl Chunks {
 #[derive(Debug, Clone)]
 pub(in super::super) struct FarCall {
     pub(in super::super) part: Arc<FarPart>,
-    /// The number of the call.
+    /// The number by which a kernel says that it has entered it, and true if it may do so again and again.
+    pub(in super::super) number: u32,
+    pub(in super::super) is_captured: bool,
+    /// The number of the call among all of the communicator, which the kernel knows.
     pub(in super::super) epoch: u32,
     /// The longest time without progress of a kernel's wait.
     pub(in super::super) timeout: Duration,

@@ -104,7 +104,7 @@ impl<'a> Block<'a> {
         let (n, rank) = (program.header.ranks, program.rank);
         if program.is_far() {
             let word = self.device.far.said(abi::entered(n, rank, self.block));
-            word.store(mark(call.epoch, 1), Ordering::Relaxed);
+            word.store(mark(call.epoch, call.number), Ordering::Relaxed);
         }
         let near = |peer: &u32| *peer != rank && !program.elsewhere.contains(peer);
         let entered = |peer: u32, block| {

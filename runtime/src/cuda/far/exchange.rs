@@ -1,9 +1,10 @@
 //! Messages between single ranks of different hosts, as the lane at one end has them.
 //!
 //! A kernel moves such messages in pieces through slots, a queue for each block ([`batch`]). Both ends count pieces from
-//! the beginning of the communicator on, and a slot begins with the number of its piece. So a lane need not know which
-//! kernel a piece is of, and what one rank sends in a batch another may receive in two. An order says how many pieces a
-//! lane is to carry before the next one.
+//! the beginning of the communicator on, and a slot begins with the number of its piece and its bytes. So a lane carries
+//! what it finds there, and need not know which kernel a piece is of: what one rank sends in a batch another may receive
+//! in two, and a graph sends it again. An order says what will come, so that a lane is awake, and tells a rank that is
+//! lost from one that has nothing more to say.
 //!
 //! A piece goes when the receiver's kernel has taken out the one [`batch::SLOTS`] before it, as the receiver's lane says
 //! by a packet (`Room`). So there is always a slot for a piece, and lanes take pieces and such packets from the socket
@@ -19,11 +20,10 @@ use std::time::Duration;
 use roundelay_compiler::emit::cuda::batch;
 use roundelay_compiler::plan::Dir;
 
-use super::lane::{End, Lane, TURN};
+use super::lane::{End, Lane};
 use super::mail::{Mail, Word};
 use super::packet::{Kind, Packet};
-use super::pause::Pause;
-use super::stream::Coming;
+use super::stream::{Coming, Held};
 use crate::error::{Error, Location};
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, IoVecMut};
@@ -36,6 +36,8 @@ const SLOTS: u64 = batch::SLOTS as u64;
 #[derive(Debug)]
 pub(in super::super) struct FarBatch {
     pub(in super::super) ends: Vec<FarEnd>,
+    /// True if it is captured, to be launched again and again.
+    pub(in super::super) is_captured: bool,
     /// The longest time without progress of a kernel's wait.
     pub(in super::super) timeout: Duration,
 }
@@ -61,8 +63,8 @@ struct Queue {
     /// Pieces that have come, and how many of them this lane has said to be taken out.
     landed: u64,
     said: u64,
-    /// Pieces that orders have asked for.
-    due: u64,
+    /// Pieces that orders have announced, to be sent and to come. More may be, of graphs.
+    due: [u64; 2],
     /// The latest pieces that have come, or are coming, before there was memory for them, with their tags.
     early: VecDeque<(u32, Vec<u8>)>,
 }
@@ -72,6 +74,19 @@ struct Queue {
 pub(super) struct Queues {
     mail: BTreeMap<usize, Arc<Mail>>,
     blocks: BTreeMap<(usize, u32), Queue>,
+    /// That of the latest order.
+    timeout: Duration,
+}
+
+impl Queue {
+    /// Returns the direction in which something was announced that has not been carried.
+    fn awaits(&self) -> Option<Dir> {
+        match self.due {
+            [_, recv] if self.landed < recv => Some(Dir::Recv),
+            [send, _] if self.taken < send => Some(Dir::Send),
+            _ => None,
+        }
+    }
 }
 
 impl Queues {
@@ -90,8 +105,26 @@ impl Queues {
         Ok(())
     }
 
+    /// Returns true if something was announced that has not been carried.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.blocks.values().any(|queue| queue.awaits().is_some())
+    }
+
+    /// Returns true if that goes over a stream.
+    pub(super) fn is_awaited_of(&self, stream: usize) -> bool {
+        self.blocks.iter().any(|((at, _), queue)| *at == stream && queue.awaits().is_some())
+    }
+
+    /// Tells a kernel that one more of its pieces was taken out of its slot.
+    pub(super) fn take_out(&mut self, stream: usize, block: u32) {
+        let Some(mail) = self.mail.get(&stream).cloned() else { return };
+        let queue = self.of(stream, block);
+        queue.taken += 1;
+        mail.word(Word::Taken, block).store(queue.taken, Ordering::Release);
+    }
+
     /// Makes ready for a piece that is coming, or refuses it.
-    fn expect(&mut self, stream: usize, packet: &Packet, blocks: u32) -> Result<(), Fault> {
+    fn admit(&mut self, stream: usize, packet: &Packet, blocks: u32) -> Result<(), Fault> {
         let fits = packet.bytes <= batch::PIECE && packet.block < blocks;
         let has_mail = self.mail.contains_key(&stream);
         let queue = self.blocks.get(&(stream, packet.block));
@@ -159,63 +192,11 @@ fn tell(mail: &Mail, block: u32, number: u64, tag: u32) {
     mail.head(Dir::Recv, block, number).store(number << 32 | u64::from(tag), Ordering::Release);
 }
 
-/// One block's pieces of an end that are to be carried.
-struct Move<'a> {
-    end: &'a FarEnd,
-    stream: usize,
-    block: u32,
-    /// The count of the queue before the first of them, and the bytes of each.
-    before: u64,
-    pieces: Vec<u64>,
-}
-
-impl Move<'_> {
-    /// Returns the count of the queue behind the last piece.
-    fn target(&self) -> u64 {
-        self.before + self.pieces.len() as u64
-    }
-
-    fn is_over(&self, queues: &mut Queues) -> bool {
-        let queue = queues.of(self.stream, self.block);
-        let count = if self.end.dir == Dir::Send { queue.taken } else { queue.landed };
-        count >= self.target()
-    }
-
-    fn location(&self, rank: u32) -> Location {
-        let (verb, peer) = match self.end.dir {
-            Dir::Send => ("send to", self.end.peer),
-            Dir::Recv => ("receive from", self.end.peer),
-        };
-        let text = format!("{verb} rank {peer}");
-        Location { rank, name: "batch".into(), step: 0, site: String::new(), text }
-    }
-}
-
 impl Lane {
-    /// Carries the messages of a batch.
-    pub(super) fn exchange(&mut self, batch: &FarBatch) -> Result<(), End> {
-        let moves = self.moves(batch);
-        let mut pause = Pause::new();
-        while !moves.iter().all(|all| all.is_over(&mut self.queues)) || self.is_sending() {
-            let mut moved = self.take(&moves)?;
-            moved |= self.post(&moves);
-            if moved {
-                pause.moved();
-                continue;
-            }
-            self.whole(&moves)?;
-            // Kernels give up sooner, if they wait for it.
-            if pause.lasts() > batch.timeout.saturating_mul(2) {
-                return Err(End::failed(self.stalled(&moves, pause.lasts())));
-            }
-            self.pause(&mut pause)?;
-        }
-        Ok(())
-    }
-
-    /// Returns what this lane has to carry of a batch.
-    fn moves<'a>(&mut self, batch: &'a FarBatch) -> Vec<Move<'a>> {
-        let mut moves = Vec::new();
+    /// Takes in what messages will come and go.
+    pub(super) fn expect(&mut self, batch: &FarBatch) {
+        self.has_graphs |= batch.is_captured;
+        self.queues.timeout = batch.timeout;
         for end in &batch.ends {
             let Some(stream) = self.streams.iter().position(|s| s.peer == end.peer) else {
                 continue;
@@ -227,34 +208,13 @@ impl Lane {
             self.queues.meet(stream, &end.mail, coming);
             let blocks = end.mail.blocks();
             for block in (self.number..blocks).step_by(self.lanes as usize) {
-                let cut = |&bytes: &u64| batch::pieces(bytes, block, blocks);
-                let pieces: Vec<u64> = end.messages.iter().flat_map(cut).collect();
-                let queue = self.queues.of(stream, block);
-                let before = match end.dir {
-                    Dir::Send => queue.sent,
-                    Dir::Recv => queue.due,
-                };
-                queue.due += if end.dir == Dir::Recv { pieces.len() as u64 } else { 0 };
-                moves.push(Move { end, stream, block, before, pieces });
+                let cut = |&bytes: &u64| batch::pieces(bytes, block, blocks).count() as u64;
+                let pieces: u64 = end.messages.iter().map(cut).sum();
+                let due = &mut self.queues.of(stream, block).due;
+                due[usize::from(end.dir == Dir::Recv)] +=
+                    if batch.is_captured { 0 } else { pieces };
             }
         }
-        moves
-    }
-
-    /// Takes what peers have sent; returns true if something moved.
-    fn take(&mut self, moves: &[Move<'_>]) -> Result<bool, End> {
-        let mut moved = false;
-        for at in 0..self.streams.len() {
-            for _ in 0..TURN {
-                match self.piece(at) {
-                    Ok(Some(true)) => moved = true,
-                    // Nothing, or what belongs to a call behind these messages.
-                    Ok(_) => break,
-                    Err(fault) => return Err(self.cut_off(at, moves, &fault)),
-                }
-            }
-        }
-        Ok(moved)
     }
 
     /// Takes the next packet of a connection, or the next part of a piece: true if there was one, false if there is none,
@@ -271,7 +231,7 @@ impl Lane {
                 stream.coming = Coming::Packet;
             }
             Coming::Read(packet) if packet.kind == Kind::Piece => {
-                self.queues.expect(at, &packet, batch::lanes(self.memory.ranks()))?;
+                self.queues.admit(at, &packet, batch::lanes(self.memory.ranks()))?;
                 let Packet { block, number: tag, bytes, .. } = packet;
                 stream.coming = Coming::Piece { block, tag, bytes };
             }
@@ -313,90 +273,88 @@ impl Lane {
         moved
     }
 
-    /// Sends what kernels have told of and receivers have room for, and says what was taken out; returns true if something
-    /// moved.
-    fn post(&mut self, moves: &[Move<'_>]) -> bool {
-        let mut moved = self.make_room();
-        for (at, all) in moves.iter().enumerate().filter(|(_, all)| all.end.dir == Dir::Send) {
-            let (mail, block) = (&all.end.mail, all.block);
-            let queue = self.queues.of(all.stream, block);
-            let stream = &mut self.streams[all.stream];
-            while queue.sent < all.target() && queue.sent < queue.room + SLOTS {
-                let (number, piece) = (queue.sent + 1, (queue.sent - all.before) as usize);
-                let head = mail.head(Dir::Send, block, number).load(Ordering::Acquire);
-                if (head >> 32) as u32 != number as u32 {
-                    break;
+    /// Sends what kernels have told of and receivers have room for; returns true if there was something.
+    pub(super) fn post_pieces(&mut self) -> bool {
+        let mut moved = false;
+        let Queues { mail, blocks, .. } = &mut self.queues;
+        for (&at, mail) in &*mail {
+            for block in (self.number..mail.blocks()).step_by(self.lanes as usize) {
+                let queue = blocks.entry((at, block)).or_default();
+                let stream = &mut self.streams[at];
+                while queue.sent < queue.room + SLOTS {
+                    let number = queue.sent + 1;
+                    let Some(tag) = told(mail, block, number) else { break };
+                    let Some(ptr) = mail.content(Dir::Send, block, number) else { break };
+                    let bytes = mail.bytes_of(Dir::Send, block, number).load(Ordering::Relaxed);
+                    let bytes = bytes.min(batch::PIECE);
+                    let packet = Packet::of_pieces(Kind::Piece, block, number, (tag, bytes));
+                    let content = (bytes > 0).then_some(IoVec { ptr, len: bytes as usize });
+                    let keeps = queue.taken < queue.sent;
+                    // SAFETY: the slot lies in the memory, which the queues keep. The kernel writes there again when it is
+                    // told that the content was taken.
+                    if unsafe { stream.post(&packet, content, (Held::Piece(block), keeps)) } {
+                        queue.taken = number;
+                        mail.word(Word::Taken, block).store(number, Ordering::Release);
+                    }
+                    queue.sent = number;
+                    moved = true;
                 }
-                let Some(ptr) = mail.content(Dir::Send, block, number) else { break };
-                let bytes = all.pieces[piece];
-                let packet = Packet::of_pieces(Kind::Piece, block, number, (head as u32, bytes));
-                let content = (bytes > 0).then_some(IoVec { ptr, len: bytes as usize });
-                let keeps = queue.taken < queue.sent;
-                // SAFETY: the slot lies in the memory, which the order keeps. The kernel writes there again when it is told
-                // that the content was taken.
-                if unsafe { stream.post(&packet, content, (at, keeps)) } {
-                    queue.taken = number;
-                    mail.word(Word::Taken, block).store(number, Ordering::Release);
-                }
-                queue.sent = number;
-                moved = true;
-            }
-        }
-        for (at, stream) in self.streams.iter_mut().enumerate() {
-            stream.flush();
-            while let Some(of) = stream.taken() {
-                let Move { end, block, .. } = &moves[of];
-                let queue = self.queues.of(at, *block);
-                queue.taken += 1;
-                end.mail.word(Word::Taken, *block).store(queue.taken, Ordering::Release);
-                moved = true;
             }
         }
         moved
     }
 
-    /// Fails if a connection is lost over which something is still to come, or to go.
-    fn whole(&mut self, moves: &[Move<'_>]) -> Result<(), End> {
-        for at in 0..self.streams.len() {
-            let Some(fault) = self.streams[at].connection.fault().cloned() else { continue };
-            let needed = |all: &Move<'_>| all.stream == at && !all.is_over(&mut self.queues);
-            if self.streams[at].is_sending() || moves.iter().any(needed) {
-                return Err(self.cut_off(at, moves, &fault));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the end by a lost connection.
-    fn cut_off(&mut self, at: usize, moves: &[Move<'_>], fault: &Fault) -> End {
-        let open = moves.iter().find(|all| all.stream == at && !all.is_over(&mut self.queues));
-        let location = open.map(|all| all.location(self.common.rank));
+    /// Returns the end by a lost connection, of messages with the peer if there are some.
+    pub(super) fn cut_off(&self, at: usize, fault: &Fault) -> End {
+        let of = |((stream, _), queue): (&(usize, u32), &Queue)| {
+            if *stream == at { queue.awaits() } else { None }
+        };
+        let dir = self.queues.blocks.iter().find_map(of);
+        let location = dir.map(|dir| self.of_messages(self.streams[at].peer, dir));
         self.lost_at(at, location, fault)
     }
 
-    /// Returns the error of a batch in which nothing has moved for long.
-    fn stalled(&mut self, moves: &[Move<'_>], after: Duration) -> Error {
-        let mut open: Vec<&Move<'_>> =
-            moves.iter().filter(|all| !all.is_over(&mut self.queues)).collect();
-        open.sort_by_key(|all| all.end.dir == Dir::Send);
-        let all = open.first().copied().unwrap_or(&moves[0]);
-        let (peer, block) = (all.end.peer, all.block);
-        let queue = self.queues.of(all.stream, block);
-        let (awaited, moved) = match all.end.dir {
-            Dir::Recv => (format!("a message from rank {peer}"), queue.landed),
-            Dir::Send => (format!("rank {peer} to take a message"), queue.taken),
+    fn of_messages(&self, peer: u32, dir: Dir) -> Location {
+        let verb = if dir == Dir::Send { "send to" } else { "receive from" };
+        let text = format!("{verb} rank {peer}");
+        Location {
+            rank: self.common.rank,
+            name: "batch".into(),
+            step: 0,
+            site: String::new(),
+            text,
+        }
+    }
+
+    /// Returns the error of a piece that a kernel has told of and for which a peer has had no room for long. A kernel that
+    /// receives says itself that nothing comes.
+    pub(super) fn stalled(&self, after: Duration) -> Option<Error> {
+        let Queues { mail, blocks, timeout } = &self.queues;
+        if after <= timeout.saturating_mul(2) {
+            return None;
+        }
+        let is_stuck = |(at, block): (usize, u32), queue: &Queue| {
+            mail.get(&at).is_some_and(|mail| told(mail, block, queue.sent + 1).is_some())
         };
-        let (done, of) = (moved.saturating_sub(all.before), all.pieces.len());
-        Error::Timeout {
-            location: Box::new(all.location(self.common.rank)),
-            awaited,
+        let (&(at, block), queue) = blocks.iter().find(|&(&at, queue)| is_stuck(at, queue))?;
+        let (peer, done) = (self.streams[at].peer, queue.sent);
+        Some(Error::Timeout {
+            location: Box::new(self.of_messages(peer, Dir::Send)),
+            awaited: format!("rank {peer} to take a message"),
             peer,
             after,
             remark: format!(
-                " on lane {} between their hosts ({done} of {of} pieces of block {block}); see whether rank {peer} makes \
-                 the matching call, or raise the timeout",
-                self.number
+                " on lane {} between their hosts (piece {} of block {block} since they met); see whether rank {peer} \
+                 makes the matching call, or raise the timeout",
+                self.number,
+                done + 1
             ),
-        }
+        })
     }
+}
+
+/// Returns the tag of a piece that a kernel has put into its slot.
+fn told(mail: &Mail, block: u32, number: u64) -> Option<u32> {
+    let head = mail.head(Dir::Send, block, number).load(Ordering::Acquire);
+    ((head >> 32) as u32 == number as u32).then_some(head as u32)
 }

@@ -57,7 +57,7 @@ fn batch(rank: &mut Rank<'_>, letters: &[Letter], ranks: u32, timeout: Duration)
             ends.push(FarEnd { peer, dir, mail: mail(rank, peer, ranks), messages });
         }
     }
-    FarBatch { ends, timeout }
+    FarBatch { ends, is_captured: false, timeout }
 }
 
 /// Returns the letters of an end.
@@ -117,6 +117,7 @@ fn play(
                     let content = &letter.content[at..at + piece];
                     // SAFETY: the slot has room for a piece, and is this thread's: what was there was taken.
                     unsafe { place.copy_from_nonoverlapping(content.as_ptr(), piece) };
+                    mail.bytes_of(end.dir, block, count).store(piece as u64, Ordering::Relaxed);
                     head.store(own, Ordering::Release);
                 } else {
                     until(head, own, end.peer)?;
@@ -179,7 +180,7 @@ fn all_alike(world: &World, steps: &[Step]) {
             match step {
                 Step::Call => {
                     epoch += 1;
-                    rank.lanes.order(epoch, jobs[0].call(own, epoch).as_ref());
+                    jobs[0].call(own, epoch).iter().for_each(|call| rank.lanes.order(call));
                 }
                 Step::Letters(all) => {
                     let (first, second) =
@@ -284,7 +285,7 @@ fn a_connection_that_is_cut_ends_messages_on_both_sides() {
 fn a_peer_that_does_not_receive_is_named_in_time() {
     let world = World::new(&[0, 1], 1);
     let jobs = long(&world.hosts);
-    let sent = to_rank_1(32 << 20);
+    let sent = to_rank_1(64 << 20);
     let ends = everywhere(&world, &jobs, |rank| match rank.core.rank() {
         0 => {
             let batch = Arc::new(batch(rank, &sent, 2, Duration::from_millis(150)));
@@ -300,7 +301,7 @@ fn a_peer_that_does_not_receive_is_named_in_time() {
     });
     let (location, awaited, remark) = late(&ends);
     assert_eq!((&location.text[..], awaited), ("send to rank 1", "rank 1 to take a message"));
-    assert!(remark.contains("of block") && remark.contains("raise the timeout"), "{remark}");
+    assert!(remark.contains("of block 0") && remark.contains("raise the timeout"), "{remark}");
 }
 
 /// A peer that does not keep to what it was given room for is refused, and nothing of it lands.

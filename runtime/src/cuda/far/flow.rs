@@ -148,6 +148,8 @@ mod tests {
         let memory = FarMemory::plain(2, 0);
         let call = FarCall {
             part: part.clone(),
+            number: 1,
+            is_captured: false,
             epoch: 9,
             timeout: std::time::Duration::ZERO,
             digest: 0,

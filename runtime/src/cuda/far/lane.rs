@@ -1,8 +1,9 @@
 //! A lane: the thread that carries the messages of some blocks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver as Inbox, TryRecvError};
 use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::abi;
@@ -12,24 +13,24 @@ use super::call::{FarCall, FarLink};
 use super::exchange::{FarBatch, Queues};
 use super::flow::Flow;
 use super::lanes::Common;
-use super::memory::FarMemory;
+use super::memory::{FarMemory, MOST_BLOCKS};
 use super::packet::{Kind, Packet};
 use super::pause::{EXAMINE, Pause};
-use super::stream::{Coming, Stream};
+use super::stream::{Coming, Held, Stream};
 use crate::error::{Error, Location, Source};
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, IoVecMut};
 use crate::transport::posted::PostedReceiver;
 
-/// An order tells a lane its next work.
+/// An order tells a lane what kernels will ask for. What is asked for, and when, kernels say themselves.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// Carry the messages of a call.
-    Carry(FarCall),
-    /// Carry messages between single ranks.
+    /// A call that will be launched, or is captured.
+    Call(FarCall),
+    /// The call of that number, which was not launched after all.
+    Forget(u32),
+    /// Messages between single ranks.
     Exchange(Arc<FarBatch>),
-    /// Raise words that are old: see [`Lane::renew`].
-    Renew(u32),
 }
 
 /// The reason for which a lane ends.
@@ -60,7 +61,7 @@ impl From<Fault> for Trouble {
     }
 }
 
-/// The time for which a lane looks for another order before it sleeps until one comes.
+/// The time for which a lane looks for work before it sleeps until an order comes.
 const BRISK: Duration = Duration::from_micros(500);
 /// The longest sleep until an order comes, and where connections must be looked after.
 const REST: Duration = Duration::from_millis(20);
@@ -69,8 +70,6 @@ const SHORT_REST: Duration = Duration::from_millis(1);
 const LAST_WORDS: Duration = Duration::from_millis(150);
 /// The most packets of one connection before the others are looked at.
 pub(super) const TURN: u32 = 64;
-/// The distance of calls after which words are raised; a word may be 2^31 calls old.
-pub(super) const RENEWED: u32 = 1 << 28;
 
 /// A thread's state.
 pub(super) struct Lane {
@@ -81,51 +80,186 @@ pub(super) struct Lane {
     pub(super) common: Arc<Common>,
     pub(super) streams: Vec<Stream>,
     pub(super) queues: Queues,
+    /// The calls that kernels may enter, by number: those that were launched once, those that were captured again and
+    /// again.
+    calls: BTreeMap<u32, FarCall>,
+    /// True once something was captured.
+    pub(super) has_graphs: bool,
+    /// The words by which this lane's blocks say what they have entered, as they were last looked at, and the epoch of
+    /// the last call that was begun.
+    entered: Vec<u64>,
+    last: Option<u32>,
+    /// The call that is being carried.
+    work: Option<Work>,
+}
+
+/// A call that a kernel has entered.
+struct Work {
+    call: FarCall,
+    flows: Vec<Flow>,
+}
+
+impl Work {
+    fn is_over(&self) -> bool {
+        let links = &self.call.part.links;
+        self.flows.iter().all(|flow| flow.is_over(&links[flow.link]))
+    }
 }
 
 impl Lane {
-    /// Plays orders until nobody gives any more, or something fails.
-    pub(super) fn run(mut self, orders: &Inbox<Order>) {
-        while let Some(order) = self.next(orders) {
-            let end = match order {
-                Order::Carry(call) => self.carry(&call),
-                Order::Exchange(batch) => self.exchange(&batch),
-                Order::Renew(epoch) => {
-                    self.renew(epoch);
-                    Ok(())
-                }
-            };
-            match end {
-                Ok(()) => {}
-                Err(End::Stopped) => return self.common.follow(),
-                Err(End::Failed(error)) => return self.common.fail(*error),
-            }
+    pub(super) fn new(
+        (number, lanes): (u32, u32),
+        memory: Arc<FarMemory>,
+        common: Arc<Common>,
+        streams: Vec<Stream>,
+    ) -> Self {
+        Lane {
+            number,
+            lanes,
+            memory,
+            common,
+            streams,
+            queues: Queues::default(),
+            calls: BTreeMap::new(),
+            has_graphs: false,
+            entered: vec![0; MOST_BLOCKS as usize],
+            last: None,
+            work: None,
         }
-        self.linger();
     }
 
-    /// Returns the next order.
-    fn next(&self, orders: &Inbox<Order>) -> Option<Order> {
-        let since = Instant::now();
-        loop {
-            let found = match since.elapsed() < BRISK {
-                true => orders.try_recv().map_err(|none| match none {
-                    TryRecvError::Empty => RecvTimeoutError::Timeout,
-                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-                }),
-                false => {
-                    let wakes = self.streams.iter().all(|stream| stream.connection.wakes());
-                    orders.recv_timeout(if wakes { REST } else { SHORT_REST })
+    /// Carries what kernels ask for until nobody gives orders any more, or something fails.
+    pub(super) fn run(mut self, orders: &Inbox<Order>) {
+        let mut pause = Pause::new();
+        let end = loop {
+            let is_open = self.take_orders(orders);
+            match self.turn(&pause) {
+                Ok(true) => {
+                    pause.moved();
+                    continue;
                 }
+                Ok(false) => {}
+                Err(end) => break end,
+            }
+            let waited = match (self.is_busy(), is_open) {
+                (true, _) => self.pause(&mut pause),
+                (false, true) => self.rest(orders, &mut pause),
+                (false, false) => return self.linger(),
             };
-            match found {
-                Ok(order) => return Some(order),
-                Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) if self.common.is_over() => return None,
-                Err(RecvTimeoutError::Timeout) => std::thread::yield_now(),
+            if let Err(end) = waited {
+                break end;
+            }
+        };
+        match end {
+            End::Stopped => self.common.follow(),
+            End::Failed(error) => self.common.fail(*error),
+        }
+    }
+
+    /// Takes the orders that are here; returns false if there will be no more.
+    fn take_orders(&mut self, orders: &Inbox<Order>) -> bool {
+        loop {
+            match orders.try_recv() {
+                Ok(order) => self.take_order(order),
+                Err(none) => return none == TryRecvError::Empty,
+            }
+        }
+    }
+
+    fn take_order(&mut self, order: Order) {
+        match order {
+            Order::Call(call) => {
+                self.has_graphs |= call.is_captured;
+                // Of a call in which it has nothing to carry a lane need not know.
+                if !self.flows(&call).is_empty() {
+                    self.calls.insert(call.number, call);
+                }
+            }
+            Order::Forget(number) => drop(self.calls.remove(&number)),
+            Order::Exchange(batch) => self.expect(&batch),
+        }
+    }
+
+    /// Returns true if something is under way, or will be without another order.
+    fn is_busy(&self) -> bool {
+        self.work.is_some()
+            || self.calls.values().any(|call| !call.is_captured)
+            || self.streams.iter().any(Stream::is_sending)
+            || self.queues.is_awaited()
+    }
+
+    /// Looks at everything once; returns true if something moved.
+    fn turn(&mut self, pause: &Pause) -> Result<bool, End> {
+        let begun = if self.work.is_none() { self.begin() } else { None };
+        let mut moved = begun.is_some();
+        let mut work = self.work.take().or(begun);
+        match &mut work {
+            Some(Work { call, flows }) => {
+                moved |= self.hear(call, flows)?;
+                moved |= self.say(call, flows);
+            }
+            None if pause.is_glance() => moved |= self.look_ahead()?,
+            None => {}
+        }
+        moved |= self.make_room();
+        moved |= self.post_pieces();
+        moved |= self.settle(work.as_mut());
+        if !moved && pause.is_glance() {
+            self.check(work.as_ref(), pause)?;
+        }
+        self.work = work.filter(|work| !work.is_over());
+        Ok(moved)
+    }
+
+    /// Returns the call that a block of this lane has entered, if it is another than the last.
+    fn begin(&mut self) -> Option<Work> {
+        for block in (self.number..MOST_BLOCKS).step_by(self.lanes as usize) {
+            let word = abi::entered(self.memory.ranks(), self.common.rank, block);
+            let word = self.memory.said(word).load(Ordering::Acquire);
+            let seen = &mut self.entered[block as usize];
+            let (epoch, number) = ((word >> 32) as u32, word as u32);
+            if word == *seen || self.last == Some(epoch) {
+                *seen = word;
+                continue;
+            }
+            // Else its order is about to come, or it is of a call without messages for this lane.
+            let Some(call) = self.calls.get(&number) else { continue };
+            *seen = word;
+            self.last = Some(epoch);
+            let call = FarCall { epoch, ..call.clone() };
+            if !call.is_captured {
+                self.calls.remove(&number);
+            }
+            let flows = self.flows(&call);
+            return Some(Work { call, flows });
+        }
+        None
+    }
+
+    /// Waits until an order comes, or for a moment if there is nothing to do since long.
+    fn rest(&mut self, orders: &Inbox<Order>, pause: &mut Pause) -> Result<(), End> {
+        if pause.is_due() {
+            if self.common.is_over() {
+                return Err(End::Stopped);
             }
             self.tend();
         }
+        if pause.lasts() < BRISK {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        let wakes = self.streams.iter().all(|stream| stream.connection.wakes());
+        let limit = match (self.has_graphs, wakes) {
+            // Kernels alone know of graphs that are launched.
+            (true, _) => pause.nap(),
+            (false, true) => REST,
+            (false, false) => SHORT_REST,
+        };
+        if let Ok(order) = orders.recv_timeout(limit) {
+            self.take_order(order);
+            pause.moved();
+        }
+        Ok(())
     }
 
     /// Looks after what moves only while somebody looks at it.
@@ -148,65 +282,6 @@ impl Lane {
         }
     }
 
-    /// Raises words to what is so since long: no kernel may take one for newer than it is, which it would after 2^31
-    /// calls. Ordered when a call is launched, once in [`RENEWED`] of them.
-    fn renew(&self, epoch: u32) {
-        let old = abi::mark(epoch.wrapping_sub(RENEWED), u32::MAX);
-        let raise = |word: u64| {
-            let word = self.memory.heard(word);
-            if !abi::reached(word.load(Ordering::Relaxed), old) {
-                word.store(old, Ordering::Release);
-            }
-        };
-        for block in (self.number..abi::BLOCKS).step_by(self.lanes as usize) {
-            for (peer, channel) in
-                (0..self.memory.ranks()).flat_map(|p| (0..abi::CHANNELS).map(move |c| (p, c)))
-            {
-                raise(abi::sent(peer, channel, block));
-                raise(abi::consumed(self.memory.ranks(), peer, channel, block));
-            }
-        }
-    }
-
-    /// Carries the messages of a call.
-    fn carry(&mut self, call: &FarCall) -> Result<(), End> {
-        let mut flows = self.flows(call);
-        if flows.is_empty() {
-            return Ok(());
-        }
-        let mut pause = Pause::new();
-        while !self.has_entered(call) {
-            self.pause(&mut pause)?;
-            if pause.is_glance() {
-                self.look_ahead(call, &flows)?;
-            }
-        }
-        pause.moved();
-        // Kernels before this one are over: all that they have taken out is known now.
-        self.make_room();
-        let links = &call.part.links;
-        while !flows.iter().all(|flow| flow.is_over(&links[flow.link])) || self.is_sending() {
-            let mut moved = self.hear(call, &mut flows)?;
-            moved |= self.say(call, &mut flows);
-            if moved {
-                pause.moved();
-                continue;
-            }
-            self.check(call, &flows)?;
-            // Kernels give up sooner, if they wait for it.
-            if pause.lasts() > call.timeout.saturating_mul(2) {
-                return Err(End::failed(self.late(call, &flows, pause.lasts())));
-            }
-            self.pause(&mut pause)?;
-        }
-        Ok(())
-    }
-
-    /// Returns true if something was posted that has not gone yet, whatever kernels were told.
-    pub(super) fn is_sending(&self) -> bool {
-        self.streams.iter().any(Stream::is_sending)
-    }
-
     /// Returns what this lane has to carry of a call.
     fn flows(&self, call: &FarCall) -> Vec<Flow> {
         let mut flows = Vec::new();
@@ -222,25 +297,21 @@ impl Lane {
         flows
     }
 
-    /// Returns true if some block of the kernel has entered the call: then the kernel before is over.
-    fn has_entered(&self, call: &FarCall) -> bool {
-        let entered = |block| {
-            let word = abi::entered(self.memory.ranks(), self.common.rank, block);
-            self.memory.said(word).load(Ordering::Acquire) == abi::mark(call.epoch, 1)
-        };
-        // This lane's own blocks first: mostly that is enough.
-        entered(self.number) || (0..call.blocks).any(entered)
-    }
-
-    /// Reads what has come of a call that no block has entered, as far as it needs no slot.
-    fn look_ahead(&mut self, call: &FarCall, flows: &[Flow]) -> Result<(), End> {
+    /// Takes pieces, and reads what has come of a call that no block has entered, as far as it needs no slot; returns
+    /// true if there was something.
+    fn look_ahead(&mut self) -> Result<bool, End> {
+        let mut moved = false;
         for at in 0..self.streams.len() {
-            if let Err(fault) = self.piece(at) {
-                return Err(self.lost(at, call, flows, &fault));
+            for _ in 0..TURN {
+                match self.piece(at) {
+                    Ok(Some(true)) => moved = true,
+                    Ok(_) => break,
+                    Err(fault) => return Err(self.cut_off(at, &fault)),
+                }
             }
             self.streams[at].read_ahead();
         }
-        Ok(())
+        Ok(moved)
     }
 
     /// Takes what peers have sent; returns true if something moved.
@@ -374,7 +445,7 @@ impl Lane {
                 let keeps = flow.taken < flow.moved;
                 // SAFETY: the slot lies in the memory, which outlives this thread. The kernel writes there again when it
                 // is told that the content was taken.
-                if unsafe { stream.post(&packet, content, (at, keeps)) } {
+                if unsafe { stream.post(&packet, content, (Held::Flow(at), keeps)) } {
                     flow.taken = number;
                     flow.tell(&self.memory, link, call);
                 }
@@ -382,29 +453,57 @@ impl Lane {
                 moved = true;
             }
         }
-        for stream in &mut self.streams {
+        moved
+    }
+
+    /// Moves what was posted, and tells kernels what is not read in their slots any more; returns true if there was some.
+    fn settle(&mut self, mut work: Option<&mut Work>) -> bool {
+        let mut moved = false;
+        for (at, stream) in self.streams.iter_mut().enumerate() {
             stream.flush();
-            while let Some(at) = stream.taken() {
-                let flow = &mut flows[at];
-                flow.taken += 1;
-                flow.tell(&self.memory, &call.part.links[flow.link], call);
+            while let Some(held) = stream.taken() {
                 moved = true;
+                match (held, &mut work) {
+                    (Held::Piece(block), _) => self.queues.take_out(at, block),
+                    (Held::Flow(flow), Some(Work { call, flows })) => {
+                        let flow = &mut flows[flow];
+                        flow.taken += 1;
+                        flow.tell(&self.memory, &call.part.links[flow.link], call);
+                    }
+                    // A call is over when nothing of it is read any more.
+                    (Held::Flow(_), None) => {}
+                }
             }
         }
         moved
     }
 
-    /// Fails if a connection is lost over which something is still to come, or to go.
-    fn check(&self, call: &FarCall, flows: &[Flow]) -> Result<(), End> {
+    /// Fails if a connection is lost over which something is still to come, or to go, or if nothing has moved for long
+    /// that a kernel waits for.
+    fn check(&self, work: Option<&Work>, pause: &Pause) -> Result<(), End> {
         for (at, stream) in self.streams.iter().enumerate() {
             let Some(fault) = stream.connection.fault() else { continue };
-            let needed =
-                |flow: &&Flow| flow.stream == at && !flow.is_over(&call.part.links[flow.link]);
-            if stream.is_sending() || flows.iter().any(|flow| needed(&flow)) {
-                return Err(self.lost(at, call, flows, &fault.clone()));
+            if let Some(Work { call, flows }) = work {
+                let needed =
+                    |flow: &Flow| flow.stream == at && !flow.is_over(&call.part.links[flow.link]);
+                if flows.iter().any(needed) {
+                    return Err(self.lost(at, call, flows, &fault.clone()));
+                }
+            }
+            if stream.is_sending() || self.queues.is_awaited_of(at) {
+                return Err(self.cut_off(at, &fault.clone()));
             }
         }
-        Ok(())
+        // Kernels give up sooner, if they wait for it.
+        if let Some(Work { call, flows }) = work
+            && pause.lasts() > call.timeout.saturating_mul(2)
+        {
+            return Err(End::failed(self.late(call, flows, pause.lasts())));
+        }
+        match self.stalled(pause.lasts()) {
+            Some(error) => Err(End::failed(error)),
+            None => Ok(()),
+        }
     }
 
     /// Returns the end by a lost connection.

@@ -1,14 +1,14 @@
 //! The lanes of a rank: making them, ordering from them, ending them.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::call::FarCall;
-use super::exchange::{FarBatch, Queues};
-use super::lane::{Lane, Order, RENEWED};
+use super::exchange::FarBatch;
+use super::lane::{Lane, Order};
 use super::mail::Mail;
 use super::memory::FarMemory;
 use super::stream::Stream;
@@ -62,6 +62,8 @@ impl Common {
 pub(in super::super) struct Lanes {
     common: Arc<Common>,
     orders: Vec<Sender<Order>>,
+    /// The number of the next call.
+    numbers: AtomicU32,
     threads: Vec<JoinHandle<()>>,
     memory: Arc<FarMemory>,
     /// The memory for messages with single ranks, by rank, once there was one.
@@ -132,6 +134,7 @@ impl Lanes {
         let mut all = Lanes {
             common,
             orders,
+            numbers: AtomicU32::new(1),
             threads,
             memory,
             mail: BTreeMap::new(),
@@ -142,8 +145,7 @@ impl Lanes {
             let streams =
                 far.iter().zip(&mut made).map(|(&peer, c)| Stream::new(peer, c)).collect();
             let (common, memory) = (all.common.clone(), all.memory.clone());
-            let queues = Queues::default();
-            let lane = Lane { number, lanes, memory, common, streams, queues };
+            let lane = Lane::new((number, lanes), memory, common, streams);
             let (sender, inbox) = channel();
             let thread = std::thread::Builder::new()
                 .name(format!("roundelay-far-{rank}"))
@@ -180,25 +182,35 @@ impl Lanes {
         self.mail.values().cloned().for_each(std::mem::forget);
     }
 
-    /// Has the messages of a kernel for messages between single ranks carried, which was just launched.
+    /// Tells of messages between single ranks that a kernel is launched for.
     pub(in super::super) fn exchange(&self, batch: &Arc<FarBatch>) {
-        for lane in &self.orders {
-            // A lane that has ended has failed, or was told to: the kernel hears of that.
-            let _ = lane.send(Order::Exchange(batch.clone()));
+        self.tell(|| Order::Exchange(batch.clone()));
+    }
+
+    /// Returns the number of the next call.
+    pub(in super::super) fn number(&self) -> u32 {
+        loop {
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            if number != 0 {
+                return number;
+            }
         }
     }
 
-    /// Has the messages of a kernel carried that was just launched, under the lock of launches. All kernels of the
-    /// communicator are told, by their epochs; those without far links have no call.
-    pub(in super::super) fn order(&self, epoch: u32, call: Option<&FarCall>) {
+    /// Tells of a call, before a kernel that enters it is launched.
+    pub(in super::super) fn order(&self, call: &FarCall) {
+        self.tell(|| Order::Call(call.clone()));
+    }
+
+    /// Tells that the call of that number was not launched.
+    pub(in super::super) fn forget(&self, number: u32) {
+        self.tell(|| Order::Forget(number));
+    }
+
+    fn tell(&self, order: impl Fn() -> Order) {
         for lane in &self.orders {
             // A lane that has ended has failed, or was told to: the kernel hears of that.
-            if epoch.is_multiple_of(RENEWED) {
-                let _ = lane.send(Order::Renew(epoch));
-            }
-            if let Some(call) = call {
-                let _ = lane.send(Order::Carry(call.clone()));
-            }
+            let _ = lane.send(order());
         }
     }
 
@@ -214,7 +226,7 @@ impl Lanes {
 }
 
 impl Drop for Lanes {
-    /// Lets lanes end what was ordered, and waits for them. Calls that will not end must be stopped before.
+    /// Lets lanes end what was launched, and waits for them. Calls that will not end must be stopped before.
     fn drop(&mut self) {
         self.orders.clear();
         for thread in self.threads.drain(..) {

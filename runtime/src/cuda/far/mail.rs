@@ -78,6 +78,11 @@ impl Mail {
         self.memory.word(self.offset(dir, block, number) / 8)
     }
 
+    /// Returns the second word of a slot: the bytes of the piece that a kernel has put there.
+    pub(super) fn bytes_of(&self, dir: Dir, block: u32, number: u64) -> &AtomicU64 {
+        self.memory.word(self.offset(dir, block, number) / 8 + 1)
+    }
+
     fn offset(&self, dir: Dir, block: u32, number: u64) -> u64 {
         let turn = u64::from(block) * u64::from(batch::SLOTS) + number % u64::from(batch::SLOTS);
         self.first(dir) + turn * batch::SLOT

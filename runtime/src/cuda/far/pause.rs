@@ -78,9 +78,13 @@ impl Pause {
             .collect();
         let mut fds: Vec<_> =
             descriptors.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
-        let [shortest, longest] = NAPS;
-        let nap = (self.since.elapsed() / 64).clamp(shortest, longest);
-        let nap = Timespec { tv_sec: 0, tv_nsec: nap.as_nanos() as i64 };
+        let nap = Timespec { tv_sec: 0, tv_nsec: self.nap().as_nanos() as i64 };
         let _ = rustix::event::poll(&mut fds, Some(&nap));
+    }
+
+    /// Returns how long to sleep at the most.
+    pub(super) fn nap(&self) -> Duration {
+        let [shortest, longest] = NAPS;
+        (self.since.elapsed() / 64).clamp(shortest, longest)
     }
 }

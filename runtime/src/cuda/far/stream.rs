@@ -28,6 +28,15 @@ pub(super) enum Coming {
     Piece { block: u32, tag: u32, bytes: u64 },
 }
 
+/// Who waits for a content that is read where it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Held {
+    /// The flow of that number in the call.
+    Flow(usize),
+    /// A block's pieces of messages between single ranks.
+    Piece(u32),
+}
+
 /// The connection with the lane of the same number of a peer.
 pub(super) struct Stream {
     pub(super) peer: u32,
@@ -35,9 +44,9 @@ pub(super) struct Stream {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     pub(super) coming: Coming,
-    /// Contents that were posted and have not gone yet, as the sender counts them; and their flow, if they are still read
-    /// in their slots.
-    posted: VecDeque<(u64, Option<usize>)>,
+    /// Contents that were posted and have not gone yet, as the sender counts them; and who waits for those that are
+    /// still read in their slots.
+    posted: VecDeque<(u64, Option<Held>)>,
 }
 
 impl Stream {
@@ -64,18 +73,18 @@ impl Stream {
         unsafe { place.copy_from_nonoverlapping(packet.encode().as_ptr(), packet::BYTES) };
     }
 
-    /// Posts a packet and the content that lies there, if there is some, of a flow. Returns true if nothing is read there
-    /// any more: a short one is copied, and moves by the next [`Self::flush`], if the flow's earlier ones are not read
-    /// where they lie either, which it `keeps`.
+    /// Posts a packet and the content that lies there, if there is some, for whom it is held. Returns true if nothing is
+    /// read there any more: a short one is copied, and moves by the next [`Self::flush`]. Where the holder `keeps` earlier
+    /// ones that are still read it is told of all in order.
     ///
     /// # Safety
     ///
-    /// The content is readable; if this returns false it is unchanged until [`Self::taken`] returns the flow.
+    /// The content is readable; if this returns false it is unchanged until [`Self::taken`] returns the holder.
     pub(super) unsafe fn post(
         &mut self,
         packet: &Packet,
         content: Option<IoVec>,
-        (flow, keeps): (usize, bool),
+        (held, keeps): (Held, bool),
     ) -> bool {
         let header = |len| meta(DIGEST, len, Carried::Slot);
         match content {
@@ -85,7 +94,7 @@ impl Stream {
                 let content = std::iter::once(content);
                 // SAFETY: promised by the caller.
                 unsafe { self.sender.post_with((first, packet::BYTES), next, content) };
-                self.posted.push_back((self.sender.sent() - 1, Some(flow)));
+                self.posted.push_back((self.sender.sent() - 1, Some(held)));
                 return false;
             }
             Some(content) => {
@@ -97,7 +106,7 @@ impl Stream {
             }
             None => self.say(packet),
         }
-        self.posted.push_back((self.sender.sent() - 1, keeps.then_some(flow)));
+        self.posted.push_back((self.sender.sent() - 1, keeps.then_some(held)));
         !keeps
     }
 
@@ -117,15 +126,15 @@ impl Stream {
         }
     }
 
-    /// Returns the flow of the next content that has gone, of which something was still read in its slot.
-    pub(super) fn taken(&mut self) -> Option<usize> {
-        while let Some(&(message, flow)) = self.posted.front() {
+    /// Returns the holder of the next content that has gone and was read in its slot until then.
+    pub(super) fn taken(&mut self) -> Option<Held> {
+        while let Some(&(message, held)) = self.posted.front() {
             if !self.sender.is_consumed(message) {
                 break;
             }
             self.posted.pop_front();
-            if flow.is_some() {
-                return flow;
+            if held.is_some() {
+                return held;
             }
         }
         None
