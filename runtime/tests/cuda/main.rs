@@ -73,7 +73,7 @@ fn every_algorithm_of_the_library_in_every_way() {
 #[test]
 fn what_goes_between_hosts_is_the_same_to_the_bit() {
     let Some(ranks) = ranks().map(|ranks| ranks / 2 * 2) else { return };
-    for scene in ["named", "messages", "random", "wrap", "ended at its host"] {
+    for scene in ["named", "messages", "random", "wrap", "graphs", "ended at its host"] {
         let job = launch_over(2, scene, ranks);
         assert!(job.outcome.success(), "{scene}: {:?} {:?}", job.outcome, job.said);
     }

@@ -490,8 +490,6 @@ fn ends_at_its_host(gpu: &mut Communicator) -> Result<(), Error> {
         assert!(text.contains("host"), "{what}: {text}");
     };
     let args = in_place(buffer.ptr(), 1000, DType::F32, Protocol::Staged);
-    let captured = gpu.capture(&stream, |gpu| gpu.call(&algorithm, args, &stream));
-    refused("a graph", captured.err());
     refused("a function", gpu.device_function(&algorithm, &args, None).err());
     refused("a window", gpu.device_window(buffer.slice(0..10)?).err());
     for protocol in [Protocol::Packet, Protocol::Engine] {

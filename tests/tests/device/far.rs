@@ -1,5 +1,6 @@
 //! Plays programs whose ranks are on several hosts: the same results, with proxies between.
 
+use roundelay_compiler::device::abi::YEAR;
 use roundelay_compiler::device::{
     DeviceProgram, Options, Protocol, Target, TaskInput, prove, verify,
 };
@@ -7,6 +8,7 @@ use roundelay_compiler::{Proved, Shape};
 use roundelay_tests::Dice;
 
 use super::kernel::Call;
+use super::machine::Past;
 use super::proxy::Orders;
 use super::remove::{removals, spared, tolerates};
 use super::{machine, proofs, setting, with};
@@ -72,6 +74,40 @@ fn the_library_is_played_between_hosts() {
     });
     assert!(failures.is_empty(), "{} of {played}\n{}", failures.len(), failures.join("\n"));
     assert!(far > 300 || !only.is_empty(), "{far} of {played} are far");
+}
+
+/// Plays calls of which one is the last of a year; returns how many have far links, and the failures.
+fn over_a_year(renews: bool) -> (usize, Vec<String>) {
+    let (mut played, mut failures) = (0, Vec::new());
+    proofs(|name, shape, proved| {
+        if shape.ranks() > 3 {
+            return;
+        }
+        for protocol in PROTOCOLS {
+            let seed = 70 + played as u64;
+            let mut dice = Dice(seed);
+            let hosts = hosts(shape, &mut dice);
+            let calls = calls(name, proved, &hosts, protocol, &mut dice);
+            if !calls.iter().any(|c| c.programs.iter().any(DeviceProgram::is_far)) {
+                continue;
+            }
+            played += 1;
+            let past = Past { first: YEAR - 1 - dice.below(2) as u32, renews };
+            if let Err(e) = machine::play(&calls, past, seed) {
+                failures.push(format!("{name} {hosts:?} {protocol}: {e}"));
+            }
+        }
+    });
+    (played, failures)
+}
+
+#[test]
+fn words_of_far_memory_are_renewed() {
+    let (played, failures) = over_a_year(true);
+    assert!(failures.is_empty(), "{} of {played}\n{}", failures.len(), failures.join("\n"));
+    // Those of long ago would be taken for new ones.
+    let (_, failures) = over_a_year(false);
+    assert!(played > 100 && 2 * failures.len() > played, "{} of {played}", failures.len());
 }
 
 #[test]

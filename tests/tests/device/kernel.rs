@@ -125,6 +125,15 @@ impl Layout {
         self.entered(rank, rank, block) + (2 * self.near()) as At
     }
 
+    /// Returns the words of far memory that say what was sent and consumed, by proxies and by kernels.
+    pub(crate) fn far_words(&self, rank: usize) -> impl Iterator<Item = At> {
+        let all = 2 * self.ranks * self.channels * BLOCKS;
+        [1, 2].into_iter().flat_map(move |list| {
+            let first = self.at(rank, list * self.near());
+            first..first + all as At
+        })
+    }
+
     /// Returns a cell of the slots of a rank's far links.
     pub(crate) fn far_cell(&self, rank: usize, cell: usize) -> At {
         self.at(rank, self.words() + 2 * (self.halves[0] + self.halves[1]) + cell)

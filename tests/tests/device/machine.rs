@@ -171,6 +171,12 @@ impl<'c> Machine<'c> {
                 self.memory.tell(at, newest, &mut view, None);
             }
         }
+        // Without renewal they are older than half of all epochs.
+        let age = if self.past.renews { YEAR } else { 3 * YEAR };
+        let old = mark(self.past.first.wrapping_sub(age), u32::MAX);
+        for at in (0..all).flat_map(|rank| self.layout.far_words(rank)) {
+            self.memory.tell(at, old, &mut view, None);
+        }
         for (rank, half) in (0..all).flat_map(|r| [(r, 0), (r, 1)]) {
             for at in self.layout.packets(rank, half) {
                 let epoch = half + 2 * self.dice.below(2) as u32;
@@ -278,6 +284,9 @@ impl<'c> Machine<'c> {
             for at in self.layout.told(peer, rank) {
                 self.memory.tell(at, mark(epoch, u32::MAX), view, Some(released.clone()));
             }
+        }
+        for at in self.layout.far_words(rank) {
+            self.memory.tell(at, mark(epoch, u32::MAX), view, Some(released.clone()));
         }
     }
 

@@ -2,22 +2,23 @@
 //!
 //! Each rank of a communicator over several hosts has *far memory* ([`memory`]), words and slots of its host that its
 //! kernels and its proxies load and store, and some *lanes*: threads with connections of their own to every rank on
-//! another host. Block b of a kernel is served by lane `b mod L`. A kernel that is launched is an *order* for all lanes
-//! ([`call`]), under the lock that orders launches, so that lanes and streams have one order.
+//! another host. Block b of a kernel is served by lane `b mod L`. Lanes know calls ([`call`]) by numbers, of which they are
+//! told before a kernel is launched or captured. A kernel says the number of the call that it enters, and which call it is:
+//! so lanes have the order of the streams, also where graphs are launched, of which the host does not know.
 //!
-//! A lane plays an order once the kernel has said that it entered the call ([`lane`]). Then it carries both ways:
+//! A lane begins when a kernel has said that it entered the call ([`lane`]). Then it carries both ways:
 //!
 //! * A message that the kernel has told of is a packet of 32 bytes ([`packet`]) and its content, which the socket reads
-//!   straight into the receiver's slot. The first `slots` messages of a link go at once, the others with *credit*: a
+//!   straight into the receiver's slot; a short one is copied on its way. The first `slots` messages of a link go at once, the others with *credit*: a
 //!   packet of the receiver's lane, which says how many messages its kernel has consumed.
 //! * Credit is sent only as long as messages follow that need it. So at the end of a call nothing of it is unread.
-//! * What belongs to the call after stays in the socket until this rank's kernel has entered that one. All that
+//! * What belongs to the call after stays outside its slot until this rank's kernel has entered that one. All that
 //!   comes before it in the stream is then over, so that no lane waits for itself: a peer's kernel has left only when
 //!   its lanes had sent all, and messages on one connection do not overtake each other.
 //!
 //! Messages between single ranks are no call's ([`exchange`]): their pieces are counted from the beginning of the
-//! communicator on, in memory of their own ([`mail`]), an order says how many a lane is to carry, and nothing waits
-//! behind those that come.
+//! communicator on, in memory of their own ([`mail`]), lanes carry what they find there, and nothing waits behind what
+//! comes.
 //!
 //! Lanes end before the memory that they use.
 
