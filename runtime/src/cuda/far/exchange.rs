@@ -11,6 +11,9 @@
 //! whenever they come, also in calls of all ranks: nothing else waits behind them. Before the first order with a
 //! peer there is no memory for its pieces; they are kept aside until then, no more than there are slots. The
 //! sender's kernel may fill a slot again when its lane has taken the content.
+//!
+//! A kernel may leave while its last pieces are still in their slots. What it says in the next call goes behind them, since
+//! the receiver's kernel enters that call when it has them all.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -63,6 +66,8 @@ struct Queue {
     /// Pieces that have come, and how many of them this lane has said to be taken out.
     landed: u64,
     said: u64,
+    /// Pieces that were in slots when the latest call was entered: they go before its messages.
+    before: u64,
     /// Pieces that orders have announced, to be sent and to come. More may be, of graphs.
     due: [u64; 2],
     /// The latest pieces that have come, or are coming, before there was memory for them, with their tags.
@@ -108,6 +113,11 @@ impl Queues {
     /// Returns true if something was announced that has not been carried.
     pub(super) fn is_awaited(&self) -> bool {
         self.blocks.values().any(|queue| queue.awaits().is_some())
+    }
+
+    /// Returns true if pieces of before the call that is being carried have not gone.
+    pub(super) fn go_first(&self) -> bool {
+        self.blocks.values().any(|queue| queue.sent < queue.before)
     }
 
     /// Returns true if that goes over a stream.
@@ -271,6 +281,17 @@ impl Lane {
             }
         }
         moved
+    }
+
+    /// Finds the pieces of the kernels before a call that was just entered.
+    pub(super) fn mark_pieces(&mut self) {
+        let Queues { mail, blocks, .. } = &mut self.queues;
+        for (&(at, block), queue) in blocks {
+            let Some(mail) = mail.get(&at) else { continue };
+            let told = |number: &u64| told(mail, block, *number).is_some();
+            let first = queue.sent + 1;
+            queue.before = queue.sent + (first..first + SLOTS).take_while(told).count() as u64;
+        }
     }
 
     /// Sends what kernels have told of and receivers have room for; returns true if there was something.

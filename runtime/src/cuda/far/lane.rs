@@ -193,16 +193,16 @@ impl Lane {
         let begun = if self.work.is_none() { self.begin() } else { None };
         let mut moved = begun.is_some();
         let mut work = self.work.take().or(begun);
+        moved |= self.make_room();
+        moved |= self.post_pieces();
         match &mut work {
             Some(Work { call, flows }) => {
-                moved |= self.hear(call, flows)?;
                 moved |= self.say(call, flows);
+                moved |= self.hear(call, flows)?;
             }
             None if pause.is_glance() => moved |= self.look_ahead()?,
             None => {}
         }
-        moved |= self.make_room();
-        moved |= self.post_pieces();
         moved |= self.settle(work.as_mut());
         if !moved && pause.is_glance() {
             self.check(work.as_ref(), pause)?;
@@ -231,6 +231,7 @@ impl Lane {
                 self.calls.remove(&number);
             }
             let flows = self.flows(&call);
+            self.mark_pieces();
             return Some(Work { call, flows });
         }
         None
@@ -417,6 +418,7 @@ impl Lane {
     /// something moved.
     fn say(&mut self, call: &FarCall, flows: &mut [Flow]) -> bool {
         let mut moved = false;
+        let waits = self.queues.go_first();
         let packet = |kind, flow: &Flow, channel, number, bytes| {
             let (epoch, digest, block) = (call.epoch, call.digest, flow.block);
             Packet { kind, epoch, channel, block, number, bytes, digest }
@@ -434,7 +436,7 @@ impl Lane {
                 }
                 continue;
             }
-            while flow.may_send(link, told) {
+            while !waits && flow.may_send(link, told) {
                 let number = flow.moved + 1;
                 let bytes = call.bytes(link, flow.block, number);
                 let slot = call.slot(link, flow.block, number);
