@@ -8,7 +8,8 @@
 # both libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check options torch killed times graphs
 # types processes hosts; all by default but types, which checks every type and operator, and two that need `mpirun` and
 # TESTS built with MPI=1: processes, a GPU each, and hosts, these on two hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of PyTorch's wheel, or
-# NCCL_LIB. RANKS (all GPUs), MINUTES (9) and MODELS (of the part torch: all) may be set. Ends with 3 if a step failed.
+# NCCL_LIB. RANKS (all GPUs), MINUTES (9), MOST (1G,
+# the most bytes that are checked) and MODELS (of the part torch: all) may be set. Ends with 3 if a step failed.
 set -u
 library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
 shift 3
@@ -107,7 +108,7 @@ check() {
         what="-d float -o sum"
         [[ " $copying " == *" $name "* ]] && what="-d float"
         for way; do
-            step "$name $way $what" 60 "$rows" bash -c "perf $own $name '$way' $what -b 8 -e 1G -f 4 -n 2 -w 1 -c 1"
+            step "$name $way $what" 60 "$rows" bash -c "perf $own $name '$way' $what -b 8 -e ${MOST:-1G} -f 4 -n 2 -w 1 -c 1"
         done
     done
 }
@@ -119,6 +120,10 @@ if wanted processes; then
 fi
 if wanted hosts; then
     check hosts
+    for name in $reducing $copying; do
+        step "$name hosts, captured" 40 "$rows" bash -c \
+            "perf $own $name hosts -d float -b 8 -e 16M -f 8 -n 4 -w 1 -c 1 -G 3"
+    done
 fi
 if wanted options; then
     # One rank; joining from each thread; the null stream; groups of four calls; waits after each; registered memory,
@@ -170,6 +175,9 @@ fi
 if wanted hosts; then
     for name in all_reduce all_gather reduce_scatter alltoall broadcast sendrecv; do
         times $name hosts 0
+    done
+    for name in all_reduce all_gather reduce_scatter broadcast sendrecv; do
+        times $name hosts 20
     done
 fi
 if wanted graphs; then
