@@ -54,7 +54,7 @@ impl Stream {
         Stream {
             peer,
             sender: Sender::new(connection.clone()),
-            receiver: Receiver::new(connection.clone()),
+            receiver: Receiver::reading_ahead(connection.clone(), packet::BYTES + SHORT),
             connection,
             coming: Coming::Packet,
             posted: VecDeque::new(),

@@ -20,9 +20,53 @@ enum Landing {
     Done,
 }
 
+/// Bytes that were read ahead of who asks for them: so a short message and what follows it take one system call.
+#[derive(Default)]
+struct Ahead {
+    bytes: Box<[u8]>,
+    at: usize,
+    end: usize,
+}
+
+impl Ahead {
+    /// Reads to a place, ahead if there is room for more than that; returns the bytes that are there.
+    #[inline]
+    fn read(&mut self, connection: &Connection, to: &mut [u8]) -> usize {
+        if self.at == self.end {
+            if to.len() >= self.bytes.len() {
+                return connection.read(to);
+            }
+            (self.at, self.end) = (0, connection.read(&mut self.bytes));
+        }
+        let n = to.len().min(self.end - self.at);
+        to[..n].copy_from_slice(&self.bytes[self.at..][..n]);
+        self.at += n;
+        n
+    }
+
+    /// Copies what was read to the first of the places, which are shortened by that; returns the bytes.
+    #[inline]
+    fn scatter(&mut self, places: &mut Vec<IoSliceMut<'static>>) -> usize {
+        let first = self.at;
+        while self.at < self.end
+            && let Some(place) = places.first_mut()
+        {
+            let n = place.len().min(self.end - self.at);
+            place[..n].copy_from_slice(&self.bytes[self.at..][..n]);
+            self.at += n;
+            place.advance(n);
+            if place.is_empty() {
+                places.remove(0);
+            }
+        }
+        self.at - first
+    }
+}
+
 /// The receiving end of a connection.
 pub(crate) struct Receiver {
     connection: Arc<Connection>,
+    ahead: Ahead,
     /// A slot for each message that is wholly here, and the next for one that is not.
     ring: Ring,
     /// The number of bytes of the latter that are here, with its header.
@@ -40,6 +84,7 @@ impl Receiver {
     pub(crate) fn new(connection: Arc<Connection>) -> Self {
         Receiver {
             connection,
+            ahead: Ahead::default(),
             ring: Ring::new(),
             here: 0,
             landing: Landing::No,
@@ -47,6 +92,13 @@ impl Receiver {
             bytes: 0,
             places: Vec::new(),
         }
+    }
+
+    /// Returns one that asks for so many bytes at least at once. Who waits for its descriptor must have taken all that is
+    /// here: what was read ahead does not show there.
+    pub(crate) fn reading_ahead(connection: Arc<Connection>, bytes: usize) -> Self {
+        let bytes = vec![0; bytes].into_boxed_slice();
+        Receiver { ahead: Ahead { bytes, at: 0, end: 0 }, ..Receiver::new(connection) }
     }
 
     /// Returns the connection.
@@ -128,7 +180,8 @@ impl PostedReceiver for Receiver {
         }
         if !self.is_odd(len) {
             self.ring.make_room(1, len);
-            let n = self.connection.read(&mut self.ring.next(header(len), len)[self.here..]);
+            let to = &mut self.ring.next(header(len), len)[self.here..];
+            let n = self.ahead.read(&self.connection, to);
             (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
         }
         self.settle(len)
@@ -162,9 +215,12 @@ impl PostedReceiver for Receiver {
         self.ring.make_room(1, 0);
         if !self.is_odd(len) {
             self.place(self.here.saturating_sub(header(len)), len, pieces);
-            // SAFETY: promised by the caller; the header's slot is nobody else's either. Of the message the rest
-            // goes to the same places: see `landing`.
-            let n = unsafe { self.connection.read_to(&mut self.places) };
+            let mut n = self.ahead.scatter(&mut self.places);
+            if n == 0 || !self.places.is_empty() {
+                // SAFETY: promised by the caller; the header's slot is nobody else's either. Of the message the rest
+                // goes to the same places: see `landing`.
+                n += unsafe { self.connection.read_to(&mut self.places) };
+            }
             (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
             self.places.clear();
         }

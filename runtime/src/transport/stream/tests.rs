@@ -58,6 +58,12 @@ fn ends(stream: TcpStream) -> (Sender, Receiver) {
     (Sender::new(connection.clone()), Receiver::new(connection))
 }
 
+/// Returns ends of which the receiver reads so many bytes ahead; 0 for none.
+fn ends_ahead(stream: TcpStream, bytes: usize) -> (Sender, Receiver) {
+    let connection = Arc::new(Connection::new(Socket::new(stream.into())));
+    (Sender::new(connection.clone()), Receiver::reading_ahead(connection, bytes))
+}
+
 /// Cuts a length into random pieces, some of them empty.
 fn cuts(dice: &mut Dice, len: usize, longest: usize) -> Vec<std::ops::Range<usize>> {
     let (mut cuts, mut at) = (Vec::new(), 0);
@@ -183,7 +189,7 @@ fn messages_arrive_in_order_and_whole_both_ways() {
         [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))]
             .into_iter()
             .cycle()
-            .take(8)
+            .take(12)
             .enumerate()
     {
         let (near, far) = match streams(to) {
@@ -197,7 +203,8 @@ fn messages_arrive_in_order_and_whole_both_ways() {
                 sockopt::set_socket_send_buffer_size(stream, 1).expect("a small buffer");
             }
         }
-        let (mut near, mut far) = (ends(near), ends(far));
+        let ahead = [0, 0, 1, 50, 5000, 100_000][case % 6];
+        let (mut near, mut far) = (ends(near), ends_ahead(far, ahead));
         let (mut there, mut back) =
             (Stream::new(case as u64, 20_000), Stream::new(99 + case as u64, 3_000));
         let deadline = Deadline::new();
@@ -223,7 +230,7 @@ fn what_is_on_the_wire_may_come_in_any_parts() {
     for round in 0..40 {
         let (mut raw, far) = local();
         raw.set_nodelay(true).expect("no delay");
-        let (_, mut receiver) = ends(far);
+        let (_, mut receiver) = ends_ahead(far, [0, 20, 1000][round % 3]);
         let messages: Vec<_> =
             [0, 7, LONG, 14, LONG - 1, 28].map(|len| bytes(&mut dice, len)).into();
         let mut wire = Vec::new();
