@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use roundelay::cuda::{CudaWindow, DevicePtr};
 use roundelay::{
-    Access, AnyWindow, Attributes, Communicator, DType, Error, Memory, RedOp, Rights, Typed,
+    Access, AnyWindow, Attributes, Communicator, DType, Error, Memory, RedOp, Refusal, Rights, Typed,
 };
 
 use crate::buffer::{Buffer, Device};
@@ -310,8 +310,8 @@ impl Window {
         self.on_host(("take_signal", remedy), |window| window.take_signal(peer))
     }
 
-    /// See [`roundelay::Window::flush`]. On GPUs it waits for the stream, as [`Communicator::synchronize`] does: all
-    /// that was put into it has taken effect then.
+    /// See [`roundelay::Window::flush`] and [`Communicator::flush`]: on GPUs it waits for the stream, and all that was put
+    /// into it has taken effect then.
     ///
     /// # Errors
     ///
@@ -320,12 +320,7 @@ impl Window {
         self.with(|inner| match inner {
             Inner::Host(window) => window.flush(peer),
             Inner::Device(window) => {
-                let stream = options.stream;
-                self.enqueue(options, |comm| {
-                    comm.map_remote(window, peer)?;
-                    let stream = crate::handle::stream(comm, stream)?;
-                    comm.synchronize(&stream)
-                })
+                self.enqueue(options, |comm| comm.flush(window, peer))
             }
         })
     }
@@ -378,8 +373,13 @@ impl Window {
                 Ok((len, access == Access::Mapped))
             }
             Inner::Device(window) => {
-                self.handle.with(|comm| comm.map_remote(window, peer))?;
-                Ok((window.memory().elements(), true))
+                let mapped = self.handle.with(|comm| comm.map_remote(window, peer));
+                let is_mapped = match mapped {
+                    Ok(_) => true,
+                    Err(Error::Window { refusal: Refusal::NotMapped, .. }) => false,
+                    Err(error) => return Err(error),
+                };
+                Ok((window.memory().elements(), is_mapped))
             }
         })
     }

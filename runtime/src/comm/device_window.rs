@@ -1,11 +1,10 @@
 //! Windows of device memory.
 
-use roundelay_compiler::emit::cuda::window::Operation;
-
 use super::Communicator;
 use super::memory::{Memory, MemoryMut};
-use crate::cuda::{Cuda, CudaWindow, DevicePtr, There};
+use crate::cuda::{Copied, Cuda, CudaWindow, DevicePtr, There};
 use crate::error::Error;
+use crate::window::Fetch;
 
 /// The bytes of a word that is changed in one step.
 const WORD: usize = 8;
@@ -39,15 +38,16 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// On all ranks if any fails: [`Error::Usage`] if lengths differ or are 0, [`Error::Unsupported`] if ranks are on
-    /// several hosts, [`Error::Cuda`] if the memory cannot be shared.
+    /// On all ranks if any fails: [`Error::Usage`] if lengths differ or are 0, or if ranks are on several hosts and the
+    /// memory of one begins at no multiple of 8 bytes; [`Error::Cuda`] if the memory cannot be shared.
     pub fn device_window<M>(&mut self, memory: M) -> Result<CudaWindow<M>, Error>
     where
         M: MemoryMut<Engine = Cuda>,
     {
-        let bytes = (memory.elements() * memory.dtype().size()) as u64;
+        let dtype = memory.dtype();
+        let bytes = (memory.elements() * dtype.size()) as u64;
         let (core, gpu) = self.both()?;
-        let part = gpu.window(core, (memory.lend(), bytes))?;
+        let part = gpu.window(core, (memory.lend(), bytes, dtype))?;
         Ok(CudaWindow::new(memory, part))
     }
 
@@ -71,8 +71,7 @@ impl Communicator {
     {
         let there = there(window, data, peer, at)?;
         let (core, gpu, stream) = self.streamed()?;
-        let to = gpu.place(window.part(), "put", there)?;
-        gpu.transfer(core, (to, data.lend(), there.bytes), &stream)
+        gpu.transfer(core, (window.part(), Copied::Put), (data.lend(), there), &stream)
     }
 
     /// Copies elements of the part of a rank, from element `at` of it on, to `data`.
@@ -93,8 +92,7 @@ impl Communicator {
     {
         let there = there(window, data, peer, at)?;
         let (core, gpu, stream) = self.streamed()?;
-        let from = gpu.place(window.part(), "get", there)?;
-        gpu.transfer(core, (data.lend_mut(), from, there.bytes), &stream)
+        gpu.transfer(core, (window.part(), Copied::Get), (data.lend_mut(), there), &stream)
     }
 
     /// Signals a rank, behind what is in the stream: whoever has waited for the signal sees what was put before.
@@ -140,7 +138,7 @@ impl Communicator {
         M: MemoryMut<Engine = Cuda>,
         R: MemoryMut<Engine = Cuda>,
     {
-        self.change(window, (peer, at), (Operation::Add, value, 0), result)
+        self.change(window, (peer, at), Fetch::Add(value), result)
     }
 
     /// Writes `value` to the 64-bit word that begins at element `at` of the part of a rank if it is `compared`, as
@@ -161,14 +159,14 @@ impl Communicator {
         M: MemoryMut<Engine = Cuda>,
         R: MemoryMut<Engine = Cuda>,
     {
-        self.change(window, (peer, at), (Operation::Swap, value, compared), result)
+        self.change(window, (peer, at), Fetch::Swap(compared, value), result)
     }
 
     fn change<M, R>(
         &mut self,
         window: &CudaWindow<M>,
         (peer, at): (u32, usize),
-        operation: (Operation, u64, u64),
+        fetch: Fetch,
         result: &mut R,
     ) -> Result<(), Error>
     where
@@ -181,8 +179,7 @@ impl Communicator {
         let at = (at as u64).saturating_mul(window.memory().dtype().size() as u64);
         let word = There { peer, at, bytes: WORD as u64 };
         let (core, gpu, stream) = self.streamed()?;
-        let word = gpu.place(window.part(), "an atomic operation on", word)?;
-        gpu.fetch(core, (window.part(), word, result.lend_mut()), operation, &stream)
+        gpu.fetch(core, (window.part(), word, result.lend_mut()), fetch, &stream)
     }
 
     /// Returns the address of the part of a rank, as this rank maps it: for kernels of one's own, as long as the window
@@ -190,10 +187,23 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] if the rank does not exist, or the window is another communicator's.
+    /// [`Error::Usage`] if the rank does not exist, or the window is another communicator's; [`Error::Window`] if the rank
+    /// is on another host.
     pub fn map_remote<M>(&mut self, window: &CudaWindow<M>, peer: u32) -> Result<DevicePtr, Error> {
         let (_, gpu) = self.both()?;
-        gpu.place(window.part(), "map", There { peer, at: 0, bytes: 0 })
+        gpu.map(window.part(), peer)
+    }
+
+    /// Waits until everything in the stream of calls is done, and all that this rank has put to the part of a rank is
+    /// there. To a rank of the same host that is what [`Communicator::synchronize`] waits for; to one on another host a
+    /// put is over in the stream when its elements may be written again.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::put`] and of [`Communicator::synchronize`].
+    pub fn flush<M>(&mut self, window: &CudaWindow<M>, peer: u32) -> Result<(), Error> {
+        let (core, gpu, stream) = self.streamed()?;
+        gpu.flush(core, (window.part(), peer), &stream)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::Protocol;
 
+use super::beyond::Beyond;
 use super::bound::{Bound, Key};
 use super::buffer::CudaBuffer;
 use super::control::same;
@@ -16,6 +17,7 @@ use super::named::Choices;
 use super::packed::Staging;
 use super::program::Lowered;
 use super::region::{Region, Regions};
+use super::served::Desk;
 use super::share::Sharing;
 use super::unplayable::Unplayable;
 use crate::backend::cuda::kernels::Kernels;
@@ -56,6 +58,9 @@ pub(crate) struct Gpu {
     pub(super) batch: Option<Arc<Kernel>>,
     /// The kernel of windows.
     pub(super) window: Option<Arc<Kernel>>,
+    /// What serves parts of windows to other hosts, once there was one; and the windows that are open there.
+    pub(super) desk: Option<Arc<Desk>>,
+    pub(super) beyond: Vec<Beyond>,
     /// The kernel of calls whose counts lie on the device, and the sizes that all ranks have agreed on.
     pub(super) counted: Option<(Arc<Kernel>, Vec<Agreed>)>,
     pub(crate) choices: Choices,
@@ -179,6 +184,7 @@ impl Gpu {
                 self.abandon();
             }
         }
+        self.beyond.iter().for_each(|window| window.end(false));
         // Before the memory that they use.
         self.far = None;
     }

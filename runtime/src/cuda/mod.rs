@@ -25,6 +25,7 @@
 //! ```
 
 mod batch;
+mod beyond;
 mod bound;
 mod buffer;
 mod call;
@@ -44,6 +45,7 @@ mod packed;
 mod probe;
 mod program;
 mod region;
+mod served;
 mod setup;
 mod share;
 mod unplayable;
@@ -62,7 +64,7 @@ pub use options::CudaOptions;
 pub use probe::{Machine, Nvrtc, probe};
 pub(crate) use setup::{context, open};
 pub use window::CudaWindow;
-pub(crate) use window::There;
+pub(crate) use window::{Copied, There};
 
 pub use crate::backend::cuda::{CudaStream, Device, DriverError, NvrtcError};
 pub use roundelay_compiler::device::Protocol;

@@ -108,6 +108,8 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         compiled: BTreeMap::new(),
         batch: None,
         window: None,
+        desk: None,
+        beyond: Vec::new(),
         counted: None,
         choices: Choices::default(),
         overlaps: false,

@@ -189,7 +189,7 @@ fn location(rank: u32, program: Option<&Lowered>, report: &Report) -> Location {
     }
     let of_no_program = match report.word {
         counted::LENGTH..=counted::COUNTED => Some("all_to_all_counted"),
-        window::SIGNALLED => Some("window"),
+        window::SIGNALLED | window::SERVED => Some("window"),
         _ => None,
     };
     if let Some(name) = of_no_program {
@@ -250,6 +250,7 @@ fn awaited(report: &Report) -> String {
         3 => format!("a packet from rank {peer}"),
         counted::COUNTED => format!("the count of rank {peer}"),
         window::SIGNALLED => format!("a signal of rank {peer}"),
+        window::SERVED => format!("rank {peer} to serve its window"),
         _ => format!("rank {peer} to enter the call before"),
     }
 }

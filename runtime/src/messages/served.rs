@@ -3,13 +3,14 @@
 //!
 //! A target looks up its part by the key that a packet names, checks bounds, type and rights, announces the access in
 //! the words of the part, and does it: by copies and atomics in its own memory, while whatever moves its messages reads
-//! the connection. More than a few bytes go straight to their place.
+//! the connection. More than a few bytes go straight to their place; in a part that lies on a device, which copies them, by
+//! way of memory of the host.
 //!
 //! **Invariant:** nothing is read or written for a packet whose key, bounds, type or rights are wrong. It is refused,
 //! and its content goes nowhere. An announced access holds the part until its last byte has come or gone.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
@@ -21,7 +22,7 @@ use crate::dtype::RedOp;
 use crate::error::{Error, Location, Refusal};
 use crate::executor::watchdog::{Trouble, examine};
 use crate::transport::shm::Sleeper;
-use crate::window::{Entered, Exposed, Failed, Fetch, PIECE, Remote, Rights};
+use crate::window::{DeviceMemory, Entered, Exposed, Failed, Fetch, PIECE, Remote, Rights, STAGED};
 
 /// The most bytes that are given as they were at one moment, from a copy.
 const WHOLE: u64 = super::link::EAGER;
@@ -41,6 +42,8 @@ pub(super) struct Landing {
 enum Act {
     /// It goes to its place.
     Put(Entered, *mut u8),
+    /// It goes to a device, at that offset.
+    Device(Entered, u64),
     Accumulate(Entered, u64, RedOp),
     /// It was refused.
     Nothing,
@@ -219,8 +222,11 @@ impl Engine {
                 }
             }
             Packet::Get { key, offset, bytes, id } => {
-                let admitted = match bytes > PIECE as u64 {
-                    true => Err(Reason::Bounds { bytes: PIECE as u64 }),
+                let on_device =
+                    self.served.get(&key).is_some_and(|exposed| exposed.device().is_some());
+                let most = if on_device { STAGED } else { PIECE as u64 };
+                let admitted = match bytes > most {
+                    true => Err(Reason::Bounds { bytes: most }),
                     false => self.admit(peer, key, (offset, bytes), Rights::READ),
                 };
                 match admitted {
@@ -229,14 +235,19 @@ impl Engine {
                 }
             }
             Packet::Fetch { key, offset, id, fetch } => {
-                match self.fetch(peer, (key, offset), fetch) {
+                match self.fetch(peer, (key, offset), fetch)? {
                     Ok(value) => link.answer(Out::Packet(Packet::Answer { id, value }))?,
                     Err(reason) => refuse(link, (key, id, offset), reason)?,
                 }
             }
             Packet::Signal { key } => match self.served.get(&key) {
                 Some(exposed) => {
-                    exposed.place().block().signal(peer);
+                    let block = exposed.place().block();
+                    block.signal(peer);
+                    if let Some(device) = exposed.device() {
+                        let count = block.signals(peer).load(Ordering::Relaxed);
+                        self.on_device(device.signal(peer, count))?;
+                    }
                     self.group.wake_own(Sleeper::Windows);
                     self.take_signals();
                 }
@@ -253,7 +264,9 @@ impl Engine {
                     device.hear(key, grant, remote);
                 }
             }
-            Packet::Flush { id, .. } => {
+            Packet::Flush { key, id } => {
+                let device = self.served.get(&key).and_then(|exposed| exposed.device());
+                self.on_device(device.map_or(Ok(()), DeviceMemory::settle))?;
                 link.answer(Out::Packet(Packet::Answer { id, value: 0 }))?;
             }
             Packet::Answer { id, value } => {
@@ -292,6 +305,9 @@ impl Engine {
         Ok(match packet {
             Packet::Put { key, offset, bytes } => {
                 let entered = self.admit(peer, key, (offset, bytes), Rights::WRITE)?;
+                if entered.device().is_some() {
+                    return Ok(Act::Device(entered, offset));
+                }
                 let address = entered.place().at(offset, bytes);
                 let address = address.map_err(|_| Reason::Bounds { bytes: 0 })?;
                 Act::Put(entered, address)
@@ -299,16 +315,39 @@ impl Engine {
             Packet::Accumulate { key, offset, bytes, dtype, op } => {
                 let entered = self.admit(peer, key, (offset, bytes), Rights::ATOMICS)?;
                 let fits = entered.place().accumulates(dtype, op, offset, bytes);
-                fits.map_err(|_| Reason::Elements)?;
+                if fits.is_err() || entered.device().is_some() {
+                    return Err(Reason::Elements);
+                }
                 Act::Accumulate(entered, offset, op)
             }
             _ => Act::Nothing,
         })
     }
 
-    fn fetch(&self, peer: u32, (key, offset): (u64, u64), fetch: Fetch) -> Result<u64, Reason> {
-        let entered = self.admit(peer, key, (offset, 8), Rights::ATOMICS)?;
-        entered.place().fetch(offset, fetch).map_err(|_| Reason::Alignment { offset })
+    fn fetch(
+        &self,
+        peer: u32,
+        (key, offset): (u64, u64),
+        fetch: Fetch,
+    ) -> Result<Result<u64, Reason>, Error> {
+        let entered = match self.admit(peer, key, (offset, 8), Rights::ATOMICS) {
+            Ok(entered) => entered,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let odd = Reason::Alignment { offset };
+        match entered.device() {
+            Some(_) if !offset.is_multiple_of(8) => Ok(Err(odd)),
+            Some(device) => self.on_device(device.fetch(offset, fetch)).map(Ok),
+            None => Ok(entered.place().fetch(offset, fetch).map_err(|_| odd)),
+        }
+    }
+
+    /// Returns the result of a device's work; a failure of it after an abort is a consequence of that.
+    fn on_device<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|error| match self.group.is_aborted() {
+            true => self.group.aborted(None),
+            false => error,
+        })
     }
 
     /// Gives bytes of this rank's part to a peer.
@@ -322,10 +361,15 @@ impl Engine {
         let place = entered.place();
         let mut address = place.at(offset, bytes).unwrap_or(std::ptr::null_mut());
         let dtype = place.dtype();
-        let kept: Box<dyn std::any::Any + Send> = if bytes <= WHOLE {
+        let kept: Box<dyn std::any::Any + Send> = if bytes <= WHOLE || entered.device().is_some() {
             let mut copy = vec![0u8; bytes as usize];
-            // SAFETY: the copy has so many bytes; in bounds, as `admit` has found.
-            let _ = unsafe { place.get((offset, copy.len()), copy.as_mut_ptr(), || true) };
+            let (from, to) = ((offset, copy.len()), copy.as_mut_ptr());
+            match entered.device() {
+                // SAFETY: the copy has so many bytes; in bounds, as `admit` has found.
+                Some(device) => self.on_device(unsafe { device.get(from, to) })?,
+                // SAFETY: as above.
+                None => drop(unsafe { place.get(from, to, || true) }),
+            }
             address = copy.as_mut_ptr();
             Box::new(copy)
         } else {
@@ -364,6 +408,10 @@ impl Engine {
                 let _ = unsafe { entered.place().put((offset, bytes as usize), content, || true) };
                 Ok(())
             }
+            Ok(Act::Device(entered, offset)) => {
+                // SAFETY: as above.
+                unsafe { self.put_on_device(&entered, (offset, bytes as usize), content) }
+            }
             Ok(Act::Accumulate(entered, offset, op)) => {
                 self.combine(&entered, (offset, bytes as usize), content, op)
             }
@@ -379,8 +427,29 @@ impl Engine {
                 let content = landing.aside.as_ptr();
                 self.combine(&entered, (offset, landing.aside.len()), content, op)
             }
+            Act::Device(entered, offset) => {
+                let content = (landing.aside.as_ptr(), landing.aside.len());
+                // SAFETY: the bytes lie there; in bounds, as `admit` has found.
+                unsafe { self.put_on_device(&entered, (offset, content.1), content.0) }
+            }
             Act::Put(..) | Act::Nothing => Ok(()),
         }
+    }
+
+    /// Has a device copy bytes to its memory.
+    ///
+    /// # Safety
+    ///
+    /// So many bytes lie at the address, and the place is in bounds.
+    unsafe fn put_on_device(
+        &self,
+        entered: &Entered,
+        place: (u64, usize),
+        from: *const u8,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        let put = entered.device().map(|device| unsafe { device.put(place, from) });
+        self.on_device(put.unwrap_or(Ok(())))
     }
 
     fn combine(

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::device::DeviceMemory;
 use super::place::Place;
 use super::rights::Rights;
 use crate::transport::one_sided::May;
@@ -12,6 +13,8 @@ use crate::transport::rdma::Exposure;
 /// The memory of this rank's part, with whatever owns it.
 pub(crate) struct Exposed {
     place: Place,
+    /// The memory, if it lies on a device. Then the place has its bounds and words alone.
+    device: Option<Box<dyn DeviceMemory>>,
     /// The memory as peers' devices access it by themselves; it is dropped before the memory.
     exposure: Exposure,
     /// The owners of the memory and of the words: taken out once they may be somebody else's.
@@ -32,7 +35,25 @@ impl Exposed {
         let start = place.at(0, 0).unwrap_or(std::ptr::null_mut());
         // SAFETY: the memory is kept until it is taken, which is once all rights were withdrawn.
         let exposure = unsafe { Exposure::new(start, place.bytes()) };
-        Exposed { place, exposure, kept: Mutex::new(Some(kept)), is_stuck: AtomicBool::new(false) }
+        let (kept, is_stuck) = (Mutex::new(Some(kept)), AtomicBool::new(false));
+        Exposed { place, device: None, exposure, kept, is_stuck }
+    }
+
+    /// Makes the part of memory on a device; the place has no address.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(
+        place: Place,
+        device: Box<dyn DeviceMemory>,
+        words: Box<dyn Any + Send>,
+    ) -> Self {
+        let mut exposed = Exposed::new(place, Kept { memory: Box::new(()), words });
+        exposed.device = Some(device);
+        exposed
+    }
+
+    /// Returns the memory, if it lies on a device.
+    pub(crate) fn device(&self) -> Option<&dyn DeviceMemory> {
+        self.device.as_deref()
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -44,8 +65,11 @@ impl Exposed {
         &self.exposure
     }
 
-    /// Returns what peers' devices may do by themselves.
+    /// Returns what peers' devices may do by themselves: nothing in memory of another device.
     pub(crate) fn may(&self) -> May {
+        if self.device.is_some() {
+            return May { read: false, write: false };
+        }
         let rights = self.place.block().rights();
         May { read: rights.contains(Rights::READ), write: rights.contains(Rights::WRITE) }
     }
@@ -92,6 +116,10 @@ impl Exposed {
 impl Entered {
     pub(crate) fn place(&self) -> &Place {
         self.exposed.place()
+    }
+
+    pub(crate) fn device(&self) -> Option<&dyn DeviceMemory> {
+        self.exposed.device()
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `direct.rs` | a peer's part that is mapped here |
 //! | `remote.rs` | a peer's part that its own process serves |
 //! | `exposed.rs` | this rank's part, with whatever owns its memory |
+//! | `device.rs` | this rank's part, if it lies on a device |
 //!
 //! A peer's part is *mapped* if it lies in the heap that both share: an operation is loads and stores here. Otherwise
 //! it is *served*: an operation is a packet on the connection for messages (`messages/served.rs`), and whatever moves
@@ -22,6 +23,7 @@
 //! known, it never does.
 
 mod block;
+mod device;
 mod direct;
 mod exposed;
 mod place;
@@ -34,6 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use block::{Announced, Block};
+pub(crate) use device::{DeviceMemory, STAGED};
 pub(crate) use direct::Direct;
 pub(crate) use exposed::{Entered, Exposed, Kept};
 pub(crate) use place::{Failed, Fetch, Place};

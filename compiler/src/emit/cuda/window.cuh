@@ -1,8 +1,8 @@
 
 // ---- windows of device memory: see window.rs -----------------------------------------------------------------
 
-enum : u64 { SIGNAL, AWAIT, ADD, SWAP };
-enum : u32 { SIGNALLED = 17 };
+enum : u64 { SIGNAL, AWAIT, ADD, SWAP, REACH };
+enum : u32 { SIGNALLED = 17, SERVED = 18 };
 
 struct Window {
     Params params;
@@ -28,5 +28,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
     }
     case ADD: tell(w.own, add_word(w.word, w.operand)); break;
     case SWAP: tell(w.own, swap_word(w.word, w.compared, w.operand)); break;
+    case REACH: await_count(w.params, w.word, w.operand, SERVED, (u32)w.peer); break;
     }
 }

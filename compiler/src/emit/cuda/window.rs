@@ -8,7 +8,10 @@
 //! * A wait counts the signals that were taken in this rank's own memory, and ends when the word has come as far, with
 //!   an acquire: what lies behind it in the stream sees what lay before the signal.
 //!
-//! All counts lie in device memory, so a graph is replayed without the host. Every word has one writer, in one order of
+//! Of a rank on another host no words are mapped. A thread of the host does there what the stream asks for, and raises a
+//! word when it was done, which the kernel waits for.
+//!
+//! All counts of ranks of one host lie in device memory, so a graph is replayed without the host. Every word has one writer, in one order of
 //! streams, and only grows.
 
 use super::batch::common;
@@ -26,6 +29,8 @@ pub enum Operation {
     Add,
     /// Writes `operand` to `word` if `compared` is there, and what was there to `own`.
     Swap,
+    /// Waits until the host has raised `word` to `operand`.
+    Reach,
 }
 
 /// The parameters behind those of all kernels, in the order of the kernel's structure.
@@ -51,6 +56,8 @@ pub const PARAMS: usize = size_of::<Params>() + 4 * 8 + size_of::<Fixed>();
 
 /// A kind of word in reports: a signal.
 pub const SIGNALLED: u32 = 17;
+/// A kind of word in reports: what a rank on another host was asked for.
+pub const SERVED: u32 = 18;
 
 /// Returns the kernel's text.
 pub fn window() -> String {

@@ -77,6 +77,7 @@ const FUNCTIONS: &[&str] = &[
     "cuStreamGetCaptureInfo_v3",
     "cuStreamQuery",
     "cuStreamWaitEvent",
+    "cuStreamWriteValue64_v2",
     "cuThreadExchangeStreamCaptureMode",
 ];
 

@@ -66,6 +66,19 @@ impl CudaStream {
         unsafe { cuda!(cuStreamWaitEvent(self.0.raw, event.raw, 0)) }
     }
 
+    /// Writes a word at an address that the GPU maps, when the stream comes to it: whoever sees it sees all that is before
+    /// it in the stream. It takes no multiprocessor.
+    ///
+    /// # Safety
+    ///
+    /// The word is good until the stream has come past, and lies at a multiple of 8.
+    pub(crate) unsafe fn tell(&self, at: u64, value: u64) -> Result<(), Fault> {
+        self.0.context.enter()?;
+        let fenced = sys::CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
+        // SAFETY: the handle is good, and the word as the caller promises.
+        unsafe { cuda!(cuStreamWriteValue64_v2(self.0.raw, at, value, fenced)) }
+    }
+
     /// Returns true if everything in it is done.
     pub(crate) fn is_done(&self) -> Result<bool, Fault> {
         // SAFETY: the handle is good.

@@ -7,16 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use super::call::FarCall;
+use super::courier::Courier;
 use super::exchange::FarBatch;
 use super::lane::{Lane, Order};
 use super::mail::Mail;
 use super::memory::FarMemory;
 use super::stream::Stream;
+use super::tray::Tray;
 use crate::abort;
 use crate::backend::cuda::Fault;
 use crate::engine::Core;
 use crate::error::Error;
 use crate::group::Alarm;
+use crate::messages::Messenger;
 use crate::net::{ConnectionId, Deadline};
 use crate::transport::shm::cores;
 
@@ -39,6 +42,11 @@ impl Common {
     /// Returns true if lanes are to end.
     pub(super) fn is_over(&self) -> bool {
         self.stopped.load(Ordering::Acquire) || self.alarm.is_raised()
+    }
+
+    /// Returns true if the group has ended.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.alarm.is_raised()
     }
 
     /// Makes kernels leave, if the group has ended.
@@ -68,6 +76,8 @@ pub(in super::super) struct Lanes {
     memory: Arc<FarMemory>,
     /// The memory for messages with single ranks, by rank, once there was one.
     mail: BTreeMap<u32, Arc<Mail>>,
+    /// What goes between windows, once there was one.
+    courier: Option<Courier>,
     /// For tests that cut them.
     #[cfg(test)]
     pub(super) connections: Vec<Arc<crate::transport::stream::Connection>>,
@@ -138,6 +148,7 @@ impl Lanes {
             threads,
             memory,
             mail: BTreeMap::new(),
+            courier: None,
             #[cfg(test)]
             connections,
         };
@@ -176,9 +187,29 @@ impl Lanes {
         Ok(mail)
     }
 
+    /// Starts the courier, if there was none. It begins nothing any more once `gave_up` says that a kernel has left.
+    pub(in super::super) fn send_courier(
+        &mut self,
+        messenger: &Messenger,
+        make: impl FnOnce() -> Result<Tray, Error>,
+        gave_up: impl Fn() -> bool + Send + 'static,
+    ) -> Result<(), Error> {
+        if self.courier.is_none() {
+            let (common, tray) = (self.common.clone(), Arc::new(make()?));
+            self.courier = Some(Courier::start(common, messenger.clone(), tray, gave_up)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the courier, if there is one.
+    pub(in super::super) fn courier(&mut self) -> Option<&mut Courier> {
+        self.courier.as_mut()
+    }
+
     /// Leaves the memory that kernels use until the process ends.
     pub(in super::super) fn abandon(&self) {
         std::mem::forget(self.memory.clone());
+        self.courier.iter().for_each(|courier| std::mem::forget(courier.tray().clone()));
         self.mail.values().cloned().for_each(std::mem::forget);
     }
 
@@ -229,6 +260,7 @@ impl Drop for Lanes {
     /// Lets lanes end what was launched, and waits for them. Calls that will not end must be stopped before.
     fn drop(&mut self) {
         self.orders.clear();
+        self.courier = None;
         for thread in self.threads.drain(..) {
             // A lane that panicked has nothing to add.
             let _ = thread.join();

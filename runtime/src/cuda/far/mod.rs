@@ -20,9 +20,15 @@
 //! communicator on, in memory of their own ([`mail`]), lanes carry what they find there, and nothing waits behind what
 //! comes.
 //!
-//! Lanes end before the memory that they use.
+//! What streams want of windows of ranks on other hosts a thread of its own does ([`courier`]), through slots and words of
+//! theirs ([`tray`]).
+//!
+//! Lanes and the courier end before the memory that they use.
 
 mod call;
+mod courier;
+#[cfg(test)]
+mod courier_tests;
 #[cfg(test)]
 mod emulated;
 mod exchange;
@@ -40,9 +46,12 @@ mod pause;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tray;
 
 pub(super) use call::{FarCall, FarPart};
+pub(super) use courier::{Courier, Errands, Steps};
 pub(super) use exchange::{FarBatch, FarEnd};
 pub(super) use lanes::Lanes;
 pub(super) use mail::Mail;
 pub(super) use memory::{CAPACITY, FarMemory, MOST_BLOCKS};
+pub(super) use tray::Tray;
