@@ -48,7 +48,7 @@ impl Desk {
         let slots = Slots { next: 0, points: points.collect::<Result<_, Fault>>()? };
         Ok(Desk {
             rank,
-            stream: CudaStream::new(context)?,
+            stream: CudaStream::urgent(context)?,
             memory: Pinned::new(context, SLOTS * SLOT)?,
             slots: Mutex::new(slots),
             mailbox,

@@ -6,6 +6,7 @@
 mod bench;
 mod counted;
 mod cycles;
+mod far_windows;
 mod functions;
 mod inside;
 mod mixed;
@@ -185,6 +186,34 @@ fn a_signal_that_does_not_come_names_the_rank() {
         let job = launch(scene, ranks);
         let heard = &job.said[0];
         let named = |line: &String| line.starts_with(code) && line.contains(said);
+        assert!(heard.iter().any(named), "{scene}: {:?}", job.said);
+        assert!(heard.iter().any(|line| line == "the GPU is usable"), "{scene}: {:?}", job.said);
+    }
+}
+
+/// Two hosts of one rank, or of two where there are four GPUs.
+#[test]
+fn windows_reach_ranks_on_other_hosts() {
+    let Some(ranks) = ranks().map(|ranks| ranks / 2 * 2) else { return };
+    let job = launch_over(2, "far windows", ranks);
+    assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
+    job.said[0].iter().for_each(|line| eprintln!("{line}"));
+}
+
+#[test]
+fn a_rank_on_another_host_that_is_ill_is_named() {
+    let Some(ranks) = ranks().map(|ranks| ranks / 2 * 2) else { return };
+    let last = ranks - 1;
+    for (scene, codes, said) in [
+        ("far window late", &["RL0703"][..], format!("a signal of rank {last}")),
+        ("far window killed", &["RL0704"], format!("rank {last} is gone")),
+        // Its window is gone first, or it is.
+        ("far window dropped", &["RL0704", "RL0716"], format!("rank {last}")),
+    ] {
+        let job = launch_over(2, scene, ranks);
+        let heard = &job.said[0];
+        let named =
+            |line: &String| codes.iter().any(|code| line.starts_with(code)) && line.contains(&said);
         assert!(heard.iter().any(named), "{scene}: {:?}", job.said);
         assert!(heard.iter().any(|line| line == "the GPU is usable"), "{scene}: {:?}", job.said);
     }

@@ -13,7 +13,7 @@ use crate::bench::{Bench, Trial, cast, content};
 use crate::inside::inside;
 use crate::ragged::{ragged, values_of};
 use crate::support::scene::say;
-use crate::{counted, functions, windows};
+use crate::{counted, far_windows, functions, windows};
 
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);
@@ -36,6 +36,8 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "counted" => counted::counted(&mut gpu),
         "functions" => functions::functions(&mut gpu),
         "windows" => windows::windows(&mut gpu),
+        "far windows" => far_windows::windows(&mut gpu),
+        _ if scene.starts_with("far window ") => far_windows::ill(scene, gpu),
         _ if scene.starts_with("misused ") => functions::misused(gpu, &scene[8..]),
         _ if scene.starts_with("beyond ") => counted::beyond(gpu, &scene[7..]),
         "late function" => functions::late(gpu),

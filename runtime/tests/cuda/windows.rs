@@ -11,7 +11,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::support::scene::say;
 
 /// Elements of a part for each rank that puts there.
-const STRIPE: usize = 3000;
+pub(crate) const STRIPE: usize = 3000;
 const ROUNDS: u64 = 40;
 /// Atomic operations of a rank.
 const CHANGES: usize = 200;
@@ -39,7 +39,7 @@ fn drawn(from: usize, to: usize, round: u64) -> (usize, Vec<u32>) {
 }
 
 /// Every rank puts ranges into its stripe of every part, and signals; who has waited finds them, and gets them.
-fn model<M>(gpu: &mut Communicator, window: &CudaWindow<M>) -> Result<(), Error>
+pub(crate) fn model<M>(gpu: &mut Communicator, window: &CudaWindow<M>) -> Result<(), Error>
 where
     M: MemoryMut<Element = u32, Engine = Cuda>,
 {
@@ -115,7 +115,7 @@ fn same(
 }
 
 /// Atomic operations of all ranks on a word of rank 0: each addition is seen once, and one swap of each value succeeds.
-fn words(gpu: &mut Communicator) -> Result<(), Error> {
+pub(crate) fn words(gpu: &mut Communicator) -> Result<(), Error> {
     let (n, rank) = (gpu.size() as usize, gpu.rank() as usize);
     let (stream, buffer) = (gpu.stream()?, gpu.alloc_device::<u64>(4)?);
     let results = gpu.alloc_device::<u64>(2 * CHANGES)?;
@@ -148,7 +148,7 @@ fn words(gpu: &mut Communicator) -> Result<(), Error> {
 }
 
 /// The same in memory of another allocator.
-fn foreign(gpu: &mut Communicator) -> Result<(), Error> {
+pub(crate) fn foreign(gpu: &mut Communicator) -> Result<(), Error> {
     let count = gpu.size() as usize * STRIPE;
     // SAFETY: the context is current; the memory is kept until the process ends.
     let base = unsafe { cudarc::driver::result::malloc_sync(4 * count + 512) }.expect("room");
@@ -192,7 +192,7 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     window.free(gpu).map(drop)
 }
 
-const KERNELS: &str = r#"
+pub(crate) const KERNELS: &str = r#"
 extern "C" __global__ void next(unsigned long long *count, unsigned long long *data) { *data = ++*count; }
 extern "C" __global__ void check(const unsigned long long *seen, const unsigned long long *count,
                                  unsigned long long *wrong) {

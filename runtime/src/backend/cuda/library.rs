@@ -16,6 +16,7 @@ const OLDEST: i32 = 12_080;
 /// The functions that are called, by the names that the library has for them.
 const FUNCTIONS: &[&str] = &[
     "cuCtxGetCurrent",
+    "cuCtxGetStreamPriorityRange",
     "cuCtxSetCurrent",
     "cuDeviceCanAccessPeer",
     "cuDeviceGet",
@@ -72,6 +73,7 @@ const FUNCTIONS: &[&str] = &[
     "cuPointerGetAttribute",
     "cuStreamBeginCapture_v2",
     "cuStreamCreate",
+    "cuStreamCreateWithPriority",
     "cuStreamDestroy_v2",
     "cuStreamEndCapture",
     "cuStreamGetCaptureInfo_v3",

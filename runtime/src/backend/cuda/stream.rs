@@ -37,6 +37,21 @@ impl CudaStream {
         Ok(CudaStream(Arc::new(Queue { context, raw, owned: true })))
     }
 
+    /// Makes a stream that runs beside all others, and before them where the device has to choose. It shares no queue of
+    /// the device with streams of another priority, whose kernels may wait for what is done in it.
+    pub(crate) fn urgent(context: &Arc<Context>) -> Result<Self, Fault> {
+        context.enter()?;
+        let (mut raw, context) = (std::ptr::null_mut(), context.clone());
+        let beside = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: two numbers and one handle are written; it is destroyed with the last reference.
+        unsafe {
+            cuda!(cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest))?;
+            cuda!(cuStreamCreateWithPriority(&raw mut raw, beside, greatest))?;
+        }
+        Ok(CudaStream(Arc::new(Queue { context, raw, owned: true })))
+    }
+
     /// Wraps a stream of somebody else's.
     ///
     /// # Safety
