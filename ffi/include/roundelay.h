@@ -1085,8 +1085,8 @@ int32_t rl_wait_signal(const rl_window *window, uint32_t peer, const rl_options 
 int32_t rl_take_signal(const rl_window *window, uint32_t peer, int32_t *taken);
 
 // Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of
-// it; with `work`, at once. On GPUs it waits for everything in the stream of the options, and returns what went wrong
-// there.
+// it; with `work`, at once. On GPUs it waits for everything in the stream of the options first, and returns what went
+// wrong there.
 //
 // # Safety
 //
@@ -1101,7 +1101,7 @@ int32_t rl_window_flush(const rl_window *window, uint32_t peer, const rl_options
 int32_t rl_window_withdraw(const rl_window *window, uint32_t from_peers);
 
 // Writes the address of a peer's part of a window of GPU memory to `address`, as this rank's GPU maps it: for kernels
-// of the caller's, as long as the window is.
+// of the caller's, as long as the window is. A part on another host is refused (RL0716).
 //
 // # Safety
 //

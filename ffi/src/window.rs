@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use roundelay::cuda::{CudaWindow, DevicePtr};
 use roundelay::{
-    Access, AnyWindow, Attributes, Communicator, DType, Error, Memory, RedOp, Refusal, Rights, Typed,
+    Access, AnyWindow, Attributes, Communicator, DType, Error, Memory, RedOp, Refusal, Rights,
+    Typed,
 };
 
 use crate::buffer::{Buffer, Device};
@@ -319,9 +320,7 @@ impl Window {
     pub fn flush(&self, peer: u32, options: Options) -> Result<(), Error> {
         self.with(|inner| match inner {
             Inner::Host(window) => window.flush(peer),
-            Inner::Device(window) => {
-                self.enqueue(options, |comm| comm.flush(window, peer))
-            }
+            Inner::Device(window) => self.enqueue(options, |comm| comm.flush(window, peer)),
         })
     }
 

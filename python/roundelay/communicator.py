@@ -270,8 +270,8 @@ class Communicator(Core):
 
         On a communicator of ``cuda`` the array may be on this rank's GPU: a tensor, or what speaks DLPack, in memory
         of ``cudaMalloc``. All are of one length then, give all rights, and live until the communicator is shut down,
-        for all ranks map them. Raises ``UsageError`` without GPUs or if lengths differ, ``UnsupportedError`` if ranks
-        are on several hosts or one has no GPU, and ``CudaError`` if the memory cannot be shared.
+        for ranks of a host map them. Raises ``UsageError`` without GPUs or if lengths differ, ``UnsupportedError`` if a
+        rank has no GPU, and ``CudaError`` if the memory cannot be shared.
         """
         return window(self._native, data, peers_may)
 

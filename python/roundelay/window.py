@@ -150,7 +150,7 @@ class Window:
     def map_remote(self, peer: int) -> int:
         """Return the address of a peer's part of a window of GPU memory, for kernels, as long as the window is.
 
-        Raises ``UnsupportedError`` for memory of the host.
+        Raises ``UnsupportedError`` for memory of the host, and ``WindowError`` for a peer on another host.
         """
         return self._native.map_remote(peer)
 

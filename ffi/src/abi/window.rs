@@ -339,8 +339,8 @@ pub unsafe extern "C" fn rl_take_signal(
 }
 
 /// Returns when everything that this rank began on a peer's part has taken effect there, or with the first refusal of
-/// it; with `work`, at once. On GPUs it waits for everything in the stream of the options, and returns what went wrong
-/// there.
+/// it; with `work`, at once. On GPUs it waits for everything in the stream of the options first, and returns what went
+/// wrong there.
 ///
 /// # Safety
 ///
@@ -380,7 +380,7 @@ pub unsafe extern "C" fn rl_window_withdraw(window: *const rl_window, from_peers
 }
 
 /// Writes the address of a peer's part of a window of GPU memory to `address`, as this rank's GPU maps it: for kernels
-/// of the caller's, as long as the window is.
+/// of the caller's, as long as the window is. A part on another host is refused (RL0716).
 ///
 /// # Safety
 ///

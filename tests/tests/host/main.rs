@@ -11,7 +11,7 @@ use roundelay_compiler::device::{Options as Lower, Protocol, prove};
 use roundelay_compiler::emit::cuda::batch::{ARRIVED, OTHER, SLOT, batch};
 use roundelay_compiler::emit::cuda::counted::{BOUNDS, LENGTH, counted};
 use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
-use roundelay_compiler::emit::cuda::window::{SIGNALLED, window};
+use roundelay_compiler::emit::cuda::window::{SERVED, SIGNALLED, window};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile};
 use roundelay_tests::{Needs, of_library, skip};
@@ -141,6 +141,8 @@ fn signals_and_words_of_windows() {
     assert_eq!(said(&program, &[3, 10]), "well\n");
     let late = format!("rank 0: report 1, word {SIGNALLED}, peer 1, wanted 5, seen 4\nwell\n");
     assert_eq!(said(&program, &[2, 4, 1]), late);
+    let behind = format!("rank 0: report 1, word {SERVED}, peer 1, wanted 5, seen 4\nwell\n");
+    assert_eq!(said(&program, &[2, 4, 2]), behind);
     // A kernel that does not wait lets the stream go on too early.
     let hasty =
         text.replace("await_count(w.params, w.word", "if (false) await_count(w.params, w.word");
