@@ -16,6 +16,7 @@ mod scenes;
 mod support;
 mod windows;
 
+use std::io::Write;
 use std::time::Duration;
 
 use roundelay::cuda::{CudaOptions, probe};
@@ -197,7 +198,8 @@ fn windows_reach_ranks_on_other_hosts() {
     let Some(ranks) = ranks().map(|ranks| ranks / 2 * 2) else { return };
     let job = launch_over(2, "far windows", ranks);
     assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
-    job.said[0].iter().for_each(|line| eprintln!("{line}"));
+    let times = job.said[0].join("\n");
+    let _ = writeln!(std::io::stderr(), "{times}");
 }
 
 #[test]
