@@ -358,6 +358,16 @@ impl Messenger {
 
     /// Waits for the end of an operation; returns false if that has not come in time.
     pub(crate) fn wait(&self, operation: &Operation, until: Option<Instant>) -> bool {
+        self.wait_unless(operation, until, &|| false)
+    }
+
+    /// Waits for the end of an operation, as [`Self::wait`], unless something else is so, which is asked again and again.
+    pub(crate) fn wait_unless(
+        &self,
+        operation: &Operation,
+        until: Option<Instant>,
+        is_so: &dyn Fn() -> bool,
+    ) -> bool {
         if operation.is_done() {
             self.hand_over();
             return true;
@@ -367,9 +377,9 @@ impl Messenger {
         waits.fetch_add(1, Ordering::Relaxed);
         clock.ring();
         let is_left = || leaving.load(Ordering::SeqCst);
-        let is_late = || until.is_some_and(|at| Instant::now() >= at);
+        let is_over = || until.is_some_and(|at| Instant::now() >= at) || is_so();
         let mut state = lock(turn);
-        while !operation.is_done() && !is_late() {
+        while !operation.is_done() && !is_over() {
             if state.is_taken || is_left() {
                 let left = until.map_or(TICK, |at| at.saturating_duration_since(Instant::now()));
                 let waited = changed.wait_timeout(state, left.min(TICK));
@@ -378,7 +388,7 @@ impl Messenger {
             }
             state.is_taken = true;
             drop(state);
-            self.drive_until(&mut |_| operation.is_done() || is_late() || is_left());
+            self.drive_until(&mut |_| operation.is_done() || is_over() || is_left());
             state = lock(turn);
             state.is_taken = false;
             changed.notify_all();

@@ -33,8 +33,6 @@ use crate::window::{Fetch, Remote};
 /// The time for which the courier looks for another errand before it sleeps until one comes, and the longest sleep.
 const BRISK: Duration = Duration::from_micros(500);
 const REST: Duration = Duration::from_millis(20);
-/// The time for which it waits for an answer before it looks at the stream again.
-const GLANCE: Duration = Duration::from_micros(200);
 /// The time after an abort in which errands that were begun end.
 const LAST_WORDS: Duration = Duration::from_millis(150);
 /// The bytes of a word.
@@ -261,7 +259,7 @@ impl Route {
         let mut pause = Pause::new();
         let (mut since, mut is_open) = (Instant::now(), true);
         while is_open || !(self.due.is_empty() && self.begun.is_empty()) {
-            if self.common.is_over() {
+            if self.is_over() {
                 return self.leave();
             }
             is_open &= self.hear(inbox);
@@ -275,7 +273,10 @@ impl Route {
                 Ok(false) => {}
             }
             if let Some(Begun { operation: Some(operation), .. }) = self.begun.front() {
-                self.messenger.wait(operation, Some(Instant::now() + GLANCE));
+                // As long as it takes, so that a peer that does not answer is found.
+                let last = self.begun.back().map_or(0, |begun| begun.number);
+                let comes = || self.tray.told().load(Ordering::Acquire) > last;
+                self.messenger.wait_unless(operation, None, &|| comes() || self.is_over());
             } else if !self.due.is_empty() {
                 let _ = pause.is_due();
                 pause.rest(&[]);
@@ -290,6 +291,11 @@ impl Route {
                 pause.moved();
             }
         }
+    }
+
+    /// Returns true if nothing is begun any more: the communicator has ended, or a kernel has given up.
+    fn is_over(&self) -> bool {
+        self.common.is_over() || (self.gave_up)()
     }
 
     /// Ends, as the communicator does. What has ended the messages of this rank ended errands too: that is the cause.
@@ -322,7 +328,7 @@ impl Route {
         let told = self.tray.told().load(Ordering::Acquire);
         while self.due.front().is_some_and(|errand| errand.number <= told) {
             // What a stream does behind a kernel that has given up is nothing that a peer may see.
-            if (self.gave_up)() || self.common.is_over() {
+            if self.is_over() {
                 return Ok(moved);
             }
             let Some(errand) = self.due.pop_front() else { break };

@@ -556,10 +556,12 @@ fn a_device_that_hangs_is_named_in_time() {
         }
         player.all_here();
         player.timeout = Duration::from_millis(200);
+        let since = Instant::now();
         let mut result = 5;
         player.fetch(1, 0, Fetch::Add(1), &mut result);
         assert_eq!(player.play(), Err(Left::Told));
         assert_eq!(result, 5);
+        assert!(since.elapsed() < PATIENCE / 4, "{:?}", since.elapsed());
         player.rank.lanes.failure()
     });
     let Some(Error::Timeout { location, awaited, peer: 1, .. }) = &ends[0] else {
