@@ -64,6 +64,7 @@ mod memory;
 mod messages;
 mod net;
 mod paths;
+mod process;
 mod prototype;
 mod remote;
 mod route;

@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
-const FLOORS: [&str; 38] = [
+const FLOORS: [&str; 39] = [
     "wire",
     "error",
     "dtype",
     "digest",
     "contention",
     "waiting",
+    "process",
     "abort",
     "store",
     "secret",

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -31,8 +32,10 @@ impl fmt::Display for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Handle { generation, rank, comm, process, nonce, addresses } = self;
         write!(f, "{VERSION}.{generation}.{rank}.{comm:016x}.{process:016x}.{nonce:032x}@")?;
-        let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        f.write_str(&addresses.join(","))
+        addresses.iter().enumerate().try_for_each(|(at, address)| {
+            let comma = if at > 0 { "," } else { "" };
+            write!(f, "{comma}{address}")
+        })
     }
 }
 
@@ -83,9 +86,12 @@ pub(super) fn names(id: &str, ordered: bool, ranks: &[Handle]) -> (u128, u64) {
     digest.update((id.len() as u64).to_le_bytes());
     digest.update(id);
     digest.update([u8::from(ordered)]);
+    let mut text = String::new();
     for rank in ranks {
-        digest.update(rank.to_string());
-        digest.update(b"\n");
+        text.clear();
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{rank}");
+        digest.update(&text);
     }
     let bytes = digest.finalize();
     let job = u128::from_le_bytes(std::array::from_fn(|at| bytes[at]));

@@ -11,7 +11,7 @@ use super::store::client::outward;
 use crate::comm::Communicator;
 use crate::error::Error;
 use crate::group::{Group, Identity, Note};
-use crate::net::{Deadline, Listener, Net};
+use crate::net::{Deadline, Generation, Listener, Net};
 
 /// The beginning of an address, which is no handle of a rank.
 const SCHEME: &str = "roundelay:";
@@ -97,13 +97,20 @@ impl Meeting {
         let (job, comm) = names(PURPOSE, false, &both);
         let addresses: Vec<_> = both.iter().map(|place| place.addresses.clone()).collect();
         let terms = self.identity.terms;
-        let note = postcard::to_allocvec(&Note::of(terms, &self.listener, None))
+        let note = postcard::to_allocvec(&Note::of(terms, &self.listener, None, None))
             .map_err(|e| Error::Start(e.to_string()))?;
         let mut limit = Limit::new(timeout, LATE).or(ends);
         let watch = &mut |_| ends();
         let deadline = Deadline { timeout, watch, members: &[] };
-        let names = (job, comm, "connect");
-        let net = Net::regroup((rank, 2), names, &self.listener, &addresses, note, deadline)?;
+        let generation = Generation {
+            rank,
+            size: 2,
+            names: (job, comm),
+            what: "connect",
+            addresses: &addresses,
+            near: None,
+        };
+        let net = Net::regroup(generation, &self.listener, note, deadline)?;
         let mut group = Group::join(rank, net, terms, limit.left(), &mut limit, None)?;
         group.choose_devices(self.identity.devices.clone());
         let left = limit.left().max(Duration::from_millis(1));

@@ -1,8 +1,8 @@
 //! Lets a communicator live on with other ranks: survivors, newcomers, ranks of other communicators.
 //!
 //! Every rank has a *handle*, a short text. All ranks that a list of handles names, and nobody else, make a new
-//! *generation*: they connect to each other at the addresses in the handles, as ranks do that join a job, and agree
-//! on the rest. `docs/elastic.md` has the protocol and its invariants.
+//! *generation*: they connect to each other at the addresses in the handles, as ranks do that join a job, where they do
+//! not share memory already, and agree on the rest. `docs/elastic.md` has the protocol and its invariants.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::{Setup, Store as _};
 use crate::comm::Communicator;
 use crate::error::Error;
 use crate::group::{Group, Identity, Note, reporters};
-use crate::net::{Deadline, Net};
+use crate::net::{Deadline, Generation, Net};
 use crate::paths;
 use crate::paths::{Medium, Options};
 use crate::transport::rdma;
@@ -77,10 +77,10 @@ impl Communicator {
     }
 
     fn own_handle(&mut self) -> Result<Handle, Error> {
-        let rank = self.rank();
+        let (rank, memory) = (self.rank(), self.memory());
         let identity = match self.identity() {
             Some(identity) => identity,
-            none => none.insert(Box::new(of_environment()?)),
+            none => none.insert(Box::new(of_environment(memory)?)),
         };
         let addresses = identity.listener()?.addresses().to_vec();
         let Identity { generation, comm, process, nonce, .. } = **identity;
@@ -150,12 +150,20 @@ impl Communicator {
         let (job, comm) = names(id, ordered, &ranks);
         let addresses: Vec<_> = ranks.iter().map(|rank| rank.addresses.clone()).collect();
         let reports_at = reporting.as_ref().map(|reporting| reporting.at);
-        let note = postcard::to_allocvec(&Note::of(terms, &listener, reports_at))
+        let note = postcard::to_allocvec(&Note::of(terms, &listener, reports_at, Some(&kept)))
             .map_err(|e| Error::Start(e.to_string()))?;
         let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
-        let of = (rank, ranks.len() as u32);
-        let names = (job, comm, "reconfigure");
-        let net = Net::regroup(of, names, &listener, &addresses, note, deadline)?;
+        let last = |of: &Handle| (of.generation, of.comm) == (own.generation, own.comm);
+        let near = kept.near(ranks.iter().map(|of| last(of).then_some(of.rank)));
+        let generation = Generation {
+            rank,
+            size: ranks.len() as u32,
+            names: (job, comm),
+            what: "reconfigure",
+            addresses: &addresses,
+            near: Some(near),
+        };
+        let net = Net::regroup(generation, &listener, note, deadline)?;
         let reporters = reporting.as_ref().map(|_| reporters(net.endpoints()));
         let (mut store, end) = (limit.clone(), limit.clone());
         let mut group = Group::join(rank, net, terms, limit.left(), &mut store, Some(kept))?;
@@ -179,11 +187,13 @@ impl Communicator {
     }
 }
 
-/// Returns the identity of a rank that found the others in memory: what those have who join with the settings of
-/// the environment.
-fn of_environment() -> Result<Identity, Error> {
+/// Returns the identity of a rank that found the others in the memory of that number: what those have who join with
+/// the settings of the environment.
+fn of_environment(memory: u64) -> Result<Identity, Error> {
     let setup = Setup::from_env()?;
-    setup.identity(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    let mut identity = setup.identity(IpAddr::V4(Ipv4Addr::LOCALHOST))?;
+    identity.comm = memory;
+    Ok(identity)
 }
 
 impl Setup {

@@ -11,6 +11,7 @@ use super::reporter;
 use super::store::InProcessStore;
 use super::{HOST, Membership, SECRET, Store, store};
 use crate::comm::Communicator;
+use crate::digest::mix;
 use crate::error::Error;
 use crate::group::{Group, Note, Terms, reporters};
 use crate::hints::Hints;
@@ -291,9 +292,11 @@ impl Communicator {
             false => None,
         };
         let reports_at = identity.reporting.as_ref().map(|reporting| reporting.at);
-        let note = postcard::to_allocvec(&Note::of(setup.terms, &listener, reports_at))
+        let note = postcard::to_allocvec(&Note::of(setup.terms, &listener, reports_at, None))
             .map_err(|e| Error::Start(e.to_string()))?;
         let net = Net::join(rank, size, 0, listener.clone(), store, note)?;
+        let (job, id) = net.names();
+        identity.comm = mix(mix(job as u64, (job >> 64) as u64), id);
         let reporters = (rank == 0 && setup.terms.doctor).then(|| reporters(net.endpoints()));
         let mut group = Group::join(rank, net, setup.terms, timeout, store, None)?;
         if let Some(reporters) = reporters

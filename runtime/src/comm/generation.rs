@@ -16,6 +16,11 @@ impl Communicator {
         &mut self.identity
     }
 
+    /// Returns the number that the memory of this communicator has, and no other.
+    pub(crate) fn memory(&self) -> u64 {
+        self.stop.memory()
+    }
+
     /// Returns the memory that the next generation may keep. Waits for pending work.
     pub(crate) fn kept(&mut self) -> Result<Kept, Error> {
         Ok(self.core()?.group.kept())

@@ -73,7 +73,7 @@ impl Core {
     ) -> Result<(), Error> {
         self.group.post_word(word, call_digest);
         let crowded = self.group.is_networked() || self.group.layout().crowded;
-        let mut wait = Wait::new(self.timeout, crowded);
+        let mut wait = Wait::new(self.timeout, crowded).for_words();
         for peer in 0..self.size() {
             let word = wait.until(
                 self,

@@ -55,6 +55,11 @@ impl Stop {
         self.alarm.rank()
     }
 
+    /// Returns the number that the memory of this rank's communicator has, and no other.
+    pub(crate) fn memory(&self) -> u64 {
+        self.alarm.memory()
+    }
+
     /// Returns true once a rank has made all ranks stop.
     pub(crate) fn is_raised(&self) -> bool {
         self.alarm.is_raised()

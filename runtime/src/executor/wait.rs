@@ -27,6 +27,8 @@ const BRISK: Duration = Duration::from_micros(30);
 /// The longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than
 /// this.
 const NAP: Duration = Duration::from_micros(200);
+/// The longest sleep for words of all ranks, the last of which misses no sleeper.
+const LONG_NAP: Duration = Duration::from_millis(5);
 /// The longest sleep where something may come that wakes nobody.
 const SHORT_NAP: Duration = Duration::from_micros(50);
 /// The time after which a wait for sockets sleeps.
@@ -63,6 +65,9 @@ pub(crate) struct Wait {
     examined: Option<Instant>,
     /// True if anything may come through sockets.
     sockets: bool,
+    /// The longest sleep for shared memory, and whether the next one may be longer.
+    nap: Duration,
+    grows: bool,
     /// True if peers were told that this rank sleeps.
     announced: bool,
     /// True if a peer was woken on this rank's core and could not run yet.
@@ -90,6 +95,8 @@ impl Wait {
             began,
             examined,
             sockets,
+            nap: NAP,
+            grows: false,
             announced,
             owing,
             long,
@@ -102,6 +109,11 @@ impl Wait {
     /// Makes the wait one for sockets, too: `pause` says when to sleep for them.
     pub(crate) fn for_sockets(self, sockets: bool) -> Self {
         Wait { sockets, ..self }
+    }
+
+    /// Makes it a wait for a word of each rank: of many that wait, each would wake often for nothing.
+    pub(crate) fn for_words(self) -> Self {
+        Wait { grows: true, ..self }
     }
 
     /// Returns the number of polls without a pause.
@@ -213,7 +225,10 @@ impl Wait {
                 // Once more all is polled: whoever did something before knew of no sleeper.
                 (false, false) => group.announce_sleep(),
                 (false, true) => {
-                    group.sleep(if group.is_networked() { SHORT_NAP } else { NAP });
+                    group.sleep(if group.is_networked() { SHORT_NAP } else { self.nap });
+                    if self.grows {
+                        self.nap = (2 * self.nap).min(LONG_NAP);
+                    }
                     group.announce_sleep();
                 }
             }

@@ -70,6 +70,11 @@ impl Alarm {
         self.rank
     }
 
+    /// Returns the number that the control pages have, and no others.
+    pub(crate) fn memory(&self) -> u64 {
+        self.groups.first().map_or(0, |own| own.control.birth())
+    }
+
     /// Raises the abort flag. A rank that holds the sockets sees the flag and tells those elsewhere.
     pub(crate) fn raise(&self, cause: &AbortRecord) {
         self.groups.iter().for_each(|group| group.abort(cause));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::{ReporterAt, Terms};
+use crate::digest::mix;
 use crate::error::Error;
 use crate::net::Listener;
 use crate::paths::Options;
@@ -51,7 +52,7 @@ pub(crate) struct Identity {
     pub(crate) process: u64,
     /// The number that the handle of now has, and none before.
     pub(crate) nonce: u128,
-    /// The generation of the communicator, and what tells it from others.
+    /// The generation of the communicator, and the number that all of its ranks have, and those of no other.
     pub(crate) generation: u64,
     pub(crate) comm: u64,
     /// The means by which it reports, if the hint `doctor` is given.
@@ -59,7 +60,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Makes the identity of a rank that joins.
+    /// Makes the identity of a rank that has not met others yet.
     pub(crate) fn new(
         terms: Terms,
         options: Options,
@@ -82,8 +83,9 @@ impl Identity {
         })
     }
 
-    /// Returns the identity of the same process in a part of its communicator.
-    pub(crate) fn of_part(&self, comm: u64) -> Result<Self, Error> {
+    /// Returns the identity of the same process in a part of its communicator, of which `part` tells it from others.
+    pub(crate) fn of_part(&self, part: u64) -> Result<Self, Error> {
+        let comm = mix(self.comm, part);
         let (process, nonce) = (u64::from_le_bytes(random()?), u128::from_le_bytes(random()?));
         // The store tells of the whole.
         let reporting = self.reporting.clone().map(|r| Reporting { store: None, ..r });

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Group, LocalRank};
 use crate::abort;
 use crate::error::Error;
-use crate::net::{Deadline, EndpointAddress, Listener, Net};
+use crate::net::{Deadline, EndpointAddress, Listener, Near, Net};
 use crate::paths;
 use crate::paths::Options;
 use crate::route::{Peer, neighbours, routes};
@@ -72,11 +72,18 @@ pub(crate) struct Note {
     topology: Option<u64>,
     /// The place at which it reports, if it does.
     reporter: Option<ReporterAt>,
+    /// The memory that it may keep; 0 for none.
+    kept: u64,
 }
 
 impl Note {
-    /// Makes the note of this rank.
-    pub(crate) fn of(terms: Terms, listener: &Listener, reporter: Option<ReporterAt>) -> Self {
+    /// Makes the note of this rank, which may keep that memory.
+    pub(crate) fn of(
+        terms: Terms,
+        listener: &Listener,
+        reporter: Option<ReporterAt>,
+        kept: Option<&Kept>,
+    ) -> Self {
         // Opening devices takes a moment: not if they are of no use.
         let usable = |of: &Transport| of.is_mapped() || of.probe().is_ok();
         let has = terms.transports.iter().filter(usable).collect();
@@ -85,7 +92,8 @@ impl Note {
         let name = paths::host_name(listener.options());
         let topology = listener.options().topology_file.as_ref().map(|file| file.digest);
         let devices = devices(listener.options());
-        Note { terms, has, paths, devices, speeds, name, topology, reporter }
+        let kept = kept.map_or(0, Kept::word);
+        Note { terms, has, paths, devices, speeds, name, topology, reporter, kept }
     }
 }
 
@@ -123,10 +131,15 @@ impl Terms {
     }
 }
 
-/// The memory of a rank that its next group may keep: a heap, and the number of its arena there.
+/// The memory of a rank that its next group may keep, and over which it may meet the others of that.
 pub(crate) struct Kept {
+    /// A heap, and the number of its arena there.
     heap: Arc<Segment>,
     number: u32,
+    /// Control pages, its number there, and those of all ranks of its group that share them.
+    control: Arc<Segment>,
+    own: u32,
+    locals: Vec<Option<u32>>,
 }
 
 impl Kept {
@@ -136,6 +149,14 @@ impl Kept {
             0 => 0,
             identity => identity << 16 | u64::from(self.number & 0xffff),
         }
+    }
+
+    /// Returns those of the next group that share control pages with this rank, given which ranks of its own group
+    /// they are, where they are of it.
+    pub(crate) fn near(&self, known: impl Iterator<Item = Option<u32>>) -> Near {
+        let number = |rank: u32| self.locals.get(rank as usize).copied().flatten();
+        let numbers = known.map(|rank| number(rank?).filter(|&number| number != self.own));
+        Near { memory: self.control.clone(), own: self.own, numbers: numbers.collect() }
     }
 
     /// Returns the heap and the numbers of the arenas of these ranks, which all showed their words, if all have
@@ -153,11 +174,13 @@ impl Group {
     /// Returns the memory of this rank that its next group may keep.
     pub(crate) fn kept(&self) -> Kept {
         let number = self.local(self.rank).map_or(0, |local| local.heap);
-        Kept { heap: self.heap.clone(), number }
+        let locals = self.locals.iter().map(|local| local.map(|local| local.control)).collect();
+        let (heap, control) = (self.heap.clone(), self.control.clone());
+        Kept { heap, number, control, own: self.own(), locals }
     }
 
     /// Makes a group of the ranks that `net` has brought together. Collective. Ranks that were in groups before
-    /// all name the memory that they may keep.
+    /// name the memory that they may keep, here as in their notes.
     pub(crate) fn join(
         rank: u32,
         mut net: Net,
@@ -167,8 +190,11 @@ impl Group {
         kept: Option<Kept>,
     ) -> Result<Self, Error> {
         let options = net.listener().options().clone();
-        let shared = peers(rank, net.endpoints(), terms, &options).and_then(|(peers, costs)| {
-            Ok((share(&mut net, rank, peers, terms, (timeout, store), kept)?, costs))
+        let shared = peers(rank, net.endpoints(), terms, &options).and_then(|others| {
+            let Others { peers, kept: words, costs } = others;
+            let near = neighbours(rank, &peers, terms.transports)?;
+            let heap = kept.and_then(|kept| kept.common(&near, &words));
+            Ok((share(&mut net, rank, (peers, near), terms, (timeout, store), heap)?, costs))
         });
         let (Shared { peers, near, segment, heap, refusal, fits }, costs) = match shared {
             Ok(shared) => shared,
@@ -249,15 +275,24 @@ fn numbers(hosts: &[u128]) -> Vec<u32> {
     hosts.iter().map(number).collect()
 }
 
-/// Returns the hosts of the ranks and the costs of the paths; fails if the ranks were not given the same.
+/// The notes of all ranks, as far as they concern one that makes a group with them.
+struct Others {
+    peers: Vec<Peer>,
+    /// The words of the memory that they may keep.
+    kept: Vec<u64>,
+    /// The costs of the paths.
+    costs: Vec<PathCost>,
+}
+
+/// Reads the notes of all ranks; fails if the ranks were not given the same.
 fn peers(
     rank: u32,
     endpoints: &[EndpointAddress],
     terms: Terms,
     options: &Options,
-) -> Result<(Vec<Peer>, Vec<PathCost>), Error> {
+) -> Result<Others, Error> {
     let paths = &options.paths[..];
-    let mut names = Vec::new();
+    let (mut names, mut kept) = (Vec::new(), Vec::new());
     let mut slowest = vec![u32::MAX; paths.len()];
     let peer = |(other, endpoint): (u32, &EndpointAddress)| {
         let note = postcard::from_bytes::<Note>(&endpoint.note).map_err(|e| {
@@ -298,11 +333,12 @@ fn peers(
             )));
         }
         names.push(note.name);
+        kept.push(note.kept);
         slowest.iter_mut().zip(note.speeds).for_each(|(least, speed)| *least = speed.min(*least));
         Ok(Peer { host: endpoint.host, has: note.has })
     };
     let peers = (0u32..).zip(endpoints).map(peer).collect::<Result<_, _>>()?;
-    Ok((peers, paths::costs(options, &names, &slowest)?))
+    Ok(Others { peers, kept, costs: paths::costs(options, &names, &slowest)? })
 }
 
 /// The memory of this machine's ranks, or memory of this rank alone and why.
@@ -320,28 +356,20 @@ struct Shared {
 fn share(
     net: &mut Net,
     rank: u32,
-    peers: Vec<Peer>,
+    (peers, near): (Vec<Peer>, Vec<u32>),
     terms: Terms,
     (timeout, store): (Duration, &mut dyn Store),
-    kept: Option<Kept>,
+    heap: Option<(Arc<Segment>, Vec<u32>)>,
 ) -> Result<Shared, Error> {
     let mut exchange = |net: &mut Net, word| {
         let watch = &mut |_| store.look();
         net.all_words((word, 0), "join", Deadline { timeout, watch, members: &[] })
     };
-    let near = neighbours(rank, &peers, terms.transports)?;
     let leader = near.first().copied().unwrap_or(rank);
     let pid = |&of: &u32| net.endpoints().get(of as usize).map(|endpoint| endpoint.pid as i32);
     let processes: Vec<_> = near.iter().map(pid).collect();
     let layout =
         |processes: &[_]| Layout { slot_bytes: terms.slot_bytes(), ..Layout::among(processes) };
-    let heap = match kept {
-        Some(kept) => {
-            let words = exchange(net, kept.word())?;
-            kept.common(&near, &words)
-        }
-        None => None,
-    };
     let create = || match &heap {
         Some(_) => Segment::create(Layout { arena_bytes: PAGE, ..layout(&processes) }),
         None => Segment::create(layout(&processes)),

@@ -379,7 +379,13 @@ impl Group {
     /// Returns the number of descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
         let memory = if self.shares_heap() { 1 } else { 2 };
-        memory + self.net().map_or(0, |net| net.counts().links + net.listener().descriptors())
+        let net = self.net();
+        let linked = net.as_ref().and_then(|net| net.memory());
+        let is_other = |memory: &&Arc<Segment>| {
+            !Arc::ptr_eq(memory, &self.control) && !Arc::ptr_eq(memory, &self.heap)
+        };
+        let memory = memory + u64::from(linked.filter(is_other).is_some());
+        memory + net.map_or(0, |net| net.counts().links + net.listener().descriptors())
     }
 
     /// Returns true if one segment is both control segment and heap.
@@ -488,8 +494,8 @@ impl Group {
             return net.begin_words(word, call);
         }
         self.exchange.post(&self.control, self.own(), word);
-        let locals = self.locals.iter().flatten();
-        locals.for_each(|local| self.control.wake(local.control, Sleeper::Calls));
+        let locals = self.locals.iter().flatten().map(|local| local.control);
+        self.exchange.wake_if_last(&self.control, locals);
     }
 
     /// Returns the rank whose words are missing in that round, if they do not come from each rank by itself.

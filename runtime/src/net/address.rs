@@ -1,6 +1,7 @@
 //! Finds the address at which a rank listens, and the ranks that live on one host.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::sync::OnceLock;
 
 use if_addrs::Interface;
 use sha2::{Digest, Sha256};
@@ -123,7 +124,20 @@ pub(super) fn reachable(peer: SocketAddr, own: SocketAddr) -> SocketAddr {
 /// made it), and one network, so that hosts emulated by network namespaces count as several. `label` divides
 /// ranks further.
 pub(super) fn host(label: Option<&str>) -> Result<u128, Error> {
-    let mut hash = Sha256::new();
+    let mut hash = here()?;
+    hash.update(label.unwrap_or_default());
+    let digest = hash.finalize();
+    Ok(u128::from_le_bytes(std::array::from_fn(|at| digest[at])))
+}
+
+/// Returns a digest of this machine and of what separates processes there from each other. They stay: what was read is
+/// kept.
+fn here() -> Result<Sha256, Error> {
+    static HERE: OnceLock<Sha256> = OnceLock::new();
+    if let Some(hash) = HERE.get() {
+        return Ok(hash.clone());
+    }
+    let (mut hash, mut known) = (Sha256::new(), true);
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
     let space = |name: &str| {
         let link = std::fs::read_link(format!("/proc/self/ns/{name}"));
@@ -133,12 +147,14 @@ pub(super) fn host(label: Option<&str>) -> Result<u128, Error> {
         match part {
             Ok(part) => hash.update(part),
             // Nothing is known of this host: nobody shares memory with this process.
-            Err(_) => hash.update(random::<32>()?),
+            Err(_) => {
+                hash.update(random::<32>()?);
+                known = false;
+            }
         }
         hash.update([0]);
     }
-    hash.update(label.unwrap_or_default());
-    Ok(u128::from_le_bytes(std::array::from_fn(|at| hash.clone().finalize()[at])))
+    Ok(if known { HERE.get_or_init(|| hash).clone() } else { hash })
 }
 
 /// Returns the identity of this host as text, whatever its label; empty if nothing is known of it.

@@ -18,8 +18,27 @@ use crate::abort::AbortRecord;
 const TEXT_MAX: usize = 2048;
 /// Deaths that are passed on. Far fewer end a communicator.
 const DEATHS: usize = 64;
+/// The time between two looks, while nothing comes.
+const TICK: Duration = Duration::from_millis(5);
+/// The number of looks at memory, each after others had this rank's core, before it sleeps.
+const YIELDS: u32 = 16;
+const ANNOUNCES: u32 = YIELDS + 1;
 /// The time that a goodbye may take, if a peer reads nothing.
 const GOODBYE: Duration = Duration::from_millis(200);
+
+/// The state of a wait for a peer.
+pub(super) struct Rest {
+    /// The looks at memory since something came.
+    polls: u32,
+    /// The last time that sockets were looked at.
+    heard: Instant,
+}
+
+impl Rest {
+    pub(super) fn new() -> Self {
+        Rest { polls: 0, heard: Instant::now() }
+    }
+}
 
 /// Returns the code that another rank named.
 pub(crate) fn known(code: &str) -> Code {
@@ -34,12 +53,10 @@ impl Net {
 
     /// Does what [`Net::poll`] does; waits up to a moment until a peer says something.
     pub(crate) fn wait(&mut self, moment: Duration) {
-        let mut moving = Vec::new();
-        for (at, link) in self.links.iter_mut().enumerate().filter(|(_, l)| l.end().is_none()) {
-            if link.tend() {
-                moving.push(at);
-            }
-        }
+        let moving = self.moving();
+        // What has come over memory is not waited for.
+        let has_come = moving.iter().any(|&at| self.links[at].is_near());
+        let moment = if has_come { Duration::ZERO } else { moment };
         let awaited: Vec<(usize, Arc<OwnedFd>)> = self
             .links
             .iter()
@@ -64,7 +81,47 @@ impl Net {
         if is_listener {
             self.listener.progress();
         }
-        for at in order {
+        self.hear_links(&order);
+    }
+
+    /// Returns the places of the links that must be looked at, whatever their descriptors say.
+    fn moving(&mut self) -> Vec<usize> {
+        let links = self.links.iter_mut().enumerate().filter(|(_, link)| link.end().is_none());
+        links.filter_map(|(at, link)| link.tend().then_some(at)).collect()
+    }
+
+    /// Waits a moment for a peer. Where the link to it goes over memory, this rank leaves its core to others, and soon
+    /// sleeps until a peer in memory does something; what comes through sockets is heard now and then.
+    pub(super) fn rest(&mut self, peer: u32, rest: &mut Rest) {
+        let is_near = self.links.iter().any(|link| link.peer == peer && link.is_near());
+        if !is_near || rest.heard.elapsed() >= TICK {
+            self.wait(if is_near { Duration::ZERO } else { TICK });
+            rest.heard = Instant::now();
+            return;
+        }
+        let links = self.links.iter().enumerate();
+        let moving = links.filter(|(_, link)| link.end().is_none() && link.is_moving());
+        let moving: Vec<usize> = moving.map(|(at, _)| at).collect();
+        let Some((board, _)) = &self.near else { return };
+        if !moving.is_empty() {
+            board.rise();
+            rest.polls = 0;
+            return self.hear_links(&moving);
+        }
+        rest.polls += 1;
+        match rest.polls {
+            ..=YIELDS => rustix::thread::sched_yield(),
+            // All is looked at once more before this rank sleeps.
+            ANNOUNCES => board.announce_sleep(),
+            _ => {
+                board.sleep(TICK);
+                rest.polls = YIELDS;
+            }
+        }
+    }
+
+    fn hear_links(&mut self, order: &[usize]) {
+        for &at in order {
             self.links[at].flush();
             let frames = self.links[at].receive();
             let peer = self.links[at].peer;
@@ -139,7 +196,9 @@ impl Net {
 
     /// Says goodbye and closes the links, so that peers can tell leaving from dying.
     pub(crate) fn leave(&mut self) {
-        self.tell_all(&Frame::Left, None);
+        // In memory the end of this rank's board says so.
+        let links = self.links.iter_mut().filter(|link| link.end().is_none() && !link.is_near());
+        links.for_each(|link| link.send(&Frame::Left));
         let deadline = Instant::now() + GOODBYE;
         while self.links.iter().any(Link::is_full) && Instant::now() < deadline {
             self.wait(Duration::from_millis(5));
@@ -151,6 +210,7 @@ impl Net {
             self.counts.bytes_in += link.bytes_in;
             self.counts.bytes_out += link.bytes_out;
         }
+        self.near = None;
     }
 
     pub(super) fn tell_all(&mut self, frame: &Frame, except: Option<u32>) {

@@ -3,11 +3,12 @@
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
 use super::connect::{Connected, Deadline, PendingConnections, Wanted, called, connect};
+use super::control::Rest;
 use super::dial::DialTarget;
 use super::hello::{CONTROL, Name, lane};
 use super::link::{Frame, Link};
@@ -24,8 +25,6 @@ use crate::transport::Carrier;
 use crate::transport::fault::Fault;
 use crate::transport::stream::Resumable;
 
-/// The time between two looks, while nothing comes.
-const TICK: Duration = Duration::from_millis(5);
 /// A bound of the bytes of an endpoint without its note, with its share of a frame.
 const CARD_MAX: usize = 512;
 
@@ -217,6 +216,7 @@ impl Net {
             listener,
             endpoints: Vec::new(),
             links: Vec::new(),
+            near: None,
             words: Words::new(rank, size),
             waits: Waits::default(),
             early: Vec::new(),
@@ -322,6 +322,14 @@ impl Net {
         peers: &[(u32, Vec<DialTarget>)],
     ) -> Result<(), Error> {
         let (rank, size) = (self.rank, self.size);
+        let limit = (CARD_MAX + NOTE_MAX).saturating_mul(size as usize).min(u32::MAX as usize);
+        for (peer, _) in peers {
+            if !self.links.iter().any(|link| link.peer == *peer)
+                && let Some(stream) = self.stream_in_memory(*peer)
+            {
+                self.links.push(Link::over_memory(*peer, stream, limit));
+            }
+        }
         let named: Vec<Named> = peers
             .iter()
             .filter(|(peer, _)| !self.links.iter().any(|link| link.peer == *peer))
@@ -331,7 +339,9 @@ impl Net {
                 targets: connects(rank, *peer, size).then(|| to.clone()),
             })
             .collect();
-        let limit = (CARD_MAX + NOTE_MAX).saturating_mul(size as usize).min(u32::MAX as usize);
+        if named.is_empty() {
+            return Ok(());
+        }
         self.sockets(pending, &named, &mut |net, made| {
             for (at, stream) in made {
                 let peer = named[at].peer;
@@ -413,17 +423,14 @@ impl Net {
         self.begin_words(word, tag);
         let (rank, what) = (pending.rank, pending.what);
         let members = pending.members();
-        self.await_from(pending, |net| {
-            let all = net.poll_words().map(|all| all.map(<[u64]>::to_vec));
-            match all {
-                Some(Ok(words)) => Ok(Ok(words)),
-                Some(Err(other)) => Ok(Err(Error::Usage(format!(
-                    "rank {rank} and rank {} do not {what} alike: all must give the same ranks, in \
+        self.await_from(pending, |net| match net.gathered_words() {
+            Some(Ok(words)) => Ok(Ok(words.to_vec())),
+            Some(Err(other)) => Ok(Err(Error::Usage(format!(
+                "rank {rank} and rank {} do not {what} alike: all must give the same ranks, in \
                      the same order",
-                    called(other.peer, members)
-                )))),
-                None => Err(net.awaited_words().unwrap_or(net.rank)),
-            }
+                called(other.peer, members)
+            )))),
+            None => Err(net.awaited_words().unwrap_or(net.rank)),
         })
     }
 
@@ -433,6 +440,7 @@ impl Net {
         pending: &mut PendingConnections<'_>,
         mut take: impl FnMut(&mut Net) -> Result<Result<T, Error>, u32>,
     ) -> Result<T, Error> {
+        let mut rest = Rest::new();
         loop {
             let peer = match take(self) {
                 Ok(result) => return result,
@@ -448,7 +456,7 @@ impl Net {
                 let awaited = format!("rank {} to go on", pending.name(peer));
                 return Err(pending.expired(peer, awaited, ""));
             }
-            self.wait(TICK);
+            self.rest(peer, &mut rest);
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::net::{SendFlags, Shutdown};
 use serde::{Deserialize, Serialize};
 
+use crate::transport::shm::BoardStream;
 use crate::transport::stream::Resumable;
 
 /// A message between linked ranks.
@@ -31,9 +32,11 @@ pub(super) enum Frame {
 /// Bytes read at one time.
 const CHUNK: usize = 16 << 10;
 
-/// The connection that carries the bytes of a link.
+/// The medium that carries the bytes of a link.
 enum LinkStream {
     Plain(Arc<OwnedFd>),
+    /// Memory that both ranks have shared before.
+    Board(BoardStream),
     /// One connection after the other, over any of the paths.
     Paths(Box<Resumable>),
 }
@@ -42,6 +45,7 @@ impl LinkStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             LinkStream::Plain(fd) => Ok(rustix::io::read(&**fd, to)?),
+            LinkStream::Board(stream) => stream.read(to),
             LinkStream::Paths(stream) => {
                 let read = stream.read(&mut [IoSliceMut::new(to)]);
                 Self::moved(stream, read)
@@ -52,6 +56,7 @@ impl LinkStream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             LinkStream::Plain(fd) => Ok(rustix::net::send(&**fd, from, SendFlags::NOSIGNAL)?),
+            LinkStream::Board(stream) => stream.write(from),
             LinkStream::Paths(stream) => {
                 let taken = stream.write(&[IoSlice::new(from)]);
                 Self::moved(stream, taken)
@@ -101,6 +106,11 @@ impl Link {
         Self::over(peer, LinkStream::Paths(Box::new(stream)), limit)
     }
 
+    /// Makes a link over memory.
+    pub(super) fn over_memory(peer: u32, stream: BoardStream, limit: usize) -> Self {
+        Self::over(peer, LinkStream::Board(stream), limit)
+    }
+
     fn over(peer: u32, stream: LinkStream, limit: usize) -> Self {
         Link {
             peer,
@@ -116,10 +126,16 @@ impl Link {
         }
     }
 
+    /// Returns true if it goes over memory: whatever comes wakes this rank.
+    pub(super) fn is_near(&self) -> bool {
+        matches!(self.stream, LinkStream::Board(_))
+    }
+
     /// Returns the descriptor to sleep on.
     pub(super) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.stream {
             LinkStream::Plain(fd) => Some(fd.clone()),
+            LinkStream::Board(_) => None,
             LinkStream::Paths(stream) => stream.fd(),
         }
     }
@@ -127,21 +143,28 @@ impl Link {
     /// Returns the stream, if it goes over several paths.
     pub(super) fn stream(&self) -> Option<&Resumable> {
         match &self.stream {
-            LinkStream::Plain(_) => None,
+            LinkStream::Plain(_) | LinkStream::Board(_) => None,
             LinkStream::Paths(stream) => Some(stream),
         }
     }
 
-    /// Looks after a stream over several paths; returns true if it must be looked at whatever its
+    /// Looks after a stream over memory or several paths; returns true if it must be looked at whatever its
     /// descriptor says.
     pub(super) fn tend(&mut self) -> bool {
         match &mut self.stream {
             LinkStream::Plain(_) => false,
+            LinkStream::Board(stream) => stream.is_silent() || self.is_moving(),
             LinkStream::Paths(stream) => {
                 stream.tend();
                 stream.is_moving() || stream.fault().is_some()
             }
         }
+    }
+
+    /// Returns true if something has come over memory, or has room there that waits to be sent.
+    pub(super) fn is_moving(&self) -> bool {
+        let LinkStream::Board(stream) = &self.stream else { return false };
+        stream.has_news() || self.sent < self.outbox.len() && stream.has_room()
     }
 
     /// Describes how the link ended, if it did.
@@ -203,6 +226,8 @@ impl Link {
         let mut buffer = [0; CHUNK];
         while self.end().is_none() {
             match self.stream.read(&mut buffer) {
+                // What a rank says in memory stays there: whoever says no more has left.
+                Ok(0) if self.is_near() => self.finish(LEFT),
                 Ok(0) => self.finish("it closed its connection"),
                 Ok(n) => {
                     self.bytes_in += n as u64;
@@ -262,6 +287,8 @@ impl Link {
         // It may be closed already.
         match &self.stream {
             LinkStream::Plain(fd) => drop(rustix::net::shutdown(&**fd, Shutdown::Write)),
+            // What was sent lies there, and the board says that no more comes.
+            LinkStream::Board(_) => {}
             LinkStream::Paths(stream) => stream.shut(),
         }
     }

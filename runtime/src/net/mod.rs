@@ -48,11 +48,13 @@ pub(crate) use control::known;
 pub(crate) use listener::Listener;
 pub(crate) use opening::Opening;
 pub(crate) use rally::{Place, Rally, Standing, View};
+pub(crate) use regroup::{Generation, Near};
 pub(crate) use wire::wires;
 
 use crate::abort::AbortRecord;
 use crate::paths::{Medium, Options};
 use crate::store::Store;
+use crate::transport::shm::{Board, Segment};
 use link::Link;
 use waits::Waits;
 use words::Words;
@@ -99,7 +101,7 @@ pub(crate) struct Counts {
     pub(crate) refused: u64,
     /// Operations of the rendezvous store.
     pub(crate) store: u64,
-    /// Links to other ranks; each is one descriptor.
+    /// Links to other ranks through sockets; each is one descriptor.
     pub(crate) links: u64,
     /// Bytes received over links.
     pub(crate) bytes_in: u64,
@@ -116,6 +118,8 @@ pub(crate) struct Net {
     listener: Arc<Listener>,
     endpoints: Vec<EndpointAddress>,
     links: Vec<Link>,
+    /// The memory over which this rank is linked with those that it shares it with already.
+    near: Option<(Board, Near)>,
     words: Words,
     waits: Waits,
     /// Steps of gathering endpoints that came before their turn: sender, step, endpoints.
@@ -154,12 +158,17 @@ impl Net {
         self.gone.get(&peer).map(String::as_str)
     }
 
+    /// Returns the memory over which this rank is linked with others, if it is.
+    pub(crate) fn memory(&self) -> Option<&Arc<Segment>> {
+        self.near.as_ref().map(|(board, _)| board.segment())
+    }
+
     /// Returns the counts of what was done so far, and is held for it.
     pub(crate) fn counts(&self) -> Counts {
         let sum = |of: fn(&Link) -> u64| self.links.iter().map(of).sum::<u64>();
         Counts {
             refused: self.listener.refused(),
-            links: self.links.len() as u64,
+            links: self.links.iter().filter(|link| !link.is_near()).count() as u64,
             bytes_in: self.counts.bytes_in + sum(|link| link.bytes_in),
             bytes_out: self.counts.bytes_out + sum(|link| link.bytes_out),
             ..self.counts

@@ -98,6 +98,11 @@ impl Net {
         if self.words.verdict.is_none() {
             self.poll();
         }
+        self.gathered_words()
+    }
+
+    /// Returns the words of all ranks, as [`Net::poll_words`] does, without reading the links.
+    pub(super) fn gathered_words(&self) -> Option<Result<&[u64], Mismatch>> {
         let all = &self.words.all;
         self.words.verdict.map(|verdict| verdict.map(|()| all.as_slice()))
     }

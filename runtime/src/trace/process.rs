@@ -1,20 +1,8 @@
-//! Looks at the processes of ranks of this machine.
+//! Tells the condition of ranks of this machine by their processes.
 
 use super::diagnose::Condition;
+use crate::process::{has_gone, is_stopped, no_longer};
 use crate::transport::shm::State;
-
-/// Returns true if a process has ended. The system keeps the number of one that has ended until its parent has waited
-/// for it, as a zombie.
-pub(crate) fn has_gone(pid: i32) -> bool {
-    let Some(process) = rustix::process::Pid::from_raw(pid) else { return false };
-    let no_longer = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
-    no_longer || stat(pid).is_some_and(|stat| is_zombie(&stat))
-}
-
-/// Says that a process has ended.
-pub(crate) fn no_longer(pid: i32) -> String {
-    format!("its process {pid} no longer exists")
-}
 
 /// Returns the condition of a rank, by its state and its process, if that is of this machine.
 pub(crate) fn condition(state: State, pid: Option<i32>, is_own: bool) -> Condition {
@@ -24,63 +12,8 @@ pub(crate) fn condition(state: State, pid: Option<i32>, is_own: bool) -> Conditi
         (State::Left | State::Died | State::Moved, _) => Condition::Left,
         (State::Present, _) if is_own => Condition::Running,
         (State::Present, Some(pid)) if has_gone(pid) => Condition::Died(no_longer(pid)),
-        (State::Present, Some(pid)) if stat(pid).is_some_and(|stat| is_stopped(&stat)) => {
-            Condition::Stopped
-        }
+        (State::Present, Some(pid)) if is_stopped(pid) => Condition::Stopped,
         (State::Present, Some(_)) => Condition::Running,
         (State::Present, None) => Condition::Unknown,
-    }
-}
-
-/// Returns what the system says of a process, from its state on; `None` if it says nothing.
-fn stat(pid: i32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before the state is in parentheses and may itself hold any character.
-    stat.rsplit_once(')').map(|(_, rest)| rest.trim_start().to_owned())
-}
-
-/// Returns true if a process has ended. One whose first thread has ended before others has that state too, and runs.
-fn is_zombie(stat: &str) -> bool {
-    /// The place of the number of threads behind the state.
-    const THREADS: usize = 17;
-    let threads = stat.split_ascii_whitespace().nth(THREADS).and_then(|n| n.parse::<u32>().ok());
-    stat.starts_with(['Z', 'X']) && threads.is_none_or(|threads| threads <= 1)
-}
-
-/// Returns true if a process is stopped by a signal or a debugger.
-fn is_stopped(stat: &str) -> bool {
-    stat.starts_with(['T', 't'])
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::{Command, Stdio};
-
-    use rustix::process::{Pid, WaitIdOptions};
-
-    use super::*;
-
-    #[test]
-    fn a_process_that_nobody_has_waited_for_is_gone() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("a process");
-        let pid = child.id().cast_signed();
-        assert!(!has_gone(pid));
-        child.kill().expect("a child");
-        let raw = Pid::from_raw(pid).expect("a number");
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        rustix::process::waitid(rustix::process::WaitId::Pid(raw), options).expect("its end");
-        assert_eq!(rustix::process::test_kill_process(raw), Ok(()), "its number is kept");
-        assert!(has_gone(pid));
-        child.wait().expect("its end");
-        assert!(has_gone(pid));
-    }
-
-    #[test]
-    fn a_process_whose_first_thread_has_ended_runs() {
-        let stat =
-            |state, threads| format!("{state} 1 2 3 0 -1 4 5 0 0 0 0 0 0 0 20 0 {threads} 0");
-        assert!(is_zombie(&stat('Z', 1)) && is_zombie(&stat('X', 0)));
-        assert!(!is_zombie(&stat('Z', 2)) && !is_zombie(&stat('S', 1)));
-        assert!(is_stopped(&stat('T', 1)) && !is_stopped(&stat('Z', 1)));
     }
 }

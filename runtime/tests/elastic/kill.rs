@@ -289,12 +289,19 @@ fn ranks_shrink_by_themselves_when_others_are_killed() {
     }
 }
 
-/// The others give the attempt up, or lose the rank in the generation that they made: both ways they go on.
+/// The others give the attempt up, or lose the rank in the generation that they made: both ways they go on, newcomers
+/// and those that were together before.
 #[test]
 fn a_rank_may_die_while_a_generation_is_made() {
-    for over in ways() {
-        let mut job = Job::new(over, "disturbed");
+    let settled = |over| [(over, false), (over, true)];
+    for (over, settled) in ways().into_iter().flat_map(settled) {
+        let mut job = Job::new(over, if settled { "settled" } else { "disturbed" });
         (0..4).for_each(|_| job.start());
+        if settled {
+            job.generation();
+            job.kill(3);
+            job.start();
+        }
         for round in 0..3 {
             job.disturbed(round % 4, 400 * round);
             job.start();

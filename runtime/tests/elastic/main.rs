@@ -9,7 +9,9 @@ use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use roundelay::{Algorithm, Communicator, DType, Error, Handles, RedOp, Setup, Transports};
+use roundelay::{
+    Algorithm, Communicator, DType, Error, Handles, RedOp, Resources, Setup, Transports,
+};
 use support::{contribution, total};
 
 /// No test comes near it unless something hangs.
@@ -144,6 +146,41 @@ fn ranks_stay_leave_and_come() {
         assert_eq!(ranks[3].generation(), 6, "{over:?}");
         ranks.truncate(1);
         list("alone", &mut ranks);
+    }
+}
+
+/// Ranks that share memory agree there; connections are for newcomers, and for ranks of other hosts.
+#[test]
+fn survivors_of_one_memory_make_no_connections() {
+    let counts = |ranks: &mut [Communicator], of: fn(&Resources) -> u64| {
+        each(ranks, |comm, _| of(&comm.resources().expect("resources")))
+    };
+    let connections = |r: &Resources| r.made + r.accepted;
+    for over in [Over::Memory, Over::Joined] {
+        let mut ranks = over.ranks(5);
+        list("the same again", &mut ranks);
+        assert_eq!(counts(&mut ranks, connections), [0; 5], "{over:?}");
+        drop(ranks.remove(2));
+        ranks.rotate_left(1);
+        list("without one", &mut ranks);
+        assert_eq!(counts(&mut ranks, connections), [0; 4], "{over:?}");
+        assert!(counts(&mut ranks, |r| r.control_bytes).iter().all(|&bytes| bytes > 0));
+        ranks.push(over.newcomer(5));
+        list("with a newcomer", &mut ranks);
+        assert_eq!(counts(&mut ranks, connections), [1, 1, 1, 1, 4], "{over:?}");
+        list("it is one of them", &mut ranks);
+        assert_eq!(counts(&mut ranks, connections), [0; 5], "{over:?}");
+    }
+    let mut ranks = Over::Mixed.ranks(4);
+    assert_eq!(counts(&mut ranks, |r| r.control_links), [3; 4]);
+    for round in 0..3 {
+        list(&format!("round {round}"), &mut ranks);
+        assert_eq!(counts(&mut ranks, |r| r.control_links), [2; 4], "one shares its memory");
+    }
+    // Who ends is missed by all, over whichever links.
+    drop(ranks.remove(0));
+    for error in each(&mut ranks, |comm, _| said(comm.barrier())) {
+        assert!(error.contains("rank 0"), "{error}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod control;
 mod join;
+mod near;
 mod random;
 mod refuse;
 

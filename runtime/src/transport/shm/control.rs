@@ -260,6 +260,8 @@ impl Segment {
             self.word(at).store(u64::from_le_bytes(word), Ordering::Relaxed);
         }
         self.word(at).store(WRITTEN, Ordering::Release);
+        fence(Ordering::SeqCst);
+        (0..self.layout.ranks).for_each(|rank| self.wake(rank, Sleeper::Calls));
     }
 
     /// Returns true once a rank has raised the abort flag.
@@ -385,6 +387,20 @@ impl Exchange {
             return None;
         }
         Some(self.slot(segment, rank).load(Ordering::Relaxed))
+    }
+
+    /// Wakes all of these ranks if this one's word was the last that they wait for. Of two ranks that post at once, one
+    /// at the least sees both words.
+    pub(crate) fn wake_if_last(&self, segment: &Segment, ranks: impl Iterator<Item = u32> + Clone) {
+        fence(Ordering::SeqCst);
+        let has_posted = |rank| {
+            segment.word(segment.layout.rank_line(rank, EXCHANGE)).load(Ordering::Relaxed)
+                >= self.round
+        };
+        if ranks.clone().all(has_posted) {
+            fence(Ordering::SeqCst);
+            ranks.for_each(|rank| segment.wake(rank, Sleeper::Calls));
+        }
     }
 
     fn slot<'a>(&self, segment: &'a Segment, rank: u32) -> &'a AtomicU64 {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! [ control: parameters, abort record, a few lines for each rank ]
+//! [ boards: for each rank, what it writes to others while they make a new generation ]
 //! [ connections: for each ordered pair and channel, the headers, the slots, the pipe ]
 //! [ arenas: for each rank, the memory that its buffers come from ]
 //! ```
@@ -25,7 +26,15 @@ pub(crate) const INLINE: usize = (HEADER_BYTES - HEADER_PAYLOAD) as usize;
 
 const ABORT: u64 = PAGE;
 const RANKS: u64 = 2 * PAGE;
-const RANK_BYTES: u64 = 256;
+const RANK_BYTES: u64 = 320;
+/// The streams out of a rank on its board, and the bytes on their way on each: 2 KiB hold what a rank says in a step of
+/// gathering 64 endpoints.
+pub(super) const STREAMS: u64 = 64;
+pub(super) const STREAM: u64 = 2 << 10;
+/// Bytes of what a board says of each stream.
+const COUNTS: u64 = 16;
+/// Bytes of a board: the counts of all streams, then the streams.
+const BOARD: u64 = (STREAMS * (COUNTS + STREAM)).next_multiple_of(PAGE);
 const HEADERS: u64 = 128;
 const HEADER_BYTES: u64 = 1 << 10;
 /// Bytes of all headers of a connection, with what comes before them.
@@ -117,13 +126,36 @@ impl Layout {
         let ranks = u64::from(self.ranks);
         let connections = (ranks * ranks * u64::from(self.channels))
             .checked_mul(self.connection_bytes())?
-            .checked_add(self.control_bytes())?;
+            .checked_add(self.connections())?;
         let total = ranks.checked_mul(self.arena_bytes)?.checked_add(connections)?;
         (total < 1 << 46).then_some(total)
     }
 
     pub(crate) fn control_bytes(&self) -> u64 {
         (RANKS + u64::from(self.ranks) * RANK_BYTES).next_multiple_of(PAGE)
+    }
+
+    /// Returns the offset of the board of a rank.
+    pub(super) fn board(&self, rank: u32) -> u64 {
+        debug_assert!(rank < self.ranks);
+        self.control_bytes() + u64::from(rank) * BOARD
+    }
+
+    /// Returns the offset of what a rank says of a stream out of it.
+    pub(super) fn counts(&self, rank: u32, stream: u64) -> u64 {
+        debug_assert!(stream < STREAMS);
+        self.board(rank) + stream * COUNTS
+    }
+
+    /// Returns the offset of the bytes of a stream out of a rank.
+    pub(super) fn stream(&self, rank: u32, stream: u64) -> u64 {
+        debug_assert!(stream < STREAMS);
+        self.board(rank) + STREAMS * COUNTS + stream * STREAM
+    }
+
+    /// Returns the offset of the first connection.
+    fn connections(&self) -> u64 {
+        self.control_bytes() + u64::from(self.ranks) * BOARD
     }
 
     fn connection_bytes(&self) -> u64 {
@@ -155,7 +187,7 @@ impl Layout {
         debug_assert!(from < self.ranks && to < self.ranks && channel < self.channels);
         let pair = u64::from(from) * u64::from(self.ranks) + u64::from(to);
         let index = pair * u64::from(self.channels) + u64::from(channel);
-        self.control_bytes() + index * self.connection_bytes()
+        self.connections() + index * self.connection_bytes()
     }
 
     /// Returns the offset in a connection of the header of a message.
@@ -188,7 +220,7 @@ impl Layout {
     pub(crate) fn arena(&self, rank: u32) -> u64 {
         let ranks = u64::from(self.ranks);
         let connections = ranks * ranks * u64::from(self.channels) * self.connection_bytes();
-        self.control_bytes() + connections + u64::from(rank) * self.arena_bytes
+        self.connections() + connections + u64::from(rank) * self.arena_bytes
     }
 }
 
@@ -214,6 +246,11 @@ mod tests {
         let layout = Layout { channels: 3, slot_bytes: 192, arena_bytes: 8192, ..Layout::new(5) };
         layout.check().expect("a small layout");
         let mut ends = layout.control_bytes();
+        for rank in 0..5 {
+            assert_eq!(layout.board(rank), ends);
+            assert_eq!(layout.stream(rank, 0), layout.counts(rank, STREAMS - 1) + COUNTS);
+            ends = (layout.stream(rank, STREAMS - 1) + STREAM).next_multiple_of(PAGE);
+        }
         for from in 0..5 {
             for to in 0..5 {
                 for channel in 0..3 {

@@ -8,6 +8,9 @@
 //! happens when a connection is opened, when a buffer is allocated, and when a slot first carries a
 //! message of that size; never again afterwards.
 
+mod board;
+#[cfg(test)]
+mod board_tests;
 mod cma;
 mod control;
 mod copy_path;
@@ -16,6 +19,7 @@ mod limits;
 mod pipe;
 mod slots;
 
+pub(crate) use board::{Board, BoardStream};
 pub(crate) use cma::read;
 pub(crate) use control::{CALLS, Exchange, Sleeper, State};
 pub use layout::Layout;
@@ -33,11 +37,15 @@ use roundelay_dsl::diag::codes;
 
 use super::Unavailable;
 use crate::error::{Bytes, Error, Source};
+use crate::secret::random;
 
 /// The name of the files, which the system shows for debugging.
 pub(crate) const NAME: &str = "roundelay";
 /// The first word of a file.
-const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"rndly\x00\x00\x02");
+
+/// The place of the number that tells this memory from all others, behind the parameters.
+const BIRTH: u64 = 48;
 
 /// Makes a small segment, to see whether that can be done here.
 pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
@@ -124,6 +132,7 @@ impl Segment {
             layout.slot_bytes,
             layout.arena_bytes,
             u64::from(layout.crowded),
+            u64::from_le_bytes(random()?),
         ];
         for (i, word) in words.into_iter().enumerate() {
             segment.word(8 + 8 * i as u64).store(word, Ordering::Relaxed);
@@ -241,6 +250,11 @@ impl Segment {
     /// none.
     pub(crate) fn identity(&self) -> u64 {
         rustix::fs::fstat(&self.fd).map_or(0, |stat| stat.st_ino & 0xffff_ffff_ffff)
+    }
+
+    /// Returns a random number that no other memory has, of any machine.
+    pub(crate) fn birth(&self) -> u64 {
+        self.word(BIRTH).load(Ordering::Relaxed)
     }
 
     /// Returns the address of a byte of the file.
