@@ -368,7 +368,15 @@ impl Group {
     /// Returns the bytes of shared memory that the ranks of this machine have reserved, arenas included.
     pub(crate) fn reserved(&self) -> u64 {
         let heap = if self.shares_heap() { 0 } else { self.heap.reserved() };
-        self.control.reserved() + heap
+        self.control.reserved() + heap + self.linked().map_or(0, |memory| memory.reserved())
+    }
+
+    /// Returns the memory of an older generation over which this rank is linked with others, if that is neither of
+    /// those of this one.
+    fn linked(&self) -> Option<Arc<Segment>> {
+        let memory = self.net()?.memory()?.clone();
+        let is_own = Arc::ptr_eq(&memory, &self.control) || Arc::ptr_eq(&memory, &self.heap);
+        (!is_own).then_some(memory)
     }
 
     /// Returns the bytes of this rank's arena that devices know.
@@ -379,13 +387,8 @@ impl Group {
     /// Returns the number of descriptors, without those of connections for data.
     pub(crate) fn descriptors(&self) -> u64 {
         let memory = if self.shares_heap() { 1 } else { 2 };
-        let net = self.net();
-        let linked = net.as_ref().and_then(|net| net.memory());
-        let is_other = |memory: &&Arc<Segment>| {
-            !Arc::ptr_eq(memory, &self.control) && !Arc::ptr_eq(memory, &self.heap)
-        };
-        let memory = memory + u64::from(linked.filter(is_other).is_some());
-        memory + net.map_or(0, |net| net.counts().links + net.listener().descriptors())
+        let memory = memory + u64::from(self.linked().is_some());
+        memory + self.net().map_or(0, |net| net.counts().links + net.listener().descriptors())
     }
 
     /// Returns true if one segment is both control segment and heap.
