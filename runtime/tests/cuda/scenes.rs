@@ -493,7 +493,6 @@ fn ends_at_its_host(gpu: &mut Communicator) -> Result<(), Error> {
     };
     let args = in_place(buffer.ptr(), 1000, DType::F32, Protocol::Staged);
     refused("a function", gpu.device_function(&algorithm, &args, None).err());
-    refused("a window", gpu.device_window(buffer.slice(0..10)?).err());
     for protocol in [Protocol::Packet, Protocol::Engine] {
         let args = in_place(buffer.ptr(), 1000, DType::F32, protocol);
         refused(protocol.name(), gpu.call(&algorithm, args, &stream).err());

@@ -7,35 +7,33 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use roundelay_dsl::diag::codes;
 use roundelay_tests::Dice;
 
 use super::courier::{Courier, Errands, Steps};
 use super::emulated::Left;
-use super::tests::{PATIENCE, Rank, World, everywhere, hears_the_end, long};
+use super::tests::{PATIENCE, Rank, World, everywhere, long};
 use super::tray::{SLOT, SLOTS, Tray};
 use crate::cuda::beyond::Beyond;
-use crate::dtype::{DType, RedOp};
-use crate::error::{Error, Refusal};
-use crate::messages::{Place as Memory, Shape, What};
-use crate::window::{DeviceMemory, Exposed, Fetch, Place, Remote, Rights, STAGED, Span};
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::window::{DeviceMemory, Exposed, Fetch, Place, Rights, Span};
 
 /// Bytes of a part.
-const BYTES: usize = 12 << 20;
+pub(super) const BYTES: usize = 12 << 20;
 
-type Job = Box<dyn FnOnce(&mut [u8], &[AtomicU64]) + Send>;
+pub(super) type Job = Box<dyn FnOnce(&mut [u8], &[AtomicU64]) + Send>;
 
 /// A device, whose thread does jobs in order, each a moment after it was given.
-struct Lazy {
-    jobs: Sender<Job>,
+pub(super) struct Lazy {
+    pub(super) jobs: Sender<Job>,
     /// The memory, and the signals that have come of each rank.
-    state: Arc<(Mutex<Vec<u8>>, Vec<AtomicU64>)>,
+    pub(super) state: Arc<(Mutex<Vec<u8>>, Vec<AtomicU64>)>,
     /// True while the device does nothing.
-    hangs: Arc<AtomicBool>,
+    pub(super) hangs: Arc<AtomicBool>,
 }
 
 impl Lazy {
-    fn new(ranks: u32) -> Self {
+    pub(super) fn new(ranks: u32) -> Self {
         let words: Vec<_> = (0..ranks).map(|_| AtomicU64::new(0)).collect();
         let (state, (jobs, inbox)) =
             (Arc::new((Mutex::new(vec![0; BYTES]), words)), channel::<Job>());
@@ -54,12 +52,12 @@ impl Lazy {
         Lazy { jobs, state, hangs }
     }
 
-    fn give(&self, job: impl FnOnce(&mut [u8], &[AtomicU64]) + Send + 'static) {
+    pub(super) fn give(&self, job: impl FnOnce(&mut [u8], &[AtomicU64]) + Send + 'static) {
         self.jobs.send(Box::new(job)).expect("the device lives");
     }
 
     /// Does a job, and waits for it.
-    fn ask<R: Send + 'static>(
+    pub(super) fn ask<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut [u8]) -> R + Send + 'static,
     ) -> Result<R, Error> {
@@ -106,7 +104,7 @@ impl DeviceMemory for Lazy {
 }
 
 /// Returns a word after an atomic operation.
-fn after(was: u64, fetch: Fetch) -> u64 {
+pub(super) fn after(was: u64, fetch: Fetch) -> u64 {
     match fetch {
         Fetch::Add(value) => was.wrapping_add(value),
         Fetch::Swap(from, to) if was == from => to,
@@ -116,7 +114,7 @@ fn after(was: u64, fetch: Fetch) -> u64 {
 
 /// Steps of a stream that are played later.
 #[derive(Debug, Clone, Copy)]
-enum Step {
+pub(super) enum Step {
     Tell(u64),
     Reach(u64, u32),
     Load(usize, u64, usize),
@@ -126,7 +124,7 @@ enum Step {
 }
 
 #[derive(Default)]
-struct Recorded(Vec<Step>);
+pub(super) struct Recorded(Vec<Step>);
 
 impl Steps for Recorded {
     type Fault = std::convert::Infallible;
@@ -153,19 +151,19 @@ impl Steps for Recorded {
 }
 
 /// A rank of a window.
-struct Player<'a, 'b> {
-    rank: &'a mut Rank<'b>,
-    tray: Arc<Tray>,
-    beyond: Beyond,
-    state: Arc<(Mutex<Vec<u8>>, Vec<AtomicU64>)>,
-    hangs: Arc<AtomicBool>,
-    gave_up: Arc<AtomicBool>,
-    steps: Recorded,
-    timeout: Duration,
+pub(super) struct Player<'a, 'b> {
+    pub(super) rank: &'a mut Rank<'b>,
+    pub(super) tray: Arc<Tray>,
+    pub(super) beyond: Beyond,
+    pub(super) state: Arc<(Mutex<Vec<u8>>, Vec<AtomicU64>)>,
+    pub(super) hangs: Arc<AtomicBool>,
+    pub(super) gave_up: Arc<AtomicBool>,
+    pub(super) steps: Recorded,
+    pub(super) timeout: Duration,
 }
 
 impl<'a, 'b> Player<'a, 'b> {
-    fn new(rank: &'a mut Rank<'b>, ranks: u32) -> Self {
+    pub(super) fn new(rank: &'a mut Rank<'b>, ranks: u32) -> Self {
         let device = Lazy::new(ranks);
         let (state, hangs) = (device.state.clone(), device.hangs.clone());
         let (cut, block) = rank.core.cut_words().expect("words");
@@ -188,50 +186,50 @@ impl<'a, 'b> Player<'a, 'b> {
         Player { rank, tray, beyond, state, hangs, gave_up, steps, timeout }
     }
 
-    fn to(&self, peer: u32) -> Errands {
+    pub(super) fn to(&self, peer: u32) -> Errands {
         let remote = self.beyond.remote(peer).expect("another host").clone();
         Errands { remote, dtype: DType::U8, timeout: self.timeout }
     }
 
     /// Puts something into the stream.
-    fn order<R>(&mut self, put: impl FnOnce(&mut Courier, &mut Recorded) -> R) -> R {
+    pub(super) fn order<R>(&mut self, put: impl FnOnce(&mut Courier, &mut Recorded) -> R) -> R {
         put(self.rank.lanes.courier().expect("it was made"), &mut self.steps)
     }
 
-    fn put(&mut self, peer: u32, offset: usize, data: &[u8]) {
+    pub(super) fn put(&mut self, peer: u32, offset: usize, data: &[u8]) {
         let (to, from) = (self.to(peer), data.as_ptr().expose_provenance() as u64);
         let place = (offset as u64, from, data.len() as u64);
         self.order(|courier, steps| courier.put(steps, &to, place)).expect("in the stream");
     }
 
-    fn get(&mut self, peer: u32, offset: usize, into: &mut [u8]) {
+    pub(super) fn get(&mut self, peer: u32, offset: usize, into: &mut [u8]) {
         let (to, address) = (self.to(peer), into.as_mut_ptr().expose_provenance() as u64);
         let place = (offset as u64, address, into.len() as u64);
         self.order(|courier, steps| courier.get(steps, &to, place)).expect("in the stream");
     }
 
-    fn fetch(&mut self, peer: u32, offset: usize, fetch: Fetch, result: &mut u64) {
+    pub(super) fn fetch(&mut self, peer: u32, offset: usize, fetch: Fetch, result: &mut u64) {
         let (to, address) = (self.to(peer), (&raw mut *result).expose_provenance() as u64);
         let place = (offset as u64, address, fetch);
         self.order(|courier, steps| courier.fetch(steps, &to, place)).expect("in the stream");
     }
 
-    fn signal(&mut self, peer: u32) {
+    pub(super) fn signal(&mut self, peer: u32) {
         let to = self.to(peer);
         self.order(|courier, steps| courier.signal(steps, &to)).expect("in the stream");
     }
 
-    fn flush(&mut self, peer: u32) {
+    pub(super) fn flush(&mut self, peer: u32) {
         let to = self.to(peer);
         self.order(|courier, steps| courier.flush(steps, &to)).expect("in the stream");
     }
 
-    fn await_signal(&mut self, peer: u32, count: u64) {
+    pub(super) fn await_signal(&mut self, peer: u32, count: u64) {
         self.steps.0.push(Step::Await(peer, count));
     }
 
     /// Waits for a word, as a kernel does.
-    fn until(&self, word: &AtomicU64, value: u64, peer: u32) -> Result<(), Left> {
+    pub(super) fn until(&self, word: &AtomicU64, value: u64, peer: u32) -> Result<(), Left> {
         let (since, device) = (Instant::now(), &self.rank.device);
         while word.load(Ordering::Acquire) < value {
             if device.aborted.load(Ordering::Acquire) {
@@ -246,12 +244,12 @@ impl<'a, 'b> Player<'a, 'b> {
     }
 
     /// Plays what is in the stream.
-    fn play(&mut self) -> Result<(), Left> {
+    pub(super) fn play(&mut self) -> Result<(), Left> {
         let steps = std::mem::take(&mut self.steps.0);
         steps.into_iter().try_for_each(|step| self.step(step))
     }
 
-    fn step(&self, step: Step) -> Result<(), Left> {
+    pub(super) fn step(&self, step: Step) -> Result<(), Left> {
         let at = |address: usize| std::ptr::with_exposed_provenance_mut::<u8>(address);
         match step {
             Step::Tell(number) => self.tray.told().store(number, Ordering::Release),
@@ -271,17 +269,17 @@ impl<'a, 'b> Player<'a, 'b> {
         Ok(())
     }
 
-    fn content(&self) -> Vec<u8> {
+    pub(super) fn content(&self) -> Vec<u8> {
         self.state.0.lock().expect("no panic").clone()
     }
 
-    fn all_here(&mut self) {
+    pub(super) fn all_here(&mut self) {
         self.rank.core.words(0).expect("all are there");
     }
 }
 
 /// Plays ranks on a host each.
-fn hosts<R: Send>(ranks: u32, body: impl Fn(&mut Player<'_, '_>) -> R + Sync) -> Vec<R> {
+pub(super) fn hosts<R: Send>(ranks: u32, body: impl Fn(&mut Player<'_, '_>) -> R + Sync) -> Vec<R> {
     let world = World::new(&(0..ranks).collect::<Vec<_>>(), 1);
     let jobs = long(&world.hosts);
     everywhere(&world, &jobs, |rank| {
@@ -292,7 +290,7 @@ fn hosts<R: Send>(ranks: u32, body: impl Fn(&mut Player<'_, '_>) -> R + Sync) ->
     })
 }
 
-fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {
+pub(super) fn bytes(dice: &mut Dice, len: usize) -> Vec<u8> {
     let mut word = dice.below(1 << 30) as u64 | 1;
     let mut next = || {
         word ^= word << 13;
@@ -364,7 +362,7 @@ fn what_a_stream_does_in_a_far_window_is_what_a_model_does() {
 
 /// Returns how many values of so many rounds of put and signal were not those that were signalled; `early` streams tell
 /// of a put before its data is in its slot.
-fn stale(rounds: u64, early: bool) -> usize {
+pub(super) fn stale(rounds: u64, early: bool) -> usize {
     let stale = hosts(2, |player| {
         let own = player.rank.core.rank();
         let (other, mut stale) = (1 - own, 0);
@@ -447,200 +445,6 @@ fn atomic_operations_of_several_hosts_are_one_after_the_other() {
     let mut seen = all[1..].concat();
     seen.sort_unstable();
     assert_eq!(seen, (0..2 * CHANGES as u64).collect::<Vec<_>>());
-}
-
-/// Operations that pass by the checks of the origin are refused where the part is, and nothing is written.
-#[test]
-fn a_part_on_a_device_is_checked_by_its_own_process() {
-    type Lie = (&'static str, fn(&Remote) -> Remote, u64, usize);
-    let longer: fn(&Remote) -> Remote =
-        |remote| Remote::new(remote.peer(), remote.key(), u64::MAX, Rights::ALL);
-    let other: fn(&Remote) -> Remote =
-        |remote| Remote::new(remote.peer(), remote.key() ^ 1, u64::MAX, Rights::ALL);
-    let same: fn(&Remote) -> Remote =
-        |remote| Remote::new(remote.peer(), remote.key(), BYTES as u64, Rights::ALL);
-    let end = BYTES as u64;
-    let lies: [Lie; 8] = [
-        ("put", longer, end - 8, 16),
-        ("put", longer, end - 8, 1 << 20),
-        ("put", longer, u64::MAX - 7, 8),
-        ("put", other, 0, 16),
-        ("get", longer, end - 8, 16),
-        ("get", other, 0, 16),
-        ("add", longer, end, 8),
-        ("add", same, 4, 8),
-    ];
-    for (what, lie, offset, len) in lies {
-        let ends = hosts(2, |player| {
-            if player.rank.core.rank() == 1 {
-                hears_the_end(player.rank.core);
-                assert!(player.content().iter().all(|&byte| byte == 0), "something was written");
-                return None;
-            }
-            let to = player.to(1);
-            let to = Errands { remote: Arc::new(lie(&to.remote)), ..to };
-            // The messages of a rank know parts by their keys.
-            player
-                .rank
-                .core
-                .messenger()
-                .serve_window(0, None, vec![to.remote.clone()], &[1])
-                .expect("a connection");
-            let mut data = vec![7u8; len];
-            let at = data.as_mut_ptr().expose_provenance() as u64;
-            let ordered = player.order(|courier, steps| match what {
-                "put" => {
-                    courier.put(steps, &to, (offset, at, len as u64))?;
-                    courier.flush(steps, &to)
-                }
-                "get" => courier.get(steps, &to, (offset, at, len as u64)),
-                _ => courier.fetch(steps, &to, (offset, at, Fetch::Add(1))),
-            });
-            ordered.expect("in the stream");
-            assert_eq!(player.play(), Err(Left::Told), "{what} at {offset}");
-            assert!(data.iter().all(|&byte| byte == 7), "something was got");
-            player.rank.lanes.failure()
-        });
-        let Some(Error::Window { rank: 0, what: said, refusal }) = &ends[0] else {
-            panic!("{what} at {offset}: {:?}", ends[0]);
-        };
-        assert!(said.contains("rank 1"), "{said}");
-        match offset {
-            0 => assert_eq!(*refusal, Refusal::Gone),
-            4 => assert_eq!(*refusal, Refusal::Alignment { offset }),
-            _ => assert_eq!(*refusal, Refusal::Bounds { bytes: end }),
-        }
-    }
-}
-
-/// What no stream asks for is refused too: more than is kept at once, and accumulates.
-#[test]
-fn what_a_device_does_not_do_is_refused() {
-    hosts(2, |player| {
-        if player.rank.core.rank() == 0 {
-            let (messenger, remote) = (player.rank.core.messenger(), player.to(1).remote);
-            let forged = |what: What, bytes: u64| {
-                let mut data = vec![7u8; bytes as usize];
-                let shape = Shape { dtype: DType::U8, bytes };
-                let place = Memory { address: data.as_mut_ptr(), shape };
-                // SAFETY: the bytes are there until it has ended.
-                let operation = unsafe { messenger.operate(what, place, 1, (0, PATIENCE), None) }
-                    .expect("begun");
-                assert!(messenger.wait(&operation, None));
-                operation.result().expect("it has ended").map(drop)
-            };
-            let long = forged(What::Get(remote.key()), STAGED + 8);
-            let bounds = Refusal::Bounds { bytes: STAGED };
-            assert!(matches!(long, Err(Error::Window { refusal, .. }) if refusal == bounds));
-            forged(What::Get(remote.key()), STAGED).expect("as much as is kept at once");
-            forged(What::Accumulate(remote.key(), RedOp::Sum), 8).expect("handed over");
-            forged(What::Flush(remote.key()), 0).expect("an answer");
-            assert!(matches!(remote.take_refusal(), Some((0, Refusal::Elements(_)))));
-        }
-        player.all_here();
-        assert!(player.content().iter().all(|&byte| byte == 0), "something was written");
-    });
-}
-
-#[test]
-fn a_device_that_hangs_is_named_in_time() {
-    let ends = hosts(2, |player| {
-        if player.rank.core.rank() == 1 {
-            player.hangs.store(true, Ordering::Release);
-            player.all_here();
-            // The thread that serves waits for the device.
-            let since = Instant::now();
-            while player.rank.core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
-            player.hangs.store(false, Ordering::Release);
-            return None;
-        }
-        player.all_here();
-        player.timeout = Duration::from_millis(200);
-        let since = Instant::now();
-        let mut result = 5;
-        player.fetch(1, 0, Fetch::Add(1), &mut result);
-        assert_eq!(player.play(), Err(Left::Told));
-        assert_eq!(result, 5);
-        assert!(since.elapsed() < PATIENCE / 4, "{:?}", since.elapsed());
-        player.rank.lanes.failure()
-    });
-    let Some(Error::Timeout { location, awaited, peer: 1, .. }) = &ends[0] else {
-        panic!("{:?}", ends[0]);
-    };
-    assert_eq!(awaited, "rank 1 to serve its window (fetch_add)");
-    assert!(location.text.contains("of the part of rank 1"), "{location:?}");
-}
-
-/// A rank that has left serves nothing; whoever waits for it hears that it is gone.
-#[test]
-fn a_rank_that_is_gone_is_named() {
-    let ends = hosts(2, |player| {
-        player.all_here();
-        if player.rank.core.rank() == 1 {
-            return None;
-        }
-        // Until it has left.
-        let mut result = 5;
-        let failed = (0..).find_map(|_| {
-            player.fetch(1, 0, Fetch::Add(0), &mut result);
-            player.play().err()
-        });
-        assert_eq!(failed, Some(Left::Told));
-        player.rank.lanes.failure()
-    });
-    let code = ends[0].as_ref().map(Error::code);
-    let text = ends[0].as_ref().map(Error::to_string).unwrap_or_default();
-    assert!(code == Some(codes::LOST_RANK) && text.contains("rank 1"), "{text}");
-}
-
-/// A peer that has ended its window refuses what is yet put there.
-#[test]
-fn a_window_that_its_owner_has_ended_is_gone() {
-    let ends = hosts(2, |player| {
-        if player.rank.core.rank() == 1 {
-            player.beyond.end(false);
-            player.all_here();
-            hears_the_end(player.rank.core);
-            return None;
-        }
-        player.all_here();
-        player.put(1, 0, &[7; 100]);
-        player.flush(1);
-        assert_eq!(player.play(), Err(Left::Told));
-        player.rank.lanes.failure()
-    });
-    let gone = matches!(&ends[0], Some(Error::Window { refusal: Refusal::Gone, .. }));
-    assert!(gone, "{:?}", ends[0]);
-}
-
-/// Nothing of what stands behind a kernel that has given up reaches a peer.
-#[test]
-fn nothing_goes_behind_a_kernel_that_gave_up() {
-    let signalled = |gives_up: bool| {
-        let ends = hosts(2, |player| {
-            if player.rank.core.rank() == 0 {
-                player.gave_up.store(gives_up, Ordering::Release);
-                player.put(1, 0, &[7; 100]);
-                player.signal(1);
-                player.play().expect("nothing to wait for");
-            }
-            let until = Instant::now() + Duration::from_millis(if gives_up { 300 } else { 60_000 });
-            let came = &player.state.1[0];
-            while player.rank.core.rank() == 1
-                && came.load(Ordering::Acquire) == 0
-                && Instant::now() < until
-            {
-                std::thread::yield_now();
-            }
-            let is_signalled = came.load(Ordering::Acquire) > 0;
-            player.all_here();
-            player.rank.lanes.stop();
-            is_signalled
-        });
-        ends[1]
-    };
-    assert!(signalled(false));
-    assert!(!signalled(true));
 }
 
 /// Orders of errands are few, and each is known by its number.

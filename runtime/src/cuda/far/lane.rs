@@ -15,9 +15,9 @@ use super::flow::Flow;
 use super::lanes::Common;
 use super::memory::{FarMemory, MOST_BLOCKS};
 use super::packet::{Kind, Packet};
-use super::pause::{EXAMINE, Pause};
+use super::pause::Pause;
 use super::stream::{Coming, Held, Stream};
-use crate::error::{Error, Location, Source};
+use crate::error::Error;
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, IoVecMut};
 use crate::transport::posted::PostedReceiver;
@@ -66,8 +66,6 @@ const BRISK: Duration = Duration::from_micros(500);
 /// The longest sleep until an order comes, and where connections must be looked after.
 const REST: Duration = Duration::from_millis(20);
 const SHORT_REST: Duration = Duration::from_millis(1);
-/// The time after the end of a connection in which its reason may be heard otherwise.
-const LAST_WORDS: Duration = Duration::from_millis(150);
 /// The most packets of one connection before the others are looked at.
 pub(super) const TURN: u32 = 64;
 
@@ -94,9 +92,9 @@ pub(super) struct Lane {
 }
 
 /// A call that a kernel has entered.
-struct Work {
-    call: FarCall,
-    flows: Vec<Flow>,
+pub(super) struct Work {
+    pub(super) call: FarCall,
+    pub(super) flows: Vec<Flow>,
 }
 
 impl Work {
@@ -484,87 +482,6 @@ impl Lane {
             }
         }
         moved
-    }
-
-    /// Fails if a connection is lost over which something is still to come, or to go, or if nothing has moved for long
-    /// that a kernel waits for.
-    fn check(&self, work: Option<&Work>, pause: &Pause) -> Result<(), End> {
-        for (at, stream) in self.streams.iter().enumerate() {
-            let Some(fault) = stream.connection.fault() else { continue };
-            if let Some(Work { call, flows }) = work {
-                let needed =
-                    |flow: &Flow| flow.stream == at && !flow.is_over(&call.part.links[flow.link]);
-                if flows.iter().any(needed) {
-                    return Err(self.lost(at, call, flows, &fault.clone()));
-                }
-            }
-            if stream.is_sending() || self.queues.is_awaited_of(at) {
-                return Err(self.cut_off(at, &fault.clone()));
-            }
-        }
-        // Kernels give up sooner, if they wait for it.
-        if let Some(Work { call, flows }) = work
-            && pause.lasts() > call.timeout.saturating_mul(2)
-        {
-            return Err(End::failed(self.late(call, flows, pause.lasts())));
-        }
-        match self.stalled(pause.lasts()) {
-            Some(error) => Err(End::failed(error)),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the end by a lost connection.
-    fn lost(&self, at: usize, call: &FarCall, flows: &[Flow], fault: &Fault) -> End {
-        let links = &call.part.links;
-        let of = |flow: &&Flow| flow.stream == at && !flow.is_over(&links[flow.link]);
-        let flow = flows.iter().find(of).or(flows.iter().find(|flow| flow.stream == at));
-        let location = flow.map(|f| call.location(&links[f.link], f.moved + 1));
-        self.lost_at(at, location, fault)
-    }
-
-    /// Returns the end by a lost connection, at a place in an algorithm. Its peer may have failed for a reason that comes
-    /// otherwise.
-    pub(super) fn lost_at(&self, at: usize, location: Option<Location>, fault: &Fault) -> End {
-        let since = Instant::now();
-        while since.elapsed() < LAST_WORDS {
-            if self.common.is_over() {
-                return End::Stopped;
-            }
-            std::thread::sleep(EXAMINE);
-        }
-        End::failed(Error::LostRank {
-            rank: self.common.rank,
-            lost: self.streams[at].peer,
-            how: format!("{fault}, on lane {} between their hosts", self.number),
-            location: location.map(Box::new),
-            source: Some(Source::new(fault.clone())),
-        })
-    }
-
-    /// Returns the error of a call in which nothing has moved for long.
-    fn late(&self, call: &FarCall, flows: &[Flow], after: Duration) -> Error {
-        let links = &call.part.links;
-        let open = || flows.iter().filter(|flow| !flow.is_over(&links[flow.link]));
-        let waits = |dir| open().find(|flow| links[flow.link].dir == dir);
-        let flow = waits(Dir::Recv).or(waits(Dir::Send)).unwrap_or(&flows[0]);
-        let link = &links[flow.link];
-        let peer = link.peer;
-        let awaited = match link.dir {
-            Dir::Recv => format!("a message from rank {peer}"),
-            Dir::Send => format!("rank {peer} to take a message"),
-        };
-        Error::Timeout {
-            location: Box::new(call.location(link, flow.moved + 1)),
-            awaited,
-            peer,
-            after,
-            remark: format!(
-                " on lane {} between their hosts (block {} of call {}, {} of {} messages); see whether rank {peer} \
-                 makes the same call, or raise the timeout",
-                self.number, flow.block, call.epoch, flow.moved, flow.total
-            ),
-        }
     }
 
     /// Waits for a moment; fails if the lane is to end.

@@ -28,12 +28,16 @@
 mod call;
 mod courier;
 #[cfg(test)]
+mod courier_failure_tests;
+#[cfg(test)]
 mod courier_tests;
 #[cfg(test)]
 mod emulated;
 mod exchange;
 #[cfg(test)]
 mod exchange_tests;
+#[cfg(test)]
+mod failure_tests;
 mod flow;
 #[cfg(test)]
 mod gpu_tests;
@@ -47,6 +51,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tray;
+mod trouble;
 
 pub(super) use call::{FarCall, FarPart};
 pub(super) use courier::{Courier, Errands, Steps};
