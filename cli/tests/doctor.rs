@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use roundelay::{Communicator, Error, RedOp};
-use roundelay_tests::until;
+use roundelay_tests::{port, until};
 use serde_json::{Value, json};
 use support::{Ran, command};
 
@@ -28,8 +28,7 @@ struct Job {
 impl Job {
     /// Starts that many of the ranks; `play` says what they do, see [`rank`].
     fn start(play: &str, ranks: u32) -> Job {
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
-        let store = port.expect("a free port").to_string();
+        let store = format!("127.0.0.1:{}", port());
         let at = [("ROUNDELAY_SIZE", RANKS.to_string()), ("ROUNDELAY_STORE", store.clone())];
         Job::start_with(play, store, "ROUNDELAY_RANK", &at, ranks)
     }

@@ -8,16 +8,14 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay::Error;
 use roundelay::bootstrap::{membership, store};
-use roundelay_tests::end;
+use roundelay_tests::{end, port};
 
 /// The variable that says where each rank writes what it has seen.
 const OUT: &str = "TEST_OUT";
@@ -166,18 +164,6 @@ fn rank_of(size: u32, rank: u32, store: &str) -> Command {
     command.args(RANK_ARGS).env("ROUNDELAY_RANK", rank.to_string());
     command.env("ROUNDELAY_SIZE", size.to_string()).env("ROUNDELAY_STORE", store);
     command
-}
-
-/// Returns a port that was free a moment ago, and that the system gives to nobody by itself: it takes those
-/// from 32768 on.
-fn port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let mut ports = std::iter::from_fn(|| {
-        let next = std::process::id().wrapping_mul(31) + NEXT.fetch_add(1, Ordering::Relaxed);
-        Some(20_000 + (next % 12_000) as u16)
-    });
-    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    ports.by_ref().take(12_000).find(is_free).expect("a port")
 }
 
 /// Returns a launcher with these first arguments, if it is there and works.

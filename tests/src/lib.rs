@@ -5,10 +5,12 @@ pub mod declared;
 pub mod fuzz;
 pub mod mutate;
 pub mod oracle;
+mod port;
 pub mod queues;
 mod skip;
 mod wait;
 
+pub use port::port;
 pub use skip::{Needs, skip, skipped};
 pub use wait::{end, until};
 
