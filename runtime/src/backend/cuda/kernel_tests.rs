@@ -21,8 +21,9 @@ use super::nvrtc::{Nvrtc, Options as How};
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 /// The most registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
-/// The distance of the kernels in the sample.
+/// The distance of the kernels in the sample, and of those of all types where all of the library are compiled.
 const STRIDE: usize = 11;
+const TYPES: usize = 3;
 
 /// The most milliseconds of a processor that a kernel should take; those that take longer are named, and fail
 /// no test.
@@ -135,14 +136,15 @@ fn code(text: &str) -> String {
     text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// Compiles them, each code once, two at a time.
-fn check(nvrtc: &Nvrtc, texts: &[Text]) {
+/// Compiles them, or each `stride`-th where all of the library are asked for: each code once, two at a time.
+fn check(nvrtc: &Nvrtc, texts: &[Text], stride: usize) {
     let all = std::env::var("ROUNDELAY_TEST_KERNELS").is_ok_and(|v| v == "all");
     let mut known = BTreeSet::new();
     let mut chosen: Vec<&Text> = texts.iter().collect();
     chosen.retain(|(_, text)| known.insert(code(text)));
     let distinct = chosen.len();
-    let chosen: Vec<&Text> = chosen.into_iter().step_by(if all { 1 } else { STRIDE }).collect();
+    let chosen: Vec<&Text> =
+        chosen.into_iter().step_by(if all { stride } else { STRIDE }).collect();
     let (next, faults, started) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
     let times = Mutex::new(Vec::new());
     let work = || {
@@ -188,7 +190,7 @@ fn kernels_of_the_library_compile() {
         }
     }
     assert!(texts.len() > 500, "only {}", texts.len());
-    check(&nvrtc, &texts);
+    check(&nvrtc, &texts, 1);
 }
 
 #[test]
@@ -202,7 +204,7 @@ fn kernels_between_hosts_compile() {
     }
     texts.retain(|(_, text)| text.contains("constexpr bool FAR = true;"));
     assert!(texts.len() > 100, "only {}", texts.len());
-    check(&nvrtc, &texts);
+    check(&nvrtc, &texts, 1);
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn kernels_of_all_types_compile() {
             kernels(entry, (4, 1), &specs, &mut texts);
         }
     }
-    check(&nvrtc, &texts);
+    check(&nvrtc, &texts, TYPES);
 }
 
 /// The instructions that the protocols rely on are in the compiled code.
@@ -344,7 +346,7 @@ fn functions_compile_in_kernels_of_others() {
         }
     }
     assert!(texts.len() > 100, "only {}", texts.len());
-    check(&nvrtc, &texts);
+    check(&nvrtc, &texts, 1);
 }
 
 /// Two calls of one function are two copies of its text, and both come behind what the kernel wrote before.
