@@ -58,7 +58,7 @@ pub(crate) struct Gpu {
     pub(super) batch: Option<Arc<Kernel>>,
     /// The kernel of windows.
     pub(super) window: Option<Arc<Kernel>>,
-    /// What serves parts of windows to other hosts, once there was one; and the windows that are open there.
+    /// The desk serves parts of windows to other hosts, once there was one; and the windows that are open there.
     pub(super) desk: Option<Arc<Desk>>,
     pub(super) beyond: Vec<Beyond>,
     /// The kernel of calls whose counts lie on the device, and the sizes that all ranks have agreed on.

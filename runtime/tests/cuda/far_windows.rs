@@ -9,7 +9,7 @@ use roundelay_tests::Dice;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::support::scene::say;
-use crate::windows::{KERNELS, foreign, model, words};
+use crate::windows::{KERNELS, beyond_its_end, foreign, model, words};
 
 /// Bytes of the longest put.
 const MOST: usize = 64 << 20;
@@ -161,17 +161,12 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     let mut data = gpu.alloc_device::<f32>(500)?;
     data.fill(0x11)?;
     let window = gpu.device_window(buffer)?;
-    let code = |result: Result<(), Error>| result.map_err(|error| error.code());
-    assert_eq!(code(gpu.put(&window, &data, peer, 501)), Err(codes::WINDOW));
-    assert_eq!(code(gpu.put(&window, &data, peer, usize::MAX)), Err(codes::WINDOW));
-    assert_eq!(code(gpu.get(&window, &mut data, peer, 501)), Err(codes::WINDOW));
+    beyond_its_end(gpu, &window, &mut data, peer)?;
     let mut word = gpu.alloc_device::<u64>(1)?;
-    assert_eq!(code(gpu.fetch_add(&window, 1, peer, 999, &mut word)), Err(codes::WINDOW));
-    assert!(matches!(gpu.fetch_add(&window, 1, peer, 1, &mut word), Err(Error::Usage(_))));
     assert!(matches!(gpu.flush(&window, 99), Err(Error::Usage(_))));
     let mapped = gpu.map_remote(&window, peer).map(drop);
     assert!(mapped.as_ref().is_err_and(|error| error.to_string().contains("served by its own")));
-    assert_eq!(code(mapped), Err(codes::WINDOW));
+    assert_eq!(mapped.map_err(|error| error.code()), Err(codes::WINDOW));
     for operation in 0..4 {
         let captured = gpu.capture(&stream, |gpu| match operation {
             0 => gpu.put(&window, &data, peer, 0),

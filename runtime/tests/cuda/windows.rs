@@ -161,6 +161,23 @@ pub(crate) fn foreign(gpu: &mut Communicator) -> Result<(), Error> {
     window.free(gpu).map(drop)
 }
 
+/// Tries what does not fit into a peer's part of 1000 elements, with data of 500, and an odd word.
+pub(crate) fn beyond_its_end(
+    gpu: &mut Communicator,
+    window: &CudaWindow<CudaBuffer<f32>>,
+    data: &mut CudaBuffer<f32>,
+    peer: u32,
+) -> Result<(), Error> {
+    let code = |result: Result<(), Error>| result.map_err(|error| error.code());
+    assert_eq!(code(gpu.put(window, data, peer, 501)), Err(codes::WINDOW));
+    assert_eq!(code(gpu.put(window, data, peer, usize::MAX)), Err(codes::WINDOW));
+    assert_eq!(code(gpu.get(window, data, peer, 501)), Err(codes::WINDOW));
+    let mut word = gpu.alloc_device::<u64>(1)?;
+    assert_eq!(code(gpu.fetch_add(window, 1, peer, 999, &mut word)), Err(codes::WINDOW));
+    assert!(matches!(gpu.fetch_add(window, 1, peer, 1, &mut word), Err(Error::Usage(_))));
+    Ok(())
+}
+
 /// Refused operations write nothing, and all goes on.
 fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     let (stream, last) = (gpu.stream()?, gpu.size() - 1);
@@ -168,16 +185,10 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     let mut other = gpu.alloc_device::<f32>(500)?;
     other.fill(0x11)?;
     let window = gpu.device_window(buffer)?;
-    let code = |result: Result<(), Error>| result.map_err(|error| error.code());
-    assert_eq!(code(gpu.put(&window, &other, last, 501)), Err(codes::WINDOW));
-    assert_eq!(code(gpu.put(&window, &other, last, usize::MAX)), Err(codes::WINDOW));
-    assert_eq!(code(gpu.get(&window, &mut other, last, 501)), Err(codes::WINDOW));
+    beyond_its_end(gpu, &window, &mut other, last)?;
     assert!(matches!(gpu.put(&window, &other, last + 1, 0), Err(Error::Usage(_))));
     assert!(matches!(gpu.signal(&window, 99), Err(Error::Usage(_))));
     // Words of 8 bytes are at multiples of 8, whatever the elements are, and their results have 8 bytes.
-    let mut word = gpu.alloc_device::<u64>(1)?;
-    assert_eq!(code(gpu.fetch_add(&window, 1, last, 999, &mut word)), Err(codes::WINDOW));
-    assert!(matches!(gpu.fetch_add(&window, 1, last, 1, &mut word), Err(Error::Usage(_))));
     let mut half = other.slice(0..1)?;
     assert!(matches!(gpu.fetch_add(&window, 1, last, 2, &mut half), Err(Error::Usage(_))));
     assert!(gpu.map_remote(&window, last).is_ok_and(|at| !at.is_null()));

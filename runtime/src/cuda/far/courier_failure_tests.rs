@@ -1,4 +1,4 @@
-//! What goes wrong in windows of device memory between hosts: parts, devices, ranks and kernels.
+//! Windows of device memory between hosts fail: parts, devices, ranks and kernels go wrong, and each rank learns why.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -79,7 +79,7 @@ fn a_part_on_a_device_is_checked_by_its_own_process() {
     }
 }
 
-/// What no stream asks for is refused too: more than is kept at once, and accumulates.
+/// A device refuses what no stream asks for too: more than is kept at once, and accumulates.
 #[test]
 fn what_a_device_does_not_do_is_refused() {
     hosts(2, |player| {

@@ -230,17 +230,7 @@ impl<'a, 'b> Player<'a, 'b> {
 
     /// Waits for a word, as a kernel does.
     pub(super) fn until(&self, word: &AtomicU64, value: u64, peer: u32) -> Result<(), Left> {
-        let (since, device) = (Instant::now(), &self.rank.device);
-        while word.load(Ordering::Acquire) < value {
-            if device.aborted.load(Ordering::Acquire) {
-                return Err(Left::Told);
-            }
-            if since.elapsed() > device.patience {
-                return Err(Left::Waited(peer));
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
+        self.rank.device.until(word, value, peer)
     }
 
     /// Plays what is in the stream.

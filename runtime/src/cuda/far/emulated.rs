@@ -73,6 +73,21 @@ pub(super) struct Launch<'a> {
 }
 
 impl Device<'_> {
+    /// Waits until a word, which a rank or what it sends raises, has come to a value, as kernels do.
+    pub(super) fn until(&self, word: &AtomicU64, value: u64, peer: u32) -> Result<(), Left> {
+        let since = Instant::now();
+        while !reached(word.load(Ordering::Acquire), value) {
+            if self.aborted.load(Ordering::Acquire) {
+                return Err(Left::Told);
+            }
+            if since.elapsed() > self.patience {
+                return Err(Left::Waited(peer));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
     /// Plays a kernel: all blocks side by side. Of blocks that leave the first reason is returned.
     pub(super) fn play(&self, launch: &Launch<'_>) -> Result<(), Left> {
         std::thread::scope(|scope| {
@@ -194,17 +209,7 @@ impl<'a> Block<'a> {
     }
 
     fn until(&self, word: &AtomicU64, value: u64, peer: u32) -> Result<(), Left> {
-        let since = Instant::now();
-        while !reached(word.load(Ordering::Acquire), value) {
-            if self.device.aborted.load(Ordering::Acquire) {
-                return Err(Left::Told);
-            }
-            if since.elapsed() > self.device.patience {
-                return Err(Left::Waited(peer));
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
+        self.device.until(word, value, peer)
     }
 
     fn task(&self, task: &Task, pass: u64) -> Result<(), Left> {

@@ -79,7 +79,7 @@ struct Queue {
 pub(super) struct Queues {
     mail: BTreeMap<usize, Arc<Mail>>,
     blocks: BTreeMap<(usize, u32), Queue>,
-    /// That of the latest order.
+    /// The longest time without progress, as the latest order has it.
     timeout: Duration,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use roundelay_compiler::emit::cuda::batch;
 use roundelay_compiler::plan::Dir;
@@ -85,19 +85,7 @@ fn play(
         }
     }
     let device = &rank.device;
-    let until = |word: &AtomicU64, value: u64, peer| {
-        let since = Instant::now();
-        while word.load(Ordering::Acquire) < value {
-            if device.aborted.load(Ordering::Acquire) {
-                return Err(Left::Told);
-            }
-            if since.elapsed() > device.patience {
-                return Err(Left::Waited(peer));
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
-    };
+    let until = |word: &AtomicU64, value: u64, peer| device.until(word, value, peer);
     let block = |block: u32, side: &Side<'_>, mut count: u64| {
         let (end, mail) = (side.end, &side.end.mail);
         let mut got: Vec<Vec<u8>> = Vec::new();

@@ -76,7 +76,7 @@ pub(in super::super) struct Lanes {
     memory: Arc<FarMemory>,
     /// The memory for messages with single ranks, by rank, once there was one.
     mail: BTreeMap<u32, Arc<Mail>>,
-    /// What goes between windows, once there was one.
+    /// The courier does what streams want of windows on other hosts, once there was one.
     courier: Option<Courier>,
     /// For tests that cut them.
     #[cfg(test)]

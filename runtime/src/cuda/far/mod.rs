@@ -20,8 +20,8 @@
 //! communicator on, in memory of their own ([`mail`]), lanes carry what they find there, and nothing waits behind what
 //! comes.
 //!
-//! What streams want of windows of ranks on other hosts a thread of its own does ([`courier`]), through slots and words of
-//! theirs ([`tray`]).
+//! A thread of its own does what streams want of windows of ranks on other hosts ([`courier`]), through slots and words
+//! that it shares with them ([`tray`]).
 //!
 //! Lanes and the courier end before the memory that they use.
 

@@ -1,4 +1,4 @@
-//! What a lane finds wrong: connections that are lost, and calls in which nothing moves.
+//! A lane finds something wrong: a connection that is lost, or a call in which nothing moves.
 
 use std::time::{Duration, Instant};
 

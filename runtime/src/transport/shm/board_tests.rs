@@ -87,7 +87,7 @@ fn bytes_arrive_whole_and_in_order_however_many() {
     });
 }
 
-/// What a rank left on its board for something else is nothing to its peers, whatever they did then.
+/// Peers take nothing that a rank left on its board for something else, whatever they did then.
 #[test]
 fn nothing_old_is_taken_for_new() {
     let segment = segment();
