@@ -69,6 +69,14 @@ fn forged(window: &Window<u64>, what: What, offset: u64, bytes: usize) -> Option
     }
 }
 
+/// Checks that the job was ended for this reason: a rank may hear of it in its wait, or before its wait has begun.
+fn assert_ended(error: &Error, code: codes::Code, text: &str) {
+    let said = error.to_string();
+    let earlier = error.code() == codes::USAGE && said.contains("cannot be used after an error");
+    assert!(error.code() == code || earlier, "{} {said}", error.code());
+    assert!(said.contains(text), "{said}");
+}
+
 #[test]
 fn a_peer_that_lies_is_refused_and_nothing_is_written() {
     two(|comm| {
@@ -161,8 +169,7 @@ fn a_peer_that_breaks_the_protocol_ends_the_job() {
                 window.signal(0).expect("a signal");
             }
             let error = window.wait_signal(1 - comm.rank()).expect_err("nobody signals");
-            assert_eq!(error.code(), code, "{error}");
-            assert!(error.to_string().contains(text), "{error}");
+            assert_ended(&error, code, text);
         });
     }
 }
@@ -190,8 +197,7 @@ fn a_peer_that_asks_and_takes_no_answers_ends_the_job() {
                 window.signal(0).expect("a signal");
                 let error = window.wait_signal(0).expect_err("nobody signals");
                 over.store(true, Ordering::Release);
-                assert_eq!(error.code(), codes::PLAN_DAMAGED, "{error}");
-                assert!(error.to_string().contains("does not keep to the protocol"), "{error}");
+                assert_ended(&error, codes::PLAN_DAMAGED, "does not keep to the protocol");
             }
         });
     }
