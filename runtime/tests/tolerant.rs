@@ -77,8 +77,9 @@ fn rank_process() {
 fn play(scene: &str) -> Result<(), Error> {
     let job = Job::of(scene.split(' ').next_back().and_then(|s| s.parse().ok()).expect("a seed"));
     let signal = if scene.starts_with("stop") { Signal::STOP } else { Signal::KILL };
+    let goes_on = scene.starts_with("kill");
     let mut comm = Communicator::from_env()?;
-    let own = comm.rank();
+    let (own, all) = (comm.rank(), comm.size());
     say(&format!("pid {}", getpid().as_raw_nonzero()));
     comm.set_timeout(FOREVER);
     comm.barrier()?;
@@ -100,7 +101,7 @@ fn play(scene: &str) -> Result<(), Error> {
             kill_process(getpid(), signal).expect("this process");
         });
     }
-    let (mut ids, mut call, mut left): (Vec<u32>, _, _) = ((0..job.ranks).collect(), 0, AFTER);
+    let (mut ids, mut call, mut left): (Vec<u32>, _, _) = ((0..all).collect(), 0, AFTER);
     while left > 0 {
         let mut data: Vec<f64> = (0..job.count).map(|i| contribution(own, call, i)).collect();
         if own == job.victim && job.before && call == job.call {
@@ -116,12 +117,12 @@ fn play(scene: &str) -> Result<(), Error> {
                 }
                 say(&format!("call {call} counts {ranks:?}"));
                 call += 1;
-                left -= u64::from(comm.size() < job.ranks);
+                left -= u64::from(comm.size() < all);
                 if counted.len() == ids.len() {
                     continue;
                 }
             }
-            Err(error) if scene.starts_with("stop") => return Err(error),
+            Err(error) if !goes_on => return Err(error),
             Err(error) => assert_eq!(error.code(), codes::LOST_RANK, "{error}"),
         }
         // Those that were not counted are gone; one that was may be, too.
@@ -137,6 +138,8 @@ fn play(scene: &str) -> Result<(), Error> {
 fn launcher(job: &Job, over: &str, scene: &str) -> Launcher {
     let launcher = match over {
         "tcp" => Launcher::new(job.ranks).hints("transport=tcp"),
+        "hosts" => Launcher::new(job.ranks).hosts(2),
+        "a host each" => Launcher::new(job.ranks).hosts(job.ranks),
         _ => Launcher::new(job.ranks),
     };
     let launcher = launcher.timeout(FOREVER).grace(FOREVER);
@@ -159,9 +162,11 @@ fn agreed(job: &Job, said: &[Vec<String>]) -> BTreeMap<String, String> {
 fn survivors_of_a_kill_have_one_result() {
     let first = number("SEED").unwrap_or(1);
     let (mut counted, mut left_out) = (0, 0);
-    for round in 0..number("ROUNDS").unwrap_or(12) {
-        let job = Job::of(first + round);
-        let over = ["shm", "tcp"][(round % 2) as usize];
+    for round in 0..number("ROUNDS").unwrap_or(18) {
+        let mut job = Job::of(first + round);
+        let over = ["shm", "tcp", "hosts"][(round % 3) as usize];
+        // Whichever rank ends, another one of its host sees it.
+        job.ranks = if over == "hosts" { job.ranks.max(4) } else { job.ranks };
         let ended = scene::Job::play(launcher(&job, over, "kill"));
         for (rank, ending) in (0..).zip(&ended.outcome.endings) {
             let wanted = match rank == job.victim {
@@ -182,7 +187,9 @@ fn survivors_of_a_kill_have_one_result() {
         assert!(calls.len() as u64 >= job.call + AFTER, "{job:?}: {calls:?}");
         // The call that it had begun, or was about to.
         let returned = ended.said[job.victim as usize].iter().filter(|l| l.contains(" counts "));
-        match calls.get(&format!("call {}", returned.count())) {
+        let hit = calls.get(&format!("call {}", returned.count()));
+        assert!(!job.before || hit == Some(&others), "{job:?} over {over}: {:#?}", ended.said);
+        match hit {
             Some(ranks) if *ranks == all => counted += 1,
             _ => left_out += 1,
         }
@@ -195,7 +202,7 @@ fn survivors_of_a_kill_have_one_result() {
 /// Whoever is silent may go on: the call fails, and nobody has a result without it.
 #[test]
 fn a_stopped_rank_is_not_left_out() {
-    for over in ["shm", "tcp"] {
+    for over in ["shm", "tcp", "hosts"] {
         let job = Job::of(number("SEED").unwrap_or(7));
         let launcher = launcher(&job, over, "stop");
         let (mut pid, mut failed) = (None, 0);
@@ -221,6 +228,27 @@ fn a_stopped_rank_is_not_left_out() {
         let timed_out = |lines: &Vec<String>| lines.iter().any(|line| line.starts_with("RL0703"));
         assert!(said.iter().any(timed_out), "{over}: {said:#?}");
     }
+}
+
+/// Nobody knows of a rank alone on its host that it has ended, though all connections to it have: the call fails.
+#[test]
+fn a_rank_whose_end_nobody_saw_is_not_left_out() {
+    let job = Job::of(number("SEED").unwrap_or(7));
+    let ended = scene::Job::play(launcher(&job, "a host each", "lose"));
+    for (rank, ending) in (0..).zip(&ended.outcome.endings) {
+        let wanted = match rank == job.victim {
+            true => Ending::Signalled(Signal::KILL.as_raw()),
+            false => Ending::Exited(3),
+        };
+        assert_eq!(*ending, wanted, "{job:?}: {:#?}", ended.said);
+    }
+    let calls = agreed(&job, &ended.said);
+    let all = format!("{:?}", (0..job.ranks).collect::<Vec<u32>>());
+    assert!(calls.values().all(|ranks| *ranks == all), "{calls:?}");
+    // It may have ended after its part of a call was done: then the next one fails, for that reason.
+    let gone = format!("rank {} is gone", job.victim);
+    let is_lost = |lines: &Vec<String>| lines.iter().any(|line| line.contains(&gone));
+    assert!(ended.said.iter().any(is_lost), "{:#?}", ended.said);
 }
 
 /// Has every rank do something at the same time.

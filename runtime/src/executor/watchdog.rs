@@ -83,15 +83,33 @@ pub(crate) fn has_ended(group: &Group, peer: u32) -> bool {
         }
 }
 
-/// Returns the way in which a rank is known to have ended: it said so, or its process on this machine is gone. That a
-/// connection to it has ended is no proof.
+/// Returns the way in which a rank is known to have ended: it said so, or its process is gone, as this rank sees on its
+/// own machine, or one of the peer's machine saw and told. That a connection to it has ended is no proof.
 pub(crate) fn end_of(group: &Group, peer: u32) -> Option<Gone> {
+    end_here(group, peer).or_else(|| group.ended(peer).map(Gone::Told))
+}
+
+/// Returns the way in which a rank of this machine has ended.
+fn end_here(group: &Group, peer: u32) -> Option<Gone> {
     match group.state(peer) {
         (State::Left, _) => Some(Gone::Left),
         (State::Died, Some(pid)) => Some(Gone::Ended(pid)),
         (State::Present, Some(pid)) => missing(pid),
         _ => None,
     }
+}
+
+/// Tells ranks elsewhere which of this machine have ended.
+pub(crate) fn bear_witness(group: &Group) {
+    let peers = (0..group.size()).filter(|&peer| group.is_networked() && peer != group.rank());
+    for (peer, end) in peers.filter_map(|peer| Some((peer, end_here(group, peer)?))) {
+        group.tell_ended(peer, &format!("{end}, as rank {} on its machine saw", group.rank()));
+    }
+}
+
+/// Returns true if a rank is on a machine of which this one sees nothing by itself.
+pub(crate) fn is_elsewhere(group: &Group, peer: u32) -> bool {
+    group.state(peer) == (State::Present, None)
 }
 
 /// Returns the end of a process; `None` if it still runs.

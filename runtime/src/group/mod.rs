@@ -490,6 +490,16 @@ impl Group {
         self.net()?.gone(rank).map(str::to_owned)
     }
 
+    /// Describes how a rank elsewhere ended, if one of its machine saw it and said so.
+    pub(crate) fn ended(&self, rank: u32) -> Option<String> {
+        self.net()?.ended(rank).map(str::to_owned)
+    }
+
+    /// Tells ranks elsewhere that a rank of this machine has ended, as this one has seen, once.
+    pub(crate) fn tell_ended(&self, rank: u32, how: &str) {
+        self.net().iter_mut().for_each(|net| net.tell_ended(rank, how));
+    }
+
     /// Begins a round in which every rank shows one word; `call` tells the calls of ranks apart.
     pub(crate) fn post_word(&mut self, word: u64, call: u32) {
         self.words = None;

@@ -160,7 +160,10 @@ impl Net {
             Frame::Wait { rank, number, words, asks } => {
                 self.hear_wait(peer, WaitReport { rank, number, words, asks });
             }
-            Frame::Gone(..) | Frame::Left => {}
+            Frame::Ended(rank, how) if rank != self.rank && rank < self.size => {
+                self.note_ended(rank, how, Some(peer));
+            }
+            Frame::Gone(..) | Frame::Ended(..) | Frame::Left => {}
         }
     }
 
@@ -192,6 +195,20 @@ impl Net {
             self.tell_all(&Frame::Gone(rank, how.clone()), Some(from));
         }
         self.gone.insert(rank, how);
+    }
+
+    /// Tells everybody that a rank has ended, which this one has seen on its own machine. Whoever hears an alarm that is
+    /// raised afterwards has heard of this before.
+    pub(crate) fn tell_ended(&mut self, rank: u32, how: &str) {
+        self.note_ended(rank, how.to_owned(), None);
+    }
+
+    fn note_ended(&mut self, rank: u32, how: String, from: Option<u32>) {
+        if self.ended.len() < DEATHS && !self.ended.contains_key(&rank) {
+            self.tell_all(&Frame::Ended(rank, how.clone()), from);
+            self.gone.entry(rank).or_insert_with(|| how.clone());
+            self.ended.insert(rank, how);
+        }
     }
 
     /// Says goodbye and closes the links, so that peers can tell leaving from dying.

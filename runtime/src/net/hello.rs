@@ -16,7 +16,7 @@
 use crate::secret::{NONCE, PROOF};
 
 /// Version of this exchange and of everything that follows on a connection.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const MAGIC: [u8; 8] = *b"rndelay\n";
 
 /// Bytes of a hello.

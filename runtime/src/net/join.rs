@@ -223,6 +223,7 @@ impl Net {
             unknown: Vec::new(),
             alarmed: None,
             gone: std::collections::BTreeMap::new(),
+            ended: std::collections::BTreeMap::new(),
             counts: Counts::default(),
         }
     }

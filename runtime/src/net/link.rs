@@ -27,6 +27,8 @@ pub(super) enum Frame {
     Wait { rank: u32, number: u32, words: Option<[u64; 8]>, asks: bool },
     /// The sender leaves; nothing follows.
     Left,
+    /// A rank has ended for certain, as a rank of its machine saw, and how.
+    Ended(u32, String),
 }
 
 /// Bytes read at one time.

@@ -128,6 +128,7 @@ pub(crate) struct Net {
     unknown: Vec<(u32, redial::DialTargets)>,
     alarmed: Option<AbortRecord>,
     gone: BTreeMap<u32, String>,
+    ended: BTreeMap<u32, String>,
     counts: Counts,
 }
 
@@ -156,6 +157,12 @@ impl Net {
     /// without a link to this one, deaths are known and departures are not.
     pub(crate) fn gone(&self, peer: u32) -> Option<&str> {
         self.gone.get(&peer).map(String::as_str)
+    }
+
+    /// Describes how a rank ended, if one of its machine saw that and said so. Unlike [`Net::gone`] it is certain: no
+    /// call of that rank returns any more. What it sent before may have been lost.
+    pub(crate) fn ended(&self, peer: u32) -> Option<&str> {
+        self.ended.get(&peer).map(String::as_str)
     }
 
     /// Returns the memory over which this rank is linked with others, if it is.

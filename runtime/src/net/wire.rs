@@ -33,6 +33,7 @@ pub(crate) fn wires() -> Vec<Wire> {
         Frame::Gone(5, "it crashed".into()),
         Frame::Wait { rank: 1, number: 9, words: Some([8; 8]), asks: true },
         Frame::Left,
+        Frame::Ended(6, "its process 17 no longer exists".into()),
     ];
     let said = [Said::Here(3, "rl1.0".into()), Said::List(vec!["a".into(), "b".into()])];
     vec![

@@ -9,9 +9,9 @@
 //! not counted the communicator has failed, on all survivors alike; if one ends after its contribution has come to all,
 //! the next call finds that out, whatever call it is.
 //!
-//! **Invariant:** a rank is taken for failed only if it is known to have ended: its process is gone, or it has left.
-//! One that is silent, or to which a connection has ended, makes the call fail, since it may go on. So no rank that was
-//! left out can return a result of this call.
+//! **Invariant:** a rank is taken for failed only if it is known to have ended: its process is gone, or it has left, as
+//! a rank of its machine sees and tells those elsewhere. One that is silent, or to which a connection has ended, makes
+//! the call fail, since it may go on. So no rank that was left out can return a result of this call.
 
 mod post;
 
@@ -27,6 +27,7 @@ use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
 use crate::error::{Error, Location};
+use crate::executor::watchdog;
 use post::{Call, Post};
 
 /// The bytes that a chunk of a message has beside its content: its ranks, and its length.
@@ -96,7 +97,8 @@ impl Core {
             Err(error) => Err(self.fail(error)),
             Ok(Played { memory, counted, lost }) => {
                 memory.give_back(data, (op == RedOp::Avg).then_some(counted));
-                // The result stands; the communicator is one that has lost a rank.
+                // The result stands; the communicator is one that has lost a rank. Whoever hears the alarm knows why.
+                lost.iter().for_each(|_| watchdog::bear_witness(&self.group));
                 lost.into_iter().for_each(|error| drop(self.fail(error)));
                 Ok(counted)
             }

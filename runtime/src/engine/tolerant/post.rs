@@ -152,7 +152,10 @@ impl<'c> Post<'c> {
                 Look::Doze => self.endpoints.doze((&self.ends.0, &self.ends.1)),
                 Look::Examine => self.examine(peer, at)?,
                 Look::Aborted => {
-                    not_aborted(self.group, Some(at))?;
+                    // It may be heard yet that the lost rank has ended.
+                    if alarm(self.group) == Alarm::Final {
+                        return Err(self.group.aborted(Some(at.clone())));
+                    }
                     self.examine(peer, at)?;
                     let since = *self.since.get_or_insert_with(Instant::now);
                     // Whoever raised the alarm may not come to this call any more.
@@ -281,6 +284,7 @@ impl<'c> Post<'c> {
     fn examine(&mut self, peer: u32, at: &Location) -> Result<(), Error> {
         self.publish(peer, at);
         self.endpoints.tend();
+        watchdog::bear_witness(self.group);
         let entered = Some(self.call.digest);
         let trouble = watchdog::examine(self.group, peer, self.call.number, entered);
         if trouble == Some(Trouble::OtherCall) {
@@ -307,6 +311,9 @@ impl<'c> Post<'c> {
         };
         // Whoever ends after a failure of its own has raised the alarm first.
         self.group.hear_out();
+        if alarm(self.group) == Alarm::Open {
+            return Ok(());
+        }
         not_aborted(self.group, Some(at))?;
         // Whatever it sent before it ended is here now.
         while self.take(peer)? {}
@@ -341,15 +348,34 @@ impl<'c> Post<'c> {
     }
 }
 
-/// Fails if the alarm is raised, unless it is for a rank that is known to have ended: that is what such calls are for.
+/// The alarm, as a tolerant call takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alarm {
+    /// It is not raised, or for a rank that is known to have ended: that is what such calls are for.
+    Tolerated,
+    /// It is for a rank elsewhere, of which nobody has said yet that it has ended.
+    Open,
+    /// The call fails.
+    Final,
+}
+
+fn alarm(group: &Group) -> Alarm {
+    let lost = |record: &AbortRecord| record.code == codes::LOST_RANK;
+    match group.abort_record().filter(|_| group.is_aborted()) {
+        _ if group.is_stopped() => Alarm::Final,
+        None => Alarm::Tolerated,
+        Some(record) if !lost(&record) => Alarm::Final,
+        Some(record) if watchdog::end_of(group, record.rank).is_some() => Alarm::Tolerated,
+        Some(record) if watchdog::is_elsewhere(group, record.rank) => Alarm::Open,
+        Some(_) => Alarm::Final,
+    }
+}
+
+/// Fails if the alarm is raised, unless it is tolerated.
 pub(super) fn not_aborted(group: &Group, at: Option<&Location>) -> Result<(), Error> {
-    let ended = |record: AbortRecord| {
-        record.code == codes::LOST_RANK && watchdog::end_of(group, record.rank).is_some()
-    };
-    let tolerated = !group.is_stopped() && group.abort_record().is_none_or(ended);
-    match group.is_aborted() && !tolerated {
-        true => Err(group.aborted(at.cloned())),
-        false => Ok(()),
+    match alarm(group) {
+        Alarm::Tolerated => Ok(()),
+        Alarm::Open | Alarm::Final => Err(group.aborted(at.cloned())),
     }
 }
 
