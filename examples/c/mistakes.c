@@ -27,6 +27,7 @@ static void windows(void) {
     rl_window *window, *none;
     uint64_t data[4] = {1, 2, 3, 4};
     void *address;
+    rl_allocation *allocation;
     rl_options on_gpu = {.memory = RL_CUDA}, on_nothing = {.memory = 9};
     uint32_t all = RL_READ | RL_WRITE | RL_ATOMICS;
     if (rl_local(1, &alone) != 0) return;
@@ -39,7 +40,11 @@ static void windows(void) {
     say(rl_fetch_add(window, 1, 0, 3, data, &on_gpu));
     say(rl_fetch_add(window, 1, 0, 3, NULL, NULL));
     say(rl_signal(NULL, 0, NULL));
-    say(rl_window_map_remote(window, 0, &address));
+    say(rl_window_map_remote(window, 1, &address));
+    say(rl_alloc(alone, 1, NULL, &address));
+    say(rl_alloc(alone, UINT64_MAX, &allocation, &address));
+    say(rl_alloc(alone, 1ull << 60, &allocation, &address));
+    rl_allocation_free(NULL);
     rl_window_free(window);
     rl_free(alone);
 }

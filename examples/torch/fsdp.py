@@ -1,4 +1,5 @@
-"""Fully sharded data parallel: FSDP2, FSDP1, and parameters sharded in a group of ranks and the same in each group.
+"""Fully sharded data parallel: FSDP2, also with memory of the group for what is sent, FSDP1, and parameters sharded in
+a group of ranks and the same in each group.
 
 torchrun --nproc-per-node 2 examples/torch/fsdp.py roundelay
 """
@@ -12,11 +13,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 
 
-def _sharded(mesh: DeviceMesh) -> list[float]:
+def _sharded(mesh: DeviceMesh, of_group: bool = False) -> list[float]:
     sharded = model()
     for layer in sharded:
         if isinstance(layer, torch.nn.Linear):
             fully_shard(layer, mesh=mesh)
+            if of_group and hasattr(layer, "set_allocate_memory_from_process_group_for_comm"):
+                layer.set_allocate_memory_from_process_group_for_comm(True)
     fully_shard(sharded, mesh=mesh)
     return train(sharded, torch.optim.Adam(sharded.parameters(), lr=0.01))
 
@@ -24,6 +27,11 @@ def _sharded(mesh: DeviceMesh) -> list[float]:
 def fsdp2() -> list[float]:
     """Shard every layer over all ranks."""
     return _sharded(init_device_mesh("cpu", (dist.get_world_size(),)))
+
+
+def allocated() -> list[float]:
+    """Shard every layer, and have the group allocate what is gathered and scattered."""
+    return _sharded(init_device_mesh("cpu", (dist.get_world_size(),)), of_group=True)
 
 
 def hsdp() -> list[float]:
@@ -42,7 +50,7 @@ def fsdp1() -> list[float]:
 
 def run() -> Losses:
     """Return the losses of each."""
-    return {each.__name__: each() for each in (fsdp2, hsdp, fsdp1)}
+    return {each.__name__: each() for each in (fsdp2, allocated, hsdp, fsdp1)}
 
 
 if __name__ == "__main__":

@@ -69,6 +69,9 @@
 // An algorithm of a text or a file.
 typedef struct rl_algorithm rl_algorithm;
 
+// Memory of `rl_alloc`.
+typedef struct rl_allocation rl_allocation;
+
 // One rank's handle on the others. Any thread may use it.
 typedef struct rl_comm rl_comm;
 
@@ -299,6 +302,22 @@ int32_t rl_uninstall(const rl_comm *comm, const char *collective);
 //
 // `algorithm` is NULL or live, and nobody uses it any more.
 void rl_algorithm_free(rl_algorithm *algorithm);
+
+// Allocates memory, zeroed and aligned to a page, that all ranks of this host map: operations on it are not copied on
+// the way, windows of it are mapped. It is an ordinary part of this process's memory otherwise, and may live longer
+// than the communicator. Not collective. What its machine or the rank's share of it has no room for is RL0705.
+//
+// # Safety
+//
+// `comm` is live, `allocation` and `address` are places for pointers.
+int32_t rl_alloc(const rl_comm *comm, uint64_t bytes, rl_allocation **allocation, void **address);
+
+// Frees memory of `rl_alloc`. NULL is no fault.
+//
+// # Safety
+//
+// `allocation` is NULL or live, and no operation or window uses it any more.
+int32_t rl_allocation_free(rl_allocation *allocation);
 
 // Reduces the vectors of all ranks, each of `count` elements, and leaves the result on every rank.
 //
@@ -1100,13 +1119,23 @@ int32_t rl_window_flush(const rl_window *window, uint32_t peer, const rl_options
 // `window` is live.
 int32_t rl_window_withdraw(const rl_window *window, uint32_t from_peers);
 
-// Writes the address of a peer's part of a window of GPU memory to `address`, as this rank's GPU maps it: for kernels
-// of the caller's, as long as the window is. A part on another host is refused (RL0716).
+// Writes the address of a peer's part to `address`, as it is mapped here, for as long as the window is: for loads and
+// stores of the caller's, by kernels of this rank's GPU if it is memory of GPUs. Parts in memory of `rl_alloc` can
+// be mapped by ranks of the same host; others are refused (RL0716). A peer whose part is mapped cannot withdraw rights
+// meanwhile.
 //
 // # Safety
 //
 // `window` is live, `address` a place for a pointer.
 int32_t rl_window_map_remote(const rl_window *window, uint32_t peer, void **address);
+
+// Writes what is known of a peer's part: the number of its elements to `count`, and 1 to `is_mapped` if it is mapped
+// here, so that operations there are loads and stores, else 0. Each may be NULL.
+//
+// # Safety
+//
+// `window` is live, `count` and `is_mapped` NULL or places for numbers.
+int32_t rl_window_attributes(const rl_window *window, uint32_t peer, uint64_t *count, int32_t *is_mapped);
 
 // Waits for the end of an operation, at most so many milliseconds (`UINT64_MAX`: as long as it takes; the operation
 // has a deadline of its own), and writes 1 to `done` if it has ended, else 0. Returns the status of the operation.

@@ -151,6 +151,15 @@ impl Handle {
         })
     }
 
+    /// Allocates memory that other ranks of this host read, zeroed: see [`Communicator::alloc`].
+    ///
+    /// # Errors
+    ///
+    /// Those of that function; [`Error::Usage`] after [`Handle::shutdown`].
+    pub fn alloc(&self, bytes: usize) -> Result<roundelay::Buffer<u8>, Error> {
+        self.with(|comm| comm.alloc(bytes))
+    }
+
     /// Keeps an owner of memory until the communicator is shut down.
     pub(crate) fn keep(&self, owner: Box<dyn Any + Send>) {
         self.kept().push(owner);

@@ -20,4 +20,4 @@ pub use buffer::{Buffer, Device};
 pub use fault::{Fault, Kind};
 pub use handle::{Handle, Options, Pending};
 pub use operation::{Message, Name, Operation, Side, Tagged};
-pub use window::{Change, Copied, Place, Window};
+pub use window::{Change, Copied, MappedPart, Place, Window};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use roundelay::cuda::{CudaWindow, DevicePtr};
 use roundelay::{
-    Access, AnyWindow, Attributes, Communicator, DType, Error, Memory, RedOp, Refusal, Rights,
-    Typed,
+    Access, AnyMapped, AnyWindow, Attributes, Communicator, DType, Error, Memory, RedOp, Refusal,
+    Rights, Typed,
 };
 
 use crate::buffer::{Buffer, Device};
@@ -30,6 +30,25 @@ enum Inner {
 }
 
 type OnDevice = CudaWindow<Typed<DevicePtr>>;
+
+/// A peer's part, mapped here.
+#[derive(Debug, Clone)]
+pub enum MappedPart {
+    /// It is memory of this host.
+    Host(AnyMapped),
+    /// It is memory of a GPU, at this address for this rank's.
+    Device(u64),
+}
+
+impl MappedPart {
+    /// Returns the address of its first byte.
+    pub fn address(&self) -> u64 {
+        match self {
+            MappedPart::Host(mapped) => mapped.as_ptr().expose_provenance() as u64,
+            MappedPart::Device(address) => *address,
+        }
+    }
+}
 
 /// An operation on a peer's part, from that element on.
 #[derive(Debug, Clone, Copy)]
@@ -343,19 +362,18 @@ impl Window {
         self.on_host(("withdraw", OPEN), |window| window.withdraw(rights))
     }
 
-    /// Returns the address of a peer's part of a window of GPU memory, as this rank's GPU maps it: see
+    /// Maps a peer's part until the window ends: see [`AnyWindow::map_remote`] and, for GPUs,
     /// [`Communicator::map_remote`].
     ///
     /// # Errors
     ///
-    /// Those of that function; [`Error::Unsupported`] for memory of the host.
-    pub fn map_remote(&self, peer: u32) -> Result<u64, Error> {
+    /// Those of these functions.
+    pub fn map_remote(&self, peer: u32) -> Result<MappedPart, Error> {
         self.with(|inner| match inner {
-            Inner::Host(_) => Err(Error::Unsupported(
-                "map_remote, of a window of memory of this host, is there in Rust alone: put and get".into(),
-            )),
+            Inner::Host(window) => Ok(MappedPart::Host(window.map_remote(peer)?)),
             Inner::Device(window) => {
-                self.handle.with(|comm| Ok(comm.map_remote(window, peer)?.address()))
+                let map = |comm: &mut Communicator| comm.map_remote(window, peer);
+                Ok(MappedPart::Device(self.handle.with(map)?.address()))
             }
         })
     }

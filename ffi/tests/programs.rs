@@ -68,7 +68,10 @@ fn mistakes_in_c() {
         "712: window is NULL",
         "712: before is NULL",
         "712: this window is of memory of this host, and the buffer of the call is of a GPU",
-        "706: map_remote, of a window of memory of this host",
+        "712: map the part of rank 1: there is no rank 1, the ranks are 0 to 0",
+        "712: allocation is NULL",
+        "712: a buffer of 18446744073709551615 elements exceeds the address space",
+        "705: no room for a buffer (1073741824 GiB wanted)",
         "712: 9 is no kind of memory",
         "712: hosts is NULL",
         "710: ",
@@ -87,6 +90,16 @@ fn windows_in_c() {
         );
     }
     assert!(said.contains("the peer's part ends at byte 808"), "{said}");
+}
+
+#[test]
+fn memory_in_c() {
+    let said = play("cc", &["-std=c11"], "c/alloc.c");
+    for rank in 0..4 {
+        let next = (rank + 1) % 4;
+        let line = format!("rank {rank} of 4: rank {next} holds {next} and 10");
+        assert!(said.contains(&line), "no `{line}` in\n{said}");
+    }
 }
 
 /// The program runs by itself, too, on a machine that has nothing but it and the library.

@@ -11,9 +11,9 @@ from roundelay._dtypes import FORMATS, NAMES, DType, unknown
 from roundelay.errors import UsageError
 
 if TYPE_CHECKING:
-    from roundelay._native import Address
+    from roundelay._native import Address, Mapping
 
-__all__ = ["View", "is_cuda", "owner", "view"]
+__all__ = ["View", "is_cuda", "mapped", "owner", "view"]
 
 View: TypeAlias = "tuple[Address, DType, object]"
 """A buffer, the type of its elements, and what keeps it alive."""
@@ -40,6 +40,14 @@ def owner(seen: View) -> object:
     """Return the array of a buffer that was looked at."""
     kept = seen[2]
     return kept[0] if type(kept) is tuple else kept
+
+
+def mapped(native: Mapping, kept: object = None) -> memoryview:
+    """Return the bytes of memory that is there, as ``kept`` is, as long as anything refers to the view."""
+    array: Any = (ctypes.c_char * native.nbytes).from_address(native.address)
+    array.kept = (native, kept)
+    view = memoryview(array).cast("B")
+    return view if native.writable else view.toreadonly()
 
 
 def _reader(data: object) -> Reader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from roundelay._buffers import View, view
+from roundelay._buffers import View, mapped, view
 from roundelay._core import Core, apart
 from roundelay._options import Op, RedOp, reduction
 from roundelay.batch import Batch
@@ -260,7 +260,20 @@ class Communicator(Core):
         """Begin a batch: messages that are sent and received at once."""
         return Batch(self)
 
-    # Windows ------------------------------------------------------------------------------------
+    # Memory and windows -------------------------------------------------------------------------
+
+    def alloc(self, nbytes: int) -> memoryview:
+        """Allocate memory, zeroed and aligned to a page, that the other ranks of this host map.
+
+        Arrays in it are this rank's as all others are. Operations on them are not copied on the way, and windows of
+        them are loads and stores of the peers. The memory is free again when nothing refers to the view any more; it
+        may live longer than the communicator. Not collective.
+
+        >>> gradients = numpy.frombuffer(comm.alloc(4 << 20), numpy.float32)
+        """
+        if nbytes < 0:
+            raise UsageError(f"`nbytes` is {nbytes}: bytes are counted from 0")
+        return mapped(self._native.alloc(nbytes))
 
     def window(self, data: Array, *, peers_may: Sequence[Right] = ("read", "write", "atomics")) -> Window:
         """Make a window of an array of each rank: memory that the other ranks put to and get from. Collective.

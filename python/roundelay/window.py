@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from roundelay._buffers import View, owner, view
+from roundelay._buffers import View, mapped, owner, view
 from roundelay._options import Op, reduction, seconds, stream_of
 from roundelay.errors import UsageError
 from roundelay.work import Work
@@ -37,13 +37,14 @@ class Window:
     raise ``UnsupportedError``.
     """
 
-    __slots__ = ("_dtype", "_native", "_on_gpu")
+    __slots__ = ("_array", "_dtype", "_native", "_on_gpu")
 
     def __init__(self, native: _native.Window, seen: View) -> None:
         self._native = native
         self._dtype = seen[1]
+        self._array = owner(seen)
         # The array in whose stream operations are put; None for memory of the host.
-        self._on_gpu = owner(seen) if seen[0][3] else None
+        self._on_gpu = self._array if seen[0][3] else None
 
     def put(
         self, data: object, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None
@@ -148,11 +149,22 @@ class Window:
         return self._native.attributes(peer)[0] // self._dtype.scale
 
     def map_remote(self, peer: int) -> int:
-        """Return the address of a peer's part of a window of GPU memory, for kernels, as long as the window is.
+        """Return the address of a peer's part as it is mapped here, as long as the window is: on a GPU, for kernels.
 
-        Raises ``UnsupportedError`` for memory of the host, and ``WindowError`` for a peer on another host.
+        Raises ``WindowError`` for a part that is not mapped: one on another host, or in memory of the host that is not
+        of ``comm.alloc``.
         """
         return self._native.map_remote(peer)
+
+    def view_remote(self, peer: int) -> memoryview:
+        """Return the bytes of a peer's part as they are mapped here: read-only if the peer may not be written to.
+
+        The view is of the window as long as that lives: so long the peer cannot withdraw rights. Loads and stores have
+        no order but that of signals. Raises ``WindowError`` as ``map_remote``, and ``UnsupportedError`` on GPUs.
+
+        >>> theirs = numpy.frombuffer(window.view_remote(1), numpy.float32)
+        """
+        return mapped(self._native.view_remote(peer), self._array)
 
     def is_mapped(self, peer: int) -> bool:
         """Return True if a peer's part is mapped here; else the peer's process serves it."""

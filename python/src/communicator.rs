@@ -8,6 +8,7 @@ use roundelay_ffi::{Handle, Message, Operation, Tagged};
 use crate::algorithm::Algorithm;
 use crate::arguments::{Address, Memory, hints, name, options, parse, reduction, seconds, side};
 use crate::errors::exception;
+use crate::mapping::Mapping;
 use crate::window::Window;
 use crate::work::Work;
 
@@ -219,6 +220,11 @@ impl Communicator {
             Ok(source) => (Some(source), None),
             Err(work) => (None, Some(work)),
         })
+    }
+
+    /// Allocates memory that other ranks of this host map, zeroed.
+    fn alloc(&self, py: Python<'_>, nbytes: usize) -> PyResult<Mapping> {
+        raised(py.detach(|| self.handle.alloc(nbytes))).map(Mapping::from)
     }
 
     /// Makes a window of the memory that `kept` owns. Collective.

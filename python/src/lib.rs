@@ -9,6 +9,7 @@ mod communicator;
 mod completion;
 mod endpoint;
 mod errors;
+mod mapping;
 mod window;
 mod work;
 
@@ -21,6 +22,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<work::Work>()?;
     module.add_class::<window::Window>()?;
+    module.add_class::<mapping::Mapping>()?;
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<endpoint::Connecting>()?;
     module.add_class::<endpoint::Link>()?;

@@ -2,10 +2,11 @@
 
 use pyo3::prelude::*;
 use roundelay::{Error, Rights};
-use roundelay_ffi::{Change, Copied, Handle, Options, Place};
+use roundelay_ffi::{Change, Copied, Handle, MappedPart, Options, Place};
 
 use crate::arguments::{Address, parse, seconds};
 use crate::errors::exception;
+use crate::mapping::Mapping;
 use crate::work::Work;
 
 /// A window; any thread may use it.
@@ -207,9 +208,20 @@ impl Window {
         raised(py.detach(|| self.inner.withdraw(rights)))
     }
 
-    /// Returns the address of a peer's part, on the GPU.
+    /// Returns the address of a peer's part, as it is mapped here.
     fn map_remote(&self, py: Python<'_>, peer: u32) -> PyResult<u64> {
-        raised(py.detach(|| self.inner.map_remote(peer)))
+        raised(py.detach(|| self.inner.map_remote(peer))).map(|mapped| mapped.address())
+    }
+
+    /// Returns a peer's part, as it is mapped here, of memory of this host.
+    fn view_remote(&self, py: Python<'_>, peer: u32) -> PyResult<Mapping> {
+        match raised(py.detach(|| self.inner.map_remote(peer)))? {
+            MappedPart::Host(mapped) => Ok(mapped.into()),
+            MappedPart::Device(_) => {
+                let text = "view_remote, of a window of GPU memory: kernels take the address of map_remote";
+                Err(exception(&Error::Unsupported(text.into())))
+            }
+        }
     }
 
     /// Returns the number of elements of a peer's part, and True if it is mapped here.

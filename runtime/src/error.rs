@@ -226,7 +226,10 @@ pub enum Refusal {
     #[error("{0}")]
     Elements(String),
     /// The peer's part is not memory that this rank can map.
-    #[error("the peer's part is served by its own process; put to it and get from it")]
+    #[error(
+        "the peer's part is served by its own process; put to it and get from it, or have it in memory of `alloc` on \
+         this host"
+    )]
     NotMapped,
     /// The peer has ended its part of the window.
     #[error(

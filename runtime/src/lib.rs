@@ -80,8 +80,9 @@ pub use bind::Stats;
 pub use bootstrap::{Ending, Handles, Launcher, Outcome, Setup};
 pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use comm::{
-    AbortHandle, AnyElement, AnyWindow, Batch, CallOptions, Communicator, Engine, Host, Mapped,
-    Memory, MemoryMut, Messages, PendingMessage, Resources, Status, Typed, Window, With, Work,
+    AbortHandle, AnyElement, AnyMapped, AnyWindow, Batch, CallOptions, Communicator, Engine, Host,
+    Mapped, Memory, MemoryMut, Messages, PendingMessage, Resources, Status, Typed, Window, With,
+    Work,
 };
 pub use custom::{Algorithm, plan_of};
 pub use dtype::{DType, Element, RedOp, UnknownName};

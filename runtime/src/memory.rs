@@ -145,7 +145,8 @@ unsafe impl<T: Element> Sync for Buffer<T> {}
 
 impl<T: Element> Buffer<T> {
     pub(crate) fn zeroed(arena: &Arc<Arena>, len: usize) -> Result<Self, Error> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
+        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| isize::try_from(bytes).is_ok());
+        let bytes = bytes.ok_or_else(|| {
             Error::Usage(format!("a buffer of {len} elements exceeds the address space"))
         })?;
         let cut = arena.cut(bytes)?;
@@ -256,5 +257,7 @@ mod tests {
         assert_eq!(buffer.iter().sum::<u32>(), 7);
         assert!(arena.find(buffer.as_ptr().cast(), 40).is_some());
         assert!(arena.find([0u8; 4].as_ptr(), 4).is_none());
+        let long = Buffer::<u8>::zeroed(&arena, usize::MAX).expect_err("too long");
+        assert!(long.to_string().contains("exceeds the address space"), "{long}");
     }
 }

@@ -6,8 +6,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use roundelay::{
-    Access, Buffer, Communicator, Ending, Error, Handles, Launcher, RedOp, Refusal, Rights, Setup,
-    Transports, Window,
+    Access, Buffer, Communicator, DType, Ending, Error, Handles, Launcher, RedOp, Refusal, Rights,
+    Setup, Transports, Window,
 };
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
@@ -177,6 +177,37 @@ fn a_withdrawal_waits_for_what_is_mapped_and_does_not_hang() {
             window.withdraw(Rights::WRITE).expect("rank 0 lets go");
         }
         window.free(comm).expect("the buffer");
+    });
+}
+
+/// A part that was mapped for as long as the window is holds rights back until then, and its memory stays.
+#[test]
+fn what_is_mapped_as_long_as_the_window_ends_with_it() {
+    threads(layout(2, SLOT), |comm, r| {
+        let mut buffer = filled(comm, 8, 7u32);
+        let memory = (buffer.as_mut_ptr().cast(), buffer.len());
+        let kept = Box::new(buffer);
+        // SAFETY: the buffer lives as long as the window, and nobody else uses it.
+        let made = unsafe { comm.window_at(memory, DType::U32, Rights::ALL, kept) };
+        let window = made.expect("a window");
+        let mapped = (r == 0).then(|| {
+            let twice = window.map_remote(1).and_then(|_| window.map_remote(1));
+            twice.expect("it is mapped")
+        });
+        comm.barrier().expect("it is mapped");
+        if r == 1 {
+            window.set_timeout(Duration::from_millis(30));
+            let error = window.withdraw(Rights::WRITE).expect_err("rank 0 holds it");
+            assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error}");
+            window.set_timeout(LONG);
+        }
+        comm.barrier().expect("rank 1 has waited in vain");
+        window.free(comm).expect("rank 0 lets go");
+        if let Some(mapped) = mapped {
+            assert!(mapped.is_writable() && mapped.bytes() == 32);
+            // SAFETY: nobody writes there after the window.
+            assert_eq!(unsafe { mapped.as_ptr().cast::<u32>().read() }, 7);
+        }
     });
 }
 

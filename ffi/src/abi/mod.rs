@@ -5,6 +5,7 @@
 //! cbindgen makes the header of the source as it stands.
 
 mod algorithm;
+mod alloc;
 mod collectives;
 mod comm;
 mod endpoint;
@@ -14,6 +15,7 @@ mod window;
 mod work;
 
 pub use algorithm::*;
+pub use alloc::*;
 pub use collectives::*;
 pub use comm::*;
 pub use endpoint::*;

@@ -379,8 +379,10 @@ pub unsafe extern "C" fn rl_window_withdraw(window: *const rl_window, from_peers
     })
 }
 
-/// Writes the address of a peer's part of a window of GPU memory to `address`, as this rank's GPU maps it: for kernels
-/// of the caller's, as long as the window is. A part on another host is refused (RL0716).
+/// Writes the address of a peer's part to `address`, as it is mapped here, for as long as the window is: for loads and
+/// stores of the caller's, by kernels of this rank's GPU if it is memory of GPUs. Parts in memory of `rl_alloc` can
+/// be mapped by ranks of the same host; others are refused (RL0716). A peer whose part is mapped cannot withdraw rights
+/// meanwhile.
 ///
 /// # Safety
 ///
@@ -395,8 +397,36 @@ pub unsafe extern "C" fn rl_window_map_remote(
         there(address, "address")?;
         // SAFETY: what the caller promises.
         let found = unsafe { object(window, "window")? }.window.map_remote(peer)?;
-        let found = std::ptr::with_exposed_provenance_mut(found as usize);
+        let found = std::ptr::with_exposed_provenance_mut(found.address() as usize);
         // SAFETY: as above.
         unsafe { give(address, found, "address") }
+    })
+}
+
+/// Writes what is known of a peer's part: the number of its elements to `count`, and 1 to `is_mapped` if it is mapped
+/// here, so that operations there are loads and stores, else 0. Each may be NULL.
+///
+/// # Safety
+///
+/// `window` is live, `count` and `is_mapped` NULL or places for numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rl_window_attributes(
+    window: *const rl_window,
+    peer: u32,
+    count: *mut u64,
+    is_mapped: *mut i32,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let (len, mapped) = unsafe { object(window, "window")? }.window.attributes(peer)?;
+        // SAFETY: as above.
+        if let Some(count) = unsafe { count.as_mut() } {
+            *count = len as u64;
+        }
+        // SAFETY: as above.
+        if let Some(is_mapped) = unsafe { is_mapped.as_mut() } {
+            *is_mapped = mapped.into();
+        }
+        Ok(())
     })
 }

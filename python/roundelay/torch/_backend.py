@@ -69,10 +69,6 @@ class RoundelayBackend(Operations, Backend):
         """False: the backend in C++ has windows."""
         return False
 
-    def supports_tensor_alloc(self, device: Any) -> bool:
-        """Return False."""
-        return False
-
     # Barriers, groups, the end.
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
@@ -178,10 +174,6 @@ class RoundelayBackend(Operations, Backend):
     def new_window(self, tensor: Any = None) -> NoReturn:
         """Raise ``NotImplementedError``."""
         missing("windows in Python", "ask for the backend in C++: Options(compiled=True), or use send and recv")
-
-    def allocateTensor(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise ``NotImplementedError``."""
-        missing("the allocation of tensors", "use torch.empty")
 
     def memory_stats(self) -> dict[str, int]:
         """Return no counters."""

@@ -98,10 +98,6 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def _get_backend(self, device: torch.device) -> Any:
         return self
 
-    def supports_tensor_alloc(self, device: torch.device) -> bool:
-        """Return False: any tensor will do."""
-        return False
-
     @property
     def supports_splitting(self) -> bool:
         """Return False: torch splits groups of its own class only."""

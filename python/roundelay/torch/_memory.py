@@ -8,11 +8,16 @@ different strides get the same result as ranks whose tensors are contiguous.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import ReduceOp
+
+from .._buffers import mapped
+
+if TYPE_CHECKING:
+    from .._native import Communicator
 
 Address = tuple[int, int, str, bool]
 """Address, elements, name of the type, whether it is on a GPU."""
@@ -219,3 +224,10 @@ def same_type(tensors: Sequence[Tensor], what: str) -> None:
                 f"{what}: all tensors need the same type and device, but there are {first.dtype} on {first.device} "
                 f"and {tensor.dtype} on {tensor.device}"
             )
+
+
+def shared(comm: Communicator, count: int, dtype: torch.dtype) -> Tensor:
+    """Return a tensor of zeros in memory that the other ranks of this host map."""
+    if count == 0:
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(mapped(comm.alloc(count * dtype.itemsize)), dtype=dtype)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -17,9 +17,12 @@ from . import _memory as memory
 from . import _messages as messages
 from . import _profile as profile
 from ._calls import NO_DEVICE, Calls
-from ._errors import missing
+from ._errors import face, missing
 from ._memory import Finish, address
 from ._work import Done
+
+if TYPE_CHECKING:
+    from .._native import Communicator
 
 
 def _one(tensors: Sequence[Any], what: str) -> Any:
@@ -37,6 +40,22 @@ class Operations:
     """The operations of one group; ``_calls`` makes them."""
 
     _calls: Calls
+    _comm: Communicator
+
+    # Memory.
+
+    def supports_tensor_alloc(self, device: Any) -> bool:
+        """Return True for the CPU: operations on tensors of ``allocate_tensor`` are not copied on the way."""
+        return torch.device(device).type == "cpu"
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: Any) -> Tensor:
+        """Return a tensor of zeros in memory that the other ranks of this host map."""
+        if not self.supports_tensor_alloc(device):
+            missing(f"the allocation of tensors on {device}", "use torch.empty")
+        try:
+            return memory.shared(self._comm, size, dtype)
+        except RuntimeError as error:
+            raise face(error, self._calls.timeout) from error.__cause__
 
     # In place, or to one rank.
 

@@ -14,6 +14,7 @@ from .. import _native
 from .._ending import watch
 from ..errors import UnsupportedError, UsageError
 from ..torch._join import join
+from ..torch._memory import shared
 from ..torch._work import Done
 from ._base import CallHints, CallTimeout
 from ._batch import BatchSendRecv
@@ -102,6 +103,18 @@ class TorchComm(Collectives):
 
     def __deepcopy__(self, memo: object) -> TorchComm:
         return self
+
+    # Memory.
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return a tensor of zeros in memory that the other ranks of this host map; torchcomms has no such call.
+
+        Operations on it are not copied on the way, and a window of it can be mapped. On the CPU only.
+        """
+        self._live("allocate_tensor")
+        if self._device.type != "cpu":
+            raise UnsupportedError(f"allocate_tensor: the communicator is on {self._device}: use torch.empty")
+        return shared(self._native, size, dtype)
 
     # Settings, and the end.
 

@@ -6,12 +6,13 @@ import threading
 import time
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import TimeoutError, UnsupportedError, UsageError
+from .._buffers import mapped
 from ..torch._memory import readable
 from ..torch._work import Done
 from ..window import Right
@@ -143,9 +144,16 @@ class TorchCommWindow:
             work.wait()
         return work
 
-    def map_remote_tensor(self, rank: int) -> NoReturn:
-        """Raise ``UnsupportedError``: memory of tensors is not shared."""
-        raise UnsupportedError("map_remote_tensor not implemented: memory of tensors is not shared; use put, all_gather")
+    def map_remote_tensor(self, rank: int) -> Tensor:
+        """Return a peer's tensor as it is mapped here, if that is one of ``allocate_tensor`` on this host.
+
+        It is the peer's as long as this window has a tensor. Raises ``WindowError`` for other memory.
+        """
+        native, own = self._there("map_remote_tensor"), self._tensor
+        assert own is not None
+        bytes = mapped(native.view_remote(self._comm._peer(rank, "rank")), own)
+        found = torch.frombuffer(bytes, dtype=own.dtype) if bytes.nbytes else own.new_empty(0)
+        return found.view(own.shape) if found.numel() == own.numel() else found
 
     def get_attr(self, peer_rank: int) -> TorchCommWindowAttr:
         """Return what the window is, seen from a peer."""

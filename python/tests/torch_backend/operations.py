@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -408,6 +410,44 @@ def hints(group: Any) -> Any:
         told = str(error)
     assert "algorithm" in told, told
     return [(tensor, torch.full((8,), float(size * size)))]
+
+
+def is_shared(tensor: Tensor) -> bool:
+    """Return whether a tensor lies in memory that other processes may map."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, rights = line.split()[:2]
+        low, high = (int(end, 16) for end in span.split("-"))
+        if low <= tensor.data_ptr() < high:
+            return rights[3] == "s"
+    raise AssertionError("it lies nowhere")
+
+
+@alone
+def allocated(group: Any) -> Any:
+    cpu, size, rank = torch.device("cpu"), dist.get_world_size(), dist.get_rank()
+    backend: Any = dist.distributed_c10d._get_default_group()._get_backend(cpu)
+    assert backend.supports_tensor_alloc(cpu) is True
+    assert backend.supports_tensor_alloc(torch.device("cuda", 0)) is False
+    tensor = backend.allocate_tensor(1000, dtype=torch.bfloat16, device=cpu)
+    assert is_shared(tensor) and not is_shared(torch.empty(1000))
+    zeros, place = tensor.clone(), tensor.data_ptr()
+    tensor.fill_(rank + 1)
+    dist.all_reduce(tensor)
+    work: Any = dist.all_reduce(backend.allocate_tensor(300_000, dtype=torch.float32, device=cpu), async_op=True)
+    work.wait()
+    total = tensor.clone()
+    del tensor, work
+    gc.collect()
+    again = backend.allocate_tensor(1000, dtype=torch.bfloat16, device=cpu)
+    try:
+        backend.allocate_tensor(1, dtype=torch.float32, device=torch.device("cuda", 0))
+        told = ""
+    except NotImplementedError as error:
+        told = str(error)
+    assert "use torch.empty" in told, told
+    none = backend.allocate_tensor(0, dtype=torch.float32, device=cpu)
+    wanted = torch.full((1000,), size * (size + 1) / 2, dtype=torch.bfloat16)
+    return [(zeros, torch.zeros_like(wanted)), (total, wanted), (again, zeros), (again.data_ptr(), place), (len(none), 0)]
 
 
 def same(left: Any, right: Any) -> bool:

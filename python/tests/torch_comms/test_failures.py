@@ -85,7 +85,6 @@ def test_unknown_hints(alone: TorchComm) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda c: c.new_window(torch.ones(1)).map_remote_tensor(0),
         lambda c: c.all_gather_p_init(ones()),
         lambda c: c.get_mem_allocator(),
     ],

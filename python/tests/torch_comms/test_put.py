@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the API of torchcomms needs torch")
 
 import roundelay.torchcomms as torchcomms  # noqa: E402
-from roundelay.errors import TimeoutError, UnsupportedError, UsageError, WindowError  # noqa: E402
+from roundelay.errors import TimeoutError, UsageError, WindowError  # noqa: E402
 
 COUNT = 3000
 
@@ -66,6 +66,34 @@ def test_what_was_put_is_there_after_a_signal() -> None:
     play(size, body)
 
 
+def test_tensors_are_mapped() -> None:
+    def body(rank: int, comm: Any) -> None:
+        other = 1 - rank
+        mine = comm.allocate_tensor(12, dtype=torch.bfloat16).view(3, 4)
+        assert not mine.any()
+        mine.fill_(rank + 1)
+        comm.all_reduce(mine, torchcomms.ReduceOp.SUM, async_op=False)
+        assert (mine == 3).all()
+        mine[1] = 10 + rank
+        window = comm.new_window(mine)
+        comm.barrier(async_op=False)
+        theirs = window.map_remote_tensor(other)
+        assert theirs.shape == (3, 4) and theirs.dtype == torch.bfloat16
+        assert (theirs[1] == 10 + other).all() and (theirs[0] == 3).all()
+        comm.barrier(async_op=False)
+        theirs[2] = 20 + rank
+        window.signal(other, async_op=False)
+        window.wait_signal(other, async_op=False)
+        assert (mine[2] == 20 + other).all()
+        window.tensor_deregister()
+        # Tensors of other lengths are vectors.
+        window.tensor_register(comm.allocate_tensor(2 + rank))
+        assert window.map_remote_tensor(other).shape == (2 + other,)
+        window.tensor_deregister()
+
+    play(2, body)
+
+
 def test_wrong_use_is_refused_and_harms_nobody() -> None:
     def body(rank: int, comm: Any) -> None:
         window = comm.new_window()
@@ -85,8 +113,8 @@ def test_wrong_use_is_refused_and_harms_nobody() -> None:
             window.put(torch.zeros(1), 2, 0, async_op=False)
         with pytest.raises(WindowError):
             window.put(torch.ones(8), 1 - rank, 1, async_op=False)
-        with pytest.raises(UnsupportedError, match="not shared"):
-            window.map_remote_tensor(0)
+        with pytest.raises(WindowError, match="served by its own process"):
+            window.map_remote_tensor(1 - rank)
         if rank == 0:
             waits = window.wait_signal(1, async_op=True, timeout=timedelta(milliseconds=50))
             assert not waits.is_completed()

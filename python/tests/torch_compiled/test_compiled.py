@@ -192,3 +192,6 @@ def test_windows(count: int) -> None:
         assert "the window of Float" in told["type"], told
         assert "no error" not in (told["beyond"], told["again"], told["none"]), told
         assert told["other"] == [0, before, before, 0], told
+        assert "served by its own process" in told["private"], told
+        assert told["mapped"] == [[3, 4], "torch.bfloat16", [(rank + 1) % count + 1.0]], told
+        assert told["stored"] == [rank + 1.0, before + 20.0, rank + 1.0], told

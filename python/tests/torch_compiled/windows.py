@@ -13,6 +13,16 @@ def part(rank: int, round: int) -> torch.Tensor:
     return torch.rand(3000, generator=torch.Generator().manual_seed(1000 * rank + round))
 
 
+def private(window: Any, peer: int) -> None:
+    """Map memory that is not shared."""
+    window.tensor_register(torch.zeros(4))
+    try:
+        window.map_remote_tensor(peer)
+    finally:
+        dist.barrier()
+        window.tensor_deregister()
+
+
 def every(rank: int) -> dict[str, Any]:
     """Put, signal and wait in a ring, and what is wrong."""
     c10d: Any = dist.distributed_c10d
@@ -49,6 +59,19 @@ def every(rank: int) -> dict[str, Any]:
     window.signal(after, False)
     window.wait_signal(before, False)
     results["other"] = other.tolist()
+    window.tensor_deregister()
+    results["private"] = told(private, window, after)
+    backend: Any = c10d._get_default_group()._get_backend(torch.device("cpu"))
+    mine = backend.allocate_tensor(12, dtype=torch.bfloat16, device=torch.device("cpu")).view(3, 4)
+    mine.fill_(rank + 1)
+    window.tensor_register(mine)
+    theirs = window.map_remote_tensor(after)
+    results["mapped"] = [list(theirs.shape), str(theirs.dtype), theirs.unique().tolist()]
+    dist.barrier()
+    theirs[1] = 20 + rank
+    window.signal(after, False)
+    window.wait_signal(before, False)
+    results["stored"] = mine[:, 0].tolist()
     window.tensor_deregister()
     dropped = c10d._new_window(torch.zeros(10))
     del dropped  # Ends on each rank by itself.

@@ -82,6 +82,7 @@ def test_ways_to_train_agree() -> None:
     ddp, fsdp = (results(2)[0]["python"][name] for name in ("ddp", "fsdp"))
     assert ddp["fp16"] == pytest.approx(ddp["plain"], rel=1e-3) and ddp["fp16"] != ddp["plain"]
     assert ddp["uneven"][0] == ddp["plain"][0]
+    assert fsdp["allocated"] == fsdp["fsdp2"]
     assert fsdp["hsdp"] == pytest.approx(fsdp["fsdp2"], rel=1e-5)
     assert fsdp["fsdp1"] == pytest.approx(fsdp["fsdp2"], rel=1e-5)
 

@@ -51,7 +51,7 @@ pub use options::{CallOptions, With};
 pub use p2p::Batch;
 pub use resources::Resources;
 pub use typed::{AnyElement, Typed};
-pub use window::{AnyWindow, Mapped, Window};
+pub use window::{AnyMapped, AnyWindow, Mapped, Window};
 pub(crate) use window::{Kept, ended, gather, pieces, typed};
 pub(crate) use work::promised;
 pub use work::{Status, Work};

@@ -30,6 +30,16 @@ impl Direct {
         entered.map_err(|has| Place::lacks(needed, has))
     }
 
+    /// Announces an access that lasts until [`Self::release`].
+    pub(crate) fn hold(&self, needed: Rights) -> Result<(), Refusal> {
+        self.enter(needed).map(std::mem::forget)
+    }
+
+    /// Ends what [`Self::hold`] announced.
+    pub(crate) fn release(&self) {
+        self.place.block().leave(self.own);
+    }
+
     /// Copies into the peer's memory; returns false if it ended early, since it may not go on.
     ///
     /// # Safety

@@ -56,6 +56,10 @@ impl Place {
         &self.block
     }
 
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.span.bytes()
     }

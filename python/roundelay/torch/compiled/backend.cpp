@@ -60,6 +60,25 @@ class Backend : public c10d::Backend {
     return true;
   }
 
+  // The CPU has no index. Operations on these tensors are not copied on the way: the ranks of a host map their memory.
+  bool supportsTensorAlloc(c10::DeviceIndex index) override {
+    return index < 0;
+  }
+  Tensor allocateTensor(long size, at::TensorOptions options) override {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        options.device().is_cpu(), "roundelay does not support the allocation of tensors on ", options.device(),
+        ": use torch.empty");
+    rl_allocation* owner = nullptr;
+    void* address = nullptr;
+    uint64_t bytes = static_cast<uint64_t>(std::max<long>(size, 0)) * options.dtype().itemsize();
+    {
+      WithoutInterpreter others;
+      calls_.check(rl().rl_alloc(calls_.hosts().get(), bytes, &owner, &address), calls_.timeout.load());
+    }
+    return at::from_blob(address, {size}, [owner](void*) { rl().rl_allocation_free(owner); }, options);
+  }
+
+
   // In place, or to one rank.
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {

@@ -34,7 +34,7 @@ namespace roundelay {
   F(rl_gather_single) F(rl_gather) F(rl_scatter_single) F(rl_scatter) F(rl_barrier)                             \
   F(rl_send) F(rl_recv) F(rl_batch) F(rl_work_source)                                                           \
   F(rl_window_create) F(rl_window_free) F(rl_window_drop) F(rl_put) F(rl_signal) F(rl_wait_signal)              \
-  F(rl_take_signal)                                                                                             \
+  F(rl_take_signal) F(rl_window_attributes) F(rl_window_map_remote) F(rl_alloc) F(rl_allocation_free)           \
   F(rl_work_wait) F(rl_work_is_done) F(rl_work_on_done) F(rl_work_free)
 
 // The functions of the C interface.

@@ -64,9 +64,22 @@ class Window : public c10d::Window {
     return done();
   }
 
-  Tensor map_remote_tensor(int64_t) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, "roundelay does not support map_remote_tensor: memory of tensors is not shared; use put, or all_gather");
+  // The peer's tensor as it is mapped here, if that is one of `allocate_tensor`. It is part of the window as long as
+  // that is registered.
+  Tensor map_remote_tensor(int64_t peer) override {
+    there();
+    WithoutInterpreter others;
+    auto of = static_cast<uint32_t>(peer);
+    uint64_t bytes = 0;
+    void* address = nullptr;
+    check(rl().rl_window_attributes(window_, of, &bytes, nullptr));
+    check(rl().rl_window_map_remote(window_, of, &address));
+    // What all ranks have registered may differ in length.
+    bool is_alike = bytes == tensor_->nbytes();
+    std::vector<int64_t> shape = {static_cast<int64_t>(bytes / tensor_->element_size())};
+    auto kept = c10::intrusive_ptr<Window>::reclaim_copy(this);
+    return at::from_blob(
+        address, is_alike ? tensor_->sizes() : at::IntArrayRef(shape), [kept](void*) {}, tensor_->options());
   }
 
   WorkPtr signal(int64_t peer, bool, const c10d::SignalOptions&) override {

@@ -16,7 +16,7 @@ use crate::window::{Attributes, Fetch, Rights};
 /// A [`Window`](super::Window) of elements whose type is known when the program runs. Operations are those of
 /// [`Window`](super::Window); their elements are of the window's type, and places are counted in elements.
 pub struct AnyWindow {
-    parts: Parts,
+    pub(super) parts: Parts,
 }
 
 /// An address on its way to another thread, with whatever owns it.

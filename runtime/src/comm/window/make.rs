@@ -160,6 +160,7 @@ impl Communicator {
         }
         // Every rank has what it began behind it, and looks at nobody's words any more.
         parts.settle()?;
+        parts.release();
         parts.detach();
         core.words(0)?;
         parts.withdraw(Rights::ALL)?;

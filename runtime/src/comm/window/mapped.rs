@@ -1,11 +1,13 @@
 //! A peer's part, mapped into this process.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use super::Window;
 use super::parts::Reach;
+use super::{AnyWindow, Window};
 use crate::dtype::Element;
 use crate::error::{Error, Refusal};
+use crate::transport::shm::Segment;
 use crate::window::{Announced, Rights};
 
 /// A peer's part of a window, mapped here ([`Window::map_remote`]). While it lives the peer cannot
@@ -76,5 +78,60 @@ impl<T: Element> Mapped<'_, T> {
 impl<T: Element> std::fmt::Debug for Mapped<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mapped").field("dtype", &T::DTYPE).field("len", &self.len).finish()
+    }
+}
+
+/// A peer's part of a window, mapped here until the window ends ([`AnyWindow::map_remote`]). The memory stays for as
+/// long as this does, whatever lies in it after the window.
+#[derive(Clone)]
+pub struct AnyMapped {
+    memory: *mut u8,
+    bytes: usize,
+    is_writable: bool,
+    _segment: Arc<Segment>,
+}
+
+// SAFETY: it is an address of shared memory, which unsafe code of the caller's alone uses.
+unsafe impl Send for AnyMapped {}
+// SAFETY: as above.
+unsafe impl Sync for AnyMapped {}
+
+impl AnyMapped {
+    /// Returns the address of its first byte, for stores if [`Self::is_writable`].
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory
+    }
+
+    /// Returns the number of its bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns true if the peer allowed stores when its part was mapped.
+    pub fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+}
+
+impl std::fmt::Debug for AnyMapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let AnyMapped { bytes, is_writable, .. } = self;
+        f.debug_struct("AnyMapped").field("bytes", bytes).field("is_writable", is_writable).finish()
+    }
+}
+
+impl AnyWindow {
+    /// Maps a peer's part as [`Window::map_remote`] does, until this window ends: so long the peer cannot withdraw
+    /// rights, and its call to free the window waits for this rank's.
+    ///
+    /// # Errors
+    ///
+    /// Those of that function.
+    pub fn map_remote(&self, peer: u32) -> Result<AnyMapped, Error> {
+        let what = || format!("map the part of rank {peer}");
+        let (span, is_writable, segment) = self.parts.hold(peer, what)?;
+        let memory = span.at(0, span.bytes()).map_err(|r| self.parts.refused(what, r))?;
+        let bytes = span.bytes() as usize;
+        Ok(AnyMapped { memory, bytes, is_writable, _segment: segment })
     }
 }

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::window::{Attributes, Fetch, Rights};
 
 pub use any::AnyWindow;
-pub use mapped::Mapped;
+pub use mapped::{AnyMapped, Mapped};
 pub(crate) use nonblocking::{Kept, ended, gather};
 use operations::Copy;
 use parts::Parts;

@@ -1,5 +1,6 @@
 //! The parts of a window as one rank sees them: its own, and the way to that of each peer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use crate::executor::watchdog::{Gone, Trouble, examine};
 use crate::group::Group;
 use crate::messages::Messenger;
 use crate::transport::shm::{Segment, Sleeper};
-use crate::window::{Access, Attributes, Direct, Exposed, Remote, Rights};
+use crate::window::{Access, Attributes, Direct, Exposed, Remote, Rights, Span};
 
 /// The longest time that a window that is dropped waits for peers that are about to write.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -49,6 +50,8 @@ pub(super) struct Parts {
     pub(super) service: Option<Service>,
     /// The signals of each rank that were taken.
     pub(super) taken: Arc<[AtomicU64]>,
+    /// The peers whose parts are mapped until the window ends.
+    held: Mutex<BTreeSet<u32>>,
     control: Arc<Segment>,
     /// The numbers in it of the ranks of this machine.
     locals: Vec<Option<u32>>,
@@ -90,6 +93,7 @@ impl Parts {
             locals: (0..group.size()).map(|r| group.local(r).map(|local| local.control)).collect(),
             peers,
             service,
+            held: Mutex::default(),
             control: group.control().clone(),
             crowded: group.layout().crowded,
             group: Mutex::new(group),
@@ -348,6 +352,33 @@ impl Parts {
         }
     }
 
+    /// Maps a peer's part until the window ends; returns its memory, whether it may be written, and what it lies in.
+    pub(super) fn hold(
+        &self,
+        peer: u32,
+        what: impl Fn() -> String,
+    ) -> Result<(Span, bool, Arc<Segment>), Error> {
+        let Reach::Mapped(direct) = self.reach(peer, &what)? else {
+            return Err(self.refused(what, Refusal::NotMapped));
+        };
+        let mut held = self.held.lock();
+        if !held.contains(&peer) {
+            direct.hold(Rights::READ).map_err(|refusal| self.refused(what, refusal))?;
+            held.insert(peer);
+        }
+        let is_writable = direct.place().block().rights().contains(Rights::WRITE);
+        Ok((direct.place().span(), is_writable, self.group.lock().heap().clone()))
+    }
+
+    /// Ends what [`Self::hold`] has begun.
+    pub(super) fn release(&self) {
+        for peer in std::mem::take(&mut *self.held.lock()) {
+            if let Reach::Mapped(direct) = &self.peers[peer as usize] {
+                direct.release();
+            }
+        }
+    }
+
     /// Ends this rank's part without the others: what they may still touch serves nothing else.
     fn abandon(&self) {
         let block = self.own.place().block();
@@ -382,6 +413,7 @@ impl Drop for Parts {
             return;
         }
         if !self.is_freed {
+            self.release();
             self.end_service(false);
             self.abandon();
         }

@@ -1,0 +1,33 @@
+//! Memory that other ranks of this host map, for as long as Python refers to it.
+
+use std::any::Any;
+
+use pyo3::prelude::*;
+use roundelay::{AnyMapped, Buffer};
+
+/// Memory at an address, which is there as long as this object.
+#[pyclass(module = "roundelay._native", frozen)]
+pub(crate) struct Mapping {
+    #[pyo3(get)]
+    address: u64,
+    #[pyo3(get)]
+    nbytes: usize,
+    #[pyo3(get)]
+    writable: bool,
+    _owner: Box<dyn Any + Send + Sync>,
+}
+
+impl From<Buffer<u8>> for Mapping {
+    fn from(mut buffer: Buffer<u8>) -> Self {
+        let (address, nbytes) = (buffer.as_mut_ptr().expose_provenance() as u64, buffer.len());
+        Mapping { address, nbytes, writable: true, _owner: Box::new(buffer) }
+    }
+}
+
+impl From<AnyMapped> for Mapping {
+    fn from(mapped: AnyMapped) -> Self {
+        let address = mapped.as_ptr().expose_provenance() as u64;
+        let (nbytes, writable) = (mapped.bytes(), mapped.is_writable());
+        Mapping { address, nbytes, writable, _owner: Box::new(mapped) }
+    }
+}
