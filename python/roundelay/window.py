@@ -159,8 +159,9 @@ class Window:
     def view_remote(self, peer: int) -> memoryview:
         """Return the bytes of a peer's part as they are mapped here: read-only if the peer may not be written to.
 
-        The view is of the window as long as that lives: so long the peer cannot withdraw rights. Loads and stores have
-        no order but that of signals. Raises ``WindowError`` as ``map_remote``, and ``UnsupportedError`` on GPUs.
+        It is the peer's part until the window is freed, and so long the peer cannot withdraw rights; afterwards it is
+        memory of the peer that may serve something else, and must not be used. Loads and stores have no order but that
+        of signals. Raises ``WindowError`` as ``map_remote``, and ``UnsupportedError`` on GPUs.
 
         >>> theirs = numpy.frombuffer(window.view_remote(1), numpy.float32)
         """
