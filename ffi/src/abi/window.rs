@@ -62,7 +62,8 @@ fn place(peer: u32, at: u64) -> Place {
 }
 
 /// Makes a window of `count` elements of each rank; peers get these rights to this rank's. Collective. The memory
-/// begins at a multiple of 8 bytes.
+/// begins at a multiple of 8 bytes. In memory of `rl_alloc` ranks of the same host load and store, elsewhere this
+/// process serves them.
 ///
 /// Memory of GPUs (`RL_CUDA` in the options) was made by `cudaMalloc`, has one length on all ranks and gives all rights.
 /// It is mapped by all, and must not be freed before `rl_free` of the communicator has returned.

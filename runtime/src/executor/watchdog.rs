@@ -86,7 +86,10 @@ pub(crate) fn has_ended(group: &Group, peer: u32) -> bool {
 /// Returns the way in which a rank is known to have ended: it said so, or its process is gone, as this rank sees on its
 /// own machine, or one of the peer's machine saw and told. That a connection to it has ended is no proof.
 pub(crate) fn end_of(group: &Group, peer: u32) -> Option<Gone> {
-    end_here(group, peer).or_else(|| group.ended(peer).map(Gone::Told))
+    match is_elsewhere(group, peer) {
+        true => group.ended(peer).map(Gone::Told),
+        false => end_here(group, peer),
+    }
 }
 
 /// Returns the way in which a rank of this machine has ended.
