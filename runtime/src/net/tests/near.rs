@@ -1,5 +1,7 @@
 //! Tests links over memory that ranks share already, alone and beside connections.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use super::*;
 use crate::abort::AbortRecord;
 use crate::transport::shm::{Layout, Segment, State};
@@ -105,6 +107,7 @@ fn words_go_through_memory_where_there_is_some() {
 #[test]
 fn long_messages_go_through_in_parts() {
     let ranks = Ranks::new(&[true; 9]);
+    let heard_by = AtomicU32::new(0);
     let all = ranks.each(0..9, |rank| {
         let mut net = ranks.meet(rank, 77, PATIENCE).expect("met");
         let text = "long ".repeat(400);
@@ -115,6 +118,9 @@ fn long_messages_go_through_in_parts() {
             net.alarm(&record);
         }
         let heard = until(&mut net, |net| net.alarmed().cloned());
+        // Whoever leaves waits a moment only for what others have not read yet.
+        heard_by.fetch_add(1, Ordering::Relaxed);
+        until(&mut net, |_| (heard_by.load(Ordering::Relaxed) == 9).then_some(()));
         net.leave();
         heard.text == text
     });
