@@ -46,6 +46,8 @@ def main():
     parser.add_argument("--turns", type=int, default=7, help="turns, of which the medians are taken")
     parser.add_argument("--json", action="store_true", help="print one JSON object a size")
     options = parser.parse_args()
+    if options.turns < 1:
+        parser.error("--turns: at least 1")
     for row in roundelay.launch(timed, 2, options.turns)[0]:
         ratio = round(row["numpy_us"] / row["alloc_us"], 2)
         if options.json:

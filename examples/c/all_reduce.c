@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "roundelay.h"
 
 enum { RANKS = 4, COUNT = 1000 };
@@ -38,14 +39,6 @@ static int32_t get(void *context, const char *key, uint64_t timeout_ms, void *va
     if (fits) memcpy(value, note, note_len);
     pthread_mutex_unlock(&lock);
     return fits ? 0 : 1;
-}
-
-static void check(int32_t status) {
-    if (status == 0) return;
-    rl_error error;
-    rl_last_error(&error);
-    fprintf(stderr, "error[RL%04d]: %s\n", error.code, error.text);
-    exit(1);
 }
 
 static void *rank(void *argument) {

@@ -5,17 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "check.h"
 #include "roundelay.h"
 
 enum { RANKS = 4, LEN = 1 << 20 };
-
-static void check(int32_t status) {
-    rl_error error;
-    if (status == 0) return;
-    rl_last_error(&error);
-    fprintf(stderr, "%s\n", error.text);
-    exit(1);
-}
 
 static void *rank(void *argument) {
     rl_comm *comm = argument;

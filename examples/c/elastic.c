@@ -8,19 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "check.h"
 #include "roundelay.h"
 
 enum { TIMEOUT = 30000 };
 
 static char handles[3][512];
-
-static void check(int32_t status) {
-    if (status == 0) return;
-    rl_error error;
-    rl_last_error(&error);
-    fprintf(stderr, "error[RL%04d]: %s\n", error.code, error.text);
-    exit(1);
-}
 
 struct part {
     rl_comm *comm;

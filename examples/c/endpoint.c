@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "roundelay.h"
 
 enum { LEN = 100000, LIMIT = 30000 };
@@ -19,14 +20,6 @@ static struct {
     uint64_t address_len, key_len;
 } sides[2];
 static pthread_barrier_t told;
-
-static void check(int32_t status) {
-    rl_error error;
-    if (status == 0) return;
-    rl_last_error(&error);
-    fprintf(stderr, "%s\n", error.text);
-    exit(1);
-}
 
 static void *side(void *argument) {
     int own = (int)(intptr_t)argument, other = 1 - own;

@@ -13,20 +13,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
 #include "roundelay.h"
 
 enum { RANKS = 2, LEN = 1000, ALL = RL_READ | RL_WRITE | RL_ATOMICS };
 
 // What is on a GPU is said with every call; streams are those of the communicator.
 static const rl_options GPU = {.memory = RL_CUDA};
-
-static void check(int32_t status) {
-    rl_error error;
-    if (status == 0) return;
-    rl_last_error(&error);
-    fprintf(stderr, "%s\n", error.text);
-    exit(1);
-}
 
 static void say(uint32_t rank, const char *what, int32_t status) {
     rl_error error;

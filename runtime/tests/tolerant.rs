@@ -158,6 +158,17 @@ fn agreed(job: &Job, said: &[Vec<String>]) -> BTreeMap<String, String> {
     calls
 }
 
+/// Checks that the victim was killed, and that all others ended with that status.
+fn assert_endings(job: &Job, over: &str, ended: &scene::Job, status: i32) {
+    for (rank, ending) in (0..).zip(&ended.outcome.endings) {
+        let wanted = match rank == job.victim {
+            true => Ending::Signalled(Signal::KILL.as_raw()),
+            false => Ending::Exited(status),
+        };
+        assert_eq!(*ending, wanted, "{job:?} over {over}: {:#?}", ended.said);
+    }
+}
+
 #[test]
 fn survivors_of_a_kill_have_one_result() {
     let first = number("SEED").unwrap_or(1);
@@ -168,13 +179,7 @@ fn survivors_of_a_kill_have_one_result() {
         // Whichever rank ends, another one of its host sees it.
         job.ranks = if over == "hosts" { job.ranks.max(4) } else { job.ranks };
         let ended = scene::Job::play(launcher(&job, over, "kill"));
-        for (rank, ending) in (0..).zip(&ended.outcome.endings) {
-            let wanted = match rank == job.victim {
-                true => Ending::Signalled(Signal::KILL.as_raw()),
-                false => Ending::Exited(0),
-            };
-            assert_eq!(*ending, wanted, "{job:?} over {over}: {:#?}", ended.said);
-        }
+        assert_endings(&job, over, &ended, 0);
         // The victim's own lines are compared, too: it may have returned before it was hit.
         let calls = agreed(&job, &ended.said);
         let all = format!("{:?}", (0..job.ranks).collect::<Vec<u32>>());
@@ -234,14 +239,9 @@ fn a_stopped_rank_is_not_left_out() {
 #[test]
 fn a_rank_whose_end_nobody_saw_is_not_left_out() {
     let job = Job::of(number("SEED").unwrap_or(7));
-    let ended = scene::Job::play(launcher(&job, "a host each", "lose"));
-    for (rank, ending) in (0..).zip(&ended.outcome.endings) {
-        let wanted = match rank == job.victim {
-            true => Ending::Signalled(Signal::KILL.as_raw()),
-            false => Ending::Exited(3),
-        };
-        assert_eq!(*ending, wanted, "{job:?}: {:#?}", ended.said);
-    }
+    let over = "a host each";
+    let ended = scene::Job::play(launcher(&job, over, "lose"));
+    assert_endings(&job, over, &ended, 3);
     let calls = agreed(&job, &ended.said);
     let all = format!("{:?}", (0..job.ranks).collect::<Vec<u32>>());
     assert!(calls.values().all(|ranks| *ranks == all), "{calls:?}");

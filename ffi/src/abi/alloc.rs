@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use roundelay::Buffer;
 
-use super::{give, guard, object, rl_comm, there};
+use super::{free, give, guard, object, rl_comm, there};
 
 /// Memory of `rl_alloc`.
 pub struct rl_allocation {
@@ -48,11 +48,6 @@ pub unsafe extern "C" fn rl_alloc(
 /// `allocation` is NULL or live, and no operation or window uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_allocation_free(allocation: *mut rl_allocation) -> i32 {
-    guard(|| {
-        if !allocation.is_null() {
-            // SAFETY: it came from `Box::into_raw`, and the caller gives it back once.
-            drop(unsafe { Box::from_raw(allocation) });
-        }
-        Ok(())
-    })
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { free(allocation) })
 }

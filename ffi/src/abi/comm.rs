@@ -7,7 +7,8 @@ use roundelay::{Communicator, Error, Handles, HintError, Hints, Setup};
 
 use super::error::guard;
 use super::{
-    RL_ABI_VERSION, dtype, give, object, op, rl_dtype, rl_op, text, text_or_none, there, write_text,
+    RL_ABI_VERSION, dtype, free, give, object, op, rl_dtype, rl_op, text, text_or_none, there,
+    write_text,
 };
 use crate::handle::Handle;
 
@@ -478,11 +479,6 @@ pub unsafe extern "C" fn rl_is_aborted(comm: *const rl_comm) -> i32 {
 /// `comm` is NULL or a live communicator, which nobody uses any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_free(comm: *mut rl_comm) -> i32 {
-    guard(|| {
-        if !comm.is_null() {
-            // SAFETY: it came from `Box::into_raw`, and the caller gives it back once.
-            drop(unsafe { Box::from_raw(comm) });
-        }
-        Ok(())
-    })
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { free(comm) })
 }

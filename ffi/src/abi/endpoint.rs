@@ -7,7 +7,7 @@ use roundelay::{Endpoint, Error, Hints, Link, RemoteRegion, Setup};
 
 use super::error::guard;
 use super::window::rights;
-use super::{Common, RL_U8, give, null, object, rl_work, text, text_or_none, there};
+use super::{Common, RL_U8, free, give, null, object, rl_work, text, text_or_none, there};
 use crate::remote::{self, Registered};
 
 /// A place at which peers meet this process. Any thread may use it.
@@ -162,19 +162,6 @@ pub unsafe extern "C" fn rl_endpoint_close(endpoint: *const rl_endpoint) -> i32 
 pub unsafe extern "C" fn rl_endpoint_free(endpoint: *mut rl_endpoint) -> i32 {
     // SAFETY: what the caller promises.
     guard(|| unsafe { free(endpoint) })
-}
-
-/// Frees an object that came from `Box::into_raw`.
-///
-/// # Safety
-///
-/// It is NULL, or given back once.
-unsafe fn free<T>(pointer: *mut T) -> Result<(), Error> {
-    if !pointer.is_null() {
-        // SAFETY: what the caller promises.
-        drop(unsafe { Box::from_raw(pointer) });
-    }
-    Ok(())
 }
 
 /// Registers memory: peers of the endpoint, now or later, get these rights to it, `RL_READ` and `RL_WRITE`.

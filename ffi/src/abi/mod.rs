@@ -280,6 +280,19 @@ unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Error> {
     unsafe { pointer.as_ref() }.ok_or_else(|| null(what))
 }
 
+/// Frees an object that came from `Box::into_raw`.
+///
+/// # Safety
+///
+/// It is NULL, or given back once.
+unsafe fn free<T>(pointer: *mut T) -> Result<(), Error> {
+    if !pointer.is_null() {
+        // SAFETY: what the caller promises.
+        drop(unsafe { Box::from_raw(pointer) });
+    }
+    Ok(())
+}
+
 /// Writes a result to a place of the caller.
 ///
 /// # Safety

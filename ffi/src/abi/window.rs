@@ -6,7 +6,7 @@ use roundelay::{Error, Rights};
 
 use super::error::guard;
 use super::{
-    Common, RL_U64, give, object, op, rl_comm, rl_dtype, rl_op, rl_options, rl_work, there,
+    Common, RL_U64, free, give, object, op, rl_comm, rl_dtype, rl_op, rl_options, rl_work, there,
 };
 use crate::buffer::Device;
 use crate::handle::Options;
@@ -120,13 +120,8 @@ pub unsafe extern "C" fn rl_window_free(window: *mut rl_window) -> i32 {
 /// As [`rl_window_free`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rl_window_drop(window: *mut rl_window) -> i32 {
-    guard(|| {
-        if !window.is_null() {
-            // SAFETY: it came from `Box::into_raw`, and the caller gives it back once.
-            drop(unsafe { Box::from_raw(window) });
-        }
-        Ok(())
-    })
+    // SAFETY: what the caller promises.
+    guard(|| unsafe { free(window) })
 }
 
 /// Does or starts an operation on elements.

@@ -228,6 +228,8 @@ def same_type(tensors: Sequence[Tensor], what: str) -> None:
 
 def shared(comm: Communicator, count: int, dtype: torch.dtype) -> Tensor:
     """Return a tensor of zeros in memory that the other ranks of this host map."""
+    if count < 0:
+        raise ValueError(f"roundelay: allocate_tensor: the size is {count}: elements are counted from 0")
     if count == 0:
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(mapped(comm.alloc(count * dtype.itemsize)), dtype=dtype)

@@ -445,6 +445,12 @@ def allocated(group: Any) -> Any:
     except NotImplementedError as error:
         told = str(error)
     assert "use torch.empty" in told, told
+    try:
+        backend.allocate_tensor(-1, dtype=torch.float32, device=cpu)
+        told = ""
+    except ValueError as error:
+        told = str(error)
+    assert "the size is -1" in told, told
     none = backend.allocate_tensor(0, dtype=torch.float32, device=cpu)
     wanted = torch.full((1000,), size * (size + 1) / 2, dtype=torch.bfloat16)
     return [(zeros, torch.zeros_like(wanted)), (total, wanted), (again, zeros), (again.data_ptr(), place), (len(none), 0)]

@@ -75,12 +75,7 @@ pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) 
 
 /// Returns true if a rank is known to have ended: it shares memory with this one, and said so, or its process is gone.
 pub(crate) fn has_ended(group: &Group, peer: u32) -> bool {
-    group.local(peer).is_some()
-        && match group.state(peer) {
-            (State::Left | State::Died, _) => true,
-            (State::Present, Some(pid)) => missing(pid).is_some(),
-            _ => false,
-        }
+    group.local(peer).is_some() && end_here(group, peer).is_some()
 }
 
 /// Returns the way in which a rank is known to have ended: it said so, or its process is gone, as this rank sees on its

@@ -68,9 +68,11 @@ class Backend : public c10d::Backend {
     TORCH_CHECK_NOT_IMPLEMENTED(
         options.device().is_cpu(), "roundelay does not support the allocation of tensors on ", options.device(),
         ": use torch.empty");
+    TORCH_CHECK_VALUE(
+        size >= 0, "roundelay: allocate_tensor: the size is ", size, ": elements are counted from 0");
     rl_allocation* owner = nullptr;
     void* address = nullptr;
-    uint64_t bytes = static_cast<uint64_t>(std::max<long>(size, 0)) * options.dtype().itemsize();
+    uint64_t bytes = static_cast<uint64_t>(size) * options.dtype().itemsize();
     {
       WithoutInterpreter others;
       calls_.check(rl().rl_alloc(calls_.hosts().get(), bytes, &owner, &address), calls_.timeout.load());

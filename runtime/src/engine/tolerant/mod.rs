@@ -98,8 +98,10 @@ impl Core {
             Ok(Played { memory, counted, lost }) => {
                 memory.give_back(data, (op == RedOp::Avg).then_some(counted));
                 // The result stands; the communicator is one that has lost a rank. Whoever hears the alarm knows why.
-                lost.iter().for_each(|_| watchdog::bear_witness(&self.group));
-                lost.into_iter().for_each(|error| drop(self.fail(error)));
+                if let Some(error) = lost {
+                    watchdog::bear_witness(&self.group);
+                    drop(self.fail(error));
+                }
                 Ok(counted)
             }
         }

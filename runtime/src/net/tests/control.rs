@@ -105,7 +105,7 @@ fn a_death_is_known_to_everybody() {
     });
 }
 
-/// What one rank saw is known to all, and nobody hears an alarm that was raised for it before.
+/// All ranks know of an end that one of them saw, and none hears an alarm for it before.
 #[test]
 fn an_end_that_one_rank_saw_is_known_to_everybody() {
     for size in [2, 3, 8, 11] {
