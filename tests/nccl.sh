@@ -5,11 +5,15 @@
 #
 # LIBRARY is libroundelay_nccl.so; TESTS the folder with nccl-tests' programs (all_reduce_perf and so on), which were
 # linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
-# both libraries), rows.txt (all that nccl-tests printed), losses.jsonl. Parts: ranks check options torch killed times graphs
-# types processes hosts; all by default but types, which checks every type and operator, and two that need `mpirun` and
-# TESTS built with MPI=1: processes, a GPU each, and hosts, these on two hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of PyTorch's wheel, or
-# NCCL_LIB. RANKS (all GPUs), MINUTES (9), MOST (1G,
-# the most bytes that are checked) and MODELS (of the part torch: all) may be set. Ends with 3 if a step failed.
+# medians of both libraries by turns), turns.txt (each time), rows.txt (all that nccl-tests printed), losses.jsonl.
+#
+# Parts: ranks check options torch killed times graphs types processes hosts; all by default but types, which checks every
+# type and operator, and two that need `mpirun` and TESTS built with MPI=1: processes, a GPU each, and hosts, these on two
+# hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of PyTorch's wheel,
+# or NCCL_LIB. These may be set: RANKS (all GPUs), MINUTES (9), MOST (1G, the most bytes that are checked), MODELS (of the
+# part torch: all), TURNS (3, of times), SWEEPS (least and most bytes and calls of times), NAMES (functions of times),
+# WAYS (of times: threads, processes, one thread for all, hosts).
+# Ends with 3 if a step failed.
 set -u
 library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
 shift 3
@@ -90,6 +94,7 @@ perf() {
 export -f with perf
 export tests ranks
 
+names=${NAMES:-all_reduce all_gather reduce_scatter alltoall broadcast sendrecv}
 reducing="all_reduce reduce reduce_scatter"
 copying="all_gather alltoall broadcast sendrecv gather scatter hypercube"
 
@@ -152,56 +157,58 @@ if wanted types; then
     done
 fi
 
-# times NAME WAY GRAPHS: both libraries by turns, twice; the better time of each counts.
+# times NAME WAY GRAPHS: both libraries by turns; the median of each counts. Short calls are made more often, since one
+# that the system delays would decide.
 times() {
-    local name=$1 way=$2 graphs=$3 turn lib
-    for turn in 1 2; do
+    local name=$1 way=$2 graphs=$3 turn lib sizes
+    for ((turn = 1; turn <= ${TURNS:-3}; ++turn)); do
         for lib in own theirs; do
-            step "time of $name $way, graphs $graphs, $lib, turn $turn" 40 "$rows" bash -c \
-                "perf ${!lib} $name '$way' -d float -o sum -b 1K -e 1G -f 8 -n 20 -w 5 -c 0 -G $graphs" ||
-                continue
-            awk -v key="$name $way graphs=$graphs" -v lib="$lib" \
-                '/^ +[0-9]+ +[0-9]+ / { print key, lib, $1, $6, $10 }' said.txt >>raw_times.txt
+            for sizes in ${SWEEPS:-1K-64K-200 512K-256M-20}; do
+                local from to calls
+                IFS=- read -r from to calls <<<"$sizes"
+                step "time of $name $way, $from to $to, graphs $graphs, $lib, turn $turn" 40 "$rows" bash -c \
+                    "perf ${!lib} $name '$way' -d float -o sum -b $from -e $to -f 8 -n $calls -w 5 -c 0 -G $graphs" ||
+                    continue
+                awk -v key="$name $way graphs=$graphs" -v lib="$lib" \
+                    '/^ +[0-9]+ +[0-9]+ / { print key, lib, $1, $6, $10 }' said.txt >>raw_times.txt
+            done
         done
     done
 }
 if wanted times; then
-    for name in all_reduce all_gather reduce_scatter alltoall broadcast sendrecv; do
-        times $name "-t $ranks -g 1" 0
-        ! wanted processes || times $name processes 0
-    done
-    times all_reduce "-t 1 -g $ranks" 0
-fi
-if wanted hosts; then
-    for name in all_reduce all_gather reduce_scatter alltoall broadcast sendrecv; do
-        times $name hosts 0
-    done
-    for name in all_reduce all_gather reduce_scatter broadcast sendrecv; do
-        times $name hosts 20
+    ways=${WAYS:-threads one$(for way in processes hosts; do ! wanted $way || echo " $way"; done)}
+    for way in $ways; do
+        for name in $names; do
+            case $way in
+            threads) times $name "-t $ranks -g 1" 0 ;;
+            one) [ $name != all_reduce ] || times $name "-t 1 -g $ranks" 0 ;;
+            *) times $name $way 0 ;;
+            esac
+        done
     done
 fi
 if wanted graphs; then
-    for name in all_reduce all_gather reduce_scatter alltoall; do
+    for name in $names; do
         times $name "-t $ranks -g 1" 20
+        ! wanted hosts || times $name hosts 20
     done
 fi
 if [ -s raw_times.txt ]; then
+    cp raw_times.txt "$folder/turns.txt"
     python3 - >"$folder/times.txt" <<'PY'
-import collections
-best = collections.defaultdict(dict)
+import collections, statistics
+turns = collections.defaultdict(lambda: collections.defaultdict(list))
 for line in open("raw_times.txt"):
     *key, lib, size, out, inside = line.split()
     for place, time in (("out", out), ("in", inside)):
         try:
-            time = float(time)
+            turns[" ".join(key), int(size), place][lib].append(float(time))
         except ValueError:
             continue
-        row = best[" ".join(key), int(size), place]
-        row[lib] = min(time, row.get(lib, time))
 print(f"{'what':42} {'bytes':>11} {'place':>5} {'NCCL us':>9} {'ours us':>9} {'ratio':>6}")
-for (key, size, place), row in sorted(best.items()):
-    if "own" in row and "theirs" in row and row["own"] > 0:
-        theirs, own = row["theirs"], row["own"]
+for (key, size, place), row in sorted(turns.items()):
+    if "own" in row and "theirs" in row:
+        theirs, own = (statistics.median(row[lib]) for lib in ("theirs", "own"))
         print(f"{key:42} {size:>11} {place:>5} {theirs:>9.2f} {own:>9.2f} {theirs / own:>6.2f}")
 PY
     cat "$folder/times.txt"

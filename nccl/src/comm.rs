@@ -1,10 +1,11 @@
 //! The communicator that a handle stands for.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use roundelay_ffi::Device;
@@ -25,6 +26,14 @@ pub(crate) type Handle = *mut c_void;
 
 /// The communicators of this process, by number.
 static LIVE: RwLock<BTreeMap<usize, Arc<Comm>>> = RwLock::new(BTreeMap::new());
+/// The number of handles that were forgotten.
+static FORGOTTEN: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The communicator of this thread's latest call, and how many handles were forgotten then. As long as there are no
+    /// more, its handle is good: threads that drive a rank each need not meet at a lock.
+    static LATEST: RefCell<(usize, Weak<Comm>)> = const { RefCell::new((0, Weak::new())) };
+}
 /// The number of the next one.
 static NEXT: AtomicUsize = AtomicUsize::new(0x1_0000);
 
@@ -96,10 +105,20 @@ pub(crate) fn find(handle: Handle) -> Outcome<Arc<Comm>> {
     if handle.is_null() {
         return Err(Failure::argument("comm is NULL"));
     }
+    let forgotten = FORGOTTEN.load(Ordering::Acquire);
+    let latest = LATEST.with_borrow(|(then, comm)| {
+        let comm = (*then == forgotten).then(|| comm.upgrade())?;
+        comm.filter(|comm| comm.number == handle.addr())
+    });
+    if let Some(comm) = latest {
+        return Ok(comm);
+    }
     let live = LIVE.read().unwrap_or_else(PoisonError::into_inner);
-    live.get(&handle.addr()).cloned().ok_or_else(|| {
+    let comm = live.get(&handle.addr()).cloned().ok_or_else(|| {
         Failure::argument(format!("{handle:?} is no communicator, or one that was destroyed"))
-    })
+    })?;
+    LATEST.set((forgotten, Arc::downgrade(&comm)));
+    Ok(comm)
 }
 
 impl Comm {
@@ -111,6 +130,7 @@ impl Comm {
     /// Forgets the handle.
     pub(crate) fn forget(&self) {
         LIVE.write().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        FORGOTTEN.fetch_add(1, Ordering::Release);
     }
 
     /// Returns where its calls are played.
@@ -157,11 +177,12 @@ impl Comm {
         }
     }
 
-    /// Fails if calls cannot be played now; if they are to be played aside, starts the thread for them.
-    pub(crate) fn prepare(&self, calls: &[Call], is_aside: bool) -> Outcome {
+    /// Returns what is open, for calls; fails if they cannot be played now. If they are to be played aside, starts the
+    /// thread for them.
+    pub(crate) fn prepare(&self, calls: &[Call], is_aside: bool) -> Outcome<Arc<Open>> {
         /// `cudaStreamPerThread`.
         const OF_THIS_THREAD: u64 = 2;
-        self.open()?;
+        let open = self.open()?;
         if let Some(failure) = &*lock(&self.broken) {
             return Err(failure.clone());
         }
@@ -181,13 +202,12 @@ impl Comm {
                 *worker = Some(begin()?);
             }
         }
-        Ok(())
+        Ok(open)
     }
 
     /// Plays calls on this thread.
     pub(crate) fn play(&self, calls: &[Call]) -> Outcome {
-        self.prepare(calls, false)?;
-        let (open, place) = (self.open()?, self.place()?);
+        let (open, place) = (self.prepare(calls, false)?, self.place()?);
         *lock(&self.latest) = calls.last().map(|call| call.stream);
         issue::play(&open.calls, place, self.gpu, calls).map_err(|broken| {
             if !broken.is_refusal {

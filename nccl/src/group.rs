@@ -199,7 +199,7 @@ fn play_all(mut calls: Vec<(Arc<Comm>, Vec<Call>)>) -> Outcome {
     let Some((own, on_this_thread)) = calls.pop() else { return Ok(()) };
     // All or none: whoever played would wait for whoever cannot.
     own.prepare(&on_this_thread, false)?;
-    calls.iter().try_for_each(|(comm, calls)| comm.prepare(calls, true))?;
+    calls.iter().try_for_each(|(comm, calls)| comm.prepare(calls, true).map(drop))?;
     let begun: Vec<_> = calls.into_iter().map(|(comm, calls)| comm.play_aside(calls)).collect();
     let mut result = own.play(&on_this_thread);
     for answer in begun {

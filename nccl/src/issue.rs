@@ -69,12 +69,12 @@ pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> R
 /// not over, take one whose k is least: at both ends, all messages of batches before its own have a lesser k, so they
 /// are over, and both ends play it now. So nobody waits for ever, though ranks with other peers divide otherwise.
 fn rounds(rank: u32, messages: &[Message]) -> Vec<Vec<Message>> {
+    if messages.len() <= MESSAGES {
+        return vec![messages.to_vec()];
+    }
     let mut ends: BTreeMap<(u32, bool), Vec<Message>> = BTreeMap::new();
     for message in messages {
         ends.entry((message.peer, message.is_send)).or_default().push(*message);
-    }
-    if messages.len() <= MESSAGES {
-        return vec![messages.to_vec()];
     }
     // A rank's messages to itself are copies, and pair within a batch.
     let others = ends.keys().filter(|(peer, _)| *peer != rank).count();

@@ -23,10 +23,6 @@ impl Communicator {
         let merged = core.resolver()?.merged(&Hints::default(), &hints);
         let timeout = merged.hints().timeout();
         core.plans.set_hints(hints);
-        #[cfg(feature = "cuda")]
-        if let Some(super::device::Opened::Kernels(gpu)) = &mut self.gpu {
-            gpu.choices.clear();
-        }
         if let Some(timeout) = timeout {
             self.set_timeout(timeout);
         }

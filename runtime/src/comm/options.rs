@@ -43,7 +43,7 @@ impl Default for Settings {
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
     timeout: Option<Duration>,
-    hints: Hints,
+    hints: Option<Arc<Hints>>,
     #[cfg(feature = "cuda")]
     stream: Option<CudaStream>,
     #[cfg(feature = "cuda")]
@@ -64,7 +64,7 @@ impl CallOptions {
 
     /// Sets hints for these calls: they go before those of the communicator.
     pub fn hints(mut self, hints: Hints) -> Self {
-        self.hints = hints;
+        self.hints = (!hints.is_empty()).then(|| Arc::new(hints));
         self
     }
 
@@ -85,11 +85,10 @@ impl CallOptions {
     }
 
     fn over(self, settings: &Settings) -> Settings {
-        let timeout = self.timeout.or(self.hints.timeout()).unwrap_or(settings.timeout);
-        let hints = (!self.hints.is_empty()).then(|| Arc::new(self.hints));
+        let hinted = self.hints.as_deref().and_then(Hints::timeout);
         Settings {
-            timeout,
-            hints,
+            timeout: self.timeout.or(hinted).unwrap_or(settings.timeout),
+            hints: self.hints,
             #[cfg(feature = "cuda")]
             stream: self.stream.or_else(|| settings.stream.clone()),
             #[cfg(feature = "cuda")]

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::KERNEL;
-use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
+use roundelay_compiler::emit::cuda::batch::{self, ENDS, FEW, MANY, MESSAGES, Room};
 use roundelay_compiler::plan::Dir;
 
 use super::far::{FarBatch, FarEnd, Mail};
 use super::gpu::Gpu;
 use super::layout::Layout;
+use super::packed::copy_all;
 use super::program::{WORDS, words};
 use super::unplayable::Unplayable;
 use super::{CudaStream, DevicePtr};
@@ -52,17 +53,22 @@ impl Gpu {
         let refused = |why: Unplayable| Error::Unsupported(format!("{name}: {why}"));
         let (ends, order) =
             ends(&place, &transfers, &mail, |rank| self.arena.base(rank)).map_err(refused)?;
-        let (blocks, sms) = (ends.len() as u32 * batch::lanes(self.ranks), self.sms);
-        if blocks > sms {
-            return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks, sms }));
+        let (lanes, sms) = (batch::lanes(self.ranks), self.sms);
+        let most = ends.len() as u32 * lanes;
+        if most > sms {
+            return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks: most, sms }));
         }
-        let copies =
-            pairs.into_iter().map(|(from, to)| (address(to), address(from), transfers[from].bytes));
-        self.copy_in(core, stream, copies)?;
+        let copies = pairs.into_iter();
+        let copies = copies.map(|(from, to)| (address(to), address(from), transfers[from].bytes));
         if ends.is_empty() {
-            return Ok(());
+            return self.copy_in(core, stream, copies);
         }
-        let kernel = match self.batch_kernel() {
+        let of_each = |t: &Transfer| batch::parts(t.bytes, lanes, mail.contains_key(&t.peer));
+        let others = transfers.iter().filter(|t| t.peer != self.rank);
+        let blocks = others.map(of_each).max().unwrap_or(1);
+        let fits = |room: &Room| ends.len() <= room.ends && order.len() <= room.messages;
+        let room = if fits(&FEW) { FEW } else { MANY };
+        let kernel = match self.batch_kernel(room) {
             Ok(kernel) => kernel,
             // The peers must not wait for a rank that cannot play it.
             Err(error) => return Err(self.end(core, error)),
@@ -75,10 +81,14 @@ impl Gpu {
         }
         let list = order.iter().map(|&i| (address(i), transfers[i].bytes, transfers[i].tag()));
         let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let params = self.batch_params(&ends, list, nanoseconds);
+        let params = self.batch_params(room, blocks, &ends, list, nanoseconds);
+        let grid = (ends.len() as u32 * blocks, abi::THREADS);
         // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
         // caller's memory is good as whoever made its address promised.
-        let launched = unsafe { kernel.launch(stream, (blocks, abi::THREADS), &params) };
+        let launched = self.journal.put(stream, || unsafe {
+            copy_all(stream, copies)?;
+            kernel.launch(stream, grid, &params)
+        });
         launched.map_err(|fault| {
             let error = self.fault(&fault);
             self.end(core, error)
@@ -105,24 +115,27 @@ impl Gpu {
             .collect()
     }
 
-    fn batch_kernel(&mut self) -> Result<Arc<Kernel>, Error> {
-        if let Some(kernel) = &self.batch {
+    fn batch_kernel(&mut self, room: Room) -> Result<Arc<Kernel>, Error> {
+        let at = usize::from(room == MANY);
+        if let Some(kernel) = &self.batch[at] {
             return Ok(kernel.clone());
         }
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let text = batch::batch(self.ranks);
+        let text = batch::batch(self.ranks, room);
         let kernel = self.kernels.get(&text, KERNEL, abi::THREADS, Options::Exact);
         let kernel = kernel.map_err(|error| {
             self.failed(format!("the kernel of messages: {error}"), Some(Source::new(error)))
         })?;
-        self.batch = Some(kernel.clone());
+        self.batch[at] = Some(kernel.clone());
         Ok(kernel)
     }
 
     /// Returns the words of the kernel's parameter.
     fn batch_params(
         &self,
+        room: Room,
+        blocks: u32,
         ends: &[batch::End],
         messages: impl Iterator<Item = (u64, u64, u32)>,
         timeout: u64,
@@ -130,14 +143,15 @@ impl Gpu {
         let (abort, report) = self.mailbox.addresses();
         let state = self.arena.base(self.rank) + self.layout.states;
         let fixed = abi::Params { state, abort, report, timeout, ..abi::Params::default() };
-        let mut params = vec![0; PARAMS / 8];
+        let mut params = vec![0; room.bytes() / 8];
         params[..WORDS].copy_from_slice(&words(&fixed));
         // An address a rank of four kinds, which this kernel has no use for.
-        let first = WORDS + 4;
+        params[WORDS + 4] = blocks.into();
+        let first = WORDS + 5;
         for (at, end) in params[first..].chunks_exact_mut(END).zip(ends) {
             at.copy_from_slice(&end_words(end));
         }
-        let first = first + END * ENDS;
+        let first = first + END * room.ends;
         for (at, (address, bytes, tag)) in params[first..].chunks_exact_mut(3).zip(messages) {
             at.copy_from_slice(&[address, bytes, tag.into()]);
         }

@@ -41,6 +41,9 @@ impl From<DeviceCall> for Launch {
     }
 }
 
+/// A call with all that is left out filled in.
+pub(super) type Ready = (Key, Arc<Lowered>, LaunchArgs);
+
 impl DeviceCall {
     /// Returns the addresses of data, input, output.
     pub(super) fn addresses(&self) -> [u64; 3] {
@@ -61,24 +64,21 @@ impl Gpu {
         measured: Option<How>,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let ready = self.ready(core, plans, launch, measured)?;
-        let Some((key, lowered, args)) = ready else { return Ok(()) };
-        self.put(core, (key, &lowered), None, &args, stream)
+        let Some(ready) = self.ready(core, plans, launch, measured)? else { return Ok(()) };
+        self.put(core, &ready, None, stream)
     }
 
     /// Puts a call of plans for an input and an output into a stream, on a rank whose input is its output. Other ranks
     /// may have two buffers, and none knows of the others: so all agree on these plans, and this rank plays those in
     /// place if peers see no difference. If there are none, its input is copied first.
-    pub(super) fn play_inside(
+    pub(super) fn put_inside(
         &mut self,
         core: &mut Core,
         (plans, inside): (&Proved, Option<&Proved>),
-        launch: &Launch,
-        measured: Option<How>,
+        mut ready: Ready,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let ready = self.ready(core, plans, launch, measured)?;
-        let Some((key, lowered, mut args)) = ready else { return Ok(()) };
+        let (key, lowered, args) = &mut ready;
         let inside = inside.and_then(|inside| self.inside(core, (plans, inside), key.protocol));
         if inside.is_none() {
             let header = &lowered.program.header;
@@ -87,7 +87,7 @@ impl Gpu {
             self.copy_in(core, stream, [(kept.0, args.buffers[1], bytes)])?;
             args.buffers[1] = kept.0;
         }
-        self.put(core, (key, &lowered), inside.as_ref(), &args, stream)
+        self.put(core, &ready, inside.as_ref(), stream)
     }
 
     /// Returns this rank's program in place, if ranks may play it while others play that of buffers apart.
@@ -123,7 +123,7 @@ impl Gpu {
         plans: &Proved,
         launch: &Launch,
         measured: Option<How>,
-    ) -> Result<Option<(Key, Arc<Lowered>, LaunchArgs)>, Error> {
+    ) -> Result<Option<Ready>, Error> {
         core.usable()?;
         self.listen(core)?;
         let Some(header) = plans.plans().first().map(|plan| &plan.header) else {
@@ -138,18 +138,17 @@ impl Gpu {
     }
 
     /// Puts a call into a stream, made ready by all ranks together if it is the first of its kind.
-    fn put(
+    pub(super) fn put(
         &mut self,
         core: &mut Core,
-        (key, lowered): (Key, &Arc<Lowered>),
+        (key, lowered, args): &Ready,
         inside: Option<&Arc<Lowered>>,
-        args: &LaunchArgs,
         stream: &CudaStream,
     ) -> Result<(), Error> {
-        let mut launched = self.launch(&key, inside, args, stream);
+        let mut launched = self.launch(key, inside, args, stream);
         if launched == Ok(false) {
-            self.bind(core, key, lowered, args)?;
-            launched = self.launch(&key, inside, args, stream);
+            self.bind(core, *key, lowered, args)?;
+            launched = self.launch(key, inside, args, stream);
         }
         // A call that one rank does not make ends the others' too.
         launched.map(drop).map_err(|error| self.end(core, error))
@@ -280,7 +279,7 @@ impl Gpu {
             let output = addresses[2]..addresses[2].saturating_add(bytes(2)?);
             let is_overwritten = match lowered.program.protocol {
                 Protocol::Engine => output.contains(&addresses[1]),
-                // What peers read there would be copied aside first: see `play_inside`.
+                // What peers read there would be copied aside first: see `put_inside`.
                 _ => addresses[1] == addresses[2] && is_inside(header),
             };
             if i == 1 && is_overwritten {

@@ -54,8 +54,8 @@ pub(crate) struct Gpu {
     pub(super) next_bound: usize,
     /// Kernels, whatever the count.
     pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
-    /// The kernel of messages between single ranks.
-    pub(super) batch: Option<Arc<Kernel>>,
+    /// The kernels of messages between single ranks, with room for few and for many.
+    pub(super) batch: [Option<Arc<Kernel>>; 2],
     /// The kernel of windows.
     pub(super) window: Option<Arc<Kernel>>,
     /// The desk serves parts of windows to other hosts, once there was one; and the windows that are open there.
@@ -63,7 +63,9 @@ pub(crate) struct Gpu {
     pub(super) beyond: Vec<Beyond>,
     /// The kernel of calls whose counts lie on the device, and the sizes that all ranks have agreed on.
     pub(super) counted: Option<(Arc<Kernel>, Vec<Agreed>)>,
-    pub(crate) choices: Choices,
+    /// Choices of calls by name, and the version of the settings that have made them.
+    pub(super) choices: Choices,
+    pub(super) chosen_by: u64,
     /// True while a call is made beside which kernels of others are to run.
     pub(crate) overlaps: bool,
     pub(super) staging: Staging,
@@ -211,7 +213,7 @@ impl Gpu {
         let counted = self.counted.as_ref().map(|(kernel, _)| kernel);
         self.compiled
             .values()
-            .chain(&self.batch)
+            .chain(self.batch.iter().flatten())
             .chain(&self.window)
             .chain(counted)
             .cloned()

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use roundelay_compiler::{Placement, Proved};
 
+use super::bound::{Key, LaunchArgs};
 use super::gpu::Gpu;
-use super::{CudaStream, DevicePtr};
+use super::program::Lowered;
+use super::{CudaStream, DevicePtr, Launch};
 use crate::choose::How;
 use crate::engine::{Args, Call, Collective, Core, Named, Recent, writes_output};
 use crate::error::Error;
@@ -18,6 +20,8 @@ pub(crate) struct Chosen {
     inside: Option<Arc<Proved>>,
     /// The way in which they are best played, as measured.
     how: Option<How>,
+    /// What was made of it, where nothing but the name of the call and this word decides: see [`Gpu::settled`].
+    settled: Option<(bool, Key, Arc<Lowered>)>,
 }
 
 /// Calls by name and the plans that they play.
@@ -41,17 +45,10 @@ impl Gpu {
         if call.count == 0 && collective.name != "barrier" {
             return Ok(());
         }
+        self.listen(core)?;
         let named = collective.named(self.ranks, root, &call);
-        let Chosen { plans, inside, how } =
-            match self.choices.position(|(known, _)| *known == named) {
-                Some(at) => self.choices[at].1.clone(),
-                None => {
-                    let chosen = chosen(core, collective, &named)?;
-                    self.choices.keep((named, chosen.clone()));
-                    chosen
-                }
-            };
-        let Some(plan) = plans.plans().get(self.rank as usize) else { return Ok(()) };
+        let (at, chosen) = self.choice(core, collective, named)?;
+        let Some(plan) = chosen.plans.plans().get(self.rank as usize) else { return Ok(()) };
         let args = match call.args {
             Args::InPlace { data } if plan.header.placement == Placement::OutOfPlace => {
                 let input = self.stage(core, named.bytes)?;
@@ -63,14 +60,63 @@ impl Gpu {
             }
             args => args,
         };
-        let launch = Call { args, ..call }.into();
+        let launch: Launch = Call { args, ..call }.into();
+        let (key, lowered) = self.settled(core, at, &chosen, &launch)?;
+        let ready = (key, lowered, LaunchArgs::of(core, &launch.call));
         match args {
             Args::OutOfPlace { input, output }
                 if collective.is_inside() && input == output && !input.is_null() =>
             {
-                self.play_inside(core, (&plans, inside.as_deref()), &launch, how, stream)
+                self.put_inside(core, (&chosen.plans, chosen.inside.as_deref()), ready, stream)
             }
-            _ => self.play(core, &plans, &launch, how, stream),
+            _ => self.put(core, &ready, None, stream),
+        }
+    }
+
+    /// Returns the choice for a call, and its place among those that are kept; one that hints of the call's own have
+    /// made is not.
+    fn choice(
+        &mut self,
+        core: &mut Core,
+        collective: &Collective,
+        named: Named,
+    ) -> Result<(Option<usize>, Chosen), Error> {
+        if core.plans.is_hinted() {
+            return Ok((None, chosen(core, collective, &named)?));
+        }
+        let version = core.plans.version();
+        if self.chosen_by != version {
+            self.choices.clear();
+            self.chosen_by = version;
+        }
+        if let Some(at) = self.choices.position(|(known, _)| *known == named) {
+            return Ok((Some(at), self.choices[at].1.clone()));
+        }
+        let chosen = chosen(core, collective, &named)?;
+        Ok((Some(self.choices.keep((named, chosen.clone()))), chosen))
+    }
+
+    /// Returns the key of a call by name. It is kept with the choice as long as no memory is shared: else the places of
+    /// the call's buffers decide too.
+    fn settled(
+        &mut self,
+        core: &mut Core,
+        at: Option<usize>,
+        chosen: &Chosen,
+        launch: &Launch,
+    ) -> Result<(Key, Arc<Lowered>), Error> {
+        let is_private = self.regions.is_empty();
+        match &chosen.settled {
+            Some((overlaps, key, lowered)) if is_private && *overlaps == self.overlaps => {
+                Ok((*key, lowered.clone()))
+            }
+            _ => {
+                let (key, lowered) = self.key(core, &chosen.plans, launch, chosen.how)?;
+                if let Some(at) = at.filter(|_| is_private) {
+                    self.choices[at].1.settled = Some((self.overlaps, key, lowered.clone()));
+                }
+                Ok((key, lowered))
+            }
         }
     }
 }
@@ -89,5 +135,5 @@ fn chosen(core: &mut Core, collective: &Collective, call: &Named) -> Result<Chos
         true => Some(algorithm.proved(core.size(), call.root, Placement::InPlace)?),
         false => None,
     };
-    Ok(Chosen { plans, inside, how })
+    Ok(Chosen { plans, inside, how, settled: None })
 }

@@ -57,13 +57,9 @@ impl Gpu {
         stream: &CudaStream,
         copies: impl IntoIterator<Item = Copy>,
     ) -> Result<(), Error> {
-        let copied = self.journal.put(stream, || {
-            let mut copies =
-                copies.into_iter().filter(|(to, from, bytes)| to != from && *bytes > 0);
-            // SAFETY: the staging memory has as much as was asked for, and lives as long as `self`; the caller's
-            // buffers are good as whoever made their addresses promised.
-            copies.try_for_each(|(to, from, bytes)| unsafe { stream.copy(to, from, bytes) })
-        });
+        // SAFETY: the staging memory has as much as was asked for, and lives as long as `self`; the caller's buffers are
+        // good as whoever made their addresses promised.
+        let copied = self.journal.put(stream, || unsafe { copy_all(stream, copies) });
         copied.map_err(|fault| {
             let error = self.fault(&fault);
             self.end(core, error)
@@ -186,3 +182,17 @@ impl Gpu {
 
 /// The alignment of kernels' addresses at its best, in bytes.
 const ALIGN: u64 = 256;
+
+/// Puts copies into a stream, but for those that change nothing.
+///
+/// # Safety
+///
+/// Both sides of each have as many bytes until the stream has come past.
+pub(super) unsafe fn copy_all(
+    stream: &CudaStream,
+    copies: impl IntoIterator<Item = Copy>,
+) -> Result<(), Fault> {
+    let mut copies = copies.into_iter().filter(|(to, from, bytes)| to != from && *bytes > 0);
+    // SAFETY: the caller's promise.
+    copies.try_for_each(|(to, from, bytes)| unsafe { stream.copy(to, from, bytes) })
+}

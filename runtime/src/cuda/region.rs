@@ -88,6 +88,11 @@ impl Regions {
         }
     }
 
+    /// Returns true if there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.iter().all(Option::is_none)
+    }
+
     /// Returns the place in the region that holds all of `bytes` from an address on.
     pub(super) fn find(&self, address: u64, bytes: u64) -> Option<Spot> {
         let holds = |region: &Region| {

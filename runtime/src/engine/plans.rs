@@ -22,6 +22,8 @@ use crate::hints::Hints;
 pub(crate) struct Plans {
     /// Plans by call.
     calls: Recent<(Named, Arc<Plan>), 256>,
+    /// A number that grows when what decides the plans of calls changes.
+    version: u64,
     /// Algorithms of the library that were chosen before, by path.
     library: Vec<(&'static str, Algorithm)>,
     /// The hints of the communicator, and those of the call in progress.
@@ -73,7 +75,19 @@ impl Plans {
     /// Sets the hints of the communicator.
     pub(crate) fn set_hints(&mut self, hints: Hints) {
         self.hints = hints;
+        self.forget();
+    }
+
+    /// Forgets the plans of calls: what decides them has changed.
+    fn forget(&mut self) {
         self.calls.clear();
+        self.version += 1;
+    }
+
+    /// Returns a number that grows when what decides the plans of calls changes, but for hints of single calls.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     /// Returns the hints of the communicator.
@@ -223,7 +237,7 @@ impl Core {
     /// other ranks are forgotten, and of the installed algorithms those rest that these ranks cannot play. Returns
     /// the word by which ranks know that they have the same.
     pub(crate) fn sort_installed(&mut self) -> u64 {
-        self.plans.calls.clear();
+        self.plans.forget();
         if let Some(resolver) = &mut self.plans.resolver {
             resolver.forget();
         }
@@ -284,7 +298,7 @@ impl Core {
             Some(refusal) if self.usable().is_ok() => return Err(refusal),
             _ => agreed?,
         }
-        self.plans.calls.clear();
+        self.plans.forget();
         self.plans.resting.retain(|(c, ..)| *c != collective);
         self.plans.dropped = None;
         self.plans.installed.retain(|(c, _)| *c != collective);
@@ -307,7 +321,7 @@ impl Core {
             None => format!("has no algorithm installed for `{collective}`"),
         };
         self.agree_on(word, &what)?;
-        self.plans.calls.clear();
+        self.plans.forget();
         self.plans.resting.retain(|(c, ..)| c != collective);
         self.plans.installed.retain(|(c, _)| c != collective);
         Ok(installed.is_some())

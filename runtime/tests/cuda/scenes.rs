@@ -1,7 +1,9 @@
 //! Plays the scenes of ranks on their GPUs.
 
 use roundelay::cuda::{CudaBuffer, CudaOptions, CudaSlice, DevicePtr, Launch, Protocol};
-use roundelay::{Algorithm, Args, Call, Communicator, DType, Error, RedOp, Reduction};
+use roundelay::{
+    Algorithm, Args, Call, CallOptions, Communicator, DType, Error, Hints, RedOp, Reduction,
+};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::plan::Placement;
 use roundelay_dsl::diag::codes;
@@ -477,6 +479,13 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     let copied = in_place(buffer.ptr(), 100, DType::F32, Protocol::Engine);
     let error = gpu.call(&algorithm, copied, &stream).expect_err("engines do not add");
     assert!(error.to_string().contains("copy engines only copy"), "{error}");
+    // Hints of a single call hold for it, and for no other of its name.
+    let rounding = "algorithm=all_reduce.compressed".parse::<Hints>();
+    let rounding = rounding.map_err(|e| Error::Usage(e.to_string()))?;
+    gpu.all_reduce(&mut buffer, RedOp::Sum)?;
+    let hinted = gpu.with(CallOptions::new().hints(rounding)).all_reduce(&mut buffer, RedOp::Sum);
+    assert!(matches!(hinted, Err(Error::Refused { .. })), "{hinted:?}");
+    gpu.all_reduce(&mut buffer, RedOp::Sum)?;
     let only = if gpu.rank() == 0 { 1 } else { 2 };
     assert!(gpu.alloc_device::<f32>(only).is_err(), "different lengths");
     named(gpu)

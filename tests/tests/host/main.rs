@@ -8,7 +8,7 @@ use std::process::Command;
 
 use roundelay_algorithms::find;
 use roundelay_compiler::device::{Options as Lower, Protocol, prove};
-use roundelay_compiler::emit::cuda::batch::{ARRIVED, OTHER, SLOT, batch};
+use roundelay_compiler::emit::cuda::batch::{ARRIVED, FEW, MANY, OTHER, Room, SLOT, batch};
 use roundelay_compiler::emit::cuda::counted::{BOUNDS, LENGTH, counted};
 use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
 use roundelay_compiler::emit::cuda::window::{SERVED, SIGNALLED, window};
@@ -92,8 +92,14 @@ fn short_slots(text: &str) -> String {
 
 #[test]
 fn messages_in_packets_and_pieces() {
-    let text = ported(&batch(16), str::to_string).replace("THREADS = 512", "THREADS = 8");
-    let text = short_slots(&text);
+    let of_room = |room: Room| {
+        let text = ported(&batch(16, room), str::to_string);
+        // Shares of lanes are those of so many threads.
+        let text =
+            text.replace("THREADS = 512", "THREADS = 8").replace(" LEAST = 1024,", " LEAST = 16,");
+        short_slots(&text)
+    };
+    let text = of_room(MANY);
     let changed = |name: &str, changes: &[(&str, &str)]| {
         let text = changes.iter().fold(text.clone(), |text, (from, to)| {
             assert!(text.contains(from), "{from}");
@@ -103,6 +109,7 @@ fn messages_in_packets_and_pieces() {
         // What loses pieces waits for them.
         let main = match name {
             "lossy" => patient.replace("60000000000ull", "5000000000ull"),
+            "few" => patient.replace("(u64)parts(bytes)", "1ull"),
             _ => patient.to_owned(),
         };
         built(name, &(text + &main))
@@ -110,6 +117,13 @@ fn messages_in_packets_and_pieces() {
     let Some(program) = changed("messages", &[]) else { return };
     assert_eq!(said(&program, &[2, 20]), "well\n");
     assert_eq!(said(&program, &[3, 6]), "well\n");
+    // A launch with fewer blocks than lanes have a part leaves those parts where they were.
+    let Some(program) = changed("few", &[]) else { return };
+    assert!(said(&program, &[2, 4]).ends_with("wrong\n"));
+    // With room for few messages.
+    let main = include_str!("messages.cpp").replace("EACH_WAY = 6", "EACH_WAY = 4");
+    let Some(program) = built("few_messages", &(of_room(FEW) + &main)) else { return };
+    assert_eq!(said(&program, &[2, 10]), "well\n");
     // The first lane of the message that is another than the one that was sent says so, with both tags.
     let other = said(&program, &[2, 2, 1]);
     assert!(

@@ -1,16 +1,18 @@
 
 // ---- messages between single ranks: see batch.rs ---------------------------------------------------------
 
+// Of each end's lanes as many have a block as any end needs.
 struct Batch {
     Params params;
+    u64 blocks;
     End ends[ENDS];
     Message messages[MESSAGES];
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const __grid_constant__ Batch batch) {
     const Params &params = batch.params;
-    const u32 lane = blockIdx.x % LANES;
-    const End &end = batch.ends[blockIdx.x / LANES];
+    const u32 blocks = (u32)batch.blocks, lane = blockIdx.x % blocks;
+    const End &end = batch.ends[blockIdx.x / blocks];
     u64 count = look<false>(end.count + 8 * lane);
     if (threadIdx.x == 0) failed = look32(params.state + 8);
     __syncthreads();

@@ -13,9 +13,9 @@ use crate::device::abi::{Params, THREADS};
 use crate::num::wide32;
 
 /// Most ends of a launch.
-pub const ENDS: usize = 32;
+pub const ENDS: usize = MANY.ends;
 /// Most messages of a launch.
-pub const MESSAGES: usize = 88;
+pub const MESSAGES: usize = MANY.messages;
 /// Blocks of an end, at least and at most.
 const LANES: [u32; 2] = [4, 32];
 /// Blocks that are kept for all ends of a rank and what it copies in its own memory, if that leaves each the least: fewer
@@ -29,13 +29,35 @@ pub const SLOT: u64 = (136 << 10) + 256;
 pub const HEAD: u64 = 16;
 /// Most bytes of a piece.
 pub const PIECE: u64 = SLOT - HEAD - 16 * wide32(THREADS);
-/// Bytes that a block has of a message between hosts at least, if there are as many: each piece costs those who carry it a
-/// packet.
-const LEAST: u64 = 16 << 10;
-/// Bytes of the parameters.
-pub const PARAMS: usize = size_of::<Params>() + 4 * 8 + ENDS * size_of::<End>() + MESSAGES * 24;
+/// Bytes that a block has of a message at least, if there are as many: two for each thread.
+const LEAST: u64 = 2 * wide32(THREADS);
+/// The same of a message between hosts: each piece costs those who carry it a packet.
+const CARRIED_LEAST: u64 = 16 << 10;
 
-const _: () = assert!(PARAMS <= 4096);
+const _: () = assert!(MANY.bytes() <= 4096);
+
+/// The room for ends and messages in the parameters of a launch. The driver takes longer for longer ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Most ends.
+    pub ends: usize,
+    /// Most messages.
+    pub messages: usize,
+}
+
+/// Room for a message each way with some peers.
+pub const FEW: Room = Room { ends: 8, messages: 8 };
+/// As much room as there is.
+pub const MANY: Room = Room { ends: 32, messages: 88 };
+
+impl Room {
+    /// Returns the bytes of the parameters: the common ones, an address a rank of four kinds, the blocks of an end, ends
+    /// and messages.
+    pub const fn bytes(self) -> usize {
+        let head = size_of::<Params>() + 4 * 8 + 8;
+        head + self.ends * size_of::<End>() + self.messages * size_of::<Message>()
+    }
+}
 
 /// Returns the blocks of an end between that many ranks: a link needs many, and all ends must run at once.
 pub const fn lanes(ranks: u32) -> u32 {
@@ -52,11 +74,24 @@ pub const fn inbox(ranks: u32) -> u64 {
     SLOT * wide32(SLOTS) * wide32(lanes(ranks))
 }
 
+/// Returns the number of those of an end's [`lanes`] that have a part of a message of so many bytes; `is_far` says that it
+/// is carried between hosts. A launch needs no more blocks.
+pub fn parts(bytes: u64, lanes: u32, is_far: bool) -> u32 {
+    let parts = bytes.div_ceil(each(bytes, lanes, is_far)).max(1);
+    u32::try_from(parts).unwrap_or(lanes).min(lanes)
+}
+
+/// Returns the bytes of a message that a lane has, as the kernel cuts it.
+fn each(bytes: u64, lanes: u32, is_far: bool) -> u64 {
+    let least = if is_far { CARRIED_LEAST } else { LEAST };
+    (bytes.div_ceil(16 * wide32(lanes)) * 16).max(least)
+}
+
 /// Returns the bytes of the pieces in which one of [`lanes`] blocks moves a message of so many bytes between hosts: the
 /// kernel's own way to cut it, for those who carry the pieces. A block without a part of the message has no piece, but for
 /// the first.
 pub fn pieces(bytes: u64, block: u32, lanes: u32) -> impl Iterator<Item = u64> {
-    let each = (bytes.div_ceil(16 * wide32(lanes)) * 16).max(LEAST);
+    let each = each(bytes, lanes, true);
     let begin = wide32(block) * each;
     let length = bytes.saturating_sub(begin).min(each);
     let count = match block {
@@ -125,15 +160,16 @@ pub(super) fn common(what: &str, ranks: u32) -> String {
     }
     text.push_str("constexpr bool PROVES = false;\nconstexpr bool PACKETS = false;\nconstexpr bool FAR = false;\n");
     text.push_str(PRELUDE);
-    text.push_str(&format!("constexpr u64 CARRIED_LEAST = {LEAST};\n"));
+    text.push_str(&format!("constexpr u64 LEAST = {LEAST}, CARRIED_LEAST = {CARRIED_LEAST};\n"));
     text.push_str(&format!("constexpr u64 LANES = {lanes}, SLOTS = {SLOTS}, SLOT = {SLOT};\n"));
     text + LANES_TEXT
 }
 
 /// Returns the kernel's text, for that many ranks.
-pub fn batch(ranks: u32) -> String {
+pub fn batch(ranks: u32, room: Room) -> String {
     let text = common("messages between single ranks", ranks);
-    text + &format!("constexpr u32 ENDS = {ENDS}, MESSAGES = {MESSAGES};\n")
+    let Room { ends, messages } = room;
+    text + &format!("constexpr u32 ENDS = {ends}, MESSAGES = {messages};\n")
         + include_str!("batch.cuh")
 }
 
@@ -170,6 +206,32 @@ mod tests {
 
     #[test]
     fn the_text_has_the_lanes_of_its_ranks() {
-        assert!(batch(2).contains("LANES = 32,") && batch(8).contains("LANES = 7,"));
+        let [two, eight] = [2, 8].map(|ranks| batch(ranks, FEW));
+        assert!(two.contains("LANES = 32,") && eight.contains("LANES = 7,"));
+        assert!(two.contains("ENDS = 8, MESSAGES = 8;"));
+    }
+
+    #[test]
+    fn lanes_without_a_part_need_no_block() {
+        for (bytes, is_far, wanted) in [
+            (0, false, 1),
+            (1, false, 1),
+            (LEAST, false, 1),
+            (LEAST + 1, false, 2),
+            (8 * LEAST, false, 8),
+            (1 << 30, false, 32),
+            (1 << 10, true, 1),
+            (CARRIED_LEAST + 1, true, 2),
+            (u64::MAX - 512, false, 32),
+        ] {
+            assert_eq!(parts(bytes, 32, is_far), wanted, "{bytes}");
+        }
+        for bytes in [0, 5, 1 << 10, 70_000, 524_288, 524_289, 10 << 20] {
+            for lanes in [4, 7, 32] {
+                let has = |&block: &u32| pieces(bytes, block, lanes).any(|piece| piece > 0);
+                let having = (0..lanes).filter(has).count() as u32;
+                assert_eq!(parts(bytes, lanes, true), having.max(1), "{bytes} {lanes}");
+            }
+        }
     }
 }

@@ -21,8 +21,8 @@ enum : u32 { ARRIVED = 5, ROOM = 6, OTHER = 3 };
 // A slot is a word, room for a piece, and room for a packet of each thread. The word is the number of the piece, beside
 // its tag. Nothing but packets is ever written where they lie, so that no content looks like one.
 constexpr u64 PACKET_ROOM = 16 * THREADS, PIECE = SLOT - 16 - PACKET_ROOM;
-// Bytes that a lane has of a message at least, if there are as many, and that it sends as packets at most.
-constexpr u64 LEAST = 2 * THREADS, AS_PACKETS = 8 * THREADS;
+// Bytes that a lane sends as packets at most.
+constexpr u64 AS_PACKETS = 8 * THREADS;
 
 INLINE u64 headed(u64 count, u64 tag) { return count << 32 | (u32)tag; }
 
