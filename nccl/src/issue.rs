@@ -53,7 +53,7 @@ pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> R
         others.iter().try_for_each(|&other| cuda::order(other, main))?;
     }
     let messages: Vec<Message> = messages.iter().map(|call| call.message(place)).collect();
-    for round in rounds(place.rank, &messages) {
+    for round in rounds(place.rank, messages) {
         perform(handle, place, &Operation::Messages(round), main)?;
     }
     if place.device == Device::Cuda && !others.is_empty() {
@@ -68,13 +68,13 @@ pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> R
 /// The k-th message of each direction of each peer is not in a later batch than any (k+1)-th. Of all messages that are
 /// not over, take one whose k is least: at both ends, all messages of batches before its own have a lesser k, so they
 /// are over, and both ends play it now. So nobody waits for ever, though ranks with other peers divide otherwise.
-fn rounds(rank: u32, messages: &[Message]) -> Vec<Vec<Message>> {
+fn rounds(rank: u32, messages: Vec<Message>) -> Vec<Vec<Message>> {
     if messages.len() <= MESSAGES {
-        return vec![messages.to_vec()];
+        return vec![messages];
     }
     let mut ends: BTreeMap<(u32, bool), Vec<Message>> = BTreeMap::new();
     for message in messages {
-        ends.entry((message.peer, message.is_send)).or_default().push(*message);
+        ends.entry((message.peer, message.is_send)).or_default().push(message);
     }
     // A rank's messages to itself are copies, and pair within a batch.
     let others = ends.keys().filter(|(peer, _)| *peer != rank).count();
@@ -151,7 +151,7 @@ mod tests {
     fn few_messages_are_one_batch_in_the_order_of_the_calls() {
         let messages: Vec<Message> =
             (0..80).map(|k| message(k % 3, k % 2 == 0, k.into())).collect();
-        let rounds = rounds(0, &messages);
+        let rounds = rounds(0, messages.clone());
         assert_eq!(rounds.len(), 1);
         let addresses =
             |list: &[Message]| list.iter().map(|m| m.buffer.address()).collect::<Vec<_>>();
@@ -165,7 +165,7 @@ mod tests {
             let messages: Vec<Message> = (0..500u64)
                 .map(|k| message(1 + (k % u64::from(peers)) as u32, k % 3 == 0, k))
                 .collect();
-            let rounds = rounds(0, &messages);
+            let rounds = rounds(0, messages.clone());
             assert!(rounds.iter().all(|round| round.len() <= MESSAGES && !round.is_empty()));
             assert_eq!(rounds.iter().map(Vec::len).sum::<usize>(), 500);
             let of = |list: &[Message], peer, is_send| -> Vec<u64> {

@@ -6,23 +6,40 @@ use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::KERNEL;
-use roundelay_compiler::emit::cuda::batch::{self, ENDS, FEW, MANY, MESSAGES, Room};
+use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 use roundelay_compiler::plan::Dir;
 
 use super::far::{FarBatch, FarEnd, Mail};
 use super::gpu::Gpu;
 use super::layout::Layout;
 use super::packed::copy_all;
-use super::program::{WORDS, words};
+use super::program::{WORDS, word, words};
 use super::unplayable::Unplayable;
 use super::{CudaStream, DevicePtr};
 use crate::backend::cuda::{Aside, Kernel, Options};
 use crate::bind::{Transfer, own_pairs};
-use crate::engine::{Core, End, Message, peers};
+use crate::engine::{Core, End, Message, Recent, peers};
 use crate::error::{Error, Source};
 
 /// A message on device memory.
 type DeviceMessage = Message<DevicePtr, DevicePtr>;
+
+/// A batch that was made ready: all that a launch needs but the addresses. Batches of the same messages share it.
+#[derive(Debug)]
+pub(super) struct Ready {
+    transfers: Vec<Transfer>,
+    /// The sends and receives of this rank to itself, by their places among the messages: these are copies.
+    pairs: Vec<(usize, usize)>,
+    /// The places of the others, in the order in which the ends have them.
+    order: Vec<usize>,
+    far: Vec<FarEnd>,
+    blocks: u32,
+    /// The words of the kernel's parameter.
+    params: Vec<u64>,
+}
+
+/// Batches that were made ready, the latest ones.
+pub(super) type Batches = Recent<Ready, 16>;
 
 impl Gpu {
     /// Puts a batch of messages into a stream: all of them side by side. `is_collective` is true if all ranks make
@@ -37,18 +54,57 @@ impl Gpu {
     ) -> Result<(), Error> {
         core.usable()?;
         self.listen(core)?;
-        peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
-        let transfers: Vec<Transfer> = messages.iter().map(Message::transfer).collect();
-        let mail = self.mail(&transfers)?;
-        let pairs = own_pairs(self.rank, &transfers)?;
-        let address = |at: usize| match messages[at].end {
-            End::Sent(from) => from.0,
-            End::Received(to) => to.0,
+        let at = match self.batches.position(|ready| ready.is_of(messages)) {
+            Some(at) => at,
+            None => {
+                peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
+                let ready = self.arrange(name, messages.iter().map(Message::transfer).collect())?;
+                self.batches.keep(ready)
+            }
         };
-        if let Some(null) = (0..messages.len()).find(|&i| transfers[i].bytes > 0 && address(i) == 0)
-        {
+        if let Some(null) = messages.iter().position(|m| m.bytes > 0 && address(m) == 0) {
             return Err(Error::Usage(format!("{name}: the memory of message {null} is null")));
         }
+        let kernel = match self.batches[at].blocks {
+            0 => None,
+            _ => match self.batch_kernel() {
+                Ok(kernel) => Some(kernel),
+                // The peers must not wait for a rank that cannot play it.
+                Err(error) => return Err(self.end(core, error)),
+            },
+        };
+        let timeout = core.timeout();
+        let ready = &mut self.batches[at];
+        if let Some(lanes) = self.far.as_ref().filter(|_| !ready.far.is_empty()) {
+            let captured = stream.is_captured();
+            let is_captured = captured.map_err(|fault| self.sharing.fault(&fault))?;
+            lanes.exchange(&Arc::new(FarBatch { ends: ready.far.clone(), is_captured, timeout }));
+        }
+        let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        ready.fill(messages, nanoseconds);
+        let ready = &*ready;
+        let copies = ready.pairs.iter().map(|&(from, to)| {
+            (address(&messages[to]), address(&messages[from]), messages[from].bytes)
+        });
+        // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
+        // caller's memory is good as whoever made its address promised.
+        let launched = self.journal.put(stream, || unsafe {
+            copy_all(stream, copies)?;
+            match &kernel {
+                Some(kernel) => kernel.launch(stream, (ready.blocks, abi::THREADS), &ready.params),
+                None => Ok(()),
+            }
+        });
+        launched.map_err(|fault| {
+            let error = self.fault(&fault);
+            self.end(core, error)
+        })
+    }
+
+    /// Makes a batch ready.
+    fn arrange(&mut self, name: &str, transfers: Vec<Transfer>) -> Result<Ready, Error> {
+        let mail = self.mail(&transfers)?;
+        let pairs = own_pairs(self.rank, &transfers)?;
         let place = Place { rank: self.rank, layout: &self.layout };
         let refused = |why: Unplayable| Error::Unsupported(format!("{name}: {why}"));
         let (ends, order) =
@@ -58,49 +114,21 @@ impl Gpu {
         if most > sms {
             return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks: most, sms }));
         }
-        let copies = pairs.into_iter();
-        let copies = copies.map(|(from, to)| (address(to), address(from), transfers[from].bytes));
-        if ends.is_empty() {
-            return self.copy_in(core, stream, copies);
-        }
         let of_each = |t: &Transfer| batch::parts(t.bytes, lanes, mail.contains_key(&t.peer));
         let others = transfers.iter().filter(|t| t.peer != self.rank);
-        let blocks = others.map(of_each).max().unwrap_or(1);
-        let fits = |room: &Room| ends.len() <= room.ends && order.len() <= room.messages;
-        let room = if fits(&FEW) { FEW } else { MANY };
-        let kernel = match self.batch_kernel(room) {
-            Ok(kernel) => kernel,
-            // The peers must not wait for a rank that cannot play it.
-            Err(error) => return Err(self.end(core, error)),
-        };
-        let timeout = core.timeout();
-        if let Some(lanes) = self.far.as_ref().filter(|_| !mail.is_empty()) {
-            let is_captured = stream.is_captured().map_err(|fault| self.fault(&fault))?;
-            let ends = far_ends(&ends, &order, &transfers, &mail);
-            lanes.exchange(&Arc::new(FarBatch { ends, is_captured, timeout }));
-        }
-        let list = order.iter().map(|&i| (address(i), transfers[i].bytes, transfers[i].tag()));
-        let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        let params = self.batch_params(room, blocks, &ends, list, nanoseconds);
-        let grid = (ends.len() as u32 * blocks, abi::THREADS);
-        // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
-        // caller's memory is good as whoever made its address promised.
-        let launched = self.journal.put(stream, || unsafe {
-            copy_all(stream, copies)?;
-            kernel.launch(stream, grid, &params)
-        });
-        launched.map_err(|fault| {
-            let error = self.fault(&fault);
-            self.end(core, error)
-        })
+        let each = others.map(of_each).max().unwrap_or(1);
+        let far = far_ends(&ends, &order, &transfers, &mail);
+        let params = self.batch_params(each, &ends);
+        let blocks = each * ends.len() as u32;
+        Ok(Ready { transfers, pairs, order, far, blocks, params })
     }
 
     /// Returns the memory for messages with each rank on another host that the transfers name.
     fn mail(&mut self, transfers: &[Transfer]) -> Result<BTreeMap<u32, Arc<Mail>>, Error> {
+        let Some(lanes) = &mut self.far else { return Ok(BTreeMap::new()) };
         let near = &self.sharing.near;
         let is_far = |peer: &u32| near.get(*peer as usize) == Some(&false);
         let peers: BTreeSet<u32> = transfers.iter().map(|t| t.peer).filter(is_far).collect();
-        let Some(lanes) = &mut self.far else { return Ok(BTreeMap::new()) };
         let (context, ranks, sharing) = (&self.context, self.ranks, &self.sharing);
         peers
             .into_iter()
@@ -115,50 +143,65 @@ impl Gpu {
             .collect()
     }
 
-    fn batch_kernel(&mut self, room: Room) -> Result<Arc<Kernel>, Error> {
-        let at = usize::from(room == MANY);
-        if let Some(kernel) = &self.batch[at] {
+    fn batch_kernel(&mut self) -> Result<Arc<Kernel>, Error> {
+        if let Some(kernel) = &self.batch {
             return Ok(kernel.clone());
         }
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let text = batch::batch(self.ranks, room);
+        let text = batch::batch(self.ranks);
         let kernel = self.kernels.get(&text, KERNEL, abi::THREADS, Options::Exact);
         let kernel = kernel.map_err(|error| {
             self.failed(format!("the kernel of messages: {error}"), Some(Source::new(error)))
         })?;
-        self.batch[at] = Some(kernel.clone());
+        self.batch = Some(kernel.clone());
         Ok(kernel)
     }
 
-    /// Returns the words of the kernel's parameter.
-    fn batch_params(
-        &self,
-        room: Room,
-        blocks: u32,
-        ends: &[batch::End],
-        messages: impl Iterator<Item = (u64, u64, u32)>,
-        timeout: u64,
-    ) -> Vec<u64> {
+    /// Returns the words of the kernel's parameter, without messages.
+    fn batch_params(&self, blocks: u32, ends: &[batch::End]) -> Vec<u64> {
         let (abort, report) = self.mailbox.addresses();
         let state = self.arena.base(self.rank) + self.layout.states;
-        let fixed = abi::Params { state, abort, report, timeout, ..abi::Params::default() };
-        let mut params = vec![0; room.bytes() / 8];
+        let fixed = abi::Params { state, abort, report, ..abi::Params::default() };
+        let mut params = vec![0; PARAMS / 8];
         params[..WORDS].copy_from_slice(&words(&fixed));
-        // An address a rank of four kinds, which this kernel has no use for.
-        params[WORDS + 4] = blocks.into();
-        let first = WORDS + 5;
-        for (at, end) in params[first..].chunks_exact_mut(END).zip(ends) {
+        params[FIRST_END - 1] = blocks.into();
+        for (at, end) in params[FIRST_END..].chunks_exact_mut(END).zip(ends) {
             at.copy_from_slice(&end_words(end));
-        }
-        let first = first + END * room.ends;
-        for (at, (address, bytes, tag)) in params[first..].chunks_exact_mut(3).zip(messages) {
-            at.copy_from_slice(&[address, bytes, tag.into()]);
         }
         params
     }
 }
 
+impl Ready {
+    /// Returns true if these are its messages, wherever they lie.
+    fn is_of(&self, messages: &[DeviceMessage]) -> bool {
+        let alike = |(known, message): (&Transfer, &DeviceMessage)| *known == message.transfer();
+        self.transfers.len() == messages.len() && self.transfers.iter().zip(messages).all(alike)
+    }
+
+    /// Writes where messages lie into the words of the kernel's parameter.
+    fn fill(&mut self, messages: &[DeviceMessage], timeout: u64) {
+        self.params[word!(timeout)] = timeout;
+        let listed = self.params[FIRST_END + END * ENDS..].chunks_exact_mut(3);
+        for (words, &at) in listed.zip(&self.order) {
+            let transfer = &self.transfers[at];
+            words.copy_from_slice(&[address(&messages[at]), transfer.bytes, transfer.tag().into()]);
+        }
+    }
+}
+
+/// Returns the address of a message's memory on this rank.
+fn address(message: &DeviceMessage) -> u64 {
+    match message.end {
+        End::Sent(from) => from.0,
+        End::Received(to) => to.0,
+    }
+}
+
+/// The word of the first end: behind an address a rank of four kinds, for which this kernel has no use, and the blocks of
+/// an end.
+const FIRST_END: usize = WORDS + 5;
 /// Words of an end.
 pub(super) const END: usize = size_of::<batch::End>() / 8;
 

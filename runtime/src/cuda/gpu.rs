@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use roundelay_compiler::device::Protocol;
 
+use super::batch::Batches;
 use super::beyond::Beyond;
 use super::bound::{Bound, Key};
 use super::buffer::CudaBuffer;
@@ -54,8 +55,9 @@ pub(crate) struct Gpu {
     pub(super) next_bound: usize,
     /// Kernels, whatever the count.
     pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
-    /// The kernels of messages between single ranks, with room for few and for many.
-    pub(super) batch: [Option<Arc<Kernel>>; 2],
+    /// The kernel of messages between single ranks.
+    pub(super) batch: Option<Arc<Kernel>>,
+    pub(super) batches: Batches,
     /// The kernel of windows.
     pub(super) window: Option<Arc<Kernel>>,
     /// The desk serves parts of windows to other hosts, once there was one; and the windows that are open there.
@@ -213,7 +215,7 @@ impl Gpu {
         let counted = self.counted.as_ref().map(|(kernel, _)| kernel);
         self.compiled
             .values()
-            .chain(self.batch.iter().flatten())
+            .chain(&self.batch)
             .chain(&self.window)
             .chain(counted)
             .cloned()

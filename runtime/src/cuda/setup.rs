@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use roundelay_compiler::device::abi;
 
 use super::CudaOptions;
+use super::batch::Batches;
 use super::control::{agree, same, trade};
 use super::far::{FarMemory, Lanes};
 use super::gpu::Gpu;
@@ -106,7 +107,8 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         bounds: Vec::new(),
         next_bound: 0,
         compiled: BTreeMap::new(),
-        batch: [None, None],
+        batch: None,
+        batches: Batches::default(),
         window: None,
         desk: None,
         beyond: Vec::new(),

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use roundelay_algorithms::find;
 use roundelay_compiler::device::{Options as Lower, Protocol, prove};
-use roundelay_compiler::emit::cuda::batch::{ARRIVED, FEW, MANY, OTHER, Room, SLOT, batch};
+use roundelay_compiler::emit::cuda::batch::{ARRIVED, OTHER, SLOT, batch};
 use roundelay_compiler::emit::cuda::counted::{BOUNDS, LENGTH, counted};
 use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
 use roundelay_compiler::emit::cuda::window::{SERVED, SIGNALLED, window};
@@ -92,14 +92,9 @@ fn short_slots(text: &str) -> String {
 
 #[test]
 fn messages_in_packets_and_pieces() {
-    let of_room = |room: Room| {
-        let text = ported(&batch(16, room), str::to_string);
-        // Shares of lanes are those of so many threads.
-        let text =
-            text.replace("THREADS = 512", "THREADS = 8").replace(" LEAST = 1024,", " LEAST = 16,");
-        short_slots(&text)
-    };
-    let text = of_room(MANY);
+    let text = ported(&batch(16), str::to_string).replace("THREADS = 512", "THREADS = 8");
+    // Shares of lanes are those of so many threads.
+    let text = short_slots(&text).replace(" LEAST = 1024,", " LEAST = 16,");
     let changed = |name: &str, changes: &[(&str, &str)]| {
         let text = changes.iter().fold(text.clone(), |text, (from, to)| {
             assert!(text.contains(from), "{from}");
@@ -120,26 +115,22 @@ fn messages_in_packets_and_pieces() {
     // A launch with fewer blocks than lanes have a part leaves those parts where they were.
     let Some(program) = changed("few", &[]) else { return };
     assert!(said(&program, &[2, 4]).ends_with("wrong\n"));
-    // With room for few messages.
-    let main = include_str!("messages.cpp").replace("EACH_WAY = 6", "EACH_WAY = 4");
-    let Some(program) = built("few_messages", &(of_room(FEW) + &main)) else { return };
-    assert_eq!(said(&program, &[2, 10]), "well\n");
     // The first lane of the message that is another than the one that was sent says so, with both tags.
     let other = said(&program, &[2, 2, 1]);
     assert!(
         other.contains(&format!("rank 1: report {OTHER}, word {ARRIVED}, peer 0, wanted ")),
         "{other}"
     );
-    // Packets whose numbers soon come again are told apart, since the receiver clears what it has taken. One that does
-    // not takes them twice.
-    let soon = ("(u32)count | 1u << 31", "(u32)(count % SLOTS) | 1u << 31");
-    let Some(program) = changed("soon", &[soon]) else { return };
+    // Packets whose numbers soon come again are told apart, since the receiver clears them before. One that does not
+    // takes some twice.
+    let soon = ("(u32)count | 1u << 31", "(u32)(count % (4 * SLOTS)) | 1u << 31");
+    let often = ("USES = 1 << 24", "USES = 3");
+    let Some(program) = changed("soon", &[soon, often]) else { return };
     assert_eq!(said(&program, &[2, 20]), "well\n");
-    let twice = ("post(at, {0, 0, 0, 0});", "");
-    let Some(program) = changed("twice", &[soon, twice]) else { return };
+    let Some(program) = changed("twice", &[soon]) else { return };
     assert!(said(&program, &[2, 20]).ends_with("wrong\n"));
     // A sender that does not wait for room writes over pieces.
-    let hasty = ("if (count > SLOTS) await_count", "if (false) await_count");
+    let hasty = ("if (lane.count > SLOTS) await_count", "if (false) await_count");
     let Some(program) = changed("lossy", &[hasty]) else { return };
     let lost = said(&program, &[2, 20]);
     assert!(lost.ends_with("wrong\n"), "{lost}");

@@ -13,9 +13,9 @@ use crate::device::abi::{Params, THREADS};
 use crate::num::wide32;
 
 /// Most ends of a launch.
-pub const ENDS: usize = MANY.ends;
+pub const ENDS: usize = 32;
 /// Most messages of a launch.
-pub const MESSAGES: usize = MANY.messages;
+pub const MESSAGES: usize = 88;
 /// Blocks of an end, at least and at most.
 const LANES: [u32; 2] = [4, 32];
 /// Blocks that are kept for all ends of a rank and what it copies in its own memory, if that leaves each the least: fewer
@@ -34,30 +34,11 @@ const LEAST: u64 = 2 * wide32(THREADS);
 /// The same of a message between hosts: each piece costs those who carry it a packet.
 const CARRIED_LEAST: u64 = 16 << 10;
 
-const _: () = assert!(MANY.bytes() <= 4096);
+/// Bytes of the parameters: the common ones, an address a rank of four kinds, the blocks of an end, ends and messages.
+pub const PARAMS: usize =
+    size_of::<Params>() + 4 * 8 + 8 + ENDS * size_of::<End>() + MESSAGES * size_of::<Message>();
 
-/// The room for ends and messages in the parameters of a launch. The driver takes longer for longer ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
-    /// Most ends.
-    pub ends: usize,
-    /// Most messages.
-    pub messages: usize,
-}
-
-/// Room for a message each way with some peers.
-pub const FEW: Room = Room { ends: 8, messages: 8 };
-/// As much room as there is.
-pub const MANY: Room = Room { ends: 32, messages: 88 };
-
-impl Room {
-    /// Returns the bytes of the parameters: the common ones, an address a rank of four kinds, the blocks of an end, ends
-    /// and messages.
-    pub const fn bytes(self) -> usize {
-        let head = size_of::<Params>() + 4 * 8 + 8;
-        head + self.ends * size_of::<End>() + self.messages * size_of::<Message>()
-    }
-}
+const _: () = assert!(PARAMS <= 4096);
 
 /// Returns the blocks of an end between that many ranks: a link needs many, and all ends must run at once.
 pub const fn lanes(ranks: u32) -> u32 {
@@ -166,10 +147,9 @@ pub(super) fn common(what: &str, ranks: u32) -> String {
 }
 
 /// Returns the kernel's text, for that many ranks.
-pub fn batch(ranks: u32, room: Room) -> String {
+pub fn batch(ranks: u32) -> String {
     let text = common("messages between single ranks", ranks);
-    let Room { ends, messages } = room;
-    text + &format!("constexpr u32 ENDS = {ends}, MESSAGES = {messages};\n")
+    text + &format!("constexpr u32 ENDS = {ENDS}, MESSAGES = {MESSAGES};\n")
         + include_str!("batch.cuh")
 }
 
@@ -206,9 +186,7 @@ mod tests {
 
     #[test]
     fn the_text_has_the_lanes_of_its_ranks() {
-        let [two, eight] = [2, 8].map(|ranks| batch(ranks, FEW));
-        assert!(two.contains("LANES = 32,") && eight.contains("LANES = 7,"));
-        assert!(two.contains("ENDS = 8, MESSAGES = 8;"));
+        assert!(batch(2).contains("LANES = 32,") && batch(8).contains("LANES = 7,"));
     }
 
     #[test]

@@ -61,11 +61,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
     if (threadIdx.x == 0) failed = look32(params.state + 8);
     __syncthreads();
     if (failed) return;
-    const u32 lane = blockIdx.x % LANES, number = blockIdx.x / LANES, thread = threadIdx.x;
+    const u32 number = blockIdx.x / LANES, thread = threadIdx.x;
     const bool own = number == 2 * (c.ranks - 1);
     const u32 turn = (u32)look<false>(c.turns + 8 * blockIdx.x) + 1;
     const End &end = c.ends[own ? 0 : number];
-    u64 count = own ? 0 : look<false>(end.count + 8 * lane);
+    Lane lane{(u32)(blockIdx.x % LANES)};
+    if (!own) lane = lane_of(end, lane.number);
     if (thread < c.ranks) sends[thread] = look32(c.sends + 4 * thread);
     __syncthreads();
     if (thread == 0) check(c, c.input, sends);
@@ -79,8 +80,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
         follow();
         if (thread == 0) check(c, c.output, receives);
         follow();
-        if (own && lane == 0 && thread < c.ranks) put<4>(c.receives + 4 * thread, {{receives[thread]}});
-    } else if (lane == 0 && thread == 0) {
+        if (own && lane.number == 0 && thread < c.ranks) put<4>(c.receives + 4 * thread, {{receives[thread]}});
+    } else if (lane.number == 0 && thread == 0) {
         tell(c.tell[end.peer] + 8 * (turn % RING), (u64)turn << 32 | sends[end.peer]);
     }
     const auto place = [&](const Vector &vector, const u32 *counts, u32 block) {
@@ -88,14 +89,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
     };
     if (own) {
         const u64 bytes = c.row * sends[c.rank], each = (bytes + 16 * LANES - 1) / (16 * LANES) * 16;
-        const u64 begin = lane * each < bytes ? lane * each : bytes;
+        const u64 begin = lane.number * each < bytes ? lane.number * each : bytes;
         const u64 to = place(c.output, receives, c.rank), from = place(c.input, sends, c.rank);
         carry(to + begin, from + begin, bytes - begin < each ? bytes - begin : each);
     } else {
         const u32 *counts = receiving ? receives : sends;
         const u64 at = place(receiving ? c.output : c.input, counts, end.peer);
-        move(params, end, lane, count, {at, c.row * counts[end.peer], c.tag});
-        if (thread == 0) tell(end.count + 8 * lane, count);
+        move(params, end, lane, {at, c.row * counts[end.peer], c.tag});
+        if (thread == 0) tell(end.count + 8 * lane.number, lane.count);
     }
     if (thread == 0) tell(c.turns + 8 * blockIdx.x, turn);
 }

@@ -19,8 +19,9 @@ enum : u32 { RECEIVES = 1, CARRIED = 2 };
 enum : u32 { ARRIVED = 5, ROOM = 6, OTHER = 3 };
 
 // A slot is a word, room for a piece, and room for a packet of each thread. The word is the number of the piece, beside
-// its tag. Nothing but packets is ever written where they lie, so that no content looks like one.
-constexpr u64 PACKET_ROOM = 16 * THREADS, PIECE = SLOT - 16 - PACKET_ROOM;
+// its tag. Nothing but packets is ever written where they lie, so that no content looks like one. Their numbers come
+// again after 2^31 pieces, so a receiver clears a slot's packets now and then: after as many uses as stand here.
+constexpr u64 PACKET_ROOM = 16 * THREADS, PIECE = SLOT - 16 - PACKET_ROOM, USES = 1 << 24;
 // Bytes that a lane sends as packets at most.
 constexpr u64 AS_PACKETS = 8 * THREADS;
 
@@ -38,9 +39,20 @@ INLINE void await_count(const Params &params, u64 word, u64 wanted, u32 kind, u3
     }
 }
 
-// Until the receiver has freed the slot of a piece.
-INLINE void await_room(const Params &params, const End &end, u32 lane, u64 count) {
-    if (count > SLOTS) await_count(params, end.freed + 8 * lane, count - SLOTS, ROOM, end.peer);
+// This block's lane of an end: the pieces that it has moved, and those that it knows the receiver to have taken.
+struct Lane {
+    u32 number;
+    u64 count, freed;
+};
+
+INLINE Lane lane_of(const End &end, u32 number) {
+    const u64 freed = end.how & RECEIVES ? 0 : look<false>(end.freed + 8 * number);
+    return {number, look<false>(end.count + 8 * number), freed};
+}
+
+// Until the receiver has freed the slot of the lane's piece.
+INLINE void await_room(const Params &params, const End &end, const Lane &lane) {
+    if (lane.count > SLOTS) await_count(params, end.freed + 8 * lane.number, lane.count - SLOTS, ROOM, end.peer);
 }
 
 // Until the piece of that number is in its slot; fails if it is of another message.
@@ -91,18 +103,17 @@ INLINE void put_part(u64 to, const Piece<8> &x, u64 bytes) {
     for (u32 k = 0; k < 8 && k < bytes; ++k) put<1>(to + k, {{(u32)(all >> 8 * k) & 255}});
 }
 
-// Moves a piece as packets, one a thread: without a fence, and without a barrier before its content is there. A receiver
-// clears what it has taken, so that no packet is ever found a second time. Threads of a sender do not wait for each
-// other: all have read the lane's count before.
-INLINE void move_packets(const Params &params, const End &end, u32 lane, u64 count, u64 tag, u64 slot, u64 user,
-                         u64 bytes) {
-    const u64 at = slot + SLOT - PACKET_ROOM + 16 * threadIdx.x, begin = 8 * threadIdx.x;
+// Moves a piece as packets, one a thread: without a fence, and without a barrier before its content is there. Threads of a
+// sender do not wait for each other, and not for room that there was when the kernel began.
+INLINE void move_packets(const Params &params, const End &end, const Lane &lane, u64 tag, u64 slot, u64 user, u64 bytes) {
+    const u64 at = slot + SLOT - PACKET_ROOM + 16 * threadIdx.x, begin = 8 * threadIdx.x, count = lane.count;
     const u32 epoch = (u32)count | 1u << 31;
     const bool has = begin < bytes;
     if (!(end.how & RECEIVES)) {
         Piece<8> x{};
         if (has) x = part(user + begin, bytes - begin);
-        if (has || threadIdx.x == 0) await_room(params, end, lane, count);
+        const bool room = count <= SLOTS || reached(lane.freed, count - SLOTS);
+        if (!room && (has || threadIdx.x == 0)) await_room(params, end, lane);
         if (threadIdx.x == 0) tell(slot, headed(count, tag));
         if (has) post(at, {x.w[0], epoch, x.w[1], epoch});
         return;
@@ -114,16 +125,14 @@ INLINE void move_packets(const Params &params, const End &end, u32 lane, u64 cou
             if (const u32 what = patience.ends(params))
                 fail(params, {what, ARRIVED, end.peer, NOWHERE, NOWHERE, 0, epoch, got.at_a});
         put_part(user + begin, {{got.a, got.b}}, bytes - begin);
-        post(at, {0, 0, 0, 0});
     }
 }
 
 // Moves a piece through its slot, by all threads of the block.
-INLINE void move_staged(const Params &params, const End &end, u32 lane, u64 count, u64 tag, u64 slot, u64 user,
-                        u64 bytes) {
+INLINE void move_staged(const Params &params, const End &end, const Lane &lane, u64 tag, u64 slot, u64 user, u64 bytes) {
     if (threadIdx.x == 0) {
-        if (end.how & RECEIVES) await_piece(params, end, slot, count, tag);
-        else await_room(params, end, lane, count);
+        if (end.how & RECEIVES) await_piece(params, end, slot, lane.count, tag);
+        else await_room(params, end, lane);
     }
     follow();
     if (end.how & RECEIVES) {
@@ -135,32 +144,41 @@ INLINE void move_staged(const Params &params, const End &end, u32 lane, u64 coun
     if (threadIdx.x == 0) {
         if (end.how & CARRIED) put<8>(slot + 8, {{(u32)bytes, 0}});
         release();
-        tell(slot, headed(count, tag));
+        tell(slot, headed(lane.count, tag));
     }
 }
 
 // Moves a message through a lane, by all threads of the block: as the sender in pieces into slots, as the receiver out of
-// them. `count` is the number of pieces that the lane has moved before, and is counted on. A lane without a part of the
-// message has no piece; the first one has always one, so that another message is seen.
-INLINE void move(const Params &params, const End &end, u32 lane, u64 &count, const Message &message) {
-    const u64 slots = end.slots + lane * SLOTS * SLOT, share = (message.bytes + 16 * LANES - 1) / (16 * LANES) * 16;
-    const u64 least = end.how & CARRIED ? CARRIED_LEAST : LEAST;
-    const u64 each = share < least ? least : share, begin = lane * each;
-    if (begin >= message.bytes && lane != 0) return;
+// them. Counts the pieces on. A lane without a part of the message has no piece; the first one has always one, so that
+// another message is seen.
+//
+// A receiver tells of packets that it has taken when it begins with the next piece, so that no kernel ends later for it.
+// It is in time: before a sender needs to know that a slot is free, the receiver has begun with the piece after the one
+// that lay there.
+INLINE void move(const Params &params, const End &end, Lane &lane, const Message &message) {
+    const u64 slots = end.slots + lane.number * SLOTS * SLOT;
+    const u64 share = (message.bytes + 16 * LANES - 1) / (16 * LANES) * 16;
+    const bool receives = end.how & RECEIVES, carried = end.how & CARRIED;
+    const u64 least = carried ? CARRIED_LEAST : LEAST;
+    const u64 each = share < least ? least : share, begin = lane.number * each;
+    if (begin >= message.bytes && lane.number != 0) return;
     const u64 length = message.bytes - begin < each ? message.bytes - begin : each;
+    const bool packed = each <= AS_PACKETS && !carried;
+    const u64 freed = end.freed + 8 * lane.number;
     u64 at = 0;
     do {
+        if (receives && !carried && threadIdx.x == 0) tell(freed, lane.count);
         const u64 bytes = length - at < PIECE ? length - at : PIECE;
-        const u64 slot = slots + ++count % SLOTS * SLOT, user = message.at + begin + at;
-        if (each <= AS_PACKETS && !(end.how & CARRIED))
-            move_packets(params, end, lane, count, message.tag, slot, user, bytes);
-        else
-            move_staged(params, end, lane, count, message.tag, slot, user, bytes);
-        if (end.how & RECEIVES) {
+        const u64 slot = slots + ++lane.count % SLOTS * SLOT, user = message.at + begin + at;
+        if (packed) move_packets(params, end, lane, message.tag, slot, user, bytes);
+        else move_staged(params, end, lane, message.tag, slot, user, bytes);
+        if (receives) {
+            const bool clears = lane.count / SLOTS % USES == 0 && !carried;
+            if (clears) post(slot + SLOT - PACKET_ROOM + 16 * threadIdx.x, {0, 0, 0, 0});
             __syncthreads();
-            if (threadIdx.x == 0) {
+            if ((clears || !packed) && threadIdx.x == 0) {
                 release();
-                tell(end.freed + 8 * lane, count);
+                tell(freed, lane.count);
             }
         }
         at += bytes;

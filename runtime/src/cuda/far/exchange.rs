@@ -46,7 +46,7 @@ pub(in super::super) struct FarBatch {
 }
 
 /// The messages to a rank, or from it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in super::super) struct FarEnd {
     pub(in super::super) peer: u32,
     pub(in super::super) dir: Dir,
