@@ -167,7 +167,7 @@ times() {
                 local from to calls
                 IFS=- read -r from to calls <<<"$sizes"
                 step "time of $name $way, $from to $to, graphs $graphs, $lib, turn $turn" 40 "$rows" bash -c \
-                    "perf ${!lib} $name '$way' -d float -o sum -b $from -e $to -f 8 -n $calls -w 5 -c 0 -G $graphs" ||
+                    "perf ${!lib} $name '$way' -d float -o sum -b $from -e $to -f ${FACTOR:-8} -n $calls -w 5 -c 0 -G $graphs" ||
                     continue
                 awk -v key="$name $way graphs=$graphs" -v lib="$lib" \
                     '/^ +[0-9]+ +[0-9]+ / { print key, lib, $1, $6, $10 }' said.txt >>raw_times.txt

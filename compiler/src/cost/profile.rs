@@ -9,9 +9,6 @@ use crate::instance::Instance;
 use crate::num::{float, index, wide};
 use crate::plan::{Shares, WireType};
 
-/// The least bytes of a message in a pass that is made for pipelining alone, as in the runtime.
-const LEAST_PIECE: u64 = 16 << 10;
-
 /// Lanes move bytes side by side, but a rank looks after one at a time: this share of what the others
 /// take for no bytes is added to the longest.
 const ASIDE: f64 = 0.5;
@@ -94,6 +91,8 @@ pub struct Profile {
     pub(super) chunks: u64,
     pub(super) message: u64,
     pub(super) pipeline: u64,
+    /// The least bytes of a message in a pass that is made for pipelining alone.
+    pub(super) piece: u64,
     /// True if ranks outnumber the cores of a host.
     pub(super) crowded: bool,
     /// The parts of a plan that is split by bandwidth, each as a function of its own bytes.
@@ -174,7 +173,7 @@ impl Profile {
     pub fn passes(&self, bytes: u64, slot_bytes: u64) -> u64 {
         let message = bytes.div_ceil(self.chunks).saturating_mul(self.message);
         let needed = message.div_ceil(slot_bytes.max(1)).max(1);
-        needed.max(self.pipeline.min((message / LEAST_PIECE).max(1)))
+        needed.max(self.pipeline.min((message / self.piece).max(1)))
     }
 
     /// Returns the number of rounds that were looked at.

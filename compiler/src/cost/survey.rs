@@ -120,6 +120,7 @@ impl<'a> Survey<'a> {
             message: 1,
             parts: Vec::new(),
             pipeline: u64::from(instance.pipeline.max(1)),
+            piece: topology.rates.piece_bytes.max(1),
             crowded: topology.has_crowd(),
         };
         Survey {

@@ -64,6 +64,7 @@ const RATES: Rates = Rates {
     reduce_gbs: f64::INFINITY,
     cores: u32::MAX,
     turn_us: 0.3,
+    piece_bytes: 16 << 10,
 };
 
 /// Returns rates with a gigabit network between hosts.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::num::{count, index};
-use crate::plan::MAX_PATHS;
+use crate::plan::{LEAST_PIECE, MAX_PATHS};
 use crate::shape::Shape;
 
 /// The cost of a link, as one pair of ranks sees it.
@@ -24,6 +24,11 @@ impl LinkCost {
     pub const LOOPBACK: LinkCost = LinkCost { latency_us: 6.0, message_us: 3.0, gbs: 4.0 };
     /// TCP between hosts over 10 Gbit/s.
     pub const NETWORK: LinkCost = LinkCost { latency_us: 25.0, message_us: 4.0, gbs: 1.18 };
+    /// NVLink inside a host, as kernels use it whose other links go between hosts.
+    pub const NVLINK: LinkCost = LinkCost { latency_us: 2.5, message_us: 1.0, gbs: 250.0 };
+    /// GPUs of different hosts, whose messages threads of the hosts carry over TCP: as broadcasts by `chain` between two
+    /// H200 took from 16 KiB to 16 MiB over loopback (docs/results/2026-11-26-nccl-short-h200x2).
+    pub const LANES: LinkCost = LinkCost { latency_us: 14.0, message_us: 8.0, gbs: 20.0 };
     /// An RDMA device between hosts, of which nothing is known: a guess.
     pub const DEVICE: LinkCost = LinkCost { latency_us: 3.0, message_us: 1.0, gbs: 1.18 };
 
@@ -49,6 +54,8 @@ pub struct Rates {
     /// The cost to a rank of waiting for its turn in each round, in microseconds, for each time that the
     /// ranks outnumber the cores. An eighth of it is added to every message then.
     pub turn_us: f64,
+    /// The least bytes of a message in a pass that is made for pipelining alone, as in the runtime.
+    pub piece_bytes: u64,
 }
 
 impl Rates {
@@ -76,6 +83,7 @@ impl Default for Rates {
             reduce_gbs: 2000.0,
             cores: u32::MAX,
             turn_us: 1.2,
+            piece_bytes: LEAST_PIECE,
         }
     }
 }
@@ -126,6 +134,16 @@ impl Topology {
     pub fn over(self, paths: Vec<PathCost>) -> Self {
         let rates = paths.first().map_or(self.rates, |first| self.rates.on(first.link));
         Topology { paths, rates, ..self }
+    }
+
+    /// Returns the topology of ranks that have a GPU each: NVLink inside hosts; between them, if nothing is known of the
+    /// paths, TCP as threads of the hosts bring it to kernels.
+    pub fn of_gpus(self) -> Self {
+        let remote = if self.paths.is_empty() { LinkCost::LANES } else { self.rates.remote };
+        // Blocks overlap what they do, whether there are passes or not: these gain only with long pieces.
+        let piece_bytes = 4 << 20;
+        let rates = Rates { local: LinkCost::NVLINK, piece_bytes, ..Rates::default() };
+        self.with(rates.on(remote))
     }
 
     /// Returns the topology as if `path` were the only path.

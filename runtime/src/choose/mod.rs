@@ -72,8 +72,14 @@ pub struct Request<'a> {
     pub transport: &'a str,
 }
 
+/// Bytes of a chunk that a kernel between hosts moves in a pass: 512 KiB by each of 32 blocks.
+const FAR_PASS: u64 = 16 << 20;
+
 impl Request<'_> {
     fn slots(&self) -> u64 {
+        if self.transport == NVLINK {
+            return FAR_PASS;
+        }
         let apart = self.transport == Transport::Tcp.name();
         let over = if apart { Transports::TCP } else { Transports::ALL };
         self.slot_bytes.unwrap_or(over.slot_bytes())
@@ -277,10 +283,11 @@ impl Resolver {
         let merged = self.merged(call, communicator);
         let slot_bytes = merged.hints().slot_bytes().or(request.slot_bytes);
         let apart_by_hint = merged.hints().transport().is_some_and(|all| all.mapped().is_empty());
-        let unshared = apart_by_hint && request.transport != NVLINK;
-        let (topology, transport) = match unshared {
-            true => (apart(request.topology), Transport::Tcp.name()),
-            false => (request.topology.clone(), request.transport),
+        let topology = request.topology.clone();
+        let (topology, transport) = match request.transport {
+            NVLINK => (topology.of_gpus(), NVLINK),
+            _ if apart_by_hint => (apart(request.topology), Transport::Tcp.name()),
+            transport => (topology, transport),
         };
         let request = Request { topology: &topology, slot_bytes, transport, ..*request };
         let candidates = self.known.candidates(&request, merged.hints())?;

@@ -7,7 +7,7 @@ use roundelay_compiler::device::{Options, abi, interchangeable, prove};
 use roundelay_compiler::plan::Header;
 
 use super::bound::{Key, LaunchArgs};
-use super::far::MOST_BLOCKS;
+use super::far::{Lanes, MOST_BLOCKS};
 use super::gpu::Gpu;
 use super::named::DeviceCall;
 use super::program::Lowered;
@@ -206,13 +206,14 @@ impl Gpu {
         let share = self.overlaps.then(|| device::beside_others(sms));
         let most = merged.max_sms().or(share);
         let ranks = header.ranks;
-        let most = match self.far {
+        let lanes = self.far.as_ref().map(Lanes::count);
+        let most = match lanes {
             None => most,
-            Some(_) => Some(most.map_or(MOST_BLOCKS, |most| most.min(MOST_BLOCKS))),
+            Some(_) => Some(most.unwrap_or(MOST_BLOCKS).min(MOST_BLOCKS).min(sms)),
         };
-        let by_size = |protocol| match self.far {
+        let by_size = |protocol| match lanes {
             None => device::blocks(&header.collective, protocol, bytes, ranks, sms, most),
-            Some(_) => device::blocks_between_hosts(bytes, sms, most.unwrap_or(MOST_BLOCKS)),
+            Some(lanes) => device::blocks_between_hosts(bytes, lanes, most.unwrap_or(1)),
         };
         let hinted = launch.protocol.or(merged.protocol());
         let how = |protocol| (protocol, launch.blocks.unwrap_or_else(|| by_size(protocol)));

@@ -168,6 +168,11 @@ impl Lanes {
         Ok(all)
     }
 
+    /// Returns their number, the same on all ranks.
+    pub(in super::super) fn count(&self) -> u32 {
+        self.orders.len() as u32
+    }
+
     /// Returns the memory that they share with kernels.
     pub(in super::super) fn memory(&self) -> &Arc<FarMemory> {
         &self.memory
