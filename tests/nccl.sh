@@ -12,8 +12,7 @@
 # hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of PyTorch's wheel,
 # or NCCL_LIB. These may be set: RANKS (all GPUs), MINUTES (9), MOST (1G, the most bytes that are checked), MODELS (of the
 # part torch: all), TURNS (3, of times), SWEEPS (least and most bytes and calls of times), NAMES (functions of times),
-# WAYS (of times: threads, processes, one thread for all, hosts).
-# Ends with 3 if a step failed.
+# WAYS (of times: threads, processes, one thread for all, hosts), FACTOR (8, from size to size). Ends with 3 if a step failed.
 set -u
 library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
 shift 3

@@ -23,7 +23,7 @@ const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned
 const REGISTERS: u32 = 128;
 /// The distance of the kernels in the sample, and of those of all types where all of the library are compiled.
 const STRIDE: usize = 11;
-const TYPES: usize = 3;
+const TYPES: usize = 6;
 
 /// The most milliseconds of a processor that a kernel should take; those that take longer are named, and fail
 /// no test.
