@@ -161,7 +161,12 @@ fn every_kernel_of_the_library_is_whole() {
             {
                 for program in programs(entry, n, placement, protocol) {
                     for spec in [SUM, Spec { aligned: false, ..SUM }] {
-                        let source = cuda(&program, &spec).expect("there is a kernel");
+                        let source = match cuda(&program, &spec) {
+                            Err(Unsupported::Unaligned) if protocol == Protocol::Multicast => {
+                                continue;
+                            }
+                            source => source.expect("there is a kernel"),
+                        };
                         whole(&source.text());
                         let shown = source.to_string();
                         let tasks = program.phases.iter().flat_map(|phase| &phase.tasks);

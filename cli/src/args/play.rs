@@ -125,7 +125,7 @@ pub(crate) struct On {
     /// The memory that holds the buffers; `cuda` takes a GPU for each rank
     #[arg(long, value_enum, default_value_t = Device::Host)]
     pub(crate) device: Device,
-    /// The protocol of messages between GPUs: packet, staged, put, get, engine; --hint protocol=… in short
+    /// The protocol of messages between GPUs: packet, staged, put, get, engine, multicast; --hint protocol=… in short
     /// [default: chosen]
     #[arg(long, alias = "way", value_name = "PROTOCOL")]
     pub(crate) protocol: Option<device::Protocol>,

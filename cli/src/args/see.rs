@@ -103,7 +103,7 @@ pub(crate) struct Called {
     /// Calls out of place (the default of the others)
     #[arg(long)]
     pub(crate) out_of_place: bool,
-    /// The protocol of messages on the device: packet, staged, put, get; in `show` also engine
+    /// The protocol of messages on the device: packet, staged, put, get, multicast; in `show` also engine
     #[arg(long, alias = "way", value_name = "PROTOCOL", default_value = "packet")]
     pub(crate) protocol: device::Protocol,
     /// Element type of a kernel

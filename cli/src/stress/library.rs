@@ -213,7 +213,7 @@ pub(super) fn library(order: &StressOrder, player: &mut Player<'_>) -> Result<Sa
         |_| true,
         &Plays {
             kinds: &kinds,
-            protocols: &Protocol::ALL,
+            protocols: &Protocol::TRIED,
             counts: &COUNTS,
             placements: false,
             share: 1,
@@ -254,7 +254,7 @@ pub(super) fn few(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, 
     let kinds = [(DType::F32, RedOp::Sum)];
     let plays = Plays {
         kinds: &kinds,
-        protocols: &Protocol::ALL,
+        protocols: &Protocol::TRIED,
         counts: &COUNTS,
         placements: true,
         share: 1,

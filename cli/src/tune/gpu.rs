@@ -53,7 +53,7 @@ fn tries(bytes: u64) -> Vec<(Protocol, u32)> {
         Protocol::Engine => bytes >= 16 << 20,
         _ => bytes >= 8 << 10,
     };
-    let protocols = Protocol::ALL.into_iter().filter(worth);
+    let protocols = Protocol::TRIED.into_iter().filter(worth);
     // Kernels beside engines have nothing to divide.
     let of = |protocol| if protocol == Protocol::Engine { &[1] } else { blocks };
     protocols.flat_map(|protocol| of(protocol).iter().map(move |&b| (protocol, b))).collect()

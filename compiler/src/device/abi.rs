@@ -166,6 +166,8 @@ pub struct Params {
     /// A number of 32 bits by which proxies find out what is played: each launch has its own, and each captured one. 0
     /// if there are no far links.
     pub number: u64,
+    /// Addresses at which the switch reads and writes data, input and output of all ranks; 0 but in kernels for it.
+    pub multicast: [u64; 3],
     /// Factor of `premul_sum`.
     pub factor: f64,
 }

@@ -22,6 +22,10 @@
 //! that phase's signals with all that follows. It asks for less order than that gives: a block's copies
 //! behind its own waits, and its signals behind its copies.
 //!
+//! **Multicast.** A program for the switch is one of `get` whose folds each read one place on every rank, and whose
+//! results each go to one place on every rank: an instruction does for all ranks what loads and stores do for one. It
+//! reads and writes nothing else, and waits for no less.
+//!
 //! **Words.** Every connection has two words of 64 bits a block, each with one writer: `sent` in the
 //! receiver's memory, `consumed` in the sender's. They hold `epoch << 32 | messages so far in this call` and
 //! only grow, but for epochs that begin again at 0 ([`abi`]). The i-th message of pass p has the number
@@ -75,12 +79,30 @@ pub enum Protocol {
     Get,
     /// Copies are made by the GPUs' copy engines, which read in the peers' buffers; nothing is folded.
     Engine,
+    /// As `get`, by the switch: it reads what is folded in the buffers of all ranks at once, and writes what is copied
+    /// into those of all.
+    Multicast,
 }
 
 impl Protocol {
     /// Returns true if a call is played in one pass, whatever its size.
     pub const fn is_one_pass(self) -> bool {
         matches!(self, Protocol::Packet | Protocol::Engine)
+    }
+
+    /// Returns true if it reaches as far as one host.
+    pub const fn is_of_one_host(self) -> bool {
+        matches!(self, Protocol::Packet | Protocol::Engine | Protocol::Multicast)
+    }
+
+    /// Returns true if what is folded is read in the peers' buffers.
+    pub(crate) const fn pulls(self) -> bool {
+        matches!(self, Protocol::Get | Protocol::Engine | Protocol::Multicast)
+    }
+
+    /// Returns true if what is copied is written into the peers' buffers.
+    pub(crate) const fn lands(self) -> bool {
+        matches!(self, Protocol::Put | Protocol::Get | Protocol::Multicast)
     }
 }
 

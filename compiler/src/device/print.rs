@@ -8,7 +8,13 @@ use crate::plan::{Dir, Sizes, WireType};
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Protocol; 5] =
+    pub const ALL: [Protocol; 6] = {
+        let [packet, staged, put, get, engine] = Protocol::TRIED;
+        [packet, staged, put, get, engine, Protocol::Multicast]
+    };
+
+    /// Those that were played on hardware.
+    pub const TRIED: [Protocol; 5] =
         [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get, Protocol::Engine];
 
     /// Returns its name in hints and programs.
@@ -19,6 +25,7 @@ impl Protocol {
             Protocol::Put => "put",
             Protocol::Get => "get",
             Protocol::Engine => "engine",
+            Protocol::Multicast => "multicast",
         }
     }
 }

@@ -146,7 +146,7 @@ pub(crate) fn blocks(
         // 128 packets of 8 bytes: a thread waits for one or two of each peer.
         Protocol::Packet => K,
         Protocol::Staged | Protocol::Put | Protocol::Get if ranks <= 2 => 64 * K,
-        Protocol::Staged | Protocol::Put | Protocol::Get => 16 * K,
+        Protocol::Staged | Protocol::Put | Protocol::Get | Protocol::Multicast => 16 * K,
         // Its kernel only waits and tells.
         Protocol::Engine => ANY,
     };

@@ -14,7 +14,7 @@ use super::far::FarCall;
 use super::gpu::Gpu;
 use super::named::DeviceCall;
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
-use super::region::Spot;
+use super::region::{Region, Spot};
 use super::unplayable::Unplayable;
 use crate::backend::cuda::{Aside, CudaStream, Kernel, Options};
 use crate::digest::mix;
@@ -135,6 +135,9 @@ impl Gpu {
         // A stream that is being captured would not let this thread load code or map memory.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
         let cut = self.agreed(core, &key, 0, lowered, args)?;
+        if key.protocol == Protocol::Multicast {
+            self.unite(core, &key)?;
+        }
         let bound = self.prepared(&key, cut, lowered.clone(), args);
         let bound = agree(core, bound)?;
         // All ranks forget the same ones, for they make the same calls.
@@ -145,6 +148,20 @@ impl Gpu {
         match self.bounds.get_mut(at) {
             Some(oldest) => *oldest = Some(Box::new(bound)),
             None => self.bounds.push(Some(Box::new(bound))),
+        }
+        Ok(())
+    }
+
+    /// Maps the regions of a call's buffers as all ranks have them at one address: all ranks together.
+    pub(super) fn unite(&mut self, core: &mut Core, key: &Key) -> Result<(), Error> {
+        for spot in key.spots.iter().flatten() {
+            if self.united.contains_key(&spot.region) {
+                continue;
+            }
+            let region = self.regions.get(*spot).cloned();
+            let own = region.as_deref().and_then(Region::whole);
+            let range = self.sharing.unite(core, own)?;
+            self.united.insert(spot.region, range);
         }
         Ok(())
     }
@@ -292,6 +309,10 @@ impl Gpu {
             part: 0,
             program: lowered.number.into(),
             number: 0,
+            multicast: spots.map(|spot| {
+                let range = spot.and_then(|spot| Some((self.united.get(&spot.region)?, spot)));
+                range.map_or(0, |(range, spot)| range.base() + spot.offset)
+            }),
             factor: 1.0,
         })
         .to_vec();

@@ -216,6 +216,13 @@ impl Gpu {
             Some(lanes) => device::blocks_between_hosts(bytes, lanes, most.unwrap_or(1)),
         };
         let hinted = launch.protocol.or(merged.protocol());
+        if hinted == Some(Protocol::Multicast) && merged.deterministic() == Some(true) {
+            return Err(Error::Unsupported(
+                "`multicast` adds the ranks in an order of the switch's own, and the hint `deterministic` asks for that \
+                 of the ranks"
+                    .into(),
+            ));
+        }
         let how = |protocol| (protocol, launch.blocks.unwrap_or_else(|| by_size(protocol)));
         let offered = match self.far {
             None => device::protocols(&header.collective, bytes, ranks),

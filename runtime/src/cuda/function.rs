@@ -118,6 +118,9 @@ impl Gpu {
         };
         let args = LaunchArgs::of(core, &launch.call);
         let cut = self.agreed(core, &key, 1, &lowered, &args)?;
+        if key.protocol == Protocol::Multicast {
+            self.unite(core, &key)?;
+        }
         let header = &lowered.program.header;
         let name = name
             .map_or_else(|| format!("{}_{}", header.collective, header.algorithm), String::from);

@@ -22,7 +22,7 @@ use super::served::Desk;
 use super::share::Sharing;
 use super::unplayable::Unplayable;
 use crate::backend::cuda::kernels::Kernels;
-use crate::backend::cuda::{Beside, Context, CudaStream, Fault, Kernel, Mailbox};
+use crate::backend::cuda::{Beside, Context, CudaStream, Fault, Kernel, Mailbox, Range};
 use crate::dtype::{DType, Element, RedOp};
 use crate::engine::Core;
 use crate::error::{Error, Source};
@@ -72,6 +72,8 @@ pub(crate) struct Gpu {
     pub(crate) overlaps: bool,
     pub(super) staging: Staging,
     pub(super) regions: Regions,
+    /// Regions as all ranks have them at one address, by number, once `multicast` was asked for.
+    pub(super) united: BTreeMap<u32, Range>,
     /// Regions that were replaced, for calls that may still use them.
     pub(super) retired: Vec<Arc<Region>>,
     pub(super) arena: Shared,
@@ -162,6 +164,7 @@ impl Gpu {
         if let Some(stream) = latest {
             self.watch(core, || stream.is_done())?;
         }
+        self.united.remove(&buffer.number());
         self.regions.remove(buffer.number());
         self.forget(buffer.number());
         Ok(())
@@ -212,6 +215,7 @@ impl Gpu {
         self.abandon_staging();
         let regions = self.regions.all().chain(&self.retired);
         regions.cloned().for_each(std::mem::forget);
+        self.united.values_mut().for_each(Range::abandon);
         let counted = self.counted.as_ref().map(|(kernel, _)| kernel);
         self.compiled
             .values()

@@ -165,8 +165,9 @@ pub(super) fn words(params: &abi::Params) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     macro_rules! set {
         ($($field:ident),*) => {{
-            let abi::Params { $($field,)* factor } = *params;
+            let abi::Params { $($field,)* multicast, factor } = *params;
             $(words[word!($field)] = $field;)*
+            words[word!(multicast)..][..3].copy_from_slice(&multicast);
             words[word!(factor)] = factor.to_bits();
         }};
     }
@@ -220,9 +221,10 @@ mod tests {
             part: 17,
             program: 18,
             number: 19,
+            multicast: [20, 21, 22],
             factor: 1.5,
         };
-        let mut wanted: Vec<u64> = (1..=19).collect();
+        let mut wanted: Vec<u64> = (1..=22).collect();
         wanted.push(1.5f64.to_bits());
         assert_eq!(words(&params).to_vec(), wanted);
     }

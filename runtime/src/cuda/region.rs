@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::{Found, IpcMemory};
+use crate::backend::cuda::{Found, IpcMemory, Physical};
 use crate::transport::nvlink::Shared;
 
 /// Memory of every rank, as mapped here.
@@ -35,6 +35,14 @@ impl Region {
                     _ => 0,
                 }
             }
+        }
+    }
+
+    /// Returns this rank's memory, if it is this communicator's own, and one piece.
+    pub(super) fn whole(&self) -> Option<&Physical> {
+        match self {
+            Region::Own(shared) => shared.whole(),
+            Region::IpcMemory { .. } => None,
         }
     }
 

@@ -115,6 +115,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
         counted: None,
         choices: Choices::default(),
         chosen_by: 0,
+        united: BTreeMap::new(),
         overlaps: false,
         staging: Staging::default(),
         regions: Regions::new(rank),

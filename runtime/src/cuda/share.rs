@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::control::{agree, trade};
 use super::region::Region;
-use crate::backend::cuda::{Context, CudaStream, Fault, Found, Handle, IpcMemory};
+use crate::backend::cuda::{
+    Context, CudaStream, Fault, Found, Handle, IpcMemory, Physical, Range, multicast,
+};
 use crate::engine::Core;
 use crate::error::{Error, Source};
 use crate::transport::nvlink::{DescriptorSocket, Shared, offer};
@@ -142,6 +144,72 @@ impl Sharing {
         });
         let (peers, offsets) = agree(core, mapped)?;
         Ok(Region::IpcMemory { found, own: self.rank, peers, offsets, bytes })
+    }
+
+    /// Maps the memory of all ranks at one address, by the switch. `own` is this rank's memory, of as many bytes on each;
+    /// all ranks are on this host. Nothing of this was tried on hardware.
+    pub(super) fn unite(
+        &mut self,
+        core: &mut Core,
+        own: Option<&Physical>,
+    ) -> Result<Range, Error> {
+        let devices = self.near.len() as u32;
+        let made = self.bindable(own, devices).and_then(|own| {
+            let made = (self.rank == 0).then(|| {
+                let object = Physical::of_all(&self.context, devices, own.bytes())?;
+                let descriptor = object.export()?;
+                Ok((object, descriptor))
+            });
+            let made: Option<(Physical, OwnedFd)> =
+                made.transpose().map_err(|fault| self.fault(&fault))?;
+            Ok((own, made))
+        });
+        let (own, made) = agree(core, made)?;
+        let bytes = own.bytes();
+        let passed: Vec<_> = made.iter().map(|(_, descriptor)| descriptor.as_fd()).collect();
+        let content = bytes.to_le_bytes();
+        let messages = trade(core, (&mut self.socket, &self.tokens), &content, &passed)?;
+        let joined = messages.and_then(|messages| {
+            let first = messages.into_iter().next().flatten();
+            let descriptor = first.and_then(|message| message.descriptors.into_iter().next());
+            let object = match (made, descriptor) {
+                (Some((object, _)), _) => object,
+                (None, Some(descriptor)) => Physical::import(&self.context, descriptor, bytes)
+                    .map_err(|fault| self.fault(&fault))?,
+                (None, None) => return Err(self.failed("rank 0 passed no object".into(), None)),
+            };
+            object.join().map_err(|fault| self.fault(&fault))?;
+            Ok(object)
+        });
+        // Memory is bound when all devices have joined.
+        let object = agree(core, joined)?;
+        let bound = object.bind(own).and_then(|()| {
+            let mut range = Range::reserve(&self.context, bytes)?;
+            range.map(object)?;
+            Ok(range)
+        });
+        agree(core, bound.map_err(|fault| self.fault(&fault)))
+    }
+
+    /// Returns memory that can be bound for so many devices.
+    fn bindable<'p>(&self, own: Option<&'p Physical>, devices: u32) -> Result<&'p Physical, Error> {
+        let fault = |fault: Fault| self.fault(&fault);
+        if !self.context.multicasts().map_err(fault)? {
+            return Err(self.failed("no switch joins it to others, for `multicast`".into(), None));
+        }
+        let Some(own) = own else {
+            return Err(Error::Unsupported(
+                "`multicast` takes memory of `Communicator::alloc_device`, and none of other allocators".into(),
+            ));
+        };
+        let least = multicast::granularity(devices, own.bytes()).map_err(fault)?;
+        match own.bytes().is_multiple_of(least) {
+            true => Ok(own),
+            false => Err(Error::Unsupported(format!(
+                "`multicast` takes multiples of {least} bytes, and the buffer has {}",
+                own.bytes()
+            ))),
+        }
     }
 
     /// Maps what a peer's message names; returns it with the offset at which the peer's memory begins.

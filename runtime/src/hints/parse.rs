@@ -74,10 +74,11 @@ pub const TABLE: &[Key] = &[
     },
     Key {
         name: "protocol",
-        values: "`packet`, `staged`, `put`, `get` or `engine`",
+        values: "`packet`, `staged`, `put`, `get`, `engine` or `multicast`",
         meaning: "How messages travel between GPUs: as packets that carry their own flags, through staging memory, \
-                  written to where they belong in the peers' buffers, read from there, or read from there by copy \
-                  engines. By size and memory by default.",
+                  written to where they belong in the peers' buffers, read from there, read from there by copy \
+                  engines, or read and written on all at once by the switch, which was never tried on hardware and is \
+                  never chosen by itself. By size and memory by default.",
         example: "packet",
         read: |h, v| {
             word(v, &Protocol::ALL.map(|protocol| (protocol.name(), protocol)), &mut h.protocol)

@@ -73,7 +73,7 @@ fn library(gpu: &mut Communicator) -> Result<(), Error> {
     for entry in CATALOGUE.iter().filter(|e| e.collective != "barrier") {
         let algorithm = gpu.algorithm(entry.collective, entry.name)?;
         for placement in placements(gpu, &algorithm) {
-            for protocol in Protocol::ALL {
+            for protocol in Protocol::TRIED {
                 for (count, blocks) in
                     [(1, Some(1)), (37, Some(3)), (98_304, Some(16)), (100_003, None)]
                 {
@@ -387,7 +387,7 @@ fn memory(gpu: &mut Communicator) -> Result<(), Error> {
     for (collective, name) in [("all_reduce", "two_shot"), ("all_gather", "direct")] {
         let algorithm = gpu.algorithm(collective, name)?;
         for placement in placements(gpu, &algorithm) {
-            for protocol in Protocol::ALL {
+            for protocol in Protocol::TRIED {
                 for shift in [4, 8, 12, 64] {
                     let (dtype, reduction, protocol) = (DType::F32, sum(), Some(protocol));
                     let trial =

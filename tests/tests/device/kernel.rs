@@ -404,8 +404,12 @@ impl Writer<'_> {
                 plain(self.place(t, self.link(*m).peer as usize, region, k) + e)
             }
         });
-        let fold =
-            Fold { inputs: inputs.collect(), outs: store.chain(outs).collect(), epoch: self.epoch };
+        let mut inputs: Vec<Src> = inputs.collect();
+        if self.program().protocol == Protocol::Multicast {
+            let first = e as usize % inputs.len();
+            inputs.rotate_left(first);
+        }
+        let fold = Fold { inputs, outs: store.chain(outs).collect(), epoch: self.epoch };
         self.steps.push(Step::Fold(Rc::new(fold)));
     }
 }

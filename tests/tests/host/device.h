@@ -26,6 +26,10 @@ struct Dim {
     unsigned x, y, z;
 };
 static thread_local Dim threadIdx;
+// Memory of both ranks, and the address at which the switch has it: nothing lies there.
+static char *united[2];
+static char *const united_base = (char *)(1ull << 44);
+
 static Dim blockIdx, gridDim, blockDim;
 
 // A barrier of the threads that have not left.

@@ -31,6 +31,7 @@ static theirs::Handle handle(unsigned rank, char *const *arena, char *const *mem
     p.unit = pass * 8, p.staging = STAGING, p.halves = HALF, p.packets = STAGING, p.packet_half = HALF;
     p.state = (u64)arena[rank] + ARENA, p.abort = (u64)mail, p.report = (u64)mail + 64, p.timeout = 60000000000ull;
     p.factor = 1;
+    if (UNITED) p.multicast[0] = (u64)united_base, united[rank] = memory[rank];
     for (unsigned r = 0; r < ALL; ++r) p.arena[r] = (u64)arena[r], p.data[r] = REGISTERED ? (u64)memory[r] : 0;
     f.identity = rank == 0 ? theirs::rank0::IDENTITY : theirs::rank1::IDENTITY;
     f.blocks = PLAYERS, f.barrier = (u64)arena[rank] + ARENA + 4096;

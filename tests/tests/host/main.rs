@@ -157,6 +157,26 @@ fn signals_and_words_of_windows() {
     assert!((0..20).any(|_| said(&program, &[2, 20]) == "wrong\n"));
 }
 
+/// Returns a text with what a switch does in place of its instructions, if there are any.
+fn switched(text: &str) -> String {
+    let (mut kept, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("asm volatile(\"multimem.") {
+        let (before, instruction) = rest.split_at(at);
+        let end = instruction.find(": \"memory\")").expect("its end") + ": \"memory\")".len();
+        kept.push_str(before);
+        kept.push_str(match instruction.starts_with("asm volatile(\"multimem.st.") {
+            true => "for (char *base : united) memcpy(base + (at - (u64)united_base), &x, 16)",
+            false => {
+                assert!(instruction.contains(".add.u32 %0"), "the sum of a word of each rank");
+                "x.w[k] = 0; for (char *base : united) x.w[k] += *(u32 *)(base + (at + 4 * k - (u64)united_base))"
+            }
+        });
+        rest = &instruction[end..];
+    }
+    kept.push_str(rest);
+    kept.replace("asm volatile(\"fence.proxy.alias;\" ::: \"memory\");", "")
+}
+
 /// Plays a function of two ranks with these arguments: elements, elements before them, blocks.
 fn function(protocol: Protocol, plays: &[([u64; 3], &str)]) {
     let entry = find("all_reduce", "two_shot").expect("the library has it");
@@ -166,14 +186,16 @@ fn function(protocol: Protocol, plays: &[([u64; 3], &str)]) {
     let programs = prove(&proved.expect("it is right"), protocol, &Lower::default());
     let programs = programs.expect("it can be played so");
     let ranks: Vec<_> = (0..2).filter_map(|rank| programs.of(rank)).collect();
-    let spec = Spec { element: Element::I32, operator: Operator::Sum, aligned: false };
+    let aligned = protocol == Protocol::Multicast;
+    let spec = Spec { element: Element::I32, operator: Operator::Sum, aligned };
     let header = cuda_function(&ranks, &spec, "theirs").expect("there is a header").text();
     let renamed =
         |text: &str| text.replace("INLINE", "ROUNDELAY_INLINE").replace("EACH", "ROUNDELAY_EACH");
-    let mut text = ported(&header, renamed);
-    let registered = matches!(protocol, Protocol::Get | Protocol::Put);
+    let mut text = switched(&ported(&header, renamed));
+    let united = protocol == Protocol::Multicast;
+    let registered = united || matches!(protocol, Protocol::Get | Protocol::Put);
     text += &format!(
-        "static constexpr bool REGISTERED = {registered}, ONE_PASS = {};\n",
+        "static constexpr bool REGISTERED = {registered}, ONE_PASS = {}, UNITED = {united};\n",
         protocol.is_one_pass()
     );
     let name = format!("function_{}", protocol.name());
@@ -209,4 +231,9 @@ fn functions_that_read_and_write_peers() {
         Protocol::Get,
         &[([1000, 0, 2], "well\n"), ([333, 129, 3], "well\n"), ([1000, 1001, 2], &past)],
     );
+}
+
+#[test]
+fn functions_that_the_switch_serves() {
+    function(Protocol::Multicast, &[([1000, 0, 2], "well\n"), ([336, 128, 3], "well\n")]);
 }

@@ -2,13 +2,14 @@
 //!
 //! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `barriers` finds where block
-//! barriers must be; `engine` puts copies apart for engines. A signal is sent only if somebody waits for it.
+//! barriers must be; `engine` puts copies apart for engines, `multicast` unites them for the switch. A signal is sent only if somebody waits for it.
 //! The result is proved by [`super::verify`].
 
 mod barriers;
 mod build;
 mod engine;
 mod evidence;
+mod multicast;
 mod order;
 mod prune;
 mod travel;
@@ -58,7 +59,7 @@ pub fn lower(
 ) -> Result<Vec<DeviceProgram>, Refused> {
     possible(plans, protocol, options)?;
     let slots = options.slots.or(plans.first().map(|p| p.header.slots)).unwrap_or(1).max(1);
-    let drains = matches!(protocol, Protocol::Get | Protocol::Engine);
+    let drains = protocol.pulls();
     let waiting = Waiting { slots: (!protocol.is_one_pass()).then_some(slots), drains };
     let order = Order::new(plans, waiting, &|a, b| options.is_far(a, b))?;
     let (travels, mut needs) = travel::travels(&order, protocol);
@@ -111,6 +112,7 @@ pub fn lower(
     }
     match protocol {
         Protocol::Engine => engine::apart(programs),
+        Protocol::Multicast => multicast::united(programs),
         _ => Ok(programs),
     }
 }
@@ -136,7 +138,7 @@ fn possible(plans: &[Plan], protocol: Protocol, options: &Options) -> Result<(),
     }
     let mut conns =
         plans.iter().flat_map(|p| p.part.conns.iter().map(move |c| (p.part.rank, c.peer)));
-    if protocol.is_one_pass()
+    if protocol.is_of_one_host()
         && let Some((rank, peer)) = conns.find(|&(rank, peer)| options.is_far(rank, peer))
     {
         return Err(Refused(format!(

@@ -42,9 +42,11 @@ pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>
     let mut travels = match protocol {
         Protocol::Packet => return (all(Travel::Packet), barriers),
         Protocol::Staged => return (all(Travel::Staged), barriers),
-        Protocol::Put | Protocol::Get | Protocol::Engine => all(Travel::Staged),
+        Protocol::Put | Protocol::Get | Protocol::Engine | Protocol::Multicast => {
+            all(Travel::Staged)
+        }
     };
-    let pulls = matches!(protocol, Protocol::Get | Protocol::Engine);
+    let pulls = protocol.pulls();
     let land = Land::new(order, pulls);
     for (w, wire) in order.wires.iter().enumerate().filter(|(_, w)| w.source != w.target && !w.far)
     {
@@ -55,7 +57,7 @@ pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>
                 continue;
             };
             let copied = out.wire.is_none() && op.inputs.len() == 1;
-            let lands = copied && protocol != Protocol::Engine;
+            let lands = copied && protocol.lands();
             let place = op.store.as_ref().filter(|s| lands && !s.dead);
             if let Some(needs) = place.and_then(|s| land.allowed(from.0, to.0, &s.region)) {
                 barriers[index(wire.source)].extend(needs);

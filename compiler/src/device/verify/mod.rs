@@ -1,6 +1,7 @@
-//! The proof of the device programs of all ranks together. It shares nothing with lowering.
+//! The proof of the device programs of all ranks together. It takes nothing from lowering.
 //!
-//! * **Shape** (`shape`): every index, region and count is in bounds; only what the protocol allows is used.
+//! * **Shape** (`shape`): every index, region and count is in bounds; only what the protocol allows is used. What the
+//!   switch reads or writes is one place on every rank: it is looked at below as so many accesses, in no order.
 //! * **Matching** (`links`): both ends of a link agree on messages, slots and places in staging memory; every
 //!   message is written and read as it should be, once; links share no staging memory.
 //! * **Deadlock** (`play`): the programs are played, task by task, as if a block had one thread: no more order than
@@ -23,6 +24,8 @@ mod links;
 mod memory;
 mod play;
 mod shape;
+
+pub(super) use shape::whole;
 
 use super::{DeviceProgram, Options, Protocol, Refused, Target, lower};
 use crate::compile::Proved;

@@ -55,7 +55,7 @@ fn program(p: &DeviceProgram) -> Result<(), Fault> {
         if last > has.into() {
             return Err(Fault(format!("link {i} needs more staging memory than there is")));
         }
-        if link.far && p.protocol.is_one_pass() {
+        if link.far && p.protocol.is_of_one_host() {
             return Err(Fault(format!(
                 "link {i} leads to another host, and messages are not staged"
             )));
@@ -69,7 +69,11 @@ fn program(p: &DeviceProgram) -> Result<(), Fault> {
     }
     for (i, phase) in p.phases.iter().enumerate() {
         for (j, a) in phase.tasks.iter().enumerate() {
-            task(p, a).map_err(|Fault(what)| Fault(format!("phase {i}, task {j}: {what}")))?;
+            let wrong = |what: String| Fault(format!("phase {i}, task {j}: {what}"));
+            task(p, a).map_err(|Fault(what)| wrong(what))?;
+            if p.protocol == Protocol::Multicast {
+                whole(p, a).map_err(|what| wrong(what.into()))?;
+            }
         }
         for s in &phase.signals {
             link(p, s.message, None).map_err(|Fault(what)| Fault(format!("phase {i}: {what}")))?;
@@ -96,6 +100,46 @@ fn engines(p: &DeviceProgram) -> Result<(), Fault> {
     match p.phases.iter().enumerate().all(is_one) {
         true => Ok(()),
         false => Err(fault("its copies are not one phase of nothing else")),
+    }
+}
+
+/// Checks that the switch can play a task: what it folds is one place on every rank, each of them once, and what it
+/// makes goes to one place on every rank, or stays. The error says what else it does.
+pub(in super::super) fn whole(p: &DeviceProgram, task: &Task) -> Result<(), &'static str> {
+    let (n, peer) = (index(p.header.ranks), |m: &Message| p.links[index(m.link)].peer);
+    let all = |mut ranks: Vec<u32>| {
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks.len() == n
+    };
+    let scratch = |r: &Region| r.pieces.iter().any(|piece| matches!(piece.buf, Buf::Scratch(_)));
+    let mut from = Vec::new();
+    for input in &task.inputs {
+        match input {
+            TaskInput::Local(region) => from.push((p.rank, region)),
+            TaskInput::Pulled(m, region) => from.push((peer(m), region)),
+            _ => return Err("has a message that cannot be read where it lies, or is rounded"),
+        }
+    }
+    let mut to: Vec<(u32, &Region)> = task.store.iter().map(|region| (p.rank, region)).collect();
+    for out in &task.outs {
+        match out {
+            Target::Landed(m, region) => to.push((peer(m), region)),
+            _ => {
+                return Err("has a message that cannot be written where it belongs, or is rounded");
+            }
+        }
+    }
+    let one_place = |ends: &[(u32, &Region)]| {
+        let regions_agree = ends.iter().all(|(_, region)| *region == ends[0].1);
+        let outside = ends.iter().all(|(_, region)| !scratch(region));
+        regions_agree && outside && ends.len() == n && all(ends.iter().map(|(r, _)| *r).collect())
+    };
+    let own = |ends: &[(u32, &Region)]| ends.iter().all(|(rank, _)| *rank == p.rank);
+    match (own(&from) && from.len() <= 1 || one_place(&from), own(&to) || one_place(&to)) {
+        (true, true) => Ok(()),
+        (false, _) => Err("reads at some ranks, at different places, or adds what lies on one"),
+        (_, false) => Err("writes at some ranks, or to different places"),
     }
 }
 
@@ -148,7 +192,7 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
             TaskInput::Pulled(m, r) => {
                 link(p, *m, Some(Dir::Recv))?;
                 region(p, r, chunks)?;
-                matches!(p.protocol, Protocol::Get | Protocol::Engine) && !far(p, *m)
+                p.protocol.pulls() && !far(p, *m)
             }
         };
         if !allowed {
@@ -164,7 +208,7 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
             Target::Staged(m, _) => (m, !p.protocol.is_one_pass()),
             Target::Landed(m, r) => {
                 written(p, r, chunks)?;
-                (m, matches!(p.protocol, Protocol::Put | Protocol::Get) && !far(p, *m))
+                (m, p.protocol.lands() && !far(p, *m))
             }
         };
         link(p, *m, Some(Dir::Send))?;

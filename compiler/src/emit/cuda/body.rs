@@ -8,7 +8,7 @@ use super::average::Stores;
 use super::moves::Moves;
 use super::share::{self, Role};
 use super::types::{of_wire, wires};
-use super::{INCLUDE, Operator, Spec, place};
+use super::{INCLUDE, Operator, Spec, multicast, place};
 use crate::device::{DeviceProgram, Phase, Protocol, Target, Task};
 use crate::num::index;
 use crate::plan::{Placement, Region, WireType};
@@ -150,6 +150,7 @@ impl<'a> Body<'a> {
             Protocol::Put => "put into the peers' buffers, sums staged",
             Protocol::Get => "put into the peers' buffers, sums read there",
             Protocol::Engine => "read in the peers' buffers by copy engines",
+            Protocol::Multicast => "read and written on all ranks at once by the switch",
         };
         let what = match h.reduces {
             true => format!("{} {}", spec.element.name(), spec.operator.name()),
@@ -183,6 +184,11 @@ impl<'a> Body<'a> {
         }
         self.line(format!("constexpr u32 GROUP = {};", self.group));
         self.text.push_str(GROUPS);
+        if self.program.protocol == Protocol::Multicast {
+            self.text.push_str(multicast::TEXT);
+            let reduced = multicast::reduced(spec.element, spec.operator).filter(|_| h.reduces);
+            self.text.push_str(&reduced.unwrap_or_default());
+        }
         if self.scales_inputs() {
             self.text.push_str(&SCALED.replace("FORMAT", spec.element.format()));
         }

@@ -15,6 +15,7 @@
 //! | `task.rs` | the code of a task |
 //! | `moves.rs` | loops that tasks share, as functions |
 //! | `batch.rs`, `counted.rs`, `window.rs` | kernels that are no program's: messages of single ranks, counts on the device, windows |
+//! | `multicast.rs` | what the switch combines |
 //! | `average.rs` | where results of `avg` are divided |
 //! | `function.rs` | a header with that function, for kernels of users |
 //! | `body.rs` | the function around the tasks, which the kernel calls |
@@ -30,6 +31,7 @@ mod body;
 pub mod counted;
 pub mod function;
 mod moves;
+mod multicast;
 mod place;
 mod share;
 mod task;
@@ -40,9 +42,9 @@ pub mod window;
 
 use std::fmt;
 
-use crate::device::ProvedProgram;
 use crate::device::abi::THREADS;
-use crate::plan::WireType;
+use crate::device::{Protocol, ProvedProgram};
+use crate::plan::{Placement, WireType};
 
 pub use function::{FunctionSource, cuda_function};
 pub use types::{Element, Operator};
@@ -110,6 +112,12 @@ pub enum Unsupported {
     WireType(Element, WireType),
     /// More ranks than a kernel's parameters have room for, or none.
     Ranks(u32),
+    /// The switch has no such operator for the type.
+    Reduction(Element, Operator),
+    /// The switch takes 16 bytes at a time.
+    Unaligned,
+    /// Operands cannot be multiplied before the switch adds them.
+    Factor,
     /// A function cannot start copy engines.
     Engines,
     /// A function cannot have its host carry messages.
@@ -133,6 +141,15 @@ impl fmt::Display for Unsupported {
             Unsupported::Ranks(n) => {
                 write!(f, "{n} ranks: the parameters of a kernel have room for {MOST_RANKS}")
             }
+            Unsupported::Reduction(element, operator) => {
+                write!(f, "the switch has no `{}` of {}", operator.name(), element.name())
+            }
+            Unsupported::Unaligned => f.write_str(
+                "the switch takes 16 bytes at a time: buffers and their chunks must begin at multiples of that",
+            ),
+            Unsupported::Factor => f.write_str(
+                "the switch adds what lies in the buffers: out of place there is no `premul_sum`",
+            ),
             Unsupported::Engines => f.write_str(
                 "copy engines are started by the host: a function of a kernel plays packet, staged, put or get",
             ),
@@ -177,5 +194,24 @@ fn body(program: &ProvedProgram, spec: &Spec) -> Result<String, Unsupported> {
     if let Some(wire) = types::wires(program).find(|_| !spec.element.is_float()) {
         return Err(Unsupported::WireType(spec.element, wire));
     }
+    if program.protocol == Protocol::Multicast {
+        switched(program, spec)?;
+    }
     Ok(body::Body::new(program, spec).write())
+}
+
+/// Fails if the switch cannot play a program in this type.
+fn switched(program: &ProvedProgram, spec: &Spec) -> Result<(), Unsupported> {
+    let header = &program.header;
+    if !spec.aligned {
+        return Err(Unsupported::Unaligned);
+    }
+    if !header.reduces {
+        return Ok(());
+    }
+    if spec.operator == Operator::PremulSum && header.placement == Placement::OutOfPlace {
+        return Err(Unsupported::Factor);
+    }
+    let reduced = multicast::reduced(spec.element, spec.operator);
+    reduced.map(drop).ok_or(Unsupported::Reduction(spec.element, spec.operator))
 }

@@ -44,6 +44,23 @@ fn along(parts: impl Iterator<Item = (u32, Box<dyn Fn(&str) -> String>)>) -> Str
     text
 }
 
+/// Returns the address of the elements to be played of a region's chunk k, in the memory of all ranks at once.
+pub(super) fn everywhere(region: &Region) -> String {
+    along(region.pieces.iter().map(|piece| {
+        let piece = *piece;
+        let address: Box<dyn Fn(&str) -> String> = Box::new(move |k| {
+            let buffer = match piece.buf {
+                Buf::Data => "data",
+                Buf::Input => "input",
+                // No scratch buffer is of all ranks, as is proved.
+                Buf::Output | Buf::Scratch(_) => "output",
+            };
+            format!("me.chunk(me.all_{buffer}(), {})", nth(&piece.set, k))
+        });
+        (piece.set.total, address)
+    }))
+}
+
 /// Returns the address of the elements to be played of a region's chunk k, in the memory of a rank.
 pub(super) fn region(rank: u32, region: &Region) -> String {
     let rank = vary(rank);

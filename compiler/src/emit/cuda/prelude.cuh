@@ -23,7 +23,7 @@ constexpr u32 CHANNELS = 8, MOST_BLOCKS = 128, YEAR = 1 << 30;
 
 struct Params {
     u64 count, pass, passes, groups, unit, staging, halves, packets, packet_half, scratch, host, far, state, abort,
-        report, timeout, part, program, number;
+        report, timeout, part, program, number, multicast[3];
     double factor;
     u64 arena[RANKS], data[RANKS], input[RANKS], output[RANKS];
 };
@@ -160,6 +160,11 @@ struct Me {
     INLINE u64 data(u32 rank) const { return params.data[rank] + call.data; }
     INLINE u64 input(u32 rank) const { return params.input[rank] + call.input; }
     INLINE u64 output(u32 rank) const { return params.output[rank] + call.output; }
+
+    // The same of all ranks, for the switch.
+    INLINE u64 all_data() const { return params.multicast[0] + call.data; }
+    INLINE u64 all_input() const { return params.multicast[1] + call.input; }
+    INLINE u64 all_output() const { return params.multicast[2] + call.output; }
 
     // Address of the first element to play of a chunk: of a user's buffer, of a scratch buffer.
     INLINE u64 chunk(u64 buffer, u64 c) const { return buffer + SIZE * (begin(c) + from); }

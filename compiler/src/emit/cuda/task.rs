@@ -31,6 +31,15 @@ struct Operand {
     packets: Option<u32>,
     /// To be multiplied by the factor, if it is read; to be divided, if it is written.
     scaled: bool,
+    /// True if it is that of all ranks.
+    everywhere: bool,
+}
+
+impl Operand {
+    /// Returns memory of all ranks at once, by its variable.
+    fn everywhere(name: &str) -> Self {
+        Operand { name: name.into(), wire: None, packets: None, scaled: false, everywhere: true }
+    }
 }
 
 impl Body<'_> {
@@ -88,6 +97,27 @@ impl Body<'_> {
     }
 
     fn fold(&mut self, task: &Task, alone: bool) {
+        let switches = self.reads_all(task) || self.writes_all(task);
+        if switches {
+            self.line("alias();");
+        }
+        self.fold_chunks(task, alone);
+        if switches {
+            self.line("alias();");
+        }
+    }
+
+    /// Returns true if the switch reads the operands of a task: one place on all ranks.
+    fn reads_all(&self, task: &Task) -> bool {
+        self.program.protocol == Protocol::Multicast && task.inputs.len() > 1
+    }
+
+    /// Returns true if the switch writes the result of a task: to one place on all ranks.
+    fn writes_all(&self, task: &Task) -> bool {
+        self.program.protocol == Protocol::Multicast && !task.outs.is_empty()
+    }
+
+    fn fold_chunks(&mut self, task: &Task, alone: bool) {
         let chunks = task.sizes.chunks();
         let (lead, team) = if alone { ("me.warp", "16") } else { ("share.lead", "share.team") };
         // Warps take the chunks in turn; several of one chunk divide its groups.
@@ -192,6 +222,12 @@ impl Body<'_> {
     /// Names the inputs' addresses.
     fn inputs(&mut self, task: &Task, chunks: u32) -> Vec<Operand> {
         let mut inputs = Vec::new();
+        if let (true, Some(TaskInput::Local(region) | TaskInput::Pulled(_, region))) =
+            (self.reads_all(task), task.inputs.first())
+        {
+            self.address("in0", &place::everywhere(region), false);
+            return vec![Operand::everywhere("in0")];
+        }
         for (i, source) in task.inputs.iter().enumerate() {
             let name = format!("in{i}");
             let (address, wire, packets) = match source {
@@ -208,7 +244,8 @@ impl Body<'_> {
                     _ => false,
                 };
             self.address(&name, &address, packets.is_some());
-            inputs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled });
+            let (wire, everywhere) = (self.spec.element.wire(wire), false);
+            inputs.push(Operand { name, wire, packets, scaled, everywhere });
         }
         inputs
     }
@@ -216,11 +253,16 @@ impl Body<'_> {
     /// Names the outputs' addresses: the store, then the outs, beginning with the rank after this one.
     fn outs(&mut self, task: &Task, chunks: u32) -> Vec<Operand> {
         let mut outs = Vec::new();
+        if let (true, Some(region)) = (self.writes_all(task), &task.store) {
+            self.address("out0", &place::everywhere(region), false);
+            return vec![Operand::everywhere("out0")];
+        }
         if let Some(region) = &task.store {
             let address = place::region(self.program.rank, region);
             self.line(format!("const u64 kept = {address};"));
             let scaled = self.is_average(region);
-            outs.push(Operand { name: "kept".into(), wire: None, packets: None, scaled });
+            let (name, everywhere) = ("kept".into(), false);
+            outs.push(Operand { name, wire: None, packets: None, scaled, everywhere });
         }
         let mut targets: Vec<_> = task
             .outs
@@ -239,7 +281,8 @@ impl Body<'_> {
             let name = format!("out{i}");
             self.address(&name, &address, packets);
             let packets = packets.then_some(peer);
-            outs.push(Operand { name, wire: self.spec.element.wire(wire), packets, scaled: false });
+            let (wire, scaled, everywhere) = (self.spec.element.wire(wire), false, false);
+            outs.push(Operand { name, wire, packets, scaled, everywhere });
         }
         outs
     }
@@ -342,6 +385,9 @@ impl Body<'_> {
         for input in &memory {
             let (bytes, name) = (self.bytes(input.wire), &input.name);
             self.line(match input.wire {
+                _ if input.everywhere => {
+                    format!("x{name}[j] = reduced({name} + {bytes}ull * at);")
+                }
                 None if self.by_element() => format!(
                     "x{name}[j] = gather<{bytes}>({name} + {bytes}ull * at, elements - (u64)GROUP * at);"
                 ),
@@ -444,6 +490,9 @@ impl Body<'_> {
             let result = if out.scaled { format!("average({result})") } else { result };
             let name = &out.name;
             self.line(match (out.packets, out.wire) {
+                _ if out.everywhere => {
+                    format!("put_all({name} + {bytes}ull * at, {result});")
+                }
                 (Some(_), _) => {
                     format!("send({name} + half + {}ull * at, {result}, epoch);", bytes * 2)
                 }

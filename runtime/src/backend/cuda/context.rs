@@ -68,6 +68,12 @@ impl Context {
         let managed = Of::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
         Ok(attribute(self.handle, posix)? != 0 && attribute(self.handle, managed)? != 0)
     }
+
+    /// Returns true if a switch joins the device to others that can read and write all of them at once.
+    pub(crate) fn multicasts(&self) -> Result<bool, Fault> {
+        use sys::CUdevice_attribute as Of;
+        Ok(attribute(self.handle, Of::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)? != 0)
+    }
 }
 
 impl Drop for Context {

@@ -225,6 +225,51 @@ fn kernels_of_all_types_compile() {
     check(&nvrtc, &texts, TYPES);
 }
 
+/// The switch reads and writes for all ranks, and nothing goes to one of them but words.
+#[test]
+fn kernels_for_the_switch_have_its_instructions() {
+    let Some(nvrtc) = compiler() else { return };
+    for (name, spec, reads, writes) in [
+        ("all_reduce.two_shot", SUM, Some("add.v4.f32"), true),
+        (
+            "all_reduce.two_shot",
+            Spec { element: Element::Bf16, ..SUM },
+            Some("add.acc::f32.v4.bf16x2"),
+            true,
+        ),
+        (
+            "reduce_scatter.direct",
+            Spec { element: Element::I64, operator: Operator::Max, aligned: true },
+            Some("max.s64"),
+            false,
+        ),
+        ("all_gather.direct", SUM, None, true),
+    ] {
+        let (collective, algorithm) = name.split_once('.').expect("a name");
+        let entry = CATALOGUE.iter().find(|e| (e.collective, e.name) == (collective, algorithm));
+        let mut texts = Vec::new();
+        kernels(entry.expect("the library has it"), (4, 1), &[spec], &mut texts);
+        texts.retain(|(name, _)| name.contains("Multicast"));
+        assert!(!texts.is_empty(), "{name}");
+        for (name, text) in &texts {
+            assert_eq!(fault(&nvrtc, text), None, "{name}");
+            let ptx =
+                nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Exact)).expect("it compiles");
+            let reading = "multimem.ld_reduce.relaxed.sys.global.";
+            let found: Vec<&str> = ptx.lines().filter(|line| line.contains(reading)).collect();
+            match reads {
+                Some(what) => {
+                    assert!(!found.is_empty(), "{name}");
+                    assert!(found.iter().all(|line| line.contains(&format!("{reading}{what}"))));
+                }
+                None => assert_eq!(found.len(), 0, "{name}"),
+            }
+            assert_eq!(ptx.contains("multimem.st.relaxed.sys.global.v4.f32"), writes, "{name}");
+            assert!(ptx.contains("fence.proxy.alias"), "{name}");
+        }
+    }
+}
+
 /// The instructions that the protocols rely on are in the compiled code.
 #[test]
 fn kernels_have_the_instructions_they_need() {

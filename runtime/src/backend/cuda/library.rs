@@ -70,6 +70,10 @@ const FUNCTIONS: &[&str] = &[
     "cuModuleGetFunction",
     "cuModuleLoadData",
     "cuModuleUnload",
+    "cuMulticastAddDevice",
+    "cuMulticastBindMem",
+    "cuMulticastCreate",
+    "cuMulticastGetGranularity",
     "cuPointerGetAttribute",
     "cuStreamBeginCapture_v2",
     "cuStreamCreate",
@@ -181,6 +185,7 @@ mod tests {
             include_str!("library.rs"),
             include_str!("memory.rs"),
             include_str!("module.rs"),
+            include_str!("multicast.rs"),
             include_str!("stream.rs"),
         ];
         let mut called = Vec::new();

@@ -9,7 +9,7 @@ use super::fault::cuda;
 use super::{Context, CudaStream, Fault};
 
 /// The handle by which memory is passed on: a descriptor.
-const DESCRIPTOR: sys::CUmemAllocationHandleType =
+pub(super) const DESCRIPTOR: sys::CUmemAllocationHandleType =
     sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 /// Memory of a device, of this process or of another one, without an address.
@@ -41,6 +41,28 @@ fn here(context: &Context) -> sys::CUmemLocation {
 }
 
 impl Physical {
+    /// Takes a handle over, to be released in `drop`.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        raw: sys::CUmemGenericAllocationHandle,
+        bytes: u64,
+    ) -> Self {
+        Physical { context: context.clone(), raw, bytes }
+    }
+
+    pub(super) fn raw(&self) -> sys::CUmemGenericAllocationHandle {
+        self.raw
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Returns its bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Returns the number of bytes of which shared memory is a multiple.
     pub(crate) fn granularity(context: &Context) -> Result<u64, Fault> {
         let (mut bytes, wanted) = (0, properties(context));
@@ -142,6 +164,14 @@ impl Range {
     /// Returns the first address.
     pub(crate) fn base(&self) -> u64 {
         self.base
+    }
+
+    /// Returns what is mapped, if it is one piece.
+    pub(crate) fn whole(&self) -> Option<&Physical> {
+        match &self.mapped[..] {
+            [one] => Some(one),
+            _ => None,
+        }
     }
 
     /// Returns the bytes that are memory.

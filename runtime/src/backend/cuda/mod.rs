@@ -23,6 +23,7 @@ pub(crate) mod library;
 mod mailbox;
 mod memory;
 mod module;
+pub(crate) mod multicast;
 pub(crate) mod nvrtc;
 mod stream;
 mod wheels;

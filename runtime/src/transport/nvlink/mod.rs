@@ -4,7 +4,7 @@
 //! Memory of a device goes from process to process as a descriptor ([`descriptors`]), and is mapped there ([`shared`]).
 //! The driver decides how two GPUs are joined, by NVLink or by the bus: what one can map it can use.
 //!
-//! There is no multicast, and no policy: `crate::cuda` decides what is shared, and what happens when a rank cannot.
+//! There is no policy: `crate::cuda` decides what is shared, and what happens when a rank cannot.
 
 mod descriptors;
 mod shared;

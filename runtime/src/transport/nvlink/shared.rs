@@ -49,6 +49,11 @@ impl Shared {
         self.range(self.own).map_or(0, Range::filled)
     }
 
+    /// Returns this rank's memory, if it is one piece.
+    pub(crate) fn whole(&self) -> Option<&Physical> {
+        self.range(self.own)?.whole()
+    }
+
     /// Leaves all mapped until the process ends: a kernel that does not end uses it.
     pub(crate) fn abandon(&mut self) {
         self.ranges.iter_mut().flatten().for_each(Range::abandon);

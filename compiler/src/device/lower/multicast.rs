@@ -1,0 +1,74 @@
+//! Tasks that read one place on every rank, or write one, for the switch.
+//!
+//! A program that is lowered as for `get` often has such tasks already. Where it copies to each peer by a task of its
+//! own, those of a phase become one, which waits for all that they wait for.
+
+use super::super::verify::whole;
+use super::super::{DeviceProgram, Phase, Target, Task, TaskInput};
+use super::Refused;
+use crate::num::index;
+use crate::plan::Region;
+
+/// Returns programs whose tasks the switch can play.
+pub(super) fn united(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
+    for program in &mut programs {
+        program.phases.iter_mut().for_each(unite);
+        program.phases.iter_mut().flat_map(|phase| &mut phase.tasks).for_each(keep);
+        for task in program.phases.iter().flat_map(|phase| &phase.tasks) {
+            whole(program, task).map_err(|what| refused(program, task, what))?;
+        }
+    }
+    Ok(programs)
+}
+
+fn refused(program: &DeviceProgram, task: &Task, what: &str) -> Refused {
+    let (rank, line) = (program.rank, program.sites.get(index(task.site)).map_or(0, |s| s.line));
+    Refused(format!(
+        "the switch reads or writes one place on all ranks: rank {rank}, step {} (line {line}) {what}",
+        task.round
+    ))
+}
+
+/// Makes one of tasks that bring the same to the same place on different ranks.
+fn unite(phase: &mut Phase) {
+    let mut tasks: Vec<Task> = Vec::new();
+    for task in phase.tasks.drain(..) {
+        let place = place(&task).cloned();
+        let alike = |other: &&mut Task| {
+            let together = other.inputs == task.inputs && other.sizes == task.sizes;
+            let once = other.store.is_none() || task.store.is_none();
+            together && once && place.is_some() && self::place(other) == place.as_ref()
+        };
+        match tasks.iter_mut().find(alike) {
+            Some(first) => {
+                let new = task.waits.into_iter().filter(|wait| !first.waits.contains(wait));
+                let new: Vec<_> = new.collect();
+                first.waits.extend(new);
+                first.store = first.store.take().or(task.store);
+                first.outs.extend(task.outs);
+            }
+            None => tasks.push(task),
+        }
+    }
+    phase.tasks = tasks;
+}
+
+/// Has a task that sends what lies at its place already write it there too: all ranks are written.
+fn keep(task: &mut Task) {
+    if let ([TaskInput::Local(region)], None) = (&task.inputs[..], &task.store)
+        && place(task) == Some(region)
+    {
+        task.store = Some(region.clone());
+    }
+}
+
+/// Returns the place to which a task brings its result, if it is the same on all ranks that get it.
+fn place(task: &Task) -> Option<&Region> {
+    let landed = task.outs.iter().map(|out| match out {
+        Target::Landed(_, region) => Some(region),
+        _ => None,
+    });
+    let mut places = task.store.iter().map(Some).chain(landed);
+    let first = places.next()??;
+    places.all(|place| place == Some(first)).then_some(first)
+}
