@@ -21,9 +21,11 @@ use super::nvrtc::{Nvrtc, Options as How};
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 /// The most registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
-/// The distance of the kernels in the sample, and of those of all types where all of the library are compiled.
+/// The distance of the kernels in the sample; and, where all of the library are compiled, of those of all types, and of
+/// functions, whose bodies those kernels have too.
 const STRIDE: usize = 11;
 const TYPES: usize = 6;
+const FUNCTIONS: usize = 2;
 
 /// The most milliseconds of a processor that a kernel should take; those that take longer are named, and fail
 /// no test.
@@ -280,15 +282,17 @@ fn kernels_have_the_instructions_they_need() {
     }
     for (name, text) in texts.iter().filter(|(name, _)| name.contains("InPlace")) {
         let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Exact)).expect("it compiles");
-        let needed: &[&str] = match name.contains("Packet") {
-            true => &["ld.relaxed.sys.global.v4.u32", "st.relaxed.sys.global.v4.u32"],
-            false => &[
-                "ld.acquire.sys.global.u64",
-                "fence.acq_rel.sys",
-                "st.relaxed.sys.global.u64",
-                "ld.global.L1::no_allocate.v4.u32",
-                "st.global.v4.u32",
-            ],
+        let words = ["ld.acquire.sys.global.u64", "fence.acq_rel.sys", "st.relaxed.sys.global.u64"];
+        let plain = ["ld.global.L1::no_allocate.v4.u32", "st.global.v4.u32"];
+        let needed = match () {
+            () if name.contains("Packet") => {
+                vec!["ld.relaxed.sys.global.v4.u32", "st.relaxed.sys.global.v4.u32"]
+            }
+            () if name.contains("Multicast") => {
+                assert!(plain.iter().all(|moves| !ptx.contains(moves)), "{name}: to one rank");
+                words.to_vec()
+            }
+            () => [&words[..], &plain].concat(),
         };
         for instruction in needed {
             assert!(ptx.contains(instruction), "{name}: no {instruction}");
@@ -391,7 +395,7 @@ fn functions_compile_in_kernels_of_others() {
         }
     }
     assert!(texts.len() > 100, "only {}", texts.len());
-    check(&nvrtc, &texts, 1);
+    check(&nvrtc, &texts, FUNCTIONS);
 }
 
 /// Two calls of one function are two copies of its text, and both come behind what the kernel wrote before.
