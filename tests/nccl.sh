@@ -7,12 +7,13 @@
 # linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
 # medians of both libraries by turns), turns.txt (each time), rows.txt (all that nccl-tests printed), losses.jsonl.
 #
-# Parts: ranks check options torch killed times graphs types processes hosts; all by default but types, which checks every
-# type and operator, and two that need `mpirun` and TESTS built with MPI=1: processes, a GPU each, and hosts, these on two
-# hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of PyTorch's wheel,
-# or NCCL_LIB. These may be set: RANKS (all GPUs), MINUTES (9), MOST (1G, the most bytes that are checked), MODELS (of the
-# part torch: all), TURNS (3, of times), SWEEPS (least and most bytes and calls of times), NAMES (functions of times),
-# WAYS (of times: threads, processes, one thread for all, hosts), FACTOR (8, from size to size). Ends with 3 if a step failed.
+# Parts: ranks check options torch killed times graphs types processes hosts; all by default but types, which checks
+# every type and operator, and two that need `mpirun` and TESTS built with MPI=1: processes, a GPU each, and hosts,
+# these on two hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of
+# PyTorch's wheel, or NCCL_LIB. These may be set: RANKS (all GPUs), MINUTES (9), MOST (1G, the most bytes that are
+# checked), MODELS (of the part torch: all), TURNS (3, of times), SWEEPS (least and most bytes and calls of times),
+# NAMES (functions of times), WAYS (of times: threads, processes, one thread for all, hosts), FACTOR (8, from size to
+# size). Ends with 3 if a step failed.
 set -u
 library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
 shift 3

@@ -1,6 +1,5 @@
 // Memory that the ranks of a host map: operations read it where it lies, and a rank looks at its peer's without a call.
 
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,10 +39,6 @@ static void *rank(void *argument) {
 }
 
 int main(void) {
-    rl_comm *ranks[RANKS];
-    pthread_t threads[RANKS];
-    check(rl_local(RANKS, ranks));
-    for (int i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, rank, ranks[i]);
-    for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+    play(RANKS, rank);
     return 0;
 }

@@ -1,7 +1,8 @@
-// Ends an example with the error of a call that has failed.
+// What examples share: the end with the error of a call that has failed, and ranks as threads.
 
 #pragma once
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,4 +14,13 @@ static void check(int32_t status) {
     rl_last_error(&error);
     fprintf(stderr, "error[RL%04d]: %s\n", error.code, error.text);
     exit(1);
+}
+
+// Plays so many ranks of this process, each by a thread that is given its communicator, and frees it.
+static inline void play(uint32_t count, void *(*rank)(void *)) {
+    rl_comm *ranks[count];
+    pthread_t threads[count];
+    check(rl_local(count, ranks));
+    for (uint32_t i = 0; i < count; i++) pthread_create(&threads[i], NULL, rank, ranks[i]);
+    for (uint32_t i = 0; i < count; i++) pthread_join(threads[i], NULL);
 }

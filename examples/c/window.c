@@ -1,6 +1,5 @@
 // Every rank adds its numbers to those of the next one, which does something else meanwhile, and counts itself.
 
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,15 +45,11 @@ static void *rank(void *argument) {
         printf("%s\n", error.text);
     }
     check(rl_window_free(window));
+    rl_free(comm);
     return NULL;
 }
 
 int main(void) {
-    rl_comm *ranks[RANKS];
-    pthread_t threads[RANKS];
-    check(rl_local(RANKS, ranks));
-    for (int i = 0; i < RANKS; i++) pthread_create(&threads[i], NULL, rank, ranks[i]);
-    for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < RANKS; i++) rl_free(ranks[i]);
+    play(RANKS, rank);
     return 0;
 }

@@ -106,18 +106,20 @@ pub(crate) fn find(handle: Handle) -> Outcome<Arc<Comm>> {
         return Err(Failure::argument("comm is NULL"));
     }
     let forgotten = FORGOTTEN.load(Ordering::Acquire);
-    let latest = LATEST.with_borrow(|(then, comm)| {
+    // A thread that ends, or a process that exits, has no such memory any more, and may still destroy communicators.
+    let latest = LATEST.try_with(|latest| {
+        let (then, comm) = &*latest.borrow();
         let comm = (*then == forgotten).then(|| comm.upgrade())?;
         comm.filter(|comm| comm.number == handle.addr())
     });
-    if let Some(comm) = latest {
+    if let Ok(Some(comm)) = latest {
         return Ok(comm);
     }
     let live = LIVE.read().unwrap_or_else(PoisonError::into_inner);
     let comm = live.get(&handle.addr()).cloned().ok_or_else(|| {
         Failure::argument(format!("{handle:?} is no communicator, or one that was destroyed"))
     })?;
-    LATEST.set((forgotten, Arc::downgrade(&comm)));
+    let _ = LATEST.try_with(|latest| latest.replace((forgotten, Arc::downgrade(&comm))));
     Ok(comm)
 }
 
@@ -351,4 +353,39 @@ pub(crate) fn soon<T>(from: &Receiver<T>) -> Option<T> {
         }
     }
     from.recv().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks a communicator up when its thread ends.
+    struct Late(usize, Sender<bool>);
+
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let handle = std::ptr::without_provenance_mut(self.0);
+            let _ = self.1.send(find(handle).is_ok() && LATEST.try_with(|_| ()).is_err());
+        }
+    }
+
+    thread_local! {
+        static LATE: RefCell<Option<Late>> = const { RefCell::new(None) };
+    }
+
+    #[test]
+    fn a_thread_that_ends_finds_its_communicators() {
+        let comm = make(Some((0, 1)), 0, Config::default());
+        let (sender, found) = channel();
+        let number = comm.handle().addr();
+        let thread = std::thread::spawn(move || {
+            // What is made first goes last: after the memory of the latest call.
+            LATE.set(Some(Late(number, sender)));
+            find(std::ptr::without_provenance_mut(number)).map(drop)
+        });
+        assert_eq!(thread.join().expect("it ends"), Ok(()));
+        assert_eq!(found.recv(), Ok(true));
+        comm.close(None);
+        assert!(find(comm.handle()).is_err(), "it was found before, and is no more");
+    }
 }

@@ -26,7 +26,7 @@ type DeviceMessage = Message<DevicePtr, DevicePtr>;
 
 /// A batch that was made ready: all that a launch needs but the addresses. Batches of the same messages share it.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct Arranged {
     transfers: Vec<Transfer>,
     /// The sends and receives of this rank to itself, by their places among the messages: these are copies.
     pairs: Vec<(usize, usize)>,
@@ -39,7 +39,7 @@ pub(super) struct Ready {
 }
 
 /// Batches that were made ready, the latest ones.
-pub(super) type Batches = Recent<Ready, 16>;
+pub(super) type Batches = Recent<Arranged, 16>;
 
 impl Gpu {
     /// Puts a batch of messages into a stream: all of them side by side. `is_collective` is true if all ranks make
@@ -54,12 +54,13 @@ impl Gpu {
     ) -> Result<(), Error> {
         core.usable()?;
         self.listen(core)?;
-        let at = match self.batches.position(|ready| ready.is_of(messages)) {
+        let at = match self.batches.position(|known| known.is_of(messages)) {
             Some(at) => at,
             None => {
                 peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
-                let ready = self.arrange(name, messages.iter().map(Message::transfer).collect())?;
-                self.batches.keep(ready)
+                let arranged =
+                    self.arrange(name, messages.iter().map(Message::transfer).collect())?;
+                self.batches.keep(arranged)
             }
         };
         if let Some(null) = messages.iter().position(|m| m.bytes > 0 && address(m) == 0) {
@@ -74,16 +75,20 @@ impl Gpu {
             },
         };
         let timeout = core.timeout();
-        let ready = &mut self.batches[at];
-        if let Some(lanes) = self.far.as_ref().filter(|_| !ready.far.is_empty()) {
+        let arranged = &mut self.batches[at];
+        if let Some(lanes) = self.far.as_ref().filter(|_| !arranged.far.is_empty()) {
             let captured = stream.is_captured();
             let is_captured = captured.map_err(|fault| self.sharing.fault(&fault))?;
-            lanes.exchange(&Arc::new(FarBatch { ends: ready.far.clone(), is_captured, timeout }));
+            lanes.exchange(&Arc::new(FarBatch {
+                ends: arranged.far.clone(),
+                is_captured,
+                timeout,
+            }));
         }
         let nanoseconds = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        ready.fill(messages, nanoseconds);
-        let ready = &*ready;
-        let copies = ready.pairs.iter().map(|&(from, to)| {
+        arranged.fill(messages, nanoseconds);
+        let arranged = &*arranged;
+        let copies = arranged.pairs.iter().map(|&(from, to)| {
             (address(&messages[to]), address(&messages[from]), messages[from].bytes)
         });
         // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
@@ -91,7 +96,9 @@ impl Gpu {
         let launched = self.journal.put(stream, || unsafe {
             copy_all(stream, copies)?;
             match &kernel {
-                Some(kernel) => kernel.launch(stream, (ready.blocks, abi::THREADS), &ready.params),
+                Some(kernel) => {
+                    kernel.launch(stream, (arranged.blocks, abi::THREADS), &arranged.params)
+                }
                 None => Ok(()),
             }
         });
@@ -101,8 +108,8 @@ impl Gpu {
         })
     }
 
-    /// Makes a batch ready.
-    fn arrange(&mut self, name: &str, transfers: Vec<Transfer>) -> Result<Ready, Error> {
+    /// Makes a batch arranged.
+    fn arrange(&mut self, name: &str, transfers: Vec<Transfer>) -> Result<Arranged, Error> {
         let mail = self.mail(&transfers)?;
         let pairs = own_pairs(self.rank, &transfers)?;
         let place = Place { rank: self.rank, layout: &self.layout };
@@ -120,7 +127,7 @@ impl Gpu {
         let far = far_ends(&ends, &order, &transfers, &mail);
         let params = self.batch_params(each, &ends);
         let blocks = each * ends.len() as u32;
-        Ok(Ready { transfers, pairs, order, far, blocks, params })
+        Ok(Arranged { transfers, pairs, order, far, blocks, params })
     }
 
     /// Returns the memory for messages with each rank on another host that the transfers name.
@@ -173,7 +180,7 @@ impl Gpu {
     }
 }
 
-impl Ready {
+impl Arranged {
     /// Returns true if these are its messages, wherever they lie.
     fn is_of(&self, messages: &[DeviceMessage]) -> bool {
         let alike = |(known, message): (&Transfer, &DeviceMessage)| *known == message.transfer();

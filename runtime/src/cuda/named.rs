@@ -20,7 +20,8 @@ pub(crate) struct Chosen {
     inside: Option<Arc<Proved>>,
     /// The way in which they are best played, as measured.
     how: Option<How>,
-    /// What was made of it, where nothing but the name of the call and this word decides: see [`Gpu::settled`].
+    /// The key and the program that came of it, where nothing but the name of the call and this word decides: see
+    /// [`Gpu::settled`].
     settled: Option<(bool, Key, Arc<Lowered>)>,
 }
 

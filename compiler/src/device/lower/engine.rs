@@ -4,9 +4,12 @@
 //! before the copies too, unless these write there: so peers do not wait for what a rank copies for itself.
 
 use super::super::{DeviceProgram, Event, Phase, Task, TaskInput, Wait};
-use super::{Refused, reads};
+use super::{Refused, reads, refused};
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
+
+/// The rule that a task may break.
+const RULE: &str = "copy engines only copy, once a call";
 
 /// Returns programs whose messages are pulled, with the copies of each in one phase.
 pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
@@ -18,7 +21,7 @@ pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgra
         {
             let can =
                 if reduces { Err("adds operands, here or in another step") } else { copies(task) };
-            can.map_err(|what| refused(program, task, what))?;
+            can.map_err(|what| refused(RULE, program, task, what))?;
         }
         let phases = program.phases.iter();
         if let Some(last) = phases.clone().rposition(|phase| phase.tasks.iter().any(Task::moves)) {
@@ -27,14 +30,6 @@ pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgra
         }
     }
     Ok(programs)
-}
-
-fn refused(program: &DeviceProgram, task: &Task, what: &str) -> Refused {
-    let (rank, line) = (program.rank, program.sites.get(index(task.site)).map_or(0, |s| s.line));
-    Refused(format!(
-        "copy engines only copy, once a call: rank {rank}, step {} (line {line}) {what}",
-        task.round
-    ))
 }
 
 /// Returns the regions of a rank's memory that peers read.
@@ -85,7 +80,7 @@ fn movable(program: &DeviceProgram, last: usize, offered: &[Region]) -> Result<(
             reads(task).any(|r| later.iter().flat_map(|l| &l.store).any(|s| overlaps(r, s)));
         let pulls = matches!(task.inputs[..], [TaskInput::Pulled(..)]);
         if pulls || stores || overwritten {
-            return Err(refused(program, task, "copies what a later step counts on"));
+            return Err(refused(RULE, program, task, "copies what a later step counts on"));
         }
     }
     Ok(())

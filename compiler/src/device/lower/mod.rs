@@ -2,8 +2,8 @@
 //!
 //! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `barriers` finds where block
-//! barriers must be; `engine` puts copies apart for engines, `multicast` unites them for the switch. A signal is sent only if somebody waits for it.
-//! The result is proved by [`super::verify`].
+//! barriers must be; `engine` puts copies apart for engines, `multicast` unites them for the switch. A signal is sent
+//! only if somebody waits for it. The result is proved by [`super::verify`].
 
 mod barriers;
 mod build;
@@ -277,6 +277,12 @@ fn staging(links: &[Vec<DeviceConnection>], far: bool) -> u32 {
     let of =
         |list: &Vec<DeviceConnection>| list.iter().filter(has).map(|l| l.slots * l.chunks).sum();
     links.iter().map(of).max().unwrap_or(0)
+}
+
+/// Returns the refusal of a task that breaks a rule of its protocol; `what` says how.
+fn refused(rule: &str, program: &DeviceProgram, task: &Task, what: &str) -> Refused {
+    let (rank, line) = (program.rank, program.sites.get(index(task.site)).map_or(0, |s| s.line));
+    Refused(format!("{rule}: rank {rank}, step {} (line {line}) {what}", task.round))
 }
 
 fn waits(conditions: &[Condition]) -> Vec<Wait> {

@@ -5,9 +5,11 @@
 
 use super::super::verify::whole;
 use super::super::{DeviceProgram, Phase, Target, Task, TaskInput};
-use super::Refused;
-use crate::num::index;
+use super::{Refused, refused};
 use crate::plan::Region;
+
+/// The rule that a task may break.
+const RULE: &str = "the switch reads or writes one place on all ranks";
 
 /// Returns programs whose tasks the switch can play.
 pub(super) fn united(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
@@ -15,18 +17,10 @@ pub(super) fn united(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgr
         program.phases.iter_mut().for_each(unite);
         program.phases.iter_mut().flat_map(|phase| &mut phase.tasks).for_each(keep);
         for task in program.phases.iter().flat_map(|phase| &phase.tasks) {
-            whole(program, task).map_err(|what| refused(program, task, what))?;
+            whole(program, task).map_err(|what| refused(RULE, program, task, what))?;
         }
     }
     Ok(programs)
-}
-
-fn refused(program: &DeviceProgram, task: &Task, what: &str) -> Refused {
-    let (rank, line) = (program.rank, program.sites.get(index(task.site)).map_or(0, |s| s.line));
-    Refused(format!(
-        "the switch reads or writes one place on all ranks: rank {rank}, step {} (line {line}) {what}",
-        task.round
-    ))
 }
 
 /// Makes one of tasks that bring the same to the same place on different ranks.
