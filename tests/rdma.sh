@@ -3,13 +3,13 @@
 #
 #   tests/rdma.sh [PART ...]
 #
-# Parts: packages (needed to build); build; stream (the stream's own tests); endpoints (without a communicator);
-# conformance (RDMA alone, RDMA between ranks that share memory inside, and two paths: a device and TCP, two
-# devices); hosts (two machines of two ranks and two devices: the library; a device is cut off, and mended; all
-# devices are); paths (two machines of one rank, over a device and TCP, and over two devices: what splits; one is
-# cut off, mended, both are cut off); gigabyte (as much between two ranks, which takes a minute and a half); faults
-# (ranks that are killed, stopped and replaced, a device that comes and goes, which takes some minutes). All but the
-# first and the last by default. Ends with 77 and the reason where something that it needs cannot be had.
+# Parts: packages (needed to build); build; stream (the stream's own tests, and lanes between GPUs that threads play);
+# endpoints (without a communicator); conformance (RDMA alone, RDMA between ranks that share memory inside, and two
+# paths: a device and TCP, two devices); hosts (two machines of two ranks and two devices: the library; a device is cut
+# off, and mended; all devices are); paths (two machines of one rank, over a device and TCP, and over two devices: what
+# splits; one is cut off, mended, both are cut off); gigabyte (as much between two ranks, which takes a minute and a
+# half); faults (ranks that are killed, stopped and replaced, a device that comes and goes, which takes some minutes).
+# All but the first and the last by default. Ends with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -75,6 +75,9 @@ together() {
 one=() two=() faults=()
 if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
+    # Lanes between GPUs, whose kernels threads play.
+    far=cuda::far::direct_tests
+    one+=("$programs/stream $far::slots $far::contents cuda::far::tests::grids --test-threads=1")
 fi
 if wanted endpoints; then
     one+=("TEST_WAY=rdma $programs/transport --test-threads=1")

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use roundelay::cuda::CudaOptions;
+use roundelay::cuda::{CudaOptions, GpuDirect};
 use roundelay::{Communicator, Error, Hints, Setup};
 use roundelay_ffi::Handle;
 use sha2::{Digest, Sha256};
@@ -122,6 +122,11 @@ fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]
         debug::info(|| format!("the setting {setting} changes nothing here"));
     }
     let (rank, size) = (calls.rank(), calls.size());
+    match if is_host() { GpuDirect::NotAsked } else { calls.gpu_direct()? } {
+        GpuDirect::Used => debug::info(|| "messages go from GPU to GPU between hosts".into()),
+        GpuDirect::Refused(why) => debug::info(|| format!("gpu_direct changes nothing: {why}")),
+        _ => {}
+    }
     debug::info(|| format!("rank {rank} of {size} on GPU {} is open{}", seat.gpu, named(config)));
     Ok(Open {
         calls: Handle::new(calls)?,

@@ -25,9 +25,9 @@
 //! proxies load and store there, and nobody else. It begins with two lists of [`words`] words: those that proxies
 //! write and kernels read ([`heard`]), and those that kernels write and proxies read ([`said`]); each has the words
 //! of the table, where the source or target is the other rank. `entered` of the own rank, among what kernels say,
-//! is told by each block that enters a call with far links: the epoch above, [`Params::number`] below. From [`Params::far`] on there are slots, of links in both
-//! directions: chunk k of a message in slot s of a link is at `((link.base * B) + (b * link.slots + s) *
-//! link.chunks + k) * unit`. They have no halves.
+//! is told by each block that enters a call with far links: the epoch above, [`Params::number`] below.
+//! [`Params::far`] from there are slots, of links in both directions: chunk k of a message in slot s of a link is at
+//! `((link.base * B) + (b * link.slots + s) * link.chunks + k) * unit`. They have no halves.
 //!
 //! **Slices.** In pass t, block b of B plays the elements `[(t * B + b) * pass, ... + pass)` of every chunk,
 //! as far as the chunk has them. So blocks that run side by side work on memory that lies together: 352 GB/s
@@ -42,9 +42,9 @@
 //! **Wrapping.** Epochs are numbers of 32 bits, and 0 comes after the last. Words are compared by their
 //! difference, so that they may be as old as 2^31 calls; packets by equality. So that nothing becomes that
 //! old, the last block to end of every call that [`renews`] does more: it raises all words that its rank
-//! writes, and those of far memory, to the last mark of the call, and overwrites the half of its rank's packets that the call used with
-//! epochs that this half never has. Both are harmless then: what the words say is so, and peers write into
-//! that half again when they know that the rank has entered the next call.
+//! writes, and those of far memory, to the last mark of the call, and overwrites the half of its rank's packets
+//! that the call used with epochs that this half never has. Both are harmless then: what the words say is so, and
+//! peers write into that half again when they know that the rank has entered the next call.
 //!
 //! **State.** Words of the rank's own device memory, all 0 at first: a [`State`] for each of [`BLOCKS`] blocks. Block b
 //! of B reads its own, and when it ends writes those of the blocks b, b + B, and so on: so blocks wait for each other
@@ -148,7 +148,7 @@ pub struct Params {
     pub scratch: u64,
     /// Address of this rank's far memory, 0 if it has no far links.
     pub host: u64,
-    /// Offset of the slots in it, in bytes.
+    /// Bytes from there to its slots, modulo 2^64: they may lie elsewhere, in memory of the GPU.
     pub far: u64,
     /// Address of this rank's [`State`]s.
     pub state: u64,

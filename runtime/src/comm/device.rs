@@ -10,7 +10,7 @@ use super::{CallOptions, Communicator, With, worker};
 use crate::backend::cuda::{Context, Fault};
 use crate::cuda::{
     Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaStream, CudaWork, Device,
-    DeviceFunction, DevicePtr, Gpu, KernelArg, KernelGrid, Launch, Protocol, open,
+    DeviceFunction, DevicePtr, Gpu, GpuDirect, KernelArg, KernelGrid, Launch, Protocol, open,
 };
 use crate::custom::Algorithm;
 use crate::dtype::{DType, Element};
@@ -356,6 +356,16 @@ impl Communicator {
         let graph = gpu.recorded(recording, recorded.is_ok())?;
         recorded?;
         graph.ok_or_else(|| Error::Usage("nothing was captured".into()).into())
+    }
+
+    /// Returns whether messages between hosts go from GPU to GPU, as the hint `gpu_direct` asks for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if not all ranks have a GPU.
+    pub fn gpu_direct(&mut self) -> Result<GpuDirect, Error> {
+        let (_, gpu) = self.both()?;
+        Ok(gpu.far.as_ref().map_or(GpuDirect::NotAsked, |lanes| lanes.direct().clone()))
     }
 
     /// Returns the point that the stream has been filled up to.

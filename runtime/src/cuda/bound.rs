@@ -301,7 +301,7 @@ impl Gpu {
             packet_half: self.layout.packet_half,
             scratch: self.layout.scratch,
             host: self.far.as_ref().map_or(0, |lanes| lanes.memory().device()),
-            far: abi::far(self.ranks),
+            far: self.far.as_ref().map_or(0, |lanes| lanes.memory().to_slots()),
             state: self.arena.base(self.rank) + self.layout.states,
             abort,
             report,

@@ -41,7 +41,7 @@ pub(crate) struct Gpu {
     /// The multiprocessors of the GPU with the fewest, so that all ranks choose alike.
     pub(super) sms: u32,
     /// The lanes carry messages between hosts, where there are several.
-    pub(super) far: Option<Lanes>,
+    pub(crate) far: Option<Lanes>,
     pub(super) layout: Layout,
     /// Calls of which the compiler knows: by plan and protocol.
     pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, Unplayable>>,

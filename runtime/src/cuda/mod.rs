@@ -57,6 +57,7 @@ pub use call::Launch;
 pub(crate) use control::agree;
 pub(crate) use counted::CountedCall;
 pub use counted::{Blocks, CountedShape};
+pub use far::direct::GpuDirect;
 pub use function::{CudaKernel, DeviceFunction, KernelArg, KernelGrid};
 pub(crate) use gpu::Gpu;
 pub use graph::{CudaGraph, CudaWork};

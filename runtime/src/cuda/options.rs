@@ -21,4 +21,17 @@ pub struct CudaOptions {
     pub calls_before: u32,
     /// The compiler's library, in place of the one that [`probe`](fn@super::probe) finds.
     pub nvrtc: Option<PathBuf>,
+    /// True if the slots for other hosts lie on the GPU, though no device of the network reaches them there.
+    #[cfg(test)]
+    pub(crate) slots_on_gpu: bool,
+}
+
+impl CudaOptions {
+    /// Returns true if a test wants slots on the GPU that no device of the network reaches.
+    pub(super) fn has_slots_on_gpu(&self) -> bool {
+        #[cfg(test)]
+        return self.slots_on_gpu;
+        #[cfg(not(test))]
+        false
+    }
 }

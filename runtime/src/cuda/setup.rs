@@ -11,7 +11,8 @@ use roundelay_compiler::device::abi;
 use super::CudaOptions;
 use super::batch::Batches;
 use super::control::{agree, same, trade};
-use super::far::{FarMemory, Lanes};
+use super::far::direct::GpuDirect;
+use super::far::{FarMemory, Lanes, Offer};
 use super::gpu::Gpu;
 use super::journal::Journal;
 use super::layout::Layout;
@@ -85,7 +86,7 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
     let granularity = core.words(own.granularity)?.into_iter().max().unwrap_or(1);
     let far = match near.iter().all(|&near| near) {
         true => None,
-        false => Some(lanes(core, &own, ranks)?),
+        false => Some(lanes(core, &own, options)?),
     };
     // No scratch buffer is larger than a device.
     let most = (layout.scratch + device.memory).next_multiple_of(granularity);
@@ -148,12 +149,26 @@ pub(crate) fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error>
 }
 
 /// Makes the memory and the threads for what this rank has to do with ranks on other hosts.
-fn lanes(core: &mut Core, own: &Own, ranks: u32) -> Result<Lanes, Error> {
-    let memory = FarMemory::pinned(&own.context, ranks);
-    let memory = memory.map_err(|fault| fault.on(core.rank(), own.context.device()));
-    let memory = Arc::new(agree(core, memory)?);
+fn lanes(core: &mut Core, own: &Own, options: &CudaOptions) -> Result<Lanes, Error> {
+    let ranks = core.size();
+    let without_devices = options.has_slots_on_gpu();
+    let asked = without_devices || core.plans.merged_hints()?.gpu_direct() == Some(true);
+    let direct = match asked.then(|| FarMemory::on_gpu(&own.context, ranks)) {
+        None => Err(GpuDirect::NotAsked),
+        Some(Ok(Some(memory))) => Ok(memory),
+        Some(Ok(None)) => {
+            let device = own.context.device();
+            Err(GpuDirect::Refused(format!("memory of GPU {device} is not for other devices")))
+        }
+        Some(Err(fault)) => Err(GpuDirect::Refused(fault.to_string())),
+    };
+    let on_host = |core: &mut Core| {
+        let memory = FarMemory::pinned(&own.context, ranks);
+        agree(core, memory.map_err(|fault| fault.on(core.rank(), own.context.device())))
+    };
     let mailbox = own.mailbox.clone();
-    Lanes::open(core, memory, move || mailbox.abort())
+    let offer = Offer { direct, without_devices, on_host: Box::new(on_host) };
+    Lanes::open(core, offer, move || mailbox.abort())
 }
 
 /// Makes this rank's words and states those of so many calls.

@@ -100,6 +100,7 @@ pub struct Hints {
     topology: Option<String>,
     paths: Option<Vec<String>>,
     rdma_gid: Option<u32>,
+    gpu_direct: Option<bool>,
 }
 
 /// A hint that is not understood, with the nearest known ones.
@@ -302,6 +303,11 @@ impl Hints {
     pub fn rdma_gid(&self) -> Option<u32> {
         self.rdma_gid
     }
+
+    /// Returns true if RDMA devices are to read and write memory of GPUs by themselves.
+    pub fn gpu_direct(&self) -> Option<bool> {
+        self.gpu_direct
+    }
 }
 
 impl std::str::FromStr for Hints {
@@ -393,7 +399,8 @@ impl Merged {
             interface,
             topology,
             paths,
-            rdma_gid
+            rdma_gid,
+            gpu_direct
         );
         // A name for all collectives at a nearer level goes before one for this collective farther off.
         let all = self.algorithms.contains_key("");

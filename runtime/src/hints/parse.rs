@@ -190,6 +190,14 @@ pub const TABLE: &[Key] = &[
         example: "3",
         read: |h, v| number(v, 0, 255, &mut h.rdma_gid),
     },
+    Key {
+        name: "gpu_direct",
+        values: "`true` or `false`",
+        meaning: "Have RDMA devices move messages between hosts from GPU to GPU, where a probe comes through, and not by \
+                  way of the hosts' memory (docs/rdma.md). It was never tried on hardware. Default `false`.",
+        example: "true",
+        read: |h, v| truth(v, &mut h.gpu_direct),
+    },
 ];
 
 fn paths(hints: &mut Hints, value: &str) -> Result<(), Unfit> {

@@ -25,7 +25,7 @@ fn every_key_has_an_example_that_changes_something() {
 fn values_are_read() {
     let h = hints(
         "objective=latency,deterministic=true,lossy=bf16,transport=tcp,shm,channels=4,\
-         slot_bytes=256K,timeout=1500ms,lazy=True,interface=eth0.5,rdma_gid=3",
+         slot_bytes=256K,timeout=1500ms,lazy=True,interface=eth0.5,rdma_gid=3,gpu_direct=true",
     );
     assert_eq!(h.objective(), Some(Objective::Latency));
     assert_eq!((h.deterministic(), h.lazy()), (Some(true), Some(true)));
@@ -34,6 +34,7 @@ fn values_are_read() {
     assert_eq!((h.channels(), h.slot_bytes()), (Some(4), Some(256 << 10)));
     assert_eq!(h.timeout(), Some(Duration::from_millis(1500)));
     assert_eq!((h.interface(), h.rdma_gid()), (Some("eth0.5"), Some(3)));
+    assert_eq!(h.gpu_direct(), Some(true));
     assert!(hints("").is_empty() && hints(" , ").is_empty());
 }
 

@@ -1,5 +1,7 @@
 //! The seam of one-sided access: a device reads and writes memory of the peer, whose process takes no part.
 
+use std::sync::Arc;
+
 use super::rdma::Exposure;
 
 /// The description by which memory of a peer is accessed.
@@ -50,6 +52,9 @@ pub(crate) trait OneSided {
 
     /// Lets the peer access memory, as far as it may when that is known to the device; `None` if it cannot be.
     fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant>;
+
+    /// Lets accesses begin in memory of this end's that was granted to the peer too: of a GPU there is no other way.
+    fn lend(&self, exposure: &Arc<Exposure>);
 
     /// Begins an access, after all before it.
     ///

@@ -21,11 +21,10 @@ use super::nvrtc::{Nvrtc, Options as How};
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 /// The most registers of a thread, so that a block of 512 threads fits.
 const REGISTERS: u32 = 128;
-/// The distance of the kernels in the sample; and, where all of the library are compiled, of those of all types, and of
-/// functions, whose bodies those kernels have too.
+/// The distance of the kernels in the sample; and, where all of the library are compiled, of those of all types, which is
+/// odd since every second one is for memory at any address.
 const STRIDE: usize = 11;
-const TYPES: usize = 6;
-const FUNCTIONS: usize = 2;
+const TYPES: usize = 7;
 
 /// The most milliseconds of a processor that a kernel should take; those that take longer are named, and fail
 /// no test.
@@ -324,9 +323,9 @@ fn kernels_beside_engines_move_nothing() {
     }
 }
 
-/// Adds kernels that call the function of an algorithm on n ranks twice, between accesses to its memory of their own:
-/// that of rank 1, or of all.
-fn callers(entry: &Entry, n: u32, spec: &Spec, all: bool, into: &mut Vec<Text>) {
+/// Adds kernels that call the function of an algorithm on n ranks, that of rank 1, or of all: once, and accesses to its
+/// memory of their own before and after it; or the same twice.
+fn callers(entry: &Entry, (n, all): (u32, bool), spec: &Spec, calls: usize, into: &mut Vec<Text>) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
     let programs =
@@ -348,7 +347,7 @@ fn callers(entry: &Entry, n: u32, spec: &Spec, all: bool, into: &mut Vec<Text>) 
                 (_, Placement::InPlace) => ", to, count",
                 (_, Placement::OutOfPlace) => ", from, to, count",
             };
-            let caller = CALLER.replace("GIVEN", given);
+            let caller = CALLER.replace("CALLS", &CALL.repeat(calls)).replace("GIVEN", given);
             let name = format!(
                 "{}.{} n {n} {placement:?} {protocol:?} {} {}",
                 entry.collective,
@@ -361,7 +360,7 @@ fn callers(entry: &Entry, n: u32, spec: &Spec, all: bool, into: &mut Vec<Text>) 
     }
 }
 
-/// A kernel with names and macros of its own, and two calls.
+/// A kernel with names and macros of its own.
 const CALLER: &str = r#"
 #define INLINE 1
 struct Params { float x[INLINE]; };
@@ -369,14 +368,18 @@ extern "C" __global__ void __launch_bounds__(theirs::THREADS, 1)
 kernel(const __grid_constant__ theirs::Handle handle, float *from, float *to, unsigned long long count) {
     const unsigned long long first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
     for (unsigned long long i = first; i < count; i += step) from[i] = to[i] * 2;
-    theirs::sync(handle);
-    theirs::call(handleGIVEN);
-    Params sum{};
-    for (unsigned long long i = first; i < count; i += step) sum.x[0] += to[count - 1 - i];
-    to[first] = sum.x[0];
-    theirs::sync(handle);
-    theirs::call(handleGIVEN);
+CALLS
 }
+"#;
+/// A call, and accesses after it.
+const CALL: &str = r#"
+    theirs::sync(handle);
+    theirs::call(handleGIVEN);
+    {
+        Params sum{};
+        for (unsigned long long i = first; i < count; i += step) sum.x[0] += to[count - 1 - i];
+        to[first] = sum.x[0];
+    }
 "#;
 
 #[test]
@@ -388,14 +391,14 @@ fn functions_compile_in_kernels_of_others() {
         ["one_shot", "two_shot", "ring", "direct", "chain", "dissemination"].contains(&e.name)
     }) {
         for spec in [SUM, of(Element::Bf16, Operator::Max), Spec { aligned: false, ..SUM }] {
-            callers(entry, 4, &spec, false, &mut texts);
+            callers(entry, (4, false), &spec, 1, &mut texts);
         }
         for spec in [of(Element::F64, Operator::Avg), of(Element::U8, Operator::PremulSum)] {
-            callers(entry, 2, &spec, true, &mut texts);
+            callers(entry, (2, true), &spec, 1, &mut texts);
         }
     }
     assert!(texts.len() > 100, "only {}", texts.len());
-    check(&nvrtc, &texts, FUNCTIONS);
+    check(&nvrtc, &texts, 1);
 }
 
 /// Two calls of one function are two copies of its text, and both come behind what the kernel wrote before.
@@ -404,9 +407,10 @@ fn functions_have_the_instructions_they_need() {
     let Some(nvrtc) = compiler() else { return };
     let mut texts = Vec::new();
     for entry in CATALOGUE.iter().filter(|e| e.collective == "all_reduce" && e.name == "two_shot") {
-        callers(entry, 4, &SUM, false, &mut texts);
+        callers(entry, (4, false), &SUM, 2, &mut texts);
     }
     for (name, text) in &texts {
+        assert_eq!(fault(&nvrtc, text), None, "{name}");
         let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Usual)).expect("it compiles");
         for instruction in [
             "atom.acq_rel.gpu.global.add.u32",

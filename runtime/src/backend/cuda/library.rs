@@ -34,6 +34,7 @@ const FUNCTIONS: &[&str] = &[
     "cuEventElapsedTime_v2",
     "cuEventQuery",
     "cuEventRecord",
+    "cuFlushGPUDirectRDMAWrites",
     "cuFuncGetAttribute",
     "cuFuncLoad",
     "cuGetErrorName",
@@ -56,6 +57,7 @@ const FUNCTIONS: &[&str] = &[
     "cuMemFreeHost",
     "cuMemGetAddressRange_v2",
     "cuMemGetAllocationGranularity",
+    "cuMemGetHandleForAddressRange",
     "cuMemHostAlloc",
     "cuMemHostGetDevicePointer_v2",
     "cuMemImportFromShareableHandle",
@@ -186,6 +188,7 @@ mod tests {
             include_str!("memory.rs"),
             include_str!("module.rs"),
             include_str!("multicast.rs"),
+            include_str!("network.rs"),
             include_str!("stream.rs"),
         ];
         let mut called = Vec::new();

@@ -20,7 +20,7 @@ pub(crate) struct Physical {
     bytes: u64,
 }
 
-fn properties(context: &Context) -> sys::CUmemAllocationProp {
+fn properties(context: &Context, by_network: bool) -> sys::CUmemAllocationProp {
     sys::CUmemAllocationProp {
         type_: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
         requestedHandleTypes: DESCRIPTOR,
@@ -28,7 +28,7 @@ fn properties(context: &Context) -> sys::CUmemAllocationProp {
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: sys::CUmemAllocationProp_st__bindgen_ty_1 {
             compressionType: 0,
-            gpuDirectRDMACapable: 0,
+            gpuDirectRDMACapable: by_network.into(),
             usage: 0,
             reserved: [0; 4],
         },
@@ -65,7 +65,7 @@ impl Physical {
 
     /// Returns the number of bytes of which shared memory is a multiple.
     pub(crate) fn granularity(context: &Context) -> Result<u64, Fault> {
-        let (mut bytes, wanted) = (0, properties(context));
+        let (mut bytes, wanted) = (0, properties(context, false));
         use sys::CUmemAllocationGranularity_flags as Of;
         let best = Of::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
         // SAFETY: one number is written, the properties are whole.
@@ -75,8 +75,21 @@ impl Physical {
 
     /// Allocates memory. `bytes` is a multiple of the granularity, and not 0.
     pub(crate) fn create(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
+        Self::created(context, bytes, properties(context, false))
+    }
+
+    /// Allocates memory that network devices reach too.
+    pub(super) fn for_network(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
+        Self::created(context, bytes, properties(context, true))
+    }
+
+    fn created(
+        context: &Arc<Context>,
+        bytes: u64,
+        wanted: sys::CUmemAllocationProp,
+    ) -> Result<Self, Fault> {
         context.enter()?;
-        let (mut raw, wanted) = (0, properties(context));
+        let mut raw = 0;
         // SAFETY: one handle is written, the properties are whole; it is released in `drop`.
         unsafe { cuda!(cuMemCreate(&raw mut raw, bytes as usize, &raw const wanted, 0)) }?;
         Ok(Physical { context: context.clone(), raw, bytes })

@@ -285,7 +285,7 @@ impl<'a> Block<'a> {
             + k as u64;
         let at = chunk * call.unit + 4 * e;
         if link.far {
-            let place = self.device.far.slot(at, 4).expect("it lies among the slots");
+            let place = self.device.far.played(at, 4).expect("it lies among the slots");
             // SAFETY: four bytes of memory that lives as long as the device, used as an atomic by this block, and by a
             // lane as the words say.
             return Place(unsafe { AtomicU32::from_ptr(place.cast()) });

@@ -240,6 +240,10 @@ impl Lane {
                 self.queues.give(at, &packet)?;
                 stream.coming = Coming::Packet;
             }
+            // Ranks have not agreed on what it was for.
+            Coming::Read(packet) if [Kind::Grant, Kind::Probe].contains(&packet.kind) => {
+                stream.coming = Coming::Packet;
+            }
             Coming::Read(packet) if packet.kind == Kind::Piece => {
                 self.queues.admit(at, &packet, batch::lanes(self.memory.ranks()))?;
                 let Packet { block, number: tag, bytes, .. } = packet;

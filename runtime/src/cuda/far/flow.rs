@@ -21,14 +21,18 @@ pub(super) struct Flow {
     pub(super) moved: u32,
     /// Messages that were posted and of which nothing is read in the slot any more; equal to `moved` if it receives.
     pub(super) taken: u32,
-    /// Messages that the receiver's kernel has consumed, as far as that was said to the sender's lane.
+    /// Messages that go without credit: as many as there are slots, none if devices write into them.
+    pub(super) ahead: u32,
+    /// Messages that may go by credit, beside those, as far as that was said to the sender's lane.
     pub(super) credit: u32,
+    /// The place where the block's slots begin at the receiver, if devices write there, as its credit says.
+    pub(super) to: u64,
 }
 
 impl Flow {
     /// Returns true if everything of the call has been carried.
     pub(super) fn is_over(&self, link: &FarLink) -> bool {
-        let owes = link.dir == Dir::Recv && self.credit < self.total.saturating_sub(link.slots);
+        let owes = link.dir == Dir::Recv && self.credit < self.total.saturating_sub(self.ahead);
         self.moved == self.total && self.taken == self.total && !owes
     }
 
@@ -47,6 +51,13 @@ impl Flow {
         word.store(abi::mark(call.epoch, self.taken), Ordering::Release);
     }
 
+    /// Counts the next message as landed, and tells the kernel.
+    pub(super) fn landed(&mut self, memory: &FarMemory, link: &FarLink, call: &FarCall) {
+        self.moved += 1;
+        self.taken = self.moved;
+        self.tell(memory, link, call);
+    }
+
     /// Returns how many messages the kernel says to have sent, or consumed, in this call. What it said of another call
     /// counts nothing.
     pub(super) fn told(&self, memory: &FarMemory, link: &FarLink, call: &FarCall) -> u32 {
@@ -62,23 +73,24 @@ impl Flow {
         }
     }
 
-    /// Returns the credit that the receiver's lane owes now, if it is more than was said: of what was consumed what
+    /// Returns the credit that the receiver's lane owes now, if it is more than was said: of the slots that are free what
     /// later messages need.
     pub(super) fn owed(&self, link: &FarLink, consumed: u32) -> Option<u32> {
-        let credit = consumed.min(self.total.saturating_sub(link.slots));
+        let free = consumed.saturating_add(link.slots - self.ahead.min(link.slots));
+        let credit = free.min(self.total.saturating_sub(self.ahead));
         (credit > self.credit).then_some(credit)
     }
 
     /// Returns true if the next message may be sent, of so many that the kernel has told of.
-    pub(super) fn may_send(&self, link: &FarLink, told: u32) -> bool {
-        self.moved < told && self.moved < self.credit.saturating_add(link.slots)
+    pub(super) fn may_send(&self, told: u32) -> bool {
+        self.moved < told && self.moved < self.credit.saturating_add(self.ahead)
     }
 
     /// Returns true if a message of that number may land.
-    pub(super) fn may_land(&self, link: &FarLink, number: u32) -> bool {
+    pub(super) fn may_land(&self, number: u32) -> bool {
         number == self.moved + 1
             && number <= self.total
-            && number <= self.credit.saturating_add(link.slots)
+            && number <= self.credit.saturating_add(self.ahead)
     }
 }
 
@@ -102,7 +114,7 @@ mod tests {
     }
 
     fn flow(link: usize, total: u32) -> Flow {
-        Flow { link, stream: 0, block: 0, total, moved: 0, taken: 0, credit: 0 }
+        Flow { link, stream: 0, block: 0, total, moved: 0, taken: 0, ahead: 2, credit: 0, to: 0 }
     }
 
     #[test]
@@ -111,11 +123,11 @@ mod tests {
         let at = part.links.iter().position(|link| link.dir == Dir::Send).expect("a sender");
         let (link, mut flow) = (&part.links[at], flow(at, 10));
         assert_eq!(link.slots, 2);
-        assert!(flow.may_send(link, 1) && !flow.may_send(link, 0));
+        assert!(flow.may_send(1) && !flow.may_send(0));
         flow.moved = 2;
-        assert!(!flow.may_send(link, 10), "both slots are in use");
+        assert!(!flow.may_send(10), "both slots are in use");
         flow.credit = 1;
-        assert!(flow.may_send(link, 10) && !flow.may_send(link, 2));
+        assert!(flow.may_send(10) && !flow.may_send(2));
         (flow.moved, flow.taken) = (10, 9);
         assert!(!flow.is_over(link), "one is still read where it lies");
         flow.taken = 10;
@@ -127,17 +139,17 @@ mod tests {
         let part = part();
         let at = part.links.iter().position(|link| link.dir == Dir::Recv).expect("a receiver");
         let (link, mut flow) = (&part.links[at], flow(at, 5));
-        assert!(flow.may_land(link, 1) && !flow.may_land(link, 2) && !flow.may_land(link, 0));
+        assert!(flow.may_land(1) && !flow.may_land(2) && !flow.may_land(0));
         (flow.moved, flow.taken) = (2, 2);
-        assert!(!flow.may_land(link, 3), "no credit was given for it");
+        assert!(!flow.may_land(3), "no credit was given for it");
         assert_eq!((flow.owed(link, 0), flow.owed(link, 2)), (None, Some(2)));
         flow.credit = 2;
-        assert!(flow.may_land(link, 3));
+        assert!(flow.may_land(3));
         assert_eq!(flow.owed(link, 5), Some(3), "the last two need none");
         (flow.moved, flow.taken) = (5, 5);
         assert!(!flow.is_over(link), "the peer's lane waits for the credit");
         flow.credit = 3;
-        assert!(flow.is_over(link) && flow.owed(link, 5).is_none() && !flow.may_land(link, 6));
+        assert!(flow.is_over(link) && flow.owed(link, 5).is_none() && !flow.may_land(6));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Connections and ranks fail while a kernel waits for another host: two ranks, a GPU each as far as there are as many.
 //! Without a GPU the tests say why they are skipped. `ROUNDELAY_TEST_ROUNDS` rounds, 3 by default.
 
+use std::os::fd::AsRawFd;
 use std::process::{Child, Command};
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
@@ -12,6 +13,8 @@ use roundelay_tests::{Needs, of_library, skip};
 use rustix::net::Shutdown;
 use rustix::process::{Signal, getpid, kill_process};
 
+use super::direct::GpuDirect;
+use crate::backend::cuda::{Context, NetworkMemory};
 use crate::bootstrap::Setup;
 use crate::comm::Communicator;
 use crate::cuda::gpu::Gpu;
@@ -64,9 +67,13 @@ struct Player<'a> {
 impl<'a> Player<'a> {
     /// Opens the GPU, and makes a call that is right.
     fn new(core: &'a mut Core, gpus: u32) -> Self {
+        let device = Some(core.rank() % gpus);
+        Self::with(core, &CudaOptions { device, ..CudaOptions::default() })
+    }
+
+    fn with(core: &'a mut Core, options: &CudaOptions) -> Self {
         let rank = core.rank();
-        let options = CudaOptions { device: Some(rank % gpus), ..CudaOptions::default() };
-        let mut gpu = open(core, &options).expect("a GPU");
+        let mut gpu = open(core, options).expect("a GPU");
         let data = gpu.alloc::<f32>(core, COUNT).expect("memory");
         data.copy_from(&vec![rank as f32 + 1.0; COUNT]).expect("a copy");
         let mut player = Player { gpu, core, plans: ring(), data };
@@ -250,4 +257,65 @@ fn a_rank_that_is_killed_ends_kernels_that_wait() {
         assert!(!ended.success(), "it was killed");
     }
     count("kill", rounds(), since);
+}
+
+/// Kernels fill and read slots in memory of the GPU; proxies copy what goes from host to host, for want of devices that
+/// would reach it there.
+#[test]
+fn kernels_play_slots_on_the_gpu() {
+    let Some(gpus) = gpus() else { return };
+    let comms = Communicator::local_over(2, setup).expect("ranks");
+    let body = |mut comm: Communicator| {
+        let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
+        let core = part.core().expect("at home");
+        let device = Some(core.rank() % gpus);
+        let options = CudaOptions { device, slots_on_gpu: true, ..CudaOptions::default() };
+        let mut player = Player::with(core, &options);
+        let rank = player.core.rank() as f32;
+        let lanes = player.gpu.far.as_ref().expect("another host");
+        if let GpuDirect::Refused(why) = lanes.direct() {
+            return skip(Needs::Gpus, why);
+        }
+        assert_eq!(lanes.direct(), &GpuDirect::Used);
+        for round in 0..20 {
+            let mine = |i: usize| (i % 1009 + round) as f32 * (rank + 1.0);
+            let before: Vec<f32> = (0..COUNT).map(mine).collect();
+            player.data.copy_from(&before).expect("a copy");
+            player.call().expect("a call");
+            player.synchronize().expect("it ends well");
+            let mut sums = vec![f32::NAN; COUNT];
+            player.data.copy_to(&mut sums).expect("a copy");
+            let wrong =
+                sums.iter().enumerate().find(|&(i, &sum)| sum != (i % 1009 + round) as f32 * 3.0);
+            assert_eq!(wrong, None, "round {round}");
+        }
+    };
+    let body = &body;
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = comms.into_iter().map(|comm| scope.spawn(move || body(comm))).collect();
+        ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
+    });
+}
+
+/// What the driver exports of memory for the network is a descriptor of its own, and copies come back as they went.
+#[test]
+fn memory_for_the_network_is_exported() {
+    let Some(_) = gpus() else { return };
+    let device = probe().expect("a driver").devices.remove(0);
+    let context = Context::new(device).expect("a context");
+    let Some(memory) = NetworkMemory::new(&context, 1 << 20).expect("a driver") else {
+        return skip(Needs::Gpus, "the driver exports no memory for the network");
+    };
+    let (base, bytes) = memory.place();
+    assert!(base != 0 && bytes >= 1 << 20);
+    let descriptor = memory.export().expect("it is exported");
+    let name = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()));
+    let name = name.expect("an open descriptor");
+    assert!(name.to_string_lossy().contains("dmabuf"), "{}", name.display());
+    let sent: Vec<u8> = (0..5000u32).map(|i| (i * 7) as u8).collect();
+    memory.store(bytes - 5000, &sent).expect("a copy");
+    memory.flush().expect("it may be called at any time");
+    let mut found = vec![0; 5000];
+    memory.load(bytes - 5000, &mut found).expect("a copy");
+    assert_eq!(found, sent);
 }

@@ -17,6 +17,7 @@ use super::memory::{FarMemory, MOST_BLOCKS};
 use super::packet::{Kind, Packet};
 use super::pause::Pause;
 use super::stream::{Coming, Held, Stream};
+use crate::backend::cuda;
 use crate::error::Error;
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, IoVecMut};
@@ -53,6 +54,14 @@ pub(super) enum Trouble {
     Fault(Fault),
     /// It makes another call.
     OtherCall,
+    /// This rank's driver has failed.
+    Driver(cuda::Fault),
+}
+
+impl From<cuda::Fault> for Trouble {
+    fn from(fault: cuda::Fault) -> Self {
+        Trouble::Driver(fault)
+    }
 }
 
 impl From<Fault> for Trouble {
@@ -207,7 +216,7 @@ impl Lane {
             None if pause.is_glance() => moved |= self.look_ahead()?,
             None => {}
         }
-        moved |= self.settle(work.as_mut());
+        moved |= self.settle(work.as_mut())?;
         if !moved && pause.is_glance() {
             self.check(work.as_ref(), pause)?;
         }
@@ -290,13 +299,16 @@ impl Lane {
     /// Returns what this lane has to carry of a call.
     fn flows(&self, call: &FarCall) -> Vec<Flow> {
         let mut flows = Vec::new();
+        let (is_direct, moved, taken) = (self.memory.direct().is_some(), 0, 0);
         for (at, link) in call.part.links.iter().enumerate() {
             let Some(stream) = self.streams.iter().position(|s| s.peer == link.peer) else {
                 continue;
             };
             for block in (self.number..call.blocks).step_by(self.lanes as usize) {
                 let total = call.messages(link);
-                flows.push(Flow { link: at, stream, block, total, moved: 0, taken: 0, credit: 0 });
+                let ahead = if is_direct { 0 } else { link.slots };
+                let (link, credit, to) = (at, 0, 0);
+                flows.push(Flow { link, stream, block, total, moved, taken, ahead, credit, to });
             }
         }
         flows
@@ -328,6 +340,11 @@ impl Lane {
                     Ok(true) => moved = true,
                     Ok(false) => break,
                     Err(Trouble::Fault(fault)) => return Err(self.lost(at, call, flows, &fault)),
+                    Err(Trouble::Driver(fault)) => {
+                        let direct = self.memory.direct();
+                        let error = direct.map(|direct| direct.error(self.common.rank, &fault));
+                        return Err(error.map_or(End::Stopped, End::failed));
+                    }
                     Err(Trouble::OtherCall) => {
                         let (rank, peer) = (self.common.rank, self.streams[at].peer);
                         let name = call.location(&call.part.links[0], 1).name;
@@ -363,7 +380,7 @@ impl Lane {
                 if packet.digest != call.digest {
                     return Err(Trouble::OtherCall);
                 }
-                let receives = packet.kind == Kind::Message;
+                let receives = packet.kind != Kind::Credit;
                 let flow = flows.iter().position(|flow| {
                     let link: &FarLink = &links[flow.link];
                     flow.stream == at
@@ -378,25 +395,39 @@ impl Lane {
                     if packet.number <= flow.credit || packet.number > flow.total {
                         return Err(Fault::Protocol("it gave credit for no message").into());
                     }
-                    flow.credit = packet.number;
+                    (flow.credit, flow.to) = (packet.number, packet.bytes);
                     stream.coming = Coming::Packet;
                     return Ok(true);
                 }
-                if !flow.may_land(link, packet.number)
+                if !flow.may_land(packet.number)
                     || packet.bytes != call.bytes(link, packet.block, packet.number)
                 {
                     return Err(none.into());
                 }
-                stream.coming = Coming::Content { flow: at, bytes: packet.bytes };
+                if packet.kind == Kind::Message {
+                    stream.coming = Coming::Content { flow: at, bytes: packet.bytes };
+                    return Ok(true);
+                }
+                let Some(direct) = self.memory.direct() else { return Err(none.into()) };
+                direct.flush()?;
+                stream.coming = Coming::Packet;
+                flow.landed(&self.memory, link, call);
                 Ok(true)
             }
             Coming::Content { flow: at, bytes } => {
                 let flow = &mut flows[at];
                 let link = &links[flow.link];
-                if bytes > 0 {
-                    let slot = call.slot(link, flow.block, flow.moved + 1);
+                let slot = call.slot(link, flow.block, flow.moved + 1);
+                let outside = Fault::Protocol("its slot lies outside the memory of slots");
+                if let (Some(direct), 1..) = (self.memory.direct(), bytes) {
+                    let Some(content) = stream.whole(bytes as usize) else { return Ok(false) };
+                    match direct.has(slot, bytes) {
+                        true => direct.store(slot, content)?,
+                        false => return Err(outside.into()),
+                    }
+                    stream.receiver.consume();
+                } else if bytes > 0 {
                     let place = self.memory.slot(slot, bytes.max(call.slot_bytes(link)));
-                    let outside = Fault::Protocol("its slot lies outside the memory of slots");
                     let ptr = place.ok_or(outside)?;
                     let piece = IoVecMut { ptr, len: bytes as usize };
                     // SAFETY: the slot lies in the memory, which outlives this thread. It is this flow's until its
@@ -409,9 +440,7 @@ impl Lane {
                     stream.receiver.consume();
                 }
                 stream.coming = Coming::Packet;
-                flow.moved += 1;
-                flow.taken = flow.moved;
-                flow.tell(&self.memory, link, call);
+                flow.landed(&self.memory, link, call);
                 Ok(true)
             }
             Coming::Packet | Coming::Piece { .. } => Ok(false),
@@ -433,17 +462,25 @@ impl Lane {
             let told = flow.told(&self.memory, link, call);
             if link.dir == Dir::Recv {
                 if let Some(credit) = flow.owed(link, told) {
-                    let credit_packet = packet(Kind::Credit, flow, link.channel, credit, 0);
+                    let slots = call.slot(link, flow.block, 1);
+                    let credit_packet = packet(Kind::Credit, flow, link.channel, credit, slots);
                     stream.say(&credit_packet);
                     flow.credit = credit;
                     moved = true;
                 }
                 continue;
             }
-            while !waits && flow.may_send(link, told) {
+            while !waits && flow.may_send(told) {
                 let number = flow.moved + 1;
                 let bytes = call.bytes(link, flow.block, number);
                 let slot = call.slot(link, flow.block, number);
+                if let Some(direct) = self.memory.direct() {
+                    let packet = packet(Kind::Message, flow, link.channel, number, bytes);
+                    let turn = u64::from((number - 1) % link.slots) * call.slot_bytes(link);
+                    stream.place(direct, at, packet, (slot, flow.to.saturating_add(turn)));
+                    (flow.moved, moved) = (number, true);
+                    continue;
+                }
                 // What lies outside is the receiver's fault to find, for both cut alike.
                 let Some(ptr) = self.memory.slot(slot, bytes) else { break };
                 let packet = packet(Kind::Message, flow, link.channel, number, bytes);
@@ -463,9 +500,18 @@ impl Lane {
     }
 
     /// Moves what was posted, and tells kernels what is not read in their slots any more; returns true if there was some.
-    fn settle(&mut self, mut work: Option<&mut Work>) -> bool {
+    fn settle(&mut self, mut work: Option<&mut Work>) -> Result<bool, End> {
         let mut moved = false;
         for (at, stream) in self.streams.iter_mut().enumerate() {
+            if let (Some(direct), Some(Work { call, flows })) = (self.memory.direct(), &mut work) {
+                let failed = |fault| End::failed(direct.error(self.common.rank, &fault));
+                while let Some(flow) = stream.placed(direct).map_err(failed)? {
+                    moved = true;
+                    let flow = &mut flows[flow];
+                    flow.taken += 1;
+                    flow.tell(&self.memory, &call.part.links[flow.link], call);
+                }
+            }
             stream.flush();
             while let Some(held) = stream.taken() {
                 moved = true;
@@ -481,7 +527,7 @@ impl Lane {
                 }
             }
         }
-        moved
+        Ok(moved)
     }
 
     /// Waits for a moment; fails if the lane is to end.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use super::call::FarCall;
 use super::courier::Courier;
+use super::direct::{GpuDirect, agree};
 use super::exchange::FarBatch;
 use super::lane::{Lane, Order};
 use super::mail::Mail;
@@ -66,14 +67,26 @@ impl Common {
     }
 }
 
+/// The memory that a rank can have for words and slots: where devices of the network reach the slots, or why there is none
+/// such; and on its host, made if ranks have not agreed on the former.
+pub(in super::super) struct Offer<'a> {
+    pub(in super::super) direct: Result<FarMemory, GpuDirect>,
+    /// True if that is taken though no device reaches it, so that contents go by hosts: for tests.
+    pub(in super::super) without_devices: bool,
+    pub(in super::super) on_host: Box<MakeMemory<'a>>,
+}
+
+type MakeMemory<'a> = dyn FnOnce(&mut Core) -> Result<FarMemory, Error> + 'a;
+
 /// The lanes of a rank.
-pub(in super::super) struct Lanes {
+pub(crate) struct Lanes {
     common: Arc<Common>,
     orders: Vec<Sender<Order>>,
     /// The number of the next call.
     numbers: AtomicU32,
     threads: Vec<JoinHandle<()>>,
     memory: Arc<FarMemory>,
+    direct: GpuDirect,
     /// The memory for messages with single ranks, by rank, once there was one.
     mail: BTreeMap<u32, Arc<Mail>>,
     /// The courier does what streams want of windows on other hosts, once there was one.
@@ -98,7 +111,7 @@ impl Lanes {
     /// The errors of connections, which end the communicator.
     pub(in super::super) fn open(
         core: &mut Core,
-        memory: Arc<FarMemory>,
+        memory: Offer<'_>,
         abort: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         let here = core.near().into_iter().filter(|near| *near).count();
@@ -110,7 +123,7 @@ impl Lanes {
     /// Makes so many lanes.
     pub(super) fn connect(
         core: &mut Core,
-        memory: Arc<FarMemory>,
+        memory: Offer<'_>,
         lanes: u32,
         abort: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, Error> {
@@ -133,6 +146,18 @@ impl Lanes {
         #[cfg(test)]
         let connections = made.clone();
         let mut made = made.into_iter();
+        let streams =
+            |_| far.iter().zip(&mut made).map(|(&peer, c)| Stream::new(peer, c)).collect();
+        let mut streams: Vec<Vec<Stream>> = (0..lanes).map(streams).collect();
+        let agreed = match memory.direct {
+            Ok(direct) if memory.without_devices => Ok(direct),
+            direct => agree(core, &mut streams, direct)?,
+        };
+        let (memory, direct) = match agreed {
+            Ok(memory) => (memory, GpuDirect::Used),
+            Err(why) => ((memory.on_host)(core)?, why),
+        };
+        let memory = Arc::new(memory);
         let common = Arc::new(Common {
             rank,
             stopped: AtomicBool::new(false),
@@ -147,14 +172,13 @@ impl Lanes {
             numbers: AtomicU32::new(1),
             threads,
             memory,
+            direct,
             mail: BTreeMap::new(),
             courier: None,
             #[cfg(test)]
             connections,
         };
-        for number in 0..lanes {
-            let streams =
-                far.iter().zip(&mut made).map(|(&peer, c)| Stream::new(peer, c)).collect();
+        for (number, streams) in (0..lanes).zip(streams) {
             let (common, memory) = (all.common.clone(), all.memory.clone());
             let lane = Lane::new((number, lanes), memory, common, streams);
             let (sender, inbox) = channel();
@@ -176,6 +200,11 @@ impl Lanes {
     /// Returns the memory that they share with kernels.
     pub(in super::super) fn memory(&self) -> &Arc<FarMemory> {
         &self.memory
+    }
+
+    /// Returns whether messages between hosts go from GPU to GPU.
+    pub(crate) fn direct(&self) -> &GpuDirect {
+        &self.direct
     }
 
     /// Returns the memory for messages with a rank, which is made if there was none.

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use roundelay_compiler::device::abi;
 
+use super::direct::Direct;
 use crate::backend::cuda::{Context, Fault, Pinned};
 
 /// Bytes of the slots of all far links of a kernel.
@@ -77,7 +78,10 @@ impl Mapped {
 /// Words and slots, laid out as [`abi`] says.
 #[derive(Debug)]
 pub(in super::super) struct FarMemory {
+    /// The words, and the slots behind them if these lie in memory of the host.
     memory: Mapped,
+    /// The slots, if devices of the network read and write them.
+    direct: Option<Direct>,
     ranks: u32,
 }
 
@@ -85,18 +89,48 @@ impl FarMemory {
     /// Allocates the memory of a rank among so many; zeros at first.
     pub(in super::super) fn pinned(context: &Arc<Context>, ranks: u32) -> Result<Self, Fault> {
         let memory = Mapped::pinned(context, abi::far(ranks) + CAPACITY)?;
-        Ok(FarMemory { memory, ranks })
+        Ok(FarMemory { memory, direct: None, ranks })
+    }
+
+    /// Allocates memory whose slots lie on the GPU, if devices of the network can reach it there.
+    pub(in super::super) fn on_gpu(
+        context: &Arc<Context>,
+        ranks: u32,
+    ) -> Result<Option<Self>, Fault> {
+        let Some(direct) = Direct::on_gpu(context, CAPACITY)? else { return Ok(None) };
+        let memory = Mapped::pinned(context, abi::far(ranks))?;
+        Ok(Some(FarMemory { memory, direct: Some(direct), ranks }))
     }
 
     /// Returns memory with so many bytes of slots, for a kernel that a thread plays.
     #[cfg(test)]
     pub(super) fn plain(ranks: u32, slots: u64) -> Self {
-        FarMemory { memory: Mapped::plain(abi::far(ranks) + slots), ranks }
+        FarMemory { memory: Mapped::plain(abi::far(ranks) + slots), direct: None, ranks }
+    }
+
+    /// Returns such memory whose slots devices of the network may read and write; true if it gives back other bytes.
+    #[cfg(test)]
+    pub(super) fn plain_direct(ranks: u32, slots: (u64, bool)) -> Self {
+        let direct = Some(Direct::plain(slots));
+        FarMemory { memory: Mapped::plain(abi::far(ranks)), direct, ranks }
     }
 
     /// Returns its address for kernels.
     pub(in super::super) fn device(&self) -> u64 {
         self.memory.device()
+    }
+
+    /// Returns the bytes from there to the slots: modulo 2^64, for they may lie before it.
+    pub(in super::super) fn to_slots(&self) -> u64 {
+        match &self.direct {
+            None => abi::far(self.ranks),
+            Some(direct) => direct.base().wrapping_sub(self.device()),
+        }
+    }
+
+    /// Returns the slots, if devices of the network read and write them.
+    pub(in super::super) fn direct(&self) -> Option<&Direct> {
+        self.direct.as_ref()
     }
 
     /// Returns the number of ranks whose words it has.
@@ -119,9 +153,21 @@ impl FarMemory {
         self.memory.word(index)
     }
 
-    /// Returns the address of a place of so many bytes among the slots, if there is one.
+    /// Returns the address of a place of so many bytes among the slots, if there is one in memory of the host.
     pub(super) fn slot(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
-        self.memory.place(abi::far(self.ranks).checked_add(offset)?, bytes)
+        match &self.direct {
+            None => self.memory.place(abi::far(self.ranks).checked_add(offset)?, bytes),
+            Some(_) => None,
+        }
+    }
+
+    /// Returns that place for a kernel that a thread plays.
+    #[cfg(test)]
+    pub(super) fn played(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
+        match &self.direct {
+            None => self.slot(offset, bytes),
+            Some(direct) => direct.place(offset, bytes),
+        }
     }
 
     /// Makes all words those of so many calls before.

@@ -9,8 +9,9 @@
 //! A lane begins when a kernel has said that it entered the call ([`lane`]). Then it carries both ways:
 //!
 //! * A message that the kernel has told of is a packet of 32 bytes ([`packet`]) and its content, which the socket reads
-//!   straight into the receiver's slot; a short one is copied on its way. The first `slots` messages of a link go at once, the others with *credit*: a
-//!   packet of the receiver's lane, which says how many messages its kernel has consumed.
+//!   straight into the receiver's slot; a short one is copied on its way. The first `slots` messages of a link go at
+//!   once, the others with *credit*: a packet of the receiver's lane, which says how many messages its kernel has
+//!   consumed.
 //! * Credit is sent only as long as messages follow that need it. So at the end of a call nothing of it is unread.
 //! * What belongs to the call after stays outside its slot until this rank's kernel has entered that one. All that
 //!   comes before it in the stream is then over, so that no lane waits for itself: a peer's kernel has left only when
@@ -19,6 +20,8 @@
 //! Messages between single ranks are no call's ([`exchange`]): their pieces are counted from the beginning of the
 //! communicator on, in memory of their own ([`mail`]), lanes carry what they find there, and nothing waits behind what
 //! comes.
+//!
+//! Slots may lie on the GPU, where devices of the network write into them ([`direct`]).
 //!
 //! A thread of its own does what streams want of windows of ranks on other hosts ([`courier`]), through slots and words
 //! that it shares with them ([`tray`]).
@@ -31,6 +34,9 @@ mod courier;
 mod courier_failure_tests;
 #[cfg(test)]
 mod courier_tests;
+pub(super) mod direct;
+#[cfg(test)]
+mod direct_tests;
 #[cfg(test)]
 mod emulated;
 mod exchange;
@@ -56,7 +62,7 @@ mod trouble;
 pub(super) use call::{FarCall, FarPart};
 pub(super) use courier::{Courier, Errands, Steps};
 pub(super) use exchange::{FarBatch, FarEnd};
-pub(super) use lanes::Lanes;
+pub(super) use lanes::{Lanes, Offer};
 pub(super) use mail::Mail;
 pub(super) use memory::{CAPACITY, FarMemory, MOST_BLOCKS};
 pub(super) use tray::Tray;

@@ -14,6 +14,12 @@ pub(super) enum Kind {
     Piece,
     /// The receiver has consumed such pieces up to the count.
     Room,
+    /// A message whose content a device has written into its slot.
+    Placed,
+    /// Where the slots lie, for the peer's device: its key of them, bytes, and the address in place of the digest.
+    Grant,
+    /// A probe was written there.
+    Probe,
 }
 
 /// A packet is a lane's word to the lane of the same number of a peer.
@@ -27,7 +33,7 @@ pub(super) struct Packet {
     pub(super) block: u32,
     /// The message, from 1 in each call; of pieces, the tag of their message.
     pub(super) number: u32,
-    /// Bytes of the content.
+    /// Bytes of the content; of credit, where the block's slots begin among those that devices write.
     pub(super) bytes: u64,
     /// A digest of what all ranks have in common in this call; of pieces, their count between these ranks.
     pub(super) digest: u64,
@@ -39,6 +45,11 @@ impl Packet {
         Packet { kind, epoch: 0, channel: 0, block, number: tag, bytes, digest: count }
     }
 
+    /// Returns a packet about slots that devices reach, with key, bytes and address.
+    pub(super) fn of_slots(kind: Kind, (number, bytes, digest): (u32, u64, u64)) -> Self {
+        Packet { kind, epoch: 0, channel: 0, block: 0, number, bytes, digest }
+    }
+
     pub(super) fn encode(&self) -> [u8; BYTES] {
         let mut to = [0; BYTES];
         let kind: u16 = match self.kind {
@@ -46,6 +57,9 @@ impl Packet {
             Kind::Credit => 2,
             Kind::Piece => 3,
             Kind::Room => 4,
+            Kind::Placed => 5,
+            Kind::Grant => 6,
+            Kind::Probe => 7,
         };
         to[..4].copy_from_slice(&self.epoch.to_le_bytes());
         to[4..6].copy_from_slice(&kind.to_le_bytes());
@@ -67,6 +81,9 @@ impl Packet {
             2 => Kind::Credit,
             3 => Kind::Piece,
             4 => Kind::Room,
+            5 => Kind::Placed,
+            6 => Kind::Grant,
+            7 => Kind::Probe,
             _ => return None,
         };
         Some(Packet {

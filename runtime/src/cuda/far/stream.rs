@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::direct::Placing;
 use super::packet::{self, Kind, Packet};
 use crate::transport::fault::Fault;
 use crate::transport::message::{IoVec, Kind as Carried, meta};
@@ -47,6 +48,8 @@ pub(super) struct Stream {
     /// Contents that were posted and have not gone yet, as the sender counts them; and who waits for those that are
     /// still read in their slots.
     posted: VecDeque<(u64, Option<Held>)>,
+    /// Messages whose contents devices write.
+    pub(super) placing: Placing,
 }
 
 impl Stream {
@@ -58,6 +61,7 @@ impl Stream {
             connection,
             coming: Coming::Packet,
             posted: VecDeque::new(),
+            placing: Placing::default(),
         }
     }
 
@@ -140,9 +144,33 @@ impl Stream {
         None
     }
 
+    /// Posts a content that is written for it, behind its packet; both move by the next [`Self::flush`].
+    pub(super) fn fill<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let place = self.sender.stage(1, len);
+        // SAFETY: `stage` made room for as many bytes, which are bytes of a vector.
+        write(unsafe { std::slice::from_raw_parts_mut(place, len) })?;
+        self.sender.post_later(meta(DIGEST, len, Carried::Slot), len);
+        self.posted.push_back((self.sender.sent() - 1, None));
+        Ok(())
+    }
+
+    /// Returns a content whose packet is here, if all of it is too; the caller consumes it.
+    pub(super) fn whole(&mut self, len: usize) -> Option<&[u8]> {
+        if !self.receiver.is_ready(0, len) {
+            return None;
+        }
+        let content = self.receiver.message(0).content;
+        // SAFETY: the message is here, with as many bytes, until it is consumed.
+        Some(unsafe { std::slice::from_raw_parts(content, len) })
+    }
+
     /// Returns true if a content that was posted has not gone yet.
     pub(super) fn is_sending(&self) -> bool {
-        !self.posted.is_empty()
+        !self.posted.is_empty() || self.placing.is_sending()
     }
 
     /// Returns the next packet, if it is here.

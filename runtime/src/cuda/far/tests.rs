@@ -8,11 +8,12 @@ use roundelay_algorithms::find;
 use roundelay_compiler::device::Protocol;
 use roundelay_compiler::plan::Plan;
 use roundelay_compiler::{Options, Placement, Proved, Shape, compile};
-use roundelay_tests::{Dice, of_library};
+use roundelay_tests::{Dice, Needs, of_library, skip};
 
 use super::call::FarCall;
+use super::direct::GpuDirect;
 use super::emulated::{Arena, Device, Fold, Launch, Left};
-use super::lanes::Lanes;
+use super::lanes::{Lanes, Offer};
 use super::memory::FarMemory;
 use crate::bootstrap::Setup;
 use crate::comm::Communicator;
@@ -31,11 +32,42 @@ const POISON: u32 = 0xdead_beef;
 pub(super) struct World {
     pub(super) hosts: Vec<u32>,
     pub(super) lanes: u32,
+    pub(super) slots: Slots,
+}
+
+/// Where slots are to lie.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Slots {
+    Host,
+    /// Where devices write into them, if there are some.
+    Direct,
+    /// As before, but this rank does not ask for it; or has memory that gives back other bytes than were written.
+    AllBut(u32),
+    SpoiltOn(u32),
+    /// Where they could, if there were devices.
+    WithoutDevices,
 }
 
 impl World {
     pub(super) fn new(hosts: &[u32], lanes: u32) -> Self {
-        World { hosts: hosts.into(), lanes }
+        World { hosts: hosts.into(), lanes, slots: Slots::Host }
+    }
+
+    /// Returns what a rank offers.
+    fn offer(&self, rank: u32, slots: u64) -> Offer<'static> {
+        let ranks = self.ranks();
+        // Probes need some.
+        let direct = |spoils| Ok(FarMemory::plain_direct(ranks, (slots.max(1 << 12), spoils)));
+        Offer {
+            direct: match self.slots {
+                Slots::Host => Err(GpuDirect::NotAsked),
+                Slots::AllBut(other) if other == rank => Err(GpuDirect::NotAsked),
+                Slots::SpoiltOn(other) => direct(other == rank),
+                Slots::Direct | Slots::AllBut(_) | Slots::WithoutDevices => direct(false),
+            },
+            on_host: Box::new(move |_| Ok(FarMemory::plain(ranks, slots))),
+            without_devices: self.slots == Slots::WithoutDevices,
+        }
     }
 
     pub(super) fn ranks(&self) -> u32 {
@@ -55,7 +87,7 @@ pub(super) struct Job {
     proved: Proved,
     pub(super) lowered: Vec<Arc<Lowered>>,
     dtype: DType,
-    count: u64,
+    pub(super) count: u64,
     blocks: u32,
     pass: u64,
     seed: u64,
@@ -190,13 +222,24 @@ impl<'a> Rank<'a> {
             call(job, core.rank()).map_or(0, |call| units * call.unit)
         };
         let slots = jobs.iter().map(slots).max().unwrap_or(0);
-        let far = Arc::new(FarMemory::plain(world.ranks(), slots));
+        let offer = world.offer(core.rank(), slots);
         let aborted = Arc::new(AtomicBool::new(false));
         let abort = aborted.clone();
-        let lanes = Lanes::connect(core, far.clone(), world.lanes, move || {
+        let lanes = Lanes::connect(core, offer, world.lanes, move || {
             abort.store(true, Ordering::Release);
         });
         let lanes = lanes.expect("lanes");
+        let far = lanes.memory().clone();
+        let direct = lanes.direct().clone();
+        let reached = lanes.connections.iter().all(|connection| connection.one_sided().is_some());
+        match (world.slots, reached) {
+            (Slots::Host, _) => assert_eq!(direct, GpuDirect::NotAsked),
+            (Slots::Direct, true) | (Slots::WithoutDevices, _) => {
+                assert_eq!(direct, GpuDirect::Used);
+            }
+            (_, true) => assert_ne!(direct, GpuDirect::Used),
+            (_, false) => skip(Needs::Rdma, "slots that devices write: all goes by hosts"),
+        }
         // All are connected.
         core.words(0).expect("all are there");
         let device = Device { arenas, far, aborted, patience: 2 * PATIENCE };
@@ -295,7 +338,7 @@ pub(super) fn everywhere<R: Send>(
 }
 
 /// Plays all jobs as one stream, launched ahead, from a call on; and compares with the host.
-fn all_alike(world: &World, jobs: &[Job], first: u32) {
+pub(super) fn all_alike(world: &World, jobs: &[Job], first: u32) {
     let found = everywhere(world, jobs, |rank| {
         if first > 0 {
             rank.device.far.remember(first);
@@ -357,37 +400,51 @@ fn jobs(
     (0..calls).map(job).collect()
 }
 
-#[test]
-fn flat_algorithms_are_bit_exact_between_hosts() {
+/// Plays flat algorithms on several worlds.
+pub(super) fn flat(slots: Slots) {
     for (seed, hosts, lanes) in
         [(1, &[0, 1][..], 2), (2, &[0, 1, 2], 1), (3, &[0, 0, 1], 2), (4, &[0, 1, 1, 0], 3)]
     {
         let shape = Shape::flat(hosts.len() as u32);
         let jobs = jobs(hosts, &FLAT, &shape, 21, &mut Dice(seed));
-        all_alike(&World::new(hosts, lanes), &jobs, 0);
+        all_alike(&World { slots, ..World::new(hosts, lanes) }, &jobs, 0);
     }
 }
 
-#[test]
-fn grids_of_hosts_are_bit_exact() {
+/// Plays algorithms for grids.
+pub(super) fn grids(slots: Slots) {
     for (seed, a_host, lanes) in [(5, 2, 2), (6, 4, 1)] {
         let hosts: Vec<u32> = (0..2 * a_host).map(|rank| rank / a_host).collect();
         let shape = Shape { axes: vec![2, a_host] };
         let jobs = jobs(&hosts, &GRID, &shape, 9, &mut Dice(seed));
-        all_alike(&World::new(&hosts, lanes), &jobs, 0);
+        all_alike(&World { slots, ..World::new(&hosts, lanes) }, &jobs, 0);
     }
 }
 
-/// Slots are used again in every pass and every call, and calls are launched far ahead.
 #[test]
-fn many_calls_on_the_same_slots() {
+fn flat_algorithms_are_bit_exact_between_hosts() {
+    flat(Slots::Host);
+}
+
+#[test]
+fn grids_of_hosts_are_bit_exact() {
+    grids(Slots::Host);
+}
+
+/// Plays calls that use slots again in every pass and every call, launched far ahead.
+pub(super) fn many_calls(slots: Slots) {
     let mut dice = Dice(7);
     let hosts = [0, 1];
     let mut jobs = jobs(&hosts, &FLAT, &Shape::flat(2), 70, &mut dice);
     for job in &mut jobs {
         (job.blocks, job.pass) = (1 + dice.below(2) as u32, 4);
     }
-    all_alike(&World::new(&hosts, 2), &jobs, 0);
+    all_alike(&World { slots, ..World::new(&hosts, 2) }, &jobs, 0);
+}
+
+#[test]
+fn many_calls_on_the_same_slots() {
+    many_calls(Slots::Host);
 }
 
 /// The numbers of calls begin again at 0.
@@ -398,12 +455,11 @@ fn calls_go_on_after_the_last_number() {
     all_alike(&World::new(&hosts, 2), &jobs, u32::MAX - 5);
 }
 
-/// Kernels enter captured calls as often as their graph is launched, of which no host knows, among others.
-#[test]
-fn captured_calls_are_carried_again_and_again() {
+/// Has kernels enter captured calls as often as their graph is launched, of which no host knows, among others.
+pub(super) fn captured(slots: Slots) {
     let hosts = [0, 1, 1];
     let jobs = jobs(&hosts, &FLAT, &Shape::flat(3), 4, &mut Dice(11));
-    let differ = everywhere(&World::new(&hosts, 2), &jobs, |rank| {
+    let differ = everywhere(&World { slots, ..World::new(&hosts, 2) }, &jobs, |rank| {
         let own = rank.core.rank();
         // Two calls in a graph, by the numbers that they were captured with.
         let captured = |at: usize, epoch: u32| {
@@ -438,6 +494,11 @@ fn captured_calls_are_carried_again_and_again() {
         wrong
     });
     assert!(differ.iter().all(Vec::is_empty), "{differ:?}");
+}
+
+#[test]
+fn captured_calls_are_carried_again_and_again() {
+    captured(Slots::Host);
 }
 
 /// Returns a call that goes through many passes.

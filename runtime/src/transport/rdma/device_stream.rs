@@ -63,6 +63,12 @@ impl DeviceStream {
         (self.socket, state.stream)
     }
 
+    /// Lets the queue die that accesses go over; returns true if there is one.
+    #[cfg(test)]
+    pub(crate) fn break_one_sided(&self) -> bool {
+        self.state().stream.break_one_sided()
+    }
+
     /// Lets all queues die.
     #[cfg(test)]
     pub(crate) fn break_all(&self) {
@@ -206,6 +212,10 @@ impl OneSided for DeviceStream {
 
     fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant> {
         self.state().stream.grant(exposure, may)
+    }
+
+    fn lend(&self, exposure: &Arc<Exposure>) {
+        self.state().stream.lend(exposure);
     }
 
     unsafe fn begin(&self, access: Access) {

@@ -1,17 +1,23 @@
-//! Memory of this process that peers' devices access by themselves.
+//! Memory of this process, or of its GPU, that peers' devices access by themselves.
 
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::verbs::{Device, Registration};
 use crate::transport::one_sided::May;
 
-/// A part of a window, which is registered with each device through which a peer asks for it, with just the access that
-/// peers have.
+/// Memory that is registered with each device through which a peer asks for it, with just the access that peers have: a
+/// part of a window, or the slots of kernels.
 pub(crate) struct Exposure {
     start: *mut u8,
     bytes: u64,
-    registrations: Mutex<Vec<(Arc<Device>, May, Registration)>>,
+    /// The descriptor of memory of a GPU. Its addresses are the GPU's own.
+    gpu: Option<OwnedFd>,
+    registrations: Mutex<Registered>,
 }
+
+type Registered = Vec<(Arc<Device>, May, Arc<Registration>)>;
 
 // SAFETY: the address is given to devices, and nothing is read or written here.
 unsafe impl Send for Exposure {}
@@ -25,11 +31,31 @@ impl Exposure {
     ///
     /// They stay mapped until this is dropped, or until nobody may access them and it was [cleared](Self::clear).
     pub(crate) unsafe fn new(start: *mut u8, bytes: u64) -> Self {
-        Exposure { start, bytes, registrations: Mutex::new(Vec::new()) }
+        Exposure { start, bytes, gpu: None, registrations: Mutex::new(Vec::new()) }
     }
 
-    fn registrations(&self) -> MutexGuard<'_, Vec<(Arc<Device>, May, Registration)>> {
+    /// Exposes nothing yet of memory of a GPU, which a descriptor stands for as a whole, and which begins at an address
+    /// of the GPU's.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn of_gpu(descriptor: OwnedFd, start: u64, bytes: u64) -> Self {
+        let start = std::ptr::without_provenance_mut(start as usize);
+        Exposure { start, bytes, gpu: Some(descriptor), registrations: Mutex::new(Vec::new()) }
+    }
+
+    fn registrations(&self) -> MutexGuard<'_, Registered> {
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn register(&self, device: &Arc<Device>, may: May) -> io::Result<Registration> {
+        let len = usize::try_from(self.bytes).map_err(io::Error::other)?;
+        match &self.gpu {
+            Some(fd) => {
+                let start = self.start.addr() as u64;
+                Registration::dmabuf(device, fd.as_raw_fd(), (start, len), may)
+            }
+            // SAFETY: mapped until it is dropped or cleared, as whoever made this promised; peers have these rights.
+            None => unsafe { Registration::new(device, self.start, len, may) },
+        }
     }
 
     /// Returns address and key for peers of a device, and what they may do; `None` if they may do nothing, or the
@@ -51,12 +77,26 @@ impl Exposure {
         {
             return Some((address, known.keys().1, may));
         }
-        let len = usize::try_from(self.bytes).ok()?;
-        // SAFETY: mapped until it is dropped or cleared, as whoever made this promised; peers have these rights.
-        let made = unsafe { Registration::new(device, self.start, len, may) }.ok()?;
+        let made = self.register(device, may).ok()?;
         let key = made.keys().1;
-        all.push((device.clone(), may, made));
+        all.push((device.clone(), may, Arc::new(made)));
         Some((address, key, may))
+    }
+
+    /// Returns the registration with a device of bytes that lie in this memory, if it was made.
+    pub(super) fn find(
+        &self,
+        device: &Arc<Device>,
+        start: *const u8,
+        len: u64,
+    ) -> Option<Arc<Registration>> {
+        let offset = (start.addr() as u64).checked_sub(self.start.addr() as u64)?;
+        if offset.checked_add(len)? > self.bytes {
+            return None;
+        }
+        let all = self.registrations();
+        let known = all.iter().find(|(known, _, _)| Arc::ptr_eq(known, device));
+        known.map(|(_, _, registration)| registration.clone())
     }
 
     /// Takes back all that was exposed: when it returns no device accesses the memory any more.

@@ -119,6 +119,15 @@ impl Connection {
         }
     }
 
+    /// Returns what carries the bytes, if it is one thing.
+    #[cfg(all(test, feature = "rdma"))]
+    pub(crate) fn carrier(&self) -> Option<&Carrier> {
+        match &self.over {
+            Over::One(carrier) => Some(carrier),
+            Over::Paths { .. } => None,
+        }
+    }
+
     /// Returns the descriptor to sleep on.
     pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.over {

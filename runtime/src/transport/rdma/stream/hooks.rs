@@ -64,6 +64,13 @@ impl Stream {
         self.rails.kill(at);
     }
 
+    /// Lets the queue die that accesses go over; returns true if there is one.
+    pub(in super::super) fn break_one_sided(&mut self) -> bool {
+        let at = self.rails.one_sided();
+        at.into_iter().for_each(|at| self.rails.kill(at));
+        at.is_some()
+    }
+
     /// Sets the pause before queues are made anew.
     pub(in super::super) fn renew_after(&mut self, pause: Duration) {
         self.renewals.pause = (pause, 8 * pause);

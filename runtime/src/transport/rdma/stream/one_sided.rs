@@ -1,7 +1,8 @@
 //! Accesses to memory of the peer, of which its process hears nothing.
 //!
 //! They go over one queue, in order, beside the pieces: a device that refuses one ends the queue, and no message is
-//! lost with it. What lies in registered memory is read and written there, all else by way of a *stage*.
+//! lost with it. What lies in registered memory, or in memory that was lent, is read and written there, all else by way
+//! of a *stage*.
 //!
 //! **Invariant:** accesses that have no end when the queue fails have failed once *both* sides have ended it, and not
 //! before: then nothing of them moves any more, and they may be made good in another way.
@@ -11,7 +12,7 @@
 //! pushes it there before it counts.
 
 use super::super::exposure::Exposure;
-use super::super::verbs::{self, is_refused};
+use super::super::verbs::{self, Registration, is_refused};
 use super::*;
 use crate::transport::one_sided::{Access, Grant, May, News};
 
@@ -19,6 +20,8 @@ use crate::transport::one_sided::{Access, Grant, May, News};
 const STAGE: (usize, usize) = (16, 64 << 10);
 /// The most work that is posted at once.
 const MOST: usize = DEPTH as usize / 2;
+/// The most bytes of one piece of work.
+const MOST_BYTES: u64 = 1 << 30;
 /// The bytes of a read that confirms writes.
 const CONFIRMING: u32 = 8;
 
@@ -33,6 +36,8 @@ pub(super) struct Accesses {
     number: u64,
     /// Memory of accesses to what devices do not know, and its slots that are free.
     stage: Option<(Region, Vec<usize>)>,
+    /// Memory of this end's that the device of the queue knows.
+    lent: Vec<Arc<Exposure>>,
     /// True if the peer's device has refused an access.
     refused: bool,
     news: Vec<News>,
@@ -59,6 +64,7 @@ struct Work {
 enum Here {
     Slot(usize),
     Block(Found),
+    Lent(Arc<Registration>),
     /// A slot, for the read that confirms what was written.
     Confirms(usize),
 }
@@ -144,6 +150,13 @@ impl Stream {
         Some(Grant { address, key, may, words: device.is_on_bus })
     }
 
+    /// Lets accesses that begin in that memory here do so without a stop, as far as it was granted to the peer too.
+    pub(crate) fn lend(&mut self, exposure: &Arc<Exposure>) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.lent.push(exposure.clone());
+        }
+    }
+
     /// Begins an access, after those before it.
     ///
     /// # Safety
@@ -204,18 +217,24 @@ impl Stream {
             let Task { access, posted, .. } = accesses.tasks[accesses.posted];
             let here = access.here.wrapping_add(posted as usize);
             let left = access.len.saturating_sub(posted);
-            let found = self.known(here, left);
-            let (here, len, key, there) = match (found, left) {
-                (Some(found), _) => {
+            let start = here;
+            let lent = accesses.lent.iter().find_map(|lent| lent.find(&device, start, left));
+            let lent = lent.filter(|_| left > 0);
+            let found = if lent.is_none() { self.known(here, left) } else { None };
+            let (here, len, key, there) = match (lent, found, left) {
+                (Some(lent), _, _) => {
+                    (Here::Lent(lent), left.min(MOST_BYTES), access.key, access.there + posted)
+                }
+                (None, Some(found), _) => {
                     let len = left.min(found.len as u64);
                     (Here::Block(found), len, access.key, access.there + posted)
                 }
-                (None, 0) => {
+                (None, None, 0) => {
                     let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
                     let (key, there) = (self.rails.all[at].peer_key, self.peer + ARRIVED as u64);
                     (Here::Confirms(slot), u64::from(CONFIRMING), key, there)
                 }
-                (None, _) => {
+                (None, None, _) => {
                     let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
                     let len = left.min(STAGE.1 as u64);
                     if let (false, Some((region, _))) = (access.reads, &accesses.stage) {
@@ -230,6 +249,7 @@ impl Stream {
                 (Here::Block(found), _) => {
                     found.block.span(found.offset, len as u32, self.rails.all[at].device.1)
                 }
+                (Here::Lent(registration), _) => registration.span(start, len as u32),
                 (Here::Slot(slot) | Here::Confirms(slot), Some((region, _))) => {
                     region.span(slot * STAGE.1, len as u32, 0)
                 }

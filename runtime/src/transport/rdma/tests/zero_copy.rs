@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::memory::{Arena, Buffer};
+use crate::transport::one_sided::May;
 use crate::transport::rdma::registrations::{BLOCK, Registrations};
 use crate::transport::rdma::verbs::{Device, Registration};
 use crate::transport::shm::{Layout, Segment};
@@ -231,8 +232,9 @@ fn after_a_cut_nothing_is_read_and_nothing_comes() {
 #[test]
 fn memory_of_a_gpu_is_registered_where_the_device_can_and_refused_with_the_reason_where_not() {
     let Ok(devices) = Device::all() else { return };
+    let may = May { read: false, write: true };
     for device in devices {
-        let code = |fd| match Registration::dmabuf(&device, fd, 0, 4096) {
+        let code = |fd| match Registration::dmabuf(&device, fd, (0, 4096), may) {
             Ok(_) => None,
             Err(error) => error.raw_os_error(),
         };

@@ -13,6 +13,7 @@ use if_addrs::{IfAddr, Interface};
 
 use super::memory::Registration;
 use super::{errno, handle};
+use crate::transport::one_sided::May;
 use crate::transport::rdma::error::VerbsError;
 
 /// An opened port 1 of a device, with a protection domain.
@@ -187,7 +188,8 @@ impl Device {
     /// Returns true if memory of a GPU can be registered, as a file descriptor.
     pub(crate) fn takes_dmabuf(self: &Arc<Self>) -> bool {
         // There is no such descriptor: a device that could is the one that says so.
-        let tried = Registration::dmabuf(self, -1, 0, 4096);
+        let may = May { read: false, write: true };
+        let tried = Registration::dmabuf(self, -1, (0, 4096), may);
         tried.is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
     }
 

@@ -64,8 +64,8 @@ impl Registration {
         Ok(Registration { handle: handle(made)?, _device: device.clone() })
     }
 
-    /// Registers memory of another device, a GPU, of which a file descriptor was exported; addresses in it
-    /// count from 0. The descriptor may be closed afterwards, and the memory lives as long as this.
+    /// Registers memory of another device, a GPU, of which a file descriptor was exported; work has its first byte at
+    /// the address `start`. The descriptor may be closed afterwards, and the memory lives as long as this.
     ///
     /// # Errors
     ///
@@ -74,13 +74,12 @@ impl Registration {
     pub(crate) fn dmabuf(
         device: &Arc<Device>,
         fd: RawFd,
-        offset: u64,
-        len: usize,
+        (start, len): (u64, usize),
+        may: May,
     ) -> io::Result<Registration> {
-        let access = flags(WRITES);
         // SAFETY: a domain that lives. Of the descriptor the kernel finds out whether it is one, and of what
         // size; it keeps the memory for as long as the registration lives.
-        let made = unsafe { ffi::ibv_reg_dmabuf_mr(device.domain, offset, len, 0, fd, access) };
+        let made = unsafe { ffi::ibv_reg_dmabuf_mr(device.domain, 0, len, start, fd, flags(may)) };
         Ok(Registration { handle: handle(made)?, _device: device.clone() })
     }
 
@@ -89,6 +88,11 @@ impl Registration {
         // SAFETY: a registration that lives.
         let mr = unsafe { &*self.handle };
         (mr.lkey, mr.rkey)
+    }
+
+    /// Returns bytes of it, which its maker knows to lie inside, for its device.
+    pub(crate) fn span(&self, start: *const u8, len: u32) -> Span<'_> {
+        Span { start, len, key: self.keys().0, memory: PhantomData }
     }
 }
 

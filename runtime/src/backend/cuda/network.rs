@@ -1,0 +1,132 @@
+//! Memory of a device that network devices read and write by themselves.
+//!
+//! The driver exports it as a descriptor (dma-buf), which the network's library registers. What a network device has
+//! written is seen by kernels that hear of it later if the device keeps that order, or once writes were flushed.
+//!
+//! None of this was tried with a network device.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::sys;
+
+use super::device::attribute;
+use super::fault::cuda;
+use super::{Context, CudaStream, Device, Fault, Physical, Range};
+
+/// The time that a copy of a slot may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Memory that network devices reach, for kernels of one device.
+#[derive(Debug)]
+pub(crate) struct NetworkMemory {
+    range: Range,
+    stream: CudaStream,
+    /// True if kernels see what was written only once it was flushed.
+    flushes: bool,
+}
+
+impl Context {
+    /// Returns whether writes of network devices must be flushed, if they reach the device's memory at all.
+    fn flushes(&self) -> Result<Option<bool>, Fault> {
+        use sys::CUdevice_attribute as Of;
+        let of = |which| attribute(self.ordinal(), which);
+        if of(Of::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)? == 0
+            || of(Of::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)? == 0
+        {
+            return Ok(None);
+        }
+        let order = of(Of::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING)?;
+        if order
+            >= sys::CUGPUDirectRDMAWritesOrdering::CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER as u32
+        {
+            return Ok(Some(false));
+        }
+        let by_host =
+            sys::CUflushGPUDirectRDMAWritesOptions::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST
+                as u32;
+        let options = of(Of::CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS)?;
+        Ok((options & by_host != 0).then_some(true))
+    }
+}
+
+impl NetworkMemory {
+    /// Allocates so many bytes at least, if network devices can reach memory of the device.
+    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Result<Option<Self>, Fault> {
+        let Some(flushes) = context.flushes()? else { return Ok(None) };
+        let bytes = bytes.next_multiple_of(Physical::granularity(context)?);
+        let mut range = Range::reserve(context, bytes)?;
+        range.map(Physical::for_network(context, bytes)?)?;
+        let stream = CudaStream::new(context)?;
+        Ok(Some(NetworkMemory { range, stream, flushes }))
+    }
+
+    /// Returns its first address, and its bytes.
+    pub(crate) fn place(&self) -> (u64, u64) {
+        (self.range.base(), self.range.filled())
+    }
+
+    /// Returns the device that it is of.
+    pub(crate) fn device(&self) -> &Device {
+        self.stream.context().device()
+    }
+
+    /// Returns a descriptor of it, for the network's library.
+    pub(crate) fn export(&self) -> Result<OwnedFd, Fault> {
+        self.stream.context().enter()?;
+        let (base, bytes) = self.place();
+        let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+        let mut fd = -1i32;
+        // SAFETY: the range is mapped; for this kind of handle one descriptor is written.
+        unsafe {
+            cuda!(cuMemGetHandleForAddressRange(
+                (&raw mut fd).cast(),
+                base,
+                bytes as usize,
+                kind,
+                0
+            ))?;
+        }
+        // SAFETY: the driver gave the descriptor to the caller.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Sees to it that kernels that hear of what network devices have written see it.
+    pub(crate) fn flush(&self) -> Result<(), Fault> {
+        if !self.flushes {
+            return Ok(());
+        }
+        self.stream.context().enter()?;
+        use sys::{
+            CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
+        };
+        let target = Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
+        let scope = Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER;
+        // SAFETY: no memory of this process is touched.
+        unsafe { cuda!(cuFlushGPUDirectRDMAWrites(target, scope)) }
+    }
+
+    /// Copies what lies at an offset, and waits for that.
+    pub(crate) fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), Fault> {
+        let from = self.at(offset, to.len());
+        // SAFETY: it lies in the range, and is waited for.
+        unsafe { self.stream.read(to, from) }?;
+        self.stream.drain(PATIENCE)
+    }
+
+    /// Copies to an offset, and waits for that.
+    pub(crate) fn store(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
+        let to = self.at(offset, from.len());
+        // SAFETY: it lies in the range, and is waited for.
+        unsafe { self.stream.write(to, from) }?;
+        self.stream.drain(PATIENCE)
+    }
+
+    fn at(&self, offset: u64, bytes: usize) -> u64 {
+        let (base, all) = self.place();
+        let end = offset.checked_add(bytes as u64);
+        assert!(end.is_some_and(|end| end <= all), "{bytes} bytes at {offset} of {all}");
+        base + offset
+    }
+}
