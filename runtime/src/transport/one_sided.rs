@@ -33,7 +33,10 @@ pub(crate) struct Access {
 }
 
 /// The news of accesses, which end in the order in which they were begun.
-#[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "without devices there is no news"))]
+#[cfg_attr(
+    not(any(feature = "rdma", test)),
+    expect(dead_code, reason = "without devices there is no news")
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
     /// So many bytes of one are where they belong.
