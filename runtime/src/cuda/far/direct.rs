@@ -444,6 +444,8 @@ impl Stream {
         if self.placing.done > 0 && !probe.is_done {
             probe.is_done = true;
             self.say(&Packet::of_slots(Kind::Probe, (0, 0, 0)));
+            // Nobody looks at this stream any more once the peer's probe has come.
+            self.flush();
         }
         Ok(())
     }
