@@ -89,7 +89,9 @@ impl NetworkMemory {
             ))?;
         }
         // SAFETY: the driver gave the descriptor to the caller.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let _ = rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC);
+        Ok(fd)
     }
 
     /// Sees to it that kernels that hear of what network devices have written see it.

@@ -6,7 +6,8 @@
 //! told before a kernel is launched or captured. A kernel says the number of the call that it enters, and which call it is:
 //! so lanes have the order of the streams, also where graphs are launched, of which the host does not know.
 //!
-//! A lane begins when a kernel has said that it entered the call ([`lane`]). Then it carries both ways:
+//! A lane begins when a kernel has said that it entered the call ([`lane`]). Then it carries both ways ([`landing`] is what
+//! comes):
 //!
 //! * A message that the kernel has told of is a packet of 32 bytes ([`packet`]) and its content, which the socket reads
 //!   straight into the receiver's slot; a short one is copied on its way. The first `slots` messages of a link go at
@@ -47,6 +48,7 @@ mod failure_tests;
 mod flow;
 #[cfg(test)]
 mod gpu_tests;
+mod landing;
 mod lane;
 mod lanes;
 mod mail;
