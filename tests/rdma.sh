@@ -77,7 +77,7 @@ if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
     # Lanes between GPUs, whose kernels threads play.
     far=cuda::far::direct_tests
-    one+=("$programs/stream $far::slots $far::contents cuda::far::tests::grids --test-threads=1")
+    one+=("$programs/stream $far::slots $far::contents cuda::far::tests::captured --test-threads=1")
 fi
 if wanted endpoints; then
     one+=("TEST_WAY=rdma $programs/transport --test-threads=1")

@@ -60,7 +60,7 @@ def test_errors_that_do_not_name_them_are_seen(tmp_path: Path) -> None:
     assert any("does not name rank or operation" in problem for problem in found["problems"]), found
 
 
-@pytest.mark.parametrize(("case", "rounds"), [("cycles", 60), ("groups", 300)])
+@pytest.mark.parametrize(("case", "rounds"), [("cycles", 40), ("groups", 150)])
 def test_groups_leave_nothing(case: str, rounds: int, face: str, tmp_path: Path) -> None:
     assert campaign(tmp_path, case, rounds, face)["problems"] == []
 

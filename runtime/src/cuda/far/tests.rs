@@ -435,7 +435,7 @@ fn grids_of_hosts_are_bit_exact() {
 pub(super) fn many_calls(slots: Slots) {
     let mut dice = Dice(7);
     let hosts = [0, 1];
-    let mut jobs = jobs(&hosts, &FLAT, &Shape::flat(2), 70, &mut dice);
+    let mut jobs = jobs(&hosts, &FLAT, &Shape::flat(2), 42, &mut dice);
     for job in &mut jobs {
         (job.blocks, job.pass) = (1 + dice.below(2) as u32, 4);
     }
