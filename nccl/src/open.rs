@@ -122,10 +122,12 @@ fn opened(mut hosts: Communicator, seat: Seat, config: &Config, secret: [u8; 32]
         debug::info(|| format!("the setting {setting} changes nothing here"));
     }
     let (rank, size) = (calls.rank(), calls.size());
-    match if is_host() { GpuDirect::NotAsked } else { calls.gpu_direct()? } {
-        GpuDirect::Used => debug::info(|| "messages go from GPU to GPU between hosts".into()),
-        GpuDirect::Refused(why) => debug::info(|| format!("gpu_direct changes nothing: {why}")),
-        _ => {}
+    if !is_host() {
+        match calls.gpu_direct()? {
+            GpuDirect::Used => debug::info(|| "messages go from GPU to GPU between hosts".into()),
+            GpuDirect::Refused(why) => debug::info(|| format!("gpu_direct changes nothing: {why}")),
+            _ => {}
+        }
     }
     debug::info(|| format!("rank {rank} of {size} on GPU {} is open{}", seat.gpu, named(config)));
     Ok(Open {

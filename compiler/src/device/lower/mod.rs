@@ -29,8 +29,8 @@ use travel::Travel;
 /// Options of the lowering besides the plans.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// Staged messages in flight on a connection; the plans' own number by default, or two if all is staged and no more
-    /// serve. Fewer may deadlock, which is refused.
+    /// Staged messages in flight on a connection; the plans' own number by default, or those of two passes where all is
+    /// staged and more would not serve. Fewer may deadlock, which is refused.
     pub slots: Option<u32>,
     /// The host of each rank, by any numbers; all ranks are on one if there are none. Links between hosts are far.
     pub hosts: Vec<u32>,
@@ -83,6 +83,7 @@ fn few(plans: &[Plan], protocol: Protocol, options: &Options) -> Option<u32> {
     messages.map(|messages| 2 * messages.max(1))
 }
 
+/// Lowers plans that a device can play, with so many slots.
 fn with_slots(
     plans: &[Plan],
     protocol: Protocol,

@@ -36,7 +36,8 @@ const PROBE: u64 = 64;
 /// The most time for the probes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Whether messages between hosts go from the memory of one GPU to that of the other, without a stop in memory of hosts.
+/// The answer to whether messages between hosts go from the memory of one GPU to that of the other, without a stop in
+/// memory of hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GpuDirect {
@@ -255,8 +256,8 @@ impl Stream {
         let here = std::ptr::without_provenance_mut((direct.base() + slot) as usize);
         let there = grant.address.wrapping_add(to);
         let access = Access { id, reads: false, here, there, key: grant.key, len };
-        // SAFETY: the slot lies in memory that outlives this connection. The kernel writes there again when it is told that
-        // the content was taken, which is when the end of the access was heard of.
+        // SAFETY: the slot lies in memory that outlives this connection. The kernel writes there again when it is told
+        // that the content was taken, which is when the end of the access was heard of.
         unsafe { device.begin(access) };
         Some(id)
     }

@@ -56,6 +56,16 @@ fn ring() -> Proved {
     compile(&program, &sources, &shape, &options, Placement::InPlace).expect("it is proved")
 }
 
+/// Plays two ranks, a thread each.
+fn on_both(body: impl Fn(Communicator) + Sync) {
+    let comms = Communicator::local_over(2, setup).expect("ranks");
+    let body = &body;
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = comms.into_iter().map(|comm| scope.spawn(move || body(comm))).collect();
+        ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
+    });
+}
+
 /// A rank with its GPU.
 struct Player<'a> {
     gpu: Gpu,
@@ -129,7 +139,6 @@ enum How {
 
 /// Plays two ranks as threads; what is done to one while its kernel waits ends both.
 fn end(how: How, round: u32, gpus: u32) {
-    let comms = Communicator::local_over(2, setup).expect("ranks");
     let ready = Barrier::new(2);
     let body = |mut comm: Communicator| {
         let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
@@ -176,11 +185,7 @@ fn end(how: How, round: u32, gpus: u32) {
         player.leave();
         assert!(since.elapsed() < SOON, "{how:?} in round {round}: {:?}", since.elapsed());
     };
-    let body = &body;
-    std::thread::scope(|scope| {
-        let ranks: Vec<_> = comms.into_iter().map(|comm| scope.spawn(move || body(comm))).collect();
-        ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
-    });
+    on_both(body);
 }
 
 /// Keeps the GPUs open, which takes long to do again.
@@ -264,7 +269,6 @@ fn a_rank_that_is_killed_ends_kernels_that_wait() {
 #[test]
 fn kernels_play_slots_on_the_gpu() {
     let Some(gpus) = gpus() else { return };
-    let comms = Communicator::local_over(2, setup).expect("ranks");
     let body = |mut comm: Communicator| {
         let mut part = comm.split(&[0, 1]).expect("a part").expect("of all");
         let core = part.core().expect("at home");
@@ -290,14 +294,10 @@ fn kernels_play_slots_on_the_gpu() {
             assert_eq!(wrong, None, "round {round}");
         }
     };
-    let body = &body;
-    std::thread::scope(|scope| {
-        let ranks: Vec<_> = comms.into_iter().map(|comm| scope.spawn(move || body(comm))).collect();
-        ranks.into_iter().for_each(|rank| rank.join().expect("no panic"));
-    });
+    on_both(body);
 }
 
-/// What the driver exports of memory for the network is a descriptor of its own, and copies come back as they went.
+/// The driver exports memory for the network as a descriptor of its own, and copies come back as they went.
 #[test]
 fn memory_for_the_network_is_exported() {
     let Some(_) = gpus() else { return };

@@ -16,7 +16,7 @@ pub(super) enum Kind {
     Room,
     /// A message whose content a device has written into its slot.
     Placed,
-    /// Where the slots lie, for the peer's device: its key of them, bytes, and the address in place of the digest.
+    /// The slots, for the peer's device: its key of them, bytes, and the address in place of the digest.
     Grant,
     /// A probe was written there.
     Probe,

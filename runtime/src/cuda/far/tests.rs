@@ -35,16 +35,16 @@ pub(super) struct World {
     pub(super) slots: Slots,
 }
 
-/// Where slots are to lie.
+/// The place of slots.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Slots {
     Host,
-    /// Where devices write into them, if there are some.
+    /// Memory that devices write into, if there are some.
     Direct,
-    /// As before, but this rank does not ask for it; or has memory that gives back other bytes than were written.
+    /// The same, but this rank does not ask for it; or has memory that gives back other bytes than were written.
     AllBut(u32),
     SpoiltOn(u32),
-    /// Where they could, if there were devices.
+    /// Memory that devices could write into, if there were some.
     WithoutDevices,
 }
 
