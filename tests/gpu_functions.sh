@@ -3,8 +3,8 @@
 #
 #   tests/gpu_functions.sh PROGRAMS [FOLDER]
 #
-# PROGRAMS is a folder with `12_fused_norm`, `13_matmul_scatter`, `14_experts` (examples) and `cuda` (the test of the
-# runtime, from target/debug/deps/cuda-*); what is not there is left out. Results go to FOLDER ($OUT, or here): what each
+# PROGRAMS is a folder with `12_fused_norm`, `13_matmul_scatter`, `14_experts` (examples) and `tests` (those of the
+# runtime, from target/debug/deps/runtime_tests-*); what is not there is left out. Results go to FOLDER ($OUT, or here): what each
 # program printed, and functions.txt, the table. NVRTC is found as ever, or by ROUNDELAY_NVRTC. A step that fails or takes
 # too long is named, and the next one is run. Ends with 3 if a step failed.
 set -u
@@ -38,7 +38,7 @@ for scene in functions_in_kernels_of_others functions_that_are_called_wrongly_sa
     a_function_whose_peer_does_not_come_names_it blocks_whose_counts_lie_on_the_device \
     counts_that_are_too_large_write_nothing graphs_replay_bit_for_bit messages_between_single_ranks \
     a_rank_that_makes_no_call_is_named; do
-    step "$scene" 150 "$programs/cuda" --exact --nocapture --test-threads 1 $scene
+    step "$scene" 150 "$programs/tests" --exact --nocapture --test-threads 1 cuda::$scene
 done
 for example in 12_fused_norm 13_matmul_scatter 14_experts; do
     step "$example" 120 "$programs/$example"

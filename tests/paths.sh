@@ -9,12 +9,12 @@
 # two ranks: each sends and receives as many bytes as the vector has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-test=$(cargo test --release -p roundelay --test paths --no-run 2>&1 | sed -n 's/.*(\(.*\))$/\1/p' | tail -1)
+test=$(cargo test --release -p roundelay --test runtime_tests --no-run 2>&1 | sed -n 's/.*(\(.*\))$/\1/p' | tail -1)
 what=${1:-all}
 
 # play RATES CHANGE ALGORITHM PATHS ELEMENTS CALLS: a line a call
 play() {
-  TEST_PATHS_MEASURE="$1 $2 $3 $4 $5 $6 unchecked" "$test" --exact measure --nocapture | grep -E '^[0-9]+ [0-9]+ '
+  TEST_PATHS_MEASURE="$1 $2 $3 $4 $5 $6 unchecked" "$test" --exact paths::measure --nocapture | grep -E '^[0-9]+ [0-9]+ '
 }
 median() { awk '$1 >= 10 { print $2 }' | sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 is() { [ "$what" = all ] || [ "$what" = "$1" ]; }

@@ -3,7 +3,7 @@
 #
 #   tests/rdma.sh [PART ...]
 #
-# Parts: packages (needed to build); build; stream (the stream's own tests, and lanes between GPUs that threads play);
+# Parts: packages (needed to build); build; short (what the gate runs: the rest of this list in part); stream (the stream's own tests, and lanes between GPUs that threads play);
 # endpoints (without a communicator); conformance (RDMA alone, RDMA between ranks that share memory inside, and two
 # paths: a device and TCP, two devices); hosts (two machines of two ranks and two devices: the library; a device is cut
 # off, and mended; all devices are); paths (two machines of one rank, over a device and TCP, and over two devices: what
@@ -34,14 +34,11 @@ packages() {
 # with the tests of the command line.
 build() {
     local said
-    said=$(cargo test --workspace --locked --features roundelay-cli/rdma --no-run --lib --test conformance \
-        --test transport --test paths --test elastic --test verbs --color never 2>&1) || { echo "$said" >&2 && exit 1; }
+    said=$(cargo test --workspace --locked --features "${ROUNDELAY_FEATURES:-roundelay-cli/rdma}" --no-run --color never 2>&1) ||
+        { echo "$said" >&2 && exit 1; }
     mkdir -p "$programs"
     cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/stream"
-    cp "$(sed -n 's|.*Executable tests/conformance/main.rs (\(.*\))|\1|p' <<<"$said")" "$programs/conformance"
-    cp "$(sed -n 's|.*Executable tests/paths/main.rs (\(.*/paths-[0-9a-f]*\))|\1|p' <<<"$said" | head -n 1)" "$programs/paths"
-    cp "$(sed -n 's|.*Executable tests/transport.rs (\(.*\))|\1|p' <<<"$said")" "$programs/transport"
-    cp "$(sed -n 's|.*Executable tests/elastic/main.rs (\(.*\))|\1|p' <<<"$said")" "$programs/elastic"
+    cp "$(sed -n 's|.*Executable tests/main.rs (\(.*/runtime_tests-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/tests"
     cp "$target/debug/roundelay" "$programs/roundelay"
 }
 
@@ -73,6 +70,10 @@ together() {
 }
 
 one=() two=() faults=()
+if wanted short; then
+    one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
+    one+=("$programs/tests conformance::rdma:: --test-threads=1 --skip a_gigabyte --skip the_whole_library")
+fi
 if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
     # Lanes between GPUs, whose kernels threads play.
@@ -80,27 +81,28 @@ if wanted stream; then
     one+=("$programs/stream $far::slots $far::contents cuda::far::tests::captured --test-threads=1")
 fi
 if wanted endpoints; then
-    one+=("TEST_WAY=rdma $programs/transport --test-threads=1")
+    one+=("TEST_WAY=rdma $programs/tests transport:: --test-threads=1")
 fi
 if wanted conformance; then
     # What takes longest, once: the library over both links is for the two machines.
+    over_devices="conformance::rdma:: conformance::rdma_and_tcp:: conformance::two_devices::"
     skip="--skip a_gigabyte"
     for over in mixed_rdma rdma_and_tcp two_devices; do
         skip+=" --skip $over::the_whole_library"
     done
-    one+=("$programs/conformance rdma:: rdma_and_tcp:: two_devices:: --test-threads=1 $skip")
+    one+=("$programs/tests $over_devices --test-threads=1 $skip")
 fi
 if wanted gigabyte; then
-    one+=("$programs/conformance rdma::a_gigabyte --test-threads=1")
+    one+=("$programs/tests conformance::rdma::a_gigabyte --test-threads=1")
 fi
 if wanted faults; then
-    faults+=("tests/rdma_faults.sh $programs/roundelay $programs/elastic")
+    faults+=("tests/rdma_faults.sh $programs/roundelay $programs/tests")
 fi
 if wanted hosts; then
     two+=("tests/rdma_hosts.sh $programs/roundelay")
 fi
 if wanted paths; then
-    two+=("tests/rdma_paths.sh $programs/roundelay $programs/paths")
+    two+=("tests/rdma_paths.sh $programs/roundelay $programs/tests")
 fi
 # More processors would only take time from each other.
 together -d 2 -p 4 -m 3072 -t 900 -- "${one[@]}"

@@ -3,12 +3,12 @@
 #
 #   tests/rdma_faults.sh PROGRAM ELASTIC
 #
-# ELASTIC is the test program `elastic`, whose ranks are killed and replaced. Then jobs are played under faults by
+# TESTS is the test program of the runtime, whose ranks are killed and replaced. Then jobs are played under faults by
 # `run --chaos`: over RDMA alone, over RDMA between ranks that share memory inside, and over two devices of which one
 # comes and goes. The object of each is printed. TEST_FAULTS_FOR says for how long (15s by default, and for longer where
 # too little happened), TEST_FAULTS_SEED from which seed on, TEST_FAULTS_ONLY=jobs leaves out what comes before them.
 set -u
-program=$1 elastic=$2
+program=$1 tests=$2
 times=${TEST_FAULTS_FOR:-15s 60s 240s} seed=${TEST_FAULTS_SEED:-1}
 cards=($VM_CARDS)
 
@@ -56,7 +56,7 @@ chaos() {
 }
 
 if [ "${TEST_FAULTS_ONLY:-}" != jobs ]; then
-    TEST_WAY=rdma "$elastic" kill:: --test-threads=1 || fail "ranks that are killed and replaced"
+    TEST_WAY=rdma "$tests" elastic::kill:: --test-threads=1 || fail "ranks that are killed and replaced"
     passed "ranks that are killed and replaced, and what they hold"
 fi
 

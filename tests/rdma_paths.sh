@@ -5,7 +5,7 @@
 #
 #   tests/rdma_paths.sh PROGRAM RANK
 #
-# RANK is the test program `paths`, which plays all_reduce.multipath, compares every result, and says how each call was
+# RANK is the test program of the runtime, whose `paths::rank_process` plays all_reduce.multipath, compares every result, and says how each call was
 # divided (runtime/tests/paths/rank.rs).
 set -u
 program=$1 rank_program=$2
@@ -37,7 +37,7 @@ start() {
 # play HINTS CALLS: a rank that makes so many calls of 128 KiB.
 play() {
     export TEST_PATHS_ORDER="multipath 2 32768 $2"
-    start "$1" "$rank_program" --exact rank_process --nocapture --test-threads=1
+    start "$1" "$rank_program" --exact paths::rank_process --nocapture --test-threads=1
 }
 
 # Waits for it; leaves its status in `status`.

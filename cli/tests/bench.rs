@@ -1,7 +1,5 @@
 //! Tests `bench`: rows, other libraries beside ours, the summary and the picture.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,10 +7,10 @@ use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::support::{Ran, command, file, roundelay};
 use roundelay_tests::{Needs, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Ran, command, file, roundelay};
 
 const QUICK: [&str; 6] = ["--iters", "6", "--warmup", "1", "--turns", "1"];
 const PEERS: [&str; 7] = ["ompi", "ompi5", "mpich", "mpich5", "impi", "oneccl", "gloo"];

@@ -5,8 +5,6 @@
 //! cost grows without bound is beyond any limit. With many ranks more is allowed, since sensible programs take as
 //! long.
 
-mod support;
-
 use std::process::{Command, Output};
 
 /// A text of depth k.
@@ -210,7 +208,7 @@ const FAMILIES: [Family; 42] = [
 fn judged(text: &str, n: u32, seconds: u32, addresses: u32) -> Output {
     // Tests run side by side, each with a file of its own.
     let test = std::thread::current().name().unwrap_or_default().to_owned();
-    let file = support::file(&format!("deep-{test}.algo"), text);
+    let file = crate::support::file(&format!("deep-{test}.algo"), text);
     let limits = format!("ulimit -t {seconds} -c 0 && ulimit -v {addresses} && exec \"$@\"");
     Command::new("bash")
         .args(["-c", &limits, "limits", env!("CARGO_BIN_EXE_roundelay"), "check"])

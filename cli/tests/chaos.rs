@@ -1,13 +1,11 @@
 //! Tests `run --chaos`: ranks are killed, stopped, slow and late, connections are cut, and those that are left go on.
 
-mod support;
-
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::support::{command, roundelay};
 use roundelay_tests::until;
 use serde_json::Value;
-use support::{command, roundelay};
 
 /// Runs a job under faults for longer and longer, until it has seen enough of them; no result may be wrong, and no wait
 /// without end, however long it takes.

@@ -1,10 +1,8 @@
 //! Tests hints, `explain COLLECTIVE` and `tune`, through the binary.
 
-mod support;
-
 use std::path::PathBuf;
 
-use support::{Ran, command, file, roundelay};
+use crate::support::{Ran, command, file, roundelay};
 
 /// Runs the binary with an environment.
 fn with(args: &[&str], environment: &[(&str, &str)]) -> Ran {

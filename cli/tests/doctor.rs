@@ -1,7 +1,5 @@
 //! Tests `doctor --store`: ranks that are processes and share no memory, seen over the network.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::support::{Ran, command};
 use roundelay::{Communicator, Error, RedOp};
-use roundelay_tests::{port, until};
+use roundelay_tests::{port, test_arguments, until};
 use serde_json::{Value, json};
-use support::{Ran, command};
 
 const RANKS: u32 = 3;
 /// No test comes near it unless something hangs.
@@ -43,7 +41,7 @@ impl Job {
     ) -> Job {
         let start = |rank: u32| {
             Command::new(std::env::current_exe().expect("this test"))
-                .args(["--exact", "rank", "--nocapture"])
+                .args(test_arguments(module_path!(), "rank_process"))
                 .env("DOCTOR_PLAY", play)
                 .env(number, rank.to_string())
                 .envs(more.iter().map(|(name, value)| (*name, value)))
@@ -92,7 +90,7 @@ impl Drop for Job {
 
 /// Is a rank, if it was started as one.
 #[test]
-fn rank() {
+fn rank_process() {
     let Ok(play) = std::env::var("DOCTOR_PLAY") else { return };
     let _ = calls(&play);
     // It stays where it is, and makes no call.

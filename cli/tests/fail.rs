@@ -1,14 +1,12 @@
 //! Tests ranks that are killed or stopped in the middle of a run: an error in time, and nothing left behind.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Ran, command, roundelay};
 use roundelay_tests::until;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Ran, command, roundelay};
 
 const RANKS: usize = 3;
 /// No test comes near it unless something hangs.
@@ -95,7 +93,7 @@ fn blames(file: &str, class: &str) -> Vec<u64> {
         .iter()
         .map(|flight| {
             let name = format!("{}-{file}", flight["rank"]);
-            support::file(&name, flight.to_string());
+            crate::support::file(&name, flight.to_string());
             name
         })
         .collect();

@@ -1,12 +1,10 @@
 //! Tests `bench --fill`: the figures of documents come from the rows that are kept.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use support::{Ran, command};
+use crate::support::{Ran, command};
 
 /// The documents with figures, and the charts that they name.
 const DOCUMENTS: [&str; 2] = ["README.md", "docs/performance.md"];

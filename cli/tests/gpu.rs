@@ -1,10 +1,8 @@
 //! Tests GPUs on the command line: what is said where there are none, and everything where there are; results
 //! of before.
 
-mod support;
-
+use crate::support::{file, roundelay};
 use serde_json::Value;
-use support::{file, roundelay};
 
 /// Returns the reason why there are no GPUs here, if there are none.
 fn fault() -> Option<String> {
@@ -26,9 +24,9 @@ fn info_says_what_of_cuda_there_is() {
 #[test]
 fn a_library_that_is_none_is_named() {
     let nowhere = "/nowhere/libnccl.so.2";
-    let mut command = support::command(&["info", "--json"]);
+    let mut command = crate::support::command(&["info", "--json"]);
     let output = command.env("ROUNDELAY_NCCL", nowhere).output().expect("the binary runs");
-    let info = support::Ran::of(output).ok().json().remove(0);
+    let info = crate::support::Ran::of(output).ok().json().remove(0);
     let nccl = &info["gpus"]["nccl"];
     assert_eq!(nccl["found"], Value::Bool(false));
     assert!(nccl["what"].as_str().is_some_and(|w| w.contains(nowhere)), "{nccl}");

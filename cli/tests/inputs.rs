@@ -1,10 +1,8 @@
 //! Tests wrong input: a clear error with its code, and the right exit code, soon.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::{file, roundelay};
+use crate::support::{file, roundelay};
 
 #[track_caller]
 fn refused(args: &[&str], texts: &[&str]) {

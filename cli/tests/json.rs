@@ -1,12 +1,10 @@
 //! Tests `--json`: every verb prints objects, and `docs/json.md` has their fields.
 
-mod support;
-
 use std::io::Write;
 use std::process::Stdio;
 
+use crate::support::{Ran, command, file, roundelay};
 use serde_json::Value;
-use support::{Ran, command, file, roundelay};
 
 /// Returns the fields that the page names.
 fn described() -> String {

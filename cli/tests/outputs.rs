@@ -1,11 +1,9 @@
 //! Tests files that verbs write: those that cannot be written are told alike by all of them, and soon.
 
-mod support;
-
 use std::fs::File;
 use std::process::Stdio;
 
-use support::{Ran, command, file, roundelay};
+use crate::support::{Ran, command, file, roundelay};
 
 const NOWHERE: &str = "no_such_folder/file";
 

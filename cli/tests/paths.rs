@@ -1,11 +1,9 @@
 //! Tests several paths between hosts, through the binary.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::roundelay;
 use roundelay_tests::{Needs, skip};
-use support::roundelay;
 
 const TOPOLOGY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/topology.toml");
 

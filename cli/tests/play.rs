@@ -1,14 +1,12 @@
 //! Tests `run` and `bench`: real data between real processes.
 
-mod support;
-
 use std::process::Command;
 
+use crate::support::{file, roundelay};
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_tests::{Needs, skip};
 use serde_json::Value;
-use support::{file, roundelay};
 
 /// Runs, and returns the results, all of them right.
 #[track_caller]

@@ -1,11 +1,9 @@
 //! Tests traces and flight recorders of real runs, as files.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::roundelay;
 use serde_json::Value;
-use support::roundelay;
 
 fn read(path: &str) -> Value {
     let text = std::fs::read_to_string(path).expect("a file");

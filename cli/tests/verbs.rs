@@ -1,12 +1,10 @@
 //! Tests the verbs that start no ranks.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
+use crate::support::{Ran, command, file, roundelay};
 use roundelay_algorithms::CATALOGUE;
-use support::{Ran, command, file, roundelay};
 
 #[test]
 fn every_pair_has_a_link_and_a_reason() {

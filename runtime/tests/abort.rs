@@ -1,16 +1,14 @@
 //! Tests that an abort from another thread ends what is pending, and that nothing is written to a caller's buffer
 //! once it has returned.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::layout;
 use roundelay::{
     AbortHandle, Communicator, DType, Error, Layout, Peer, RedOp, Setup, Transport, Transports,
     Typed, Work,
 };
-use support::layout;
 
 /// Bytes of a buffer: so many that the abort comes in the middle.
 const BYTES: usize = 24 << 20;

@@ -1,13 +1,11 @@
 //! Tests every collective by name, at sizes around the edges, on ranks that divide nothing, compared with
 //! results computed plainly; and every wrong argument.
 
-mod support;
-
 use std::ops::{Add, Mul};
 
+use crate::support::{layout, threads};
 use half::bf16;
 use roundelay::{Communicator, DType, Element, Error, RedOp, Reduction};
-use support::{layout, threads};
 
 /// Elements a block.
 const COUNTS: [usize; 4] = [0, 1, 13, 1000];

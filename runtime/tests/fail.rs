@@ -1,14 +1,12 @@
 //! Tests calls that cannot succeed: wrong arguments, ranks that disagree, memory that is not there.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{data, header, layout, one_shot, ring, threads};
 use roundelay::{Args, Call, Communicator, DType, Error, Layout, RedOp, Stats};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Header, Input, Plan, Region, UnprovedPlan};
 use roundelay_dsl::diag::codes;
-use support::{data, header, layout, one_shot, ring, threads};
 
 type OneCall = dyn Fn(&mut Communicator, &Plan) -> Result<Stats, Error> + Sync;
 type Damage = dyn Fn(&mut UnprovedPlan);

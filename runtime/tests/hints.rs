@@ -1,9 +1,7 @@
 //! Tests hints on a communicator, and sums whose bits depend on nothing but the contributions.
 
-mod support;
-
+use crate::support::{layout, threads};
 use roundelay::{CallOptions, Communicator, DType, DecidedBy, Hints, RedOp};
-use support::{layout, threads};
 
 const SLOT: u64 = 64 << 10;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use roundelay::Error;
 use roundelay::bootstrap::{membership, store};
-use roundelay_tests::{end, port};
+use roundelay_tests::{end, port, test_arguments};
 
 /// The variable that says where each rank writes what it has seen.
 const OUT: &str = "TEST_OUT";
@@ -26,7 +26,6 @@ const TIMEOUT: &str = "TEST_TIMEOUT";
 const TORCHRUN: &str = "ROUNDELAY_TEST_TORCHRUN";
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(120);
-const RANK_ARGS: [&str; 4] = ["--exact", "rank_process", "--nocapture", "--test-threads=1"];
 
 /// Plays a rank of a job; not a test by itself.
 #[test]
@@ -155,13 +154,18 @@ fn skip(why: &str) {
     roundelay_tests::skip(roundelay_tests::Needs::Launcher, why);
 }
 
+/// Returns the arguments with which this program is a rank.
+fn rank_arguments() -> [String; 4] {
+    test_arguments(module_path!(), "rank_process")
+}
+
 fn this() -> PathBuf {
     std::env::current_exe().expect("this program")
 }
 
 fn rank_of(size: u32, rank: u32, store: &str) -> Command {
     let mut command = Command::new(this());
-    command.args(RANK_ARGS).env("ROUNDELAY_RANK", rank.to_string());
+    command.args(rank_arguments()).env("ROUNDELAY_RANK", rank.to_string());
     command.env("ROUNDELAY_SIZE", size.to_string()).env("ROUNDELAY_STORE", store);
     command
 }
@@ -222,11 +226,11 @@ fn open_mpi_starts_ranks() {
     let args = ["--allow-run-as-root", "--oversubscribe"];
     let Some(mut mpirun) = launcher("mpirun.openmpi", &args) else { return };
     let mut job = Job::new("openmpi");
-    job.start(mpirun.args(["-n", "4"]).arg(this()).args(RANK_ARGS));
+    job.start(mpirun.args(["-n", "4"]).arg(this()).args(rank_arguments()));
     // Another one at the same time is another job.
     let Some(mut mpirun) = launcher("mpirun.openmpi", &args) else { return };
     let mut other = Job::new("openmpi-too");
-    other.start(mpirun.args(["-n", "3"]).arg(this()).args(RANK_ARGS));
+    other.start(mpirun.args(["-n", "3"]).arg(this()).args(rank_arguments()));
     job.met(4, "Open MPI");
     other.met(3, "Open MPI");
 }
@@ -237,7 +241,7 @@ fn open_mpi_starts_ranks_that_meet_where_they_are_told() {
     let Some(mut mpirun) = launcher("mpirun.openmpi", &args) else { return };
     let mut job = Job::new("openmpi-store");
     mpirun.env("ROUNDELAY_STORE", format!("localhost:{}", port()));
-    job.start(mpirun.args(["-n", "2"]).arg(this()).args(RANK_ARGS));
+    job.start(mpirun.args(["-n", "2"]).arg(this()).args(rank_arguments()));
     job.met(2, "Open MPI");
 }
 
@@ -245,7 +249,9 @@ fn open_mpi_starts_ranks_that_meet_where_they_are_told() {
 fn mpich_starts_ranks() {
     let Some(mut mpiexec) = launcher("mpiexec.mpich", &[]) else { return };
     let mut job = Job::new("mpich");
-    job.start(mpiexec.args(["-n", "4"]).arg(this()).args(RANK_ARGS).env(SECRET, "swordfish"));
+    job.start(
+        mpiexec.args(["-n", "4"]).arg(this()).args(rank_arguments()).env(SECRET, "swordfish"),
+    );
     job.met(4, "PMI");
 }
 
@@ -253,7 +259,7 @@ fn mpich_starts_ranks() {
 fn one_rank_needs_nobody() {
     let Some(mut mpiexec) = launcher("mpiexec.mpich", &[]) else { return };
     let mut job = Job::new("mpich-one");
-    job.start(mpiexec.args(["-n", "1"]).arg(this()).args(RANK_ARGS));
+    job.start(mpiexec.args(["-n", "1"]).arg(this()).args(rank_arguments()));
     job.met(1, "PMI");
 }
 
@@ -312,7 +318,7 @@ impl Torchrun {
 fn torchrun_starts_ranks_that_stand_alone() {
     let Some(torchrun) = torchrun() else { return };
     let mut job = Job::new("torchrun");
-    job.start(torchrun.command(3).arg("--standalone").arg(this()).args(RANK_ARGS));
+    job.start(torchrun.command(3).arg("--standalone").arg(this()).args(rank_arguments()));
     job.met(3, "torchrun");
 }
 
@@ -322,7 +328,7 @@ fn torchrun_starts_ranks_at_a_fixed_address() {
     let mut job = Job::new("torchrun-fixed");
     let mut command = torchrun.command(2);
     command.arg("--master_addr=127.0.0.1").arg(format!("--master_port={}", port()));
-    job.start(command.arg(this()).args(RANK_ARGS));
+    job.start(command.arg(this()).args(rank_arguments()));
     job.met(2, "torchrun");
 }
 
@@ -335,7 +341,7 @@ fn two_agents_of_torchrun_are_one_job() {
         let mut command = torchrun.command(2);
         command.arg("--nnodes=2").arg(format!("--node_rank={node}"));
         command.arg("--master_addr=127.0.0.1").arg(format!("--master_port={port}"));
-        job.start(command.arg(this()).args(RANK_ARGS));
+        job.start(command.arg(this()).args(rank_arguments()));
     }
     if torchrun.version >= (2, 2) {
         return job.met(4, "torchrun");
@@ -369,7 +375,7 @@ fn both_kinds_of_tcp_store_are_understood() {
         let mut job = Job::new(&format!("tcpstore-{kind}"));
         for rank in 0..4 {
             let mut command = Command::new(this());
-            command.args(RANK_ARGS).env("RANK", rank.to_string()).env("WORLD_SIZE", "4");
+            command.args(rank_arguments()).env("RANK", rank.to_string()).env("WORLD_SIZE", "4");
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", line.trim());
             command.env("TORCHELASTIC_RUN_ID", "a/b").env("TORCHELASTIC_USE_AGENT_STORE", "True");
             command.env("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");

@@ -1,11 +1,9 @@
 //! Tests algorithms that users bring: played, installed by agreement, refused.
 
-mod support;
-
+use crate::support::{layout, threads};
 use roundelay::{Algorithm, Communicator, Error, RedOp, Reduction};
 use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::codes;
-use support::{layout, threads};
 
 const RING: &str = "algorithm my_ring implements all_reduce on n ranks {
     chunks n

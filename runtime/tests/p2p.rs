@@ -1,15 +1,13 @@
 //! Tests messages between single ranks: content, order, blocking, and everything that can be wrong.
 
-mod support;
-
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::support::{everywhere, header, layout, threads, two_shot};
 use roundelay::{Buffer, Communicator, Error, Host, Layout, RedOp};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::Dice;
-use support::{everywhere, header, layout, threads, two_shot};
 
 #[derive(Debug, Clone, Copy)]
 struct Note {

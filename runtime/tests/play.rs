@@ -1,15 +1,13 @@
 //! Plays plans by threads, and compares the results with a sum computed plainly.
 
-mod support;
-
+use crate::support::{
+    Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,
+    threads, total, two_shot,
+};
 use roundelay::{Args, Call, DType, RedOp, internal};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     Buf, CopyPolicy, Header, Out, Placement, Plan, Region, Sizes, Store, WireType,
-};
-use support::{
-    Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,
-    threads, total, two_shot,
 };
 
 /// Counts around the sizes at which messages change their way: header, slot, pull, several passes.

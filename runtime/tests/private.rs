@@ -1,11 +1,9 @@
 //! Tests memory that ranks keep to themselves, in messages of all lengths: through slots, read by the kernel,
 //! through pipes. The way of a message is found while calls go on, so there are many of them.
 
-mod support;
-
+use crate::support::{layout, threads};
 use roundelay::{Communicator, Layout, RedOp};
 use roundelay_tests::Dice;
-use support::{layout, threads};
 
 /// Returns what rank `r` contributes to element `i` of a call; sums of all ranks' are exact.
 fn word(call: usize, r: usize, i: usize) -> u32 {

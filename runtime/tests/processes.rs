@@ -2,17 +2,15 @@
 //! over every transport. Each test starts this same binary again, with [`rank_process`] as the only test and
 //! a scene for it to play.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::scene::{self, Job, say};
+use crate::support::{contribution, header, patiently, ring, total, until_ended, until_stopped};
 use roundelay::trace::{Class, Flight, deadlock};
 use roundelay::{Communicator, Ending, Error, Launcher, Layout, RedOp};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity};
-use support::scene::{self, Job, say};
-use support::{contribution, header, patiently, ring, total, until_ended, until_stopped};
 
 const RANKS: u32 = 3;
 /// No test comes near it unless something hangs.
@@ -134,7 +132,7 @@ fn launch(name: &str, timeout: Duration) -> Job {
     // One that is stopped does not end by itself.
     let grace = if name.ends_with("stopped") { Duration::from_secs(4) } else { FOREVER };
     let launcher = Launcher::new(RANKS).timeout(timeout).grace(grace);
-    Job::play(scene::scene(launcher, "rank_process", name))
+    Job::play(scene::scene(launcher, module_path!(), name))
 }
 
 #[test]
@@ -150,7 +148,7 @@ fn the_killed_rank_is_the_cause_though_others_are_seen_to_end_with_it() {
     std::fs::create_dir(&folder).expect("a folder");
     let blind = folder.join("blind");
     let launcher = Launcher::new(2).timeout(FOREVER).grace(FOREVER);
-    let launcher = scene::scene(launcher, "rank_process", "both end");
+    let launcher = scene::scene(launcher, module_path!(), "both end");
     let outcome = launcher.env(BLIND, blind.display().to_string()).run(|rank, line| {
         if let (0, Some(pid)) = (rank, line.strip_prefix("> pid ")) {
             std::fs::write(&blind, "").expect("a file");
@@ -170,7 +168,7 @@ fn ranks_are_bound_to_cores_in_turn_if_that_is_wished() {
     let ranks = (2 * cores.len().min(8) as u32 - 1).max(2);
     for pin in [true, false] {
         let launcher = Launcher::new(ranks).timeout(FOREVER).pin(pin);
-        let job = Job::play(scene::scene(launcher, "rank_process", "bound"));
+        let job = Job::play(scene::scene(launcher, module_path!(), "bound"));
         assert!(job.outcome.success(), "{:?} {:?}", job.outcome, job.said);
         for (rank, said) in job.said.iter().enumerate() {
             let one = [cores[rank % cores.len()]];

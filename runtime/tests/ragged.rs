@@ -1,16 +1,14 @@
 //! Tests blocks of unequal length, compared with what the collectives say plainly, and blocks of equal length
 //! with the same collectives on lists.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{everywhere, layout, threads};
 use roundelay::{Communicator, Element, Error, RedOp, internal, plan_of};
 use roundelay_algorithms::{Entry, of};
 use roundelay_compiler::{Options, Placement, Plan, Shape};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::Dice;
-use support::{everywhere, layout, threads};
 
 /// Counts of all sizes, zeros among them, the same on all ranks.
 fn counts(dice: &mut Dice, n: usize) -> Vec<usize> {

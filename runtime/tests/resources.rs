@@ -1,16 +1,10 @@
 //! Compares the resources that communicators report with what the system says.
 
-mod support;
-
-use std::sync::{Mutex, PoisonError};
-
+use crate::support::{layout, play, threads};
 use roundelay::{Communicator, RedOp, Resources, Setup, Transports, plan_of};
 use roundelay_algorithms::CATALOGUE;
 use roundelay_compiler::{Options, Placement, Shape};
-use support::{layout, play, threads};
-
-/// Descriptors are counted for the process: one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
+use roundelay_tests::runs_alone;
 
 fn descriptors() -> u64 {
     std::fs::read_dir("/proc/self/fd").expect("the descriptors").count() as u64
@@ -51,7 +45,6 @@ fn around_a_sweep(ranks: Vec<Communicator>) -> Vec<(Resources, Resources)> {
 
 #[test]
 fn eager_ranks_connect_when_they_join_and_never_again() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let ranks = Communicator::local_over(4, over_tcp(false)).expect("the ranks join");
     for (before, after) in around_a_sweep(ranks) {
         assert!(!before.lazy);
@@ -84,7 +77,6 @@ fn the_library_needs_no_other_channels() {
 
 #[test]
 fn lazy_ranks_connect_when_a_call_needs_it() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let ranks = Communicator::local_over(4, over_tcp(true)).expect("the ranks join");
     for (before, after) in around_a_sweep(ranks) {
         assert!(before.lazy);
@@ -99,7 +91,10 @@ fn lazy_ranks_connect_when_a_call_needs_it() {
 
 #[test]
 fn the_system_counts_as_many_descriptors() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Descriptors are counted for the process.
+    if !runs_alone(module_path!(), "the_system_counts_as_many_descriptors") {
+        return;
+    }
     let mixed = |rank: u32| Setup::new().host_label(format!("machine {}", rank % 2));
     for (over, setup) in [
         ("tcp", &over_tcp(false) as &(dyn Fn(u32) -> Setup + Sync)),
@@ -119,7 +114,6 @@ fn the_system_counts_as_many_descriptors() {
 
 #[test]
 fn memory_grows_with_what_is_used_and_no_descriptor_does() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     threads(layout(2, 64 << 10), |comm, _| {
         let before = comm.resources().expect("figures");
         comm.barrier().expect("a call");
@@ -139,7 +133,6 @@ fn memory_grows_with_what_is_used_and_no_descriptor_does() {
 
 #[test]
 fn a_part_counts_what_it_shares() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     threads(layout(3, 1024), |comm, rank| {
         let list: &[u32] = if rank == 1 { &[] } else { &[0, 2] };
         if let Some(mut part) = comm.split(list).expect("a part") {

@@ -1,11 +1,10 @@
 //! Tests parts of a communicator: who is in them, that they work, that nothing is left of them.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{layout, threads};
 use roundelay::{Communicator, Error, RedOp, Transports};
-use support::{layout, threads};
+use roundelay_tests::runs_alone;
 
 /// Returns the sum of one number of each rank, through the library.
 fn sum(comm: &mut Communicator, x: u64) -> u64 {
@@ -144,16 +143,7 @@ fn mapped() -> u64 {
 /// side by side.
 #[test]
 fn a_hundred_live_at_once_and_a_thousand_leave_nothing() {
-    const SCENE: &str = "TEST_SCENE";
-    const NAME: &str = "a_hundred_live_at_once_and_a_thousand_leave_nothing";
-    if std::env::var_os(SCENE).is_none() {
-        let program = std::env::current_exe().expect("this program");
-        let status = std::process::Command::new(program)
-            .args(["--exact", NAME, "--test-threads=1"])
-            .env(SCENE, "alone")
-            .status()
-            .expect("a process");
-        assert!(status.success());
+    if !runs_alone(module_path!(), "a_hundred_live_at_once_and_a_thousand_leave_nothing") {
         return;
     }
     threads(layout(3, 4096), |comm, rank| {

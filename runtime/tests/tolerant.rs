@@ -3,17 +3,15 @@
 //!
 //! The moments are random, the jobs are not: `SEED` repeats one. `ROUNDS` sets how many are run.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use crate::support::scene::{self, say};
 use roundelay::{Communicator, Ending, Error, Launcher, RedOp, Setup, Transports};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use support::scene::{self, say};
 
 /// No wait comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);
@@ -143,7 +141,7 @@ fn launcher(job: &Job, over: &str, scene: &str) -> Launcher {
         _ => Launcher::new(job.ranks),
     };
     let launcher = launcher.timeout(FOREVER).grace(FOREVER);
-    scene::scene(launcher, "rank_process", &format!("{scene} {}", job.seed))
+    scene::scene(launcher, module_path!(), &format!("{scene} {}", job.seed))
 }
 
 /// Has all survivors say the same of each call; returns the ranks that each call counted.

@@ -1,15 +1,13 @@
 //! Tests who waits for whom, as real ranks report it; traces of real calls.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Part, chunk, data, header, layout, local, patiently, ring, threads};
 use roundelay::trace::{Class, Entry, Kind, SPANS, Span, Trace, delays, diagnose, merge, write};
 use roundelay::{Communicator, Error, RedOp};
 use roundelay_compiler::plan::Plan;
 use roundelay_dsl::diag::codes;
 use serde_json::Value;
-use support::{Part, chunk, data, header, layout, local, patiently, ring, threads};
 
 /// Makes plans in which everybody takes from the left before it sends to the right: no checker would prove this.
 fn circle(n: u32) -> Vec<Plan> {
@@ -147,7 +145,7 @@ fn a_hundred_thousand_calls_leave_a_bounded_memory() {
 
 /// Makes calls in several passes and lanes, traced on every rank.
 fn traced(ranks: u32, spans: usize) -> Vec<Trace> {
-    let plans = support::two_shot(&header("all_reduce", "two_shot", ranks, ranks));
+    let plans = crate::support::two_shot(&header("all_reduce", "two_shot", ranks, ranks));
     threads(layout(ranks, 256), |comm: &mut Communicator, rank| {
         let mut vector = comm.alloc::<f32>(1000).expect("memory");
         let mut run = |comm: &mut Communicator| {

@@ -1,12 +1,12 @@
 //! Tests endpoints: memory of single peers without a communicator, in one process and in two, over shared memory,
 //! TCP and RDMA; refusals of what is forged, revoked or outside; ends.
 
-mod support;
-
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use crate::support::scene::{self, Job, say};
+use crate::support::until_stopped;
 use roundelay::{
     Ending, Endpoint, Error, Launcher, Link, Refusal, Region, RemoteRegion, Rights, Setup,
     Transport, Transports,
@@ -14,8 +14,6 @@ use roundelay::{
 use roundelay_dsl::diag::codes;
 use roundelay_tests::{Needs, skip};
 use rustix::process::{Pid, Signal, getpid, kill_process};
-use support::scene::{self, Job, say};
-use support::until_stopped;
 
 /// No test comes near it unless something hangs.
 const LONG: Duration = Duration::from_secs(60);
@@ -388,7 +386,6 @@ fn what_makes_no_sense_is_refused_at_once() {
 // Two processes: each writes its address and keys to files of a folder that the test gives.
 
 const FOLDER: &str = "TEST_FOLDER";
-const TEST: &str = "this_process_may_be_a_side";
 
 /// Leaves bytes for the other process.
 fn leave(name: &str, bytes: &[u8]) {
@@ -504,7 +501,7 @@ fn play(scene: &str) -> Result<(), Error> {
 }
 
 #[test]
-fn this_process_may_be_a_side() {
+fn rank_process() {
     scene::rank(|scene| {
         let side = std::env::var("ROUNDELAY_RANK").expect("a rank");
         leave(&format!("pid{side}"), &std::process::id().to_le_bytes());
@@ -518,7 +515,7 @@ fn two(name: &str, way: Transports) -> Job {
         std::env::temp_dir().join(format!("roundelay-{name}-{way}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let launcher = Launcher::new(2).env(FOLDER, &folder);
-    let job = Job::play(scene::scene(launcher, TEST, &format!("{name}/{way}")));
+    let job = Job::play(scene::scene(launcher, module_path!(), &format!("{name}/{way}")));
     std::fs::remove_dir_all(&folder).expect("the folder");
     job
 }

@@ -1,18 +1,16 @@
 //! Tests refusals and ends of windows, over shared memory, in private memory, over sockets, and over both. What goes
 //! through them is for `conformance` to test.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::scene::{self, Job, say};
+use crate::support::{layout, patiently, play, refusal, threads};
 use roundelay::{
     Access, Buffer, Communicator, DType, Ending, Error, Handles, Launcher, RedOp, Refusal, Rights,
     Setup, Transports, Window,
 };
 use roundelay_dsl::diag::codes;
 use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
-use support::scene::{self, Job, say};
-use support::{layout, patiently, play, refusal, threads};
 
 const SLOT: u64 = 64 << 10;
 /// No test comes near it unless something hangs.
@@ -467,7 +465,7 @@ fn a_rank_that_is_killed_while_it_serves_ends_operations_by_its_name() {
     for way in ["tcp", "shm,tcp"] {
         let launcher = Launcher::new(3).timeout(LONG).grace(LONG);
         let launcher = launcher.hints(format!("transport={way}"));
-        let job = Job::play(scene::scene(launcher, "rank_process", "serves"));
+        let job = Job::play(scene::scene(launcher, module_path!(), "serves"));
         assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{way}");
         for rank in [0, 2] {
             let said = job.said[rank].last().expect("an error");
@@ -483,7 +481,7 @@ fn a_rank_that_is_killed_ends_the_waits_for_it_by_its_name() {
     for scene in ["puts", "accumulates"] {
         for _ in 0..5 {
             let launcher = Launcher::new(3).timeout(LONG).grace(LONG);
-            let job = Job::play(scene::scene(launcher, "rank_process", scene));
+            let job = Job::play(scene::scene(launcher, module_path!(), scene));
             assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{scene}");
             for rank in [0, 2] {
                 let said = job.said[rank].last().expect("an error");

@@ -6,11 +6,13 @@ pub mod fuzz;
 pub mod mutate;
 pub mod oracle;
 mod port;
+mod program;
 pub mod queues;
 mod skip;
 mod wait;
 
 pub use port::port;
+pub use program::{runs_alone, test_arguments};
 pub use skip::{Needs, skip, skipped};
 pub use wait::{end, until};
 

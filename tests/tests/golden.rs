@@ -1,5 +1,5 @@
 //! Compares what the stages print, for algorithms whose output a person has read.
-//! `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test golden` writes new texts.
+//! `UPDATE_EXPECT=1 cargo test -p roundelay-tests --test cross_tests golden::` writes new texts.
 
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@ use roundelay::{Communicator, Ending, Error, Launcher, RedOp, Transport};
 use roundelay_dsl::diag::codes;
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::conformance::{Over, threads};
 use crate::support::scene::{self, Job, say};
 use crate::support::{barrier, contribution, header, ring, total, until_stopped};
-use crate::{Over, threads};
 
 /// The timeout of ranks that need not wait for the deadline: no test comes near it, however busy the machine
 /// is, unless something hangs.
@@ -83,7 +83,7 @@ fn play(scene: &str) -> Result<(), Error> {
 fn launch(over: Over, name: &str, grace: Duration) -> Job {
     let launcher = Launcher::new(RANKS).hosts(over.hosts()).hints(over.hints());
     let launcher = launcher.timeout(FOREVER).grace(grace);
-    Job::play(scene::scene(launcher, "deaths::rank_process", &format!("{name} {over:?}")))
+    Job::play(scene::scene(launcher, module_path!(), &format!("{name} {over:?}")))
 }
 
 pub(crate) fn killed(over: Over) {

@@ -5,8 +5,8 @@ use roundelay::{Algorithm, Communicator, Error, RedOp, Transport};
 use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::{Options, Placement, Plan, Shape, compile};
 
+use crate::conformance::{Over, threads};
 use crate::support::contribution;
-use crate::{Over, threads};
 
 /// Numbers of elements, from one to more than a message holds here.
 const COUNTS: [usize; 3] = [1, 61, 5003];

@@ -4,8 +4,8 @@ use roundelay::RedOp;
 use roundelay_compiler::plan::{CopyPolicy, Header, Plan};
 use roundelay_dsl::diag::codes;
 
+use crate::conformance::{Over, threads};
 use crate::support::{contribution, header, one_shot, ring, send_recv, total, two_shot};
-use crate::{Over, threads};
 
 /// Returns a word for many bytes: any that are lost, doubled or exchanged change it.
 fn checksum(bytes: &[u8]) -> u64 {

@@ -12,9 +12,9 @@ use roundelay::{
 use roundelay_tests::Dice;
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::conformance::{Over, threads};
 use crate::support::refusal;
 use crate::support::scene::{self, Job, say};
-use crate::{Over, threads};
 
 const SLOT: u64 = 64 << 10;
 /// The longest time that a put may take which nothing follows.
@@ -405,7 +405,7 @@ pub(crate) fn killed(over: Over) {
     let long = Duration::from_secs(600);
     let launcher = Launcher::new(3).hosts(over.hosts()).hints(over.hints());
     let launcher = launcher.timeout(long).grace(Duration::from_secs(30));
-    let job = Job::play(scene::scene(launcher, "windows::rank_process", scene));
+    let job = Job::play(scene::scene(launcher, module_path!(), scene));
     assert_eq!(job.outcome.endings[1], Ending::Signalled(9), "{:?}", job.said);
     for rank in [0, 2] {
         let said = job.said[rank].last().expect("an error");

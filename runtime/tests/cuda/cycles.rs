@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use roundelay::cuda::{CudaBuffer, CudaOptions};
 use roundelay::{Communicator, Error, Handles, RedOp, Setup};
 use roundelay_dsl::diag::codes;
-use roundelay_tests::Dice;
+use roundelay_tests::{Dice, test_arguments};
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::support::scene::{SCENE, say};
@@ -67,7 +67,7 @@ pub(crate) fn survivor() -> Result<(), Error> {
 fn start(own: &str, cycle: u64) -> (Child, String) {
     let program = std::env::current_exe().expect("this program");
     let mut child = Command::new(program)
-        .args(["--exact", "rank_process", "--nocapture", "--test-threads=1"])
+        .args(test_arguments(crate::cuda::MODULE, "rank_process"))
         .env(SCENE, "newcomer")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -8,8 +8,8 @@ use roundelay_dsl::diag::codes;
 use roundelay_tests::Dice;
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::cuda::windows::{KERNELS, beyond_its_end, foreign, model, words};
 use crate::support::scene::say;
-use crate::windows::{KERNELS, beyond_its_end, foreign, model, words};
 
 /// Bytes of the longest put.
 const MOST: usize = 64 << 20;
@@ -20,7 +20,7 @@ fn other(gpu: &Communicator) -> u32 {
 }
 
 pub(crate) fn windows(gpu: &mut Communicator) -> Result<(), Error> {
-    let buffer = gpu.alloc_device::<u32>(gpu.size() as usize * crate::windows::STRIPE)?;
+    let buffer = gpu.alloc_device::<u32>(gpu.size() as usize * crate::cuda::windows::STRIPE)?;
     let window = gpu.device_window(buffer)?;
     model(gpu, &window)?;
     let buffer = window.free(gpu)?;
@@ -269,5 +269,5 @@ pub(crate) fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
     let one = window.memory().slice(0..1)?;
     assert!(gpu.put(&window, &one, last, 0).is_err(), "it cannot be used any more");
     drop(gpu);
-    crate::scenes::usable()
+    crate::cuda::scenes::usable()
 }

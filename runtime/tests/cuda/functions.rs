@@ -8,7 +8,7 @@ use roundelay::cuda::{
 use roundelay::{Algorithm, Args, Call, Communicator, DType, Error, RedOp};
 use roundelay_compiler::plan::Placement;
 
-use crate::bench::{cast, content};
+use crate::cuda::bench::{cast, content};
 use crate::support::scene::say;
 
 /// Most elements of a call: chunks of 2, 3 and 4 ranks begin at multiples of 16 bytes.
@@ -134,7 +134,7 @@ pub(crate) fn functions(gpu: &mut Communicator) -> Result<(), Error> {
         ("all_to_all", "direct"),
     ] {
         let algorithm = gpu.algorithm(collective, name)?;
-        for placement in crate::scenes::placements(gpu, &algorithm) {
+        for placement in crate::cuda::scenes::placements(gpu, &algorithm) {
             for protocol in [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get] {
                 for blocks in [Some(1), Some(7), None] {
                     let most = Launch {

@@ -3,7 +3,7 @@
 use roundelay::cuda::{CudaBuffer, CudaSlice};
 use roundelay::{Communicator, Error, Hints};
 
-use crate::scenes::{equal, filled};
+use crate::cuda::scenes::{equal, filled};
 
 pub(crate) fn inside(gpu: &mut Communicator) -> Result<(), Error> {
     for hints in ["", "protocol=packet", "protocol=staged", "protocol=put"] {

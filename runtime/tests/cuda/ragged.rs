@@ -3,7 +3,7 @@
 use roundelay::cuda::{CudaBuffer, CudaSlice};
 use roundelay::{Communicator, Error, RedOp};
 
-use crate::scenes::{equal, filled};
+use crate::cuda::scenes::{equal, filled};
 
 /// Plays lists, and blocks of unequal length, and compares them with the host's.
 pub(crate) fn ragged(gpu: &mut Communicator) -> Result<(), Error> {

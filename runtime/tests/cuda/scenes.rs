@@ -11,11 +11,11 @@ use roundelay_tests::Dice;
 use rustix::process::{Signal, getpid, kill_process};
 use std::time::Duration;
 
-use crate::bench::{Bench, Trial, cast, content};
-use crate::inside::inside;
-use crate::ragged::{ragged, values_of};
+use crate::cuda::bench::{Bench, Trial, cast, content};
+use crate::cuda::inside::inside;
+use crate::cuda::ragged::{ragged, values_of};
+use crate::cuda::{counted, far_windows, functions, windows};
 use crate::support::scene::say;
-use crate::{counted, far_windows, functions, windows};
 
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
     let device = (scene == "one gpu").then_some(0);

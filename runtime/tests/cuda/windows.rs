@@ -281,5 +281,5 @@ pub(crate) fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
     let one = window.memory().slice(0..1)?;
     assert!(gpu.put(&window, &one, 0, 0).is_err(), "it cannot be used any more");
     drop(gpu);
-    crate::scenes::usable()
+    crate::cuda::scenes::usable()
 }

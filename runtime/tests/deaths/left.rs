@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{WaitOptions, wait};
 
-use crate::{WORDS, words};
+use crate::deaths::{WORDS, words};
 
 /// Other processes of the machine come and go: only what stays is left.
 const STAYS: Duration = Duration::from_secs(3);

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use roundelay::{Buffer, CallOptions, Communicator, Error, Hints, RedOp};
 use rustix::process::getpid;
 
+use crate::deaths::{Random, SPLITS, WORDS};
 use crate::support::scene::{self, say};
-use crate::{Random, SPLITS, WORDS};
 
 /// The largest vector of a job, in elements: 8 MiB.
 const MOST: usize = 1 << 20;
@@ -246,7 +246,10 @@ impl Tally {
     }
 }
 
-/// Plays a rank of a job; not a test by itself.
+/// The module of [`rank_process`].
+pub(crate) const MODULE: &str = module_path!();
+
+/// Runs a rank of a job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(|seed| {

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use roundelay::{Communicator, Error, Handles, Hints, RedOp, Setup, Transport, Transports};
-use roundelay_tests::{Needs, end, skip, until};
+use roundelay_tests::{Needs, end, skip, test_arguments, until};
 
 use crate::support::{contribution, scene, total};
 
@@ -177,7 +177,7 @@ impl Job {
         let name = format!("r{}", self.started);
         self.started += 1;
         let child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "kill::rank_process", "--nocapture", "--test-threads=1"])
+            .args(test_arguments(module_path!(), "rank_process"))
             .env("TEST_SCENE", self.over)
             .env("TEST_NAME", &name)
             .env("TEST_BOARD", &self.board.0)

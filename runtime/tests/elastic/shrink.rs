@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roundelay::{Communicator, Error, Hints, RedOp};
 
-use crate::{ALL, FOREVER, Over, calls, each, said};
+use crate::elastic::{ALL, FOREVER, Over, calls, each, said};
 
 /// The longest wait for a rank that nobody knows to be gone.
 const SHORT: Duration = Duration::from_secs(2);

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use roundelay::{Error, Launcher, Outcome};
+use roundelay_tests::test_arguments;
 use rustix::process::{Pid, test_kill_process};
 
 /// The variable with the scene that a rank plays. Where it is not set, the process is no rank.
@@ -29,9 +30,10 @@ pub(crate) fn say(text: &str) {
     writeln!(out, "\n> {text}").and_then(|()| out.flush()).expect("standard output");
 }
 
-/// Returns the launcher of a job whose ranks play a scene: `test` is what calls [`rank`].
-pub(crate) fn scene(launcher: Launcher, test: &str, scene: &str) -> Launcher {
-    launcher.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(SCENE, scene)
+/// Returns the launcher of a job whose ranks play a scene: the test `rank_process` of the module, given as
+/// `module_path!()`, is what calls [`rank`].
+pub(crate) fn scene(launcher: Launcher, module: &str, scene: &str) -> Launcher {
+    launcher.args(test_arguments(module, "rank_process")).env(SCENE, scene)
 }
 
 /// A job that has ended.

@@ -11,8 +11,8 @@ use roundelay_dsl::span::SourceMap;
 use roundelay_tests::oracle::Declared;
 use roundelay_tests::{Dice, of_library, say};
 
-use crate::reference::{Block, Collective};
-use crate::values::{Data, epsilon, factor, number, pairs, random, reduce};
+use crate::played::reference::{Block, Collective};
+use crate::played::values::{Data, epsilon, factor, number, pairs, random, reduce};
 
 /// The plans of an algorithm of the library, at one shape.
 pub(crate) struct Plans {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use roundelay::{Communicator, Layout};
 use roundelay_tests::Dice;
 
-use crate::case::{Case, Manner};
+use crate::played::case::{Case, Manner};
 
 /// Makes new ranks, with slots of so many bytes, or the usual ones for 0. Memory that they cut scratch
 /// buffers from holds no zeros.

@@ -7,8 +7,8 @@ use roundelay_compiler::walk::walk;
 use roundelay_compiler::{Instance, Shape};
 use roundelay_tests::{instance, read, roots};
 
-use crate::judge::At;
-use crate::{Count, dice, guarded, number, ranks};
+use crate::random::judge::At;
+use crate::random::{Count, dice, guarded, number, ranks};
 
 /// Returns the shapes of a program; of many ranks some only.
 fn shapes(grid: bool, dice: &mut roundelay_tests::Dice) -> Vec<Shape> {

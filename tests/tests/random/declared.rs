@@ -7,7 +7,7 @@ use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Instance, Options, Program, Shape, postcondition};
 use roundelay_tests::{declared, is_grid, read};
 
-use crate::{Count, number};
+use crate::random::{Count, number};
 
 /// Compares the table that the proofs use with the postconditions, at one shape; returns true if it is refused.
 fn compare(program: &Arc<Program>, shape: &Shape) -> Result<bool, String> {
@@ -47,7 +47,7 @@ fn compare(program: &Arc<Program>, shape: &Shape) -> Result<bool, String> {
 fn tables_hold_what_postconditions_ask() {
     let mut count = Count::default();
     for i in 0..2000 * number("ROUNDS", 1) {
-        let text = declared::program(&mut crate::dice(i)).0;
+        let text = declared::program(&mut crate::random::dice(i)).0;
         let source = match read("random.algo", &text) {
             Ok(source) => source,
             Err((sources, faults)) => {

@@ -4,7 +4,7 @@
 
 use roundelay_tests::Dice;
 
-use crate::make::Made;
+use crate::random::make::Made;
 
 /// The file that the others import.
 const BASE: &str = "fn back(r, n) = (r - 1) % n

@@ -3,8 +3,8 @@
 use roundelay_compiler::{Options, Placement, Shape, check, compile};
 use roundelay_tests::{Dice, Source, read, say};
 
-use crate::judge::{At, Verdict};
-use crate::{noise, play};
+use crate::random::judge::{At, Verdict};
+use crate::random::{noise, play};
 
 fn source(text: &str) -> Source {
     read("kept.algo", text).unwrap_or_else(|(s, d)| panic!("{}", say(&s, &d)))

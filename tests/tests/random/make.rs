@@ -35,10 +35,10 @@ pub(crate) type Generator = (&'static str, fn(&mut Dice) -> Made);
 /// All of them.
 pub(crate) const GENERATORS: [Generator; 6] = [
     ("words", words),
-    ("grids", |dice| Made::alone(crate::grid::program(dice), true)),
-    ("ranks", crate::ranks::program),
+    ("grids", |dice| Made::alone(crate::random::grid::program(dice), true)),
+    ("ranks", crate::random::ranks::program),
     ("declared", own),
-    ("files", crate::files::program),
+    ("files", crate::random::files::program),
     ("mutants of the library", mutant),
 ];
 
@@ -64,7 +64,7 @@ fn mutant(dice: &mut Dice) -> Made {
 /// Makes a program, one in eight on a grid, one in ten of a declared collective.
 pub(crate) fn program(dice: &mut Dice) -> Made {
     if dice.below(8) == 0 {
-        return Made::alone(crate::grid::program(dice), true);
+        return Made::alone(crate::random::grid::program(dice), true);
     }
     if dice.below(10) == 0 {
         return own(dice);

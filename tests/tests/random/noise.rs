@@ -10,7 +10,7 @@ use roundelay_dsl::span::SourceMap;
 use roundelay_tests::{Dice, read};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::judge::PLACEMENTS;
+use crate::random::judge::PLACEMENTS;
 
 /// Longest that anything may compute: loops are cut off after 2^24 turns.
 const SOON: Duration = Duration::from_secs(40);
@@ -24,7 +24,7 @@ pub(crate) fn text(dice: &mut Dice) -> String {
             String::from_utf8_lossy(&bytes).into_owned()
         }
         1 => {
-            let soup = any(dice) + &crate::make::program(dice).text;
+            let soup = any(dice) + &crate::random::make::program(dice).text;
             let words = words(&soup);
             (0..dice.below(200)).map(|_| words[dice.below(words.len())].clone() + " ").collect()
         }
@@ -37,8 +37,11 @@ pub(crate) fn text(dice: &mut Dice) -> String {
             whole[..end].to_string()
         }
         _ => {
-            let whole =
-                if dice.below(2) == 0 { any(dice) } else { crate::make::program(dice).text };
+            let whole = if dice.below(2) == 0 {
+                any(dice)
+            } else {
+                crate::random::make::program(dice).text
+            };
             let mut words = words(&whole);
             for _ in 0..1 + dice.below(4) {
                 let (at, from) = (dice.below(words.len()), dice.below(words.len()));

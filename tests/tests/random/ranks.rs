@@ -6,7 +6,7 @@
 
 use roundelay_tests::Dice;
 
-use crate::make::Made;
+use crate::random::make::Made;
 
 /// Functions that rank and chunk expressions call.
 const FUNCTIONS: &str = "fn swing(r, s, n) { let d = (1 - pow(-2, s + 1)) / 3 if even(r) { (r + d) % n } else { (r - d) % n } }

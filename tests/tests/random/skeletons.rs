@@ -1,6 +1,6 @@
 //! Makes algorithms that are right, in one buffer, told in random words.
 
-use crate::make::{Maker, Stages};
+use crate::random::make::{Maker, Stages};
 
 impl Maker<'_> {
     pub(crate) fn barrier(&mut self) -> Stages {

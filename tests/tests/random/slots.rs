@@ -10,9 +10,9 @@ use roundelay_dsl::span::SourceMap;
 use roundelay_tests::queues::play;
 use roundelay_tests::{Dice, is_grid, read, roots, say};
 
-use crate::judge::PLACEMENTS;
-use crate::make::{self, Made};
-use crate::{Count, dice, guarded, number};
+use crate::random::judge::PLACEMENTS;
+use crate::random::make::{self, Made};
+use crate::random::{Count, dice, guarded, number};
 
 /// A program whose schedule may ask for other slots.
 struct Asking<'a> {

@@ -14,8 +14,8 @@ use roundelay_tests::mutate::mutants;
 use roundelay_tests::oracle::{Place, Shelves, Stop, Text, Told, tell};
 use roundelay_tests::{Source, is_grid, roots, say};
 
-use crate::make::{self, Made};
-use crate::{Count, changed, dice, guarded, number};
+use crate::random::make::{self, Made};
+use crate::random::{Count, changed, dice, guarded, number};
 
 const PLACEMENT: Placement = Placement::InPlace;
 

@@ -280,14 +280,7 @@ fn members_of_a_split_must_agree() {
 /// Runs in a process of its own, where no other test opens descriptors.
 #[test]
 fn splits_leave_no_descriptors() {
-    const ALONE: &str = "ROUNDELAY_TEST_DESCRIPTORS";
-    if std::env::var_os(ALONE).is_none() {
-        let this = std::env::current_exe().expect("this program");
-        let name = "net::tests::join::splits_leave_no_descriptors";
-        let run = std::process::Command::new(this).args([name, "--exact"]).env(ALONE, "1").output();
-        let run = run.expect("ran");
-        let text = String::from_utf8_lossy(&run.stdout);
-        assert!(run.status.success() && text.contains("1 passed"), "{text}");
+    if !roundelay_tests::runs_alone(module_path!(), "splits_leave_no_descriptors") {
         return;
     }
     let held = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();

@@ -7,22 +7,19 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use roundelay_compiler::{Shape, resolve};
 use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::{Shelf, prove, say, shapes, suite};
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let trials = suite()
-        .into_iter()
-        .map(|path| {
-            let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
-            Trial::test(name, move || holds(&path))
-        })
-        .collect();
-    libtest_mimic::run(&arguments, trials).exit();
+/// Returns a test for each file.
+pub(crate) fn trials() -> Vec<Trial> {
+    let files = suite().into_iter().map(|path| {
+        let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+        Trial::test(format!("suite::{name}"), move || holds(&path))
+    });
+    files.collect()
 }
 
 /// The outcome that a file declares.

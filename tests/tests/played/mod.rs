@@ -24,7 +24,9 @@ use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Placement, Program, Shape};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::oracle::{self, Place, Shelves, Stop, Text};
-use roundelay_tests::{Dice, declared, is_grid, of_library, read, say as explain, suite};
+use roundelay_tests::{
+    Dice, declared, is_grid, of_library, read, say as explain, suite, test_arguments,
+};
 use values::{Data, epsilon, pairs};
 
 const COUNTS: [usize; 5] = [0, 1, 7, 1023, 5003];
@@ -487,7 +489,7 @@ fn processes_are_right_too() {
     for n in [1, 2, 3, 5] {
         let mut said = vec![Vec::new(); n as usize];
         let outcome = Launcher::new(n)
-            .args(["--exact", "rank_process", "--nocapture", "--test-threads=1"])
+            .args(test_arguments(module_path!(), "rank_process"))
             .env(RANK, "1")
             .run(|rank, line| {
                 if line.starts_with("> ") {

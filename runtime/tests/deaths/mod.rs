@@ -6,19 +6,16 @@
 
 mod left;
 mod rank;
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use crate::support::scene::{self, say};
 use left::Before;
 use roundelay::{Ending, Launcher, Outcome};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use support::scene::{self, say};
 
 /// Tells a rank that it is in a job with parts.
 const SPLITS: &str = "TEST_DEATHS_SPLITS";
@@ -155,7 +152,7 @@ impl Job {
             Over::Tcp => Launcher::new(self.ranks).hints("transport=tcp"),
             Over::Mixed => Launcher::new(self.ranks).hosts(2),
         };
-        let launcher = scene::scene(launcher, "rank::rank_process", &self.seed.to_string())
+        let launcher = scene::scene(launcher, rank::MODULE, &self.seed.to_string())
             .env(WORDS, &words.path)
             .timeout(self.timeout())
             .grace(self.grace());

@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_tests::{prove, read, say, shapes};
@@ -19,22 +19,22 @@ use roundelay_tests::{prove, read, say, shapes};
 const VERBS: [&str; 11] =
     ["check", "run", "bench", "show", "draw", "emit", "fmt", "explain", "tune", "info", "doctor"];
 
-fn main() {
-    let arguments = Arguments::from_args();
+/// Returns a test for each example.
+pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
-        Trial::test("codes and pages agree", codes_and_pages),
-        Trial::test("examples/", examples),
+        Trial::test("docs::codes and pages agree", codes_and_pages),
+        Trial::test("docs::examples/", examples),
     ];
     for path in pages() {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let name = path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
         for block in blocks(&text) {
-            let name = format!("{name} line {}: {}", block.line, block.info);
+            let name = format!("docs::{name} line {}: {}", block.line, block.info);
             let title = title_code(&text).map(str::to_string);
             trials.push(Trial::test(name, move || holds(&block, title.as_deref())));
         }
     }
-    libtest_mimic::run(&arguments, trials).exit();
+    trials
 }
 
 fn root() -> PathBuf {

@@ -2,17 +2,14 @@
 
 mod kill;
 mod shrink;
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use crate::support::{contribution, total};
 use roundelay::{
     Algorithm, Communicator, DType, Error, Handles, RedOp, Resources, Setup, Transports,
 };
-use support::{contribution, total};
 
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(60);

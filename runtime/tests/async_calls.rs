@@ -1,16 +1,14 @@
 //! Tests work in the background: order, early drops, callbacks, deadlines, panics.
 
-mod support;
-
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crate::support::{layout, threads};
 use proptest::prelude::*;
 use roundelay::{CallOptions, Communicator, Error, RedOp, Status, Work};
 use roundelay_dsl::diag::codes;
-use support::{layout, threads};
 
 const LONG: Duration = Duration::from_secs(30);
 

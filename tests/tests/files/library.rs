@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use roundelay_algorithms::{CATALOGUE, Entry};
 use roundelay_compiler::interpret::interpret;
 use roundelay_compiler::{Options, Placement, Program, Shape, compile, graph, verify};
@@ -40,14 +40,13 @@ const PLANS_UP_TO: u64 = 64;
 /// The most ranks at which algorithms that are split over paths are proved with up to four of them.
 const PATHS_UP_TO: u64 = 16;
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let mut trials: Vec<Trial> = CATALOGUE
-        .iter()
-        .map(|entry| Trial::test(format!("{}.{}", entry.collective, entry.name), || holds(entry)))
-        .collect();
-    trials.push(Trial::test("a broken ring is refuted", broken));
-    libtest_mimic::run(&arguments, trials).exit();
+/// Returns a test for each algorithm.
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = |entry: &Entry| format!("library::{}.{}", entry.collective, entry.name);
+    let mut trials: Vec<Trial> =
+        CATALOGUE.iter().map(|entry| Trial::test(name(entry), || holds(entry))).collect();
+    trials.push(Trial::test("library::a broken ring is refuted", broken));
+    trials
 }
 
 fn shapes(program: &Program) -> Vec<Shape> {

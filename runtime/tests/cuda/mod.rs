@@ -1,7 +1,6 @@
 //! Tests calls on GPUs: ranks as processes, a GPU each as far as there are as many. What they do is compared,
 //! bit for bit, with what the host plays of the same plans. Where there is no GPU the tests say why they are
 //! skipped.
-#![cfg(feature = "cuda")]
 
 mod bench;
 mod counted;
@@ -12,21 +11,22 @@ mod inside;
 mod mixed;
 mod ragged;
 mod scenes;
-#[path = "../support/mod.rs"]
-mod support;
 mod windows;
 
 use std::io::Write;
 use std::time::Duration;
 
+use crate::support::scene::{self, Job};
 use roundelay::cuda::{CudaOptions, probe};
 use roundelay::{Communicator, Error, Launcher, RedOp};
-use support::scene::{self, Job};
 
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(600);
 
-/// Plays a rank of a launched job; not a test by itself.
+/// The module of [`rank_process`].
+const MODULE: &str = module_path!();
+
+/// Runs a rank of a launched job; not a test by itself.
 #[test]
 fn rank_process() {
     scene::rank(|name| match name {
@@ -56,7 +56,7 @@ fn launch(name: &str, ranks: u32) -> Job {
 /// Starts ranks that believe to be on so many hosts.
 fn launch_over(hosts: u32, name: &str, ranks: u32) -> Job {
     let launcher = Launcher::new(ranks).timeout(FOREVER).grace(Duration::from_secs(60));
-    Job::play(scene::scene(launcher.hosts(hosts), "rank_process", name))
+    Job::play(scene::scene(launcher.hosts(hosts), MODULE, name))
 }
 
 /// Runs a scene, and checks that every rank does what it asks.

@@ -3,9 +3,6 @@
 //!
 //! Every transport of the runtime's list needs a line of `conformance!` below, and without it a test fails.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod deaths;
 mod library;
 mod moves;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use lab::Lab;
 use rank::ORDER;
+use roundelay_tests::test_arguments;
 
 /// No test comes near it unless something hangs.
 const FOREVER: Duration = Duration::from_secs(120);
@@ -54,7 +55,7 @@ impl Job {
         let mut children = Vec::new();
         for rank in 0..hosts * a_host {
             let mut command = lab.on(rank / a_host, &this);
-            command.args(["--exact", "rank_process", "--nocapture", "--test-threads=1"]);
+            command.args(test_arguments(module_path!(), "rank_process"));
             command.env(ORDER, order).env("ROUNDELAY_HINTS", hints);
             command.env("ROUNDELAY_RANK", rank.to_string());
             command.env("ROUNDELAY_SIZE", (hosts * a_host).to_string());
@@ -232,7 +233,7 @@ fn different_paths_are_an_error_that_names_them() {
     let this = std::env::current_exe().expect("this program");
     let start = |rank: u32, hints: &str| {
         let mut command = lab.on(0, &this);
-        command.args(["--exact", "rank_process", "--nocapture", "--test-threads=1"]);
+        command.args(test_arguments(module_path!(), "rank_process"));
         command.env(ORDER, order(1)).env("ROUNDELAY_HINTS", hints);
         command.env("ROUNDELAY_RANK", rank.to_string()).env("ROUNDELAY_SIZE", "2");
         command.env("ROUNDELAY_STORE", "10.79.0.1:29400").stdout(Stdio::piped());

@@ -1,0 +1,19 @@
+//! Tests of the program `roundelay`, run as its users run it. One program for all: each would link everything once more.
+
+mod bench;
+mod budget;
+mod chaos;
+mod choice;
+mod doctor;
+mod fail;
+mod figures;
+mod floors;
+mod gpu;
+mod inputs;
+mod json;
+mod outputs;
+mod paths;
+mod play;
+mod support;
+mod trace;
+mod verbs;

@@ -1,0 +1,30 @@
+//! Tests of the runtime as programs use it: ranks as threads, as processes, and on several hosts. One program for all: each would link everything once more.
+
+mod abort;
+mod async_calls;
+mod build;
+mod collectives;
+mod conformance;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod deaths;
+mod elastic;
+mod fail;
+mod floors;
+mod hints;
+mod launchers;
+mod load;
+mod messages;
+mod p2p;
+mod paths;
+mod play;
+mod private;
+mod processes;
+mod ragged;
+mod resources;
+mod split;
+mod support;
+mod tolerant;
+mod trace;
+mod transport;
+mod windows;

@@ -1,0 +1,38 @@
+//! Test programs that start themselves once more: as a rank of a job, or to have a process of their own.
+
+use std::process::Command;
+
+/// The variable that marks a process in which one test runs alone.
+const ALONE: &str = "TEST_ALONE";
+
+/// Returns the arguments with which a test program runs one test of a module, given as `module_path!()`.
+pub fn test_arguments(module: &str, test: &str) -> [String; 4] {
+    let name = match module.split_once("::") {
+        Some((_, inside)) => format!("{inside}::{test}"),
+        None => test.to_owned(),
+    };
+    ["--exact".into(), name, "--nocapture".into(), "--test-threads=1".into()]
+}
+
+/// Runs a test of a module, given as `module_path!()`, in a process of its own: tests that count what a process
+/// holds would count what tests beside them hold. Returns true in that process, which then makes the checks.
+///
+/// # Panics
+/// If the test fails there.
+#[track_caller]
+pub fn runs_alone(module: &str, test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some_and(|name| name == test) {
+        return true;
+    }
+    let program = std::env::current_exe().expect("the path of this program");
+    let output = Command::new(program)
+        .args(test_arguments(module, test))
+        .env(ALONE, test)
+        .output()
+        .expect("a process");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    // A name that selects no test would pass too.
+    assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);
+    false
+}

@@ -1,0 +1,20 @@
+//! Tests that cross packages. One program for all: each would link everything once more.
+
+mod blame;
+mod compile_fail;
+mod decode;
+mod dependencies;
+mod determinism;
+mod device;
+mod golden;
+mod host;
+mod kernels;
+mod large;
+mod mutants;
+mod pages;
+mod played;
+mod random;
+mod twins;
+mod waste;
+mod wire;
+mod words;
