@@ -3,8 +3,10 @@
 #
 #   tests/python.sh [PART ...]
 #
-# Parts: wheel (built in cargo's profile $ROUNDELAY_WHEEL_PROFILE, `dev` by default); types (mypy); test (the package);
-# torch (all that needs PyTorch: that of the environment which $ROUNDELAY_TEST_TORCHRUN names). All of them by default.
+# Parts: packages (what builds and tests, nothing else); wheel (built in cargo's profile $ROUNDELAY_WHEEL_PROFILE, `dev`
+# by default, with $ROUNDELAY_WHEEL_FEATURES); types (mypy); test (the package); torch (all that needs PyTorch, that of the
+# environment which $ROUNDELAY_TEST_TORCHRUN names, but faults); faults (training under faults, at random). All of them
+# by default, but faults.
 # In the profile `release` the wheel is one for manylinux_2_28 and later, linked by zig, and auditwheel looks at it.
 # Ends with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
@@ -97,9 +99,9 @@ fresh() {
 }
 
 tests=python/tests
-check() { "$environment/bin/python" -m pytest -q -p no:cacheprovider --timeout 300 "$@"; }
+check() { "$environment/bin/python" -m pytest -q -p no:cacheprovider --timeout 300 --durations 10 "$@"; }
 
-if wanted types || wanted test || wanted torch; then
+if wanted types || wanted test || wanted torch || wanted faults; then
     fresh
 fi
 # Before torch is there: nothing of the package but its torch modules may need it.
@@ -112,22 +114,36 @@ fi
 if wanted types && [ -n "$place" ]; then
     "$tools/bin/python" -m mypy --strict --python-executable "$environment/bin/python" -p roundelay
 fi
-if wanted torch; then
+if wanted torch || wanted faults; then
     if [ -z "$place" ]; then
         echo "skipped: types, and all that needs PyTorch: ROUNDELAY_TEST_TORCHRUN names no environment that has it" >&2
         exit 77
     fi
     export PATH=$tools/bin:$PATH OMP_NUM_THREADS=1
-    # Ranks that are killed and stopped are waited for most of the time, so the other suites run meanwhile.
-    check "$tests/torch_faults" >"$folder/faults.log" 2>&1 &
-    faults=$!
-    trap 'kill "$faults" 2>/dev/null || true' EXIT
+fi
+if wanted torch; then
+    # Ranks wait for each other most of the time: two lanes of suites, of which the second is shown when it has ended.
+    second() {
+        local suite
+        for suite in torch_comms torch_compiled torch_bench; do
+            check "$tests/$suite" || return
+        done
+    }
+    second >"$folder/second.log" 2>&1 &
+    lane=$!
+    trap 'kill "$lane" 2>/dev/null || true' EXIT
     for suite in "$tests"/torch*/; do
-        [ "$suite" = "$tests/torch_faults/" ] || check "$suite"
+        case $suite in
+        */torch_faults/ | */torch_comms/ | */torch_compiled/ | */torch_bench/) ;;
+        *) check "$suite" ;;
+        esac
     done
     rc=0
-    wait "$faults" || rc=$?
+    wait "$lane" || rc=$?
     trap - EXIT
-    cat "$folder/faults.log"
-    exit "$rc"
+    cat "$folder/second.log"
+    [ "$rc" = 0 ] || exit "$rc"
+fi
+if wanted faults; then
+    check "$tests/torch_faults"
 fi
