@@ -1,5 +1,6 @@
 //! Test programs that start themselves once more: as a rank of a job, or to have a process of their own.
 
+use std::io::Write as _;
 use std::process::Command;
 
 /// The variable that marks a process in which one test runs alone.
@@ -32,6 +33,9 @@ pub fn runs_alone(module: &str, test: &str) -> bool {
         .expect("a process");
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
+    if std::env::args().any(|argument| argument == "--nocapture") {
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
     // A name that selects no test would pass too.
     assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);
     false

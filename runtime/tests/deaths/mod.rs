@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::support::scene::{self, say};
 use left::Before;
 use roundelay::{Ending, Launcher, Outcome};
+use roundelay_tests::runs_alone;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Tells a rank that it is in a job with parts.
@@ -384,6 +385,11 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn a_rank_that_is_killed_or_stopped_at_any_moment_is_named_in_time() {
+    // What a job leaves behind is looked for in this process, and so are children.
+    let test = "a_rank_that_is_killed_or_stopped_at_any_moment_is_named_in_time";
+    if !runs_alone(module_path!(), test) {
+        return;
+    }
     let rounds = number("ROUNDS").unwrap_or(8);
     let first = number("FIRST").unwrap_or(0);
     let mut figures = Vec::new();
