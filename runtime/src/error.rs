@@ -105,6 +105,19 @@ pub enum Error {
     /// Started work panicked, or the thread that does it is gone.
     #[error("{0}")]
     Work(String),
+    /// A process that was forked from a rank used what the rank made. Nothing was sent or changed, and the rank goes on.
+    #[error(
+        "this {what} belongs to process {owner}, and process {caller}, which was forked from it, is no rank: nothing was \
+         sent or changed; call in process {owner}, or make a communicator of its own in process {caller}"
+    )]
+    Forked {
+        /// The object that was used: `communicator`, `window`, `work`, ...
+        what: &'static str,
+        /// The process that made it.
+        owner: u32,
+        /// The process that used it.
+        caller: u32,
+    },
     /// A hint, the tuned table or the topology file is wrong.
     #[error("{text}")]
     Settings {
@@ -178,6 +191,7 @@ impl Error {
             Error::Unsupported(_) => codes::UNSUPPORTED,
             Error::Usage(_) => codes::USAGE,
             Error::Work(_) => codes::WORK,
+            Error::Forked { .. } => codes::FORKED,
             Error::Settings { .. } => codes::SETTINGS,
             Error::Plan(_) => codes::PLAN_DAMAGED,
             Error::Aborted { code, .. }

@@ -12,6 +12,7 @@ pub use crate::custom::Files;
 use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call};
 use crate::error::Error;
+pub use crate::fork::{OwnerProcess, give_up_in_children};
 use crate::memory::{bytes, bytes_mut};
 pub use crate::net::scale;
 pub use crate::wire::Wire;

@@ -55,6 +55,7 @@ mod engine;
 mod error;
 mod executor;
 pub mod fabric;
+mod fork;
 mod group;
 pub mod hints;
 #[doc(hidden)]

@@ -11,6 +11,7 @@ mod deaths;
 mod elastic;
 mod fail;
 mod floors;
+mod fork;
 mod hints;
 mod launchers;
 mod load;

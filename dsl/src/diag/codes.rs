@@ -86,6 +86,7 @@ codes! {
     ABORTED "RL0715" "the program ended the communicator";
     WINDOW "RL0716" "a window does not allow an access";
     WINDOW_OVER "RL0717" "a window was used after its end";
+    FORKED "RL0718" "a forked process used what its parent made";
 }
 
 /// Returns the code and title of that text (`RL0501`, case-insensitive).

@@ -20,6 +20,7 @@ use super::lines::Lines;
 use super::{HOST, RANK, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::abort::AbortRecord;
 use crate::error::Error;
+use crate::fork::OwnerProcess;
 use crate::secret::random;
 use crate::trace::Ending;
 use crate::transport::shm::{Layout, Segment, State, cores};
@@ -154,7 +155,8 @@ impl Launcher {
             false => Some(Segment::create(self.layout)?),
         };
         let store = format!("local:{:032x}", u128::from_le_bytes(random()?));
-        let mut job = Job { segment, ranks: Vec::new(), cause: None, deadline: None };
+        let process = OwnerProcess::here();
+        let mut job = Job { process, segment, ranks: Vec::new(), cause: None, deadline: None };
         for rank in 0..self.layout.ranks {
             let started = self.start(job.segment.as_ref(), rank, &store).and_then(Rank::new);
             match started {
@@ -265,6 +267,8 @@ impl Rank {
 
 /// A job that runs. When it is dropped, its remaining processes are ended.
 struct Job {
+    /// The process that has started the ranks.
+    process: OwnerProcess,
     /// The memory of the ranks, if they inherit it. Others notice by themselves which ranks are gone.
     segment: Option<Arc<Segment>>,
     ranks: Vec<Rank>,
@@ -366,7 +370,10 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        self.end();
+        // A process that was forked from the launcher's ends none of its ranks.
+        if self.process.is_here() {
+            self.end();
+        }
     }
 }
 

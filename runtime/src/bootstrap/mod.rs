@@ -46,11 +46,12 @@ pub use setup::Setup;
 pub(crate) use store::InProcessStore;
 pub(crate) use wire::wires;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::comm::Communicator;
 use crate::error::Error;
+use crate::fork::OwnerProcess;
 use crate::transport::shm::{Layout, Segment};
 
 /// The environment variable with the file descriptor of the shared memory.
@@ -71,8 +72,8 @@ pub(crate) const STORE: &str = "ROUNDELAY_STORE";
 /// The environment variable with the secret, which all ranks of a job know, and nobody else.
 pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
 
-/// True once the shared memory was taken over, which can be done once.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// The process that has joined the job of its environment, which can be done once.
+static JOINED: OnceLock<OwnerProcess> = OnceLock::new();
 
 impl Communicator {
     /// Creates all ranks of a job whose ranks are threads of this process: one communicator for each.
@@ -118,7 +119,9 @@ impl Communicator {
         };
         let timeout = std::env::var_os(TIMEOUT_MS).map(|_| number(TIMEOUT_MS)).transpose()?;
         let timeout = timeout.map(Duration::from_millis);
-        if TAKEN.swap(true, Ordering::Relaxed) {
+        if JOINED.set(OwnerProcess::here()).is_err() {
+            // A child has the environment of the rank that it was forked from.
+            JOINED.get().map_or(Ok(()), |first| first.check("job"))?;
             let text = "this process has already joined its job: keep the first communicator";
             return Err(Error::Start(text.into()));
         }

@@ -77,6 +77,7 @@ impl Communicator {
     }
 
     fn own_handle(&mut self) -> Result<Handle, Error> {
+        self.check_process()?;
         let (rank, memory) = (self.rank(), self.memory());
         let identity = match self.identity() {
             Some(identity) => identity,

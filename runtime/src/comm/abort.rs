@@ -8,6 +8,7 @@ use roundelay_dsl::diag::codes;
 use super::Communicator;
 use crate::abort::AbortRecord;
 use crate::engine::Stop;
+use crate::error::Error;
 
 /// The longest time that an abort waits for this rank's own threads.
 const LONGEST: Duration = Duration::from_millis(8);
@@ -27,7 +28,19 @@ impl AbortHandle {
     /// has waited for them yet. That takes well below a millisecond where the thread that makes the calls runs. It
     /// returns false after 8 ms, if the system gave that thread no time to stop: its work has to be waited for
     /// before the buffers are used. Buffers on a GPU are always to be waited for.
+    ///
+    /// In a process that was forked from the rank's it ends nothing: see [`AbortHandle::try_abort`].
     pub fn abort(&self, why: &str) -> bool {
+        // A child has no threads that make calls of the rank.
+        self.try_abort(why).unwrap_or(true)
+    }
+
+    /// Does what [`AbortHandle::abort`] does, and says so where it may not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a process that was forked from the rank's: the ranks go on.
+    pub fn try_abort(&self, why: &str) -> Result<bool, Error> {
         let rank = self.stop.rank();
         let text = format!("abort was called: {why}");
         self.stop.raise(&AbortRecord { code: codes::ABORTED, rank, text }, LONGEST)

@@ -405,6 +405,7 @@ impl Communicator {
 
     /// Returns this rank's context and stream, whether the others have GPUs or not.
     fn opened(&self) -> Result<(&Arc<Context>, &CudaStream), Error> {
+        self.check_process()?;
         match &self.gpu {
             Some(Opened::Kernels(gpu)) => Ok((&gpu.context, &gpu.stream)),
             Some(Opened::ByHost(staged)) => Ok((&staged.context, &staged.stream)),

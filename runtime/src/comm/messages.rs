@@ -291,6 +291,7 @@ impl Communicator {
     ///
     /// The errors of a call on a communicator whose progress thread is gone.
     pub fn messages(&mut self) -> Result<Messages, Error> {
+        self.check_process()?;
         let messenger = match &self.messenger {
             Some(messenger) => messenger.clone(),
             None => self.core()?.messenger(),

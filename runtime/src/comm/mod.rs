@@ -62,6 +62,7 @@ use crate::custom::Algorithm;
 use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call, Core, Stop};
 use crate::error::Error;
+use crate::fork::OwnerProcess;
 use crate::group::{Group, Identity};
 use crate::hints::OnFailure;
 use crate::memory::{Arena, Buffer, bytes, bytes_mut};
@@ -76,14 +77,17 @@ use crate::transport::shm::Segment;
 /// caller's thread or, by [`Communicator::start`], in the background. After a failed call (other than
 /// one refused for its arguments) the communicator cannot be used any more.
 ///
+/// A process that was forked from a rank's is no rank: what it calls fails by [`Error::Forked`], as do messages,
+/// windows, links and pending work of its parent, and the rank goes on unharmed. It may make a communicator of its own.
+///
 /// The examples of the calls are the code of one rank, and are played by two.
 ///
 /// Dropping it waits for pending work, and for the calls in its GPU's streams; each has its deadline. Dropped in a
 /// process that was forked from the rank's it does nothing: that process is no rank, and what the rank holds
 /// stays as it is.
 pub struct Communicator {
-    /// The process that is the rank.
-    process: u32,
+    /// The process that is the rank. Every call asks it, in [`Communicator::core`] or [`Communicator::callable`].
+    process: OwnerProcess,
     rank: u32,
     size: u32,
     paths: u32,
@@ -136,7 +140,7 @@ impl Communicator {
 
     fn new(core: Box<Core>, settings: Settings) -> Self {
         Communicator {
-            process: std::process::id(),
+            process: OwnerProcess::here(),
             rank: core.rank(),
             size: core.size(),
             paths: core.paths(),
@@ -194,8 +198,10 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`Error::Memory`] if the machine or the rank's arena has no room for it.
+    /// [`Error::Memory`] if the machine or the rank's arena has no room for it; [`Error::Forked`] in a child of the
+    /// rank's process.
     pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
+        self.check_process()?;
         Buffer::zeroed(&self.arena, len)
     }
 
@@ -275,10 +281,24 @@ impl Communicator {
         algorithm.plan(self.size(), self.rank(), algorithm.root(), placement, self.paths())
     }
 
+    /// Fails in a process that was forked from the rank's.
+    #[doc(hidden)]
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Error> {
+        self.process.check("communicator")
+    }
+
     /// Returns the state, ready for a call with the settings of now. Every call on the caller's thread comes
     /// through here.
     #[inline]
     pub(crate) fn core(&mut self) -> Result<&mut Core, Error> {
+        self.check_process()?;
+        self.core_here()
+    }
+
+    /// Returns the state, in the process of the rank.
+    #[inline]
+    fn core_here(&mut self) -> Result<&mut Core, Error> {
         if self.home.is_none() {
             self.settle()?;
         }
@@ -301,8 +321,10 @@ impl Communicator {
     pub(crate) fn callable(&mut self) -> Result<&mut Core, Error> {
         if self.core()?.failed.is_some() {
             self.go_on_if_wished()?;
+            return self.core_here();
         }
-        self.core()
+        // It is there: the line above has asked for it.
+        self.home.as_deref_mut().ok_or_else(worker::gone)
     }
 
     /// Goes on with the ranks that are left, if that is wished and none of them has ended the job on purpose.
@@ -338,7 +360,7 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         // The threads are not there in a forked process, and what is said to peers is said for the rank.
-        if self.process != std::process::id() {
+        if !self.process.is_here() {
             std::mem::forget((self.home.take(), self.worker.take(), self.messenger.take()));
             std::mem::forget(self.identity.take());
             #[cfg(feature = "cuda")]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::worker::Orders;
 use crate::error::Error;
+use crate::fork::OwnerProcess;
 
 /// The progress of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,6 +55,8 @@ pub(super) struct Callback {
 }
 
 struct Shared<R> {
+    /// The process whose work it is. In its children the lock may be held for ever, and nothing ends.
+    process: OwnerProcess,
     state: Mutex<State<R>>,
     done: Condvar,
     /// The thread that does the work.
@@ -71,12 +74,18 @@ impl<R> Shared<R> {
     fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Fails in a process that was forked from the one whose work it is.
+    fn check_process(&self) -> Result<(), Error> {
+        self.process.check("work")
+    }
 }
 
 /// Makes both sides of work that is done on that thread.
 pub(super) fn pair<R>(orders: Option<Orders>, thread: Option<ThreadId>) -> (Promise<R>, Work<R>) {
     let state = State { status: Status::NotStarted, result: None, then: Vec::new(), waker: None };
-    let shared = Arc::new(Shared { state: Mutex::new(state), done: Condvar::new(), thread });
+    let (process, state) = (OwnerProcess::here(), Mutex::new(state));
+    let shared = Arc::new(Shared { process, state, done: Condvar::new(), thread });
     (Promise { shared: shared.clone() }, Work { shared, orders })
 }
 
@@ -92,7 +101,8 @@ impl<R> Work<R> {
     /// # Errors
     ///
     /// The error of the work; [`Error::Work`] if it panicked; [`Error::Usage`] if it could never be done because
-    /// its own progress thread waits for it.
+    /// its own progress thread waits for it; [`Error::Forked`] in a child of the process that began it, where it counts
+    /// as failed.
     pub fn wait(self) -> Result<R, Error> {
         self.sleep(None)?;
         let result = self.shared.lock().result.take();
@@ -102,11 +112,17 @@ impl<R> Work<R> {
     /// Waits for the end of the work, but no longer than that; returns true if it came.
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);
-        self.sleep(until).is_ok_and(|()| self.is_completed())
+        match self.sleep(until) {
+            Ok(()) | Err(Error::Forked { .. }) => self.is_completed(),
+            Err(_) => false,
+        }
     }
 
     /// Returns the error of work that has failed, and leaves it there.
     pub fn error(&self) -> Option<Error> {
+        if let Err(error) = self.shared.check_process() {
+            return Some(error);
+        }
         match &self.shared.lock().result {
             Some(Err(error)) => Some(error.clone()),
             _ => None,
@@ -120,7 +136,7 @@ impl<R> Work<R> {
 
     /// Returns the progress of the work.
     pub fn status(&self) -> Status {
-        self.shared.lock().status
+        if self.shared.process.is_here() { self.shared.lock().status } else { Status::Failed }
     }
 
     /// Has a function called once when the work has ended, with its final status: on the progress
@@ -128,6 +144,10 @@ impl<R> Work<R> {
     /// progress thread calls it as soon as it can; if the communicator is gone, this thread does so
     /// now. It may start more work, but not wait for it. A panic in it is caught.
     pub fn on_completion(&self, callback: impl FnOnce(Status) + Send + 'static) {
+        if !self.shared.process.is_here() {
+            drop(Callback { call: Some(Box::new(move || callback(Status::Failed))) });
+            return;
+        }
         let mut state = self.shared.lock();
         let status = state.status;
         if !status.is_final() {
@@ -168,6 +188,7 @@ impl<R> Work<R> {
     }
 
     fn sleep(&self, until: Option<Instant>) -> Result<(), Error> {
+        self.shared.check_process()?;
         let mut state = self.shared.lock();
         if !state.status.is_final() && self.shared.thread == Some(std::thread::current().id()) {
             return Err(Error::Usage(
@@ -198,6 +219,9 @@ impl<R> Future for Work<R> {
     type Output = Result<R, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Err(error) = self.shared.check_process() {
+            return Poll::Ready(Err(error));
+        }
         let mut state = self.shared.lock();
         if state.status.is_final() {
             return Poll::Ready(state.result.take().unwrap_or_else(taken));
@@ -220,6 +244,11 @@ impl<R> Promise<R> {
 
     /// Ends the work: first whoever waits sees it, then the callbacks are called.
     pub(crate) fn end(&self, result: Result<R, Error>) {
+        // In a child nothing waits, and callbacks are the parent's.
+        if !self.shared.process.is_here() {
+            std::mem::forget(result);
+            return;
+        }
         let mut state = self.shared.lock();
         if state.status.is_final() {
             return;

@@ -15,6 +15,7 @@ use super::options::Settings;
 use super::work::{Callback, Work, pair};
 use crate::engine::Core;
 use crate::error::Error;
+use crate::fork::OwnerProcess;
 
 type Job = Box<dyn FnOnce(&mut Communicator) + Send>;
 
@@ -154,6 +155,11 @@ impl Communicator {
         R: Send + 'static,
         F: FnOnce(&mut Communicator) -> Result<R, Error> + Send + 'static,
     {
+        if let Err(error) = self.check_process() {
+            let (promise, failed) = pair(None, None);
+            promise.end(Err(error));
+            return failed;
+        }
         let worker = match self.worker.take().map_or_else(|| Worker::start(self.rank), Ok) {
             Ok(worker) => &*self.worker.insert(worker),
             Err(error) => {
@@ -187,6 +193,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
 }
 
 fn serve(inbox: &Receiver<Order>, outbox: &Sender<Option<Box<Core>>>, awaited: &Arc<AtomicU32>) {
+    let process = OwnerProcess::here();
     let mut comm: Option<Communicator> = None;
     for order in inbox {
         match order {
@@ -211,6 +218,11 @@ fn serve(inbox: &Receiver<Order>, outbox: &Sender<Option<Box<Core>>>, awaited: &
                 }
             }
             Order::Stop => return,
+        }
+        // The work, or a callback, has forked, and this is the child: what its parent has ordered is not for it.
+        if !process.is_here() {
+            inbox.try_iter().for_each(std::mem::forget);
+            return;
         }
     }
 }

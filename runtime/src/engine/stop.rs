@@ -5,6 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::abort::AbortRecord;
+use crate::error::Error;
+use crate::fork::OwnerProcess;
 use crate::group::{Alarm, AlarmClock, Group};
 use crate::messages::Messenger;
 
@@ -19,6 +21,8 @@ struct Inside(AtomicU32);
 
 /// The means to end the calls and messages of a rank from any thread.
 pub(crate) struct Stop {
+    /// The process that is the rank.
+    process: OwnerProcess,
     alarm: Alarm,
     clock: AlarmClock,
     inside: Inside,
@@ -28,7 +32,8 @@ pub(crate) struct Stop {
 impl Stop {
     pub(super) fn of(group: &Group) -> Self {
         let (alarm, clock) = (group.alarm(), group.alarm_clock());
-        Stop { alarm, clock, inside: Inside::default(), messages: Mutex::new(None) }
+        let (process, messages) = (OwnerProcess::here(), Mutex::new(None));
+        Stop { process, alarm, clock, inside: Inside::default(), messages }
     }
 
     /// Makes known what moves this rank's messages with tags.
@@ -66,8 +71,9 @@ impl Stop {
     }
 
     /// Makes all ranks stop. Waits, but no longer than that, until this rank writes to no caller's memory; returns
-    /// true if so.
-    pub(crate) fn raise(&self, cause: &AbortRecord, longest: Duration) -> bool {
+    /// true if so. Fails in a child of the rank's process, which ends nothing.
+    pub(crate) fn raise(&self, cause: &AbortRecord, longest: Duration) -> Result<bool, Error> {
+        self.process.check("communicator")?;
         let until = Instant::now() + longest;
         self.alarm.raise(cause);
         let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -78,10 +84,10 @@ impl Stop {
             self.clock.ring();
             std::thread::sleep(LOOK);
             if self.inside.0.load(Ordering::Acquire) == 0 {
-                return silent;
+                return Ok(silent);
             }
             if Instant::now() >= until {
-                return false;
+                return Ok(false);
             }
         }
     }

@@ -34,6 +34,7 @@ use roundelay_compiler::cost::PathCost;
 
 use crate::contention::Contention;
 use crate::digest::mix;
+use crate::fork::OwnerProcess;
 use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
 use crate::route::{Peer, Route};
 use crate::transport::rdma;
@@ -67,6 +68,8 @@ pub(crate) enum Shown {
 
 /// The ranks of a communicator, and the memory and sockets between them.
 pub(crate) struct Group {
+    /// The process that is the rank.
+    process: OwnerProcess,
     rank: u32,
     control: Arc<Segment>,
     heap: Arc<Segment>,
@@ -138,6 +141,7 @@ impl Group {
         let (start, len) = (heap.layout().arena(own), heap.layout().arena_bytes);
         let registrations = rdma::Registrations::new(heap.clone(), start, len);
         let group = Group {
+            process: OwnerProcess::here(),
             rank,
             control,
             means: Means { devices: rdma::Choice::default(), registrations },
@@ -173,6 +177,7 @@ impl Group {
     /// lives longer: it enters and leaves.
     pub(crate) fn beside(&self) -> Group {
         Group {
+            process: self.process,
             rank: self.rank,
             control: self.control.clone(),
             heap: self.heap.clone(),
@@ -539,7 +544,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.sleeper != Sleeper::Calls {
+        if self.sleeper != Sleeper::Calls || !self.process.is_here() {
             return;
         }
         self.linger();

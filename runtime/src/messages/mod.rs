@@ -66,6 +66,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::endpoints::SHORT;
 use crate::error::Error;
 use crate::executor::wait::{Look, Wait};
+use crate::fork::OwnerProcess;
 use crate::group::{AlarmClock, Group};
 use crate::window::{Exposed, Remote};
 
@@ -84,6 +85,8 @@ pub(crate) struct Messenger {
 }
 
 struct Shared {
+    /// The process that is the rank. Its children have neither the thread that moves the engine nor its locks.
+    process: OwnerProcess,
     /// None once the rank has left.
     engine: FairMutex<Option<Engine>>,
     rank: u32,
@@ -157,6 +160,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Messenger {
     pub(crate) fn new(group: Group, timeout: Duration) -> Self {
         let shared = Shared {
+            process: OwnerProcess::here(),
             rank: group.rank(),
             ranks: group.size(),
             crowded: group.layout().crowded,
@@ -337,7 +341,17 @@ impl Messenger {
         });
     }
 
+    fn is_here(&self) -> bool {
+        self.shared.process.is_here()
+    }
+
+    /// Fails in a process that was forked from the rank's.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.shared.process.check("communicator")
+    }
+
     fn check(&self, peer: Option<u32>, what: &str, limits: (u64, Duration)) -> Result<(), Error> {
+        self.check_process()?;
         let ranks = self.shared.ranks;
         match peer {
             Some(peer) if peer >= ranks => Err(Error::Usage(format!(
@@ -401,6 +415,9 @@ impl Messenger {
 
     /// Waits for what was sent, and ends the rest: this rank leaves. Later calls fail.
     pub(crate) fn close(&self) {
+        if !self.is_here() {
+            return;
+        }
         let drained = || {
             let mut all = true;
             self.peek(|engine| all = engine.usable().is_err() || engine.is_drained());
@@ -467,12 +484,17 @@ impl Messenger {
         act(&mut guard)
     }
 
+    /// Looks at the engine, if it is there; not in a child, where its lock may be held for ever.
     fn peek(&self, act: impl FnOnce(&mut Engine)) {
+        if !self.is_here() {
+            return;
+        }
         self.entered(|engine| engine.iter_mut().next().map(act));
     }
 
     /// Gives the engine something to do, and has it done as far as that can be done now.
     fn enter(&self, act: impl FnOnce(&mut Engine) -> Result<(), Error>) -> Result<(), Error> {
+        self.check_process()?;
         let (done, ended, is_idle) = self.entered(|engine| {
             let Some(engine) = engine else {
                 let text = "this communicator has ended: make a new one";
@@ -508,7 +530,8 @@ impl Messenger {
     fn drive_until(&self, ends: &mut dyn FnMut(&mut Engine) -> bool) {
         let Shared { engine, crowded, .. } = &*self.shared;
         let mut wait = Wait::new(Duration::MAX, *crowded);
-        loop {
+        // A function that was called at the end of an operation may have forked, and this may be the child.
+        while self.is_here() {
             let mut guard = engine.lock();
             loop {
                 let Some(moved) = guard.as_mut() else { return };

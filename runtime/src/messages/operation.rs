@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use crate::error::Error;
+use crate::fork::OwnerProcess;
 
 /// A message that was sent or received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ type Callback = Box<dyn FnOnce() + Send>;
 
 /// The state that the engine and whoever waits share.
 pub(crate) struct Operation {
+    /// The process whose operation it is. In its children it counts as failed, and its lock may be held for ever.
+    process: OwnerProcess,
     done: AtomicBool,
     state: Mutex<State>,
 }
@@ -45,7 +48,8 @@ pub(super) struct Ended {
 impl Operation {
     pub(super) fn new(kept: Option<Box<dyn Any + Send>>) -> Arc<Self> {
         let state = State { result: None, then: Vec::new(), waker: None, kept };
-        Arc::new(Operation { done: AtomicBool::new(false), state: Mutex::new(state) })
+        let (process, done) = (OwnerProcess::here(), AtomicBool::new(false));
+        Arc::new(Operation { process, done, state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -55,13 +59,16 @@ impl Operation {
     /// Returns true if it has ended.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
-        self.done.load(Ordering::Acquire)
+        self.done.load(Ordering::Acquire) || !self.process.is_here()
     }
 
     /// Returns the result, once it has ended.
     pub(crate) fn result(&self) -> Option<Result<Delivered, Error>> {
         if !self.is_done() {
             return None;
+        }
+        if let Err(error) = self.process.check("message") {
+            return Some(Err(error));
         }
         self.lock().result.clone()
     }
@@ -80,6 +87,9 @@ impl Operation {
 
     /// Has a function called when it has ended; gives it back if it has.
     pub(crate) fn then(&self, callback: Callback) -> Result<(), Callback> {
+        if !self.process.is_here() {
+            return Err(callback);
+        }
         let mut state = self.lock();
         if state.result.is_some() {
             return Err(callback);
@@ -90,6 +100,9 @@ impl Operation {
 
     /// Has a task woken when it has ended; returns true if it has.
     pub(crate) fn wakes(&self, waker: &Waker) -> bool {
+        if !self.process.is_here() {
+            return true;
+        }
         let mut state = self.lock();
         state.waker = Some(waker.clone());
         state.result.is_some()

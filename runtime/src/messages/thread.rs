@@ -20,6 +20,9 @@ const ATTENTIVE: Duration = Duration::from_millis(10);
 impl Messenger {
     /// Has the engine's own thread stay while windows are served.
     pub(super) fn renew_service(&self) {
+        if !self.is_here() {
+            return;
+        }
         self.entered(|engine| {
             let serves = engine.as_ref().is_some_and(Engine::serves);
             // Within the engine's lock, so that whoever looks last says so last.
@@ -56,6 +59,9 @@ impl Messenger {
     /// waits for it.
     pub(super) fn hand_over(&self) {
         let Shared { waiting, turn, wanted, .. } = &*self.shared;
+        if !self.is_here() {
+            return;
+        }
         if waiting.load(Ordering::SeqCst) > 0 || self.is_idle() {
             return;
         }
@@ -88,7 +94,8 @@ impl Messenger {
         let mut state = lock(turn);
         loop {
             let left = IDLE.saturating_sub(idle.elapsed());
-            if state.is_over || left.is_zero() && !state.is_due && !state.serves {
+            if !self.is_here() || state.is_over || left.is_zero() && !state.is_due && !state.serves
+            {
                 (state.has_thread, state.is_attentive) = (false, false);
                 return;
             }

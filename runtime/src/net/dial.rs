@@ -13,6 +13,7 @@ use super::Options;
 use super::hello::{HELLO, Hello, Name, REPLY, Refusal, Reply};
 use super::listener::tune;
 use crate::error::Source;
+use crate::fork::give_up_in_children;
 use crate::secret::{NONCE, PROOF, Side, random};
 
 /// The pause before another attempt, at first; it doubles up to [`PAUSE_MAX`].
@@ -255,6 +256,7 @@ impl Dial {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
         let stream = TcpStream::from(socket.map_err(nobody)?);
+        give_up_in_children(&stream);
         if let Some(from) = from {
             rustix::net::bind(&stream, &SocketAddr::new(from, 0)).map_err(nobody)?;
         }

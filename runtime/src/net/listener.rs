@@ -21,6 +21,7 @@ use super::hello::{HELLO, Hello, Name, Refusal, Reply};
 use super::{Medium, Options, address};
 use crate::error::Error;
 use crate::fabric::system;
+use crate::fork::give_up_in_children;
 use crate::secret::{NONCE, PROOF, Side, random};
 use crate::transport::rdma;
 
@@ -276,6 +277,7 @@ impl Listener {
                     return;
                 }
             };
+            give_up_in_children(&stream);
             inner.trouble = None;
             if inner.pending.len() >= PENDING {
                 let oldest = inner.pending.keys().next().copied();
@@ -427,6 +429,7 @@ fn listen(at: SocketAddr) -> Result<TcpListener, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
     let socket = socket.map_err(failed)?;
+    give_up_in_children(&socket);
     rustix::net::bind(&socket, &at).map_err(failed)?;
     rustix::net::listen(&socket, 4096).map_err(failed)?;
     Ok(TcpListener::from(socket))

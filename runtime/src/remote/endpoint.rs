@@ -13,6 +13,7 @@ use super::region::{Part, Region};
 use crate::bootstrap::{Address, Meeting, Setup};
 use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
 use crate::error::Error;
+use crate::fork::OwnerProcess;
 use crate::window::{Rights, Span};
 
 /// A place at which peers meet this process, to read and write the memory that it registers: one-sided communication
@@ -52,6 +53,7 @@ pub struct Endpoint {
 
 /// The state of an endpoint.
 pub(super) struct Shared {
+    process: OwnerProcess,
     meeting: Meeting,
     closed: AtomicBool,
     state: Mutex<State>,
@@ -80,7 +82,8 @@ impl Endpoint {
     pub fn bind(setup: &Setup) -> Result<Endpoint, Error> {
         let meeting = Meeting::open(setup)?;
         let (closed, state) = (AtomicBool::new(false), Mutex::default());
-        Ok(Endpoint { shared: Arc::new(Shared { meeting, closed, state }) })
+        let process = OwnerProcess::here();
+        Ok(Endpoint { shared: Arc::new(Shared { process, meeting, closed, state }) })
     }
 
     /// Returns the bytes by which a peer connects to this endpoint: its addresses, and a random number without which
@@ -125,6 +128,7 @@ impl Endpoint {
 
     /// Reads an address, and records that it was met.
     fn admit(&self, peer: &[u8], timeout: Duration) -> Result<Address, Error> {
+        self.check_process()?;
         let address = Address::read(peer)?;
         if timeout.is_zero() {
             let text = "a timeout of zero leaves no time to connect: set a longer one";
@@ -189,6 +193,7 @@ impl Endpoint {
         rights: Rights,
         buffer: Arc<Kept<B>>,
     ) -> Result<Region<B>, Error> {
+        self.check_process()?;
         let part = Arc::new(Part::new(self.shared.meeting.number(), span, rights, buffer.clone())?);
         // Ended if anything fails from here on.
         let region = Region::new(self.shared.clone(), part.clone(), buffer);
@@ -205,9 +210,18 @@ impl Endpoint {
         served.map(|()| region)
     }
 
+    /// Fails in a process that was forked from the one that bound the endpoint.
+    #[doc(hidden)]
+    pub fn check_process(&self) -> Result<(), Error> {
+        self.shared.process.check("endpoint")
+    }
+
     /// Closes the endpoint: its links are [closed](Link::close), its regions are revoked and nobody connects any more.
     /// Waits of other threads end. Buffers of regions stay with them.
     pub fn close(&self) {
+        if !self.shared.process.is_here() {
+            return;
+        }
         self.shared.closed.store(true, Ordering::SeqCst);
         let mut state = self.shared.state.lock();
         let (regions, links) =
@@ -219,7 +233,8 @@ impl Endpoint {
 
     /// Returns true once the endpoint was closed.
     pub fn is_closed(&self) -> bool {
-        self.shared.closed.load(Ordering::SeqCst)
+        // To a child it is as good as closed.
+        !self.shared.process.is_here() || self.shared.closed.load(Ordering::SeqCst)
     }
 }
 

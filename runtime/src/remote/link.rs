@@ -14,6 +14,7 @@ use crate::comm::{AbortHandle, Communicator, Kept, typed};
 use crate::dtype::DType;
 use crate::error::{Error, Location, Refusal};
 use crate::executor::watchdog::{Trouble, examine};
+use crate::fork::OwnerProcess;
 use crate::group::Group;
 use crate::messages::{Messenger, Operation, Peer, Place, Shape, What};
 use crate::transport::Transports;
@@ -36,7 +37,7 @@ pub struct Link {
 
 /// The state of a link.
 pub(super) struct Core {
-    process: u32,
+    process: OwnerProcess,
     side: u32,
     /// The number of the peer's endpoint.
     endpoint: u64,
@@ -73,7 +74,7 @@ impl Core {
         let (side, transports) = (core.rank(), core.transports());
         messenger.set_timeout(timeout);
         Ok(Arc::new(Core {
-            process: std::process::id(),
+            process: OwnerProcess::here(),
             side,
             endpoint,
             transports,
@@ -111,6 +112,7 @@ impl Core {
 
     /// Fails unless an operation can begin: `what` says which.
     pub(super) fn usable(&self, what: impl Fn() -> String) -> Result<(), Error> {
+        self.process.check("link")?;
         if self.closed.load(Ordering::Acquire) {
             return Err(self.refused(what(), Refusal::Over));
         }
@@ -209,7 +211,8 @@ impl Core {
 
     /// Returns true unless the link was closed or has failed, or the peer is known to be gone.
     pub(super) fn is_open(&self) -> bool {
-        if self.closed.load(Ordering::Acquire) || self.abort.is_aborted() {
+        if !self.process.is_here() || self.closed.load(Ordering::Acquire) || self.abort.is_aborted()
+        {
             return false;
         }
         let group = self.group.lock();
@@ -223,6 +226,9 @@ impl Core {
     }
 
     pub(super) fn close(&self) {
+        if !self.process.is_here() {
+            return;
+        }
         self.closed.store(true, Ordering::Release);
         let comm = self.comm.lock().take();
         drop(comm);
@@ -256,8 +262,10 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
-            self.close();
+        match self.process.is_here() {
+            true => self.close(),
+            // Whoever waits for these is not there.
+            false => std::mem::forget(std::mem::take(&mut self.notices)),
         }
     }
 }
@@ -327,6 +335,12 @@ impl Link {
     /// [`Error::Aborted`].
     pub fn wait_notification(&self, timeout: Duration) -> Result<Option<u64>, Error> {
         self.core.wait_notice(timeout)
+    }
+
+    /// Fails in a process that was forked from the one that made the link.
+    #[doc(hidden)]
+    pub fn check_process(&self) -> Result<(), Error> {
+        self.core.process.check("link")
     }
 
     /// Closes the link: what was written has come to the peer's system, waits of other threads end by

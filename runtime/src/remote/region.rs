@@ -13,6 +13,7 @@ use super::link::Core;
 use crate::comm::Kept;
 use crate::dtype::DType;
 use crate::error::{Error, Location, Refusal};
+use crate::fork::OwnerProcess;
 use crate::secret::random;
 use crate::window::{self, Block, Exposed, Place, Rights, Span};
 
@@ -27,7 +28,7 @@ pub struct Region<B> {
     endpoint: Arc<Shared>,
     part: Arc<Part>,
     buffer: Option<Arc<Kept<B>>>,
-    process: u32,
+    process: OwnerProcess,
 }
 
 /// A region as links serve it.
@@ -137,7 +138,7 @@ fn late(rank: u32, after: Duration) -> Error {
 
 impl<B> Region<B> {
     pub(super) fn new(endpoint: Arc<Shared>, part: Arc<Part>, buffer: Arc<Kept<B>>) -> Self {
-        Region { endpoint, part, buffer: Some(buffer), process: std::process::id() }
+        Region { endpoint, part, buffer: Some(buffer), process: OwnerProcess::here() }
     }
 
     /// Returns the bytes by which a peer names the region: 36 of them, with a random number of 64 bits. Whoever has
@@ -177,6 +178,7 @@ impl<B> Region<B> {
     ///
     /// [`Error::Window`] if they lie beyond the end.
     pub fn read(&self, at: u64, data: &mut [u8]) -> Result<(), Error> {
+        self.process.check("region")?;
         // SAFETY: it is borrowed.
         let read = unsafe { self.part.span.get((at, data.len()), data.as_mut_ptr(), || true) };
         read.map(drop).map_err(|refusal| self.refused("read", at, data.len(), refusal))
@@ -188,6 +190,7 @@ impl<B> Region<B> {
     ///
     /// [`Error::Window`] if they lie beyond the end.
     pub fn write(&self, at: u64, data: &[u8]) -> Result<(), Error> {
+        self.process.check("region")?;
         // SAFETY: it is borrowed.
         let written = unsafe { self.part.span.put((at, data.len()), data.as_ptr(), || true) };
         written.map(drop).map_err(|refusal| self.refused("write", at, data.len(), refusal))
@@ -212,6 +215,7 @@ impl<B> Region<B> {
     /// [`Error::Timeout`] if a peer does not end in time what it has begun. The region is revoked then too, but that
     /// access may still go on: the buffer is dropped after it, or with the link.
     pub fn revoke(mut self) -> Result<B, Error> {
+        self.process.check("region")?;
         self.end();
         self.part.quiet(self.endpoint.timeout())?;
         let gone = || Error::Work("the buffer of a region is gone".into());
@@ -230,7 +234,7 @@ impl<B> Region<B> {
 impl<B> Drop for Region<B> {
     fn drop(&mut self) {
         // A process that was forked from the endpoint's ends nothing.
-        if self.process != std::process::id() {
+        if !self.process.is_here() {
             std::mem::forget(self.buffer.take());
             return;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::link::Core;
 use crate::comm::{Host, Kept, Memory, MemoryMut, Work, ended, gather, pieces, promised};
 use crate::error::{Bytes, Error};
+use crate::fork::OwnerProcess;
 use crate::messages::{Operation, What};
 use crate::window::{Remote, Rights};
 
@@ -23,7 +24,7 @@ pub struct RemoteRegion {
 pub(super) struct Target {
     link: Arc<Core>,
     remote: Arc<Remote>,
-    process: u32,
+    process: OwnerProcess,
 }
 
 /// Bytes of a caller, at an offset of the region.
@@ -31,7 +32,7 @@ type Moved = (u64, *mut u8, usize);
 
 impl Target {
     pub(super) fn new(link: Arc<Core>, remote: Arc<Remote>) -> Self {
-        Target { link, remote, process: std::process::id() }
+        Target { link, remote, process: OwnerProcess::here() }
     }
 
     fn describe(&self, name: &str, (at, _, bytes): Moved) -> String {
@@ -110,7 +111,7 @@ fn refusal(remote: &Remote) -> Result<(), Error> {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
+        if self.process.is_here() {
             self.link.forget(self.remote.key());
         }
     }

@@ -15,6 +15,7 @@ use super::stream::{At, Stream};
 use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::{Error, Source};
+use crate::fork::OwnerProcess;
 use crate::secret::random;
 use crate::secret::{Side, accepts, proof};
 use crate::store::Store;
@@ -46,6 +47,8 @@ impl<'a> Me<'a> {
 
 /// A connection to a store; with the server itself on the rank that serves it.
 pub(crate) struct Client {
+    /// The process whose connection it is.
+    process: OwnerProcess,
     rank: u32,
     at: At,
     stream: Stream,
@@ -117,6 +120,7 @@ impl Client {
     /// Makes the client of a connection that was let in.
     fn over(stream: Stream, at: At, rank: u32, address: IpAddr, timeout: Duration) -> Client {
         Client {
+            process: OwnerProcess::here(),
             rank,
             at,
             stream,
@@ -280,6 +284,7 @@ impl Client {
 
 impl Store for Client {
     fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
+        self.process.check("store")?;
         let rank = self.rank;
         if key.is_empty() || key.len() > MAX_KEY || value.len() > MAX_VALUE {
             return Err(Error::Start(format!(
@@ -303,6 +308,7 @@ impl Store for Client {
     }
 
     fn get(&mut self, key: &str, deadline: Instant) -> Result<Vec<u8>, Error> {
+        self.process.check("store")?;
         let began = Instant::now();
         match self.ask(Op::Get, &[key.as_bytes()], deadline) {
             Ok(Some((_, value))) => Ok(value),
@@ -355,6 +361,7 @@ impl Store for Client {
     }
 
     fn finish(&mut self, deadline: Instant) -> Result<(), Error> {
+        self.process.check("store")?;
         match self.ask(Op::Finish, &[], deadline) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => {

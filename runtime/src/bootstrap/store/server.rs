@@ -20,6 +20,7 @@ use super::protocol::{
 use super::session::{Broken, Session, Stage};
 use super::stream::StoreListener;
 use crate::abort::AbortRecord;
+use crate::fork::{OwnerProcess, give_up_in_children};
 use crate::secret::{PROOF, Side, accepts, proof};
 
 /// The time that a connection may take to show that it belongs to the job.
@@ -37,6 +38,8 @@ const WAKE: u64 = 1;
 
 /// A store that is being served. Ends when dropped, whoever is still connected.
 pub(crate) struct Server {
+    /// The process whose thread serves it.
+    process: OwnerProcess,
     thread: Option<JoinHandle<()>>,
     wake: UnixStream,
     address: Option<SocketAddr>,
@@ -58,6 +61,7 @@ impl Server {
     /// Serves that job from now on.
     pub(crate) fn start(listener: StoreListener, job: Job) -> io::Result<Server> {
         let (address, timeout) = (listener.address(), job.timeout);
+        give_up_in_children(&listener);
         listener.set_nonblocking()?;
         rustix::net::listen(&listener, BACKLOG)?;
         make_room(u64::from(job.size) + STRANGERS as u64 + RESERVE);
@@ -87,7 +91,7 @@ impl Server {
         };
         let run = move || core.run();
         let thread = std::thread::Builder::new().name("roundelay store".into()).spawn(run)?;
-        Ok(Server { thread: Some(thread), wake, address })
+        Ok(Server { process: OwnerProcess::here(), thread: Some(thread), wake, address })
     }
 
     /// Returns the address at which it listens, if that is not a name of this host.
@@ -109,6 +113,10 @@ fn make_room(wanted: u64) {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if !self.process.is_here() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         let _ = self.wake.shutdown(std::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

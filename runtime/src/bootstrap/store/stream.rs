@@ -8,6 +8,7 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
 use super::protocol::digest;
+use crate::fork::give_up_in_children;
 
 /// The place at which a store is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,12 +138,14 @@ impl StoreListener {
         match self {
             StoreListener::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
+                give_up_in_children(&stream);
                 stream.set_nonblocking(true)?;
                 let _ = stream.set_nodelay(true);
                 Ok(Stream::Tcp(stream))
             }
             StoreListener::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
+                give_up_in_children(&stream);
                 check_user(&stream)?;
                 stream.set_nonblocking(true)?;
                 Ok(Stream::Unix(stream))
@@ -172,6 +175,7 @@ impl Stream {
     pub(crate) fn connect(at: &At, timeout: Duration) -> io::Result<Stream> {
         if let At::Local(job) = at {
             let stream = UnixStream::connect_addr(&local_name(job)?)?;
+            give_up_in_children(&stream);
             check_user(&stream)?;
             return Ok(Stream::Unix(stream));
         }
@@ -184,6 +188,7 @@ impl Stream {
                     last = io::ErrorKind::ConnectionRefused.into();
                 }
                 Ok(stream) => {
+                    give_up_in_children(&stream);
                     let _ = stream.set_nodelay(true);
                     return Ok(Stream::Tcp(stream));
                 }

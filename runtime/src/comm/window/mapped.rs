@@ -1,12 +1,14 @@
 //! A peer's part, mapped into this process.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use super::parts::Reach;
 use super::{AnyWindow, Window};
 use crate::dtype::Element;
 use crate::error::{Error, Refusal};
+use crate::fork::OwnerProcess;
 use crate::transport::shm::Segment;
 use crate::window::{Announced, Rights};
 
@@ -16,7 +18,8 @@ pub struct Mapped<'a, T: Element> {
     memory: *mut T,
     len: usize,
     is_writable: bool,
-    _access: Announced<'a>,
+    access: ManuallyDrop<Announced<'a>>,
+    process: OwnerProcess,
     elements: PhantomData<T>,
 }
 
@@ -45,8 +48,9 @@ impl<T: Element> Window<T> {
                 let len = place.bytes() as usize / size_of::<T>();
                 let memory = place.at(0, place.bytes()).map_err(|r| self.parts.refused(what, r))?;
                 let is_writable = place.block().rights().contains(Rights::WRITE);
-                let memory = memory.cast();
-                Ok(Mapped { memory, len, is_writable, _access: access, elements: PhantomData })
+                let (memory, elements) = (memory.cast(), PhantomData);
+                let (access, process) = (ManuallyDrop::new(access), OwnerProcess::here());
+                Ok(Mapped { memory, len, is_writable, access, process, elements })
             }
             Reach::Served(_) => Err(self.parts.refused(what, Refusal::NotMapped)),
         }
@@ -72,6 +76,16 @@ impl<T: Element> Mapped<'_, T> {
     /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+impl<T: Element> Drop for Mapped<'_, T> {
+    fn drop(&mut self) {
+        // The access is that of the rank, and goes on in its process when a child drops its copy.
+        if self.process.is_here() {
+            // SAFETY: it is dropped once.
+            unsafe { ManuallyDrop::drop(&mut self.access) };
+        }
     }
 }
 

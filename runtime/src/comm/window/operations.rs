@@ -137,6 +137,7 @@ impl Parts {
     ///
     /// `to` is good for writing so many bytes.
     pub(super) unsafe fn read(&self, place: (u64, usize), to: *mut u8) -> Result<(), Error> {
+        self.check_process()?;
         // SAFETY: what the caller promises.
         let read = unsafe { self.own.place().get(place, to, || true) };
         self.done(read, || self.describe_own("read", place))
@@ -148,6 +149,7 @@ impl Parts {
     ///
     /// `from` is good for reading so many bytes.
     pub(super) unsafe fn write(&self, place: (u64, usize), from: *const u8) -> Result<(), Error> {
+        self.check_process()?;
         // SAFETY: what the caller promises.
         let written = unsafe { self.own.place().put(place, from, || true) };
         self.done(written, || self.describe_own("write", place))

@@ -12,6 +12,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Location, Refusal};
 use crate::executor::wait::{Look, Wait};
 use crate::executor::watchdog::{Gone, Trouble, examine};
+use crate::fork::OwnerProcess;
 use crate::group::Group;
 use crate::messages::Messenger;
 use crate::transport::shm::{Segment, Sleeper};
@@ -41,7 +42,7 @@ pub(super) struct Service {
 /// The state that a rank holds of a window.
 pub(super) struct Parts {
     /// The process that is the rank.
-    process: u32,
+    process: OwnerProcess,
     pub(super) rank: u32,
     pub(super) dtype: DType,
     pub(super) own: Arc<Exposed>,
@@ -85,7 +86,7 @@ impl Parts {
         timeout: Duration,
     ) -> Self {
         Parts {
-            process: std::process::id(),
+            process: OwnerProcess::here(),
             rank: group.rank(),
             dtype: own.place().dtype(),
             own,
@@ -115,6 +116,7 @@ impl Parts {
     /// Returns the way to a peer, if an operation can begin: `what` says which.
     #[inline]
     pub(super) fn reach(&self, peer: u32, what: impl Fn() -> String) -> Result<&Reach, Error> {
+        self.check_process()?;
         if !self.goes_on() {
             return Err(self.ended(what));
         }
@@ -122,6 +124,12 @@ impl Parts {
             let (what, last) = (what(), self.peers.len() - 1);
             Error::Usage(format!("{what}: there is no rank {peer}, the ranks are 0 to {last}"))
         })
+    }
+
+    /// Fails in a process that was forked from the rank's.
+    #[inline]
+    pub(super) fn check_process(&self) -> Result<(), Error> {
+        self.process.check("window")
     }
 
     /// Returns true unless the job or the generation has ended.
@@ -327,6 +335,7 @@ impl Parts {
 
     /// Withdraws rights from all peers, and waits until nothing is under way that needed them.
     pub(super) fn withdraw(&self, rights: Rights) -> Result<(), Error> {
+        self.check_process()?;
         let block = self.own.place().block();
         self.own.withdraw(rights);
         self.renew_grants();
@@ -408,7 +417,7 @@ impl Parts {
 impl Drop for Parts {
     fn drop(&mut self) {
         // A process that was forked from the rank's is no rank: nothing is ended.
-        if self.process != std::process::id() {
+        if !self.process.is_here() {
             self.own.get_stuck();
             return;
         }

@@ -23,6 +23,8 @@ use rustix::net::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::fork::give_up_in_children;
+
 /// The head of every message: this, the receiver's token, the sender, the round; 8 bytes each.
 const MARK: u64 = 0x726f_756e_6465_6c01;
 const HEAD: usize = 32;
@@ -83,6 +85,7 @@ impl DescriptorSocket {
         let token = u64::from_ne_bytes(token);
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        give_up_in_children(&socket);
         sockopt::set_socket_passcred(&socket, true)?;
         bind(&socket, &address(token)?)?;
         Ok(DescriptorSocket { socket, rank, token, round: 0, early: Vec::new() })
