@@ -601,6 +601,10 @@ uint32_t rl_abi_version(void);
 // Returns the version of the library, as `0.1.0`.
 const char *rl_version(void);
 
+// Returns the address of a word that holds the number of the calling process, and 0 in every process that is forked from
+// it, whose calls on what this one has made fail by RL0718. It is read as a whole, and stays where it is.
+const uint32_t *rl_process_word(void);
+
 // Makes all ranks of a job whose ranks are threads of this process: `ranks` communicators, written to `comms`.
 //
 // # Safety
@@ -764,7 +768,8 @@ int32_t rl_abort(const rl_comm *comm, const char *why);
 // `comm` is NULL or a live communicator.
 int32_t rl_is_aborted(const rl_comm *comm);
 
-// Frees a communicator after all operations that were started. NULL is no fault.
+// Frees a communicator after all operations that were started. NULL is no fault. In a process that was forked from the
+// rank's it frees that process's copy and ends nothing.
 //
 // # Safety
 //

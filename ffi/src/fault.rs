@@ -91,7 +91,7 @@ impl<'a> Fault<'a> {
             Error::Memory { .. } => fault(Kind::Memory, None, None, None),
             Error::Cuda { rank, .. } => fault(Kind::Cuda, None, Some(*rank), None),
             Error::Unsupported(_) => fault(Kind::Unsupported, None, None, None),
-            Error::Usage(_) => fault(Kind::Usage, None, None, None),
+            Error::Usage(_) | Error::Forked { .. } => fault(Kind::Usage, None, None, None),
             Error::Settings { .. } => fault(Kind::Settings, None, None, None),
             Error::Refused { .. } => fault(Kind::Refused, None, None, None),
             Error::Start(_) | Error::System { .. } => fault(Kind::Start, None, None, None),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
 use roundelay::cuda::{CudaOptions, CudaStream};
+use roundelay::internal::OwnerProcess;
 use roundelay::{
     AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Handles, Hints, Messages,
     PendingMessage, RedOp, Reduction, Setup, Status, Typed, Work,
@@ -35,6 +36,8 @@ pub struct Handle {
 }
 
 struct Shared {
+    /// The process that is the rank. In its children the locks below may be held for ever.
+    process: OwnerProcess,
     now: RwLock<Now>,
     /// The generation of `now`.
     generation: AtomicU64,
@@ -81,7 +84,8 @@ impl Handle {
         let now = RwLock::new(Now::of(&mut comm)?);
         let generation = AtomicU64::new(comm.generation());
         let (comm, kept) = (Mutex::new(Some(comm)), Mutex::default());
-        Ok(Handle { shared: Arc::new(Shared { now, generation, comm, kept }) })
+        let process = OwnerProcess::here();
+        Ok(Handle { shared: Arc::new(Shared { process, now, generation, comm, kept }) })
     }
 
     /// Joins the other ranks, which can pass a note: see [`Communicator::join_with`].
@@ -241,6 +245,7 @@ impl Handle {
                     .into(),
             ));
         }
+        self.check_process()?;
         let messages = self.now(|now| now.messages.clone());
         Ok(match timeout {
             Some(timeout) => messages.with_timeout(timeout),
@@ -257,6 +262,7 @@ impl Handle {
         &self,
         call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
     ) -> Result<R, Error> {
+        self.check_process()?;
         match &mut *self.lock() {
             Some(comm) => self.call(comm, call),
             None => Err(shut_down()),
@@ -288,6 +294,9 @@ impl Handle {
         &self,
         call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
     ) -> Option<Result<R, Error>> {
+        if let Err(error) = self.check_process() {
+            return Some(Err(error));
+        }
         let mut comm = match self.shared.comm.try_lock() {
             Ok(comm) => comm,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -391,8 +400,23 @@ impl Handle {
     ///
     /// Returns true if no operation of this rank writes to memory of this host any more, false if one may do so
     /// until it has ended: see [`AbortHandle::abort`].
-    pub fn abort(&self, why: &str) -> bool {
-        self.now(|now| now.abort.clone()).abort(why)
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a process that was forked from the rank's: the ranks go on.
+    pub fn abort(&self, why: &str) -> Result<bool, Error> {
+        self.check_process()?;
+        self.now(|now| now.abort.clone()).try_abort(why)
+    }
+
+    /// Fails in a process that was forked from the rank's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
+    #[inline]
+    pub fn check_process(&self) -> Result<(), Error> {
+        self.shared.process.check("communicator")
     }
 
     /// Returns true once any rank has ended the communicator.
@@ -402,11 +426,17 @@ impl Handle {
 
     /// Ends this rank's part after all operations that were started, and frees what it holds. Others may go on
     /// with operations that this rank has performed.
-    pub fn shutdown(&self) {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a process that was forked from the rank's, which goes on.
+    pub fn shutdown(&self) -> Result<(), Error> {
+        self.check_process()?;
         let comm = self.lock().take();
         drop(comm);
         let kept = std::mem::take(&mut *self.kept());
         drop(kept);
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Communicator>> {

@@ -148,6 +148,7 @@ fn of_host() -> Error {
 
 impl Window {
     fn with<R>(&self, call: impl FnOnce(&Inner) -> Result<R, Error>) -> Result<R, Error> {
+        self.handle.check_process()?;
         match &*self.inner.read().unwrap_or_else(PoisonError::into_inner) {
             Some(inner) => call(inner),
             None => Err(Error::Usage("this window was freed".into())),
@@ -437,6 +438,7 @@ impl Window {
     ///
     /// Those of [`roundelay::Window::free`] or [`CudaWindow::free`], and [`Error::Usage`] if it was freed before.
     pub fn free(&self) -> Result<(), Error> {
+        self.handle.check_process()?;
         let taken = self.inner.write().unwrap_or_else(PoisonError::into_inner).take();
         let inner = taken.ok_or_else(|| Error::Usage("this window was freed before".into()))?;
         self.handle.with(|comm| match inner {

@@ -174,3 +174,12 @@ fn a_program_in_cpp() {
     assert!(said.contains("rank 0: 4 works done, sum 10"), "{said}");
     assert!(said.contains("rank 1: 4 works done, sum 10"), "{said}");
 }
+
+#[test]
+fn forked_children_in_c() {
+    let said = play("cc", &["-std=gnu11"], "../ffi/tests/c/fork.c");
+    for way in ["fork", "clone"] {
+        let line = format!("children by {way} are refused, and the ranks go on\n");
+        assert!(said.contains(&line), "{said}");
+    }
+}

@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::time::{Duration, Instant};
 
+use roundelay::internal::OwnerProcess;
 use roundelay::{Communicator, Error, Handles, HintError, Hints, Setup};
 
 use super::error::guard;
@@ -106,6 +107,13 @@ pub extern "C" fn rl_abi_version() -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn rl_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Returns the address of a word that holds the number of the calling process, and 0 in every process that is forked from
+/// it, whose calls on what this one has made fail by RL0718. It is read as a whole, and stays where it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn rl_process_word() -> *const u32 {
+    OwnerProcess::here().word()
 }
 
 /// Makes all ranks of a job whose ranks are threads of this process: `ranks` communicators, written to `comms`.
@@ -456,8 +464,7 @@ pub unsafe extern "C" fn rl_abort(comm: *const rl_comm, why: *const c_char) -> i
     guard(|| {
         // SAFETY: what the caller promises.
         let (comm, why) = unsafe { (object(comm, "comm")?, text_or_none(why, "the reason")?) };
-        comm.handle.abort(why.unwrap_or("no reason was given"));
-        Ok(())
+        comm.handle.abort(why.unwrap_or("no reason was given")).map(drop)
     })
 }
 
@@ -472,7 +479,8 @@ pub unsafe extern "C" fn rl_is_aborted(comm: *const rl_comm) -> i32 {
     i32::from(unsafe { comm.as_ref() }.is_some_and(|comm| comm.handle.is_aborted()))
 }
 
-/// Frees a communicator after all operations that were started. NULL is no fault.
+/// Frees a communicator after all operations that were started. NULL is no fault. In a process that was forked from the
+/// rank's it frees that process's copy and ends nothing.
 ///
 /// # Safety
 ///

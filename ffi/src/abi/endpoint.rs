@@ -148,7 +148,9 @@ pub unsafe extern "C" fn rl_endpoint_connect(
 pub unsafe extern "C" fn rl_endpoint_close(endpoint: *const rl_endpoint) -> i32 {
     guard(|| {
         // SAFETY: what the caller promises.
-        unsafe { object(endpoint, "endpoint")? }.endpoint.close();
+        let endpoint = unsafe { &object(endpoint, "endpoint")?.endpoint };
+        endpoint.check_process()?;
+        endpoint.close();
         Ok(())
     })
 }
@@ -397,6 +399,7 @@ pub unsafe extern "C" fn rl_link_abort(link: *const rl_link, why: *const c_char)
     guard(|| {
         // SAFETY: what the caller promises.
         let link = unsafe { &object(link, "link")?.link };
+        link.check_process()?;
         // SAFETY: as above.
         link.abort(unsafe { text(why, "the reason")? });
         Ok(())
@@ -412,7 +415,9 @@ pub unsafe extern "C" fn rl_link_abort(link: *const rl_link, why: *const c_char)
 pub unsafe extern "C" fn rl_link_close(link: *const rl_link) -> i32 {
     guard(|| {
         // SAFETY: what the caller promises.
-        unsafe { object(link, "link")? }.link.close();
+        let link = unsafe { &object(link, "link")?.link };
+        link.check_process()?;
+        link.close();
         Ok(())
     })
 }
