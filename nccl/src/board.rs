@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use roundelay::internal::{OwnerProcess, give_up_in_children};
 
 use crate::failure::{Failure, Outcome};
 use crate::id::{Id, Token};
@@ -32,8 +34,8 @@ const POST: u8 = 1;
 const FETCH: u8 = 2;
 
 struct Board {
-    /// The process that serves it: what forks off has it too, and not the thread.
-    process: u32,
+    /// The process that serves it: its children have it too, and not the thread.
+    process: OwnerProcess,
     places: Vec<SocketAddr>,
     /// The notes of the tokens that are known; those that are expected are not there yet.
     notes: Mutex<BTreeMap<Token, Option<Vec<u8>>>>,
@@ -115,30 +117,40 @@ fn request(head: &[u8; HEAD]) -> Option<(Token, u8, usize)> {
     fits.then_some((token, head[24], bytes))
 }
 
-/// Returns the board of this process, which it begins to serve.
-fn own() -> Outcome<&'static Arc<Board>> {
-    static OWN: OnceLock<Result<Arc<Board>, String>> = OnceLock::new();
-    let own = OWN.get_or_init(|| serve().map_err(|error| error.to_string()));
-    own.as_ref().map_err(|error| {
-        Failure::system(format!(
-            "this process cannot listen for the other ranks: {error}; free a port, or raise the limit of descriptors"
-        ))
-    })
+/// Returns the board of this process, which it begins to serve. A child of a process that serves one serves its own.
+fn own() -> Outcome<&'static Board> {
+    static OWN: AtomicPtr<Board> = AtomicPtr::new(std::ptr::null_mut());
+    loop {
+        let current = OWN.load(Ordering::Acquire);
+        // SAFETY: boards are never freed.
+        if let Some(board) = unsafe { current.as_ref() }.filter(|board| board.process.is_here()) {
+            return Ok(board);
+        }
+        let made = serve().map_err(|error| {
+            Failure::system(format!(
+                "this process cannot listen for the other ranks: {error}; free a port, or raise the limit of \
+                 descriptors"
+            ))
+        })?;
+        // Another thread may be first: its board is that of the process.
+        let made = std::ptr::from_ref(made).cast_mut();
+        let _ = OWN.compare_exchange(current, made, Ordering::AcqRel, Ordering::Acquire);
+    }
 }
 
-fn serve() -> std::io::Result<Arc<Board>> {
+fn serve() -> std::io::Result<&'static Board> {
     let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    give_up_in_children(&listener);
     let port = listener.local_addr()?.port();
     let places = outward().into_iter().chain([Ipv4Addr::LOCALHOST.into()]);
-    let board = Arc::new(Board {
-        process: std::process::id(),
+    let board: &'static Board = Box::leak(Box::new(Board {
+        process: OwnerProcess::here(),
         places: places.map(|ip| SocketAddr::new(ip, port)).collect(),
         notes: Mutex::default(),
         posted: Condvar::new(),
         connections: AtomicUsize::new(0),
-    });
-    let serving = board.clone();
+    }));
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
@@ -146,11 +158,11 @@ fn serve() -> std::io::Result<Arc<Board>> {
                 std::thread::sleep(NAP);
                 continue;
             };
-            if serving.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
-                serving.connections.fetch_sub(1, Ordering::Relaxed);
+            give_up_in_children(&stream);
+            if board.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
+                board.connections.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
-            let board = serving.clone();
             let answer = move || {
                 // Who asks wrongly, or leaves, has no answer.
                 let _ = board.answer(stream);
@@ -209,9 +221,9 @@ pub(crate) fn fetch(id: &Id, deadline: Instant) -> Outcome<String> {
 }
 
 /// Returns this process's board if the id names it.
-fn here(id: &Id) -> Option<&'static Arc<Board>> {
+fn here(id: &Id) -> Option<&'static Board> {
     // A process that has not served one yet has none that an id could name, but it costs nothing to ask.
-    own().ok().filter(|board| board.places == id.places && board.process == std::process::id())
+    own().ok().filter(|board| board.places == id.places)
 }
 
 /// Asks the board of an id, at one of its places after the other.
@@ -334,7 +346,7 @@ mod tests {
         });
     }
 
-    fn board() -> &'static Arc<Board> {
+    fn board() -> &'static Board {
         own().expect("a board")
     }
 }

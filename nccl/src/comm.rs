@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
+use roundelay::internal::OwnerProcess;
 use roundelay_ffi::Device;
 
 use crate::call::{Call, Place};
@@ -40,6 +41,8 @@ static NEXT: AtomicUsize = AtomicUsize::new(0x1_0000);
 /// A communicator of a caller.
 #[derive(Debug)]
 pub(crate) struct Comm {
+    /// The process that is the rank.
+    process: OwnerProcess,
     number: usize,
     /// The rank and the number of ranks, once they are known.
     seat: OnceLock<(u32, u32)>,
@@ -84,6 +87,7 @@ pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: Config) -> Arc<Co
     // The numbers of a process do not come to an end.
     let number = NEXT.fetch_add(64, Ordering::Relaxed);
     let comm = Arc::new(Comm {
+        process: OwnerProcess::here(),
         number,
         seat: seat.map(OnceLock::from).unwrap_or_default(),
         gpu,
@@ -100,8 +104,14 @@ pub(crate) fn make(seat: Option<(u32, u32)>, gpu: u32, config: Config) -> Arc<Co
     comm
 }
 
-/// Returns the communicator of a handle.
+/// Returns the communicator of a handle. Fails in a process that was forked from the rank's.
 pub(crate) fn find(handle: Handle) -> Outcome<Arc<Comm>> {
+    let comm = known(handle)?;
+    comm.process.check("communicator")?;
+    Ok(comm)
+}
+
+fn known(handle: Handle) -> Outcome<Arc<Comm>> {
     if handle.is_null() {
         return Err(Failure::argument("comm is NULL"));
     }

@@ -200,8 +200,8 @@ impl Open {
 
     /// Ends all calls, here and on the other ranks.
     pub(crate) fn abort(&self, why: &str) {
-        self.calls.abort(why);
-        self.hosts.abort(why);
+        // The handle was found in the process that is the rank, which may end its calls.
+        let _ = (self.calls.abort(why), self.hosts.abort(why));
         // Kernels hear it from the host, unless a thread of it is in a call, which hears it by itself.
         let _ = self.look();
     }
@@ -232,8 +232,7 @@ impl Open {
 
     /// Frees what it holds.
     pub(crate) fn close(&self) {
-        self.calls.shutdown();
-        self.hosts.shutdown();
+        let _ = (self.calls.shutdown(), self.hosts.shutdown());
     }
 }
 

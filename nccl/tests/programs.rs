@@ -158,3 +158,14 @@ fn all_of_the_interface_is_exported() {
     let missing = command(symbols()).arg(library()).arg("ncclNoSuch").output();
     assert!(!missing.expect("it runs").status.success(), "a name that is missing is seen");
 }
+
+#[test]
+fn forked_children_are_no_ranks() {
+    let out = command(&program("fork")).env("ROUNDELAY_NCCL_HOST", "1").output().expect("it runs");
+    let said = said(&out);
+    assert!(out.status.success(), "{:?}\n{said}", out.status);
+    for way in ["fork", "clone"] {
+        let line = format!("children by {way} are refused, and the ranks go on\n");
+        assert!(said.contains(&line), "{said}");
+    }
+}
