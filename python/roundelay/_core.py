@@ -220,7 +220,7 @@ class Core:
 
         Operations that are pending, or follow, raise ``AbortedError`` on every rank. Return True if none of this rank
         writes to memory of this host any more, and False if one may do so until it has ended, since the system gave
-        it no processor for 8 ms.
+        it no processor for 8 ms. Raises ``UsageError`` in a child that was forked from the rank, and ends nothing.
         """
         return self._native.abort(why)
 
@@ -230,7 +230,10 @@ class Core:
         return self._native.aborted
 
     def shutdown(self) -> None:
-        """End this rank's part, after all operations that were started. A second call does nothing."""
+        """End this rank's part, after all operations that were started. A second call does nothing.
+
+        Raises ``UsageError`` in a child that was forked from the rank; the rank goes on.
+        """
         self._native.shutdown()
 
     def __enter__(self) -> Self:
@@ -239,6 +242,8 @@ class Core:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if not self._native.is_here:
+            return  # A forked child leaves the block; its parent, the rank, is still in it.
         if error is not None:
             self.abort(f"rank {self.rank} raised {type(error).__name__}: {error}")
         self.shutdown()

@@ -46,4 +46,6 @@ def abort_after_exception() -> None:
     why = exception()
     if why is not None:
         for comm in list(_alive):
-            comm.abort(why)
+            # Not all ways to fork call what was registered above.
+            if comm.is_here:
+                comm.abort(why)

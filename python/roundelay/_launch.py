@@ -340,12 +340,18 @@ def _rank(
         ROUNDELAY_STORE=f"127.0.0.1:{ports[1]}",
     )
     comm: Communicator | None = None
+    own = os.getpid()
     try:
         fn, args, kwargs = pickle.loads(payload)
         comm = Communicator.join(rank, size, pipe, name="launch", hints=hints)
-        result = _pack(fn(comm, *args, **kwargs))
+        value = fn(comm, *args, **kwargs)
+        if os.getpid() != own:
+            return  # A child that the function has forked: what it returns is not the rank's.
+        result = _pack(value)
         message: tuple[object, ...] = ("done", result)
     except BaseException as error:
+        if os.getpid() != own:
+            raise  # As above.
         follows = isinstance(error, (AbortedError, LostRankError, StartError))
         if comm is not None:
             comm.abort(f"rank {rank} raised {type(error).__name__}: {error}")

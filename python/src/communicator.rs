@@ -291,8 +291,8 @@ impl Communicator {
     }
 
     /// Ends the communicator on all ranks, at once; returns true if nothing is written to buffers any more.
-    fn abort(&self, py: Python<'_>, why: &str) -> bool {
-        py.detach(|| self.handle.abort(why))
+    fn abort(&self, py: Python<'_>, why: &str) -> PyResult<bool> {
+        raised(py.detach(|| self.handle.abort(why)))
     }
 
     #[getter]
@@ -301,8 +301,14 @@ impl Communicator {
     }
 
     /// Ends this rank's part, after what was started.
-    fn shutdown(&self, py: Python<'_>) {
-        py.detach(|| self.handle.shutdown());
+    fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        raised(py.detach(|| self.handle.shutdown()))
+    }
+
+    /// True in the process that is the rank, and False in its children.
+    #[getter]
+    fn is_here(&self) -> bool {
+        self.handle.check_process().is_ok()
     }
 
     fn set_timeout(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {

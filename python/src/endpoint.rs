@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use roundelay::internal::OwnerProcess;
 use roundelay::{Error, Rights, Setup};
 use roundelay_ffi::remote::{self, Registered};
 
@@ -21,6 +22,8 @@ pub(crate) struct Endpoint {
 /// A link that is being made.
 #[pyclass(module = "roundelay._native", frozen)]
 pub(crate) struct Connecting {
+    /// The process that connects. In its children the lock may be held for ever.
+    process: OwnerProcess,
     work: Mutex<Option<roundelay::Work<roundelay::Link>>>,
 }
 
@@ -90,7 +93,7 @@ impl Endpoint {
 
     fn start_connect(&self, peer: Vec<u8>, timeout: f64) -> PyResult<Connecting> {
         let work = self.inner.start_connect(&peer, seconds(timeout)?);
-        Ok(Connecting { work: Mutex::new(Some(work)) })
+        Ok(Connecting { process: OwnerProcess::here(), work: Mutex::new(Some(work)) })
     }
 
     /// Registers memory that `kept` owns.
@@ -107,8 +110,10 @@ impl Endpoint {
         Ok(Region { inner: Mutex::new(Some(raised(made)?)) })
     }
 
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        raised(self.inner.check_process())?;
         py.detach(|| self.inner.close());
+        Ok(())
     }
 }
 
@@ -117,6 +122,7 @@ impl Connecting {
     /// Returns the link once it is made; None if it is not in time. Has it once.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Link>> {
+        raised(self.process.check("link"))?;
         let until = until(timeout)?;
         loop {
             let left = left(until);
@@ -138,6 +144,9 @@ impl Connecting {
 
     /// Returns True if the attempt has ended, with or without success.
     fn done(&self) -> bool {
+        if !self.process.is_here() {
+            return true;
+        }
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         work.as_ref().is_none_or(|work| work.is_completed())
     }
@@ -188,12 +197,16 @@ impl Link {
         }
     }
 
-    fn abort(&self, py: Python<'_>, why: &str) {
+    fn abort(&self, py: Python<'_>, why: &str) -> PyResult<()> {
+        raised(self.inner.check_process())?;
         py.detach(|| self.inner.abort(why));
+        Ok(())
     }
 
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        raised(self.inner.check_process())?;
         py.detach(|| self.inner.close());
+        Ok(())
     }
 }
 

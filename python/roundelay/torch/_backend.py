@@ -110,7 +110,8 @@ class RoundelayBackend(Operations, Backend):
 
     def abort(self) -> None:
         """End the group on all ranks at once: operations that wait, or follow, raise an error."""
-        self._calls.aborted()
+        if self._comm.is_here:  # In a forked child nothing is aborted, and the call below says so.
+            self._calls.aborted()
         self._comm.abort("abort() was called on the process group")
 
     def shutdown(self) -> None:

@@ -54,7 +54,7 @@ class Base:
         self._post: Hooks[PostHook] = Hooks()
         self._abort: Hooks[AbortHook] = Hooks()
         # Nothing of a communicator that is forgotten stays behind.
-        self._end = weakref.finalize(self, native.shutdown)
+        self._end = weakref.finalize(self, _shut_down, native)
         native.set_timeout(options.timeout.total_seconds())
 
     def __repr__(self) -> str:
@@ -171,3 +171,9 @@ class Base:
             for post in self._post.all():
                 post(number, PostHookArgs(work=work))
         return work
+
+
+def _shut_down(native: _native.Communicator) -> None:
+    # A child that was forked from the rank has a copy of the communicator, and ends nothing.
+    if native.is_here:
+        native.shutdown()

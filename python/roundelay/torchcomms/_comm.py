@@ -132,6 +132,8 @@ class TorchComm(Collectives):
     def finalize(self) -> None:
         """End this rank's part, after all operations that were started. The other ranks do the same."""
         self._live("finalize")
+        if not self._native.is_here:
+            self._native.shutdown()  # Raises: a forked child ends nothing.
         if self._pre:
             for pre in self._pre.all():
                 pre(OpName.finalize, -1, PreHookArgs())
@@ -142,7 +144,8 @@ class TorchComm(Collectives):
 
     def abort(self) -> None:
         """End the communicator on all ranks, from any thread, at once: pending and later operations fail."""
-        self._tell_abort()
+        if self._native.is_here:
+            self._tell_abort()
         self._native.abort("abort() was called on the communicator")
 
     def is_abort_supported(self) -> bool:

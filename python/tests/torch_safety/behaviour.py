@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from outcomes import outcomes
+from outcomes import outcomes, told
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -60,6 +60,46 @@ def fork(rank: int) -> list[Any]:
         child.join(30)
     pending.wait()
     return [[child.exitcode for child in children], told, works()]
+
+
+class _Data(torch.utils.data.Dataset[Any]):
+    """Items whose making uses the group of the rank, as a metric or a barrier in a data set does."""
+
+    def __init__(self, pending: Any) -> None:
+        self.pending = pending
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> dict[str, str]:
+        group: Any = dist.group.WORLD
+        tries: dict[str, Callable[[], Any]] = {
+            "all_reduce": lambda: dist.all_reduce(torch.full((4,), 100.0)),
+            "long": lambda: dist.all_reduce(torch.full((1 << 18,), 100.0)),
+            "started": lambda: started(torch.full((4,), 100.0)).wait(),
+            "broadcast": lambda: dist.broadcast(torch.ones(4), 0),
+            "barrier": lambda: dist.barrier(),
+            "send": lambda: dist.send(torch.ones(4), 1 - dist.get_rank()),
+            "recv": lambda: dist.recv(torch.ones(4), 1 - dist.get_rank()),
+            "wait": lambda: self.pending.wait(),
+            "future": lambda: self.pending.get_future().wait(),
+            "abort": lambda: group._get_backend(torch.device("cpu")).abort(),
+        }
+        said = {name: told(call) for name, call in tries.items()}
+        dist.destroy_process_group()
+        return {name: text for name, text in said.items() if "was forked from it, is no rank" not in text}
+
+
+def workers(rank: int) -> list[Any]:
+    """Workers of a DataLoader that call the group of their rank are refused by name, and training goes on."""
+    started(torch.ones(1000)).get_future().wait()
+    pending = started(torch.ones(1000))
+    loader = torch.utils.data.DataLoader(
+        _Data(pending), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=60
+    )
+    wrong = [found for found in loader if found]
+    pending.wait()
+    return [wrong, works()]
 
 
 def threads(rank: int) -> list[Any]:
@@ -250,4 +290,4 @@ def aborted(rank: int) -> list[Any]:
 
 def every(rank: int) -> dict[str, Any]:
     """Return what each function returns, or the error that it ends with, as text."""
-    return outcomes((fork, threads, callbacks, awaited, hooks, interrupted, dropped, aborted), rank)
+    return outcomes((fork, workers, threads, callbacks, awaited, hooks, interrupted, dropped, aborted), rank)

@@ -48,6 +48,7 @@ def behaviour(face: str) -> list[Any]:
 
 EXPECTED: dict[str, list[Any]] = {
     "fork": [[[0, 0], [10.0, True], True]] * 2,
+    "workers": [[[], True]] * 2,
     "threads": [[[False] * 4, [], True]] * 2,
     "callbacks": [[True, 7, True]] * 2,
     "awaited": [[0, True]] * 2,

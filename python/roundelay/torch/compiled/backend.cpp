@@ -306,7 +306,7 @@ class Backend : public c10d::Backend {
   }
 
   c10d::ReconfigureHandle get_reconfigure_handle() const override {
-    std::shared_ptr<rl_comm> comm = calls_.hosts_if_there();
+    std::shared_ptr<rl_comm> comm = const_cast<Calls&>(calls_).hosts_if_there();
     TORCH_CHECK_WITH(DistBackendError, comm != nullptr, "roundelay: the process group was shut down: make a new one");
     std::string handle(1024, '\0');
     uint64_t length = 0;
@@ -378,6 +378,7 @@ class Backend : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
 
   void waitForPendingWorks() override {
+    calls_.check_process();
     WithoutInterpreter others;
     calls_.group->wait_for_pending();
   }
@@ -401,6 +402,7 @@ class Backend : public c10d::Backend {
   }
 
   void abort() override {
+    calls_.check_process();
     WithoutInterpreter others;
     calls_.group->aborted();
     abort_because("abort() was called on the process group");

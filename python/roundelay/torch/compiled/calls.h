@@ -125,6 +125,7 @@ class Calls {
   Calls(rl_comm* hosts, Milliseconds timeout, std::string name)
       : timeout(timeout), name(std::move(name)), group(std::make_shared<Group>()), hosts_(hosts, &Calls::free) {}
 
+  const OwnerProcess process;
   std::atomic<Milliseconds> timeout;
   std::atomic<uint64_t> count{0};
   const std::string name;
@@ -134,8 +135,16 @@ class Calls {
   // True for a group that nobody has reconfigured yet.
   std::atomic<bool> waits{false};
 
+  // Throws in a child of the process that made the group. No lock is taken: one may be held there for ever.
+  void check_process() {
+    if (!process.is_here()) {
+      check(rl().rl_abort(hosts_.get(), ""), timeout.load());
+    }
+  }
+
   // Returns the communicator of the hosts. Throws when the group was shut down, or has no ranks yet.
-  std::shared_ptr<rl_comm> hosts() const {
+  std::shared_ptr<rl_comm> hosts() {
+    check_process();
     std::lock_guard<std::mutex> lock(mutex_);
     TORCH_CHECK_WITH(
         DistBackendError, !waits,
@@ -147,7 +156,8 @@ class Calls {
   }
 
   // Returns the communicator of the hosts, or null when the group was shut down.
-  std::shared_ptr<rl_comm> hosts_if_there() const {
+  std::shared_ptr<rl_comm> hosts_if_there() {
+    check_process();
     std::lock_guard<std::mutex> lock(mutex_);
     return hosts_;
   }
@@ -195,6 +205,7 @@ class Calls {
 
   // Makes the calls of an operation, one after the other.
   WorkPtr play(Operation operation) {
+    check_process();
     Profiled event = profiled(operation.title, operation.inputs);
     WithoutInterpreter others;
     uint64_t sequence = ++count;
@@ -308,6 +319,9 @@ class Calls {
 
   // Ends the part of this rank, after what was started.
   void shutdown() {
+    if (!process.is_here()) {
+      return; // What a child has is a copy: the group goes on.
+    }
     WithoutInterpreter others;
     // Longer than torch takes, at most, to write its flight recorder.
     group->wait_for_hooks(std::chrono::seconds(40));
@@ -349,6 +363,7 @@ class Calls {
 
   // Waits until the GPUs have done what their current streams have, and the operations beside them.
   void synchronize() {
+    check_process();
     std::vector<int> used;
     std::vector<c10::Stream> waited;
     {

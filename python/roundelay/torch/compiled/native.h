@@ -23,7 +23,7 @@
 namespace roundelay {
 
 #define ROUNDELAY_FUNCTIONS(F)                                                                                  \
-  F(rl_abi_version) F(rl_version) F(rl_last_error)                                                              \
+  F(rl_abi_version) F(rl_version) F(rl_last_error) F(rl_process_word)                                           \
   F(rl_join) F(rl_alone) F(rl_reconfigure_handle) F(rl_reconfigure)                                             \
   F(rl_cuda) F(rl_split) F(rl_free) F(rl_rank) F(rl_size)                                                       \
   F(rl_set_timeout) F(rl_set_hints) F(rl_hint_known) F(rl_explain) F(rl_abort) F(rl_is_aborted)                 \
@@ -130,6 +130,17 @@ inline bool ends_group(const Error& error) {
       return true;
   }
 }
+
+// The process that has made an object. A child of `fork` is none of its group, and has neither its threads nor its locks.
+class OwnerProcess {
+ public:
+  bool is_here() const {
+    return *word_ != 0;
+  }
+
+ private:
+  const volatile uint32_t* word_ = rl().rl_process_word();
+};
 
 // Returns the object of its type that belongs to this process. A child of `fork` has one of its own: its parent's names
 // threads and groups that the child does not have, and may be locked. It is never freed: threads outlive the statics of a

@@ -230,6 +230,7 @@ class Done : public Base {
 // Operations in the background, which end in the order in which they were started; `Pending` and the callback of the
 // last operation own it together, so tensors live until the end though nobody waits.
 struct State {
+  const OwnerProcess process;
   std::atomic<int> owners{2};
   std::shared_ptr<Group> group;
   uint64_t sequence = 0;
@@ -280,7 +281,7 @@ struct State {
     dropped.swap(memory);
     profiled.end();
     ended = true;
-    if (failed) {
+    if (failed && process.is_here()) {
       lock.unlock();
       group->aborted();
     }
@@ -428,7 +429,8 @@ class Pending : public Base {
         return state_->future;
       }
       state_->future = future;
-      if (!state_->called) {
+      // In a child the operation has failed, and nothing calls.
+      if (!state_->called && state_->process.is_here()) {
         return future;
       }
     }
