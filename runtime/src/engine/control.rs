@@ -11,6 +11,9 @@ use crate::executor::watchdog::{self, Trouble};
 use crate::group::Shown;
 use crate::trace::{Waiting, What};
 
+/// The wait for words after which a rank reports its call to those that it is linked with.
+const REPORTED: Duration = Duration::from_millis(10);
+
 impl Core {
     /// Counts a call; the result tells it, with all before it, from others.
     #[inline]
@@ -34,14 +37,16 @@ impl Core {
         })?;
         match other {
             None => Ok(()),
-            Some(peer) => Err(self.other_call(peer)),
+            Some(peer) => Err(self.other_call(peer, self.calls)),
         }
     }
 
-    fn other_call(&self, peer: u32) -> Error {
-        let what = self.current.map(|at| self.bounds[at].describe());
-        let what = what.unwrap_or_else(|| "a control of all ranks".into());
-        watchdog::other_call(&self.group, peer, self.calls, &what)
+    fn other_call(&self, peer: u32, call: u64) -> Error {
+        let what = watchdog::spell_call((peer, call), Some(self.calls), || {
+            let what = self.current.map(|at| self.bounds[at].describe());
+            what.unwrap_or_else(|| "a control of all ranks".into())
+        });
+        watchdog::other_call(&self.group, peer, call, &what)
     }
 
     /// Makes a call without a plan: one word from every rank to every rank.
@@ -79,14 +84,15 @@ impl Core {
                 self,
                 |core| match core.group.word_of(peer) {
                     Shown::Word(word) => Ok(Some(word)),
-                    Shown::OtherCall(other) => Err(core.other_call(other)),
+                    Shown::OtherCall(other) => Err(core.other_call(other, core.calls)),
                     Shown::Nothing => Ok(None),
                 },
                 |core, look, waited| core.look(peer, look, call_digest, waited),
             )?;
-            // The peer published its call before its word; it may be several calls ahead.
-            if self.group.call_of(peer, self.calls).is_some_and(|theirs| theirs != call_digest) {
-                return Err(self.other_call(peer));
+            // The peer published its call before its word; it may be several calls ahead. One that is behind shows the
+            // word of a round that this rank did not make.
+            if !self.group.is_in_call(peer, self.calls, call_digest) {
+                return Err(self.other_call(peer, self.calls));
             }
             each(peer, word);
             if wait.progress() {
@@ -119,6 +125,10 @@ impl Core {
         if look == Look::Aborted {
             return Err(self.group.aborted(None));
         }
+        // A rank that makes another call may send no words by which the others could compare it.
+        if waited >= REPORTED {
+            self.group.report_call(self.calls, call_digest);
+        }
         let trouble = watchdog::examine(&self.group, peer, self.calls, Some(call_digest));
         match trouble {
             Some(Trouble::Gone(_)) => self.group.hear_out(),
@@ -132,7 +142,7 @@ impl Core {
             return Ok(());
         }
         match trouble {
-            Some(Trouble::OtherCall) => Err(self.other_call(peer)),
+            Some(Trouble::OtherCall { peer, call }) => Err(self.other_call(peer, call)),
             Some(Trouble::Gone(_)) if group.is_aborted() => Err(group.aborted(None)),
             Some(Trouble::Gone(gone)) => Err(self.lost(peer, gone.to_string(), None)),
             None if look == Look::Expired => {
@@ -167,7 +177,7 @@ impl Core {
         match trouble {
             _ if self.group.is_aborted() => Some(self.group.aborted(None)),
             Some(Trouble::Gone(gone)) => Some(self.lost(peer, gone.to_string(), None)),
-            Some(Trouble::OtherCall) | None => None,
+            Some(Trouble::OtherCall { .. }) | None => None,
         }
     }
 

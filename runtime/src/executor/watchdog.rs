@@ -22,8 +22,8 @@ use crate::transport::shm::State;
 pub(crate) enum Trouble {
     /// It has left or died; whatever it sent before is still there.
     Gone(Gone),
-    /// It makes another call.
-    OtherCall,
+    /// A rank, not always the one that was examined, made another call of that number.
+    OtherCall { peer: u32, call: u64 },
 }
 
 /// The way in which a peer is gone.
@@ -60,7 +60,10 @@ impl Gone {
 pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) -> Option<Trouble> {
     let theirs = digest.and_then(|_| group.call_of(peer, call));
     if theirs.is_some() && theirs != digest {
-        return Some(Trouble::OtherCall);
+        return Some(Trouble::OtherCall { peer, call });
+    }
+    if let Some(trouble) = digest.and_then(|_| reported(group)) {
+        return Some(trouble);
     }
     if let Some(how) = group.gone(peer) {
         return Some(Trouble::Gone(Gone::Told(how)));
@@ -71,6 +74,12 @@ pub(crate) fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) 
         (State::Left | State::Died | State::Moved, _) => Some(Trouble::Gone(Gone::Left)),
         (State::Present, pid) => missing(pid?).map(Trouble::Gone),
     }
+}
+
+/// Returns the trouble of a linked rank elsewhere that waits for words in a call, and this rank made another one of that
+/// number.
+fn reported(group: &Group) -> Option<Trouble> {
+    group.other_call().map(|(peer, call)| Trouble::OtherCall { peer, call })
 }
 
 /// Returns true if a rank is known to have ended: it shares memory with this one, and said so, or its process is gone.
@@ -248,11 +257,21 @@ pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrive
 #[cold]
 pub(crate) fn mismatch(player: &Player<'_>, receiver: u32) -> Error {
     let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
-    odd_one(player, from.map_or(player.rank, |f| f.peer))
+    let peer = from.map_or(player.rank, |f| f.peer);
+    other_call(player.group, peer, player.call, &player.bound.describe())
 }
 
-fn odd_one(player: &Player<'_>, peer: u32) -> Error {
-    other_call(player.group, peer, player.call, &player.bound.describe())
+/// Returns the words for a call of this rank that differs from a peer's: `current` is the number of the call at hand,
+/// if it is one of all ranks.
+pub(crate) fn spell_call(
+    (peer, call): (u32, u64),
+    current: Option<u64>,
+    describe: impl FnOnce() -> String,
+) -> String {
+    match current == Some(call) {
+        true => describe(),
+        false => format!("another one than that of rank {peer}"),
+    }
 }
 
 /// Returns the error of a rank whose call number `call`, which is `what`, is not the one that a peer makes.
@@ -287,6 +306,7 @@ pub(crate) fn look(
     let described = blocked.map(|b| describe(player, b)).zip(waits);
     let Some(((peer, awaited), waits)) = described else { return Ok(()) };
     let trouble = examine(player.group, peer, player.call, player.entered)
+        .or_else(|| reported(player.group))
         .or_else(|| player.endpoints.fault(peer).map(|fault| Trouble::Gone(Gone::Cut(fault))));
     // Whoever waits for that may be somebody else, who cannot know why it does not come.
     let elsewhere =
@@ -305,7 +325,11 @@ pub(crate) fn look(
     }
     match trouble {
         _ if !still => Ok(()),
-        Some(Trouble::OtherCall) => Err(odd_one(player, peer)),
+        Some(Trouble::OtherCall { peer, call }) => {
+            let current = player.entered.map(|_| player.call);
+            let what = spell_call((peer, call), current, || player.bound.describe());
+            Err(other_call(player.group, peer, call, &what))
+        }
         Some(Trouble::Gone(_)) if player.group.is_aborted() => {
             Err(player.group.aborted(Some(location)))
         }

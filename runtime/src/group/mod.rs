@@ -462,6 +462,24 @@ impl Group {
         self.control.call_of(self.local(rank)?.control, call)
     }
 
+    /// Returns true if a rank got to its `call`-th call, and that has this digest, as far as it can be seen.
+    #[inline]
+    pub(crate) fn is_in_call(&self, rank: u32, call: u64, digest: u32) -> bool {
+        self.local(rank).is_none_or(|local| self.control.is_in_call(local.control, call, digest))
+    }
+
+    /// Reports the call in which this rank waits for words to the ranks elsewhere that it is linked with, once.
+    pub(crate) fn report_call(&self, call: u64, digest: u32) {
+        self.net().iter_mut().for_each(|net| net.report_call(call, digest));
+    }
+
+    /// Returns a linked rank that waits for words in a call, and the number of the call, if this rank made another one
+    /// of that number.
+    pub(crate) fn other_call(&self) -> Option<(u32, u64)> {
+        let own = self.own();
+        self.net()?.other_call(|call| self.control.call_of(own, call))
+    }
+
     /// Publishes the wait of this rank, or its end.
     pub(crate) fn publish_wait(&self, waiting: Option<&Waiting>) {
         self.control.publish_wait(self.own(), waiting.map(Waiting::words));

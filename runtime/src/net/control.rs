@@ -160,6 +160,7 @@ impl Net {
             Frame::Wait { rank, number, words, asks } => {
                 self.hear_wait(peer, WaitReport { rank, number, words, asks });
             }
+            Frame::Call { call, digest } => self.calls.add(peer, call, digest),
             Frame::Ended(rank, how) if rank != self.rank && rank < self.size => {
                 self.note_ended(rank, how, Some(peer));
             }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
+use super::calls::CallReports;
 use super::connect::{Connected, Deadline, PendingConnections, Wanted, called, connect};
 use super::control::Rest;
 use super::dial::DialTarget;
@@ -219,6 +220,7 @@ impl Net {
             near: None,
             words: Words::new(rank, size),
             waits: Waits::default(),
+            calls: CallReports::default(),
             early: Vec::new(),
             unknown: Vec::new(),
             alarmed: None,

@@ -29,6 +29,8 @@ pub(super) enum Frame {
     Left,
     /// A rank has ended for certain, as a rank of its machine saw, and how.
     Ended(u32, String),
+    /// The sender waits for words in a call: its number, and its digest with all calls before.
+    Call { call: u64, digest: u32 },
 }
 
 /// Bytes read at one time.

@@ -17,6 +17,7 @@
 //! All sockets are non-blocking, closed on `exec`, and without delay.
 
 mod address;
+mod calls;
 mod connect;
 mod control;
 mod dial;
@@ -55,6 +56,7 @@ use crate::abort::AbortRecord;
 use crate::paths::{Medium, Options};
 use crate::store::Store;
 use crate::transport::shm::{Board, Segment};
+use calls::CallReports;
 use link::Link;
 use waits::Waits;
 use words::Words;
@@ -122,6 +124,7 @@ pub(crate) struct Net {
     near: Option<(Board, Near)>,
     words: Words,
     waits: Waits,
+    calls: CallReports,
     /// Steps of gathering endpoints that came before their turn: sender, step, endpoints.
     early: Vec<(u32, u32, Vec<Vec<u8>>)>,
     /// Links that do not know the targets to their peers yet.

@@ -34,6 +34,7 @@ pub(crate) fn wires() -> Vec<Wire> {
         Frame::Wait { rank: 1, number: 9, words: Some([8; 8]), asks: true },
         Frame::Left,
         Frame::Ended(6, "its process 17 no longer exists".into()),
+        Frame::Call { call: 1 << 40, digest: 7 },
     ];
     let said = [Said::Here(3, "rl1.0".into()), Said::List(vec!["a".into(), "b".into()])];
     vec![

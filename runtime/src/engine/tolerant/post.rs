@@ -287,9 +287,10 @@ impl<'c> Post<'c> {
         watchdog::bear_witness(self.group);
         let entered = Some(self.call.digest);
         let trouble = watchdog::examine(self.group, peer, self.call.number, entered);
-        if trouble == Some(Trouble::OtherCall) {
+        if let Some(Trouble::OtherCall { peer, call }) = trouble {
             let (number, name) = (self.call.number, self.call.name);
-            return Err(watchdog::other_call(self.group, peer, number, name));
+            let what = watchdog::spell_call((peer, call), Some(number), || name.to_owned());
+            return Err(watchdog::other_call(self.group, peer, call, &what));
         }
         let Some(ended) = watchdog::end_of(self.group, peer) else {
             let fault = self.endpoints.fault(peer).map(Gone::Cut);

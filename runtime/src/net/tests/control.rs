@@ -53,6 +53,26 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
+fn a_reported_call_is_compared_with_the_own_one_of_that_number() {
+    for size in [2, 3, 8] {
+        ranks(size, |mut net| {
+            check_words(&mut net, 1);
+            match net.rank {
+                1 => net.report_call(7, 5),
+                0 => {
+                    let other = |net: &mut Net| net.other_call(|call| (call == 7).then_some(6));
+                    assert_eq!(until(&mut net, other), (1, 7));
+                    assert_eq!(net.other_call(|_| Some(5)), None, "it is the same call");
+                    assert_eq!(net.other_call(|_| None), None, "this rank has not come there");
+                }
+                _ => {}
+            }
+            check_words(&mut net, 2);
+        });
+    }
+}
+
+#[test]
 fn an_alarm_reaches_everybody() {
     for size in [2, 3, 8, 11] {
         ranks(size, |mut net| {

@@ -359,6 +359,17 @@ impl Segment {
         let entry = self.word(line + 8 + 8 * (call % CALLS)).load(Ordering::Relaxed);
         (entry >> 32 == call & 0xffff_ffff).then_some(entry as u32)
     }
+
+    /// Returns true if a rank got to its `call`-th call, and that has this digest or is too long past to be known.
+    #[inline]
+    pub(crate) fn is_in_call(&self, rank: u32, call: u64, digest: u32) -> bool {
+        let line = self.layout.rank_line(rank, CALL);
+        if self.latest_call(rank) < call {
+            return false;
+        }
+        let entry = self.word(line + 8 + 8 * (call % CALLS)).load(Ordering::Relaxed);
+        entry as u32 == digest || entry >> 32 != call & 0xffff_ffff
+    }
 }
 
 /// This rank's side of exchanging one word among all ranks. Two places for the value alternate: a rank that
