@@ -18,12 +18,13 @@ mod short;
 pub(crate) use batch::own_pairs;
 pub(crate) use batch::{BatchShape, Transfer, bind_batch, tagged};
 pub(crate) use build::bind;
+pub(crate) use check::references;
 pub(crate) use shape::{Pace, Shape, digest};
 pub use short::Stats;
 
 use std::ops::Range;
 
-use roundelay_compiler::plan::{Header, OpRef, Shares, Site, WireType};
+use roundelay_compiler::plan::{Header, OpRef, Plan, Shares, Site, WireType};
 
 use crate::backend::Kernel;
 use crate::dtype::{DType, RedOp};
@@ -235,6 +236,12 @@ impl Bound {
             sites: Vec::new(),
             batch: None,
         }
+    }
+
+    /// Describes a call of a plan without elements: ranks compare it, and nothing is executed.
+    pub(crate) fn without_elements(key: Key, kernel: Kernel, plan: &Plan) -> Self {
+        let shape = Shape::bytes(vec![0; 3]);
+        Bound { digest: digest(&key), ..Bound::new(key, shape, kernel, plan.header.clone()) }
     }
 
     /// Returns `collective.algorithm`, or the name of a batch.

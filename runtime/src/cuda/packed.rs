@@ -84,7 +84,14 @@ impl Gpu {
         let Args::OutOfPlace { input, output } = args else { return Ok(()) };
         let block = count.saturating_mul(dtype.size() as u64);
         if block == 0 {
-            return Ok(());
+            let args = Args::OutOfPlace { input: DevicePtr::NULL, output: DevicePtr::NULL };
+            return self.perform(
+                core,
+                collective,
+                root,
+                Call { count, dtype, op, factor, args },
+                stream,
+            );
         }
         let bytes = |list: u64| list.saturating_mul(block).next_multiple_of(ALIGN);
         let (inputs, outputs) = (input.listed(), output.listed());

@@ -247,7 +247,7 @@ impl Core {
 }
 
 /// Returns the arithmetic of a call. Copies need none, and so have no operator.
-fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
+pub(super) fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
     let sums = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
     if plan.header.lossy && plan.header.reduces && !sums {
         return Err(Error::Unsupported(format!(

@@ -5,7 +5,8 @@
 //! plans by name (`plans`), words from rank to rank (`control`), and what is kept for the next calls (`recent`).
 //!
 //! The state of a rank is a [`Core`]: group, connections, bound plans, recorder. Whoever holds it makes the calls,
-//! so there is nothing to lock. `named` performs calls by name, `call` prepares a plan for the executor, `batch`
+//! so there is nothing to lock. `named` performs calls by name, `call` prepares a plan for the executor,
+//! `empty` compares calls without elements, `batch`
 //! messages between single ranks, `tolerant` plays algorithms that go on without a failed rank, `share` divides calls
 //! over the paths, `stop` ends all of it from another thread.
 
@@ -13,6 +14,7 @@ mod batch;
 mod call;
 mod control;
 mod core;
+mod empty;
 #[cfg(feature = "cuda")]
 mod liveness;
 mod named;

@@ -26,7 +26,7 @@ impl Core {
     ) -> Result<(), Error> {
         self.usable()?;
         if call.count == 0 && collective.name != "barrier" {
-            return Ok(());
+            return self.perform_empty(collective.named(self.size(), root, &call));
         }
         let named = collective.named(self.size(), root, &call);
         let Call { count, dtype, op, factor, args } = call;
@@ -87,7 +87,8 @@ impl Core {
         let block = count as usize * dtype.size();
         let Args::OutOfPlace { input, output } = args else { return Ok(()) };
         if block == 0 {
-            return Ok(());
+            let args = Args::OutOfPlace { input: &[][..], output: &mut [][..] };
+            return self.perform(collective, root, Call { count, dtype, op, factor, args });
         }
         let mut staged = (None, None);
         let input = match input {
