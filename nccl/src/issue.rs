@@ -35,12 +35,9 @@ impl From<roundelay::Error> for Broken {
 /// Plays the calls of a group on one communicator, whose rank has a GPU.
 pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> Result<(), Broken> {
     for call in calls.iter().filter(|call| !call.kind.is_message()) {
-        if let Some(operation) = call.operation(place)? {
-            perform(handle, place, &operation, call.stream)?;
-        }
+        perform(handle, place, &call.operation(place)?, call.stream)?;
     }
-    let messages: Vec<&Call> =
-        calls.iter().filter(|call| call.kind.is_message() && call.count > 0).collect();
+    let messages: Vec<&Call> = calls.iter().filter(|call| call.kind.is_message()).collect();
     let Some(first) = messages.first() else { return Ok(()) };
     let main = first.stream;
     let mut others: Vec<u64> =

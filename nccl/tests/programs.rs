@@ -107,6 +107,15 @@ fn a_wrong_result_would_be_seen() {
 }
 
 #[test]
+fn calls_without_elements_are_counted() {
+    let mut command = command(faults());
+    let out = command.arg("empty").env("ROUNDELAY_NCCL_HOST", "1").output().expect("it runs");
+    let said = said(&out);
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains("empty: code 5"), "{said}");
+}
+
+#[test]
 fn a_killed_rank_is_named() {
     let mut command = command(faults());
     let out = command.arg("killed").env("ROUNDELAY_NCCL_HOST", "1").output().expect("it runs");

@@ -1,4 +1,4 @@
-/* What callers are told when something is wrong: faults quiet | mismatch | killed. */
+/* What callers are told when something is wrong: faults quiet | mismatch | empty | killed. */
 #include "calls.h"
 
 #include <pthread.h>
@@ -51,6 +51,47 @@ static int mismatch(void) {
     return 0;
 }
 
+/* Calls without elements have their turn: addresses have no meaning, and messages are of both ends. */
+static int nothing(ncclComm_t comm, long own) {
+    float data[4] = {1, 1, 1, 1}, sent = (float)own, got = -1;
+    void *at = own ? (void *)data : NULL;
+    int peer = (int)!own, ends[4];
+    if (ncclAllReduce(at, NULL, 0, Float32, Sum, comm, NULL) != Success) return 1;
+    if (ncclGroupStart() != Success) return 1;
+    ends[0] = ncclSend(at, 0, Float32, peer, comm, NULL);
+    ends[1] = ncclRecv(NULL, 0, Float32, peer, comm, NULL);
+    ends[2] = ncclSend(&sent, 1, Float32, peer, comm, NULL);
+    ends[3] = ncclRecv(&got, 1, Float32, peer, comm, NULL);
+    int empty = ncclBroadcast(at, at, 0, Float32, 1, comm, NULL);
+    if (ncclGroupEnd() != Success || empty != Success || got != (float)peer) return 1;
+    for (int m = 0; m < 4; ++m)
+        if (ends[m] != Success) return 1;
+    return ncclAllReduce(data, data, 4, Float32, Sum, comm, NULL) != Success || data[3] != 2;
+}
+
+static void *empties(void *rank) {
+    ncclComm_t comm;
+    long own = (long)rank;
+    float data[4] = {0};
+    if (ncclCommInitRank(&comm, 2, id, (int)own) != Success || nothing(comm, own)) exit(1);
+    ncclGroupStart();
+    ncclAllReduce(data, data, own ? 0 : 4, Float32, Sum, comm, NULL);
+    int code = ncclGroupEnd();
+    if (code == InvalidUsage) printf("empty: code %d, %s\n", code, ncclGetLastError(comm));
+    if (code == Success) exit(1);
+    ncclCommAbort(comm);
+    return NULL;
+}
+
+/* Two ranks of one call, one of which has no elements, once in a call that both have made before with some. */
+static int empty(void) {
+    pthread_t threads[2];
+    if (ncclGetUniqueId(&id) != Success) return 1;
+    for (long r = 0; r < 2; ++r) pthread_create(&threads[r], NULL, empties, (void *)r);
+    for (int r = 0; r < 2; ++r) pthread_join(threads[r], NULL);
+    return 0;
+}
+
 static int rank(int own, const char *hex) {
     ncclComm_t comm;
     for (int b = 0; b < 128; ++b) {
@@ -95,6 +136,7 @@ int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "rank") == 0) return rank(atoi(argv[2]), argv[3]);
     if (argc != 2) return 2;
     if (strcmp(argv[1], "mismatch") == 0) return mismatch();
+    if (strcmp(argv[1], "empty") == 0) return empty();
     if (strcmp(argv[1], "killed") == 0) return killed(argv[0]);
     return quiet();
 }
