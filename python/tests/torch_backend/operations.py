@@ -373,6 +373,47 @@ def unequal(group: Any) -> Any:
 
 
 @alone
+def nothing(group: Any) -> Any:
+    """Calls without elements on all ranks, and parts without elements on some, between calls that have some."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    none, tensor = torch.empty(0), torch.ones(3)
+    for _ in range(2):
+        dist.all_reduce(none)
+        dist.all_reduce(none.view(0, 3).to(torch.int64), dist.ReduceOp.MAX)
+        dist.broadcast(none, 1)
+        dist.reduce(none, 0)
+        dist.all_gather([none] * size, none)
+        dist.all_gather_into_tensor(none, none)
+        dist.reduce_scatter_tensor(none, none)
+        dist.all_to_all_single(none, none)
+        dist.gather(none, [none] * size if rank == 1 else None, 1)
+        dist.scatter(none, [none] * size if rank == 1 else None, 1)
+        dist.all_reduce(tensor)
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for part in (none, tensor, none):
+            dist.all_reduce(part)
+    manager.wait()
+    # Rank 0 has nothing for the others, and each has r elements for the last.
+    sent = [0] * (size - 1) + [rank]
+    received = list(range(size)) if rank == size - 1 else [0] * size
+    output = torch.empty(sum(received))
+    dist.all_to_all_single(output, torch.full((rank,), float(rank)), received, sent)
+    outputs = [torch.empty(r) for r in range(size)]
+    dist.all_gather(outputs, torch.full((rank,), float(rank)))
+    steps = torch.arange(size)
+    wanted = steps.repeat_interleave(steps).float()
+    if rank == 0:
+        dist.send(none, 1)
+    elif rank == 1:
+        dist.recv(none, 0)
+    return [
+        (tensor, torch.full((3,), float(size**3))),
+        (output, wanted if rank == size - 1 else none),
+        (torch.cat(outputs), wanted),
+    ]
+
+
+@alone
 def coalesced_singles(group: Any) -> Any:
     size, rank = dist.get_world_size(), dist.get_rank()
     gathered = [torch.empty(2 * size), torch.empty(3 * size)]

@@ -32,6 +32,16 @@ DIFFERS = {
     "several": r"all_reduce\.\w+ of 3 x f32|control of all ranks",
     "message": r"receive 24 bytes \(6 x f32\) from rank 0, tag 0`\): rank 0 sends 16 bytes \(4 x f32\)",
     "message_types": r"receive 16 bytes \(4 x i32\) from rank 0, tag 0`\): rank 0 sends 16 bytes \(4 x f32\)",
+    "empty": r"all_reduce\.\w+ of [04] x f32 with sum",
+    "empty_later": r"all_reduce\.\w+ of [04] x f32 with sum",
+    "empty_gathered": r"all_gather\.\w+ of [04] x f32",
+    "empty_gathered_single": r"all_gather\.\w+ of [04] x f32",
+    "empty_scattered": r"reduce_scatter\.\w+ of [04] x f32",
+    "empty_exchanged": r"all_to_all\.\w+ of [04] x f32",
+    "empty_broadcast": r"broadcast\.\w+ of [04] x f32|control of all ranks",
+    "empty_reduced": r"reduce\.\w+ of [04] x f32|control of all ranks",
+    "empty_several": r"all_gather\.\w+ of [04] x f32|control of all ranks",
+    "empty_message": r"receive 16 bytes \(4 x f32\) from rank 0, tag 0`\): rank 0 sends 0 bytes \(0 x f32\)",
 }
 """What every rank's error says about the call of the rank that found out."""
 

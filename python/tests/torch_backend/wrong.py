@@ -125,6 +125,79 @@ def message_types(rank: int, group: Any) -> None:
     dist.barrier(group)
 
 
+# Rank 0 has no elements.
+
+
+@case
+def empty(rank: int, group: Any) -> None:
+    dist.all_reduce(torch.ones(4 if rank else 0), group=group)
+
+
+@case
+def empty_later(rank: int, group: Any) -> None:
+    dist.all_reduce(torch.ones(4), group=group)
+    work = dist.all_reduce(torch.ones(4 if rank else 0), group=group, async_op=True)
+    assert work is not None
+    work.wait()
+
+
+@case
+def empty_gathered(rank: int, group: Any) -> None:
+    for count in (4, 4 if rank else 0):
+        dist.all_gather([torch.ones(count) for _ in range(dist.get_world_size())], torch.ones(count), group)
+
+
+@case
+def empty_gathered_single(rank: int, group: Any) -> None:
+    for count in (4, 4 if rank else 0):
+        dist.all_gather_into_tensor(torch.ones(count * dist.get_world_size()), torch.ones(count), group)
+
+
+@case
+def empty_scattered(rank: int, group: Any) -> None:
+    for count in (4, 4 if rank else 0):
+        dist.reduce_scatter_tensor(torch.ones(count), torch.ones(count * dist.get_world_size()), group=group)
+
+
+@case
+def empty_exchanged(rank: int, group: Any) -> None:
+    for count in (4, 4 if rank else 0):
+        count *= dist.get_world_size()
+        dist.all_to_all_single(torch.ones(count), torch.ones(count), group=group)
+
+
+@case
+def empty_broadcast(rank: int, group: Any) -> None:
+    dist.broadcast(torch.ones(4), 1, group)
+    dist.broadcast(torch.ones(4 if rank else 0), 1, group)
+    dist.barrier(group)
+
+
+@case
+def empty_reduced(rank: int, group: Any) -> None:
+    dist.reduce(torch.ones(4), 1, group=group)
+    dist.reduce(torch.ones(4 if rank else 0), 1, group=group)
+    dist.barrier(group)
+
+
+@case
+def empty_several(rank: int, group: Any) -> None:
+    with dist._coalescing_manager(group, async_ops=True) as manager:
+        for count in (4, 4 if rank else 0, 4):
+            dist.all_gather_into_tensor(torch.ones(count * dist.get_world_size()), torch.ones(count), group)
+    manager.wait()
+    dist.barrier(group)
+
+
+@case
+def empty_message(rank: int, group: Any) -> None:
+    if rank == 0:
+        dist.send(torch.ones(0), 1, group)
+    elif rank == 1:
+        dist.recv(torch.ones(4), 0, group)
+    dist.barrier(group)
+
+
 def every(rank: int) -> dict[str, Any]:
     """Return the class and the text of the error of each case, and whether it is one of torch's."""
     found: dict[str, Any] = {}

@@ -77,3 +77,15 @@ def mismatched(comm: TorchComm) -> list[Any]:
     except roundelay.Error as error:
         return [type(error).__mro__[1].__name__, "ismatch" in str(error)]
     return ["no error"]
+
+
+def empty(comm: TorchComm) -> list[Any]:
+    """Rank 1 has no elements in a call that both have made before with some."""
+    seen: list[Any] = []
+    try:
+        for count in (0, 4, 4 * (1 - comm.get_rank())):
+            comm.all_reduce(torch.ones(count), ReduceOp.SUM, False)
+            seen.append(count)
+    except roundelay.Error as error:
+        seen.append([isinstance(error, roundelay.MismatchError)])
+    return seen

@@ -144,3 +144,9 @@ def test_abort_from_another_thread() -> None:
 def test_ranks_that_differ() -> None:
     for seen in jobs.run("failures", "mismatched", 2):
         assert seen != ["no error"]
+
+
+def test_a_rank_without_elements() -> None:
+    seen = jobs.run("failures", "empty", 2)
+    assert [calls[:2] for calls in seen] == [[0, 4], [0, 4]] and all(len(calls) == 3 for calls in seen), seen
+    assert [True] in [calls[2] for calls in seen], seen
