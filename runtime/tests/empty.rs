@@ -1,14 +1,12 @@
 //! Tests calls without elements: on all ranks they move nothing and are counted; on one rank alone they are another
 //! call than the others make, and no rank goes on.
 
-mod support;
-
 use std::sync::Barrier;
 use std::time::Duration;
 
+use crate::support::{everywhere, header, layout, ring, threads};
 use roundelay::{Algorithm, CallOptions, Communicator, Error, Hints, RedOp, Reduction, Stats};
 use roundelay_dsl::diag::codes;
-use support::{everywhere, header, layout, ring, threads};
 
 const SLOT: u64 = 4096;
 /// Far beyond what finding a difference takes.

@@ -9,6 +9,7 @@ mod conformance;
 mod cuda;
 mod deaths;
 mod elastic;
+mod empty;
 mod fail;
 mod floors;
 mod fork;
