@@ -290,7 +290,7 @@ pub(crate) fn proved(
     placement: Placement,
 ) -> Result<Proved, Diagnostics> {
     compile(program, sources, shape, options, placement)
-        .map_err(|found| blame::sharpen(program, shape, options, found))
+        .map_err(|found| blame::sharpen(program, sources, shape, options, found))
 }
 
 /// Returns true if calls of a collective are in place unless an option says otherwise.

@@ -3,6 +3,8 @@
 
 pub mod declared;
 pub mod fuzz;
+pub mod guilt;
+pub mod mistakes;
 pub mod mutate;
 pub mod oracle;
 mod port;

@@ -131,7 +131,7 @@ impl Maker<'_> {
     }
 
     fn block(&mut self, stmts: &[Stmt], in_each: bool) {
-        let ranges: Vec<Range<usize>> = stmts.iter().map(|s| self.extent(s)).collect();
+        let ranges: Vec<Range<usize>> = stmts.iter().map(|s| extent(self.text, s)).collect();
         for pair in ranges.windows(2) {
             let [a, b] = pair else { continue };
             let new = format!("{} {}", &self.text[b.clone()], &self.text[a.clone()]);
@@ -218,12 +218,15 @@ impl Maker<'_> {
 
     /// Makes one `each` two rounds.
     fn split(&mut self, each: &Stmt, body: &[Stmt]) {
-        let whole = self.extent(each);
+        let whole = extent(self.text, each);
         let Some(open) = self.text[whole.clone()].find('{') else { return };
         let header = self.text[whole.start..whole.start + open].to_string();
         for at in 1..body.len() {
             let part = |stmts: &mut dyn Iterator<Item = &Stmt>| {
-                stmts.map(|s| self.text[self.extent(s)].to_string()).collect::<Vec<_>>().join("\n")
+                stmts
+                    .map(|s| self.text[extent(self.text, s)].to_string())
+                    .collect::<Vec<_>>()
+                    .join("\n")
             };
             let first = part(&mut body[..at].iter());
             let lets = body[..at].iter().filter(|s| matches!(s, Stmt::Let(..)));
@@ -300,51 +303,51 @@ impl Maker<'_> {
             }
         }
     }
+}
 
-    /// Returns the range from the first to one past the last byte of a statement.
-    fn extent(&self, s: &Stmt) -> Range<usize> {
-        let span = match s {
-            Stmt::Let(name, e) => {
-                let start = self.text[..name.span.start as usize].rfind("let").unwrap_or(0);
-                return start..e.span.end as usize;
-            }
-            Stmt::Transfer(t) => return t.span.start as usize..t.span.end as usize,
-            Stmt::Use(u) => return u.span.start as usize..u.span.end as usize,
-            Stmt::Ensure(e) => return e.span.start as usize..e.span.end as usize,
-            Stmt::For(f) => f.span,
-            Stmt::If(i) => i.span,
-            Stmt::Each(e) => e.span,
-            Stmt::Split(p) => p.span,
+/// Returns the range from the first to one past the last byte of a statement.
+pub(crate) fn extent(text: &str, s: &Stmt) -> Range<usize> {
+    let span = match s {
+        Stmt::Let(name, e) => {
+            let start = text[..name.span.start as usize].rfind("let").unwrap_or(0);
+            return start..e.span.end as usize;
+        }
+        Stmt::Transfer(t) => return t.span.start as usize..t.span.end as usize,
+        Stmt::Use(u) => return u.span.start as usize..u.span.end as usize,
+        Stmt::Ensure(e) => return e.span.start as usize..e.span.end as usize,
+        Stmt::For(f) => f.span,
+        Stmt::If(i) => i.span,
+        Stmt::Each(e) => e.span,
+        Stmt::Split(p) => p.span,
+    };
+    let mut end = close(text, span.end as usize);
+    while text[end..].trim_start().starts_with("else") {
+        end = close(text, end);
+    }
+    span.start as usize..end
+}
+
+/// Returns the byte past the brace that closes the next block after `from`.
+fn close(text: &str, from: usize) -> usize {
+    let mut depth = 0;
+    let mut comment = false;
+    let bytes = text.as_bytes();
+    for (i, &b) in bytes.iter().enumerate().skip(from) {
+        comment = match b {
+            b'\n' => false,
+            b'/' if bytes.get(i + 1) == Some(&b'/') => true,
+            _ => comment,
         };
-        let mut end = self.close(span.end as usize);
-        while self.text[end..].trim_start().starts_with("else") {
-            end = self.close(end);
-        }
-        span.start as usize..end
-    }
-
-    /// Returns the byte past the brace that closes the next block after `from`.
-    fn close(&self, from: usize) -> usize {
-        let mut depth = 0;
-        let mut comment = false;
-        let bytes = self.text.as_bytes();
-        for (i, &b) in bytes.iter().enumerate().skip(from) {
-            comment = match b {
-                b'\n' => false,
-                b'/' if bytes.get(i + 1) == Some(&b'/') => true,
-                _ => comment,
-            };
-            match b {
-                b'{' if !comment => depth += 1,
-                b'}' if !comment => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return i + 1;
-                    }
+        match b {
+            b'{' if !comment => depth += 1,
+            b'}' if !comment => {
+                depth -= 1;
+                if depth == 0 {
+                    return i + 1;
                 }
-                _ => {}
             }
+            _ => {}
         }
-        self.text.len()
     }
+    text.len()
 }

@@ -8,7 +8,11 @@
 //!   `for`, `if` or `each` whose bound or condition was changed, or in the block behind a changed `let`;
 //!   a line that calls a changed function.
 //!
-//! `BLAME=200` tries more of each algorithm, `ONLY=all_reduce/ring` one of them, `SHOW=1` tells the misses.
+//! Mistakes as a person makes them (`mistakes`) are drawn over the library and the right programs of the suite: the first
+//! label is on a line of the mistake or it is not; of two lines, both have a label or they do not.
+//!
+//! `BLAME=200` tries more of each algorithm, `ONLY=all_reduce/ring` one of them, `SHOW=1` tells the misses. `SEED=7` draws other
+//! mistakes, and asks for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,6 +23,8 @@ use roundelay_compiler::{Options, Program, Shape, check};
 use roundelay_dsl::ast::{Expr, Item, Stmt};
 use roundelay_dsl::diag::{Diagnostic, codes, render};
 use roundelay_dsl::span::{SourceMap, Span};
+use roundelay_tests::guilt::{Blame, drawn, table};
+use roundelay_tests::mistakes::KINDS;
 use roundelay_tests::mutate::{Mutant, mutants};
 use roundelay_tests::{Dice, Source, is_grid, paths, read};
 
@@ -269,4 +275,36 @@ fn the_guilty_line_is_named() {
         assert!(reached.0 >= REACHED.0 && reached.1 >= REACHED.1, "{reached:?}, not {REACHED:?}");
         assert_eq!(all.library, 0, "a file of the library is blamed");
     }
+}
+
+/// Seeds of the mistakes that are drawn, and how many of each.
+const SEEDS: [u64; 2] = [2027, 2028];
+const DRAWN: usize = 150;
+
+/// Least shares of mistakes, in thousandths: the first label is on a line of the mistake, and each of its lines has one.
+const BLAMED: (usize, usize) = (940, 900);
+
+#[test]
+fn mistakes_of_a_person_are_blamed() {
+    let seed = std::env::var("SEED").ok().and_then(|v| v.parse().ok());
+    let seeds = seed.map_or(SEEDS.to_vec(), |seed| vec![seed]);
+    let blames: Vec<Blame> = seeds.iter().flat_map(|&seed| drawn(seed, DRAWN)).collect();
+    assert_eq!(blames.len(), seeds.len() * DRAWN);
+    for kind in KINDS {
+        let some = blames.iter().any(|b| b.mistake.kind == *kind);
+        assert!(some || seed.is_some(), "no mistake is drawn of the kind `{kind}`");
+    }
+    let mut text = String::new();
+    for b in blames.iter().filter(|b| std::env::var("SHOW").is_ok() && !b.guilty()) {
+        text += &format!("{} {}: {}\n    {}\n", b.name, b.mistake.kind, b.mistake.change, b.text);
+    }
+    text += &table(&blames);
+    use std::io::Write;
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    let share = |named: &dyn Fn(&Blame) -> bool| {
+        blames.iter().filter(|b| named(b)).count() * 1000 / blames.len().max(1)
+    };
+    let reached = (share(&Blame::guilty), share(&Blame::all_named));
+    let enough = reached.0 >= BLAMED.0 && reached.1 >= BLAMED.1;
+    assert!(enough || seed.is_some(), "{reached:?}, not {BLAMED:?}");
 }

@@ -72,7 +72,7 @@ pub fn check(
     options: &Options,
 ) -> Result<Checked, Diagnostics> {
     judge(program, sources, shape, options)
-        .map_err(|found| verify::blame::sharpen(program, shape, options, found))
+        .map_err(|found| verify::blame::sharpen(program, sources, shape, options, found))
 }
 
 fn judge(

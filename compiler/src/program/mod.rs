@@ -323,6 +323,22 @@ pub struct Expr {
     pub span: Span,
 }
 
+impl Expr {
+    /// Returns true if one of the variables occurs in the expression.
+    pub(crate) fn depends_on(&self, slots: &[Slot]) -> bool {
+        match &self.node {
+            Node::Int(_) => false,
+            Node::Var(slot) => slots.contains(slot),
+            Node::Unary(_, a) => a.depends_on(slots),
+            Node::Binary(_, a, b) | Node::Let(_, a, b) => {
+                a.depends_on(slots) || b.depends_on(slots)
+            }
+            Node::Call(_, args) => args.iter().any(|a| a.depends_on(slots)),
+            Node::If(a, b, c) => [a, b, c].into_iter().any(|e| e.depends_on(slots)),
+        }
+    }
+}
+
 /// The kinds of expression.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum Node {

@@ -5,7 +5,6 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::Resolver;
-use super::region::depends;
 use super::stmt::Body;
 use crate::plan::WireType;
 use crate::program::{Binder, Buffer, Each, Expr, Node, Rule, Slot};
@@ -83,7 +82,7 @@ impl Body {
                     let value = r.any(self.id, &mut self.names, e);
                     let slot = self.names.bind(&name.text, value.as_ref().is_some_and(|v| v.1));
                     if let Some((e, _)) = value {
-                        if depends(&e, &flat.dependent) {
+                        if e.depends_on(&flat.dependent) {
                             flat.dependent.push(slot);
                             flat.defs.push((slot, e.clone()));
                         }
@@ -193,7 +192,7 @@ impl Body {
         }
         let uniform = flat.binders.iter().all(|b| match b {
             Binder::For(_, from, to) => {
-                !depends(from, &flat.dependent) && !depends(to, &flat.dependent)
+                !from.depends_on(&flat.dependent) && !to.depends_on(&flat.dependent)
             }
             _ => true,
         });

@@ -7,7 +7,7 @@ use roundelay_dsl::span::SourceId;
 use super::stmt::Body;
 use super::{Names, Resolver};
 use crate::num::short;
-use crate::program::{Axes, Buffer, Expr, Index, Node, Rank, Region, Slot};
+use crate::program::{Axes, Buffer, Expr, Index, Node, Rank, Region};
 
 impl Body {
     pub(super) fn rank(&mut self, r: &mut Resolver<'_>, rank: &ast::Rank) -> Option<Rank> {
@@ -122,17 +122,4 @@ pub(super) fn index(
             Index::Cyclic { from: from?, count: count?, by, take }
         }
     })
-}
-
-/// Returns true if an expression reads one of the slots.
-pub(super) fn depends(e: &Expr, slots: &[Slot]) -> bool {
-    match &e.node {
-        Node::Int(_) => false,
-        Node::Var(s) => slots.contains(s),
-        Node::Unary(_, a) => depends(a, slots),
-        Node::Binary(_, a, b) => depends(a, slots) || depends(b, slots),
-        Node::Call(_, args) => args.iter().any(|a| depends(a, slots)),
-        Node::If(a, b, c) => depends(a, slots) || depends(b, slots) || depends(c, slots),
-        Node::Let(_, a, b) => depends(a, slots) || depends(b, slots),
-    }
 }

@@ -13,6 +13,7 @@ use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::plan::Buf;
 use crate::program::{Buffer, Kind, Style};
+use crate::ranks::RankSet;
 
 /// The properties of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +86,29 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> Option<Sums> {
     }
     let sums = Sums { equal, ordered: equal && ordered };
     instance.spec.kind.reduces().then_some(sums)
+}
+
+/// Counts the places that end with something else than they must; of a barrier, the ranks that others have not heard of.
+pub(super) fn wrong_places(instance: &Instance, state: &State) -> usize {
+    let n = instance.ranks();
+    if instance.spec.kind == Kind::Barrier {
+        let missing = |heard: &RankSet| (0..n).filter(|&r| !heard.contains(r)).count();
+        return state.heard.iter().map(missing).sum();
+    }
+    let (buffer, buf) = match instance.program.style {
+        Style::Data => (Buffer::Data, Buf::Data),
+        Style::InputOutput => (Buffer::Output, Buf::Output),
+    };
+    let mut wrong = 0;
+    for rank in 0..n {
+        let asked = instance.spec.result(instance.program.style, rank);
+        for chunk in asked.iter().flat_map(|(_, set)| set.iter()) {
+            let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
+            let value = state.value(state.places.of(rank, buf, chunk));
+            wrong += usize::from(!value.is_some_and(|value| value.is(&expected, n)));
+        }
+    }
+    wrong
 }
 
 /// A place that ends with something else than it must.

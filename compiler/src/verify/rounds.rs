@@ -14,7 +14,7 @@ use roundelay_dsl::span::Span;
 use super::faults::{Faults, MOST};
 use super::value::{Clash, Spoilt, Value};
 use crate::cells::Cells;
-use crate::graph::{Transfer, buf_name};
+use crate::graph::{Transfer, asked, buf_name};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;
@@ -67,12 +67,72 @@ pub(super) fn replay(faults: &mut Faults<'_>) -> State {
             break;
         }
     }
+    join_lanes(&mut state, &lanes);
+    state
+}
+
+/// Joins what the ranks of a barrier have heard of each other on all lanes.
+fn join_lanes(state: &mut State, lanes: &BTreeMap<u16, Vec<RankSet>>) {
     for lane in lanes.values() {
         for (heard, on_lane) in state.heard.iter_mut().zip(lane) {
             *heard = heard.union(on_lane);
         }
     }
-    state
+}
+
+/// The end of a replay that needs no graph.
+pub(super) enum Replayed {
+    /// The state after the last round, and the chunks that were moved.
+    Whole(State, u64),
+    /// The number of the first round with a fault; nothing more is known of it.
+    Fault(u32),
+    /// Something cannot be evaluated, at this place, or more chunks are moved than are allowed.
+    Stopped(Option<Span>),
+}
+
+/// Replays an instance round by round, up to the first fault.
+pub(super) fn replay_instance(instance: &Instance) -> Replayed {
+    if asked(instance) > instance.options.limit {
+        return Replayed::Stopped(None);
+    }
+    let mut state = initial(instance);
+    let barrier = instance.spec.kind == Kind::Barrier;
+    let mut lanes: BTreeMap<u16, Vec<RankSet>> = BTreeMap::new();
+    let (mut transfers, mut found, mut moves) = (Vec::new(), Vec::new(), 0);
+    let (mut fault, mut large) = (None, false);
+    let done = walk(instance, &mut |round| {
+        transfers.clear();
+        round.visit(&mut |t| {
+            moves += 1 + u64::from(t.from.chunks());
+            if moves <= instance.options.limit {
+                transfers.push(t);
+            }
+            Ok(())
+        })?;
+        large = moves > instance.options.limit;
+        if large {
+            return Ok(ControlFlow::Break(()));
+        }
+        transfers.sort_unstable_by(|a: &Transfer, b| a.key.cmp(&b.key));
+        let steps: Vec<&Transfer> = transfers.iter().collect();
+        if barrier {
+            hear(&mut lanes, &state.heard, &steps);
+        }
+        if !step(instance, &mut state, &steps, &mut found) || !found.is_empty() {
+            fault = Some(round.index);
+            return Ok(ControlFlow::Break(()));
+        }
+        Ok(ControlFlow::Continue(()))
+    });
+    join_lanes(&mut state, &lanes);
+    match fault {
+        Some(round) => Replayed::Fault(round),
+        None if large => Replayed::Stopped(None),
+        None => match done {
+            Ok(()) => Replayed::Whole(state, moves),
+            Err(d) => Replayed::Stopped(d.span()),
+        },
+    }
 }
 
 /// Returns the state before the first round.

@@ -1,142 +1,78 @@
-//! Small changes of a resolved program, each with the place that it is made at.
-
-use std::collections::BTreeSet;
+//! Small changes of a resolved program, each with the place that it is made at. `list` finds them.
 
 use roundelay_dsl::ast::{BinOp, Op, UnOp};
 use roundelay_dsl::span::Span;
 
-use crate::program::{Binder, Builtin, Expr, Index, Node, Program, Region, Rule, Stmt};
+use super::places::{Pick, Place, Visible, inner, visit};
+use crate::program::{
+    Binder, Buffer, Builtin, Each, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt,
+};
 
 /// One change.
 #[derive(Debug, Clone)]
 pub(super) struct Edit {
     /// Span of the expression or statement at fault if the change helps.
     pub(super) span: Span,
-    /// The message about it.
+    /// The place that is named, if it is not that span.
+    pub(super) named: Option<Span>,
+    /// The place of the other statement, if two change places.
+    pub(super) other: Option<Span>,
+    /// The change in words, to be followed by `it would be right`.
     pub(super) text: String,
-    change: Change,
+    /// A measure of how seldom a person errs so: the change of the least measure is named.
+    pub(super) cost: u32,
+    pub(super) change: Change,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Change {
     /// Adds to the number at the span.
     Add(i64),
-    /// Replaces the operator at the span.
+    /// Replaces the operator at the span by one of those that are confused with it.
     Operator(BinOp),
+    /// Replaces the function at the span.
+    Function(Builtin),
+    /// Replaces the variable or the number at the span.
+    Variable(Pick),
+    /// Adds or takes away a variable (`+ v`, `- v`, `% v`).
+    Term(BinOp, Pick),
+    /// Leaves one side of the operator at the span out: true leaves the right one out.
+    Side(bool),
+    /// Exchanges the sides of the operator at the span.
+    Exchange,
+    /// `a + b % c` for `(a + b) % c`, and the other way round.
+    Group,
     /// Turns the condition at the span round.
     Not,
+    /// Leaves the condition at the span out.
+    Always,
+    /// Adds a condition to the transfer at the span.
+    Where(Expr),
     /// `copy` for `reduce` and the other way round.
     Operation,
     /// Source and target change places.
     Turned,
-    /// All chunks instead of some.
-    Whole,
+    /// The regions change places.
+    TurnedRegions,
+    /// Another rank.
+    Rank(Box<Rank>),
+    /// Other chunks.
+    Index(Box<Index>),
+    /// Another buffer.
+    Buffer(Buffer),
+    /// `..` for `..+`, and the other way round.
+    Range,
     /// Left out.
     Drop,
     /// Changes places with the next statement.
     Swap,
 }
 
-/// Returns all changes, in the order of the text within each kind.
-pub(super) fn all(program: &Program) -> Vec<Edit> {
-    let mut found = Found { edits: Vec::new(), seen: BTreeSet::new() };
-    // Statements that are too many come first: the change is the simplest.
-    let mut copy = program.clone();
-    blocks(&mut copy.body, &mut |block| {
-        for (i, s) in block.iter().enumerate() {
-            let Some(span) = place(s) else { continue };
-            found.push(span, Change::Drop, "without this");
-            if block.get(i + 1).is_some() {
-                found.push(span, Change::Swap, "if this came after the next statement");
-            }
-        }
-    });
-    rules(&mut copy.body, &mut |list| {
-        for rule in list.iter() {
-            found.push(rule.span, Change::Drop, "without this");
-            let other = if rule.op == Op::Copy { "reduce" } else { "copy" };
-            found.push(rule.span, Change::Operation, &format!("with `{other}`"));
-            found.push(rule.span, Change::Turned, "with source and target exchanged");
-        }
-    });
-    regions(&mut copy, &mut |region| {
-        if region.index != Index::All {
-            found.push(region.span, Change::Whole, "with the whole buffer");
-        }
-    });
-    exprs(&mut copy, &mut |e| found.expr(e));
-    found.edits
-}
-
-struct Found {
-    edits: Vec<Edit>,
-    seen: BTreeSet<(Span, String)>,
-}
-
-impl Found {
-    fn push(&mut self, span: Span, change: Change, text: &str) {
-        if self.seen.insert((span, text.to_string())) {
-            let text = format!("{text} it would be right");
-            self.edits.push(Edit { span, text, change });
-        }
-    }
-
-    fn expr(&mut self, e: &Expr) {
-        if truth(e) {
-            self.push(e.span, Change::Not, "turned round");
-        } else {
-            self.push(e.span, Change::Add(-1), "one less here, and");
-            self.push(e.span, Change::Add(1), "one more here, and");
-        }
-        match &e.node {
-            Node::Int(_) | Node::Var(_) => {}
-            Node::Unary(_, a) => self.expr(a),
-            Node::Binary(op, a, b) => {
-                for other in others(*op) {
-                    let text = format!("with `{}` instead of `{}`", other.symbol(), op.symbol());
-                    self.push(e.span, Change::Operator(*other), &text);
-                }
-                self.expr(a);
-                self.expr(b);
-            }
-            Node::Call(_, args) => args.iter().for_each(|a| self.expr(a)),
-            Node::If(c, a, b) => [c, a, b].into_iter().for_each(|e| self.expr(e)),
-            Node::Let(_, a, b) => [a, b].into_iter().for_each(|e| self.expr(e)),
-        }
-    }
-}
-
-/// Returns the operators that are mistaken for each other.
-fn others(op: BinOp) -> &'static [BinOp] {
-    match op {
-        BinOp::Add => &[BinOp::Sub, BinOp::BitXor],
-        BinOp::Sub => &[BinOp::Add],
-        BinOp::Shl => &[BinOp::Shr],
-        BinOp::Shr => &[BinOp::Shl],
-        BinOp::BitXor => &[BinOp::Add],
-        BinOp::Lt => &[BinOp::Le],
-        BinOp::Le => &[BinOp::Lt],
-        BinOp::Gt => &[BinOp::Ge],
-        BinOp::Ge => &[BinOp::Gt],
-        _ => &[],
-    }
-}
-
 /// Returns true if an expression is a truth value by its form.
-fn truth(e: &Expr) -> bool {
+pub(super) fn truth(e: &Expr) -> bool {
     match &e.node {
         Node::Unary(op, _) => *op == UnOp::Not,
-        Node::Binary(op, ..) => matches!(
-            op,
-            BinOp::Or
-                | BinOp::And
-                | BinOp::Eq
-                | BinOp::Ne
-                | BinOp::Lt
-                | BinOp::Le
-                | BinOp::Gt
-                | BinOp::Ge
-        ),
+        Node::Binary(op, ..) => op.compares() || matches!(op, BinOp::Or | BinOp::And),
         Node::Call(f, _) => matches!(f, Builtin::Pow2 | Builtin::Even | Builtin::Odd),
         Node::If(_, a, _) => truth(a),
         Node::Let(_, _, body) => truth(body),
@@ -145,7 +81,7 @@ fn truth(e: &Expr) -> bool {
 }
 
 /// Returns the place of a statement, for those that have one.
-fn place(s: &Stmt) -> Option<Span> {
+pub(super) fn place(s: &Stmt) -> Option<Span> {
     match s {
         Stmt::Let(..) => None,
         Stmt::For { from, .. } => Some(from.span),
@@ -157,176 +93,261 @@ fn place(s: &Stmt) -> Option<Span> {
 }
 
 impl Edit {
+    /// Returns the place that is named.
+    pub(super) fn at(&self) -> Span {
+        self.named.unwrap_or(self.span)
+    }
+
     /// Returns the program with the change. What stands in several places of the program because it was
     /// expanded there (functions, `let` of an `each`) is changed in all of them.
     pub(super) fn made(&self, program: &Program) -> Program {
         let mut p = program.clone();
         let here = self.span;
-        match self.change {
-            Change::Drop | Change::Swap => {
-                let swap = self.change == Change::Swap;
-                blocks(&mut p.body, &mut |block| {
-                    let Some(at) = block.iter().position(|s| place(s) == Some(here)) else {
-                        return;
-                    };
-                    if !swap {
-                        block.remove(at);
-                    } else if at + 1 < block.len() {
-                        block.swap(at, at + 1);
-                    }
-                });
-                if !swap {
-                    rules(&mut p.body, &mut |list| list.retain(|r| r.span != here));
+        visit(&mut p, &mut |place, seen| match place {
+            Place::Block(block) => self.block(block),
+            Place::Rules(rules) => {
+                if self.change == Change::Drop {
+                    rules.retain(|r| r.span != here);
                 }
             }
-            Change::Operation | Change::Turned => rules(&mut p.body, &mut |list| {
-                for rule in list.iter_mut().filter(|r| r.span == here) {
-                    if self.change == Change::Turned {
-                        std::mem::swap(&mut rule.src, &mut rule.dst);
-                    } else {
-                        rule.op = if rule.op == Op::Copy { Op::Reduce } else { Op::Copy };
-                    }
-                }
-            }),
-            Change::Whole => regions(&mut p, &mut |r| {
-                if r.span == here {
-                    r.index = Index::All;
-                }
-            }),
-            Change::Add(_) | Change::Operator(_) | Change::Not => {
-                exprs(&mut p, &mut |e| self.rewrite(e));
-            }
-        }
+            Place::Rule(rule, _) => self.rule(rule, seen),
+            Place::Rank(rank) => self.rank(rank, seen),
+            Place::Region(region) => self.region(region, seen),
+            Place::Expr(e, _) => inner(e, seen, &mut |e, seen| !self.expr(e, seen)),
+        });
+        renew(&mut p.body);
         p
     }
 
-    fn rewrite(&self, e: &mut Expr) {
-        let fits = match (self.change, &e.node) {
-            (Change::Not, Node::Unary(UnOp::Not, inner)) => inner.span != e.span,
-            (Change::Operator(to), Node::Binary(op, ..)) => others(*op).contains(&to),
-            (Change::Operator(_), _) => false,
-            _ => true,
-        };
-        if e.span == self.span && fits {
-            let (span, old) = (e.span, e.node.clone());
-            let inner = || Box::new(Expr { node: old.clone(), span });
-            e.node = match (self.change, &old) {
-                (Change::Add(by), _) => {
-                    let by = Expr { node: Node::Int(by), span };
-                    Node::Binary(BinOp::Add, inner(), Box::new(by))
-                }
-                (Change::Operator(op), Node::Binary(_, a, b)) => {
-                    Node::Binary(op, a.clone(), b.clone())
-                }
-                _ => Node::Unary(UnOp::Not, inner()),
-            };
+    fn block(&self, block: &mut Vec<Stmt>) {
+        if !matches!(self.change, Change::Drop | Change::Swap) {
             return;
         }
-        match &mut e.node {
-            Node::Int(_) | Node::Var(_) => {}
-            Node::Unary(_, a) => self.rewrite(a),
-            Node::Binary(_, a, b) | Node::Let(_, a, b) => {
-                self.rewrite(a);
-                self.rewrite(b);
+        let Some(at) = block.iter().position(|s| place(s) == Some(self.span)) else { return };
+        if self.change == Change::Drop {
+            block.remove(at);
+        } else if let Some(next) = (at + 1..block.len()).find(|&i| place(&block[i]).is_some()) {
+            // Variables between the two stay before both.
+            let moved = block.remove(at);
+            block.insert(next, moved);
+        }
+    }
+
+    fn rule(&self, rule: &mut Rule, seen: &Visible) {
+        if rule.span != self.span {
+            return;
+        }
+        match &self.change {
+            Change::Operation => {
+                rule.op = if rule.op == Op::Copy { Op::Reduce } else { Op::Copy };
             }
-            Node::Call(_, args) => args.iter_mut().for_each(|a| self.rewrite(a)),
-            Node::If(c, a, b) => [c, a, b].into_iter().for_each(|e| self.rewrite(e)),
+            Change::Turned => std::mem::swap(&mut rule.src, &mut rule.dst),
+            Change::TurnedRegions => std::mem::swap(&mut rule.from, &mut rule.to),
+            Change::Where(e) => {
+                let mut e = e.clone();
+                if seen.rebind(&mut e) {
+                    rule.binders.push(Binder::Where(e));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn rank(&self, rank: &mut Rank, seen: &Visible) {
+        let Change::Rank(other) = &self.change else { return };
+        let mut other = Rank { span: rank.span, ..(**other).clone() };
+        if rank.span == self.span && rebound(&mut other, seen) {
+            *rank = other;
+        }
+    }
+
+    fn region(&self, region: &mut Region, seen: &Visible) {
+        if region.span != self.span {
+            return;
+        }
+        match &self.change {
+            Change::Index(other) => {
+                let mut other = (**other).clone();
+                if rebound_index(&mut other, seen) {
+                    region.index = other;
+                }
+            }
+            Change::Buffer(other) => region.buf = *other,
+            Change::Range => {
+                region.index = match std::mem::replace(&mut region.index, Index::All) {
+                    Index::Range { from, to, by, take } => {
+                        Index::Cyclic { from, count: to, by, take }
+                    }
+                    Index::Cyclic { from, count, by, take } => {
+                        Index::Range { from, to: count, by, take }
+                    }
+                    other => other,
+                };
+            }
+            _ => {}
+        }
+    }
+
+    /// Changes an expression; returns true if it is the place of the change.
+    fn expr(&self, e: &mut Expr, seen: &Visible) -> bool {
+        if e.span != self.span {
+            return false;
+        }
+        let span = e.span;
+        let whole = |node: &Node| Box::new(Expr { node: node.clone(), span });
+        let new = match (&self.change, &e.node) {
+            (Change::Not, Node::Unary(UnOp::Not, inner)) if inner.span == span => None,
+            (Change::Not, node) => Some(Node::Unary(UnOp::Not, whole(node))),
+            (Change::Always, _) => Some(Node::Int(1)),
+            (Change::Add(by), node) => {
+                let by = Expr { node: Node::Int(*by), span };
+                Some(Node::Binary(BinOp::Add, whole(node), Box::new(by)))
+            }
+            (Change::Operator(to), Node::Binary(op, a, b)) if confused(*op).contains(to) => {
+                Some(Node::Binary(*to, a.clone(), b.clone()))
+            }
+            (Change::Function(to), Node::Call(f, args)) if mistaken(*f) == Some(*to) => {
+                Some(Node::Call(*to, args.clone()))
+            }
+            (Change::Variable(pick), Node::Var(_) | Node::Int(_)) => seen.node(pick),
+            (Change::Term(op, pick), node) => {
+                let term = seen.node(pick).map(|node| Box::new(Expr { node, span }));
+                term.map(|term| Node::Binary(*op, whole(node), term))
+            }
+            (Change::Side(right), Node::Binary(_, a, b)) => {
+                Some(if *right { a.node.clone() } else { b.node.clone() })
+            }
+            (Change::Exchange, Node::Binary(op, a, b)) => {
+                Some(Node::Binary(*op, b.clone(), a.clone()))
+            }
+            (Change::Exchange, Node::Call(f, args)) if args.len() == 2 => {
+                let mut args = args.clone();
+                args.swap(0, 1);
+                Some(Node::Call(*f, args))
+            }
+            (Change::Group, Node::Binary(op, a, b)) => grouped(*op, a, b),
+            _ => None,
+        };
+        match new {
+            Some(node) => {
+                e.node = node;
+                true
+            }
+            None => false,
         }
     }
 }
 
-/// Calls `f` for every list of statements.
-fn blocks(body: &mut Vec<Stmt>, f: &mut dyn FnMut(&mut Vec<Stmt>)) {
-    f(body);
+/// Returns the expression with its operators the other way round: the inner one takes the sides of the outer.
+pub(super) fn grouped(op: BinOp, a: &Expr, b: &Expr) -> Option<Node> {
+    let of = |op, a: &Expr, b: &Expr, span| {
+        let (a, b) = (Box::new(a.clone()), Box::new(b.clone()));
+        Box::new(Expr { node: Node::Binary(op, a, b), span })
+    };
+    match (&a.node, &b.node) {
+        (Node::Binary(inner, x, y), _) if inner.tightness() < op.tightness() => {
+            let right = of(op, y, b, y.span.to(b.span));
+            Some(Node::Binary(*inner, x.clone(), right))
+        }
+        (_, Node::Binary(inner, x, y)) if inner.tightness() > op.tightness() => {
+            let left = of(op, a, x, a.span.to(x.span));
+            Some(Node::Binary(*inner, left, y.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// Has a rank from elsewhere name the variables of this place; `false` if they cannot be seen.
+pub(super) fn rebound(rank: &mut Rank, seen: &Visible) -> bool {
+    let span = rank.span;
+    let mut coordinates = rank.coordinates.iter_mut().map(|(e, _)| e);
+    coordinates.all(|e| seen.rebind(e)) && {
+        rank.linear.span = span;
+        seen.rebind(&mut rank.linear)
+    }
+}
+
+/// Has chunks from elsewhere name the variables of this place; `false` if they cannot be seen.
+pub(super) fn rebound_index(index: &mut Index, seen: &Visible) -> bool {
+    match index {
+        Index::All => true,
+        Index::At(e) => seen.rebind(e),
+        Index::Range { from, to: end, by, take } | Index::Cyclic { from, count: end, by, take } => {
+            [from, end].into_iter().chain(by).chain(take).all(|e| seen.rebind(e))
+        }
+    }
+}
+
+/// Returns the operators that are confused with one.
+pub(super) fn confused(op: BinOp) -> &'static [BinOp] {
+    match op {
+        BinOp::Add => &[BinOp::Sub, BinOp::BitXor, BinOp::Mul, BinOp::BitOr],
+        BinOp::Sub => &[BinOp::Add],
+        BinOp::Mul => &[BinOp::Div, BinOp::Add, BinOp::Shl],
+        BinOp::Div => &[BinOp::Mod, BinOp::Mul, BinOp::Shr],
+        BinOp::Mod => &[BinOp::Div],
+        BinOp::Shl => &[BinOp::Shr],
+        BinOp::Shr => &[BinOp::Shl],
+        BinOp::BitXor => &[BinOp::Add, BinOp::BitOr],
+        BinOp::BitAnd => &[BinOp::BitOr],
+        BinOp::BitOr => &[BinOp::BitAnd, BinOp::BitXor],
+        BinOp::Eq => &[BinOp::Ne],
+        BinOp::Ne => &[BinOp::Eq],
+        BinOp::Lt => &[BinOp::Le, BinOp::Gt],
+        BinOp::Le => &[BinOp::Lt, BinOp::Ge],
+        BinOp::Gt => &[BinOp::Ge, BinOp::Lt],
+        BinOp::Ge => &[BinOp::Gt, BinOp::Le],
+        BinOp::And => &[BinOp::Or],
+        BinOp::Or => &[BinOp::And],
+    }
+}
+
+/// Returns the function that is confused with one.
+pub(super) fn mistaken(f: Builtin) -> Option<Builtin> {
+    match f {
+        Builtin::Min => Some(Builtin::Max),
+        Builtin::Max => Some(Builtin::Min),
+        Builtin::Log2 => Some(Builtin::CeilLog2),
+        Builtin::CeilLog2 => Some(Builtin::Log2),
+        Builtin::Even => Some(Builtin::Odd),
+        Builtin::Odd => Some(Builtin::Even),
+        _ => None,
+    }
+}
+
+/// Derives anew what an `each` says of its variables: those that depend on the rank, and loops that are the same for
+/// all ranks.
+fn renew(body: &mut [Stmt]) {
     for s in body {
         match s {
-            Stmt::For { body, .. } => blocks(body, f),
+            Stmt::For { body, .. } => renew(body),
             Stmt::If { then, otherwise, .. } => {
-                blocks(then, f);
-                blocks(otherwise, f);
+                renew(then);
+                renew(otherwise);
             }
-            Stmt::Split(s) => blocks(&mut s.body, f),
-            Stmt::Let(..) | Stmt::Each(_) | Stmt::Use(_) => {}
+            Stmt::Split(s) => renew(&mut s.body),
+            Stmt::Each(each) => renew_each(each),
+            Stmt::Let(..) | Stmt::Use(_) => {}
         }
     }
 }
 
-/// Calls `f` for the transfers of every `each`.
-fn rules(body: &mut Vec<Stmt>, f: &mut dyn FnMut(&mut Vec<Rule>)) {
-    blocks(body, &mut |block| {
-        for s in block {
-            if let Stmt::Each(each) = s {
-                f(&mut each.rules);
+fn renew_each(each: &mut Each) {
+    let mut dependent: Vec<Slot> = vec![each.var];
+    each.defs.clear();
+    for rule in &mut each.rules {
+        for binder in &rule.binders {
+            if let Binder::Let(slot, e) = binder
+                && !dependent.contains(slot)
+                && e.depends_on(&dependent)
+            {
+                dependent.push(*slot);
+                each.defs.push((*slot, e.clone()));
             }
         }
-    });
-}
-
-/// Calls `f` for every region of the program's own statements.
-fn regions(p: &mut Program, f: &mut dyn FnMut(&mut Region)) {
-    blocks(&mut p.body, &mut |block| {
-        for s in block {
-            match s {
-                Stmt::Each(each) => {
-                    each.rules.iter_mut().flat_map(|r| [&mut r.from, &mut r.to]).for_each(&mut *f);
-                }
-                Stmt::Use(u) => u.on.iter_mut().chain(&mut u.to).for_each(&mut *f),
-                _ => {}
-            }
-        }
-    });
-}
-
-/// Calls `f` for every whole expression that a user wrote in the clauses and statements.
-fn exprs(p: &mut Program, f: &mut dyn FnMut(&mut Expr)) {
-    p.chunks.iter_mut().chain(p.scratch.iter_mut().map(|(_, e)| e)).for_each(&mut *f);
-    blocks(&mut p.body, &mut |block| {
-        for s in block {
-            match s {
-                Stmt::Let(_, e) => f(e),
-                Stmt::For { from, to, .. } => {
-                    f(from);
-                    f(to);
-                }
-                Stmt::If { cond, .. } => f(cond),
-                Stmt::Each(each) => {
-                    // Coordinates bear the span of the `each`: nobody wrote them.
-                    let own = each.span;
-                    let defs = each.defs.iter_mut().map(|(_, e)| e);
-                    defs.filter(|e| e.span != own).for_each(&mut *f);
-                    for rule in &mut each.rules {
-                        for binder in &mut rule.binders {
-                            match binder {
-                                Binder::Let(_, e) if e.span == own => {}
-                                Binder::Let(_, e) | Binder::Where(e) => f(e),
-                                Binder::For(_, from, to) => {
-                                    f(from);
-                                    f(to);
-                                }
-                            }
-                        }
-                        for rank in [&mut rule.src, &mut rule.dst] {
-                            // The linear number holds the coordinates once more.
-                            rank.coordinates.iter_mut().for_each(|(e, _)| f(e));
-                            f(&mut rank.linear);
-                        }
-                    }
-                }
-                Stmt::Use(u) => u.root.iter_mut().for_each(&mut *f),
-                Stmt::Split(s) => {
-                    if let Some((a, b)) = &mut s.range {
-                        f(a);
-                        f(b);
-                    }
-                }
-            }
-        }
-    });
-    regions(p, &mut |r| match &mut r.index {
-        Index::All => {}
-        Index::At(e) => f(e),
-        Index::Range { from, to: end, by, take } | Index::Cyclic { from, count: end, by, take } => {
-            [from, end].into_iter().chain(by).chain(take).for_each(&mut *f);
-        }
-    });
+        rule.uniform = rule.binders.iter().all(|b| match b {
+            Binder::For(_, from, to) => !from.depends_on(&dependent) && !to.depends_on(&dependent),
+            _ => true,
+        });
+    }
 }

@@ -1,36 +1,66 @@
-//! Names the cause of a fault: the one place of a refuted program that, changed a little, makes it right.
+//! Names the cause of a fault: the place of a refuted program that, changed a little, makes it right.
 //!
 //! A fault shows far from where it was made: a loop that is one turn short is seen in the last place
-//! that lacks something. So small changes to the program are tried at a few small shapes, one at a time:
-//! a number one more or less, another operator, a condition turned round, a statement left out or
-//! swapped with the next. The first that is proved at all of these shapes names the expression or the
-//! statement, and becomes the primary place of the finding; what was the primary place becomes the
-//! second. A verdict never changes, the work is bounded by counts, and no clock is read.
+//! that lacks something. So small changes to the program are tried at a few small shapes: a number one more or less,
+//! another variable or operator, a condition turned round, a statement left out or swapped with the next. Of those
+//! that are right at all of these shapes the likeliest is named (`Repair::weight`): one that a person errs by often,
+//! that moves no more than the others, and leaves nothing to be left out. If no change helps, two at once are
+//! tried, and both places are named; if these do not help either, a statement that moves nothing at any shape is.
+//! The place becomes the primary one of the finding; what was the primary place becomes the second. A verdict never
+//! changes, the work is bounded by counts, and no clock is read.
 //!
-//! `edits` lists the changes and makes them.
+//! `places` visits a program, `list` lists the changes, `edits` makes them, `trials` judges them, `idle` finds
+//! statements that move nothing.
 
 mod edits;
+mod idle;
+mod list;
+mod places;
+mod trials;
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
-use roundelay_dsl::diag::{Diagnostics, Label, codes};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label};
+use roundelay_dsl::span::{SourceMap, Span};
 
-use crate::graph;
-use crate::instance::{Instance, Options};
+use crate::instance::Options;
 use crate::num::wide;
 use crate::program::Program;
 use crate::shape::Shape;
-use edits::Edit;
+use edits::{Change, Edit};
+use trials::{Outcome, Shown, Trial, Work, Wrong};
 
-/// No trial may move more chunks than this.
-const MOST_MOVES: u64 = 20_000;
+/// The most work of all trials of one change.
+const MOST_WORK: u64 = 800_000;
 
-/// The most work of all trials together: steps, chunk moves, ranks and places of the text.
-const MOST_WORK: u64 = 1_500_000;
+/// The most work of all trials of two changes.
+const MOST_OF_TWO: u64 = 500_000;
+
+/// The most changes that are tried together with another.
+const MOST_FIRST: usize = 10;
+
+/// The most repairs that are compared.
+const MOST_REPAIRS: usize = 24;
+
+/// The weight of a repair with statements that could be left out.
+const WASTE: u64 = 30;
+
+/// The weight of twice the moves of the repair that moves least.
+const TWICE: u64 = 40;
+
+/// Changes of so much more cost than a repair that moves no more than before are not tried.
+const FAR: u32 = 14;
+
+/// Changes below this cost are tried first as the second of two.
+const LIKELY: u32 = 29;
 
 /// Returns the finding with the guilty place first, if it can be told.
 pub fn sharpen(
     program: &Arc<Program>,
+    sources: &SourceMap,
     shape: &Shape,
     options: &Options,
     mut found: Diagnostics,
@@ -39,103 +69,216 @@ pub fn sharpen(
     if !first.code.0.starts_with("RL04") && !first.code.0.starts_with("RL05") {
         return found;
     }
-    if let Some(edit) = repair(program, shape, options) {
-        let label = Label { span: edit.span, text: edit.text };
-        first.labels.retain(|l| l.span != edit.span);
-        if let Some(seen) = first.labels.first_mut()
-            && seen.text.is_empty()
-        {
-            seen.text = "seen here".into();
-        }
-        first.labels.insert(0, label);
+    let mut search = Search::new(program, sources, shape, options);
+    let labels = match search.repair() {
+        Some(repair) => repair.labels(),
+        None => search.idle().into_iter().collect(),
+    };
+    if !labels.is_empty() {
+        put_first(first, labels);
     }
     found
 }
 
-/// Returns the changed program that is right, if there is one.
-fn repair(program: &Arc<Program>, shape: &Shape, options: &Options) -> Option<Edit> {
-    let trials = trials(program, shape, options);
-    let edits = edits::all(program);
-    let mut work = Work { left: MOST_WORK, text: TEXT * wide(edits.len()) };
-    let faulty = trials.iter().position(|t| work.proves(program, t) == Some(false))?;
-    for edit in edits {
-        if work.left == 0 {
-            break;
-        }
-        let changed = Arc::new(edit.made(program));
-        // The shape that shows the fault comes first: it refuses nearly all.
-        if work.proves(&changed, &trials[faulty]) == Some(true) && work.holds(&changed, &trials) {
-            return Some(edit);
-        }
+/// Puts labels before those of a finding.
+fn put_first(finding: &mut Diagnostic, labels: Vec<Label>) {
+    finding.labels.retain(|l| labels.iter().all(|new| new.span != l.span));
+    if let Some(seen) = finding.labels.first_mut()
+        && seen.text.is_empty()
+    {
+        seen.text = "seen here".into();
     }
-    None
+    finding.labels.splice(0..0, labels);
 }
 
-/// A shape and what else a trial depends on.
-type Trial = (Shape, Options);
+/// Changes that make the program right at all trials.
+#[derive(Debug, Clone)]
+struct Repair {
+    edits: Vec<Edit>,
+    moves: u64,
+    wasted: bool,
+}
 
-/// Returns small shapes, and the one at hand if it is small, too.
-fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<Trial> {
-    let mut shapes = match program.axes.names.len() {
-        1 => [2, 3, 4, 5, 8].map(Shape::flat).to_vec(),
-        2 => [[2, 2], [2, 3], [3, 2]].map(|axes| Shape { axes: axes.to_vec() }).to_vec(),
-        _ => Vec::new(),
-    };
-    if shape.ranks() <= 16 && !shapes.contains(shape) {
-        shapes.insert(0, shape.clone());
+impl Repair {
+    fn cost(&self) -> u32 {
+        self.edits.iter().map(|edit| edit.cost).sum()
     }
-    let mut trials = Vec::new();
-    for shape in shapes {
-        let last = u32::try_from(shape.ranks().saturating_sub(1)).unwrap_or(0);
-        for root in if program.kind.rooted() { vec![0, last] } else { vec![0] } {
-            let options = Options { root, paths: options.paths, limit: MOST_MOVES };
-            trials.push((shape.clone(), options));
+
+    /// Returns the weight beside others, of which one moves so many chunks: the least is named.
+    fn weight(&self, least: u64) -> u64 {
+        // Thousandths of what it moves beyond the least.
+        let beyond = (self.moves - least.min(self.moves)).saturating_mul(1000) / least.max(1);
+        let waste = if self.wasted { WASTE } else { 0 };
+        u64::from(self.cost()) + waste + beyond.saturating_mul(TWICE) / 1000
+    }
+
+    fn labels(&self) -> Vec<Label> {
+        let label = |span: Span, text: String| Label { span, text };
+        match self.edits.as_slice() {
+            [edit] => {
+                let comma = if edit.text.ends_with("here") { ", and" } else { "" };
+                let text = format!("{}{comma} it would be right", edit.text);
+                let other = edit.other.map(|span| label(span, "the next statement".into()));
+                [label(edit.at(), text)].into_iter().chain(other).collect()
+            }
+            [first, second] => vec![
+                label(
+                    first.at(),
+                    format!("{}, and with a second change, it would be right", first.text),
+                ),
+                label(second.at(), format!("the second change: {}", second.text)),
+            ],
+            _ => Vec::new(),
         }
     }
-    trials
 }
 
-/// The cost of a place of the text in a trial, in steps.
-const TEXT: u64 = 16;
-
-/// The remaining work of all trials.
-struct Work {
-    left: u64,
-    /// The cost of copying the text and laying it out once.
-    text: u64,
+/// The search for a repair of one program.
+struct Search<'s> {
+    program: &'s Arc<Program>,
+    trials: Vec<Trial>,
+    /// The trial that shows the fault, and what it shows.
+    fault: Option<(usize, Shown)>,
+    work: Work<'s>,
 }
 
-impl Work {
-    /// Returns true if the program is right at a shape; `None` if the shape is not allowed.
-    fn proves(&mut self, program: &Arc<Program>, (shape, options): &Trial) -> Option<bool> {
-        let mut cost = self.text + shape.ranks();
-        let verdict = match Instance::new(program, shape, options) {
-            Err(found) if found.iter().any(|d| d.code == codes::REQUIRES) => None,
-            Err(_) => Some(false),
-            Ok(instance) => match graph::unroll(&Arc::new(instance)) {
-                Err(found) => {
-                    let large = found.iter().any(|d| d.code == codes::TOO_BIG);
-                    cost += if large { MOST_MOVES } else { 0 };
-                    Some(false)
+impl<'s> Search<'s> {
+    fn new(
+        program: &'s Arc<Program>,
+        sources: &'s SourceMap,
+        shape: &Shape,
+        options: &Options,
+    ) -> Self {
+        let trials = trials::trials(program, shape, options);
+        let mut work = Work { left: MOST_WORK, text: 0, sources };
+        let fault =
+            trials.iter().enumerate().find_map(|(i, trial)| match work.outcome(program, trial) {
+                Outcome::Wrong(shown) => Some((i, shown)),
+                _ => None,
+            });
+        Search { program, trials, fault, work }
+    }
+
+    /// Returns the repair to be named, if there is one.
+    fn repair(&mut self) -> Option<Repair> {
+        let (at, shown) = self.fault?;
+        let edits = list::all(self.program);
+        // About eight changes a place of the text.
+        self.work.text = 32 + wide(edits.len()) / 8;
+        let mut nearer: Vec<(Wrong, Edit)> = Vec::new();
+        let mut repairs: Vec<Repair> = Vec::new();
+        // The least cost of a repair that says no more than what was written does.
+        let mut plain: Option<u32> = None;
+        let program = self.program.clone();
+        for edit in edits {
+            let far = plain.is_some_and(|cost| edit.cost > cost + FAR);
+            if self.work.left == 0 || far || repairs.len() >= MOST_REPAIRS {
+                break;
+            }
+            match self.try_edits(&program, at, &[&edit]) {
+                Ok((repair, moves)) => {
+                    let multiplies = shown.moves.is_some_and(|before| 4 * moves > 5 * before);
+                    if !repair.wasted && !multiplies {
+                        plain = plain.or(Some(edit.cost));
+                    }
+                    repairs.push(repair);
                 }
-                Ok(graph) => {
-                    let moves = graph.graph.node_weights().map(|t| u64::from(t.from.chunks()));
-                    cost += moves.map(|m| m + 1).sum::<u64>();
-                    Some(super::verify(graph).is_ok())
+                Err(Some(left)) if left.nearer(&shown) => nearer.push((left.wrong, edit)),
+                Err(_) => {}
+            }
+        }
+        if let Some(best) = self.least(repairs) {
+            return Some(best);
+        }
+        self.work.left = MOST_OF_TWO;
+        self.repair_two(at, nearer)
+    }
+
+    /// Returns a repair of two changes, of which the first leaves less wrong than there was.
+    fn repair_two(&mut self, at: usize, mut nearer: Vec<(Wrong, Edit)>) -> Option<Repair> {
+        // A fault is gone, too, with the statement that shows it: such changes come last.
+        let whole = |edit: &Edit| matches!(edit.change, Change::Drop | Change::Swap);
+        nearer.sort_by_key(|(wrong, edit)| (*wrong, whole(edit), edit.cost));
+        // Changes of one place are alike.
+        let mut firsts: Vec<Edit> = Vec::new();
+        for (_, edit) in nearer {
+            let same = firsts.iter().filter(|first| first.at() == edit.at()).count();
+            if same < 2 && firsts.len() < MOST_FIRST {
+                firsts.push(edit);
+            }
+        }
+        let made = firsts.into_iter().map(|first| {
+            let program = Arc::new(first.made(self.program));
+            let seconds = list::all(&program);
+            (first, program, seconds)
+        });
+        let made: Vec<(Edit, Arc<Program>, Vec<Edit>)> = made.collect();
+        let mut repairs: Vec<Repair> = Vec::new();
+        // The likely changes are tried with each of the first ones before the others are.
+        for costs in [0..LIKELY, LIKELY..u32::MAX] {
+            for (first, program, seconds) in &made {
+                let apart =
+                    |second: &&Edit| costs.contains(&second.cost) && second.at() != first.at();
+                for second in seconds.iter().filter(apart) {
+                    if self.work.left == 0 || repairs.len() >= MOST_REPAIRS {
+                        break;
+                    }
+                    if let Ok((repair, _)) = self.try_edits(program, at, &[first, second]) {
+                        repairs.push(repair);
+                    }
                 }
-            },
+            }
+            if !repairs.is_empty() {
+                break;
+            }
+        }
+        self.least(repairs)
+    }
+
+    /// Tries a program with the last of the changes: returns the repair and the chunks that it moves at the trial that
+    /// shows the fault, or what this trial shows then.
+    fn try_edits(
+        &mut self,
+        program: &Arc<Program>,
+        at: usize,
+        edits: &[&Edit],
+    ) -> Result<(Repair, u64), Option<Shown>> {
+        let Some(last) = edits.last() else { return Err(None) };
+        let changed = Arc::new(last.made(program));
+        let here = match self.work.outcome(&changed, &self.trials[at]) {
+            Outcome::Right(moves) => moves,
+            Outcome::Wrong(shown) => return Err(Some(shown)),
+            Outcome::Excluded => return Err(None),
         };
-        self.left = self.left.saturating_sub(cost);
-        verdict
+        let mut moves = here;
+        for (_, trial) in self.trials.iter().enumerate().filter(|(i, _)| *i != at) {
+            match self.work.outcome(&changed, trial) {
+                Outcome::Right(more) => moves += more,
+                Outcome::Wrong(_) => return Err(None),
+                Outcome::Excluded => {}
+            }
+        }
+        let wasted = self.work.wasted(&changed, &self.trials[at]).ok_or(None)? > 0;
+        let edits = edits.iter().map(|edit| (*edit).clone()).collect();
+        Ok((Repair { edits, moves, wasted }, here))
     }
 
-    /// Returns true if the program is right at every shape that it allows, and allows one.
-    fn holds(&mut self, program: &Arc<Program>, trials: &[Trial]) -> bool {
-        let mut kept = false;
-        trials.iter().all(|t| {
-            let verdict = self.proves(program, t);
-            kept |= verdict == Some(true);
-            verdict != Some(false)
-        }) && kept
+    /// Returns the repair of the least weight, the first of equal ones, of those that leave no statement which moves
+    /// nothing: that would be wrong, too.
+    fn least(&mut self, mut repairs: Vec<Repair>) -> Option<Repair> {
+        let moves = repairs.iter().map(|repair| repair.moves).min()?;
+        repairs.sort_by_key(|repair| repair.weight(moves));
+        repairs.into_iter().find(|repair| {
+            let all = |program: Program, edit: &Edit| edit.made(&program);
+            let program = repair.edits.iter().fold((**self.program).clone(), all);
+            idle::find(&Arc::new(program), &self.trials, &mut self.work).is_none()
+        })
+    }
+
+    /// Returns a label for a statement that moves nothing at any shape.
+    fn idle(&mut self) -> Option<Label> {
+        let span = idle::find(self.program, &self.trials, &mut self.work)?;
+        let text = "this moves nothing, at any of the shapes that were tried".into();
+        Some(Label { span, text })
     }
 }

@@ -1,0 +1,304 @@
+//! Visits the places of a resolved program that a repair may change, each with the variables that can be seen there.
+
+use roundelay_dsl::span::Span;
+
+use crate::program::{
+    Binder, Each, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt, Use,
+};
+
+/// The variables that can be seen at a place.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Visible {
+    /// Names by slot; empty for variables of functions.
+    names: Vec<String>,
+    /// Variables of the algorithm, outermost first.
+    outer: Vec<Slot>,
+    /// Variables of the functions around the place; only those of the last can be seen.
+    frames: Vec<Vec<Slot>>,
+}
+
+/// A variable, or a number in place of one. It means the same wherever a function is expanded.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Pick {
+    /// The variable of that name.
+    Named(String),
+    /// The variable of a function, counted from the innermost.
+    Local(usize),
+    /// A number.
+    Number(i64),
+}
+
+impl Visible {
+    fn new(program: &Program) -> Self {
+        let mut names = program.slots.clone();
+        for (slot, name) in program.coordinates.iter().zip(&program.axes.names) {
+            if let Some(own) = names.get_mut(usize::from(*slot)) {
+                own.clone_from(name);
+            }
+        }
+        let mut outer = program.axes.sizes.clone();
+        outer.push(program.root);
+        Visible { names, outer, frames: Vec::new() }
+    }
+
+    pub(super) fn name(&self, slot: Slot) -> &str {
+        self.names.get(usize::from(slot)).map_or("", String::as_str)
+    }
+
+    /// Returns all variables that can be seen, innermost first.
+    pub(super) fn picks(&self) -> Vec<(Pick, Slot)> {
+        if let Some(frame) = self.frames.last() {
+            return frame.iter().rev().enumerate().map(|(i, &s)| (Pick::Local(i), s)).collect();
+        }
+        let mut all: Vec<(Pick, Slot)> = Vec::new();
+        for &slot in self.outer.iter().rev().filter(|&&s| !self.name(s).is_empty()) {
+            let pick = Pick::Named(self.name(slot).to_string());
+            if all.iter().all(|(known, _)| *known != pick) {
+                all.push((pick, slot));
+            }
+        }
+        all
+    }
+
+    /// Returns the expression that a choice stands for, if it can be seen.
+    pub(super) fn node(&self, pick: &Pick) -> Option<Node> {
+        match pick {
+            Pick::Number(n) => Some(Node::Int(*n)),
+            Pick::Local(i) => {
+                let frame = self.frames.last()?;
+                Some(Node::Var(*frame.iter().rev().nth(*i)?))
+            }
+            Pick::Named(name) => {
+                let here = self.frames.is_empty();
+                let found = self.outer.iter().rev().find(|&&s| self.name(s) == name);
+                Some(Node::Var(*found.filter(|_| here)?))
+            }
+        }
+    }
+
+    /// Has the variables of an expression from elsewhere be those of the same names here; `false` if one of them
+    /// cannot be seen.
+    pub(super) fn rebind(&self, e: &mut Expr) -> bool {
+        self.rebind_in(e, &mut Vec::new())
+    }
+
+    fn rebind_in(&self, e: &mut Expr, own: &mut Vec<Slot>) -> bool {
+        match &mut e.node {
+            Node::Int(_) => true,
+            Node::Var(slot) if own.contains(slot) => true,
+            Node::Var(slot) => {
+                let name = self.name(*slot).to_string();
+                match self.node(&Pick::Named(name.clone())) {
+                    Some(Node::Var(found)) if !name.is_empty() => {
+                        *slot = found;
+                        true
+                    }
+                    _ => false,
+                }
+            }
+            Node::Unary(_, a) => self.rebind_in(a, own),
+            Node::Binary(_, a, b) => self.rebind_in(a, own) && self.rebind_in(b, own),
+            Node::Call(_, args) => args.iter_mut().all(|a| self.rebind_in(a, own)),
+            Node::If(c, a, b) => [c, a, b].into_iter().all(|e| self.rebind_in(e, own)),
+            Node::Let(slot, value, body) => {
+                if !self.rebind_in(value, own) {
+                    return false;
+                }
+                own.push(*slot);
+                let done = self.rebind_in(body, own);
+                own.pop();
+                done
+            }
+        }
+    }
+}
+
+/// The part that an expression has in a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// A number of chunks, or of parts.
+    Size,
+    /// A bound of a loop.
+    Bound,
+    /// A condition.
+    Condition,
+    /// The value of a variable.
+    Value,
+    /// A rank, or a coordinate of one.
+    Rank,
+    /// A chunk, or a number of chunks, of a region.
+    Index,
+}
+
+/// A place of a program.
+pub(super) enum Place<'p> {
+    Block(&'p mut Vec<Stmt>),
+    /// The transfers of an `each`.
+    Rules(&'p mut Vec<Rule>),
+    Rule(&'p mut Rule, Span),
+    Rank(&'p mut Rank),
+    Region(&'p mut Region),
+    /// A whole expression as it was written. Coordinates of a tuple come one by one, and then once more in their
+    /// linear number.
+    Expr(&'p mut Expr, Role),
+}
+
+type Visit<'v> = &'v mut dyn FnMut(Place<'_>, &mut Visible);
+
+/// Calls `f` for every place, in the order of the text.
+pub(super) fn visit(program: &mut Program, f: Visit<'_>) {
+    let mut seen = Visible::new(program);
+    let clauses = program.chunks.iter_mut().chain(program.scratch.iter_mut().map(|(_, e)| e));
+    clauses.for_each(|e| f(Place::Expr(e, Role::Size), &mut seen));
+    let coordinates = program.coordinates.clone();
+    block(&mut program.body, &coordinates, &mut seen, f);
+}
+
+fn block(body: &mut Vec<Stmt>, coordinates: &[Slot], seen: &mut Visible, f: Visit<'_>) {
+    f(Place::Block(body), seen);
+    let depth = seen.outer.len();
+    for s in body {
+        match s {
+            Stmt::Let(slot, e) => {
+                f(Place::Expr(e, Role::Value), seen);
+                seen.outer.push(*slot);
+            }
+            Stmt::For { slot, from, to, body } => {
+                f(Place::Expr(from, Role::Bound), seen);
+                f(Place::Expr(to, Role::Bound), seen);
+                seen.outer.push(*slot);
+                block(body, coordinates, seen, f);
+                seen.outer.pop();
+            }
+            Stmt::If { cond, then, otherwise } => {
+                f(Place::Expr(cond, Role::Condition), seen);
+                block(then, coordinates, seen, f);
+                block(otherwise, coordinates, seen, f);
+            }
+            Stmt::Each(e) => each(e, seen, f),
+            Stmt::Use(u) => used(u, coordinates, seen, f),
+            Stmt::Split(s) => {
+                if let Some((a, b)) = &mut s.range {
+                    f(Place::Expr(a, Role::Size), seen);
+                    f(Place::Expr(b, Role::Size), seen);
+                }
+                seen.outer.push(s.slot);
+                block(&mut s.body, coordinates, seen, f);
+                seen.outer.pop();
+            }
+        }
+    }
+    seen.outer.truncate(depth);
+}
+
+fn used(u: &mut Use, coordinates: &[Slot], seen: &mut Visible, f: Visit<'_>) {
+    u.root.iter_mut().for_each(|e| f(Place::Expr(e, Role::Rank), seen));
+    let depth = seen.outer.len();
+    if let Some(over) = u.over {
+        let fixed = coordinates.iter().enumerate().filter(|(i, _)| *i != over);
+        seen.outer.extend(fixed.map(|(_, slot)| slot));
+    }
+    u.on.iter_mut().chain(&mut u.to).for_each(|r| region(r, seen, f));
+    seen.outer.truncate(depth);
+}
+
+fn each(each: &mut Each, seen: &mut Visible, f: Visit<'_>) {
+    f(Place::Rules(&mut each.rules), seen);
+    let depth = seen.outer.len();
+    for rule in &mut each.rules {
+        seen.outer.push(each.var);
+        for binder in &mut rule.binders {
+            match binder {
+                // Coordinates bear the span of the `each`: no text defines them.
+                Binder::Let(slot, e) => {
+                    if e.span != each.span {
+                        f(Place::Expr(e, Role::Value), seen);
+                    }
+                    seen.outer.push(*slot);
+                }
+                Binder::Where(e) => f(Place::Expr(e, Role::Condition), seen),
+                Binder::For(slot, from, to) => {
+                    f(Place::Expr(from, Role::Bound), seen);
+                    f(Place::Expr(to, Role::Bound), seen);
+                    seen.outer.push(*slot);
+                }
+            }
+        }
+        f(Place::Rule(rule, each.span), seen);
+        for rank in [&mut rule.src, &mut rule.dst] {
+            f(Place::Rank(rank), seen);
+            let coordinates = rank.coordinates.iter_mut().map(|(e, _)| e);
+            coordinates.for_each(|e| f(Place::Expr(e, Role::Rank), seen));
+            f(Place::Expr(&mut rank.linear, Role::Rank), seen);
+        }
+        for r in [&mut rule.from, &mut rule.to] {
+            region(r, seen, f);
+        }
+        seen.outer.truncate(depth);
+    }
+}
+
+fn region(region: &mut Region, seen: &mut Visible, f: Visit<'_>) {
+    f(Place::Region(region), seen);
+    match &mut region.index {
+        Index::All => {}
+        Index::At(e) => f(Place::Expr(e, Role::Index), seen),
+        Index::Range { from, to: end, by, take } | Index::Cyclic { from, count: end, by, take } => {
+            let all = [from, end].into_iter().chain(by).chain(take);
+            all.for_each(|e| f(Place::Expr(e, Role::Index), seen));
+        }
+    }
+}
+
+/// Calls `f` for an expression and, as long as it returns true, for those inside it.
+pub(super) fn inner(
+    e: &mut Expr,
+    seen: &mut Visible,
+    f: &mut dyn FnMut(&mut Expr, &mut Visible) -> bool,
+) {
+    descend(e, None, seen, f);
+}
+
+/// Visits an expression; `call` is the span of the call whose function it is the rest of, if it is that.
+fn descend(
+    e: &mut Expr,
+    call: Option<Span>,
+    seen: &mut Visible,
+    f: &mut dyn FnMut(&mut Expr, &mut Visible) -> bool,
+) {
+    if !f(e, seen) {
+        return;
+    }
+    match &mut e.node {
+        Node::Int(_) | Node::Var(_) => {}
+        Node::Unary(_, a) => descend(a, None, seen, f),
+        Node::Binary(_, a, b) => {
+            descend(a, None, seen, f);
+            descend(b, None, seen, f);
+        }
+        Node::Call(_, args) => args.iter_mut().for_each(|a| descend(a, None, seen, f)),
+        Node::If(c, a, b) => [c, a, b].into_iter().for_each(|e| descend(e, None, seen, f)),
+        Node::Let(slot, value, body) => {
+            let whole = call.unwrap_or(e.span);
+            if call.is_none() {
+                seen.frames.push(Vec::new());
+            }
+            // Arguments stand in the call, and see what it sees; values of `let` stand in the function.
+            let argument = within(value.span, whole);
+            let frame = if argument { seen.frames.pop() } else { None };
+            descend(value, None, seen, f);
+            seen.frames.extend(frame);
+            if let Some(frame) = seen.frames.last_mut() {
+                frame.push(*slot);
+            }
+            descend(body, Some(whole), seen, f);
+            if call.is_none() {
+                seen.frames.pop();
+            }
+        }
+    }
+}
+
+fn within(inner: Span, outer: Span) -> bool {
+    inner.source == outer.source && outer.start <= inner.start && inner.end <= outer.end
+}
