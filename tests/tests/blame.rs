@@ -33,7 +33,7 @@ const TRIED: usize = 30;
 
 /// Least shares, in thousandths, that were reached: on the line, and on the statement. Where a sum is right unless a
 /// rank fails, the line is that of a message whose loss shows it, not of the change.
-const REACHED: (usize, usize) = (907, 911);
+const REACHED: (usize, usize) = (960, 963);
 
 /// Least number of refuted mutants in all.
 const SAMPLE: usize = 1_000;

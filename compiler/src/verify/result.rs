@@ -88,8 +88,9 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> Option<Sums> {
     instance.spec.kind.reduces().then_some(sums)
 }
 
-/// Counts the places that end with something else than they must; of a barrier, the ranks that others have not heard of.
-pub(super) fn wrong_places(instance: &Instance, state: &State) -> usize {
+/// Counts the contributions that are missing or too many in all places together; of a barrier, the ranks that others
+/// have not heard of.
+pub(super) fn count_wrong(instance: &Instance, state: &State) -> usize {
     let n = instance.ranks();
     if instance.spec.kind == Kind::Barrier {
         let missing = |heard: &RankSet| (0..n).filter(|&r| !heard.contains(r)).count();
@@ -105,10 +106,22 @@ pub(super) fn wrong_places(instance: &Instance, state: &State) -> usize {
         for chunk in asked.iter().flat_map(|(_, set)| set.iter()) {
             let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
             let value = state.value(state.places.of(rank, buf, chunk));
-            wrong += usize::from(!value.is_some_and(|value| value.is(&expected, n)));
+            if !value.is_some_and(|value| value.is(&expected, n)) {
+                wrong += distance(value, &expected.contributions(n));
+            }
         }
     }
     wrong
+}
+
+/// Counts the contributions that a wrong value lacks, and those that are too many in it; 1 at least.
+fn distance(value: Option<&Value>, wanted: &[(u32, u32)]) -> usize {
+    let Some(value) = value.filter(|value| value.spoilt.is_none()) else {
+        return wanted.len() + 1;
+    };
+    let held = value.parts.iter().flat_map(|(c, ranks)| ranks.iter().map(move |r| (r, *c)));
+    let (right, more): (Vec<_>, Vec<_>) = held.partition(|c| wanted.binary_search(c).is_ok());
+    (wanted.len() - right.len() + more.len()).max(1)
 }
 
 /// A place that ends with something else than it must.

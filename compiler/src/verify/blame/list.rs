@@ -37,6 +37,8 @@ mod cost {
     /// Other sizes change all that is moved, wherever the fault is.
     pub(super) const SIZE: u32 = 40;
     pub(super) const WHOLE: u32 = 60;
+    /// More, in another file.
+    pub(super) const ELSEWHERE: u32 = 20;
 }
 
 /// Returns all changes, the likeliest first, and in the order of the text within each kind.
@@ -106,6 +108,9 @@ impl Found<'_> {
         text: impl Into<String>,
     ) {
         let text = text.into();
+        // What other files declare is used elsewhere, too, and seldom at fault.
+        let own = span.source == self.program.header.source;
+        let cost = if own { cost } else { cost + cost::ELSEWHERE };
         if self.seen.insert((span, text.clone())) {
             self.edits.push(Edit { span, named, other: None, text, cost, change });
         }

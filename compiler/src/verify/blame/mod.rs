@@ -5,7 +5,8 @@
 //! another variable or operator, a condition turned round, a statement left out or swapped with the next. Of those
 //! that are right at all of these shapes the likeliest is named (`Repair::weight`): one that a person errs by often,
 //! that moves no more than the others, and leaves nothing to be left out. If no change helps, two at once are
-//! tried, and both places are named; if these do not help either, a statement that moves nothing at any shape is.
+//! tried, and both places are named; if these do not help either, a statement that moves nothing at any shape is. If a
+//! program of the same file is used that is wrong by itself, it is searched in its place.
 //! The place becomes the primary one of the finding; what was the primary place becomes the second. A verdict never
 //! changes, the work is bounded by counts, and no clock is read.
 //!
@@ -24,11 +25,11 @@ mod tests;
 use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label};
-use roundelay_dsl::span::{SourceMap, Span};
+use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use crate::instance::Options;
 use crate::num::wide;
-use crate::program::Program;
+use crate::program::{Program, Stmt};
 use crate::shape::Shape;
 use edits::{Change, Edit};
 use trials::{Outcome, Shown, Trial, Work, Wrong};
@@ -41,6 +42,9 @@ const MOST_OF_TWO: u64 = 500_000;
 
 /// The most changes that are tried together with another.
 const MOST_FIRST: usize = 10;
+
+/// The most programs of the file that are looked at, beside the one at hand.
+const MOST_USED: usize = 8;
 
 /// The most repairs that are compared.
 const MOST_REPAIRS: usize = 24;
@@ -69,15 +73,45 @@ pub fn sharpen(
     if !first.code.0.starts_with("RL04") && !first.code.0.starts_with("RL05") {
         return found;
     }
-    let mut search = Search::new(program, sources, shape, options);
-    let labels = match search.repair() {
-        Some(repair) => repair.labels(),
-        None => search.idle().into_iter().collect(),
-    };
+    let labels = used(program, sources, options)
+        .unwrap_or_else(|| Search::new(program, sources, shape, options).labels());
     if !labels.is_empty() {
         put_first(first, labels);
     }
     found
+}
+
+/// Returns the labels about the first program of the same file that is used, and is wrong by itself.
+fn used(program: &Arc<Program>, sources: &SourceMap, options: &Options) -> Option<Vec<Label>> {
+    let mut own: Vec<&Arc<Program>> = Vec::new();
+    collect_used(&program.body, program.header.source, &mut own);
+    own.into_iter().find_map(|other| {
+        let axes =
+            if other.axes.names.len() == 1 { vec![4] } else { vec![2; other.axes.names.len()] };
+        let mut search = Search::new(other, sources, &Shape { axes }, options);
+        search.fault?;
+        Some(search.labels()).filter(|labels| !labels.is_empty())
+    })
+}
+
+fn collect_used<'p>(body: &'p [Stmt], home: SourceId, own: &mut Vec<&'p Arc<Program>>) {
+    for s in body {
+        match s {
+            Stmt::Use(u) if u.program.header.source == home && own.len() < MOST_USED => {
+                if own.iter().all(|known| !Arc::ptr_eq(known, &u.program)) {
+                    own.push(&u.program);
+                    collect_used(&u.program.body, home, own);
+                }
+            }
+            Stmt::For { body, .. } => collect_used(body, home, own),
+            Stmt::If { then, otherwise, .. } => {
+                collect_used(then, home, own);
+                collect_used(otherwise, home, own);
+            }
+            Stmt::Split(split) => collect_used(&split.body, home, own),
+            Stmt::Let(..) | Stmt::Each(_) | Stmt::Use(_) => {}
+        }
+    }
 }
 
 /// Puts labels before those of a finding.
@@ -157,6 +191,14 @@ impl<'s> Search<'s> {
                 _ => None,
             });
         Search { program, trials, fault, work }
+    }
+
+    /// Returns the places of a repair, or else of a statement that moves nothing.
+    fn labels(&mut self) -> Vec<Label> {
+        match self.repair() {
+            Some(repair) => repair.labels(),
+            None => self.idle().into_iter().collect(),
+        }
     }
 
     /// Returns the repair to be named, if there is one.

@@ -144,3 +144,15 @@ fn survivors_that_disagree_have_a_repair() {
     assert_eq!((labels[0].0, labels[1].0), (7, 8), "{labels:?}");
     assert_eq!(labels[0].2, "if this came after the next statement it would be right");
 }
+
+/// What is wrong with a program of the same file is named there, not where it is used.
+#[test]
+fn a_wrong_program_that_is_used_is_named() {
+    let text = "algorithm ring implements all_gather on n ranks {
+    for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r + s) % n] } }
+}
+algorithm outer implements all_gather on n ranks {
+    use all_gather.ring
+}";
+    first(text, 4, 2, "r + s", "with `-` instead of `+` it would be right");
+}

@@ -64,8 +64,8 @@ pub(super) fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec
 pub(super) enum Wrong {
     /// Survivors of a failure do not agree.
     Failure,
-    /// So many places end with something else than they must.
-    Places(usize),
+    /// So many contributions are missing or too many.
+    Contributions(usize),
     /// A round is at fault, with so many rounds up to the greatest number.
     Round(u32),
     /// There are no steps: an index or a rank is out of bounds, say.
@@ -138,9 +138,9 @@ impl Work<'_> {
             Replayed::Stopped(span) => return Shown::at(Wrong::Steps, span),
         };
         *cost += moves;
-        match result::wrong_places(&instance, &state) {
+        match result::count_wrong(&instance, &state) {
             0 => {}
-            places => return Shown::end(Wrong::Places(places), moves),
+            wrong => return Shown::end(Wrong::Contributions(wrong), moves),
         }
         if program.tolerates.is_some() {
             *cost += moves * moves;
