@@ -106,13 +106,10 @@ fn a_fault_in_what_is_used_names_the_lines_that_use_it() {
         "2x2",
         expect![[r#"
         error[RL0401]: chunk 2 of 2
-         --> mine.algo:4:43
+         --> mine.algo:4:48
           |
         4 |     use all_reduce.circulant over node on data[gpu + 1]
-          |                                           ^^^^^-------^
-          |                                           |    |
-          |                                           |    out of bounds
-          |                                           with the whole buffer it would be right
+          |                                                ^^^^^^^ one less here, and it would be right
           |
           = note: with node.size = 2, gpu.size = 2
           = help: the buffer has 2 chunks; write `%` to wrap around
