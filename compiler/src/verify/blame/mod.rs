@@ -61,7 +61,7 @@ const FAR: u32 = 14;
 /// Changes below this cost are tried first as the second of two.
 const LIKELY: u32 = 29;
 
-/// Returns the finding with the guilty place first, if it can be told.
+/// Returns the finding with the guilty place first, if one is found.
 pub fn sharpen(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -209,7 +209,7 @@ impl<'s> Search<'s> {
         self.work.text = 32 + wide(edits.len()) / 8;
         let mut nearer: Vec<(Wrong, Edit)> = Vec::new();
         let mut repairs: Vec<Repair> = Vec::new();
-        // The least cost of a repair that says no more than what was written does.
+        // The least cost of a repair that wastes nothing and does not move more than before.
         let mut plain: Option<u32> = None;
         let program = self.program.clone();
         for edit in edits {

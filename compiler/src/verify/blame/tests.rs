@@ -136,7 +136,7 @@ const TOLERANT: &str = "algorithm tolerant implements all_reduce on n ranks {
     each r { r -> r : copy t[0] -> data }
 }";
 
-/// An owner that tells all before it knows that its neighbour has heard.
+/// An owner sends to all before its neighbour has confirmed the contribution.
 #[test]
 fn survivors_that_disagree_have_a_repair() {
     let (finding, labels) = found(TOLERANT, 3);
@@ -149,10 +149,10 @@ fn survivors_that_disagree_have_a_repair() {
 #[test]
 fn a_wrong_program_that_is_used_is_named() {
     let text = "algorithm ring implements all_gather on n ranks {
-    for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(r + s) % n] } }
+    for s in 0..n-1 { each r { r -> (r + 1) % n : copy data[(s - s) % n] } }
 }
 algorithm outer implements all_gather on n ranks {
     use all_gather.ring
 }";
-    first(text, 4, 2, "r + s", "with `-` instead of `+` it would be right");
+    first(text, 4, 2, "s", "with `r` instead of `s` it would be right");
 }
