@@ -1,0 +1,163 @@
+//! Bounds of expressions over ranges of ranks, and the ranks for which an expression has a value.
+//!
+//! * `interval`: ranges of operators and functions.
+//! * `inverse`: the ranks for which an expression lies in a range.
+
+#[cfg(test)]
+pub(crate) mod expressions;
+mod interval;
+mod inverse;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use roundelay_dsl::ast::{BinOp, UnOp};
+
+use crate::num::index;
+use crate::program::{Expr, Node, Slot};
+pub(crate) use interval::Range;
+use interval::{binary, call, condition, negated, truth};
+
+/// The known values of slots for range analysis; the slots of an `each` vary.
+pub(crate) struct Bounds<'a> {
+    /// The values of the other slots.
+    pub env: &'a [i64],
+    /// The slots that vary, with their ranges.
+    pub vary: &'a [(Slot, Range)],
+    /// Definitions of slots that depend on varying ones.
+    pub defs: &'a [(Slot, Expr)],
+}
+
+/// Ranges of definitions, found once.
+type Known = BTreeMap<Slot, Range>;
+
+impl Bounds<'_> {
+    fn def(&self, slot: Slot) -> Option<&Expr> {
+        self.defs.iter().rev().find(|(s, _)| *s == slot).map(|(_, e)| e)
+    }
+
+    /// Returns true if `e` depends on a varying slot.
+    pub(crate) fn varies(&self, e: &Expr) -> bool {
+        self.depends(e, &mut BTreeSet::new())
+    }
+
+    /// Implements [`Bounds::varies`]; `still` holds the definitions already visited, which are not visited
+    /// again.
+    fn depends(&self, e: &Expr, still: &mut BTreeSet<Slot>) -> bool {
+        match &e.node {
+            Node::Int(_) => false,
+            Node::Var(s) => {
+                self.vary.iter().any(|(v, _)| v == s)
+                    || still.insert(*s) && self.def(*s).is_some_and(|d| self.depends(d, still))
+            }
+            Node::Unary(_, a) => self.depends(a, still),
+            Node::Binary(_, a, b) => self.depends(a, still) || self.depends(b, still),
+            Node::Call(_, args) => args.iter().any(|a| self.depends(a, still)),
+            Node::If(c, a, b) => {
+                self.depends(c, still) || self.depends(a, still) || self.depends(b, still)
+            }
+            Node::Let(_, value, body) => self.depends(value, still) || self.depends(body, still),
+        }
+    }
+
+    /// Returns a range that holds every value of `e`.
+    pub(crate) fn range(&self, e: &Expr) -> Range {
+        self.within(e, &mut Known::new())
+    }
+
+    /// Implements [`Bounds::range`]; `known` caches the ranges of definitions, so that each is computed once.
+    fn within(&self, e: &Expr, known: &mut Known) -> Range {
+        match &e.node {
+            Node::Int(v) => (*v, *v),
+            Node::Var(s) => match self.vary.iter().find(|(v, _)| v == s) {
+                Some((_, r)) => *r,
+                None => match self.def(*s) {
+                    Some(d) => match known.get(s) {
+                        Some(range) => *range,
+                        None => {
+                            let range = self.within(d, known);
+                            known.insert(*s, range);
+                            range
+                        }
+                    },
+                    None => (self.env[index(*s)], self.env[index(*s)]),
+                },
+            },
+            Node::Unary(UnOp::Neg, a) => negated(self.within(a, known)),
+            Node::Unary(UnOp::Not, a) => {
+                condition(truth(self.within(a, known)).map(|holds| !holds))
+            }
+            Node::Binary(op, a, b) => {
+                let (a, b) = (self.within(a, known), self.within(b, known));
+                binary(*op, a, b)
+            }
+            Node::Call(f, args) => {
+                let args: Vec<Range> = args.iter().map(|a| self.within(a, known)).collect();
+                call(*f, &args)
+            }
+            Node::If(c, a, b) => match truth(self.within(c, known)) {
+                Some(true) => self.within(a, known),
+                Some(false) => self.within(b, known),
+                None => {
+                    let (a, b) = (self.within(a, known), self.within(b, known));
+                    (a.0.min(b.0), a.1.max(b.1))
+                }
+            },
+            Node::Let(slot, value, body) => {
+                let mut vary = self.vary.to_vec();
+                vary.push((*slot, self.within(value, known)));
+                Bounds { env: self.env, vary: &vary, defs: self.defs }.within(body, known)
+            }
+        }
+    }
+}
+
+impl Bounds<'_> {
+    /// Returns the greatest value of `a - b`, where both have the same form and differ in constants only: `(x
+    /// / d + 1) * d - x / d * d` is `d`, whatever `x` is.
+    pub(crate) fn slope(&self, a: &Expr, b: &Expr) -> Option<i64> {
+        if same(a, b) {
+            return Some(0);
+        }
+        let constant = |e: &Expr| {
+            let r = self.range(e);
+            (!self.varies(e) && r.0 == r.1).then_some(r.0)
+        };
+        if let (Some(x), Some(y)) = (constant(a), constant(b)) {
+            return x.checked_sub(y);
+        }
+        match (&a.node, &b.node) {
+            (Node::Binary(BinOp::Mul, x, d), Node::Binary(BinOp::Mul, y, e)) if same(d, e) => {
+                constant(d).filter(|d| *d >= 0)?.checked_mul(self.slope(x, y)?)
+            }
+            (Node::Binary(BinOp::Add, x, d), _) if constant(d).is_some() => {
+                constant(d)?.checked_add(self.slope(x, b)?)
+            }
+            (Node::Binary(BinOp::Sub, x, d), _) if constant(d).is_some() => {
+                self.slope(x, b)?.checked_sub(constant(d)?)
+            }
+            (_, Node::Binary(BinOp::Add, y, d)) if constant(d).is_some() => {
+                self.slope(a, y)?.checked_sub(constant(d)?)
+            }
+            (_, Node::Binary(BinOp::Sub, y, d)) if constant(d).is_some() => {
+                constant(d)?.checked_add(self.slope(a, y)?)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns true if two expressions are equal, ignoring their spans.
+pub(crate) fn same(a: &Expr, b: &Expr) -> bool {
+    match (&a.node, &b.node) {
+        (Node::Int(x), Node::Int(y)) => x == y,
+        (Node::Var(x), Node::Var(y)) => x == y,
+        (Node::Unary(o, x), Node::Unary(p, y)) => o == p && same(x, y),
+        (Node::Binary(o, x, y), Node::Binary(p, u, v)) => o == p && same(x, u) && same(y, v),
+        (Node::Call(f, x), Node::Call(g, y)) => {
+            f == g && x.len() == y.len() && x.iter().zip(y).all(|(a, b)| same(a, b))
+        }
+        _ => false,
+    }
+}
