@@ -6,8 +6,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use crate::chunks::ChunkSet;
 use crate::program::{Buffer, Kind, Style};
 use crate::ranks::RankSet;
@@ -81,11 +79,11 @@ impl CustomSpec {
         let first = fine(runs.first()?.0);
         let mut parts: Vec<(u32, RankSet)> = Vec::new();
         for of in runs.chunk_by(|a, b| a.0 == b.0) {
-            let ranks: SmallVec<[(u32, u32); 2]> = of.iter().map(|r| (r.1, r.2)).collect();
-            parts.push((fine(of[0].0), RankSet(ranks)));
+            let ranks: RankSet = of.iter().map(|r| (r.1, r.2)).collect();
+            parts.push((fine(of[0].0), ranks));
         }
         let ranks = match parts.as_slice() {
-            [(_, ranks)] => match ranks.0.as_slice() {
+            [(_, ranks)] => match ranks.intervals() {
                 [(a, b)] if b - a == 1 => Ranks::One(*a),
                 _ => Ranks::These(ranks.clone()),
             },
@@ -166,6 +164,13 @@ impl Spec {
             (Buffer::Scratch(_), _) => 0,
             _ => self.chunks,
         }
+    }
+
+    /// Returns an upper bound of a rank's places beside scratch memories: a plan may have the vector in two buffers
+    /// and in a scratch memory of its own.
+    pub(crate) fn most_places(&self) -> u64 {
+        let ends = [Buffer::Input, Buffer::Output].map(|buffer| u64::from(self.size(buffer)));
+        ends.iter().sum::<u64>() + 2 * u64::from(self.chunks)
     }
 
     /// Returns the number of blocks in a buffer that users see.

@@ -126,6 +126,11 @@ impl Value {
         self
     }
 
+    /// Returns the number of intervals of ranks that no other value holds.
+    pub(crate) fn scattered(&self) -> u64 {
+        self.parts.iter().map(|(_, ranks)| ranks.unshared()).sum()
+    }
+
     /// Returns true if this is the expected value.
     pub fn is(&self, expected: &Expected, n: u32) -> bool {
         if self.spoilt.is_some() {
@@ -137,8 +142,8 @@ impl Value {
         let [(chunk, ranks)] = self.parts.as_slice() else { return false };
         *chunk == expected.chunk
             && match &expected.ranks {
-                Ranks::All => ranks.0.as_slice() == [(0, n)],
-                Ranks::One(r) => ranks.0.as_slice() == [(*r, r + 1)],
+                Ranks::All => ranks.intervals() == [(0, n)],
+                Ranks::One(r) => ranks.intervals() == [(*r, r + 1)],
                 Ranks::These(these) => ranks == these,
                 Ranks::Mixed(_) => false,
             }
