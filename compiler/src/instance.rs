@@ -56,6 +56,8 @@ pub(crate) struct Scratch {
     pub(crate) first: BTreeMap<Vec<u32>, u16>,
     /// The buffers, by number.
     pub(crate) buffers: Vec<ScratchBuffer>,
+    /// Chunks of all of them.
+    pub(crate) chunks: u64,
 }
 
 /// A scratch buffer.

@@ -1,4 +1,11 @@
 //! Chunks of memory by number: every chunk of every buffer of a rank, and of all ranks.
+//!
+//! An instance and a plan have at most [`MAX_PLACES`] chunks a rank, so that the numbers of a rank's own places fit
+//! 32 bits. Those of many ranks may not fit a machine's: [`Places::all`] says so before memory is made for them.
+//!
+//! [`MAX_PLACES`]: crate::plan::MAX_PLACES
+
+use std::sync::Arc;
 
 use crate::instance::Instance;
 use crate::num::{count, index, short};
@@ -9,11 +16,11 @@ use crate::program::{Buffer, Style};
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     /// First place of Data, Input, Output, then of each scratch buffer, inside a rank.
-    first: Vec<u32>,
+    first: Vec<usize>,
     /// Places a rank.
-    pub(crate) per_rank: u32,
-    /// Distance of the ranks that have places: 1, unless a few stand for all.
-    spacing: u32,
+    pub(crate) per_rank: usize,
+    /// The ranks that have places, ascending; `None` if all have.
+    ranks: Option<Arc<[u32]>>,
 }
 
 impl Places {
@@ -27,20 +34,21 @@ impl Places {
         Self::of_sizes(user, instance.scratch_chunks())
     }
 
-    /// Creates the places of buffers of these sizes: Data, Input and Output, then scratch.
+    /// Creates the places of buffers of these sizes: Data, Input and Output, then scratch. Their sum is a
+    /// plan's or an instance's, which was checked.
     pub(crate) fn of_sizes(user: [u32; 3], scratch: impl IntoIterator<Item = u32>) -> Self {
         let mut first = Vec::new();
-        let mut at = 0u32;
+        let mut at = 0usize;
         for size in user.into_iter().chain(scratch) {
             first.push(at);
-            at = at.saturating_add(size);
+            at += index(size);
         }
-        Places { first, per_rank: at, spacing: 1 }
+        Places { first, per_rank: at, ranks: None }
     }
 
-    /// Returns the number of places of `ranks` ranks.
-    pub(crate) fn all(&self, ranks: u32) -> usize {
-        index(self.per_rank) * index(ranks)
+    /// Returns the number of places of `ranks` ranks; `None` if it is greater than numbers of this machine.
+    pub(crate) fn all(&self, ranks: u32) -> Option<usize> {
+        self.per_rank.checked_mul(index(ranks))
     }
 
     /// Returns the place of a chunk of a buffer, inside a rank.
@@ -51,35 +59,48 @@ impl Places {
             Buf::Output => 2,
             Buf::Scratch(i) => 3 + index(i),
         };
-        index(self.first[i] + chunk)
+        self.first[i] + index(chunk)
     }
 
-    /// Returns the place of a chunk of a buffer of a rank.
+    /// Returns the place of a chunk of a buffer of a rank. A rank that has no places has that of no cell.
     pub(crate) fn of(&self, rank: u32, buf: Buf, chunk: u32) -> usize {
-        index(rank / self.spacing) * index(self.per_rank) + self.local(buf, chunk)
+        let row = match &self.ranks {
+            None => index(rank),
+            Some(ranks) => match ranks.binary_search(&rank) {
+                Ok(row) => row,
+                Err(_) => return usize::MAX,
+            },
+        };
+        let before = row.checked_mul(self.per_rank);
+        before.and_then(|at| at.checked_add(self.local(buf, chunk))).unwrap_or(usize::MAX)
     }
 
-    /// Returns the places if only every `spacing`-th rank has some.
-    pub(crate) fn spaced(self, spacing: u32) -> Self {
-        Places { spacing, ..self }
+    /// Returns the places if only these ranks, which ascend, have some.
+    pub(crate) fn of_ranks(self, ranks: &[u32]) -> Self {
+        Places { ranks: Some(ranks.into()), ..self }
     }
 
     /// Returns the rank of a place.
     pub(crate) fn rank(&self, place: usize) -> u32 {
-        count(place / index(self.per_rank.max(1))) * self.spacing
+        let row = place / self.per_rank.max(1);
+        match &self.ranks {
+            None => count(row),
+            Some(ranks) => ranks.get(row).copied().unwrap_or(u32::MAX),
+        }
     }
 
-    /// Returns the buffer and the chunk of a place inside a rank.
-    pub(crate) fn name(&self, local: u32) -> (Buf, u32) {
+    /// Returns the buffer and the chunk of a place, of whatever rank.
+    pub(crate) fn name(&self, place: usize) -> (Buf, u32) {
+        let local = place % self.per_rank.max(1);
         // Buffers of size 0 share their first place with the next one, which is meant.
         let i = self.first.partition_point(|&f| f <= local) - 1;
         let buf = match i {
             0 => Buf::Data,
             1 => Buf::Input,
             2 => Buf::Output,
-            i => Buf::Scratch(short(i) - 3),
+            i => Buf::Scratch(short(i - 3)),
         };
-        (buf, local - self.first[i])
+        (buf, count(local - self.first[i]))
     }
 
     /// Returns the places of a region of a rank, in order.

@@ -216,7 +216,8 @@ fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>> {
         Index::All => (0, size, &None, &None, None),
         Index::At(e) => {
             let v = number(e, env)?;
-            (v, v + 1, &None, &None, None)
+            let end = v.checked_add(1).ok_or_else(|| absent("chunk", v, size))?;
+            (v, end, &None, &None, None)
         }
         Index::Range { from, to, by, take } => {
             (number(from, env)?, number(to, env)?, by, take, None)
@@ -236,7 +237,8 @@ fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>> {
         count.is_some_and(|c| c <= 0 || i64::try_from(list.len()).map_or(true, |len| len >= c))
     };
     while start < end && !enough(&list) {
-        for at in start..start.saturating_add(block).min(end) {
+        // A block that does not fit 64 bits ends where all chunks do.
+        for at in start..start.checked_add(block).map_or(end, |last| last.min(end)) {
             if enough(&list) {
                 break;
             }
@@ -244,7 +246,11 @@ fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>> {
             let fits = u32::try_from(at).ok().filter(|_| at < size);
             list.push(fits.ok_or_else(|| absent("chunk", at, size))?);
         }
-        start = start.saturating_add(stride);
+        start = match (start.checked_add(stride), count) {
+            (Some(next), _) => next,
+            (None, None) => break,
+            (None, Some(_)) => return Err(PostconditionError::Stride),
+        };
     }
     Ok(list)
 }

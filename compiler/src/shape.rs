@@ -13,9 +13,10 @@ impl Shape {
         Shape { axes: vec![n] }
     }
 
-    /// Returns the number of ranks.
+    /// Returns the number of ranks; `u64::MAX`, which no limit allows, if it is greater than that.
     pub fn ranks(&self) -> u64 {
-        self.axes.iter().map(|&a| u64::from(a)).product()
+        let extents = self.axes.iter().map(|&a| u64::from(a));
+        extents.into_iter().try_fold(1, u64::checked_mul).unwrap_or(u64::MAX)
     }
 }
 

@@ -137,7 +137,12 @@ pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
         return Err(vec![too_big(instance, what)]);
     }
     let mut graph = DiGraph::<Transfer, Dep, u32>::default();
-    let mut state = Cells::<Accesses>::new(places.all(instance.ranks()));
+    let Some(all) = places.all(instance.ranks()) else {
+        let what =
+            format!("{} chunks of memory on each of {} ranks", places.per_rank, instance.ranks());
+        return Err(vec![too_big(instance, what)]);
+    };
+    let mut state = Cells::<Accesses>::new(all);
     let (mut rounds, mut message, mut lossy) = (0, 0, false);
     let (mut size, mut counted) = (Size::default(), false);
     let mut found = Vec::new();

@@ -9,6 +9,7 @@ use crate::advice::Indexed;
 use crate::budget::{Budget, ENTERED};
 use crate::collective::{CustomSpec, Spec};
 use crate::num::{count, index, wide};
+use crate::plan;
 use crate::program::{Buffer, Kind, Program, Slot, Stmt, Use};
 use crate::scope::{
     Fail, MAX_CHUNKS, composed, custom_sizes, enter, index_set, length_varies, parent_buffer,
@@ -141,7 +142,7 @@ impl Layout {
             };
             let size = match r.buf {
                 Buffer::Scratch(i) => {
-                    count(value(&p.scratch[index(i)].1, env)?.clamp(0, MAX_CHUNKS))
+                    count(value(&p.scratch[index(i)].1, env)?.clamp(0, plan::MAX_CHUNKS.into()))
                 }
                 b => spec.size(b),
             };

@@ -37,7 +37,7 @@ struct Live {
 impl Live {
     fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
         let places = super::memory(instance, placement);
-        let cells = Cells::new(places.all(1));
+        let cells = Cells::new(places.per_rank);
         let mut live = Live { places, cells };
         let style = match (instance.program.style, placement) {
             (Style::Data, Placement::InPlace) => Style::Data,

@@ -23,7 +23,7 @@ pub(super) struct Deps {
 
 impl Deps {
     pub(super) fn new(places: Places) -> Self {
-        let cells = Cells::new(places.all(1));
+        let cells = Cells::new(places.per_rank);
         Deps { places, cells }
     }
 

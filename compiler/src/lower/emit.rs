@@ -53,7 +53,7 @@ impl<'a> Emit<'a> {
         transfers: &[&Transfer],
     ) -> Self {
         let places = Places::new(instance);
-        let stamp = Cells::new(places.all(1));
+        let stamp = Cells::new(places.per_rank);
         let place = Mapping::new(instance, placement, rank);
         let written = transfers.iter().filter(|t| t.dst == rank).map(|t| &t.to);
         let rest = place.rest(instance, written);

@@ -7,7 +7,7 @@
 use crate::cells::Cells;
 use crate::chunks::ChunkSet;
 use crate::instance::Instance;
-use crate::num::{index, short};
+use crate::num::{count, index, short};
 use crate::plan::{Buf, Piece, Placement, Region};
 use crate::program::{Buffer, Kind, Style};
 use crate::walk::merge;
@@ -59,7 +59,9 @@ impl Mapping {
         }
         match self.kind {
             Kind::AllGather | Kind::Gather => {
-                (Buf::Input, c.wrapping_sub(self.rank * self.per_block), self.per_block)
+                // What lies before the rank's own block is not in the input, and in no buffer: the plan is refused.
+                let own = c.checked_sub(self.rank * self.per_block);
+                (Buf::Input, own.unwrap_or(u32::MAX), self.per_block)
             }
             _ => (Buf::Input, c, self.chunks),
         }
@@ -86,12 +88,12 @@ impl Mapping {
             }
             let mut same = p.set.iter().map(|c| {
                 let (buf, at, modulus) = of(c);
-                (buf, c.wrapping_sub(at), modulus)
+                (buf, i64::from(c) - i64::from(at), modulus)
             });
             let first = same.next();
             let uniform = first.is_some() && same.all(|s| Some(s) == first);
             if let (true, Some((buf, shift, modulus))) = (uniform, first) {
-                let start = p.set.start.wrapping_sub(shift);
+                let start = count(i64::from(p.set.start) - shift);
                 if modulus == p.set.modulus || p.set.runs().count() <= index(p.set.blocks()) {
                     pieces.push(Piece { buf, set: ChunkSet { start, modulus, ..p.set } });
                     continue;
@@ -119,7 +121,8 @@ impl Mapping {
     pub(super) fn origin(&self, region: &Region, local: &Region) -> u32 {
         match (region.pieces.first(), local.pieces.first()) {
             (Some(r), Some(l)) if self.active && r.buf == Buf::Data => {
-                r.set.start.wrapping_sub(l.set.start)
+                // Buffers of which one is a part of the other begin no earlier; a plan is refused that says so.
+                r.set.start.checked_sub(l.set.start).unwrap_or(u32::MAX)
             }
             _ => 0,
         }

@@ -2,8 +2,8 @@
 //! ranks to see is [`crate::verify::plan`]'s.
 
 use super::{
-    Buf, Dir, Header, Input, MAX_CHUNKS, MOST_MOVED, Op, Placement, Plan, Region, Sizes,
-    UnprovedPlan, Weighted,
+    Buf, Dir, Header, Input, MAX_CHUNKS, MAX_PLACES, MOST_MOVED, Op, Placement, Plan, Region,
+    Sizes, UnprovedPlan, Weighted,
 };
 use crate::chunks::ChunkSet;
 use crate::num::{index, wide};
@@ -262,6 +262,9 @@ fn header(h: &Header) -> Result<(), Inconsistent> {
     need(whole(h.input_chunks), "the input is no whole blocks")?;
     need(whole(h.output_chunks), "the output is no whole blocks")?;
     need(h.scratch.iter().all(|&s| s <= MAX_CHUNKS), "a scratch buffer has too many chunks")?;
+    let user = [h.chunks, h.input_chunks, h.output_chunks];
+    let all = user.iter().chain(&h.scratch).map(|&chunks| u64::from(chunks)).sum::<u64>();
+    need(all <= MAX_PLACES, "the buffers have too many chunks together")?;
     need((1..=4096).contains(&h.pipeline), "the pipeline is out of range")
 }
 

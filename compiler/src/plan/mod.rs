@@ -47,12 +47,16 @@ use std::ops::Deref;
 use serde::{Deserialize, Serialize};
 
 use crate::chunks::ChunkSet;
+use crate::num::count;
 
 /// Most messages that may be in flight on one connection: what every transport can hold.
 pub const MAX_SLOTS: u32 = 32;
 
 /// Most chunks of one buffer, of a plan as of a program.
 pub const MAX_CHUNKS: u32 = 1 << 28;
+
+/// Most chunks of all buffers of a rank, of a plan as of a program: the places of a rank are numbered in 32 bits.
+pub const MAX_PLACES: u64 = 1 << 31;
 
 /// Most chunks that the operands of one rank's operations have in all.
 const MOST_MOVED: u64 = 1 << 28;
@@ -353,9 +357,9 @@ impl Region {
         Region { pieces: vec![Piece { buf, set }] }
     }
 
-    /// Returns the number of chunks.
+    /// Returns the number of chunks; `u32::MAX`, which no plan allows, of more than can be numbered.
     pub fn chunks(&self) -> u32 {
-        self.pieces.iter().fold(0, |sum, p| sum.saturating_add(p.set.total))
+        count(self.pieces.iter().map(|p| u64::from(p.set.total)).sum::<u64>())
     }
 
     /// Returns the chunks, in order.
@@ -375,7 +379,7 @@ impl Sizes {
     /// Returns the number of chunks.
     pub fn chunks(&self) -> u32 {
         match self {
-            Sizes::Of(sets) => sets.iter().fold(0, |sum, s| sum.saturating_add(s.total)),
+            Sizes::Of(sets) => count(sets.iter().map(|s| u64::from(s.total)).sum::<u64>()),
             Sizes::Full(n) => *n,
         }
     }

@@ -93,7 +93,7 @@ impl Machine {
             |buf: Buf| if header.input == buf || header.output == buf { header.chunks } else { 0 };
         let user = [size(Buf::Data), size(Buf::Input), size(Buf::Output)];
         let places = Places::of_sizes(user, header.scratch.iter().copied());
-        let mut start = vec![None; places.all(header.ranks)];
+        let mut start = vec![None; places.all(header.ranks).unwrap_or(usize::MAX)];
         for rank in 0..header.ranks {
             for chunk in 0..header.chunks {
                 start[places.of(rank, header.input, chunk)] = Some(Sum::leaf(rank, chunk));

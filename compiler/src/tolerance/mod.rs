@@ -33,12 +33,16 @@ use crate::graph::StepGraph;
 use crate::instance::Instance;
 use crate::lower::identity;
 use crate::num::{count, index};
+use crate::places::Places;
 use crate::plan::{Buf, Placement, Region, Site};
 use crate::scope::{environment, value};
 use crate::verify::Verified;
 
 /// The most ranks whose contributions a word can name.
 const MOST_RANKS: u32 = 64;
+
+/// The most places of all ranks together: each point of failure is played on all of them.
+const MOST_PLACES: usize = 1 << 24;
 
 /// The parts of all ranks in a tolerant algorithm, proved at every point of failure. Only the proof makes one.
 #[derive(Debug, Clone)]
@@ -153,6 +157,12 @@ pub(crate) fn prove(
     if instance.ranks() > MOST_RANKS {
         let help = format!("restrict it: `requires n <= {MOST_RANKS}`, or fewer");
         return Err(refused("there are too many ranks", instance.program.header, &help));
+    }
+    if Places::new(instance).all(instance.ranks()).is_none_or(|all| all > MOST_PLACES) {
+        let help = format!(
+            "declare fewer chunks of scratch: all ranks may have {MOST_PLACES} chunks of memory together"
+        );
+        return Err(refused("the memories are too large", instance.program.header, &help));
     }
     if let Some(t) = graph.get().graph.node_weights().find(|t| t.wire.is_some()) {
         let why = "it rounds on the wire";

@@ -35,7 +35,7 @@ pub(super) fn check(faults: &mut Faults<'_>) {
         let Some((a, b)) = unordered(graph, &waits, place, &mut writers, &mut readers) else {
             continue;
         };
-        let (buf, chunk) = places.name(count(place[0].0 % index(places.per_rank)));
+        let (buf, chunk) = places.name(place[0].0);
         if !faults.knows(buf, chunk) {
             let strand = faults.of_chunk(buf, chunk);
             faults.add(strand, race(graph, &places, place[0].0, a, b));

@@ -262,12 +262,11 @@ fn explain(
 /// the rank, or else the chunk of other ranks, or else anything in such a buffer.
 fn sibling<'g>(graph: &'g StepGraph, state: &State, place: usize) -> Option<&'g Transfer> {
     let places = &state.places;
-    let per_rank = usize::try_from(places.per_rank).ok().filter(|&p| p > 0)?;
-    let name = |p: usize| places.name(u32::try_from(p % per_rank).unwrap_or(0));
-    let (rank, (buf, chunk)) = (place / per_rank, name(place));
+    let name = |p: usize| places.name(p);
+    let (rank, (buf, chunk)) = (places.rank(place), name(place));
     let likeness = |t: &Transfer| {
         let into = places.region(t.dst, &t.to).filter(|&p| name(p).0 == buf);
-        into.map(|p| match (p / per_rank == rank, name(p).1 == chunk) {
+        into.map(|p| match (places.rank(p) == rank, name(p).1 == chunk) {
             (true, _) => 3,
             (false, true) => 2,
             (false, false) => 1,

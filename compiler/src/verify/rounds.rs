@@ -16,7 +16,7 @@ use super::value::{Clash, Spoilt, Value};
 use crate::cells::Cells;
 use crate::graph::{Transfer, asked, buf_name};
 use crate::instance::Instance;
-use crate::num::{count, index};
+use crate::num::index;
 use crate::places::Places;
 use crate::plan::Buf;
 use crate::program::{Buffer, Kind, Style};
@@ -32,12 +32,45 @@ pub(crate) struct State {
     pub(crate) heard: Vec<RankSet>,
     /// Rounds with statements of them that changed nothing: every place held what was copied there.
     pub(crate) idle: BTreeSet<(u32, Span)>,
+    /// Intervals of ranks that the values hold beside their own size.
+    pub(crate) scattered: u64,
 }
+
+/// More intervals of ranks are not held by all values together: they take a gigabyte.
+const MOST_SCATTERED: u64 = 1 << 27;
 
 impl State {
     /// Returns the value of a place; `None` if it holds none.
     pub(crate) fn value(&self, place: usize) -> Option<&Value> {
         self.values.get(place)?.as_ref()
+    }
+
+    /// Stores a value; an error if all of them hold too many intervals of ranks.
+    fn store(&mut self, place: usize, value: Value) -> Result<(), TooScattered> {
+        self.scattered += value.scattered();
+        let old = self.values.at(place).replace(value);
+        let gone = old.map_or(0, |old| old.scattered());
+        self.scattered = self.scattered.checked_sub(gone).unwrap_or(0);
+        if self.scattered > MOST_SCATTERED { Err(TooScattered) } else { Ok(()) }
+    }
+}
+
+/// Values, or what ranks have heard, are of too many intervals of ranks together.
+struct TooScattered;
+
+impl TooScattered {
+    /// Returns the refusal to replay more, at a transfer.
+    fn refusal(self, instance: &Instance, t: &Transfer) -> Finding {
+        let d = Diagnostic::error(
+            codes::TOO_BIG,
+            format!(
+                "`{}` is too large to prove: its sums are of too scattered ranks",
+                instance.program.name
+            ),
+        )
+        .label(t.span, format!("on {} ranks, in round {}", instance.shape, t.round))
+        .help("check it at fewer ranks, or sum along the last axis of the grid first");
+        (t.span, d)
     }
 }
 
@@ -53,6 +86,11 @@ pub(super) fn replay(faults: &mut Faults<'_>) -> State {
     for round in steps.chunk_by(|a, b| a.round == b.round) {
         if barrier {
             hear(&mut lanes, &state.heard, round);
+            let own = |heard: &RankSet| heard.unshared();
+            if lanes.values().flatten().map(own).sum::<u64>() > MOST_SCATTERED {
+                faults.extend(vec![TooScattered.refusal(instance, round[0])]);
+                break;
+            }
         }
         // A round that is left because of one strand is played without it.
         loop {
@@ -139,7 +177,8 @@ pub(super) fn replay_instance(instance: &Instance) -> Replayed {
 pub(crate) fn initial(instance: &Instance) -> State {
     let places = Places::new(instance);
     let n = instance.ranks();
-    let mut values = Cells::new(places.all(n));
+    // Unrolling refuses more places than can be numbered.
+    let mut values = Cells::new(places.all(n).unwrap_or(usize::MAX));
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Input, Buf::Input),
@@ -153,7 +192,7 @@ pub(crate) fn initial(instance: &Instance) -> State {
         }
     }
     let heard = (0..n).map(RankSet::one).collect();
-    State { values, places, heard, idle: BTreeSet::new() }
+    State { values, places, heard, idle: BTreeSet::new(), scattered: 0 }
 }
 
 /// Returns the class of a chunk. Chunks of one class have the same number of elements, whatever the count.
@@ -176,6 +215,7 @@ fn hear(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Tr
 
 /// One write into one place.
 struct Write {
+    to: usize,
     step: usize,
     src: u32,
     op: Op,
@@ -213,7 +253,8 @@ pub(crate) fn round_of(
     found: &mut Vec<Finding>,
     read: Read<'_>,
 ) -> bool {
-    let mut writes: BTreeMap<usize, Vec<Write>> = BTreeMap::new();
+    let chunks = round.iter().map(|t| index(t.from.chunks())).sum();
+    let mut writes: Vec<Write> = Vec::with_capacity(chunks);
     for (i, t) in round.iter().enumerate() {
         let targets = t.to.iter().map(|(buf, chunk)| state.places.of(t.dst, buf, chunk));
         for ((buf, chunk), to) in t.from.iter().zip(targets) {
@@ -222,13 +263,20 @@ pub(crate) fn round_of(
                 return false;
             };
             let value = if t.wire.is_some() && t.src != t.dst { value.rounded() } else { value };
-            writes.entry(to).or_default().push(Write { step: i, src: t.src, op: t.op, value });
+            writes.push(Write { to, step: i, src: t.src, op: t.op, value });
         }
     }
     let shapes = targets(round);
     let mut reasons = BTreeMap::new();
     let mut changing: Vec<Span> = Vec::new();
-    for (to, list) in writes {
+    writes.sort_unstable_by_key(|write| (write.to, write.step));
+    let mut writes = writes.into_iter().peekable();
+    let mut list: Vec<Write> = Vec::new();
+    while let Some(write) = writes.next() {
+        let to = write.to;
+        list.clear();
+        list.push(write);
+        list.extend(std::iter::from_fn(|| writes.next_if(|next| next.to == to)));
         let rank = state.places.rank(to);
         let span = |write: &Write| round[write.step].span;
         // Once a statement is known to change something, its other places need not be compared.
@@ -239,12 +287,18 @@ pub(crate) fn round_of(
             changing.sort_unstable();
             changing.dedup();
         }
+        let first = list[0].step;
         if let Some(d) = conflict(instance, state, round, to, &list, &shapes) {
-            report(found, instance, round[list[0].step], || d);
+            report(found, instance, round[first], || d);
             continue;
         }
-        match fold(instance, state, round, to, rank, list, &mut reasons) {
-            Ok(value) => *state.values.at(to) = Some(value),
+        match fold(instance, state, round, (to, rank), &mut list, &mut reasons) {
+            Ok(value) => {
+                if let Err(too) = state.store(to, value) {
+                    found.push(too.refusal(instance, round[first]));
+                    return true;
+                }
+            }
             Err((step, d)) => report(found, instance, round[step], || *d),
         }
         if found.len() >= MOST {
@@ -301,7 +355,7 @@ fn targets(round: &[&Transfer]) -> Vec<usize> {
 /// Returns the name of a place, as `rank 1's data[2]`.
 pub(crate) fn place_name(instance: &Instance, places: &Places, place: usize) -> String {
     let rank = places.rank(place);
-    let (buf, chunk) = places.name(count(place % index(places.per_rank)));
+    let (buf, chunk) = places.name(place);
     format!("rank {rank}'s {}[{chunk}]", buf_name(instance, buf))
 }
 
@@ -356,9 +410,8 @@ fn fold(
     instance: &Instance,
     state: &State,
     round: &[&Transfer],
-    to: usize,
-    rank: u32,
-    mut list: Vec<Write>,
+    (to, rank): (usize, u32),
+    list: &mut Vec<Write>,
     reasons: &mut Reasons,
 ) -> Result<Value, (usize, Box<Diagnostic>)> {
     list.sort_by_key(|w| w.src);
@@ -367,7 +420,7 @@ fn fold(
     let copied = list.iter().any(|w| w.op == Op::Copy);
     // (rank, step, value); the old value goes before what the rank itself adds.
     let mut operands: Vec<(u32, usize, Value)> =
-        list.into_iter().map(|w| (w.src, w.step, w.value)).collect();
+        list.drain(..).map(|w| (w.src, w.step, w.value)).collect();
     if !copied {
         let Some(old) = state.value(to).cloned() else {
             let t = round[first];
@@ -403,7 +456,7 @@ fn fold(
     let value = sum.ok_or_else(|| {
         (first, Box::new(Diagnostic::error(codes::UNINITIALISED, "nothing arrives")))
     })?;
-    let (buf, chunk) = state.places.name(count(to % index(state.places.per_rank)));
+    let (buf, chunk) = state.places.name(to);
     if !matches!(buf, Buf::Scratch(_)) && class_of(instance, chunk) != value.class {
         let t = round[first];
         let d = Diagnostic::error(codes::SIZES, format!("{} may differ in bytes from what is stored there", name()))

@@ -79,7 +79,8 @@ fn asked(instance: &Instance, places: &Places) -> Cells<bool> {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Output, Buf::Output),
     };
-    let mut live = Cells::new(places.all(instance.ranks()));
+    // Unrolling refuses more places than can be numbered.
+    let mut live = Cells::new(places.all(instance.ranks()).unwrap_or(usize::MAX));
     for rank in 0..instance.ranks() {
         let result = instance.spec.result(instance.program.style, rank);
         for chunk in result.iter().flat_map(|(_, set)| set.iter()) {

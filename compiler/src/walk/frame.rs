@@ -1,6 +1,6 @@
 //! A program being executed, on groups of ranks: variables, groups, views of buffers.
 
-use roundelay_dsl::diag::Diagnostic;
+use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::view::View;
 use crate::advice::Indexed;
@@ -8,7 +8,7 @@ use crate::chunks::ChunkSet;
 use crate::collective::Spec;
 use crate::eval::eval;
 use crate::num::{count, index};
-use crate::plan::{Buf, Piece};
+use crate::plan::{Buf, MAX_CHUNKS, Piece};
 use crate::program::{Buffer, Expr, Program, Slot, Style};
 use crate::scope::{Fail, index_set, parent_buffer, sub_regions};
 
@@ -140,8 +140,14 @@ impl Frame<'_> {
             };
             let mut env = self.env.clone();
             let e = &self.program.scratch[index(i)].1;
-            let units = count(eval(e, &mut env).map_err(|e| Box::new(e.diagnostic()))?.max(0));
-            let fine = units * self.fine(base)?;
+            let units = eval(e, &mut env).map_err(|e| Box::new(e.diagnostic()))?.max(0);
+            let fine = self.fine(base)?;
+            let all = units.checked_mul(fine.into()).filter(|&all| all < MAX_CHUNKS.into());
+            let (Some(fine), units) = (all.map(count), count(units)) else {
+                let text =
+                    format!("{units} chunks of scratch, cut into {fine} each, are out of range");
+                return Err(Box::new(Diagnostic::error(codes::CHUNKS, text).label(e.span, "here")));
+            };
             let set = ChunkSet::interval(0, fine, fine.max(1));
             return Ok(View { pieces: vec![Piece { buf: Buf::Scratch(first + i), set }], units });
         }

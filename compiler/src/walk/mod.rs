@@ -11,6 +11,8 @@ mod lengths;
 mod motion;
 mod projection;
 mod round;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::ops::ControlFlow;
@@ -25,7 +27,7 @@ use crate::collective::Spec;
 use crate::eval::eval;
 use crate::instance::{Instance, Scratch, ScratchBuffer, Setting};
 use crate::num::{count, index, short, wide};
-use crate::plan::{Region, WireType};
+use crate::plan::{MAX_CHUNKS, MAX_PLACES, Region, WireType};
 use crate::program::{Program, Slot, Stmt};
 use crate::scope::{Fail, composed, enter, environment, length_varies, split_range, used};
 use frame::{Frame, Ride, Views};
@@ -68,7 +70,7 @@ pub struct Transfer {
 
 /// Rule and rank of the `each`, and the turns of its inner loops, outermost first. No two transfers of a
 /// round have the same.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     rule: u32,
     inner: Turns,
@@ -159,6 +161,16 @@ fn run(setting: Setting<'_>, on_round: OnRound<'_>, scratch: Laid<'_>) -> Result
     Ok(())
 }
 
+/// Returns the refusal of scratch memories that have too many chunks together.
+fn too_many_places(chunks: u64, span: Span) -> Diagnostic {
+    Diagnostic::error(codes::TOO_BIG, format!("scratch memories of {chunks} chunks on each rank"))
+        .label(span, "with this one they are too large")
+        .help(format!(
+            "declare smaller ones: all memories of a rank have at most {MAX_PLACES} chunks together, and chunks are \
+             as large as the call makes them"
+        ))
+}
+
 impl Walk<'_, '_> {
     /// Finds or makes the scratch buffers of a frame whose chunks are `w` of the instance's.
     fn scratch(&mut self, p: &Program, env: &[i64], w: u32) -> Result<u16, Fail> {
@@ -166,7 +178,8 @@ impl Walk<'_, '_> {
             (Some(site), [at, part, ..]) if site == *at => Some(short(*part)),
             _ => None,
         };
-        let Scratch { first, buffers } = match &mut self.scratch {
+        let spec = self.setting.spec;
+        let Scratch { first, buffers, chunks: all } = match &mut self.scratch {
             Laid::Out(scratch) => scratch,
             Laid::Done(scratch) => return Ok(scratch.first.get(&self.path).copied().unwrap_or(0)),
         };
@@ -192,18 +205,23 @@ impl Walk<'_, '_> {
             let v = eval(e, &mut env.to_vec()).map_err(|e| Box::new(e.diagnostic()))?;
             let size = v
                 .checked_mul(i64::from(w))
-                .filter(|v| (0..1 << 28).contains(v))
+                .filter(|v| (0..MAX_CHUNKS.into()).contains(v))
                 .ok_or_else(|| {
-                    Box::new(
-                        Diagnostic::error(
-                            codes::CHUNKS,
-                            format!("{v} chunks of scratch are out of range"),
-                        )
-                        .label(e.span, "here"),
+                Box::new(
+                    Diagnostic::error(
+                        codes::CHUNKS,
+                        format!("{v} chunks of scratch are out of range"),
                     )
-                })?;
+                    .label(e.span, "here"),
+                )
+            })?;
             let chunks = &mut buffers[index(first) + i].chunks;
-            *chunks = (*chunks).max(count(size));
+            let size = count(size).max(*chunks);
+            *all += u64::from(size - *chunks);
+            *chunks = size;
+            if *all > MAX_PLACES - spec.most_places() {
+                return Err(Box::new(too_many_places(*all, e.span)));
+            }
         }
         Ok(first)
     }

@@ -62,7 +62,7 @@ impl Rank<'_> {
     /// Returns pairs of phases that touch the same memory of the rank.
     fn conflicts(&self) -> Vec<(u32, u32)> {
         let places = places(self.plan);
-        let mut cells: Vec<(Option<u32>, Option<u32>)> = vec![(None, None); index(places.per_rank)];
+        let mut cells: Vec<(Option<u32>, Option<u32>)> = vec![(None, None); places.per_rank];
         let mut found = Vec::new();
         for (phase, (tasks, landed)) in self.drafts.iter().zip(self.landed).enumerate() {
             let phase = count(phase);

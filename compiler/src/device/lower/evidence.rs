@@ -12,7 +12,7 @@ pub(super) fn synchronizes(order: &Order<'_>) -> bool {
     let n = count(order.plans.len());
     let places: Vec<Places> = order.plans.iter().map(places).collect();
     let mut cells: Vec<Vec<RankSet>> =
-        places.iter().map(|p| vec![RankSet::default(); index(p.per_rank)]).collect();
+        places.iter().map(|p| vec![RankSet::default(); p.per_rank]).collect();
     let mut results: Vec<Vec<RankSet>> = vec![Vec::new(); order.nodes.len()];
     let mut end: Vec<RankSet> = (0..n).map(RankSet::one).collect();
     for &(rank, phase) in &order.sequence {

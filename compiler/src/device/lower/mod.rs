@@ -23,8 +23,11 @@ use super::{
 use crate::num::{count, index, short};
 use crate::plan::{Dir, Plan};
 use build::{Build, Condition, Draft};
-use order::{Order, Waiting};
+use order::{Order, Waiting, places};
 use travel::Travel;
+
+/// Plans with memories of more chunks a rank are refused: lowering and its proof hold each place of every rank.
+const MOST_PLACES: usize = 1 << 24;
 
 /// Options of the lowering besides the plans.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -153,6 +156,12 @@ fn possible(plans: &[Plan], protocol: Protocol, options: &Options) -> Result<(),
     let Some(first) = plans.first() else {
         return Err(Refused("there are no plans".into()));
     };
+    let held = places(first).per_rank;
+    if held > MOST_PLACES {
+        return Err(Refused(format!(
+            "the memories of a rank have {held} chunks together; a device has room for {MOST_PLACES}"
+        )));
+    }
     for (rank, plan) in plans.iter().enumerate() {
         if plan.header != first.header || plan.part.rank != count(rank) {
             return Err(Refused("the plans are not those of all ranks of one schedule".into()));
@@ -269,17 +278,29 @@ fn links(
         let mut base = 0;
         for (link, &w) in list.iter().zip(of).filter(|(l, _)| l.dir == Dir::Recv && !l.far) {
             bases[index(w)] = base;
-            base += link.slots * link.chunks;
+            base = after(base, link)?;
         }
     }
     for (list, of) in links.iter_mut().zip(&order.wire_of) {
         let mut own = 0;
         for (link, &w) in list.iter_mut().zip(of) {
             link.base = if link.far { own } else { bases[index(w)] };
-            own += if link.far { link.slots * link.chunks } else { 0 };
+            own = if link.far { after(own, link)? } else { own };
         }
     }
     Ok(links)
+}
+
+/// Returns the first chunk of staging memory after the slots of a link that begin at `base`.
+fn after(base: u32, link: &DeviceConnection) -> Result<u32, Refused> {
+    let slots = link.slots.checked_mul(link.chunks);
+    slots.and_then(|chunks| base.checked_add(chunks)).ok_or_else(|| {
+        let (slots, chunks) = (link.slots, link.chunks);
+        Refused(format!(
+            "the slots of a rank take more chunks than can be numbered: {slots} for messages of {chunks} chunks from \
+             each of its peers; ask for fewer slots, or send shorter messages"
+        ))
+    })
 }
 
 /// Returns the channels of a device, numbered without gaps between any two ranks.

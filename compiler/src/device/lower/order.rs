@@ -277,8 +277,8 @@ impl<'a> Order<'a> {
 fn local(plan: &Plan, first: &[u32], edges: &mut Vec<(u32, u32, u32)>) -> Option<()> {
     let part: &RankPlan = &plan.part;
     let places = places(plan);
-    let mut writer = vec![u32::MAX; index(places.per_rank)];
-    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); index(places.per_rank)];
+    let mut writer = vec![u32::MAX; places.per_rank];
+    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); places.per_rank];
     for OpRef { lane, op: i } in local_order(part)? {
         let op = &part.lanes[index(lane)].ops[index(i)];
         let id = first[index(lane)] + i;

@@ -90,7 +90,7 @@ struct Land<'o> {
 impl<'o> Land<'o> {
     fn new(order: &'o Order<'o>, pulls: bool) -> Self {
         let places: Vec<Places> = order.plans.iter().map(places).collect();
-        let cells = places.iter().map(|p| vec![Vec::new(); index(p.per_rank)]).collect();
+        let cells = places.iter().map(|p| vec![Vec::new(); p.per_rank]).collect();
         let mut land = Land { order, places, accesses: cells, known: Vec::new() };
         for (id, node) in order.nodes.iter().enumerate() {
             let (id, when) = (count(id), node.phase);

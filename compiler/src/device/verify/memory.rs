@@ -89,7 +89,7 @@ impl Memory {
         };
         let mut buffers = Vec::new();
         for p in programs {
-            let mut cells = vec![Cell::default(); index(places.per_rank)];
+            let mut cells = vec![Cell::default(); places.per_rank];
             for chunk in 0..chunks(header, buf) {
                 if let Some((rank, c)) = instance.spec.initial(buffer, p.rank, chunk) {
                     let leaf = Value::leaf(rank, c, class_of(instance, chunk));
@@ -107,7 +107,7 @@ impl Memory {
     fn cell(&mut self, at: At) -> &mut Cell {
         match at {
             At::Buffer { rank, pass, buf, chunk } => {
-                let first = index(pass) * index(self.places.per_rank);
+                let first = index(pass) * self.places.per_rank;
                 &mut self.buffers[index(rank)][first + self.places.local(buf, chunk)]
             }
             At::Staging { rank, chunk } => self.staging.entry((rank, chunk)).or_default(),

@@ -29,7 +29,7 @@ impl Memory {
         let size = |b| plan.buffer_chunks(b).unwrap_or(0);
         let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
         let places = Places::of_sizes(user, plan.header.scratch.iter().copied());
-        let values = Cells::new(places.all(1));
+        let values = Cells::new(places.per_rank);
         let mut memory = Memory { places, values };
         let (buf, buffer) = match plan.header.placement {
             Placement::InPlace => (Buf::Data, Buffer::Data),

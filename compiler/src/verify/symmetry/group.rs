@@ -54,17 +54,20 @@ impl Rotation {
     }
 }
 
+/// Rotations, one a generator: of a grid seldom more than four.
+pub(super) type Rotations = SmallVec<[Rotation; 2]>;
+
 /// A group that acts on ranks such that no element but the neutral one leaves a rank where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Group {
     /// The group that these rotations generate, which do not get in each other's way.
-    Turns(SmallVec<[Rotation; 2]>),
+    Turns(Rotations),
     /// r becomes r xor g, for n a power of two.
     Xor,
 }
 
 /// The number of times that each rotation is done, or the number that is xored.
-pub(super) type Element = SmallVec<[u32; 2]>;
+pub(super) type Element = SmallVec<[u32; 4]>;
 
 impl Group {
     /// Returns the rank that stands for this one, and the element that takes it there.
@@ -82,6 +85,11 @@ impl Group {
                 (at, times)
             }
         }
+    }
+
+    /// Returns the ranks that stand for all, ascending.
+    pub(super) fn least(&self, n: u32) -> Vec<u32> {
+        (0..n).filter(|&rank| self.split(rank).0 == rank).collect()
     }
 
     pub(super) fn apply(&self, rank: u32, g: &Element) -> u32 {
@@ -147,7 +155,7 @@ pub(super) struct Action {
     pub(super) n: u32,
     /// The movement of each buffer with each rotation, or, with xor, the chunks a rank in `by`: 0 if they
     /// stay. The vector is the first, then input, output and scratch.
-    pub(super) buffers: Vec<SmallVec<[Rotation; 2]>>,
+    pub(super) buffers: Vec<Rotations>,
     /// The owners of the chunks of the vector, if chunks move with their ranks in an order of the program's own.
     pub(super) owners: Option<Arc<Owners>>,
     /// True if chunks of different index differ in size, so that classes move like chunks.
@@ -206,12 +214,12 @@ impl Action {
             Group::Turns(list) => {
                 let own = self.of(Buf::Data);
                 let alike = own.iter().zip(list).all(|(a, b)| a.order() == b.order());
-                let apart = match own {
-                    [_] => true,
-                    [a, b] => b.by.is_multiple_of(a.modulus) || a.by.is_multiple_of(b.modulus),
-                    _ => false,
-                };
-                if !alike || !apart {
+                let nested = |a: &Rotation, b: &Rotation| b.by.is_multiple_of(a.modulus);
+                let apart = own
+                    .iter()
+                    .enumerate()
+                    .all(|(i, a)| own[i + 1..].iter().all(|b| nested(a, b) || nested(b, a)));
+                if own.is_empty() || !alike || !apart {
                     return None;
                 }
                 let mut at = chunk;

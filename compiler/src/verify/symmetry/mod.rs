@@ -34,11 +34,14 @@ use crate::instance::Instance;
 use crate::plan::{Placement, UnprovedPlan};
 use crate::program::{Buffer, Kind, Style};
 use crate::walk::Projection;
-use group::{Action, Group, Rotation};
+use group::{Action, Group, Rotation, Rotations};
 use owners::Owners;
 
 /// The most ranks that may stand for all.
 const MOST_ORBITS: u32 = 64;
+
+/// Of more axes not all products are tried.
+const MOST_AXES: usize = 5;
 
 /// The most ways in which the buffers may move that are tried for one group.
 const MOST_TRIES: usize = 48;
@@ -85,6 +88,8 @@ enum Unlike {
     Pieces,
     #[error("cannot be evaluated")]
     Unevaluated,
+    #[error("has transfers of one rank that are not found among those of all")]
+    Incomplete,
 }
 
 /// Lowers one rank for a placement.
@@ -110,9 +115,9 @@ pub(crate) fn prove(
         _ if spec.ranks < 2 => return unknown("there is one rank"),
         _ => {}
     }
-    let mut first = None;
+    let (mut first, mut alone) = (None, Alone::new());
     for group in groups(instance) {
-        let action = match find(instance, group) {
+        let action = match find(instance, group, &mut alone) {
             Ok(action) => action,
             Err(why) => {
                 first.get_or_insert(why);
@@ -153,42 +158,68 @@ fn groups(instance: &Instance) -> Vec<Group> {
         let by: u32 = axes[i + 1..].iter().product();
         Rotation { modulus: by * axes[i], by }
     };
-    let long: SmallVec<[Rotation; 2]> =
-        (0..axes.len()).map(axis).filter(|r| r.order() > 1).collect();
-    if long.len() > 1 {
-        all.push(Group::Turns(long.clone()));
-    }
-    let mut alone: Vec<Group> = long.iter().map(|&r| Group::Turns(smallvec![r])).collect();
-    alone.retain(|g| n / g.order(n) <= MOST_ORBITS);
-    alone.sort_by_key(|g| n / g.order(n));
-    all.extend(alone);
-    all
+    let long: Rotations = (0..axes.len()).map(axis).filter(|r| r.order() > 1).collect();
+    products(&long).map(Group::Turns).filter(|g| n / g.order(n) <= MOST_ORBITS).collect()
 }
 
+/// Returns the products of rotations along different axes, those with most elements first: of all sets of axes, or
+/// of many axes only of all, of all but one, and of each alone.
+fn products(long: &Rotations) -> impl Iterator<Item = Rotations> {
+    let mut sets: Vec<Rotations> = match long.len() {
+        0 => Vec::new(),
+        axes @ 1..=MOST_AXES => (1..1u32 << axes)
+            .map(|set| {
+                let inside = |&(i, _): &(usize, &Rotation)| set >> i & 1 == 1;
+                long.iter().enumerate().filter(inside).map(|(_, r)| *r).collect()
+            })
+            .collect(),
+        axes => {
+            let without = |gone: usize| {
+                let others = long.iter().enumerate().filter(move |(i, _)| *i != gone);
+                others.map(|(_, r)| *r).collect::<Rotations>()
+            };
+            let alone = long.iter().map(|r| smallvec![*r]);
+            [long.clone()].into_iter().chain((0..axes).map(without)).chain(alone).collect()
+        }
+    };
+    let elements = |set: &Rotations| set.iter().map(|r| u64::from(r.order())).product::<u64>();
+    sets.sort_by_key(|set| (std::cmp::Reverse(elements(set)), set.len()));
+    sets.into_iter()
+}
+
+/// The movements of buffers with single generators, found once: several groups have the same ones.
+type Alone = Vec<(Rotation, Result<Vec<Rotation>, Asymmetry>)>;
+
 /// Returns the movement of buffers that maps the program onto itself; the error says why there is none.
-fn find(instance: &Instance, group: Group) -> Result<Action, Asymmetry> {
-    let generators: SmallVec<[Rotation; 2]> = match &group {
+fn find(instance: &Instance, group: Group, alone: &mut Alone) -> Result<Action, Asymmetry> {
+    let generators: Rotations = match &group {
         Group::Xor => smallvec![Rotation { modulus: instance.spec.ranks, by: 1 }],
         Group::Turns(list) => list.clone(),
     };
     // A rotation is found for each buffer and generator alone, the others still.
-    let mut buffers: Vec<SmallVec<[Rotation; 2]>> = Vec::new();
+    let mut buffers: Vec<Rotations> = Vec::new();
     for &generator in &generators {
-        let alone = match &group {
-            Group::Xor => Group::Xor,
-            Group::Turns(_) => Group::Turns(smallvec![generator]),
+        let found = match &group {
+            Group::Xor => alone_moves(instance, &Group::Xor, generator)?,
+            Group::Turns(_) => match alone.iter().find(|(of, _)| *of == generator) {
+                Some((_, found)) => found.clone()?,
+                None => {
+                    let turns = Group::Turns(smallvec![generator]);
+                    let found = alone_moves(instance, &turns, generator);
+                    alone.push((generator, found.clone()));
+                    found?
+                }
+            },
         };
-        let found = alone_moves(instance, &alone, generator)?;
         buffers.resize(found.len(), SmallVec::new());
         for (all, own) in buffers.iter_mut().zip(found) {
             all.push(own);
         }
     }
-    let apart = |list: &SmallVec<[Rotation; 2]>| match list.as_slice() {
-        [a, rest @ ..] => rest.iter().all(|b| a.commutes(*b)),
-        [] => true,
+    let apart = |list: &Rotations| {
+        list.iter().enumerate().all(|(i, a)| list[i + 1..].iter().all(|b| a.commutes(*b)))
     };
-    if generators.len() > 2 || !buffers.iter().all(apart) {
+    if !buffers.iter().all(apart) {
         return Err(Asymmetry::Axes);
     }
     let classes = instance.spec.blocks() == 1;

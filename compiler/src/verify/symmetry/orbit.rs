@@ -11,7 +11,7 @@ use super::{Asymmetry, Lower, clock, result_buffer};
 use crate::cells::Cells;
 use crate::collective::{Expected, Ranks};
 use crate::instance::Instance;
-use crate::num::{count, index};
+use crate::num::count;
 use crate::places::Places;
 use crate::plan::{Buf, Region};
 use crate::program::{Buffer, Kind, Style};
@@ -48,9 +48,8 @@ pub(super) fn prove(
     lower: Lower<'_>,
     action: &Action,
 ) -> Result<Facts, Diagnostics> {
-    let least: Vec<u32> = (0..action.n).filter(|&r| action.group.split(r).0 == r).collect();
-    let spacing = least.get(1).copied().unwrap_or(action.n);
-    let state = start(instance, action, &least, spacing);
+    let least = action.group.least(action.n);
+    let state = start(instance, action, &least);
     let (state, replay) = replay(instance, action, &least, state, 0)?;
     // Sums of more than two are ordered by rank, which the map permutes.
     let same = result(instance, &state, action, &least)?;
@@ -82,7 +81,6 @@ pub(super) fn replay(
     mut state: State,
     first: u32,
 ) -> Result<(State, Replay), Diagnostics> {
-    let spacing = least.get(1).copied().unwrap_or(action.n);
     let barrier = instance.spec.kind == Kind::Barrier;
     let mut found = Vec::new();
     let traffic = vec![Traffic::default(); least.len()];
@@ -123,7 +121,7 @@ pub(super) fn replay(
         let into: Vec<&Transfer> = own.iter().collect();
         shown.crowded |= meet(&into);
         if barrier {
-            hear(&mut state.heard, &into, action, spacing);
+            hear(&mut state.heard, &into, action, least);
         }
         // The elements of the sources, once for each of them.
         let mut elements: BTreeMap<u32, (u32, Element, Element)> = BTreeMap::new();
@@ -153,14 +151,17 @@ fn meet(into: &[&Transfer]) -> bool {
     targets.windows(2).any(|w| w[0] == w[1])
 }
 
-fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &Action, spacing: u32) {
+/// Records that the ranks that stand for all, which `least` are, hear of others in a round of a barrier.
+fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &Action, least: &[u32]) {
     let before = heard.to_vec();
-    let row = |rank: u32| index(rank / spacing);
+    let row = |rank: u32| least.binary_search(&rank).ok();
     for t in into {
-        let (least, g) = action.group.split(t.src);
-        let of = action.group.ranks(&before[row(least)], &g, action.n);
-        let own = &mut heard[row(t.dst)];
-        *own = own.union(&of);
+        let (first, g) = action.group.split(t.src);
+        let Some(of) = row(first).and_then(|row| before.get(row)) else { continue };
+        let of = action.group.ranks(of, &g, action.n);
+        if let Some(own) = row(t.dst).and_then(|row| heard.get_mut(row)) {
+            *own = own.union(&of);
+        }
     }
 }
 
@@ -184,9 +185,9 @@ pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
 ///
 /// Leaves of the trees of additions are named by their rank as seen from the chunk's own rank, which
 /// the map does not change: so the image of a tree has the tree's hash.
-fn start(instance: &Instance, action: &Action, least: &[u32], spacing: u32) -> State {
-    let places = Places::new(instance).spaced(spacing);
-    let mut values = Cells::new(places.all(count(least.len())));
+fn start(instance: &Instance, action: &Action, least: &[u32]) -> State {
+    let places = Places::new(instance).of_ranks(least);
+    let mut values = Cells::new(places.all(count(least.len())).unwrap_or(usize::MAX));
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Input, Buf::Input),
@@ -208,7 +209,7 @@ fn start(instance: &Instance, action: &Action, least: &[u32], spacing: u32) -> S
         }
     }
     let heard = least.iter().map(|&r| RankSet::one(r)).collect();
-    State { values, places, heard, idle: BTreeSet::new() }
+    State { values, places, heard, idle: BTreeSet::new(), scattered: 0 }
 }
 
 /// Checks that a declared collective asks of the image of every place the image of what it asks of the place.

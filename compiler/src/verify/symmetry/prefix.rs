@@ -10,12 +10,13 @@ use std::ops::ControlFlow;
 
 use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
-use super::group::{Action, Element, Group, Rotation};
+use super::group::{Action, Element, Group, Rotation, Rotations};
 use super::{Attempt, Lower, clock, orbit, premise};
 use crate::cells::Cells;
 use crate::instance::Instance;
+use crate::num::index;
 use crate::places::Places;
 use crate::plan::Buf;
 use crate::program::Kind;
@@ -31,9 +32,12 @@ const MOST_MOVES: u64 = 1 << 24;
 /// More kinds of ranks than this are not looked at.
 const MOST_CLASSES: usize = 128;
 
+/// More contiguous pieces than this are not compared, of all transfers of the first rounds as each of their ends
+/// sees them: ranks with others are alike to no rank.
+const MOST_RUNS: usize = 1 << 22;
+
 /// The replay of the first rounds on all ranks.
 struct Before {
-    state: State,
     traffic: Vec<orbit::Traffic>,
     depth: u32,
     lossy: bool,
@@ -56,7 +60,7 @@ pub(super) fn prove(
         return unknown("the root differs from the other ranks");
     }
     let wide = spec.chunks / n;
-    let vector: SmallVec<[Rotation; 2]> = smallvec![Rotation { modulus: n * wide, by: wide }];
+    let vector: Rotations = smallvec![Rotation { modulus: n * wide, by: wide }];
     let action = Action {
         group: Group::Turns(smallvec![Rotation { modulus: n, by: 1 }]),
         n,
@@ -68,12 +72,15 @@ pub(super) fn prove(
     let Some(first) = premise::holds_from(instance, &action) else {
         return unknown("the root differs from the other ranks");
     };
-    let Some(before) = before(instance, &action, first) else {
+    let Some((before, state)) = before(instance, &action, first) else {
         return unknown(
             "its first rounds, in which the root differs, cannot be replayed on all ranks",
         );
     };
-    let Some(start) = alike(instance, &action, &before.state) else {
+    let start = alike(instance, &action, &state);
+    // The memory of all ranks, of which what follows needs nothing more.
+    drop(state);
+    let Some(start) = start else {
         return unknown("after the rounds in which the root differs the ranks do not hold alike");
     };
     // A fault may come from what was forgotten: it is none of the program.
@@ -83,6 +90,7 @@ pub(super) fn prove(
     if orbit::result(instance, &end, &action, &[0]).is_err() {
         return unknown("what the ranks hold alike is not enough for the result");
     }
+    drop(end);
     for &rank in &before.classes {
         clock::check(instance, sources, lower, &Projection::of(instance, rank)?)?;
     }
@@ -104,16 +112,15 @@ pub(super) fn prove(
     Ok(Attempt::Proved { facts, group: "shift after the root's rounds", orbits })
 }
 
-/// Replays the rounds before `first` on all ranks.
-fn before(instance: &Instance, action: &Action, first: u32) -> Option<Before> {
+/// Replays the rounds before `first` on all ranks; returns their memory too.
+fn before(instance: &Instance, action: &Action, first: u32) -> Option<(Before, State)> {
     let n = instance.ranks();
-    let traffic = vec![orbit::Traffic::default(); crate::num::index(n)];
-    let mut b =
-        Before { state: initial(instance), traffic, depth: 0, lossy: false, classes: vec![] };
+    Places::new(instance).all(n)?;
+    let traffic = vec![orbit::Traffic::default(); index(n)];
+    let mut b = Before { traffic, depth: 0, lossy: false, classes: vec![] };
+    let mut state = initial(instance);
     let (mut moves, mut found, mut all) = (0u64, Vec::new(), Vec::new());
-    let mut seen: Vec<Vec<(u32, premise::Norm)>> = vec![Vec::new(); crate::num::index(n)];
-    let back: Vec<Element> =
-        (0..n).map(|rank| action.group.inverse(&action.group.split(rank).1)).collect();
+    let mut kinds = Kinds::new(action, MOST_RUNS);
     let done = walk(instance, &mut |round| {
         if round.index >= first {
             return Ok(ControlFlow::Break(()));
@@ -126,24 +133,16 @@ fn before(instance: &Instance, action: &Action, first: u32) -> Option<Before> {
         }
         for t in all.iter().filter(|t| t.src != t.dst) {
             let chunks = u64::from(t.from.chunks());
-            let sender = &mut b.traffic[crate::num::index(t.src)];
+            let sender = &mut b.traffic[index(t.src)];
             sender.messages += 1;
             sender.sent += chunks;
-            b.traffic[crate::num::index(t.dst)].received += chunks;
+            b.traffic[index(t.dst)].received += chunks;
             b.lossy |= t.wire.is_some();
         }
         b.depth += u32::from(all.iter().any(|t| t.src != t.dst));
-        for norm in premise::norms(&all).into_iter().flatten() {
-            let mut ends = vec![norm.dst, norm.src];
-            ends.dedup();
-            for rank in ends {
-                let own = &back[crate::num::index(rank)];
-                let Some(own) = premise::image_of(&norm, action, own) else { continue };
-                seen[crate::num::index(rank)].push((round.index, own));
-            }
-        }
+        all.iter().for_each(|t| kinds.add(action, t));
         let list: Vec<&Transfer> = all.iter().collect();
-        round_of(instance, &mut b.state, &list, &mut found, &|state, t, buf, chunk| {
+        round_of(instance, &mut state, &list, &mut found, &|state, t, buf, chunk| {
             state.value(state.places.of(t.src, buf, chunk)).cloned()
         });
         Ok(if found.is_empty() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
@@ -151,14 +150,79 @@ fn before(instance: &Instance, action: &Action, first: u32) -> Option<Before> {
     if done.is_err() || !found.is_empty() || moves > MOST_MOVES {
         return None;
     }
-    let mut kinds: BTreeMap<Vec<(u32, premise::Norm)>, u32> = BTreeMap::new();
-    for (rank, mut own) in (0..n).zip(seen) {
-        own.sort_unstable();
-        kinds.entry(own).or_insert(rank);
+    b.classes = kinds.classes();
+    let few = b.classes.len() <= MOST_CLASSES;
+    (few && whole(instance, first, &b.classes)).then_some((b, state))
+}
+
+/// Returns true if the transfers of these ranks, before the round `first`, are found among those of all.
+fn whole(instance: &Instance, first: u32, ranks: &[u32]) -> bool {
+    let (mut all, mut whole) = (Vec::new(), true);
+    let done = walk(instance, &mut |round| {
+        if round.index >= first {
+            return Ok(ControlFlow::Break(()));
+        }
+        all.clear();
+        round.all(&mut all)?;
+        whole &= premise::complete(round, &all, ranks)?;
+        Ok(if whole { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    });
+    done.is_ok() && whole
+}
+
+/// The transfers of each rank in the first rounds, as it sees itself.
+struct Kinds {
+    /// By rank, with their rounds; `None` if they have too many pieces to be compared.
+    seen: Vec<Option<Vec<(u32, premise::Norm)>>>,
+    /// The elements that take each rank to rank 0.
+    back: Vec<Element>,
+    /// Pieces that may still be compared.
+    left: usize,
+}
+
+impl Kinds {
+    /// Creates the kinds of ranks of which nothing is seen; at most so many pieces are compared.
+    fn new(action: &Action, most: usize) -> Self {
+        let ranks = 0..action.n;
+        let seen = ranks.clone().map(|_| Some(Vec::new())).collect();
+        let back = ranks.map(|rank| action.group.inverse(&action.group.split(rank).1)).collect();
+        Kinds { seen, back, left: most }
     }
-    b.classes = kinds.into_values().collect();
-    b.classes.sort_unstable();
-    (b.classes.len() <= MOST_CLASSES).then_some(b)
+
+    /// Adds a transfer to both of its ends.
+    fn add(&mut self, action: &Action, t: &Transfer) {
+        let norm = premise::norm(t, &mut self.left);
+        let ends = [Some(t.dst), Some(t.src).filter(|src| *src != t.dst)];
+        for rank in ends.into_iter().flatten().map(index) {
+            let own = norm
+                .as_ref()
+                .and_then(|norm| premise::image_of(norm, action, &self.back[rank], &mut self.left));
+            match (&mut self.seen[rank], own) {
+                (Some(seen), Some(own)) => seen.push((t.round, own)),
+                // What is not known is alike to nothing.
+                (seen, _) => *seen = None,
+            }
+        }
+    }
+
+    /// Returns the first rank of each kind, ascending: ranks that do the same as they see themselves are of one
+    /// kind, and a rank of which that is not known is one of its own.
+    fn classes(self) -> Vec<u32> {
+        let mut kinds: BTreeMap<Vec<(u32, premise::Norm)>, u32> = BTreeMap::new();
+        let mut classes = Vec::new();
+        for (rank, seen) in (0..).zip(self.seen) {
+            match seen {
+                Some(mut own) => {
+                    own.sort_unstable();
+                    kinds.entry(own).or_insert(rank);
+                }
+                None => classes.push(rank),
+            }
+        }
+        classes.extend(kinds.into_values());
+        classes.sort_unstable();
+        classes
+    }
 }
 
 /// Returns the values that all ranks hold alike, as rank 0's memory.
@@ -168,8 +232,7 @@ fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
     for place in state.values.touched() {
         let Some(value) = state.value(place) else { continue };
         let rank = places.rank(place);
-        let local = u32::try_from(place % crate::num::index(places.per_rank)).ok()?;
-        let (buf, chunk) = places.name(local);
+        let (buf, chunk) = places.name(place);
         let back = action.group.inverse(&action.group.split(rank).1);
         let own = orbit::moved(action, value, &back);
         let entry = held
@@ -182,7 +245,7 @@ fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
             entry.1 = None;
         }
     }
-    let mut values = Cells::new(places.all(1));
+    let mut values = Cells::new(places.per_rank);
     let mut some = false;
     for ((buf, chunk), (count, value)) in held {
         if count == instance.ranks() && value.is_some() {
@@ -190,11 +253,55 @@ fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
             some = true;
         }
     }
-    let spacing = instance.ranks();
     some.then(|| State {
         values,
-        places: places.spaced(spacing),
+        places: places.of_ranks(&[0]),
         heard: vec![RankSet::one(0)],
         idle: BTreeSet::new(),
+        scattered: 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use roundelay_dsl::ast::Op;
+    use roundelay_dsl::span::{SourceMap, Span};
+
+    use super::*;
+    use crate::chunks::ChunkSet;
+    use crate::plan::Region;
+
+    /// A rank with transfers of more pieces than are compared is alike to none, whatever else it does.
+    #[test]
+    fn a_rank_that_is_not_known_is_alike_to_none() {
+        const RANKS: u32 = 8;
+        let vector: Rotations = smallvec![Rotation { modulus: 64, by: 8 }];
+        let action = Action {
+            group: Group::Turns(smallvec![Rotation { modulus: RANKS, by: 1 }]),
+            n: RANKS,
+            buffers: vec![vector; 3],
+            owners: None,
+            classes: true,
+            rooted: true,
+        };
+        let span = Span::new(SourceMap::new().add("here.algo", ""), 0, 0);
+        let one = |src: u32, dst: u32, blocks: u32| {
+            let region = Region::of(Buf::Data, ChunkSet::periodic(8 * src, 1, 2, blocks, 64));
+            let (from, to, op) = (region.clone(), region, Op::Copy);
+            let key = crate::walk::Key::default();
+            let (round, lane, path, part, wire) = (0, 0, 0, None, None);
+            Transfer { round, key, lane, path, part, src, dst, op, from, to, wire, span }
+        };
+        // All ranks do alike: each sends four pieces to the next.
+        let alike: Vec<Transfer> = (0..RANKS).map(|r| one(r, (r + 1) % RANKS, 4)).collect();
+        let classes = |most: usize| {
+            let mut kinds = Kinds::new(&action, most);
+            alike.iter().for_each(|t| kinds.add(&action, t));
+            kinds.classes()
+        };
+        assert_eq!(classes(1 << 10), [0]);
+        assert_eq!(classes(0), [0, 1, 2, 3, 4, 5, 6, 7]);
+        // The last ranks are those of which nothing is known any more.
+        assert_eq!(classes(70), [0, 1, 5, 6, 7]);
+    }
 }

@@ -42,12 +42,22 @@ pub(super) struct Norm {
     runs: SmallVec<[Run; 1]>,
 }
 
+/// The comparison of rounds with their images under one action.
+struct Premise<'a> {
+    action: &'a Action,
+    /// The ranks that stand for others.
+    least: Vec<u32>,
+    /// Transfers that were listed, in all rounds together.
+    listed: u64,
+    /// The transfers of a round.
+    all: Vec<Transfer>,
+}
+
 /// Checks that every round is its own image.
 pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), Asymmetry> {
-    let (mut fault, mut listed) = (None, 0u64);
-    let mut all: Vec<Transfer> = Vec::new();
+    let (mut fault, mut premise) = (None, Premise::new(action));
     let done = walk(instance, &mut |round| {
-        match one(round, action, &mut all, &mut listed) {
+        match premise.round(round) {
             Ok(()) => return Ok(ControlFlow::Continue(())),
             Err(why) => fault = Some(Asymmetry::Round(round.index, why)),
         }
@@ -63,11 +73,11 @@ pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), Asymmetr
 
 /// Returns the first round from which on every round is its own image, if there is one that is not the first.
 pub(super) fn holds_from(instance: &Instance, action: &Action) -> Option<u32> {
-    let (mut from, mut rounds, mut faults, mut listed) = (0, 0, 0, 0u64);
-    let mut all: Vec<Transfer> = Vec::new();
+    let (mut from, mut rounds, mut faults) = (0, 0, 0);
+    let mut premise = Premise::new(action);
     let done = walk(instance, &mut |round| {
         rounds = round.index + 1;
-        if one(round, action, &mut all, &mut listed).is_err() {
+        if premise.round(round).is_err() {
             (from, faults) = (rounds, faults + 1);
         }
         Ok(if faults <= MOST_FAULTS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
@@ -75,63 +85,96 @@ pub(super) fn holds_from(instance: &Instance, action: &Action) -> Option<u32> {
     (done.is_ok() && faults <= MOST_FAULTS && from > 0 && from < rounds).then_some(from)
 }
 
-/// Returns the image of a transfer.
-pub(super) fn image_of(t: &Norm, action: &Action, g: &Element) -> Option<Norm> {
-    image(t, action, g, None, &mut MOST_RUNS.clone())
+/// Returns the image of a transfer, and takes its runs from those that are left; `None` if it has more.
+pub(super) fn image_of(t: &Norm, action: &Action, g: &Element, left: &mut usize) -> Option<Norm> {
+    image(t, action, g, None, left)
 }
 
-fn one(
-    round: &Round<'_>,
-    action: &Action,
-    all: &mut Vec<Transfer>,
-    listed: &mut u64,
-) -> Result<(), Unlike> {
-    let mut open = SmallVec::<[usize; 2]>::new();
-    match &action.group {
-        Group::Turns(list) => {
-            for (i, r) in list.iter().enumerate() {
-                let whole = r.modulus == action.n && action.owners.is_none();
-                if !(whole && by_form(round, action, i, r.by)) {
-                    open.push(i);
+impl<'a> Premise<'a> {
+    fn new(action: &'a Action) -> Self {
+        let least = action.group.least(action.n);
+        Premise { action, least, listed: 0, all: Vec::new() }
+    }
+
+    /// Checks that a round is its own image, and that what is asked for the ranks that stand for others is all
+    /// that they do in it.
+    fn round(&mut self, round: &Round<'_>) -> Result<(), Unlike> {
+        let (action, all) = (self.action, &mut self.all);
+        let mut open = SmallVec::<[usize; 4]>::new();
+        match &action.group {
+            Group::Turns(list) => {
+                for (i, r) in list.iter().enumerate() {
+                    let whole = r.modulus == action.n && action.owners.is_none();
+                    if !(whole && by_form(round, action, i, r.by)) {
+                        open.push(i);
+                    }
+                }
+                if open.is_empty() {
+                    return Ok(());
                 }
             }
-            if open.is_empty() {
-                return Ok(());
+            Group::Xor => open.push(0),
+        }
+        let unknown = |_| Unlike::Unevaluated;
+        let differs = || Unlike::Differs(action.group.name());
+        all.clear();
+        round.of(0, all).map_err(unknown)?;
+        if wide(all.len()).checked_mul(action.n.into()).is_none_or(|n| n > MOST_TRANSFERS) {
+            return Err(Unlike::TooMany);
+        }
+        // Most that do not map onto themselves show it at the first rank.
+        for &generator in &open {
+            if !first(round, action, generator, all).map_err(unknown)? {
+                return Err(differs());
             }
         }
-        Group::Xor => open.push(0),
+        all.clear();
+        round.all(all).map_err(unknown)?;
+        self.listed += wide(all.len()) * wide(open.len());
+        if self.listed > MOST_TRANSFERS {
+            return Err(Unlike::TooMany);
+        }
+        if !complete(round, all, &self.least).map_err(unknown)? {
+            return Err(Unlike::Incomplete);
+        }
+        let norms = norms(all).ok_or(Unlike::Pieces)?;
+        let generators = action.group.generators(action.n);
+        for generator in open {
+            let images = match &action.group {
+                Group::Turns(_) => images(&norms, action, &generators[generator]),
+                Group::Xor => orbit(&norms, action),
+            };
+            if images.is_none_or(|images| images != norms) {
+                return Err(differs());
+            }
+        }
+        Ok(())
     }
-    let unknown = |_| Unlike::Unevaluated;
-    let differs = || Unlike::Differs(action.group.name());
-    all.clear();
-    round.of(0, all).map_err(unknown)?;
-    if wide(all.len()).saturating_mul(u64::from(action.n)) > MOST_TRANSFERS {
-        return Err(Unlike::TooMany);
-    }
-    // Most that do not map onto themselves show it at the first rank.
-    for &generator in &open {
-        if !first(round, action, generator, all).map_err(unknown)? {
-            return Err(differs());
+}
+
+/// Returns true if the transfers that the round gives for each of these ranks, which ascend, are those of all in
+/// which the rank takes part. The proof replays the former, and compares the latter.
+pub(super) fn complete(
+    round: &Round<'_>,
+    all: &[Transfer],
+    ranks: &[u32],
+) -> Result<bool, Box<Diagnostic>> {
+    let mut theirs: Vec<Vec<&Transfer>> = vec![Vec::new(); ranks.len()];
+    for t in all {
+        let ends = [Some(t.src), Some(t.dst).filter(|dst| *dst != t.src)];
+        for at in ends.into_iter().flatten().filter_map(|end| ranks.binary_search(&end).ok()) {
+            theirs[at].push(t);
         }
     }
-    all.clear();
-    round.all(all).map_err(unknown)?;
-    *listed += wide(all.len()) * wide(open.len());
-    if *listed > MOST_TRANSFERS {
-        return Err(Unlike::TooMany);
-    }
-    let norms = norms(all).ok_or(Unlike::Pieces)?;
-    let generators = action.group.generators(action.n);
-    for generator in open {
-        let images = match &action.group {
-            Group::Turns(_) => images(&norms, action, &generators[generator]),
-            Group::Xor => orbit(&norms, action),
-        };
-        if images.is_none_or(|images| images != norms) {
-            return Err(differs());
+    let mut own = Vec::new();
+    for (&rank, theirs) in ranks.iter().zip(&theirs) {
+        own.clear();
+        round.of(rank, &mut own)?;
+        if !own.iter().eq(theirs.iter().copied()) {
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Returns true if the messages to the image of rank 0 are the images of those to rank 0, whose transfers are
@@ -168,41 +211,40 @@ fn by_form(round: &Round<'_>, action: &Action, generator: usize, step: u32) -> b
     })
 }
 
-/// Returns all transfers in their form, in order.
-pub(super) fn norms(all: &[Transfer]) -> Option<Vec<Norm>> {
+/// Returns all transfers in their form, in order; `None` if they have more runs than are compared.
+fn norms(all: &[Transfer]) -> Option<Vec<Norm>> {
     let mut left = MOST_RUNS;
-    let mut out = Vec::with_capacity(all.len());
-    for t in all {
-        let mut runs = SmallVec::new();
-        let mut to = t.to.pieces.iter().flat_map(|p| p.set.runs().map(|r| (p.buf, r)));
-        let (mut target, mut used) = (to.next(), 0);
-        for p in &t.from.pieces {
-            for (first, len) in p.set.runs() {
-                let mut done = 0;
-                while done < len {
-                    let (buf, (start, room)) = target?;
-                    let step = (len - done).min(room - used);
-                    runs.push(Run {
-                        from: (p.buf, first + done),
-                        to: (buf, start + used),
-                        len: step,
-                    });
-                    left = left.checked_sub(1)?;
-                    done += step;
-                    used += step;
-                    if used == room {
-                        (target, used) = (to.next(), 0);
-                    }
+    let norms: Option<Vec<Norm>> = all.iter().map(|t| norm(t, &mut left)).collect();
+    let mut norms = norms?;
+    norms.sort_unstable();
+    Some(norms)
+}
+
+/// Returns a transfer in its form, and takes its runs from those that are left; `None` if it has more.
+pub(super) fn norm(t: &Transfer, left: &mut usize) -> Option<Norm> {
+    let mut runs = SmallVec::new();
+    let mut to = t.to.pieces.iter().flat_map(|p| p.set.runs().map(|r| (p.buf, r)));
+    let (mut target, mut used) = (to.next(), 0);
+    for p in &t.from.pieces {
+        for (first, len) in p.set.runs() {
+            let mut done = 0;
+            while done < len {
+                let (buf, (start, room)) = target?;
+                let step = (len - done).min(room - used);
+                let (from, to_run) = ((p.buf, first + done), (buf, start + used));
+                runs.push(Run { from, to: to_run, len: step });
+                *left = left.checked_sub(1)?;
+                done += step;
+                used += step;
+                if used == room {
+                    (target, used) = (to.next(), 0);
                 }
             }
         }
-        join(&mut runs);
-        let lane = (t.lane, t.path, t.part);
-        let reduce = t.op == Op::Reduce;
-        out.push(Norm { dst: t.dst, src: t.src, reduce, wire: t.wire, lane, runs });
     }
-    out.sort_unstable();
-    Some(out)
+    join(&mut runs);
+    let (lane, reduce) = ((t.lane, t.path, t.part), t.op == Op::Reduce);
+    Some(Norm { dst: t.dst, src: t.src, reduce, wire: t.wire, lane, runs })
 }
 
 /// Puts runs in order and joins those that follow each other.
