@@ -24,6 +24,7 @@ mod ranks;
 mod skeletons;
 mod slots;
 mod told;
+mod wide;
 
 use std::collections::BTreeMap;
 use std::io::Write;

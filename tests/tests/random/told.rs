@@ -115,6 +115,16 @@ impl<'a> Both<'a> {
     }
 }
 
+/// Compares the first program of a text at one shape; gives the word under which it counts.
+///
+/// # Errors
+/// The difference between the two.
+pub(crate) fn agrees(shelves: &Shelves, made: &Made, axes: &[u32]) -> Result<&'static str, String> {
+    let both = Both::new(shelves, made, made).ok_or("it is not resolved")?;
+    let program = both.program().ok_or("there is no program")?;
+    both.compare(&program, axes, 0, 1)
+}
+
 /// Compares at all shapes, and counts.
 fn all(count: &mut Count, shelves: &Shelves, i: u64, made: &Made, name: Option<&str>) {
     let Some(both) = Both::new(shelves, made, made) else {
