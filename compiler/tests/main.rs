@@ -2,4 +2,5 @@
 
 mod findings;
 mod floors;
+mod proofs;
 mod tolerance;

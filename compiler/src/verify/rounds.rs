@@ -50,7 +50,8 @@ impl State {
         self.scattered += value.scattered();
         let old = self.values.at(place).replace(value);
         let gone = old.map_or(0, |old| old.scattered());
-        self.scattered = self.scattered.checked_sub(gone).unwrap_or(0);
+        // What was there from the start was not counted.
+        self.scattered -= gone.min(self.scattered);
         if self.scattered > MOST_SCATTERED { Err(TooScattered) } else { Ok(()) }
     }
 }

@@ -7,10 +7,10 @@ use roundelay_compiler::Shape;
 use roundelay_tests::oracle::Shelves;
 use roundelay_tests::{Dice, instance};
 
-use crate::alike::of_is_all;
-use crate::judge::{At, Verdict};
-use crate::make::Made;
-use crate::{Count, dice, guarded, number, told};
+use crate::random::alike::of_is_all;
+use crate::random::judge::{At, Verdict};
+use crate::random::make::Made;
+use crate::random::{Count, dice, guarded, number, told};
 
 /// Writes a program.
 struct Writer<'d> {
