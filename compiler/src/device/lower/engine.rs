@@ -4,12 +4,31 @@
 //! before the copies too, unless these write there: so peers do not wait for what a rank copies for itself.
 
 use super::super::{DeviceProgram, Event, Phase, Task, TaskInput, Wait};
+use super::order::Order;
+use super::travel::Travel;
 use super::{Refused, reads, refused};
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
 
 /// The rule that a task may break.
 const RULE: &str = "copy engines only copy, once a call";
+
+const ADDS: &str = "adds operands, here or in another step";
+const UNREADABLE: &str = "moves what cannot be read where it lies, or is rounded on the way";
+
+/// Checks that no message goes through slots: in what engines copy nothing waits for them.
+pub(super) fn readable(order: &Order<'_>, travels: &[Vec<Travel>]) -> Result<(), Refused> {
+    let messages = order.wires.iter().zip(travels).flat_map(|(wire, travels)| {
+        wire.messages.iter().zip(travels).filter(|(_, travel)| **travel == Travel::Staged)
+    });
+    let Some((&[(from, _), _], _)) = messages.into_iter().next() else { return Ok(()) };
+    let node = &order.nodes[index(from)];
+    let plan = &order.plans[index(node.rank)];
+    let line = plan.part.sites.get(index(node.op.site)).map_or(0, |site| site.line);
+    let what = if plan.header.reduces { ADDS } else { UNREADABLE };
+    let (rank, step) = (node.rank, node.op.round);
+    Err(Refused(format!("{RULE}: rank {rank}, step {step} (line {line}) {what}")))
+}
 
 /// Returns programs whose messages are pulled, with the copies of each in one phase.
 pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgram>, Refused> {
@@ -19,8 +38,7 @@ pub(super) fn apart(mut programs: Vec<DeviceProgram>) -> Result<Vec<DeviceProgra
         let reduces = program.header.reduces;
         for task in program.phases.iter().flat_map(|phase| &phase.tasks).filter(|task| task.moves())
         {
-            let can =
-                if reduces { Err("adds operands, here or in another step") } else { copies(task) };
+            let can = if reduces { Err(ADDS) } else { copies(task) };
             can.map_err(|what| refused(RULE, program, task, what))?;
         }
         let phases = program.phases.iter();
@@ -51,11 +69,11 @@ fn read(programs: &[DeviceProgram], rank: u32) -> Vec<Region> {
 fn copies(task: &Task) -> Result<(), &'static str> {
     let from = match &task.inputs[..] {
         [TaskInput::Local(region) | TaskInput::Pulled(_, region)] => region,
-        [_] => return Err("moves what cannot be read where it lies, or is rounded on the way"),
+        [_] => return Err(UNREADABLE),
         _ => return Err("adds operands"),
     };
     let (Some(to), []) = (&task.store, &task.outs[..]) else {
-        return Err("moves what cannot be read where it lies, or is rounded on the way");
+        return Err(UNREADABLE);
     };
     let mut pieces = from.pieces.iter().chain(&to.pieces);
     match pieces.any(|piece| matches!(piece.buf, Buf::Scratch(_))) {

@@ -41,7 +41,7 @@ pub struct Options {
 
 impl Options {
     /// Returns true if two ranks are on different hosts.
-    fn is_far(&self, a: u32, b: u32) -> bool {
+    pub(super) fn is_far(&self, a: u32, b: u32) -> bool {
         self.hosts.get(index(a)) != self.hosts.get(index(b))
     }
 }
@@ -97,6 +97,9 @@ fn with_slots(
     let waiting = Waiting { slots: (!protocol.is_one_pass()).then_some(slots), drains };
     let order = Order::new(plans, waiting, &|a, b| options.is_far(a, b))?;
     let (travels, mut needs) = travel::travels(&order, protocol);
+    if protocol == Protocol::Engine {
+        engine::readable(&order, &travels)?;
+    }
     let build = Build { order: &order, travels: &travels, slots };
     let mut drafts: Vec<Vec<Vec<Draft>>> = Vec::new();
     for phases in &order.phases {
