@@ -113,6 +113,6 @@ impl Lowering<'_> {
         // The proof refuses plans that deadlock whatever their number.
         let least = least_slots(instance, &plans)?.unwrap_or(1);
         let plans = lower::with_slots(instance, plans, least)?;
-        Ok((verify::plan::verify(instance, self.sources, plans)?, least))
+        Ok((verify::plan::verify(self.graph, instance, self.sources, plans)?, least))
     }
 }

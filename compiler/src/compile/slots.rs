@@ -36,7 +36,8 @@ pub(super) fn least(
                 let least = least_slots(&instance, &others)?;
                 if let Some(k) = least.map(|k| k.max(few)).filter(|k| *k <= many) {
                     let instance = Instance { slots: Some(k), ..instance };
-                    verify(&instance, lowering.sources, with_slots(&instance, others, k)?)?;
+                    let plans = with_slots(&instance, others, k)?;
+                    verify(lowering.graph, &instance, lowering.sources, plans)?;
                     return Ok(k);
                 }
             }

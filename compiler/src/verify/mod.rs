@@ -35,6 +35,7 @@ use roundelay_dsl::span::Span;
 use crate::graph::StepGraph;
 use crate::num::index;
 use faults::Faults;
+use result::ResultTrees;
 
 /// A value that was proved. Cannot be made outside of this module.
 #[derive(Debug, Clone)]
@@ -43,6 +44,7 @@ pub struct Verified<T> {
     facts: Facts,
     /// Statements of rounds that changed nothing; see [`rounds::State::idle`].
     idle: BTreeSet<(u32, Span)>,
+    trees: ResultTrees,
 }
 
 impl<T> Verified<T> {
@@ -54,6 +56,11 @@ impl<T> Verified<T> {
     /// Returns the findings of the proof.
     pub fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    /// Returns the trees of additions of the results.
+    pub(crate) fn trees(&self) -> &ResultTrees {
+        &self.trees
     }
 }
 
@@ -82,12 +89,12 @@ pub struct Facts {
 pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
     let mut faults = Faults::new(&graph);
     let state = rounds::replay(&mut faults);
-    let sums = result::check(&mut faults, &state);
+    let (trees, sums) = result::check(&mut faults, &state);
     race::check(&mut faults);
     let depth = deadlock::check(&mut faults);
     faults.done()?;
     let facts = facts(&graph, depth, sums);
-    Ok(Verified { inner: graph, facts, idle: state.idle })
+    Ok(Verified { inner: graph, facts, idle: state.idle, trees })
 }
 
 fn facts(graph: &StepGraph, depth: u32, sums: Option<result::Sums>) -> Facts {

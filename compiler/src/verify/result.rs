@@ -24,22 +24,43 @@ pub(super) struct Sums {
     pub ordered: bool,
 }
 
-/// Checks the final state; tells of the sums, if the collective has any and all are right.
-pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> Option<Sums> {
+/// The trees of additions that results have in a proved graph.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ResultTrees {
+    /// By result, that of the first rank which holds it.
+    first: BTreeMap<Expected, u64>,
+    /// By rank and result, where it is not the first one's.
+    others: BTreeMap<(u32, Expected), u64>,
+}
+
+impl ResultTrees {
+    /// Returns the tree of a rank's result; `None` if no such result is known.
+    pub(crate) fn tree(&self, rank: u32, expected: &Expected) -> Option<u64> {
+        let other = match self.others.is_empty() {
+            true => None,
+            false => self.others.get(&(rank, expected.clone())),
+        };
+        other.or_else(|| self.first.get(expected)).copied()
+    }
+}
+
+/// Checks the final state; returns the trees of the results, and what is known of the sums, if the collective has any
+/// and all are right.
+pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> (ResultTrees, Option<Sums>) {
     let graph = faults.graph;
     let instance = &graph.instance;
     if instance.spec.kind == Kind::Barrier {
         if let (true, Some(d)) = (faults.none(), barrier(graph, state)) {
             faults.add(None, d);
         }
-        return None;
+        return (ResultTrees::default(), None);
     }
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Output, Buf::Output),
     };
     let n = instance.ranks();
-    let mut trees: BTreeMap<Expected, u64> = BTreeMap::new();
+    let mut trees = ResultTrees::default();
     let (mut equal, mut ordered) = (true, true);
     let mut wrong: BTreeMap<Strand, Wrong<'_>> = BTreeMap::new();
     for rank in 0..n {
@@ -52,11 +73,13 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> Option<Sums> {
             let place = state.places.of(rank, buf, chunk);
             let value = state.value(place);
             if let Some(value) = value.filter(|value| value.is(&expected, n)) {
-                let known = trees.get(&expected).copied();
-                equal &= known.is_none_or(|tree| tree == value.tree);
+                let known = trees.first.get(&expected).copied();
                 if known.is_none() {
                     ordered = ordered && value.tree == in_order(&expected, n);
-                    trees.insert(expected, value.tree);
+                    trees.first.insert(expected, value.tree);
+                } else if known != Some(value.tree) {
+                    equal = false;
+                    trees.others.insert((rank, expected), value.tree);
                 }
                 continue;
             }
@@ -85,7 +108,7 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> Option<Sums> {
         faults.add(strand, d);
     }
     let sums = Sums { equal, ordered: equal && ordered };
-    instance.spec.kind.reduces().then_some(sums)
+    (trees, instance.spec.kind.reduces().then_some(sums))
 }
 
 /// Counts the contributions that are missing or too many in all places together; of a barrier, the ranks that others

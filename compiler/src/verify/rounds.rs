@@ -263,7 +263,7 @@ pub(crate) fn round_of(
                 report(found, instance, t, || uninitialised(instance, t, buf, chunk));
                 return false;
             };
-            let value = if t.wire.is_some() && t.src != t.dst { value.rounded() } else { value };
+            let value = if t.src != t.dst { value.rounded(t.wire) } else { value };
             writes.push(Write { to, step: i, src: t.src, op: t.op, value });
         }
     }

@@ -6,6 +6,7 @@ use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
 use crate::collective::{Expected, Ranks, Spec};
+use crate::plan::WireType;
 use crate::ranks::RankSet;
 use crate::walk::Transfer;
 
@@ -120,9 +121,15 @@ impl Value {
         Value { tree, spoilt: Some(reason), ..self.clone() }
     }
 
-    /// Returns the value after rounding on the wire.
-    pub fn rounded(mut self) -> Self {
-        self.tree = mix(self.tree, 0xb16);
+    /// Returns the value after it has travelled as a type of the wire.
+    pub fn rounded(mut self, wire: Option<WireType>) -> Self {
+        let kind = match wire {
+            None => return self,
+            Some(WireType::Bf16) => 0xb16,
+            Some(WireType::F16) => 0xf16,
+            Some(WireType::F32) => 0xf32,
+        };
+        self.tree = mix(self.tree, kind);
         self
     }
 

@@ -52,7 +52,19 @@ fn others_are_refused_and_say_why() {
     assert!(refusal("all_reduce", "one_shot", 4).contains("adds operands"));
     let text = refusal("all_gather", "ring", 4);
     assert!(text.contains("step 0 (line 9) copies what a later step counts on"), "{text}");
-    assert!(refusal("all_to_all", "bruck", 4).contains("uses scratch memory"));
+    // Its messages are of several places in scratch memory.
+    assert!(refusal("all_to_all", "bruck", 4).contains("cannot be read where it lies"));
+}
+
+/// Messages that are rounded go through slots, of which one may be enough.
+#[test]
+fn few_slots_are_refused_as_more_are() {
+    for slots in [None, Some(1), Some(2)] {
+        let proved = proved("all_reduce", "compressed", 3);
+        let options = Options { slots, ..Options::default() };
+        let refused = prove(&proved, Protocol::Engine, &options).expect_err("more than copies");
+        assert!(refused.0.starts_with("copy engines only copy"), "{refused}");
+    }
 }
 
 /// Programs whose copies are not one phase of nothing else could not be taken apart.
@@ -63,7 +75,7 @@ fn copies_stand_alone() {
     let refused = |change: &dyn Fn(&mut DeviceProgram)| {
         let mut rest = programs.list().to_vec();
         change(&mut rest[1]);
-        verify(&proved.graph().instance, rest).expect_err("it is damaged").0
+        verify(&proved, &Options::default(), rest).expect_err("it is damaged").0
     };
     let alone = "its copies are not one phase of nothing else";
     let joined = refused(&|p| {

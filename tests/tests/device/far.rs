@@ -172,11 +172,12 @@ fn nothing_can_be_taken_away_between_hosts() {
             return;
         }
         let hosts: Vec<u32> = (0..shape.ranks() as u32).map(|rank| rank / 2 + rank % 2).collect();
+        let options = Options { hosts: hosts.clone(), ..Options::default() };
         for protocol in PROTOCOLS {
             let Some(programs) = lowered(proved, protocol, &hosts) else { continue };
             for (what, rest) in removals(&programs) {
                 tried += 1;
-                if verify(&proved.graph().instance, rest.clone()).is_err() {
+                if verify(proved, &options, rest.clone()).is_err() {
                     refused.extend(kind(&what));
                     continue;
                 }

@@ -80,10 +80,9 @@ fn changed(
 fn what_does_something_else_on_a_rank_is_no_program_for_the_switch() {
     let proved = proved("all_reduce", "two_shot", 3, Placement::InPlace).expect("it is right");
     let programs = lowered(&proved).expect("it goes by the switch");
-    let instance = proved.graph().instance.clone();
-    assert!(verify(&instance, programs.clone()).is_ok());
-    let refused =
-        |programs| verify(&instance, programs).err().map(|fault| fault.0).unwrap_or_default();
+    let verified = |programs| verify(&proved, &Options::default(), programs);
+    assert!(verified(programs.clone()).is_ok());
+    let refused = |programs| verified(programs).err().map(|fault| fault.0).unwrap_or_default();
     // A rank is left out, an operand stands twice, and an operand lies elsewhere.
     let fewer = changed(&programs, |task| task.outs.pop().is_some());
     assert!(refused(fewer).contains("writes at some ranks"), "left out");
@@ -113,5 +112,6 @@ fn what_does_something_else_on_a_rank_is_no_program_for_the_switch() {
             _ => false,
         }
     });
-    assert!(refused(elsewhere).contains("writes at some ranks"), "elsewhere");
+    // Another chunk, which may have an element less.
+    assert!(refused(elsewhere).contains("is of another length"), "elsewhere");
 }

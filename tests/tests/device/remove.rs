@@ -124,7 +124,7 @@ fn damaged_programs_are_refused() {
             let Ok(programs) = prove(proved, protocol, &Options::default()) else { continue };
             for (what, rest) in damages(programs.list()) {
                 tried += 1;
-                if verify(&proved.graph().instance, rest).is_ok() {
+                if verify(proved, &Options::default(), rest).is_ok() {
                     accepted.push(format!("{name} {protocol} {what}"));
                 }
             }
@@ -200,7 +200,7 @@ fn nothing_can_be_taken_away() {
                 tried += 1;
                 // Playing takes longer than proving: some.
                 let plays = dice.below(24) == 0;
-                if verify(&proved.graph().instance, rest.clone()).is_ok() {
+                if verify(proved, &Options::default(), rest.clone()).is_ok() {
                     accepted += 1;
                     if !spared(&what, programs.list(), &rest) {
                         wrong.push(format!("accepted: {what}"));

@@ -1,9 +1,12 @@
 //! Checks both ends of every link, and both sides of every message.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Fault;
+use super::shape::lengths;
 use crate::device::{DeviceConnection, DeviceProgram, Message, Target, TaskInput};
+use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Dir, WireType};
 
@@ -25,16 +28,19 @@ pub(super) struct FarWire {
 }
 
 /// The use of a message by one side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Side {
     Nothing,
-    Packet(Option<WireType>, u32),
-    Staged(Option<WireType>, u32),
-    Placed(u32),
+    Packet(Option<WireType>, Lengths),
+    Staged(Option<WireType>, Lengths),
+    Placed,
 }
 
+/// The class of the length of each chunk.
+type Lengths = Arc<[Option<u32>]>;
+
 /// Checks all links; numbers them.
-pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
+pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<Wires, Fault> {
     let mut ends: BTreeMap<(u32, u32, u16), Vec<(u32, u32)>> = BTreeMap::new();
     let mut sides: Vec<Vec<Vec<Side>>> = Vec::new();
     for p in programs {
@@ -45,7 +51,7 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
             };
             ends.entry((from, to, link.channel)).or_default().push((p.rank, count(i)));
         }
-        sides.push(of(p)?);
+        sides.push(of(instance, p)?);
         staging(p)?;
     }
     let mut numbers: Vec<Vec<u32>> = programs.iter().map(|p| vec![0; p.links.len()]).collect();
@@ -67,15 +73,15 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
         }
         for i in 0..x.messages {
             let [sent, received] =
-                [a, b].map(|&(rank, link)| sides[index(rank)][index(link)][index(i)]);
+                [a, b].map(|&(rank, link)| &sides[index(rank)][index(link)][index(i)]);
             let fits = match (sent, received) {
                 (Side::Packet(v, n), Side::Packet(w, m)) => {
-                    (v, n) == (w, m) && n <= x.chunks && x.slots >= x.messages
+                    (v, n) == (w, m) && count(n.len()) <= x.chunks && x.slots >= x.messages
                 }
                 (Side::Staged(v, n), Side::Staged(w, m)) => {
-                    (v, n) == (w, m) && n <= x.chunks && x.slots > 0
+                    (v, n) == (w, m) && count(n.len()) <= x.chunks && x.slots > 0
                 }
-                (Side::Placed(_), Side::Nothing) | (Side::Nothing, Side::Placed(_)) => true,
+                (Side::Placed, Side::Nothing) | (Side::Nothing, Side::Placed) => true,
                 _ => false,
             };
             if !fits {
@@ -87,7 +93,7 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
         }
         if x.far {
             let chunks = |side: &Side| match side {
-                Side::Staged(_, n) => *n,
+                Side::Staged(_, n) => count(n.len()),
                 _ => 0,
             };
             let chunks = sides[index(a.0)][index(a.1)].iter().map(chunks).collect();
@@ -98,7 +104,7 @@ pub(super) fn check(programs: &[DeviceProgram]) -> Result<Wires, Fault> {
 }
 
 /// Returns the use that a rank makes of each message of its links; each is written, or read, at most once.
-fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
+fn of(instance: &Instance, p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
     let mut sides: Vec<Vec<Side>> =
         p.links.iter().map(|l| vec![Side::Nothing; index(l.messages)]).collect();
     let mut put = |m: Message, side: Side| {
@@ -110,20 +116,21 @@ fn of(p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
         Ok(())
     };
     for task in p.phases.iter().flat_map(|phase| &phase.tasks) {
-        let chunks = task.sizes.chunks();
+        let lengths: Lengths = lengths(instance, &task.sizes).into();
+        let lengths = || lengths.clone();
         for input in &task.inputs {
             match input {
                 TaskInput::Local(_) => {}
-                TaskInput::Packet(m, w) => put(*m, Side::Packet(*w, chunks))?,
-                TaskInput::Staged(m, w) => put(*m, Side::Staged(*w, chunks))?,
-                TaskInput::Pulled(m, _) => put(*m, Side::Placed(chunks))?,
+                TaskInput::Packet(m, w) => put(*m, Side::Packet(*w, lengths()))?,
+                TaskInput::Staged(m, w) => put(*m, Side::Staged(*w, lengths()))?,
+                TaskInput::Pulled(m, _) => put(*m, Side::Placed)?,
             }
         }
         for out in &task.outs {
             match out {
-                Target::Packet(m, w) => put(*m, Side::Packet(*w, chunks))?,
-                Target::Staged(m, w) => put(*m, Side::Staged(*w, chunks))?,
-                Target::Landed(m, _) => put(*m, Side::Placed(chunks))?,
+                Target::Packet(m, w) => put(*m, Side::Packet(*w, lengths()))?,
+                Target::Staged(m, w) => put(*m, Side::Staged(*w, lengths()))?,
+                Target::Landed(m, _) => put(*m, Side::Placed)?,
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Fault;
+use super::expression::{ExpressionId, ExpressionTable};
 use super::shape::chunks;
 use crate::device::DeviceProgram;
 use crate::instance::Instance;
@@ -48,6 +49,8 @@ pub(super) type Known = Arc<Vec<u32>>;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Content {
     pub(super) value: Option<Value>,
+    /// The expression whose value it is.
+    pub(super) expression: Option<ExpressionId>,
     /// The ranks that must have entered the call for this content to exist.
     pub(super) heard: RankSet,
     /// The message in staging memory, by link and number.
@@ -79,7 +82,12 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(instance: &Instance, programs: &[DeviceProgram], passes: u32) -> Self {
+    pub(super) fn new(
+        instance: &Instance,
+        programs: &[DeviceProgram],
+        passes: u32,
+        table: &mut ExpressionTable,
+    ) -> Self {
         let header = &programs[0].header;
         let user = [Buf::Data, Buf::Input, Buf::Output].map(|b| chunks(header, b));
         let places = Places::of_sizes(user, header.scratch.iter().copied());
@@ -94,9 +102,10 @@ impl Memory {
                 if let Some((rank, c)) = instance.spec.initial(buffer, p.rank, chunk) {
                     let leaf = Value::leaf(rank, c, class_of(instance, chunk));
                     let value = Some(leaf.of(&instance.spec));
+                    let expression = Some(table.leaf(rank, c));
                     let heard = RankSet::one(p.rank);
                     cells[places.local(buf, chunk)].content =
-                        Content { value, heard, message: None };
+                        Content { value, expression, heard, message: None };
                 }
             }
             buffers.push(vec![cells; index(passes)].concat());

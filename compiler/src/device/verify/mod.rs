@@ -13,24 +13,31 @@
 //!   has told it and the receiver has told that it has read what the slot held. It tells the sender no more than
 //!   that its slot is free. Every access of a proxy is looked at like those of ranks.
 //! * **Leaving**: what peers do in a rank's buffers is over when it ends, and what its proxies read in its slots.
-//! * **Result**: the contributions of every place, in the order of the folds, are what the collective asks for.
+//! * **Lengths** (`shape`, `links`): every chunk that is read or written is as long as its place, and both ends of a
+//!   message take it for equally long. `ceil(N/C)` elements fit in scratch memory alone.
+//! * **Result** (`results`, `expression`): the contributions of every place are what the collective asks for, and the
+//!   expression of every result is that of the proved plan: the same operands in the same order and grouping, rounded
+//!   at the same places to the same types. So what devices compute is bitwise what hosts do. Of what the switch folds
+//!   the operands are compared as a set.
 //! * **Entering**: if the programs say that they synchronise, every rank has heard of every rank.
 //!
 //! **Passes.** Everything is proved for one pass, and, where there may be more, for so many that each wait
 //! for room has reached back to a pass before. Passes touch different elements of the buffers and the same
 //! staging memory; each adds the same signals, so what is known in one pass is known of the next.
 
+mod expression;
 mod links;
 mod memory;
 mod play;
+mod results;
 mod shape;
 
 pub(super) use shape::whole;
 
 use super::{DeviceProgram, Options, Protocol, Refused, Target, lower};
 use crate::compile::Proved;
-use crate::instance::Instance;
 use crate::num::index;
+use expression::PlanExpressions;
 
 /// Device programs of all ranks, proved. Only [`prove`] and [`verify`] make them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +76,7 @@ impl std::ops::Deref for ProvedProgram {
 /// Returns the reasons for which a device cannot play the plans.
 pub fn prove(proved: &Proved, protocol: Protocol, options: &Options) -> Result<Programs, Refused> {
     let programs = lower(proved.plans(), protocol, options)?;
-    verify(&proved.graph().instance, programs).map_err(|fault| {
+    verify(proved, options, programs).map_err(|fault| {
         Refused(format!(
             "{fault}; this is a fault of the compiler, please report it with the algorithm"
         ))
@@ -81,16 +88,22 @@ pub fn prove(proved: &Proved, protocol: Protocol, options: &Options) -> Result<P
 #[error("{0}")]
 pub struct Fault(pub String);
 
-/// Proves the programs of all ranks.
+/// Proves the programs of all ranks: that they do what the proved plans do, on ranks of these hosts.
 ///
 /// # Errors
 /// Returns the fault of the programs.
-pub fn verify(instance: &Instance, programs: Vec<DeviceProgram>) -> Result<Programs, Fault> {
-    shape::check(instance, &programs)?;
-    let wires = links::check(&programs)?;
-    play::play(instance, &programs, &wires, 1)?;
+pub fn verify(
+    proved: &Proved,
+    options: &Options,
+    programs: Vec<DeviceProgram>,
+) -> Result<Programs, Fault> {
+    let instance = &proved.graph().instance;
+    shape::check(proved, options, &programs)?;
+    let wires = links::check(instance, &programs)?;
+    let mut asked = PlanExpressions::compute(instance, proved.plans(), programs[0].protocol)?;
+    play::play(instance, &programs, &wires, &mut asked, 1)?;
     if !programs[0].protocol.is_one_pass() {
-        play::play(instance, &programs, &wires, passes(&programs))?;
+        play::play(instance, &programs, &wires, &mut asked, passes(&programs))?;
     }
     Ok(Programs { list: programs })
 }

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Fault;
+use super::expression::{ExpressionTable, PlanExpressions};
 use super::links::Wires;
 use super::memory::{At, Content, Known, Memory, PROXY, Who};
-use super::shape::chunks;
+use super::results::{add, check_results};
+use super::shape::lengths;
 use crate::device::{
     DeviceConnection, DeviceProgram, Event, Message, Target, Task, TaskInput, Wait,
 };
 use crate::instance::Instance;
 use crate::num::{count, index};
-use crate::plan::{Buf, Dir, Placement, Region, Sizes, WireType};
-use crate::program::{Buffer, Kind};
+use crate::plan::{Buf, Dir, Region};
+use crate::program::Kind;
 use crate::ranks::RankSet;
-use crate::verify::rounds::class_of;
-use crate::verify::value::{Clash, Spoilt, Value};
+use crate::verify::value::Value;
 
 /// The position of a rank in its program, with its knowledge.
 struct Rank {
@@ -55,6 +56,7 @@ struct Play<'a> {
     /// By link, whether it is the word `consumed`, and whether a proxy tells it.
     words: BTreeMap<(u32, bool, bool), Vec<Told>>,
     memory: Memory,
+    table: &'a mut ExpressionTable,
 }
 
 /// Plays so many passes.
@@ -62,6 +64,7 @@ pub(super) fn play(
     instance: &Instance,
     programs: &[DeviceProgram],
     wires: &Wires,
+    asked: &mut PlanExpressions,
     passes: u32,
 ) -> Result<(), Fault> {
     let n = programs.len();
@@ -94,7 +97,8 @@ pub(super) fn play(
             .map(|_| Proxy { carried: 0, known: Arc::new(vec![0; all]) })
             .collect(),
         words: BTreeMap::new(),
-        memory: Memory::new(instance, programs, passes),
+        memory: Memory::new(instance, programs, passes, &mut asked.table),
+        table: &mut asked.table,
     };
     loop {
         let mut moved = false;
@@ -112,7 +116,10 @@ pub(super) fn play(
             break;
         }
     }
-    play.end()
+    if play.end()? {
+        check_results(instance, &programs[0].header, &mut play.memory, asked, passes)?;
+    }
+    Ok(())
 }
 
 impl Play<'_> {
@@ -307,18 +314,14 @@ impl Play<'_> {
                 }
             }
         }
-        let classes: Vec<u32> = match &task.sizes {
-            Sizes::Of(sets) => {
-                sets.iter().flat_map(|s| s.iter()).map(|c| class_of(self.instance, c)).collect()
-            }
-            Sizes::Full(_) => Vec::new(),
-        };
+        let lengths = lengths(self.instance, &task.sizes);
         for k in 0..chunks {
             let at = &self.ranks[rank];
             let who = Who { rank: count(rank), section: at.section, task: at.tasks, chunk: k };
             let content = self.fold(task, who, &known)?;
             let own = content.value.as_ref().map(|v| v.class);
-            if classes.get(index(k)).is_some_and(|&c| own.is_some_and(|own| own != c)) {
+            let asked = lengths.get(index(k)).copied().flatten();
+            if asked.is_some_and(|asked| own.is_some_and(|own| own != asked)) {
                 return Err(Fault(format!("rank {rank} moves a chunk as one of another length")));
             }
             self.ranks[rank].heard = self.ranks[rank].heard.union(&content.heard);
@@ -339,6 +342,7 @@ impl Play<'_> {
     fn fold(&mut self, task: &Task, who: Who, known: &Known) -> Result<Content, Fault> {
         let rank = index(who.rank);
         let mut sum: Option<Value> = None;
+        let mut operands = Vec::with_capacity(task.inputs.len());
         let mut heard = RankSet::one(who.rank);
         for input in &task.inputs {
             let (content, wire) = match input {
@@ -365,9 +369,11 @@ impl Play<'_> {
                 }
             };
             heard = heard.union(&content.heard);
+            operands.extend(content.expression.map(|of| self.table.round(of, wire)));
             sum = Some(add(rank, sum, content.value, wire)?);
         }
-        Ok(Content { value: sum, heard, message: None })
+        let expression = self.table.fold(self.programs[rank].protocol, operands);
+        Ok(Content { value: sum, expression, heard, message: None })
     }
 
     /// Hands chunk k of the result to the store and the outs.
@@ -407,8 +413,8 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Checks that all ranks have left, and hold the required results.
-    fn end(mut self) -> Result<(), Fault> {
+    /// Checks that all ranks have left; returns true if there are results.
+    fn end(&self) -> Result<bool, Fault> {
         if let Some(rank) = self.ranks.iter().position(|r| !r.left) {
             let at = &self.ranks[rank];
             return Err(Fault(format!(
@@ -431,31 +437,7 @@ impl Play<'_> {
                 }
             }
         }
-        if barrier { Ok(()) } else { self.results() }
-    }
-
-    fn results(&mut self) -> Result<(), Fault> {
-        let header = &self.programs[0].header;
-        let (buf, buffer) = match header.placement {
-            Placement::InPlace => (Buf::Data, Buffer::Data),
-            Placement::OutOfPlace => (Buf::Output, Buffer::Output),
-        };
-        for rank in 0..count(self.programs.len()) {
-            for chunk in 0..chunks(header, buf) {
-                let Some(asked) = self.instance.spec.expected(buffer, rank, chunk) else {
-                    continue;
-                };
-                for pass in 0..self.passes {
-                    let is = self.memory.content(At::Buffer { rank, pass, buf, chunk });
-                    let right = is.value.as_ref().is_some_and(|v| v.is(&asked, header.ranks));
-                    if !right {
-                        let ends = is.value.as_ref().map_or("nothing".into(), Value::to_string);
-                        return Err(Fault(format!("rank {rank}'s chunk {chunk} ends as {ends}")));
-                    }
-                }
-            }
-        }
-        Ok(())
+        Ok(!barrier)
     }
 }
 
@@ -464,30 +446,4 @@ fn joined(a: &Known, b: &Known) -> Known {
         return a.clone();
     }
     Arc::new(a.iter().zip(b.iter()).map(|(a, b)| *a.max(b)).collect())
-}
-
-/// Adds the next operand to a sum.
-fn add(
-    rank: usize,
-    sum: Option<Value>,
-    operand: Option<Value>,
-    wire: Option<WireType>,
-) -> Result<Value, Fault> {
-    let Some(operand) = operand else {
-        return Err(Fault(format!("rank {rank} reads what was never stored")));
-    };
-    let operand = if wire.is_some() { operand.rounded() } else { operand };
-    let Some(sum) = sum else { return Ok(operand) };
-    match sum.sum(&operand) {
-        Err(c @ (Clash::Twice(..) | Clash::Chunks(..))) => {
-            // The graph has such sums where no result holds them; if one does here, that is found below.
-            let reason = roundelay_dsl::diag::Diagnostic::error(
-                roundelay_dsl::diag::codes::PLAN_DAMAGED,
-                format!("{c:?}"),
-            );
-            Ok(sum.spoilt_by(&operand, Arc::new(Spoilt { reason, step: None })))
-        }
-        Err(Clash::Sizes) => Err(Fault(format!("rank {rank} adds chunks of different lengths"))),
-        Ok(sum) => Ok(sum),
-    }
 }

@@ -1,16 +1,30 @@
 //! Checks that each program is consistent in itself.
 
 use super::Fault;
-use crate::device::{DeviceProgram, Event, Message, Phase, Protocol, Target, Task, TaskInput, abi};
+use crate::chunks::ChunkSet;
+use crate::compile::Proved;
+use crate::device::{
+    DeviceProgram, Event, Message, Options, Phase, Protocol, Target, Task, TaskInput, abi,
+};
 use crate::instance::Instance;
-use crate::num::index;
+use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Header, Placement, Region, Sizes};
+use crate::verify::rounds::class_of;
 
 /// Checks all programs.
-pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(), Fault> {
+pub(super) fn check(
+    proved: &Proved,
+    options: &Options,
+    programs: &[DeviceProgram],
+) -> Result<(), Fault> {
+    let instance = &proved.graph().instance;
     let need = |ok: bool, what| if ok { Ok(()) } else { Err(fault(what)) };
     need(programs.len() == index(instance.ranks()), "these are not the programs of all ranks")?;
-    let first = &programs[0];
+    let (Some(first), Some(plan)) = (programs.first(), proved.plans().first()) else {
+        return Err(fault("there are no programs"));
+    };
+    need(first.header == plan.header, "the programs are not of these plans")?;
+    let ranks = 0..count(programs.len());
     for (rank, p) in programs.iter().enumerate() {
         let same = p.header == first.header
             && p.protocol == first.protocol
@@ -18,7 +32,9 @@ pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<(
             && p.far == first.far
             && p.synchronizes == first.synchronizes;
         need(same && index(p.rank) == rank, "the programs are not of one schedule")?;
-        program(p).map_err(|Fault(what)| Fault(format!("rank {rank}: {what}")))?;
+        let elsewhere = ranks.clone().filter(|&other| options.is_far(other, p.rank));
+        need(elsewhere.eq(p.elsewhere.iter().copied()), "its ranks are on other hosts than given")?;
+        program(instance, p).map_err(|Fault(what)| Fault(format!("rank {rank}: {what}")))?;
     }
     Ok(())
 }
@@ -38,7 +54,7 @@ fn fault(what: &str) -> Fault {
     Fault(what.into())
 }
 
-fn program(p: &DeviceProgram) -> Result<(), Fault> {
+fn program(instance: &Instance, p: &DeviceProgram) -> Result<(), Fault> {
     for (i, link) in p.links.iter().enumerate() {
         let end = |l: &crate::device::DeviceConnection| (l.peer, l.channel, l.dir);
         if link.peer >= p.header.ranks || u32::from(link.channel) >= abi::CHANNELS {
@@ -70,7 +86,7 @@ fn program(p: &DeviceProgram) -> Result<(), Fault> {
     for (i, phase) in p.phases.iter().enumerate() {
         for (j, a) in phase.tasks.iter().enumerate() {
             let wrong = |what: String| Fault(format!("phase {i}, task {j}: {what}"));
-            task(p, a).map_err(|Fault(what)| wrong(what))?;
+            task(instance, p, a).map_err(|Fault(what)| wrong(what))?;
             if p.protocol == Protocol::Multicast {
                 whole(p, a).map_err(|what| wrong(what.into()))?;
             }
@@ -165,7 +181,7 @@ fn event(p: &DeviceProgram, event: Event) -> Result<(), Fault> {
     }
 }
 
-fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
+fn task(instance: &Instance, p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
     let moves = task.store.is_some() || !task.outs.is_empty();
     if moves == task.inputs.is_empty() {
         return Err(fault("something is folded to nowhere, or nothing to somewhere"));
@@ -174,11 +190,14 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
         return Err(fault("no such source line"));
     }
     task.waits.iter().try_for_each(|w| event(p, w.event))?;
-    let chunks = task.sizes.chunks();
+    sizes(&p.header, &task.sizes)?;
+    let lengths = &lengths(instance, &task.sizes)[..];
+    let region = |r: &Region| region(instance, &p.header, r, lengths);
+    let written = |r: &Region| region(r).and_then(|()| written(r));
     for input in &task.inputs {
         let allowed = match input {
             TaskInput::Local(r) => {
-                region(p, r, chunks)?;
+                region(r)?;
                 true
             }
             TaskInput::Packet(m, _) => {
@@ -191,7 +210,7 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
             }
             TaskInput::Pulled(m, r) => {
                 link(p, *m, Some(Dir::Recv))?;
-                region(p, r, chunks)?;
+                region(r)?;
                 p.protocol.pulls() && !far(p, *m)
             }
         };
@@ -200,14 +219,14 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
         }
     }
     if let Some(store) = &task.store {
-        written(p, store, chunks)?;
+        written(store)?;
     }
     for out in &task.outs {
         let (m, allowed) = match out {
             Target::Packet(m, _) => (m, p.protocol == Protocol::Packet),
             Target::Staged(m, _) => (m, !p.protocol.is_one_pass()),
             Target::Landed(m, r) => {
-                written(p, r, chunks)?;
+                written(r)?;
                 (m, p.protocol.lands() && !far(p, *m))
             }
         };
@@ -219,18 +238,73 @@ fn task(p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
     Ok(())
 }
 
-fn region(p: &DeviceProgram, r: &Region, len: u32) -> Result<(), Fault> {
-    if r.chunks() != len {
-        return Err(fault("regions of different lengths"));
-    }
-    match r.iter().all(|(buf, c)| c < chunks(&p.header, buf)) {
-        true => Ok(()),
-        false => Err(fault("a region out of bounds")),
+/// Returns the class of the length of each chunk of a task: chunks of one class have the same number of elements,
+/// whatever the vector's. `None` is the class of `ceil(N/C)`.
+pub(super) fn lengths(instance: &Instance, sizes: &Sizes) -> Vec<Option<u32>> {
+    match sizes {
+        Sizes::Of(sets) => {
+            sets.iter().flat_map(ChunkSet::iter).map(|c| Some(class_of(instance, c))).collect()
+        }
+        Sizes::Full(chunks) => vec![None; index(*chunks)],
     }
 }
 
-fn written(p: &DeviceProgram, r: &Region, len: u32) -> Result<(), Fault> {
-    region(p, r, len)?;
+/// Checks that sizes are those of chunks of the vector, or no more than scratch memory has.
+fn sizes(h: &Header, sizes: &Sizes) -> Result<(), Fault> {
+    match sizes {
+        Sizes::Of(sets) => sets.iter().try_for_each(|s| set(s, h.chunks)),
+        Sizes::Full(chunks)
+            if u64::from(*chunks) <= h.scratch.iter().map(|&s| u64::from(s)).sum() =>
+        {
+            Ok(())
+        }
+        Sizes::Full(_) => Err(fault("more whole chunks than scratch memory has")),
+    }
+}
+
+/// Checks that a set is one of so many chunks, each of them once.
+fn set(s: &ChunkSet, size: u32) -> Result<(), Fault> {
+    let within = s.total == 0 || s.modulus <= size && s.start < s.modulus;
+    let blocks = s.is_interval() || s.block > 0 && s.stride >= s.block;
+    match s.modulus > 0 && within && s.total <= s.modulus && blocks && s.is_simple() {
+        true => Ok(()),
+        false => Err(fault("a chunk set out of bounds")),
+    }
+}
+
+/// Checks that a region has chunks of these lengths: as many elements as are moved, and no more.
+fn region(
+    instance: &Instance,
+    h: &Header,
+    r: &Region,
+    lengths: &[Option<u32>],
+) -> Result<(), Fault> {
+    if index(r.chunks()) != lengths.len() {
+        return Err(fault("regions of different lengths"));
+    }
+    for piece in &r.pieces {
+        set(&piece.set, chunks(h, piece.buf))?;
+    }
+    for ((buf, chunk), length) in r.iter().zip(lengths) {
+        match (buf, length) {
+            // Each of its chunks has room for the longest.
+            (Buf::Scratch(_), _) => {}
+            (_, Some(class)) if *class == class_of(instance, chunk) => {}
+            (_, Some(_)) => {
+                return Err(Fault(format!("chunk {chunk} of {buf:?} is of another length")));
+            }
+            (_, None) => {
+                return Err(Fault(format!(
+                    "chunk {chunk} of {buf:?} may be an element shorter than the ceil(N/C) that are moved: \
+                     only scratch memory takes them"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn written(r: &Region) -> Result<(), Fault> {
     match r.pieces.iter().all(|p| p.buf != Buf::Input) {
         true => Ok(()),
         false => Err(fault("the input is written")),

@@ -9,7 +9,10 @@
 //! * **Races**, rank by rank: operations of different lanes that touch one place are ordered by lanes
 //!   and `after`; and memory offered to a peer is not overwritten before the message was drained.
 //!   Nobody else touches a rank's memory, so this is all.
-//! * **Result**: replayed from the operations, dead stores left out.
+//! * **Lengths**: an operation moves as many elements of each chunk as its places in the callers' buffers have;
+//!   `ceil(N/C)` elements fit in scratch memory alone.
+//! * **Result**: replayed from the operations, dead stores left out. Each result is the sum that the collective asks
+//!   for, by the tree of additions and roundings that the proved graph has.
 //! * **Reuse**: a plan may be played again, and in several passes, without a barrier in between. A
 //!   connection carries the same messages every time, so its order never slips; a wait of one playing
 //!   for another only ever points back to an earlier one, so an order for one playing gives one for
@@ -29,9 +32,11 @@ mod replay;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceMap, Span};
 
+use crate::graph::StepGraph;
 use crate::instance::Instance;
 use crate::num::index;
 use crate::plan::{Op, Plan, RankPlan, UnprovedPlan};
+use crate::verify::Verified;
 use events::Events;
 pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
@@ -53,8 +58,10 @@ fn matched(instance: &Instance, plans: &[UnprovedPlan]) -> Result<Events, Diagno
     Events::new(instance, plans).map_err(|d| vec![d])
 }
 
-/// Proves the plans of all ranks, for the slots that they have.
+/// Proves the plans of all ranks, for the slots that they have: they compute what the graph does, whose instance this
+/// is but for slots.
 pub fn verify(
+    graph: &Verified<StepGraph>,
     instance: &Instance,
     sources: &SourceMap,
     plans: Vec<UnprovedPlan>,
@@ -70,7 +77,8 @@ pub fn verify(
     }
     let order =
         events.order(slots).map_err(|_| one(events.explain(instance, sources, &plans, slots)))?;
-    replay::replay(instance, sources, &plans, &order, &events).map_err(one)?;
+    let known = replay::Replayed { instance, sources, plans: &plans, trees: graph.trees() };
+    replay::replay(&known, &order, &events).map_err(one)?;
     Ok(plans.into_iter().map(Plan::proved).collect())
 }
 

@@ -12,9 +12,10 @@ use crate::cells::Cells;
 use crate::instance::Instance;
 use crate::num::index;
 use crate::places::Places;
-use crate::plan::{Buf, Input, Placement, Region, Sizes, UnprovedPlan};
+use crate::plan::{Buf, Input, Op, Placement, Region, Sizes, UnprovedPlan, WireType};
 use crate::program::{Buffer, Kind, Style};
 use crate::ranks::RankSet;
+use crate::verify::result::ResultTrees;
 use crate::verify::rounds::class_of;
 use crate::verify::value::{Clash, Spoilt, Value};
 
@@ -55,16 +56,32 @@ impl Memory {
     }
 }
 
-/// A message under way: its values, whether it has whole chunks, and where it may be pulled from.
-type Sent<'p> = (Vec<Value>, bool, Option<(u32, &'p Region)>);
+/// A message under way.
+struct Sent<'p> {
+    values: Vec<Value>,
+    /// True if it has whole chunks.
+    whole: bool,
+    wire: Option<WireType>,
+    /// The rank and region that it may be pulled from.
+    pull: Option<(u32, &'p Region)>,
+}
+
+/// The plans that are replayed, and what they are compared with.
+#[derive(Clone, Copy)]
+pub(super) struct Replayed<'p> {
+    pub(super) instance: &'p Instance,
+    pub(super) sources: &'p SourceMap,
+    pub(super) plans: &'p [UnprovedPlan],
+    /// The trees of the proved graph.
+    pub(super) trees: &'p ResultTrees,
+}
 
 pub(super) fn replay(
-    instance: &Instance,
-    sources: &SourceMap,
-    plans: &[UnprovedPlan],
+    known: &Replayed<'_>,
     order: &[u32],
     events: &Events,
 ) -> Result<(), Diagnostic> {
+    let Replayed { instance, sources, plans, trees } = *known;
     if instance.spec.kind == Kind::Barrier {
         return heard(instance, plans, order, events);
     }
@@ -82,6 +99,7 @@ pub(super) fn replay(
                 None => d,
             }
         };
+        lengths(instance, op).map_err(wrong)?;
         let mut sum: Option<Vec<Value>> = None;
         for input in &op.inputs {
             let values: Vec<Value> = match input {
@@ -93,8 +111,12 @@ pub(super) fn replay(
                 }
                 Input::Message { conn, wire, .. } => {
                     let c = index(events.conn[index(rank)][index(*conn)]);
-                    let (values, whole, pull) =
-                        wires[c].pop_front().ok_or_else(|| wrong("no message is there".into()))?;
+                    let sent = wires[c].pop_front();
+                    let Sent { values, whole, wire: sent, pull } =
+                        sent.ok_or_else(|| wrong("no message is there".into()))?;
+                    if sent != *wire {
+                        return Err(wrong("a message is of another type than was sent".into()));
+                    }
                     if whole != matches!(op.sizes, Sizes::Full(_)) {
                         return Err(wrong("a message is of another length than was sent".into()));
                     }
@@ -111,10 +133,9 @@ pub(super) fn replay(
                             ));
                         }
                     }
-                    if wire.is_some() {
-                        values.into_iter().map(Value::rounded).collect()
-                    } else {
-                        values
+                    match wire {
+                        Some(_) => values.into_iter().map(|v| v.rounded(*wire)).collect(),
+                        None => values,
                     }
                 }
             };
@@ -167,10 +188,40 @@ pub(super) fn replay(
             if wires[c].is_empty() {
                 wires[c].reserve_exact(1);
             }
-            wires[c].push_back((values, whole, pull));
+            wires[c].push_back(Sent { values, whole, wire: out.wire, pull });
         }
     }
-    results(instance, plans, &memory)
+    results(instance, plans, &memory, trees)
+}
+
+/// Checks that an operation touches as many elements of each chunk of the callers' buffers as the chunk has.
+fn lengths(instance: &Instance, op: &Op) -> Result<(), String> {
+    let local = op.inputs.iter().filter_map(|input| match input {
+        Input::Local(region) => Some(region),
+        Input::Message { .. } => None,
+    });
+    let placed = op.store.iter().map(|store| &store.region);
+    let offered = op.outs.iter().filter_map(|out| out.pull.as_ref());
+    for region in local.chain(placed).chain(offered) {
+        let Sizes::Of(sets) = &op.sizes else {
+            match region.pieces.iter().find(|piece| !matches!(piece.buf, Buf::Scratch(_))) {
+                Some(piece) => {
+                    return Err(format!(
+                        "moves ceil(N/C) elements of chunks of {:?}, which may have one less",
+                        piece.buf
+                    ));
+                }
+                None => continue,
+            }
+        };
+        for ((buf, chunk), length) in region.iter().zip(sets.iter().flat_map(|set| set.iter())) {
+            let is_user = !matches!(buf, Buf::Scratch(_));
+            if is_user && class_of(instance, chunk) != class_of(instance, length) {
+                return Err(format!("moves chunk {chunk} of {buf:?} as one of another length"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Proves of a barrier that every rank's end depends on every rank's start. Knowledge travels with
@@ -218,6 +269,7 @@ fn results(
     instance: &Instance,
     plans: &[UnprovedPlan],
     memory: &[Memory],
+    trees: &ResultTrees,
 ) -> Result<(), Diagnostic> {
     for (plan, m) in plans.iter().zip(memory) {
         let (buf, buffer) = match plan.header.placement {
@@ -236,6 +288,10 @@ fn results(
             if !value.is_some_and(|v| v.is(&expected, instance.ranks())) {
                 let ends = value.map_or("nothing".into(), Value::to_string);
                 return Err(fault(instance, format!("rank {rank}'s chunk {chunk} ends as {ends}")));
+            }
+            if trees.tree(rank, &expected) != value.map(|v| v.tree) {
+                let what = "is summed in another order than the program's, or rounded otherwise";
+                return Err(fault(instance, format!("rank {rank}'s chunk {chunk} {what}")));
             }
         }
     }

@@ -1,0 +1,321 @@
+//! Expressions: which contributions a place holds, added in which order, and rounded where.
+//!
+//! Addition of floating-point numbers is neither associative nor, for the payloads of NaNs, commutative. So the
+//! programs must compute the very expressions of the proved plans: the same operands, in the same order, added one
+//! after the other in the same groups, and rounded to the same types on the way. Expressions are numbered: equal
+//! numbers are equal expressions. The switch adds its operands in an order of its own, the same for all ranks: what it
+//! folds is a set of operands.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+
+use super::Fault;
+use crate::device::Protocol;
+use crate::instance::Instance;
+use crate::num::{count, index};
+use crate::places::Places;
+use crate::plan::{Buf, Dir, Input, Op, Placement, Plan, Region, WireType};
+use crate::program::{Buffer, Kind};
+
+/// The number of an expression in its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ExpressionId(u32);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Expression {
+    /// The contribution of a rank, by its chunk.
+    Leaf(u32, u32),
+    Rounded(ExpressionId, WireType),
+    Sum(ExpressionId, ExpressionId),
+    /// The sum of operands in an order that the switch chooses; they are sorted.
+    Switched(Vec<ExpressionId>),
+}
+
+/// All expressions that plans and programs compute.
+#[derive(Default)]
+pub(super) struct ExpressionTable {
+    numbers: BTreeMap<Expression, ExpressionId>,
+    list: Vec<Expression>,
+}
+
+impl ExpressionTable {
+    fn add(&mut self, expression: Expression) -> ExpressionId {
+        match self.numbers.entry(expression) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
+                let id = ExpressionId(count(self.list.len()));
+                self.list.push(new.key().clone());
+                *new.insert(id)
+            }
+        }
+    }
+
+    /// Returns the contribution of a rank.
+    pub(super) fn leaf(&mut self, rank: u32, chunk: u32) -> ExpressionId {
+        self.add(Expression::Leaf(rank, chunk))
+    }
+
+    /// Returns an expression after it has travelled as a type of the wire.
+    pub(super) fn round(&mut self, id: ExpressionId, wire: Option<WireType>) -> ExpressionId {
+        match wire {
+            Some(wire) => self.add(Expression::Rounded(id, wire)),
+            None => id,
+        }
+    }
+
+    /// Returns the expression of a fold of operands, in this order; `None` if there are none.
+    pub(super) fn fold(
+        &mut self,
+        protocol: Protocol,
+        mut operands: Vec<ExpressionId>,
+    ) -> Option<ExpressionId> {
+        if protocol == Protocol::Multicast && operands.len() > 1 {
+            operands.sort_unstable();
+            return Some(self.add(Expression::Switched(operands)));
+        }
+        operands.into_iter().reduce(|sum, operand| self.add(Expression::Sum(sum, operand)))
+    }
+
+    /// Says how two expressions differ: the first parts of them, from the left, that do.
+    pub(super) fn explain(&self, is: ExpressionId, asked: ExpressionId) -> String {
+        let (mut a, mut b) = (is, asked);
+        loop {
+            let [x, y] = [a, b].map(|id| self.list.get(index(id.0)));
+            (a, b) = match (x, y) {
+                (Some(Expression::Rounded(c, v)), Some(Expression::Rounded(d, w))) if v == w => {
+                    (*c, *d)
+                }
+                (Some(Expression::Sum(c, e)), Some(Expression::Sum(d, f))) if e == f => (*c, *d),
+                (Some(Expression::Sum(c, e)), Some(Expression::Sum(d, f))) if c == d => (*e, *f),
+                _ => break,
+            };
+        }
+        format!("{}, and the proved plan computes {}", self.text(a), self.text(b))
+    }
+
+    /// Returns an expression as text, cut where it is long.
+    fn text(&self, id: ExpressionId) -> String {
+        let (mut text, mut stack) = (String::new(), vec![Part::Of(id)]);
+        while let Some(part) = stack.pop() {
+            if text.len() > MOST_TEXT {
+                return text + " …";
+            }
+            let id = match part {
+                Part::Of(id) => id,
+                Part::Text(part) => {
+                    text += part;
+                    continue;
+                }
+            };
+            match self.list.get(index(id.0)) {
+                Some(Expression::Leaf(rank, chunk)) => text += &format!("r{rank}[{chunk}]"),
+                Some(Expression::Rounded(of, wire)) => {
+                    text += wire.name();
+                    stack.extend([Part::Text(")"), Part::Of(*of), Part::Text("(")]);
+                }
+                Some(Expression::Sum(a, b)) => {
+                    text += "(";
+                    let all = [Part::Text(")"), Part::Of(*b), Part::Text(" + "), Part::Of(*a)];
+                    stack.extend(all);
+                }
+                Some(Expression::Switched(all)) => {
+                    text += "{";
+                    stack.push(Part::Text("}"));
+                    for (i, &id) in all.iter().enumerate().rev() {
+                        stack.push(Part::Of(id));
+                        stack.extend((i > 0).then_some(Part::Text(" + ")));
+                    }
+                }
+                None => text += "nothing",
+            }
+        }
+        text
+    }
+}
+
+/// Characters after which the text of an expression is cut.
+const MOST_TEXT: usize = 240;
+
+/// The rest of a text that is being made.
+enum Part {
+    Of(ExpressionId),
+    Text(&'static str),
+}
+
+/// The expressions that proved plans compute, which programs must compute too.
+pub(super) struct PlanExpressions {
+    pub(super) table: ExpressionTable,
+    /// By rank and chunk of the result's buffer; `None` where the chunk holds nothing.
+    pub(super) results: Vec<Vec<Option<ExpressionId>>>,
+}
+
+impl PlanExpressions {
+    /// Executes plans on expressions.
+    pub(super) fn compute(
+        instance: &Instance,
+        plans: &[Plan],
+        protocol: Protocol,
+    ) -> Result<Self, Fault> {
+        let mut table = ExpressionTable::default();
+        let results = match instance.spec.kind {
+            // Its messages carry nothing.
+            Kind::Barrier => vec![Vec::new(); plans.len()],
+            _ => replay_plans(instance, plans, protocol, &mut table)?,
+        };
+        Ok(PlanExpressions { table, results })
+    }
+}
+
+/// Executes plans on expressions, and returns the results.
+fn replay_plans(
+    instance: &Instance,
+    plans: &[Plan],
+    protocol: Protocol,
+    table: &mut ExpressionTable,
+) -> Result<Vec<Vec<Option<ExpressionId>>>, Fault> {
+    let mut replay = PlanReplay {
+        protocol,
+        ranks: plans.iter().map(|plan| PlanMemory::new(instance, plan, table)).collect(),
+        messages: BTreeMap::new(),
+        table,
+    };
+    let mut ready: VecDeque<usize> = (0..plans.len()).collect();
+    let mut idle = 0;
+    // A rank executes all that it can before the next one does.
+    while let Some(rank) = ready.pop_front() {
+        let Some(plan) = plans.get(rank) else { continue };
+        idle = if replay.advance(rank, plan)? { 0 } else { idle + 1 };
+        let done = &replay.ranks[rank].done;
+        if plan.part.lanes.iter().zip(done).any(|(lane, &done)| lane.ops.len() > done) {
+            ready.push_back(rank);
+        }
+        if idle > plans.len() {
+            return Err(Fault("the plans wait for ever".into()));
+        }
+    }
+    let results = replay.ranks.into_iter().zip(plans).map(|(memory, plan)| {
+        let (buf, chunks) = match plan.header.placement {
+            Placement::InPlace => (Buf::Data, plan.header.chunks),
+            Placement::OutOfPlace => (Buf::Output, plan.header.output_chunks),
+        };
+        (0..chunks).map(|chunk| memory.cells[memory.places.local(buf, chunk)]).collect()
+    });
+    Ok(results.collect())
+}
+
+/// The memory of a rank that executes its plan.
+struct PlanMemory {
+    places: Places,
+    cells: Vec<Option<ExpressionId>>,
+    /// Operations executed, by lane.
+    done: Vec<usize>,
+}
+
+impl PlanMemory {
+    fn new(instance: &Instance, plan: &Plan, table: &mut ExpressionTable) -> Self {
+        let user = [Buf::Data, Buf::Input, Buf::Output].map(|b| plan.buffer_chunks(b).unwrap_or(0));
+        let places = Places::of_sizes(user, plan.header.scratch.iter().copied());
+        let mut cells = vec![None; index(places.per_rank)];
+        let (buf, buffer) = match plan.header.placement {
+            Placement::InPlace => (Buf::Data, Buffer::Data),
+            Placement::OutOfPlace => (Buf::Input, Buffer::Input),
+        };
+        for chunk in 0..plan.buffer_chunks(buf).unwrap_or(0) {
+            if let Some((rank, c)) = instance.spec.initial(buffer, plan.part.rank, chunk) {
+                cells[places.local(buf, chunk)] = Some(table.leaf(rank, c));
+            }
+        }
+        PlanMemory { places, cells, done: vec![0; plan.part.lanes.len()] }
+    }
+
+    fn read(&self, region: &Region) -> Vec<Option<ExpressionId>> {
+        region.iter().map(|(buf, chunk)| self.cells[self.places.local(buf, chunk)]).collect()
+    }
+}
+
+/// Source, target and channel of a connection.
+type ConnectionKey = (u32, u32, u16);
+
+/// The execution of plans, with the messages under way.
+struct PlanReplay<'t> {
+    protocol: Protocol,
+    ranks: Vec<PlanMemory>,
+    messages: BTreeMap<ConnectionKey, VecDeque<Vec<ExpressionId>>>,
+    table: &'t mut ExpressionTable,
+}
+
+impl PlanReplay<'_> {
+    /// Executes all operations of a rank whose operands are there; returns true if there were any.
+    fn advance(&mut self, rank: usize, plan: &Plan) -> Result<bool, Fault> {
+        let (mut any, mut moved) = (false, true);
+        while moved {
+            moved = false;
+            for (l, lane) in plan.part.lanes.iter().enumerate() {
+                while let Some(op) = lane.ops.get(self.ranks[rank].done[l]) {
+                    if !self.is_ready(rank, plan, op) {
+                        break;
+                    }
+                    self.execute(rank, plan, op)?;
+                    self.ranks[rank].done[l] += 1;
+                    moved = true;
+                }
+            }
+            any |= moved;
+        }
+        Ok(any)
+    }
+
+    fn is_ready(&self, rank: usize, plan: &Plan, op: &Op) -> bool {
+        let done = &self.ranks[rank].done;
+        let has_come = |input: &Input| match input {
+            Input::Local(_) => true,
+            Input::Message { conn, .. } => {
+                self.messages.get(&key(plan, *conn)).is_some_and(|m| !m.is_empty())
+            }
+        };
+        op.after.iter().all(|a| done[index(a.lane)] > index(a.op)) && op.inputs.iter().all(has_come)
+    }
+
+    fn execute(&mut self, rank: usize, plan: &Plan, op: &Op) -> Result<(), Fault> {
+        let missing = || Fault(format!("the plan of rank {rank} reads what was never stored"));
+        let mut operands: Vec<Vec<ExpressionId>> = Vec::new();
+        for input in &op.inputs {
+            operands.push(match input {
+                Input::Local(region) => {
+                    let read: Option<Vec<_>> = self.ranks[rank].read(region).into_iter().collect();
+                    read.ok_or_else(missing)?
+                }
+                Input::Message { conn, wire, .. } => {
+                    let queue = self.messages.get_mut(&key(plan, *conn));
+                    let values = queue.and_then(VecDeque::pop_front).ok_or_else(missing)?;
+                    values.into_iter().map(|id| self.table.round(id, *wire)).collect()
+                }
+            });
+        }
+        let mut values = Vec::new();
+        for k in 0..index(op.sizes.chunks()) {
+            let of_chunk: Option<Vec<_>> = operands.iter().map(|o| o.get(k).copied()).collect();
+            let folded = of_chunk.and_then(|list| self.table.fold(self.protocol, list));
+            values.push(folded.ok_or_else(missing)?);
+        }
+        if let Some(store) = &op.store {
+            let memory = &mut self.ranks[rank];
+            for ((buf, chunk), &id) in store.region.iter().zip(&values) {
+                memory.cells[memory.places.local(buf, chunk)] = Some(id);
+            }
+        }
+        for out in &op.outs {
+            self.messages.entry(key(plan, out.conn)).or_default().push_back(values.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Returns the source, target and channel of a rank's connection.
+fn key(plan: &Plan, conn: u32) -> ConnectionKey {
+    let conn = plan.part.conns[index(conn)];
+    match conn.dir {
+        Dir::Send => (plan.part.rank, conn.peer, conn.channel),
+        Dir::Recv => (conn.peer, plan.part.rank, conn.channel),
+    }
+}
