@@ -9,7 +9,7 @@ use roundelay_compiler::device::{
 use roundelay_compiler::plan::{Buf, Dir, Plan, Region, WireType};
 
 use super::memory::At;
-use super::reference::{Buffers, Cut};
+use super::reference::{Arithmetic, Buffers, Cut};
 
 /// One call: what all ranks play, on what, and what it gives.
 pub(crate) struct Call {
@@ -17,6 +17,7 @@ pub(crate) struct Call {
     pub(crate) programs: Vec<DeviceProgram>,
     pub(crate) plans: Vec<Plan>,
     pub(crate) cut: Cut,
+    pub(crate) arithmetic: Arithmetic,
     pub(crate) blocks: usize,
     /// Elements of a chunk in a pass.
     pub(crate) pass: usize,

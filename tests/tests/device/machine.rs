@@ -12,7 +12,7 @@ use roundelay_tests::Dice;
 use super::kernel::{Call, Fold, Layout, Step, WARPS, Writer};
 use super::memory::{Eye, Memory, View, join};
 use super::proxy::{Orders, Proxies};
-use super::reference::{Buffers, rounded};
+use super::reference::Buffers;
 
 /// The value of cells that hold nothing meaningful.
 const POISON: u32 = 0x7fc0_dead;
@@ -76,6 +76,8 @@ pub(crate) struct Machine<'c> {
     /// Number of elements in ten that stay under way.
     lazy: usize,
     proxies: Proxies,
+    /// The first plain access whose value depends on the schedule.
+    race: Option<String>,
 }
 
 /// Plays calls one after the other on every rank; says what is wrong with what they give.
@@ -97,14 +99,13 @@ pub(crate) fn play_with(
     }
     let mut idle = 0;
     while machine.ranks.iter().any(|r| r.call < calls.len()) {
-        if machine.some()? {
-            idle = 0;
-            continue;
-        }
-        idle += 1;
+        idle = if machine.some()? { 0 } else { idle + 1 };
         if idle > PATIENCE {
             machine.all()?;
             idle = 0;
+        }
+        if let Some(race) = machine.race.take() {
+            return Err(race);
         }
     }
     Ok(())
@@ -154,7 +155,8 @@ impl<'c> Machine<'c> {
         let lazy = [0, 3, 8][dice.below(3)];
         let proxies = Proxies::new(&layout, calls, past.first, &memory);
         let eye = Eye::Any;
-        let mut machine = Machine { layout, calls, past, memory, ranks, dice, eye, lazy, proxies };
+        let mut machine =
+            Machine { layout, calls, past, memory, ranks, dice, eye, lazy, proxies, race: None };
         if past.first != NONE.first {
             machine.remember();
         }
@@ -466,6 +468,7 @@ impl<'c> Machine<'c> {
 
     /// Reads and writes element i of those under way, or one that must come before it.
     fn deliver(&mut self, rank: usize, block: usize, i: usize) {
+        let call = self.ranks[rank].call;
         let of = &mut self.ranks[rank].blocks[block];
         let p = &of.pending[i];
         let first = of.pending[..i]
@@ -482,18 +485,24 @@ impl<'c> Machine<'c> {
         let p = of.pending.remove(i);
         let view = &mut of.warps[p.warp].view;
         let mut packets = p.got.iter();
+        let arithmetic = self.calls[call].arithmetic;
         let mut sum: Option<f32> = None;
         for src in &p.fold.inputs {
             let bits = match src.packet {
                 true => packets.next().copied().unwrap_or(0),
-                false => self.memory.load(src.at, view, &mut self.dice, self.eye),
+                false => {
+                    if self.memory.certain(src.at, view).is_none() {
+                        self.race = Some(format!("rank {rank} reads what is being written"));
+                    }
+                    self.memory.load(src.at, view, &mut self.dice, self.eye)
+                }
             };
             let x = f32::from_bits(bits as u32);
-            sum = Some(sum.map_or(x, |sum| sum + x));
+            sum = Some(sum.map_or(x, |sum| arithmetic.add(sum, x)));
         }
         let sum = sum.unwrap_or(f32::from_bits(POISON));
         for dst in &p.fold.outs {
-            let bits = u64::from(rounded(sum, dst.wire).to_bits());
+            let bits = u64::from(arithmetic.round(sum, dst.wire).to_bits());
             let tag = if dst.packet { u64::from(p.fold.epoch) << 32 } else { 0 };
             // Whoever writes to staging memory knows without a fence that it was read: the rank that read it has
             // ended that call.

@@ -6,10 +6,15 @@
 mod counted;
 mod engines;
 mod far;
+mod folds;
 mod kernel;
 mod machine;
 mod memory;
 mod multicast;
+mod mutants;
+mod mutate;
+mod outside;
+mod plans;
 mod proxy;
 mod reference;
 mod remove;
@@ -27,7 +32,7 @@ use roundelay_dsl::span::SourceMap;
 use roundelay_tests::{Dice, is_grid, of_library, read, suite};
 
 use kernel::{BLOCKS, Call};
-use reference::{Buffers, Cut, buffers};
+use reference::{Arithmetic, Buffers, Cut, buffers, tag};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
@@ -57,8 +62,19 @@ fn call(
     }
 }
 
-/// Returns a call of these programs.
+/// Returns a call of these programs, on numbers.
 fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Dice) -> Call {
+    with_values(name, proved, programs, Arithmetic::Float, dice)
+}
+
+/// Returns a call of these programs, on numbers or on marks.
+fn with_values(
+    name: &str,
+    proved: &Proved,
+    programs: Vec<DeviceProgram>,
+    arithmetic: Arithmetic,
+    dice: &mut Dice,
+) -> Call {
     let plans = proved.plans().to_vec();
     let header = &plans[0].header;
     let blocks = header.blocks.max(1) as usize;
@@ -104,7 +120,11 @@ fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Di
                     for x in &mut values[first..first + cut.length(c as usize)] {
                         // The switch adds in an order of its own: sums must not depend on it.
                         let parts = if unordered { 1 } else { 1 << dice.below(12) };
-                        *x = (dice.below(1 << 20) as f32 - 524_288.0) / parts as f32;
+                        let number = (dice.below(1 << 20) as f32 - 524_288.0) / parts as f32;
+                        *x = match arithmetic {
+                            Arithmetic::Float => number,
+                            _ => tag(number.to_bits().into()),
+                        };
                     }
                 }
                 if matches!(buf, Buf::Data | Buf::Output)
@@ -119,12 +139,25 @@ fn with(name: &str, proved: &Proved, programs: Vec<DeviceProgram>, dice: &mut Di
         asked.push(wanted);
     }
     let mut after = before.clone();
-    reference::play(&plans, cut, &mut after);
+    reference::play(&plans, cut, arithmetic, &mut after);
     let protocol = programs[0].protocol;
     let name =
         format!("{name} {protocol} N={} blocks={blocks} pass={pass} passes={passes}", cut.elements);
     let groups = 1 + dice.below(4);
-    Call { name, programs, plans, cut, blocks, pass, passes, groups, before, after, asked }
+    Call {
+        name,
+        programs,
+        plans,
+        cut,
+        arithmetic,
+        blocks,
+        pass,
+        passes,
+        groups,
+        before,
+        after,
+        asked,
+    }
 }
 
 fn shapes(program: &Program) -> Vec<Shape> {

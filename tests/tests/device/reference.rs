@@ -5,8 +5,53 @@ use std::collections::{BTreeMap, VecDeque};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Buf, Dir, Header, Input, Plan, Region, Sizes, WireType};
 
+/// The arithmetic of folds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arithmetic {
+    /// Numbers, whose sums depend on their grouping now and then.
+    Float,
+    /// Marks of expressions: two sums are the same mark if they have the same operands in the same order and
+    /// grouping, and are rounded alike.
+    Tagged,
+    /// Marks of expressions in which the two sides of an addition may be swapped.
+    Commuting,
+    /// Marks of sets of operands, for the switch, which adds in an order of its own.
+    Unordered,
+}
+
+impl Arithmetic {
+    pub(crate) fn add(self, a: f32, b: f32) -> f32 {
+        let (x, y) = (a.to_bits(), b.to_bits());
+        match self {
+            Arithmetic::Float => a + b,
+            Arithmetic::Tagged => tag(u64::from(x) << 32 | u64::from(y)),
+            Arithmetic::Commuting => tag(u64::from(x.min(y)) << 32 | u64::from(x.max(y))),
+            Arithmetic::Unordered => f32::from_bits(x.wrapping_add(y) & TAG),
+        }
+    }
+
+    pub(crate) fn round(self, x: f32, wire: Option<WireType>) -> f32 {
+        match (self, wire) {
+            (Arithmetic::Float, wire) => rounded(x, wire),
+            (_, None) => x,
+            (_, Some(wire)) => tag(u64::from(x.to_bits()) ^ (wire as u64 + 1) << 40),
+        }
+    }
+}
+
+/// The bits of marks: none of them is a NaN.
+const TAG: u32 = 0x3fff_ffff;
+
+/// Returns a mark that is hardly another's.
+pub(crate) fn tag(of: u64) -> f32 {
+    let mut z = of.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    f32::from_bits((z ^ (z >> 31)) as u32 & TAG)
+}
+
 /// Rounds as a wire type does, so that it is seen whether and where that happens.
-pub(crate) fn rounded(x: f32, wire: Option<WireType>) -> f32 {
+fn rounded(x: f32, wire: Option<WireType>) -> f32 {
     match wire {
         None => x,
         Some(WireType::F32) => f32::from_bits(x.to_bits() & !0xff),
@@ -75,9 +120,12 @@ pub(crate) fn buffers(plan: &Plan) -> Vec<Buf> {
     [Buf::Data, Buf::Input, Buf::Output].into_iter().chain(scratch).collect()
 }
 
+/// The values of a message, and the type as which they travel.
+type WireMessage = (Vec<f32>, Option<WireType>);
+
 /// Plays the plans on the ranks' buffers.
-pub(crate) fn play(plans: &[Plan], cut: Cut, memory: &mut [Buffers]) {
-    let mut wires: BTreeMap<(u32, u32, u16), VecDeque<Vec<f32>>> = BTreeMap::new();
+pub(crate) fn play(plans: &[Plan], cut: Cut, arithmetic: Arithmetic, memory: &mut [Buffers]) {
+    let mut wires: BTreeMap<(u32, u32, u16), VecDeque<WireMessage>> = BTreeMap::new();
     let mut done: Vec<Vec<usize>> = plans.iter().map(|p| vec![0; p.part.lanes.len()]).collect();
     loop {
         let mut moved = false;
@@ -108,20 +156,28 @@ pub(crate) fn play(plans: &[Plan], cut: Cut, memory: &mut [Buffers]) {
                 for input in &op.inputs {
                     let values = match input {
                         Input::Local(region) => gather(memory, cut, region, &lengths),
-                        Input::Message { conn, .. } => wires
-                            .get_mut(&key(*conn))
-                            .and_then(VecDeque::pop_front)
-                            .expect("it is there"),
+                        Input::Message { conn, wire, .. } => {
+                            let next = wires.get_mut(&key(*conn)).and_then(VecDeque::pop_front);
+                            let (mut values, sent) = next.expect("it is there");
+                            if *wire != sent {
+                                // Its bytes are taken for other numbers.
+                                values.iter_mut().for_each(|x| *x = tag(x.to_bits().into()));
+                            }
+                            values
+                        }
                     };
                     sum = Some(match sum {
                         None => values,
-                        Some(sum) => sum.iter().zip(&values).map(|(a, b)| a + b).collect(),
+                        Some(sum) => {
+                            let both = sum.iter().zip(&values);
+                            both.map(|(&a, &b)| arithmetic.add(a, b)).collect()
+                        }
                     });
                 }
                 let values = sum.unwrap_or_default();
                 for out in &op.outs {
-                    let content = values.iter().map(|&x| rounded(x, out.wire)).collect();
-                    wires.entry(key(out.conn)).or_default().push_back(content);
+                    let content = values.iter().map(|&x| arithmetic.round(x, out.wire)).collect();
+                    wires.entry(key(out.conn)).or_default().push_back((content, out.wire));
                 }
                 if let Some(store) = &op.store {
                     scatter(memory, cut, &store.region, &lengths, &values);

@@ -1,0 +1,99 @@
+//! Tests that the proof of device programs compares folds and lengths with those of the plans: every swap of two
+//! operands is refused, and so is every task that moves `ceil(N/C)` elements of a chunk of the callers' buffers.
+
+use roundelay_compiler::Proved;
+use roundelay_compiler::device::{DeviceProgram, Options, Protocol, Task, prove, verify};
+use roundelay_compiler::plan::{Buf, Region, Sizes};
+
+use super::proofs;
+
+/// Returns the programs with each task changed, one at a time, where `change` returns true.
+fn changed(
+    programs: &[DeviceProgram],
+    change: impl Fn(&mut Task) -> bool,
+) -> Vec<Vec<DeviceProgram>> {
+    let mut all = Vec::new();
+    for rank in 0..programs.len() {
+        for phase in 0..programs[rank].phases.len() {
+            for task in 0..programs[rank].phases[phase].tasks.len() {
+                let mut rest = programs.to_vec();
+                if change(&mut rest[rank].phases[phase].tasks[task]) {
+                    all.push(rest);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Returns the refusals of programs that are changed, with the number of those that are accepted.
+fn refusals(
+    proved: &Proved,
+    protocol: Protocol,
+    change: impl Fn(&mut Task) -> bool,
+) -> (Vec<String>, usize) {
+    let options = Options::default();
+    let Ok(programs) = prove(proved, protocol, &options) else { return (Vec::new(), 0) };
+    let all = changed(programs.list(), change);
+    let tried = all.len();
+    let faults: Vec<String> = all
+        .into_iter()
+        .filter_map(|rest| verify(proved, &options, rest).err())
+        .map(|fault| fault.0)
+        .collect();
+    let accepted = tried - faults.len();
+    (faults, accepted)
+}
+
+#[test]
+fn operands_in_another_order_are_refused() {
+    let (mut refused, mut accepted) = (0, Vec::new());
+    proofs(|name, shape, proved| {
+        if shape.ranks() > 4 || name.starts_with("barrier") || super::remove::tolerates(name) {
+            return;
+        }
+        // The switch adds in an order of its own.
+        for protocol in Protocol::ALL.into_iter().filter(|p| *p != Protocol::Multicast) {
+            let (faults, missed) = refusals(proved, protocol, |task| {
+                let last = task.inputs.len();
+                if last > 1 {
+                    task.inputs.swap(last - 1, last - 2);
+                }
+                last > 1
+            });
+            refused += faults.len();
+            let order = "is folded in another order than the plan's";
+            let other = faults.iter().find(|fault| !fault.contains(order));
+            accepted.extend(other.map(|fault| format!("{name} {protocol}: {fault}")));
+            accepted.extend((missed > 0).then(|| format!("{name} {protocol}: {missed}")));
+        }
+    });
+    assert!(accepted.is_empty(), "{}", accepted.join("\n"));
+    assert!(refused > 500, "{refused}");
+}
+
+/// Returns true if a region is of scratch memory alone.
+fn is_scratch(region: &Region) -> bool {
+    region.pieces.iter().all(|piece| matches!(piece.buf, Buf::Scratch(_)))
+}
+
+#[test]
+fn more_elements_than_a_chunk_has_are_refused() {
+    let (mut refused, mut accepted) = (0, Vec::new());
+    proofs(|name, shape, proved| {
+        if shape.ranks() > 4 || name.starts_with("barrier") {
+            return;
+        }
+        for protocol in Protocol::ALL {
+            let (faults, missed) = refusals(proved, protocol, |task| {
+                let user = task.store.as_ref().is_some_and(|store| !is_scratch(store));
+                task.sizes = Sizes::Full(task.sizes.chunks());
+                user
+            });
+            refused += faults.len();
+            accepted.extend((missed > 0).then(|| format!("{name} {protocol}: {missed}")));
+        }
+    });
+    assert!(accepted.is_empty(), "{}", accepted.join("\n"));
+    assert!(refused > 500, "{refused}");
+}
