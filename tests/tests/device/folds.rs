@@ -2,7 +2,7 @@
 //! operands is refused, and so is every task that moves `ceil(N/C)` elements of a chunk of the callers' buffers.
 
 use roundelay_compiler::Proved;
-use roundelay_compiler::device::{DeviceProgram, Options, Protocol, Task, prove, verify};
+use roundelay_compiler::device::{DeviceProgram, Options, Protocol, Signal, Task, prove, verify};
 use roundelay_compiler::plan::{Buf, Region, Sizes};
 
 use super::proofs;
@@ -96,4 +96,36 @@ fn more_elements_than_a_chunk_has_are_refused() {
     });
     assert!(accepted.is_empty(), "{}", accepted.join("\n"));
     assert!(refused > 500, "{refused}");
+}
+
+/// A waiter for a signal may see a later one of the same word. If that does not release, what the first one told is not
+/// known.
+#[test]
+fn signals_that_follow_a_release_release_too() {
+    let (mut tried, mut accepted) = (0, Vec::new());
+    proofs(|name, shape, proved| {
+        if shape.ranks() != 3 || name.starts_with("barrier") {
+            return;
+        }
+        let options = Options { hosts: vec![0, 1, 2], ..Options::default() };
+        let Ok(programs) = prove(proved, Protocol::Staged, &options) else { return };
+        for rank in 0..3 {
+            for phase in 0..programs.list()[rank].phases.len() {
+                // Each message is told by a signal that releases; then it is told again without.
+                let mut rest = programs.list().to_vec();
+                let p = &mut rest[rank];
+                let Some(signal) = p.phases[phase].signals.first().copied() else { continue };
+                let again = |s: &Signal| s.message.link == signal.message.link;
+                let later = p.phases[phase + 1..].iter_mut().flat_map(|phase| &mut phase.signals);
+                let Some(last) = later.filter(|s| again(s)).last() else { continue };
+                last.release = false;
+                tried += 1;
+                if verify(proved, &options, rest).is_ok() {
+                    accepted.push(format!("{name}: rank {rank}, phase {phase}"));
+                }
+            }
+        }
+    });
+    assert!(tried > 10, "{tried}");
+    assert!(accepted.is_empty(), "{} of {tried}:\n{}", accepted.len(), accepted.join("\n"));
 }

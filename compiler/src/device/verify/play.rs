@@ -57,6 +57,8 @@ struct Play<'a> {
     words: BTreeMap<(u32, bool, bool), Vec<Told>>,
     memory: Memory,
     table: &'a mut ExpressionTable,
+    /// By rank and link: true if all signals of the link's word release.
+    releases: Vec<Vec<bool>>,
 }
 
 /// Plays so many passes.
@@ -99,6 +101,7 @@ pub(super) fn play(
         words: BTreeMap::new(),
         memory: Memory::new(instance, programs, passes, &mut asked.table),
         table: &mut asked.table,
+        releases: programs.iter().map(releases).collect(),
     };
     loop {
         let mut moved = false;
@@ -157,7 +160,8 @@ impl Play<'_> {
             self.block_barrier(rank);
         }
         for s in &phase.signals {
-            let known = s.release.then(|| self.ranks[rank].all.clone());
+            let releases = self.releases[rank][index(s.message.link)];
+            let known = releases.then(|| self.ranks[rank].all.clone());
             self.tell(rank, s.message, known)?;
         }
         let at = &mut self.ranks[rank];
@@ -439,6 +443,16 @@ impl Play<'_> {
         }
         Ok(!barrier)
     }
+}
+
+/// Returns, for each link of a rank, true if all its signals release. Whoever waits for one of them may see a later
+/// one: if that does not release, it is not known what came before the earlier one either.
+fn releases(program: &DeviceProgram) -> Vec<bool> {
+    let mut releases = vec![true; program.links.len()];
+    for signal in program.phases.iter().flat_map(|phase| &phase.signals) {
+        releases[index(signal.message.link)] &= signal.release;
+    }
+    releases
 }
 
 fn joined(a: &Known, b: &Known) -> Known {
