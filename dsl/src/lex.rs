@@ -45,12 +45,23 @@ impl Token {
 /// Signs of more than one character, longest first.
 const LONG_SIGNS: &[&str] = &["..+", "..", "->", "||", "&&", "==", "!=", "<=", ">=", "<<", ">>"];
 
+/// Returns true for the characters that the grammar skips between words (`WHITESPACE` of `algo.pest`). Others that
+/// Unicode calls white space, or an end of a line, have no meaning: within a comment they are text, elsewhere a fault.
+pub(crate) fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{FEFF}')
+}
+
+/// Returns a line without the blanks at its end: what an editor may strip from a comment and keep its text.
+pub(crate) fn trim_line(line: &str) -> &str {
+    line.trim_end_matches([' ', '\t', '\r', '\n'])
+}
+
 /// Returns all tokens of a text, in order. Never fails: unknown characters are signs.
 pub(crate) fn lex(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
-        if matches!(c, ' ' | '\t' | '\r' | '\n' | '\u{FEFF}') {
+        if is_blank(c) {
             at += c.len_utf8();
             continue;
         }
@@ -64,7 +75,7 @@ pub(crate) fn lex(text: &str) -> Vec<Token> {
 /// Returns kind and length of the token at the start of `rest`, whose first character is `c`.
 fn token(rest: &str, c: char) -> (Kind, usize) {
     let until = |stop: fn(char) -> bool| rest.find(stop).unwrap_or(rest.len());
-    let line = || rest[..until(|c| c == '\n')].trim_end().len();
+    let line = || trim_line(&rest[..until(|c| c == '\n')]).len();
     if rest.starts_with("//!") || rest.starts_with("///") && !rest.starts_with("////") {
         (Kind::Doc, line())
     } else if rest.starts_with("//") {
@@ -79,8 +90,8 @@ fn token(rest: &str, c: char) -> (Kind, usize) {
     } else if let Some(inside) = rest.strip_prefix('"') {
         match inside.find(['"', '\n']) {
             Some(len) if inside[len..].starts_with('"') => (Kind::Text, len + 2),
-            Some(len) => (Kind::Text, rest[..len + 1].trim_end().len()),
-            None => (Kind::Text, rest.trim_end().len()),
+            Some(len) => (Kind::Text, trim_line(&rest[..len + 1]).len()),
+            None => (Kind::Text, trim_line(rest).len()),
         }
     } else {
         let long = LONG_SIGNS.iter().find(|s| rest.starts_with(**s));
@@ -110,6 +121,17 @@ mod tests {
         assert_eq!(words("a // b \r\n/* c\n */ d"), ["a", "// b", "/* c\n */", "d"]);
         assert_eq!(words("\"a b\" \"c\nd"), ["\"a b\"", "\"c", "d"]);
         assert_eq!(lex("/* a").first().map(|t| t.kind), Some(Kind::OpenComment));
+        for kept in [
+            "// a\u{b}",
+            "// \u{c}",
+            "// a\u{85} \u{85}",
+            "// a\rb",
+            "/// \u{2028}",
+            "//\u{a0}\u{feff}",
+        ] {
+            assert_eq!(words(&format!("{kept} \t\r\nb")), [kept, "b"]);
+        }
+        assert_eq!(words("\"a\u{85} \nb"), ["\"a\u{85}", "b"]);
         assert_eq!(lex("//// a").first().map(|t| t.kind), Some(Kind::LineComment));
         assert_eq!(lex("/// a").first().map(|t| t.kind), Some(Kind::Doc));
     }

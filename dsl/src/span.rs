@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::lex::trim_line;
+
+/// The mark at the beginning of some files. It has no width, so no column.
+const BYTE_ORDER_MARK: char = '\u{FEFF}';
+
 /// Index of a [`Source`] in its [`SourceMap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SourceId(pub u32);
@@ -87,14 +92,15 @@ impl SourceMap {
         self.sources.iter().position(|s| s.name == name).map(|i| SourceId(i as u32))
     }
 
-    /// Returns the one-based line and column (in characters) of a span's start.
+    /// Returns the one-based line and column (in characters that have a width) of a span's start.
     pub fn line_column(&self, span: Span) -> (u32, u32) {
         let Source { text, line, .. } = self.get(span.source);
         let at = (span.start as usize).min(text.len());
         let before = &text.as_bytes()[..at];
         let line = line + before.iter().filter(|&&b| b == b'\n').count() as u32;
         let from = before.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
-        let column = String::from_utf8_lossy(&before[from..]).chars().count() as u32 + 1;
+        let line_start = String::from_utf8_lossy(&before[from..]);
+        let column = line_start.chars().filter(|&c| c != BYTE_ORDER_MARK).count() as u32 + 1;
         (line, column)
     }
 
@@ -108,8 +114,9 @@ impl SourceMap {
             let before = source.text.split_inclusive('\n').take(below as usize);
             let at: usize = before.map(str::len).sum();
             let skip = column.saturating_sub(1) as usize;
-            let from = text.char_indices().nth(skip).map_or(text.len(), |(i, _)| i);
-            let to = text.trim_end_matches('\n').len().max(from);
+            let mut columns = text.char_indices().filter(|&(_, c)| c != BYTE_ORDER_MARK);
+            let from = columns.nth(skip).map_or(text.len(), |(i, _)| i);
+            let to = trim_line(text).len().max(from);
             return Some(Span::new(SourceId(i as u32), at + from, at + to));
         }
         None
@@ -122,7 +129,7 @@ impl SourceMap {
         let from = text.as_bytes()[..at].iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
         let to =
             text.as_bytes()[at..].iter().position(|&b| b == b'\n').map_or(text.len(), |i| at + i);
-        text.get(from..to).unwrap_or("").trim_end()
+        trim_line(text.get(from..to).unwrap_or(""))
     }
 
     /// Returns the text of a span.
@@ -150,5 +157,24 @@ mod tests {
             assert_eq!(sources.rest_of_line(name, line, column), None);
         }
         assert_eq!(sources.rest_of_line("a.rs", 40, 99).map(|s| s.start), Some(5));
+    }
+
+    /// Only a line feed ends a line, as in the grammar; blanks at its end are none of it.
+    #[test]
+    fn lines_end_where_the_grammar_ends_them() {
+        let mut sources = SourceMap::new();
+        let text = "// a\u{85}\rb\u{2028}\u{b}\r\n\tx \t\r\n";
+        let id = sources.add("a", text);
+        let x = text.find('x').unwrap();
+        let at = Span::new(id, x, x + 1);
+        assert_eq!((sources.line_column(at), sources.line_text(at)), ((2, 2), "\tx"));
+        assert_eq!(sources.rest_of_line("a", 2, 2), Some(at));
+        let marked = sources.add("marked", "\u{feff}fn f");
+        let name = Span::new(marked, 6, 7);
+        assert_eq!((sources.line_column(name), sources.snippet(name)), ((1, 4), "f"));
+        assert_eq!(sources.rest_of_line("marked", 1, 4), Some(name));
+        let first = Span::new(id, 0, 1);
+        assert_eq!(sources.line_text(first), "// a\u{85}\rb\u{2028}\u{b}");
+        assert_eq!(sources.rest_of_line("a", 1, 1).map(|s| s.end as usize), text.find("\r\n"));
     }
 }

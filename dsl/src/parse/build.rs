@@ -9,6 +9,7 @@ use super::parts::Parts;
 use super::{Input, Node, Rule, limits};
 use crate::ast::*;
 use crate::diag::{Diagnostic, Diagnostics, codes};
+use crate::lex::trim_line;
 use crate::span::Span;
 
 /// Adds what a parsed piece at byte `base` declares to `file`, and returns the faults.
@@ -473,5 +474,5 @@ fn head(statement: Span, last: Span) -> Span {
 /// Returns the text of a `///` or `//!` line.
 fn doc_text(node: &Node<'_>) -> String {
     let text = node.as_str().get(3..).unwrap_or("");
-    text.strip_prefix(' ').unwrap_or(text).trim_end().to_owned()
+    trim_line(text.strip_prefix(' ').unwrap_or(text)).to_owned()
 }

@@ -69,8 +69,7 @@ impl Fault<'_, '_> {
         let expected = self.expected();
         let (found, span) = match self.word(0) {
             Some(token) if token.start < self.range.end => {
-                let text: String = token.text(self.input.text).chars().take(24).collect();
-                (format!("`{text}`"), self.span(token))
+                (shown(token.text(self.input.text)), self.span(token))
             }
             Some(_) => ("the next declaration".to_owned(), self.end()),
             None => ("the end of the file".to_owned(), self.end()),
@@ -100,6 +99,10 @@ impl Fault<'_, '_> {
         }
         if let Some(near) = self.meant() {
             fault = fault.help(format!("did you mean `{near}`?"));
+        }
+        if found.starts_with(is_unseen) {
+            fault =
+                fault.help("words are apart by spaces, tabs and line ends: remove the character");
         }
         fault
     }
@@ -308,6 +311,22 @@ impl Fault<'_, '_> {
             None => String::new(),
         }
     }
+}
+
+/// Returns the beginning of a token in backquotes; a character that cannot be seen by its number.
+fn shown(text: &str) -> String {
+    let text: String = text.chars().take(24).collect();
+    match text.chars().find(|&c| is_unseen(c)) {
+        Some(c) => format!("the character U+{:04X}", u32::from(c)),
+        None => format!("`{text}`"),
+    }
+}
+
+/// Returns true for white space of Unicode that is no blank of the grammar, and for characters without a picture.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || c.is_whitespace() && c != ' '
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
 }
 
 fn is_keyword(text: &str) -> bool {

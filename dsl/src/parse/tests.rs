@@ -420,6 +420,18 @@ fn declarations_fail_one_by_one() {
 }
 
 #[test]
+fn characters_that_cannot_be_seen_are_named() {
+    for (odd, name) in
+        [("\u{a0}", "U+00A0"), ("\u{2028}", "U+2028"), ("\u{b}", "U+000B"), ("\u{200b}", "U+200B")]
+    {
+        let (sources, id) = source(&format!("algorithm a{odd}implements b on n ranks {{}}\n"));
+        let faults = parse(&sources, id).expect_err("a fault");
+        assert!(faults[0].message.ends_with(&format!("found the character {name}")), "{faults:?}");
+        assert!(faults[0].helps.iter().any(|h| h.contains("remove the character")), "{faults:?}");
+    }
+}
+
+#[test]
 fn errors_as_pictures() {
     pictured(
         "algorithm a implements b on n ranks {\n    for s in 0..n { each r { r -> 0 copy data }\n}\n",

@@ -176,6 +176,29 @@ fn comments_stay_where_they_were_said() {
     );
 }
 
+/// Characters that end a line or are white space elsewhere are text of a comment, wherever it stands.
+#[test]
+fn comments_end_with_what_they_end_with() {
+    for odd in [
+        "\u{b}",
+        "\u{c}",
+        "\u{85}",
+        "\u{2028}",
+        "\u{2029}",
+        "\u{a0}",
+        "\u{feff}",
+        "\ra",
+        "a\u{b} \u{85}",
+    ] {
+        let text = format!(
+            "//! {odd}\n\n// {odd}\nalgorithm a implements b on n ranks {{\n    chunks n // {odd}\n    /* {odd} */\n}}\n// {odd}\n"
+        );
+        assert_eq!(formatted(&text), text);
+        let blank = text.replace('\n', " \t\r\n");
+        assert_eq!(formatted(&blank), text);
+    }
+}
+
 #[test]
 fn blocks_of_one_statement_stay_on_their_line() {
     golden(
@@ -317,7 +340,6 @@ fn statement() -> BoxedStrategy<Vec<String>> {
 
 /// Returns a program, its words apart by blanks, lines and comments as they come.
 fn program() -> impl Strategy<Value = String> {
-    let statements = prop::collection::vec(statement(), 0..4);
     let gaps = vec![
         " ",
         " ",
@@ -333,17 +355,79 @@ fn program() -> impl Strategy<Value = String> {
         " /* e */ ",
         "\n\t/* f\n g */\r\n",
     ];
-    let gaps = prop::collection::vec(prop::sample::select(gaps), 64);
-    (statements, prop::collection::vec(expression(), 6), gaps).prop_map(|(statements, exprs, gaps)| {
-        let head = "//!\u{1}top\n fn f ( a , b ) = E fn g ( a ) { let x = E ( E ) } ///\u{1}doc\n \
+    let gaps = gaps.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    program_with(prop::sample::select(gaps), Just("top".to_owned()))
+}
+
+/// Returns a program with such gaps between its words, and such texts in its documentation.
+fn program_with(
+    gap: impl Strategy<Value = String>,
+    docs: impl Strategy<Value = String>,
+) -> impl Strategy<Value = String> {
+    let statements = prop::collection::vec(statement(), 0..4);
+    let exprs = prop::collection::vec(expression(), 6);
+    let gaps = prop::collection::vec(gap, 64);
+    (statements, exprs, gaps, docs).prop_map(|(statements, exprs, gaps, docs)| {
+        let head = "//!\u{1}\n fn f ( a , b ) = E fn g ( a ) { let x = E ( E ) } ///\u{1}\n \
                     algorithm a implements reduce on ( node , gpu ) ranks { chunks E tolerates E requires E";
         let mut words = fill(head, exprs, Vec::new());
         words.extend(statements.concat());
         words.extend(fill("schedule { pipeline E slots 2 , }", Vec::new(), Vec::new()));
         words.push("}".into());
-        let gap = |i: usize| gaps[(i * 7 + i / 64) % gaps.len()];
-        words.iter().enumerate().map(|(i, w)| w.replace('\u{1}', " ") + gap(i)).collect()
+        let gap = |i: usize| gaps[(i * 7 + i / 64) % gaps.len()].as_str();
+        let docs = format!(" {docs}");
+        words.iter().enumerate().map(|(i, w)| w.replace('\u{1}', &docs) + gap(i)).collect()
     })
+}
+
+/// Returns the text of a line of a comment: any characters, many of those that some notion of white space or of lines
+/// has and the grammar has not.
+fn remark() -> impl Strategy<Value = String> {
+    let odd = "\u{b}\u{c}\r\t \u{85}\u{a0}\u{1680}\u{2003}\u{2028}\u{2029}\u{202f}\u{3000}\u{feff}\u{200b}\u{200e}\
+               \u{1b}\u{1c}\u{1f}\u{7f}/*!\"{}a\u{e9}\u{1f4a9}";
+    let odd = prop::sample::select(odd.chars().collect::<Vec<_>>());
+    let character = prop_oneof![3 => odd, 1 => any::<char>()];
+    let text = prop::collection::vec(character, 0..7).prop_map(String::from_iter);
+    text.prop_map(|text| text.replace(['\0', '\n'], "\u{2028}"))
+}
+
+/// Returns a gap between words, most of them with a comment.
+fn odd_gap() -> impl Strategy<Value = String> {
+    let line = |text: String| match text.strip_prefix(['/', '!']) {
+        Some(rest) => format!(" //// {rest}\n"),
+        None => format!("\n//{text}\n"),
+    };
+    let block = |(a, b): (String, String)| {
+        let inside = format!("{a}\n{b}").replace("*/", "* /");
+        format!(" /*{inside} */ ")
+    };
+    prop_oneof![
+        4 => Just(" ".to_owned()),
+        1 => Just("\r\n".to_owned()),
+        2 => remark().prop_map(line),
+        1 => (remark(), remark()).prop_map(block),
+    ]
+}
+
+/// Returns all comments and documentation of a text as `algo.pest` has them, without the blanks at line ends. It
+/// shares nothing with the lexer.
+fn remarks(text: &str) -> Vec<String> {
+    let (mut found, mut rest) = (Vec::new(), text);
+    while let Some(c) = rest.chars().next() {
+        let len = if rest.starts_with("//") {
+            let line = rest.split('\n').next().unwrap_or(rest);
+            found.push(line.trim_end_matches([' ', '\t', '\r']).to_owned());
+            line.len()
+        } else if let Some(inside) = rest.strip_prefix("/*") {
+            let len = inside.find("*/").map_or(rest.len(), |at| at + 4);
+            found.push(rest[..len].to_owned());
+            len
+        } else {
+            c.len_utf8()
+        };
+        rest = &rest[len..];
+    }
+    found
 }
 
 proptest! {
@@ -354,6 +438,14 @@ proptest! {
         let once = formatted(&text);
         prop_assert_eq!(tree(&text), tree(&once));
         prop_assert_eq!(comments(&text), comments(&once));
+        prop_assert_eq!(formatted(&once), once);
+    }
+
+    #[test]
+    fn comments_of_any_characters_keep_their_text(text in program_with(odd_gap(), remark())) {
+        let once = formatted(&text);
+        prop_assert_eq!(tree(&text), tree(&once));
+        prop_assert_eq!(remarks(&text), remarks(&once));
         prop_assert_eq!(formatted(&once), once);
     }
 
