@@ -8,7 +8,7 @@ use roundelay_compiler::cost::{Profile, Topology};
 use roundelay_compiler::program::Kind;
 use roundelay_compiler::{Checked, Instance, Options, Plan, Program, Shape, check as prove, graph};
 use roundelay_dsl::diag::render::{Json, json};
-use roundelay_dsl::diag::{Diagnostic, codes};
+use roundelay_dsl::diag::{Code, Diagnostic, Severity, codes};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
@@ -25,9 +25,7 @@ struct CheckRow {
     collective: Option<String>,
     ranks: Option<u64>,
     shape: Option<String>,
-    /// `proved`, `refuted`, `not_allowed` where the ranks or the root do not fit the algorithm, or `undecided`
-    /// where the proof would be too large.
-    verdict: &'static str,
+    verdict: CheckVerdict,
     method: Option<String>,
     rounds: Option<u32>,
     /// The bound holds for ranks with so many ports.
@@ -47,6 +45,57 @@ struct CheckRow {
     diagnostics: Vec<Json>,
 }
 
+/// What is known of an algorithm at some ranks.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum CheckVerdict {
+    /// It does what its collective asks for.
+    Proved,
+    /// It breaks a rule there, or ends with another result: there is a counter-example.
+    Refuted,
+    /// The ranks or the root are none that it is meant for.
+    NotAllowed,
+    /// The text, the algorithm, its messages in flight or its proof are too large: it may be right or wrong.
+    Undecided,
+    /// The input is no algorithm: a file that cannot be read, a text that breaks the grammar, an unknown name.
+    #[default]
+    Invalid,
+    /// A plan of one rank, which is whole and agrees with itself.
+    Consistent,
+}
+
+impl CheckVerdict {
+    /// Returns the verdict on what some findings are about. One that is certain counts more than one that is not.
+    fn of(found: &[Diagnostic]) -> Self {
+        let errors = found.iter().filter(|d| d.severity == Severity::Error);
+        let each = errors.map(|d| match d.code {
+            _ if d.beyond_limit => Self::Undecided,
+            codes::TOO_LARGE | codes::TOO_BIG | codes::SLOTS | codes::FAILURES => Self::Undecided,
+            codes::REQUIRES | codes::SHAPE | codes::ROOT => Self::NotAllowed,
+            codes::CHUNKS | codes::PATH => Self::Refuted,
+            Code(code) => match code.get(..4) {
+                Some("RL03" | "RL04" | "RL05") => Self::Refuted,
+                _ => Self::Invalid,
+            },
+        });
+        let order = [Self::Invalid, Self::Refuted, Self::Undecided, Self::NotAllowed];
+        let place = |verdict: &Self| order.iter().position(|of| of == verdict);
+        each.min_by_key(place).unwrap_or_default()
+    }
+
+    /// Returns its name for people.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Proved => "proved",
+            Self::Refuted => "refuted",
+            Self::NotAllowed => "not allowed",
+            Self::Undecided => "undecided",
+            Self::Invalid => "invalid",
+            Self::Consistent => "consistent",
+        }
+    }
+}
+
 /// Most messages of which the ports are counted.
 const MOST_COUNTED: u64 = 50_000;
 
@@ -58,7 +107,8 @@ pub(crate) fn check(args: &Check, report: Report) -> Outcome {
         Err(failure) => {
             if let Failure::Input(sources, found) = &failure {
                 let diagnostics = found.iter().map(|d| json(sources, d)).collect();
-                report.result(&CheckRow { verdict: "refuted", diagnostics, ..CheckRow::default() });
+                let verdict = CheckVerdict::of(found);
+                report.result(&CheckRow { verdict, diagnostics, ..CheckRow::default() });
             }
             return Err(failure);
         }
@@ -95,7 +145,7 @@ fn checked_plan(plan: &Plan, report: Report) -> Outcome {
     ));
     report.result(&serde_json::json!({
         "algorithm": h.algorithm, "collective": h.collective, "ranks": ranks, "rank": rank,
-        "verdict": "consistent", "hash": hash, "diagnostics": [],
+        "verdict": CheckVerdict::Consistent, "hash": hash, "diagnostics": [],
     }));
     Ok(())
 }
@@ -248,7 +298,7 @@ impl<'a> ProofTable<'a> {
         self.report.result(&line);
         let ShapeResult::Proved(proved) = found else {
             let code = line.diagnostics.first().map_or("", |d| d.code.as_str());
-            let verdict = line.verdict.replace('_', " ");
+            let verdict = line.verdict.words();
             self.report.line(format!("  {:>9}  {verdict:11}  {code}", shape.to_string()));
             return;
         };
@@ -273,7 +323,7 @@ impl<'a> ProofTable<'a> {
         self.report.line(format!(
             "  {:>9}  {:11}  {:16}  {:>16}  {:>17}  {gap:>6}  {slots:>5}  {:27}  {:>10}",
             shape.to_string(),
-            line.verdict,
+            line.verdict.words(),
             checked.method.to_string(),
             with(checked.facts.depth.to_string(), rounds),
             with(
@@ -300,18 +350,13 @@ impl<'a> ProofTable<'a> {
         };
         match found {
             ShapeResult::Failed(found) => {
-                let big = found.iter().all(|d| d.code == codes::TOO_BIG);
-                line.verdict = match (big, not_allowed(found)) {
-                    (true, _) => "undecided",
-                    (_, true) => "not_allowed",
-                    _ => "refuted",
-                };
+                line.verdict = CheckVerdict::of(found);
                 line.diagnostics = found.iter().map(|d| json(self.sources, d)).collect();
             }
             ShapeResult::Proved(proved) => {
                 let Proved { checked, spec, time_us, ports } = &**proved;
                 let bytes = self.args.bytes as f64;
-                line.verdict = "proved";
+                line.verdict = CheckVerdict::Proved;
                 line.method = Some(checked.method.to_string());
                 line.rounds = Some(checked.facts.depth);
                 line.bytes_per_rank = Some(sent(checked, &spec.kind) * bytes);
@@ -364,8 +409,7 @@ fn order(checked: &Checked, kind: &Kind) -> &'static str {
 
 /// Returns true if all diagnostics blame the rank count, the shape or the root, and not the algorithm.
 fn not_allowed(found: &[Diagnostic]) -> bool {
-    let of_ranks = [codes::REQUIRES, codes::SHAPE, codes::ROOT];
-    found.iter().all(|d| of_ranks.contains(&d.code))
+    CheckVerdict::of(found) == CheckVerdict::NotAllowed
 }
 
 /// Returns small counts, even and odd, powers of two and others.

@@ -205,7 +205,7 @@ fn faults_as_json() {
     let text = "algorithm a implements all_reduce on n ranks {\n  each r { r -> q : copy data }\n}";
     let ran = roundelay(&["check", &file("json.algo", text), "--json"]).fails(1, &[]);
     let found = &ran.json()[0];
-    assert_eq!(found["verdict"], "refuted");
+    assert_eq!(found["verdict"], "invalid");
     let d = &found["diagnostics"][0];
     assert_eq!((d["code"].as_str(), d["line"].as_u64()), (Some("RL0201"), Some(2)));
     assert!(d["column"].as_u64() > Some(1) && d["message"].as_str().is_some());

@@ -17,3 +17,4 @@ mod play;
 mod support;
 mod trace;
 mod verbs;
+mod verdicts;

@@ -212,6 +212,7 @@ fn checked(v: u64, span: Span) -> Result<u32, Fail> {
             codes::CHUNKS,
             format!("{v} chunks are needed to nest the parts; the limit is {MAX_CHUNKS}"),
         )
+        .beyond_limit(true)
         .label(span, "for this")
         .help("use fewer parts, or part counts that divide each other"),
     ))

@@ -101,6 +101,7 @@ pub(crate) fn units(program: &Program, env: &mut [i64], n: u32) -> Result<u32, F
         None => Ok(count(v)),
         Some((message, help)) => Err(Box::new(
             Diagnostic::error(codes::CHUNKS, message)
+                .beyond_limit(v > MAX_CHUNKS)
                 .label(e.span, "here")
                 .note(shape_note(program, env))
                 .help(help),
@@ -117,6 +118,7 @@ pub(crate) fn custom_sizes(custom: &Custom, env: &[i64]) -> Result<(u32, u32), F
             Ok(size) if v <= MAX_CHUNKS => Ok(size),
             _ => Err(Box::new(
                 Diagnostic::error(codes::CHUNKS, format!("{v} chunks are out of range"))
+                    .beyond_limit(v > MAX_CHUNKS)
                     .label(e.span, "here"),
             )),
         }
@@ -144,6 +146,7 @@ pub(crate) fn split_range(s: &Split, env: &mut [i64], paths: u32) -> Result<(i64
     if !(1..=4096).contains(&parts) {
         return Err(Box::new(
             Diagnostic::error(codes::CHUNKS, format!("a split into {parts} parts"))
+                .beyond_limit(parts > 4096)
                 .label(s.span, "here")
                 .help("between 1 and 4096 parts are possible"),
         ));

@@ -212,6 +212,7 @@ impl Walk<'_, '_> {
                         codes::CHUNKS,
                         format!("{v} chunks of scratch are out of range"),
                     )
+                    .beyond_limit(v > 0)
                     .label(e.span, "here"),
                 )
             })?;
@@ -348,6 +349,7 @@ impl Walk<'_, '_> {
                         ride.path
                     ),
                 )
+                .beyond_limit(true)
                 .label(span, "played here")
                 .help("split into fewer parts"),
             ));

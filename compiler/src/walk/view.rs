@@ -55,6 +55,7 @@ impl View {
                                 "chunks {set}, cut into {w} each, are more than can be numbered"
                             ),
                         )
+                        .beyond_limit(true)
                         .label(span, "here")
                         .help("choose a smaller stride, or fewer chunks"),
                     ));

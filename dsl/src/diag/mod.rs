@@ -46,6 +46,8 @@ pub struct Diagnostic {
     pub notes: Vec<String>,
     /// Suggestions of what to do.
     pub helps: Vec<String>,
+    /// True if a size is beyond what can be looked at: a smaller input of the same kind may be right.
+    pub beyond_limit: bool,
 }
 
 impl Diagnostic {
@@ -58,6 +60,7 @@ impl Diagnostic {
             labels: Vec::new(),
             notes: Vec::new(),
             helps: Vec::new(),
+            beyond_limit: false,
         }
     }
 
@@ -82,6 +85,11 @@ impl Diagnostic {
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.helps.push(text.into());
         self
+    }
+
+    /// Marks a finding that is about nothing but a size beyond a limit.
+    pub fn beyond_limit(self, beyond: bool) -> Self {
+        Diagnostic { beyond_limit: beyond, ..self }
     }
 
     /// Returns the primary place.

@@ -1,0 +1,110 @@
+//! Tests the verdicts of `check --json`, one input after the other, and that formatting changes none.
+
+use crate::support::{file, roundelay};
+
+/// Returns the verdicts of a check that ends with that code.
+#[track_caller]
+fn verdicts(code: i32, args: &[&str]) -> Vec<String> {
+    let ran = roundelay(&[&["check"], args, &["--json"]].concat()).fails(code, &[]);
+    let verdict =
+        |line: &serde_json::Value| line["verdict"].as_str().expect("a verdict").to_owned();
+    ran.json().iter().map(verdict).collect()
+}
+
+/// An algorithm with that body.
+fn algorithm(body: &str) -> String {
+    format!("algorithm a implements all_reduce on n ranks {{\n{body}\n}}\n")
+}
+
+#[test]
+fn what_is_no_algorithm_is_invalid() {
+    let reduce = "each r { r -> (r + 1) % n : reduce data }";
+    let texts = [
+        ("nothing", String::new()),
+        ("no_algorithm", "fn f(x) = x\n".to_owned()),
+        ("syntax", algorithm("each r { r -> : copy data }")),
+        ("open", algorithm("/* each r { }")),
+        ("name", algorithm("each r { r -> q : copy data }")),
+        ("type", algorithm("requires n\n use ring")),
+        ("used", algorithm("use all_reduce.rnig")),
+        ("number", algorithm("chunks 99999999999999999999\n use ring")),
+        ("schedule", algorithm(&format!("{reduce} schedule {{ pipeline 0 }}"))),
+        ("import", format!("import \"nowhere.algo\"\n{}", algorithm("use ring"))),
+        ("collective", algorithm("use ring").replace("all_reduce", "all_redcue")),
+        ("syntax_and_depth", algorithm(&format!("let x = {}1", "(".repeat(30)))),
+    ];
+    for (name, text) in texts {
+        let path = file(&format!("invalid_{name}.algo"), text);
+        assert_eq!(verdicts(1, &[&path, "-n", "3"]), ["invalid"], "{name}");
+    }
+    let bytes = file("invalid_bytes.algo", [0x2f, 0x2f, 0xff, 0xfe, b'\n']);
+    let nul = file("invalid_nul.algo", "// a\0\n");
+    let plan = file("invalid.plan", "RLPLAN");
+    for input in ["nowhere.algo", ".", "all_reduce.rnig", "all_redcue.ring", &bytes, &nul, &plan] {
+        assert_eq!(verdicts(1, &[input]), ["invalid"], "{input}");
+    }
+}
+
+#[test]
+fn what_is_only_too_large_is_undecided() {
+    let deep = format!("let x = {}1{}\n use ring", "(".repeat(300), ")".repeat(300));
+    let doubled: String =
+        (1..40).map(|i| format!("fn f{i}(x) = f{}(x) + f{}(x)\n", i - 1, i - 1)).collect();
+    let doubled = format!("fn f0(x) = x\n{doubled}{}", algorithm("let y = f39(n)\n use ring"));
+    let slots = "chunks 100 * n
+        each r { for p in 0..n where p != r { for j in 0..100 { r -> p : copy data[100 * r + j] } } }";
+    let texts = [
+        ("text", format!("{}{}", "// comment\n".repeat(1 << 17), algorithm("use ring"))),
+        ("depth", algorithm(&deep)),
+        ("functions", doubled),
+        ("chunks", algorithm("chunks 1000000000000\n use ring")),
+        ("scratch", algorithm("scratch t[1000000000000]\n use ring")),
+        ("parts", algorithm("split data over p in 0..1000000 { use ring }")),
+        ("turns", algorithm("for s in 0..1000000000 { }\n use ring")),
+        ("failures", algorithm("tolerates 2\n use ring")),
+        ("slots", algorithm(slots).replace("all_reduce", "all_gather")),
+    ];
+    for (name, text) in texts {
+        let path = file(&format!("undecided_{name}.algo"), text);
+        let found = verdicts(1, &[&path, "-n", "3"]);
+        assert_eq!(found, ["undecided"], "{name}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_refuted_and_what_is_right_is_proved() {
+    for (name, body) in [
+        ("missing", "each r { r -> (r + 1) % n : reduce data }"),
+        ("index", "0 -> 1 : copy data[1]"),
+        ("no_chunks", "chunks 0\n use ring"),
+        ("arithmetic", "let x = 1 / (n - n)\n use ring"),
+    ] {
+        let path = file(&format!("refuted_{name}.algo"), algorithm(body));
+        assert_eq!(verdicts(1, &[&path, "-n", "3"]), ["refuted"], "{name}");
+    }
+    let right = file("proved.algo", algorithm("use ring"));
+    assert_eq!(verdicts(0, &[&right, "-n", "3,4"]), ["proved", "proved"]);
+    let odd = file("not_allowed.algo", algorithm("requires n % 2 == 0\n use ring"));
+    assert_eq!(verdicts(1, &[&odd, "-n", "3"]), ["not_allowed"]);
+    assert_eq!(verdicts(1, &["broadcast.chain", "-n", "3", "--root", "3"]), ["not_allowed"]);
+    // Nothing is checked where the command line is wrong.
+    assert_eq!(verdicts(2, &["all_reduce.ring", "-n", "0"]), [""; 0]);
+}
+
+/// Characters that end lines, or are blanks, for others than the grammar.
+#[test]
+fn formatting_keeps_comments_and_what_they_stand_in() {
+    let odd =
+        ["\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}", "\u{a0}", "\u{feff}", "\rx", "\u{1c}"];
+    for (i, odd) in odd.into_iter().enumerate() {
+        let text = format!(
+            "// a comment\n// and{odd}\nalgorithm c implements broadcast on n ranks {{\n    // and{odd} another{odd}\n    use broadcast.chain\n}}\n"
+        );
+        let path = file(&format!("odd{i}.algo"), text.replace('\n', " \t\r\n"));
+        assert_eq!(verdicts(0, &[&path, "-n", "3"]), ["proved"], "{odd:?} before");
+        roundelay(&["fmt", &path]).ok();
+        assert_eq!(std::fs::read_to_string(&path).expect("a file"), text, "{odd:?}");
+        roundelay(&["fmt", "--check", &path]).ok();
+        assert_eq!(verdicts(0, &[&path, "-n", "3"]), ["proved"], "{odd:?} after");
+    }
+}
