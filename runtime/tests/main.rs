@@ -10,6 +10,8 @@ mod cuda;
 mod deaths;
 mod elastic;
 mod empty;
+#[cfg(target_arch = "x86_64")]
+mod environment;
 mod fail;
 mod floors;
 mod fork;

@@ -15,7 +15,7 @@
 //!   is.
 //! - *Rounding.* `f32` and `f64` round at every step, as written. `f16` and `bf16` are accumulated in
 //!   `f32` over all inputs of one fold and rounded once, when stored. All roundings are to nearest,
-//!   ties to even; a NaN stays a NaN.
+//!   ties to even, and subnormal numbers are kept, whatever the calling thread has set for itself; a NaN stays a NaN.
 //! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
 //!   equal (the two zeros) they keep the first.
 //! - *Wire types.* An operand may hold another float type than the buffer's ([`Src::wire`], [`Dst::wire`]). It is

@@ -28,6 +28,7 @@ use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::{Code, codes};
 
+use crate::backend::host::environment::DefaultEnvironment;
 use crate::dtype::{DType, RedOp};
 use crate::error::{Bytes, Error};
 use crate::hints::{Hints, Level, Merged, Objective};
@@ -280,6 +281,8 @@ impl Resolver {
         call: &Hints,
         communicator: &Hints,
     ) -> Result<Choice, Error> {
+        // Ranks choose by themselves, by numbers that another rounding would change.
+        let _environment = DefaultEnvironment::ensure();
         let merged = self.merged(call, communicator);
         let slot_bytes = merged.hints().slot_bytes().or(request.slot_bytes);
         let apart_by_hint = merged.hints().transport().is_some_and(|all| all.mapped().is_empty());

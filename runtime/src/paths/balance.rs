@@ -5,6 +5,7 @@ use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
 
 use super::trial::Trials;
 use super::{Code, Measured};
+use crate::backend::host::environment::DefaultEnvironment;
 
 /// Shares change only if a call is to take less than this part of its time.
 const GAIN: f64 = 0.95;
@@ -133,6 +134,8 @@ impl Balance {
 
     /// Returns the shares of a call of so many bytes.
     pub(crate) fn shares(&self, split: &Weighted, bytes: u64) -> Shares {
+        // Every rank divides by itself, by numbers that another rounding would change.
+        let _environment = DefaultEnvironment::ensure();
         balance::shares(&flows(split, &self.used), bytes)
     }
 

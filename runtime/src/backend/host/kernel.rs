@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use roundelay_compiler::plan::WireType;
 
 use super::copy::{LINE, copy, fence, stream};
+use super::environment::{self, DefaultEnvironment};
 use super::level::Level;
 use super::loops::{Conversions, Loops};
 use crate::backend::{Dst, Src, Unsupported};
@@ -112,6 +113,7 @@ impl Kernel {
                         copy(a.ptr.add(at * size), result, n * size);
                     });
                 }
+                _ if environment::is_changed() => self.fold_by_default(inputs, outputs, count),
                 ([a, b], [d, more @ ..])
                     if self.plain(a.wire)
                         && self.plain(b.wire)
@@ -134,6 +136,7 @@ impl Kernel {
     /// # Safety
     /// `data` is good for `count` elements, and nobody else uses them.
     pub(crate) unsafe fn scale(&self, data: *mut u8, count: usize, factor: f64) {
+        let _environment = DefaultEnvironment::ensure();
         // SAFETY: the promise is the same.
         unsafe { (self.loops.scale)(data, count, factor) };
     }
@@ -143,8 +146,21 @@ impl Kernel {
     /// # Safety
     /// `data` is good for `count` elements, and nobody else uses them.
     pub(crate) unsafe fn divide(&self, data: *mut u8, count: usize, n: u64) {
+        let _environment = DefaultEnvironment::ensure();
         // SAFETY: the promise is the same.
         unsafe { (self.loops.divide)(data, count, n) };
+    }
+
+    /// Folds in the default floating-point environment, on a thread that has another one.
+    ///
+    /// # Safety
+    /// The requirements of [`Kernel::fold`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn fold_by_default(&self, inputs: &[Src], outputs: &[Dst], count: usize) {
+        let _environment = DefaultEnvironment::enter();
+        // SAFETY: the promise is the same.
+        unsafe { self.fold(inputs, outputs, count) };
     }
 
     /// Returns true if elements there are of the kernel's own type.

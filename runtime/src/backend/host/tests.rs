@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use roundelay_compiler::plan::WireType;
 
+use super::environment::changes::{self, Changed};
 use super::format::{Brain, Format, Half};
 use super::kernel::kernel_at;
 use super::level::Level;
@@ -119,10 +120,18 @@ fn same(memory: DType, a: &[u8], b: &[u8]) -> bool {
     a == b || nan(a) && nan(b)
 }
 
-/// A small generator of numbers (xorshift).
-struct Random(u64);
+/// A small generator of numbers (xorshift), and the floating-point environment of the threads that fold.
+struct Random(u64, Option<changes::Word>);
 
 impl Random {
+    /// Computes in the environment, and checks that it is there afterwards.
+    fn in_environment(&self, compute: impl FnOnce()) {
+        let Some(bits) = self.1 else { return compute() };
+        let _changed = Changed::enter(bits);
+        compute();
+        assert_eq!(Changed::bits(), bits, "the thread's own environment is restored");
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -136,7 +145,8 @@ impl Random {
 
     /// Returns any bits, with special values among them.
     fn element(&mut self, memory: DType) -> Vec<u8> {
-        let specials = [0.0, -0.0, 1.0, -1.5, f64::NAN, f64::INFINITY, -f64::INFINITY, 1e-40, 6e-8];
+        let specials =
+            [0.0, -0.0, 1.0, -1.5, f64::NAN, f64::INFINITY, -f64::INFINITY, 1e-40, 6e-8, 5e-310];
         let special = specials[self.below(specials.len())];
         match memory {
             DType::Bool => vec![self.below(2) as u8],
@@ -245,9 +255,11 @@ fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, 
             .zip(&places)
             .map(|(&(wire, stream, _), &place)| Dst { ptr: ptrs[place], wire, stream })
             .collect();
-        // SAFETY: every region holds `count` elements of its type; outputs are regions of their own
-        // or exactly an input's, of the same type.
-        unsafe { kernel.fold(&from, &to, count) };
+        random.in_environment(|| {
+            // SAFETY: every region holds `count` elements of its type; outputs are regions of their
+            // own or exactly an input's, of the same type.
+            unsafe { kernel.fold(&from, &to, count) };
+        });
         for (&(wire, ..), &place) in targets.iter().zip(&places) {
             let memory = lies_as(dtype, wire);
             let got = regions[place].content().chunks(memory.size());
@@ -265,7 +277,7 @@ fn check_fold(random: &mut Random, kernels: &[Kernel], dtype: DType, op: RedOp, 
 
 #[test]
 fn folds_equal_the_reference() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15, None);
     let counts = [0, 1, 2, 3, 7, 8, 9, 15, 16, 31, 33, 100, 255, 257, 1023, 1025, 2051];
     for &dtype in DType::ALL {
         for &op in RedOp::ALL {
@@ -402,7 +414,31 @@ proptest! {
 
 #[test]
 fn scaling_and_dividing_equal_the_reference() {
-    let mut random = Random(7);
+    check_scales(None);
+}
+
+/// Subnormal operands, results and sums in each changed environment, for every type, operator and level.
+#[test]
+fn results_do_not_depend_on_the_threads_environment() {
+    for bits in changes::ALL {
+        let mut random = Random(0xd1b5_4a32_d192_ed03, Some(bits));
+        for &dtype in DType::ALL {
+            for &op in RedOp::ALL {
+                let levels = Level::available().iter();
+                let kernels: Result<Vec<_>, _> = levels.map(|&l| kernel_at(l, dtype, op)).collect();
+                let Ok(kernels) = kernels else { continue };
+                for shape in [[1, 1, 40], [2, 1, 100], [2, 2, 33], [3, 1, 17], [2, 1, 1025]] {
+                    check_fold(&mut random, &kernels, dtype, op, shape);
+                    check_fold(&mut random, &kernels, dtype, op, shape);
+                }
+            }
+        }
+        check_scales(Some(bits));
+    }
+}
+
+fn check_scales(bits: Option<changes::Word>) {
+    let mut random = Random(7, bits);
     for &dtype in DType::ALL.iter().filter(|&&d| d != DType::Bool) {
         for &level in Level::available() {
             let kernel = kernel_at(level, dtype, RedOp::Sum).unwrap();
@@ -413,11 +449,13 @@ fn scaling_and_dividing_equal_the_reference() {
                 let before = region.content().to_vec();
                 let mut scaled = Region { bytes: region.bytes.clone(), ..region };
                 let mut divided = region;
-                // SAFETY: both regions hold `count` elements.
-                unsafe {
-                    kernel.scale(scaled.ptr(), count, 3.0);
-                    kernel.divide(divided.ptr(), count, n);
-                }
+                random.in_environment(|| {
+                    // SAFETY: both regions hold `count` elements.
+                    unsafe {
+                        kernel.scale(scaled.ptr(), count, 3.0);
+                        kernel.divide(divided.ptr(), count, n);
+                    }
+                });
                 for (k, bytes) in before.chunks(dtype.size()).enumerate() {
                     let (product, quotient) = match read(dtype, dtype, bytes) {
                         Value::Single(v) => (Value::Single(v * 3.0), Value::Single(v / n as f32)),
