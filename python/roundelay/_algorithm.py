@@ -46,7 +46,7 @@ class Checked:
     ranks: int
     shape: str
     verdict: str
-    """``proved``, ``not_allowed`` at this number of ranks, or ``undecided``."""
+    """``proved``, ``not_allowed`` at this number of ranks, or ``undecided`` where the proof would be too large."""
     rounds: int | None
     """The longest chain of messages."""
     rounds_bound: int | None
@@ -136,7 +136,7 @@ class Algorithm:
         Raises ``RefusedError`` with the diagnostics, and the place that is wrong, if it is refuted at one of them.
         """
         found, said, _ = self._verb("check", "-n", _ranks(n), "--root", str(root))
-        if not found or any(item["verdict"] == "refuted" for item in found):
+        if not found or any(item["verdict"] in ("refuted", "invalid") for item in found):
             raise (RefusedError if found else UsageError)(said, code=_code(found))
         return [_of(Checked, item) for item in found]
 
@@ -182,12 +182,12 @@ class Algorithm:
     @contextmanager
     def _file(self) -> Iterator[str]:
         """Give the path of a file with the text."""
-        if os.path.isfile(self.source) and Path(self.source).read_text(encoding="utf-8") == self.text:
+        if os.path.isfile(self.source) and Path(self.source).read_bytes() == self.text.encode():
             yield os.path.abspath(self.source)
             return
         with tempfile.TemporaryDirectory(prefix="roundelay-") as folder:
             path = Path(folder) / f"{self.name}.algo"
-            path.write_text(self.text, encoding="utf-8")
+            path.write_bytes(self.text.encode())
             yield str(path)
 
 
@@ -226,7 +226,12 @@ def algorithm(source: str, *, name: str = "<text>") -> Algorithm | Callable[[Cal
 def load(path: str | os.PathLike[str]) -> Algorithm:
     """Read an algorithm from a file. Raises ``RefusedError`` with the diagnostics if it is wrong."""
     native = _native.Algorithm.load(path)
-    return Algorithm(native, Path(path).read_text(encoding="utf-8"), os.fspath(path))
+    return Algorithm(native, _read(path), os.fspath(path))
+
+
+def _read(path: str | os.PathLike[str]) -> str:
+    """Return a text with the line ends that it has: a carriage return alone ends no comment."""
+    return Path(path).read_bytes().decode()
 
 
 def _again(source: str, text: str, name: str) -> Algorithm:

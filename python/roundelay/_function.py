@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import ast
 import builtins
-import inspect
-import linecache
-import textwrap
+import re
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any
 
 from roundelay import lang
-from roundelay.errors import RefusedError
+from roundelay._bindings import BUILTINS, FUNCTIONS, check_bindings
+from roundelay._chains import call_of, chain_of, stands_first
+from roundelay._least import least_value
+from roundelay._source import FunctionSource
 
 __all__ = ["translate"]
 
@@ -49,37 +49,29 @@ _WORDS = frozenset(lang.__all__)
 def translate(function: Callable[..., None], collective: str) -> tuple[str, str]:
     """Return the text of an algorithm that a function is, and the name of its file.
 
-    Raises ``RefusedError`` at the line that has no counterpart in the language.
+    Raises ``RefusedError`` at the line that has no counterpart in the language, or would have another meaning there.
     """
-    if not isinstance(function, FunctionType):
-        raise RefusedError(f"@roundelay.algorithm stands over a function, not over a {type(function).__name__}")
-    try:
-        lines, first = inspect.getsourcelines(function)
-    except (OSError, TypeError) as error:
-        raise RefusedError(
-            f"the source of `{function.__name__}` cannot be read ({error}): define it in a file or in a notebook"
-        ) from error
-    file = function.__code__.co_filename
-    source = textwrap.dedent("".join(lines))
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    tree = ast.parse(source).body[0]
-    assert isinstance(tree, ast.FunctionDef)
-    ast.increment_lineno(tree, first - 1)
-    text = _Text(function, file, indent)
-    text.algorithm(tree, collective)
-    return text.whole(), file
+    source = FunctionSource(function)
+    check_bindings(source)
+    text = _Text(source)
+    text.algorithm(source.tree, collective)
+    return text.whole(), source.file
 
 
 class _Text:
     """A text that grows, line by line."""
 
-    def __init__(self, function: FunctionType, file: str, indent: int) -> None:
-        self.file = file
-        self.indent = indent
+    def __init__(self, source: FunctionSource) -> None:
+        self.source = source
+        self.refuse = source.refuse
+        self.outside = source.outside
         self.lines: dict[int, str] = {}
         self.last = 1
-        self.bound: set[str] = set()
-        self.outside = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+        # Names that the function binds, with the least value that each can have: those of the blocks around.
+        self.bound: dict[str, int | None] = {}
+        self.axes: list[str] = []
+        self.buffers: set[str] = set()
+        self.helpers: set[str] = set()
 
     def whole(self) -> str:
         return "\n".join(self.lines.get(line, "") for line in range(1, self.last + 1)) + "\n"
@@ -88,7 +80,7 @@ class _Text:
         """Add words at the place of a node."""
         line = max(getattr(node, "lineno", self.last), self.last)
         before = self.lines.get(line, "")
-        column = self.indent + getattr(node, "col_offset", 0)
+        column = self.source.column(node)
         self.lines[line] = f"{before} {text}" if before else " " * column + text
         self.last = line
 
@@ -97,30 +89,19 @@ class _Text:
         self.last = max(self.last, getattr(node, "end_lineno", self.last) or self.last)
         self.lines[self.last] = self.lines.get(self.last, "") + " }"
 
-    def refuse(self, node: ast.AST, why: str, remedy: str) -> NoReturn:
-        line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + self.indent
-        width = max(1, getattr(node, "end_col_offset", column + 1) - getattr(node, "col_offset", 0))
-        code = linecache.getline(self.file, line).rstrip()
-        margin = " " * len(str(line))
-        raise RefusedError(
-            f"error[RL0101]: {why}\n{margin}--> {self.file}:{line}:{column + 1}\n{margin} |\n{line} | {code}\n"
-            f"{margin} | {' ' * column}{'^' * width}\n{margin} |\n{margin} = help: {remedy}",
-            code="RL0101",
-            source=f"{self.file}:{line}:{column + 1}",
-        )
-
     # Declarations -------------------------------------------------------------------------------
 
     def algorithm(self, tree: ast.FunctionDef, collective: str) -> None:
         axes = self.parameters(tree)
         body = list(tree.body)
-        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            if isinstance(body[0].value.value, str):
-                body.pop(0)
+        if body and _is_text(body[0]):
+            body.pop(0)
+        self.helpers = {helper.name for helper in body if isinstance(helper, ast.FunctionDef)}
         while body and isinstance(body[0], ast.FunctionDef):
             self.helper(body[0])
             body.pop(0)
-        self.bound = set(axes)
+        self.bound = dict.fromkeys(axes, 1 if len(axes) == 1 else 0)
+        self.axes = axes
         head = axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
         start: ast.AST = body[0] if body else tree
         self.put(start, f"algorithm {tree.name} implements {collective} on {head} ranks {{")
@@ -138,13 +119,13 @@ class _Text:
 
     def helper(self, tree: ast.FunctionDef) -> None:
         names = self.parameters(tree)
-        self.bound = set(names)
-        *lets, result = tree.body
+        self.bound = dict.fromkeys(names)
+        *lets, result = tree.body[1:] if _is_text(tree.body[0]) and len(tree.body) > 1 else tree.body
         if not isinstance(result, ast.Return) or result.value is None:
             self.refuse(tree, f"the helper `{tree.name}` does not end with a value", "let it end with return …")
         self.put(tree, f"fn {tree.name}({', '.join(names)}) {{")
         for let in lets:
-            if not isinstance(let, (ast.Assign, ast.AnnAssign)):
+            if not isinstance(let, (ast.Assign, ast.AnnAssign)) or _is_scratch(let.value):
                 self.refuse(let, "a helper names values and returns one", "write name = …, then return …")
             self.statement(let)
         self.put(result, self.expression(result.value))
@@ -182,15 +163,10 @@ class _Text:
             case ast.Expr(value=ast.Call() as call):
                 self.call(node, call)
             case _:
-                words = type(node).__name__.lower()
-                self.refuse(
-                    node,
-                    f"there is no such statement in algorithms ({words})",
-                    "there are name = …, for, if, and calls such as r.to(p).copy(data[i]), play(…), chunks(…)",
-                )
+                self.source.refuse_statement(node)
 
     def body(self, node: ast.AST, body: list[ast.stmt]) -> None:
-        outer = set(self.bound)
+        outer = dict(self.bound)
         self.block(body)
         self.close(body[-1])
         self.bound = outer
@@ -198,71 +174,91 @@ class _Text:
     def let(self, node: ast.stmt, name: str, value: ast.expr) -> None:
         match value:
             case ast.Call(func=ast.Name(id="scratch"), args=[count], keywords=[]):
+                self.word(value, "scratch")
                 self.put(node, f"scratch {name}[{self.expression(count)}]")
+                self.buffers.add(name)
+                self.bound[name] = None
             case _:
+                least = self.least(value)
                 self.put(node, f"let {name} = {self.expression(value)}")
-        self.bound.add(name)
+                self.bound[name] = least
 
     def loop(self, node: ast.For) -> None:
         match node.target:
             case ast.Name(id=name):
                 names = [name]
-            case ast.Tuple(elts=elements) if all(isinstance(e, ast.Name) for e in elements):
+            case ast.Tuple(elts=[_, _, *_] as elements) if all(isinstance(e, ast.Name) for e in elements):
                 names = [e.id for e in elements if isinstance(e, ast.Name)]
             case _:
                 self.refuse(node.target, "a loop binds names", "write for r in each, or for node, gpu in each")
-        target = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        least: int | None = 0
         match node.iter:
             case ast.Name(id="each"):
-                head = f"each {target}"
-            case ast.Call(func=ast.Name(id="range")):
-                head = f"for {target} in {self.range(node.iter)}"
-            case ast.Call(func=ast.Name(id="split"), args=[ast.Name(id=buffer), parts], keywords=[]):
-                head = f"split {buffer} over {target} in {self.parts(parts, target)}"
+                self.word(node.iter, "each")
+                head = f"each {names[0]}" if len(names) == 1 else f"each ({', '.join(names)})"
+            case ast.Call(func=ast.Name(id="range"), args=arguments) if len(names) == 1:
+                head = f"for {names[0]} in {self.range(node.iter)}"
+                least = self.least(arguments[0]) if len(arguments) > 1 else 0
+            case ast.Call(func=ast.Name(id="split"), args=[ast.Name(id=buffer), parts], keywords=[]) if len(names) == 1:
+                self.word(node.iter, "split")
+                head = f"split {self.buffer(node.iter, buffer)} over {names[0]} in {self.parts(parts, names[0])}"
+                least = self.least(parts.args[0]) if isinstance(parts, ast.Call) and len(parts.args) > 1 else 0
+            case ast.Call(func=ast.Name(id="range" | "split")):
+                self.refuse(node.target, "this loop binds one name", "write for s in range(…)")
             case _:
                 self.refuse(
                     node.iter, "a loop goes over ranks, numbers or parts", "write each, range(…) or split(data, …)"
                 )
         self.put(node, f"{head} {{")
-        outer = set(self.bound)
-        self.bound.update(names)
+        outer = dict(self.bound)
+        self.bound.update(dict.fromkeys(names, least))
         self.block(node.body)
         self.close(node.body[-1])
         self.bound = outer
 
     def range(self, node: ast.expr) -> str:
+        self.word(node, "range")
         match node:
             case ast.Call(func=ast.Name(id="range"), args=[end], keywords=[]):
-                return f"0..{self.expression(end)}"
+                return f"0..{self.expression(end, 1)}"
             case ast.Call(func=ast.Name(id="range"), args=[start, end], keywords=[]):
-                return f"{self.expression(start)}..{self.expression(end)}"
+                return f"{self.expression(start, 1)}..{self.expression(end, 1)}"
         self.refuse(node, "a range has a start and an end", "write range(n) or range(a, b), and if inside")
 
     def parts(self, node: ast.expr, target: str) -> str:
         match node:
             case ast.Name(id="paths"):
+                self.word(node, "paths")
                 return "paths"
             case ast.Call(func=ast.Attribute(value=ast.Name(id="paths"), attr="by"), args=[ast.Name(id=weight)]):
-                return f"paths by {weight}({target})"
-        return self.range(node)
+                self.word(node, "paths")
+                return f"paths by {self.function(node, weight)}({target})"
+            case ast.Call(func=ast.Name(id="range")):
+                return self.range(node)
+        self.refuse(node, "these are no parts", "write split(data, range(2)) or split(data, paths)")
 
     def call(self, node: ast.stmt, call: ast.Call) -> None:
-        chain = _chain(call)
-        match chain:
-            case [("chunks" | "requires" | "tolerates" as word, [value])]:
+        first, chain = chain_of(call)
+        match first, chain:
+            case ast.Name(id="chunks" | "requires" | "tolerates" as word), [("", [value])]:
+                self.word(node, word)
                 self.put(node, f"{word} {self.expression(value)}")
-            case [("play", [what]), *rest]:
+            case ast.Name(id="play"), [("", [what]), *rest]:
+                self.word(node, "play")
                 self.put(node, " ".join([f"use {self.name(what)}", *self.places(node, rest, _PARTS)]))
-            case [("schedule", []), *rest]:
+            case ast.Name(id="schedule"), [("", []), *rest]:
+                self.word(node, "schedule")
                 entries = [f"{word} {self.entry(node, arguments)}" for word, arguments in rest]
                 self.put(node, f"schedule {{ {' '.join(entries)} }}")
-            case [ast.expr() as source, ("to", target), ("copy" | "reduce" as word, [region]), *rest]:
+            case _, (
+                [("to", target), ("copy" | "reduce" as word, [region]), *rest]
+                | [("", _), ("to", target), ("copy" | "reduce" as word, [region]), *rest]
+            ):
+                source = call_of(call, len(rest) + 2)
                 where = self.rank(target[0]) if len(target) == 1 else self.coordinates(target)
-                head = f"{self.rank(source)} -> {where} : {word} {self.region(region)}"
-                self.put(node, " ".join([head, *self.places(node, rest, _TRANSFERS)]))
-            case [("at", source), ("to", target), ("copy" | "reduce" as word, [region]), *rest]:
-                where = self.rank(target[0]) if len(target) == 1 else self.coordinates(target)
-                head = f"{self.coordinates(source)} -> {where} : {word} {self.region(region)}"
+                # What stands first must not go on with what the statement before it ends with.
+                head = self.rank(source) if stands_first(source) else f"({self.expression(source)})"
+                head = f"{head} -> {where} : {word} {self.region(region)}"
                 self.put(node, " ".join([head, *self.places(node, rest, _TRANSFERS)]))
             case _:
                 self.refuse(
@@ -272,45 +268,73 @@ class _Text:
                 )
 
     def places(self, node: ast.AST, rest: list[Any], known: dict[str, str]) -> list[str]:
-        found = []
-        for link in rest:
-            match link:
-                case (("on" | "into") as word, [region]) if word in known:
-                    found.append(f"{known[word]} {self.region(region)}")
-                case ("wire", [what]) if "wire" in known:
-                    found.append(f"{known['wire']} {self.name(what)}")
-                case (str() as word, [value]) if word in known:
-                    found.append(f"{known[word]} {self.expression(value)}")
+        """Return the parts of a chain in the order of the language: in Python it has no meaning."""
+        found: dict[str, str] = {}
+        for word, arguments in rest:
+            if word in found:
+                self.refuse(node, f".{word}(…) stands twice", "leave one of them out")
+            match word, arguments:
+                case ("on" | "into"), [region] if word in known:
+                    found[word] = f"{known[word]} {self.region(region)}"
+                case "wire", [what] if "wire" in known:
+                    found[word] = f"{known['wire']} {self.name(what)}"
+                case _, [value] if word in known:
+                    found[word] = f"{known[word]} {self.expression(value, 1)}"
                 case _:
                     words = ", ".join(f".{word}(…)" for word in known)
                     self.refuse(node, "this call has a part that is not known here", f"there are {words}")
-        return found
+        return [found[word] for word in known if word in found]
 
     def entry(self, node: ast.AST, arguments: list[ast.expr]) -> str:
         match arguments:
-            case [ast.Constant(value=str() as word)]:
-                return word
-            case [ast.Name(id=word)] if word in ("auto", "direct", "staged"):
-                return word
+            case [ast.Constant(value=str())] | [ast.Name(id="auto" | "direct" | "staged")]:
+                return self.name(arguments[0])
+            case [ast.Name(id=word)] if word not in self.bound and isinstance(self.outside.get(word), str):
+                return self.name(arguments[0])
             case [value]:
-                return self.expression(value)
+                return self.expression(value, 1)
         self.refuse(node, "an entry of a schedule has one value", "write schedule().pipeline(4)")
 
     def name(self, node: ast.expr) -> str:
+        """Return what a text, or a name that stands for one, says."""
+        text: object = None
         match node:
-            case ast.Constant(value=str() as text):
-                return text
-            case ast.Name(id=text):
-                return text
-            case ast.Attribute(value=ast.Name(id=collective), attr=text):
-                return f"{collective}.{text}"
+            case ast.Constant(value=text):
+                pass
+            case ast.Name(id=word) if word not in self.bound:
+                text = self.outside.get(word, word)
+                if not isinstance(text, str):
+                    self.refuse(
+                        node,
+                        f"`{word}` is a {type(text).__name__} here, not the name of an algorithm of the library",
+                        'write the name as text: "reduce_scatter.ring"',
+                    )
+            case ast.Attribute(value=ast.Name(id=word), attr=part) if word not in {*self.bound, *self.outside}:
+                text = f"{word}.{part}"
+        if isinstance(text, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?", text):
+            return text
         self.refuse(node, "this is no name", 'write "reduce_scatter.ring"')
+
+    def word(self, node: ast.AST, name: str) -> str:
+        """Return a word of algorithms. Refuses it where it is something else in Python."""
+        meant = getattr(builtins if name in BUILTINS or name == "range" else lang, name, None)
+        found = self.outside.get(name, meant)
+        if found is not meant:
+            self.refuse(
+                node,
+                f"`{name}` is a {type(found).__name__} of your program here, not the word of algorithms",
+                f"give it another name there, or import `{name}` from roundelay.lang after it",
+            )
+        return name
 
     # Ranks and regions --------------------------------------------------------------------------
 
     def rank(self, node: ast.expr) -> str:
         match node:
-            case ast.Tuple(elts=coordinates) | ast.Call(func=ast.Name(id="at"), args=coordinates):
+            case ast.Tuple(elts=coordinates):
+                return self.coordinates(coordinates)
+            case ast.Call(func=ast.Name(id="at"), args=coordinates, keywords=[]):
+                self.word(node, "at")
                 return self.coordinates(coordinates)
         return self.expression(node)
 
@@ -319,24 +343,57 @@ class _Text:
 
     def region(self, node: ast.expr) -> str:
         match node:
-            case ast.Name(id=buffer):
-                return buffer
-            case ast.Subscript(value=ast.Name(id=buffer), slice=ast.Slice() as s):
-                if s.upper is None:
-                    self.refuse(node, "this region has no end", f"write {buffer}[a:b]")
-                start = "0" if s.lower is None else self.expression(s.lower)
-                step = "" if s.step is None else f" by {self.expression(s.step)}"
-                return f"{buffer}[{start}..{self.expression(s.upper)}{step}]"
-            case ast.Subscript(value=ast.Name(id=buffer), slice=ast.Call() as call):
-                match _chain(call):
-                    case [("cyclic" | "span" as word, [start_, length]), *steps]:
+            case ast.Name(id=name):
+                return self.buffer(node, name)
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Slice() as s):
+                return f"{self.buffer(node, name)}[{self.slice(node, name, s)}]"
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Call() as call):
+                match chain_of(call):
+                    case ast.Name(id="cyclic" | "span" as word), [("", [start, length]), *steps]:
+                        self.word(node, word)
                         dots = " ..+ " if word == "cyclic" else ".."
                         more = "".join(f" {part}" for part in self.places(node, steps, _STEPS))
-                        return f"{buffer}[{self.expression(start_)}{dots}{self.expression(length)}{more}]"
-                return f"{buffer}[{self.expression(call)}]"
-            case ast.Subscript(value=ast.Name(id=buffer), slice=index):
-                return f"{buffer}[{self.expression(index)}]"
+                        ends = f"{self.expression(start, 1)}{dots}{self.expression(length, 1)}"
+                        return f"{self.buffer(node, name)}[{ends}{more}]"
+                return f"{self.buffer(node, name)}[{self.expression(call)}]"
+            case ast.Subscript(value=ast.Name(id=name), slice=index):
+                least = self.least(index)
+                if least is not None and least < 0 and isinstance(index, (ast.UnaryOp, ast.Constant)):
+                    why = "chunks count from the start: none is negative"
+                    self.refuse(index, why, f"write {name}[n - 1] for the last")
+                return f"{self.buffer(node, name)}[{self.expression(index)}]"
         self.refuse(node, "this is no region", "write data, data[i], data[a:b] or data[cyclic(a, m)]")
+
+    def slice(self, node: ast.expr, name: str, s: ast.Slice) -> str:
+        """Return the chunks of a slice. One whose end is negative, which would count from the end, has none."""
+        span = f"{name}[span(a, b)]"
+        if s.upper is None:
+            self.refuse(node, "this region has no end", f"write {name}[a:b]")
+        for side in (s.lower, s.upper):
+            if isinstance(side, (ast.UnaryOp, ast.Constant)) and (self.least(side) or 0) < 0:
+                why = "chunks count from the start: none is negative"
+                self.refuse(side, why, f"write {name}[0:n - 1] for all but the last")
+        step = ""
+        if s.step is not None:
+            if (self.least(s.step) or -1) < 0 and self.least(s.step) != 0:
+                self.refuse(
+                    s.step, "a step may be negative here, for which regions have no counterpart", f"write {span}.by(step)"
+                )
+            step = f" by {self.expression(s.step, 1)}"
+        start = "0" if s.lower is None else self.expression(s.lower, 1)
+        end = self.expression(s.upper, 1)
+        if (least := self.least(s.upper)) is None or least < 0:
+            # A negative end is a chunk that does not exist, which the compiler reports, and not an empty region.
+            start = f"if {end} < 0 {{ {end} }} else {{ {start} }}"
+            end = f"if {end} < 0 {{ {end} + 1 }} else {{ {end} }}"
+        return f"{start}..{end}{step}"
+
+    def buffer(self, node: ast.AST, name: str) -> str:
+        if name in self.buffers:
+            return name
+        if name in self.bound:
+            self.refuse(node, f"`{name}` is a number, not a buffer", f"write data, or {name} = scratch(n) for a buffer")
+        return self.word(node, name) if name in ("data", "input", "output") else name
 
     # Expressions --------------------------------------------------------------------------------
 
@@ -356,6 +413,8 @@ class _Text:
             case ast.Name(id=name):
                 return self.variable(node, name), whole
             case ast.Attribute(value=ast.Name(id=axis), attr="size"):
+                if axis not in self.axes or axis not in self.bound:
+                    self.refuse(node, f"`{axis}` is no axis", f"the axes are {', '.join(self.axes)}")
                 return f"{axis}.size", whole
             case ast.BinOp(left=left, op=ast.Pow(), right=right):
                 return f"pow({self.expression(left)}, {self.expression(right)})", whole
@@ -379,7 +438,7 @@ class _Text:
                 parts = [self.expression(e) for e in (test, body, other)]
                 return "if {} {{ {} }} else {{ {} }}".format(*parts), 0
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-                return f"{name}({', '.join(self.expression(a) for a in arguments)})", whole
+                return f"{self.function(node, name)}({', '.join(self.expression(a) for a in arguments)})", whole
         self.refuse(
             node,
             "this expression has no counterpart in algorithms",
@@ -388,14 +447,35 @@ class _Text:
 
     def variable(self, node: ast.AST, name: str) -> str:
         # Names that Python knows from outside are numbers, if they are not words of the language.
-        if name in self.bound or name in _WORDS or name not in self.outside:
+        if name in self.bound or name not in {*self.outside, *_WORDS}:
             return name
+        if name in _WORDS:
+            return self.word(node, name)
         value = self.outside[name]
         if isinstance(value, int) and not isinstance(value, bool):
-            return str(value) if value >= 0 else f"(-{-value})"
-        if hasattr(builtins, name):
-            return name
+            return str(int(value)) if value >= 0 else f"(-{-int(value)})"
         self.refuse(node, f"`{name}` is a {type(value).__name__}", "names from outside of an algorithm are whole numbers")
+
+    def function(self, node: ast.AST, name: str) -> str:
+        if name in self.helpers:
+            return name
+        if name in FUNCTIONS or name in BUILTINS:
+            return self.word(node, name)
+        if name in self.outside:
+            self.refuse(
+                node,
+                f"`{name}` is a {type(self.outside[name]).__name__} of your program, which an algorithm cannot call",
+                f"define def {name}(…): return … at the start of the algorithm",
+            )
+        return name
+
+    def least(self, node: ast.expr) -> int | None:
+        """Return the least value that an expression can have, where that is evident."""
+        known: dict[str, int | None] = {}
+        for name in (part.id for part in ast.walk(node) if isinstance(part, ast.Name)):
+            value = self.outside.get(name)
+            known[name] = int(value) if isinstance(value, int) else None
+        return least_value(node, {**known, "root": 0, **self.bound, **dict.fromkeys(self.helpers)})
 
 
 _PARTS = {"over": "over", "on": "on", "into": "->", "root": "root", "via": "via"}
@@ -403,17 +483,9 @@ _TRANSFERS = {"into": "->", "wire": "as"}
 _STEPS = {"by": "by", "take": "take"}
 
 
-def _chain(call: ast.expr) -> list[Any]:
-    """Return ``a(x).b(y)`` as ``[("a", [x]), ("b", [y])]``; what is no call stands first as it is."""
-    links: list[Any] = []
-    node: ast.expr = call
-    while isinstance(node, ast.Call) and not node.keywords:
-        match node.func:
-            case ast.Attribute(value=before, attr=word):
-                links.insert(0, (word, node.args))
-                node = before
-            case ast.Name(id=word):
-                return [(word, node.args), *links]
-            case _:
-                break
-    return [node, *links]
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _is_scratch(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "scratch"

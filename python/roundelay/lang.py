@@ -170,7 +170,7 @@ each: Iterable[Any] = ()
 data, input, output = Buffer(), Buffer(), Buffer()  # noqa: A001
 paths = Paths()
 op: Any = None
-root: int = 0
+root: int = Rank()
 
 
 def chunks(count: int) -> None:

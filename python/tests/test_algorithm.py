@@ -41,6 +41,18 @@ def test_a_wrong_text_is_refused_at_its_place() -> None:
         roundelay.load("no/such.algo")
 
 
+def test_a_file_keeps_its_line_ends(command: str, tmp_path: Path) -> None:
+    # A carriage return alone ends no comment: as a line end it would make a statement of the rest.
+    path = tmp_path / "ends.algo"
+    text = "// one\rtwo\u2028three\r\n" + RING.replace("\n", "\r\n")
+    path.write_bytes(text.encode())
+    ring = roundelay.load(path)
+    assert ring.text == text
+    assert [checked.verdict for checked in ring.check(3)] == ["proved"]
+    path.unlink()
+    assert [checked.verdict for checked in ring.check(3)] == ["proved"]
+
+
 def test_it_is_played_and_installed() -> None:
     def call(comm: Communicator) -> list[str]:
         ring = roundelay.algorithm(RING)

@@ -194,7 +194,7 @@ def of_default(n: Ranks = 4) -> None:
         (of_open_region, "data[r:]", "write data[a:b]"),
         (of_print, "print(n)", "this call is no statement of algorithms"),
         (of_transfer, "twice", "there are .into(…), .wire(…)"),
-        (of_update, "d += 1", "no such statement in algorithms (augassign)"),
+        (of_update, "d += 1", "`d` is bound again from itself"),
         (of_default, "def of_default", "parameters are names only"),
     ],
 )
