@@ -2,8 +2,8 @@
 //! operands is refused, and so is every task that moves `ceil(N/C)` elements of a chunk of the callers' buffers.
 
 use roundelay_compiler::Proved;
-use roundelay_compiler::device::{DeviceProgram, Options, Protocol, Signal, Task, prove, verify};
-use roundelay_compiler::plan::{Buf, Region, Sizes};
+use roundelay_compiler::device::{DeviceProgram, Options, Protocol, Task, prove, verify};
+use roundelay_compiler::plan::{Buf, Dir, Region, Sizes};
 
 use super::proofs;
 
@@ -98,34 +98,35 @@ fn more_elements_than_a_chunk_has_are_refused() {
     assert!(refused > 500, "{refused}");
 }
 
-/// A waiter for a signal may see a later one of the same word. If that does not release, what the first one told is not
-/// known.
+/// Whoever waits for a signal may see a later one of the same word: if that does not release, it is not known what came
+/// before the earlier one either. Here a rank folds in its first phase, whose signals release, and tells it in the next.
 #[test]
-fn signals_that_follow_a_release_release_too() {
-    let (mut tried, mut accepted) = (0, Vec::new());
+fn a_signal_without_release_hides_those_before_it() {
+    let (mut moved, mut accepted) = (0, Vec::new());
     proofs(|name, shape, proved| {
-        if shape.ranks() != 3 || name.starts_with("barrier") {
+        if !name.starts_with("all_reduce.two_shot") || shape.ranks() != 3 {
             return;
         }
         let options = Options { hosts: vec![0, 1, 2], ..Options::default() };
-        let Ok(programs) = prove(proved, Protocol::Staged, &options) else { return };
-        for rank in 0..3 {
-            for phase in 0..programs.list()[rank].phases.len() {
-                // Each message is told by a signal that releases; then it is told again without.
-                let mut rest = programs.list().to_vec();
-                let p = &mut rest[rank];
-                let Some(signal) = p.phases[phase].signals.first().copied() else { continue };
-                let again = |s: &Signal| s.message.link == signal.message.link;
-                let later = p.phases[phase + 1..].iter_mut().flat_map(|phase| &mut phase.signals);
-                let Some(last) = later.filter(|s| again(s)).last() else { continue };
-                last.release = false;
-                tried += 1;
-                if verify(proved, &options, rest).is_ok() {
-                    accepted.push(format!("{name}: rank {rank}, phase {phase}"));
-                }
-            }
+        let programs = prove(proved, Protocol::Staged, &options).expect("it goes between hosts");
+        let mut rest = programs.list().to_vec();
+        let phases = &mut rest[0].phases;
+        let Some(at) = phases.iter().position(|p| p.tasks.iter().any(|t| t.inputs.len() > 1))
+        else {
+            return;
+        };
+        let tasks = std::mem::take(&mut phases[at].tasks);
+        phases[0].tasks.extend(tasks);
+        if verify(proved, &options, rest.clone()).is_err() {
+            return;
         }
+        moved += 1;
+        let links = rest[0].links.clone();
+        for signal in &mut rest[0].phases[at].signals {
+            signal.release = links[signal.message.link as usize].dir != Dir::Send;
+        }
+        accepted.extend(verify(proved, &options, rest).ok().map(|_| name.to_string()));
     });
-    assert!(tried > 10, "{tried}");
-    assert!(accepted.is_empty(), "{} of {tried}:\n{}", accepted.len(), accepted.join("\n"));
+    assert!(moved > 0, "the fold can be early");
+    assert!(accepted.is_empty(), "{}", accepted.join("\n"));
 }
