@@ -12,8 +12,8 @@ use std::sync::Arc;
 use roundelay::Algorithm;
 use roundelay::internal::Files;
 use roundelay_algorithms::{AlgorithmLibrary, CATALOGUE};
+use roundelay_compiler::blame;
 use roundelay_compiler::program::{COLLECTIVES, Kind};
-use roundelay_compiler::verify::blame;
 use roundelay_compiler::{
     Library, Options, Placement, Plan, Program, Proved, Shape, compile, resolve,
 };

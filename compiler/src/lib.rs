@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod advice;
+pub mod blame;
 mod bounds;
 mod budget;
 mod cells;

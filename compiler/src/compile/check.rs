@@ -64,7 +64,7 @@ pub struct Checked {
 
 /// Proves a program at a shape, without keeping plans: by symmetry where there is one and unrolling would
 /// cost more, and else unrolled as far as the limit of the options allows. The cause of a fault is looked for
-/// where a small change would set it right (`verify::blame`).
+/// where a small change would set it right (`blame`).
 pub fn check(
     program: &Arc<Program>,
     sources: &SourceMap,
@@ -72,7 +72,7 @@ pub fn check(
     options: &Options,
 ) -> Result<Checked, Diagnostics> {
     judge(program, sources, shape, options)
-        .map_err(|found| verify::blame::sharpen(program, sources, shape, options, found))
+        .map_err(|found| crate::blame::sharpen(program, sources, shape, options, found))
 }
 
 fn judge(

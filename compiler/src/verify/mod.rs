@@ -10,18 +10,16 @@
 //! * `faults`: no proof; keeps the findings of different faults apart, and drops what comes of one.
 //! * `plan`: the same again on the lowered plans: matching, deadlock with bounded slots, races with
 //!   peers that read this rank's memory, and the result, replayed from the operations that will run.
-//! * `blame`: no proof; names the place of a refuted program that one small change would set right.
 //! * `waste`: no proof; names the transfers of a right program that could be left out.
 //! * `symmetry`: one rank stands for all, where the program maps onto itself.
 //!
 //! Only [`verify`] makes a [`Verified`] graph; only a verified graph becomes plans.
 
-pub mod blame;
 mod deadlock;
 mod faults;
 pub mod plan;
 mod race;
-mod result;
+pub(crate) mod result;
 pub(crate) mod rounds;
 pub mod symmetry;
 pub mod value;

@@ -113,7 +113,7 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> (ResultTrees, Opt
 
 /// Counts the contributions that are missing or too many in all places together; of a barrier, the ranks that others
 /// have not heard of.
-pub(super) fn count_wrong(instance: &Instance, state: &State) -> usize {
+pub(crate) fn count_wrong(instance: &Instance, state: &State) -> usize {
     let n = instance.ranks();
     if instance.spec.kind == Kind::Barrier {
         let missing = |heard: &RankSet| (0..n).filter(|&r| !heard.contains(r)).count();

@@ -120,19 +120,19 @@ fn join_lanes(state: &mut State, lanes: &BTreeMap<u16, Vec<RankSet>>) {
 }
 
 /// The end of a replay that needs no graph.
-pub(super) enum Replayed {
+pub(crate) enum Replayed {
     /// The state after the last round, and the chunks that were moved.
     Whole(State, u64),
-    /// The number of the first round with a fault; nothing more is known of it.
-    Fault(u32),
-    /// Something cannot be evaluated, at this place, or more chunks are moved than are allowed.
-    Stopped(Option<Span>),
+    /// The number of the first round with a fault, of which nothing more is known, and the chunks that were moved.
+    Fault(u32, u64),
+    /// Something cannot be evaluated, at this place, or more chunks are moved than are allowed; so many were moved.
+    Stopped(Option<Span>, u64),
 }
 
 /// Replays an instance round by round, up to the first fault.
-pub(super) fn replay_instance(instance: &Instance) -> Replayed {
+pub(crate) fn replay_instance(instance: &Instance) -> Replayed {
     if asked(instance) > instance.options.limit {
-        return Replayed::Stopped(None);
+        return Replayed::Stopped(None, 0);
     }
     let mut state = initial(instance);
     let barrier = instance.spec.kind == Kind::Barrier;
@@ -143,15 +143,15 @@ pub(super) fn replay_instance(instance: &Instance) -> Replayed {
         transfers.clear();
         round.visit(&mut |t| {
             moves += 1 + u64::from(t.from.chunks());
-            if moves <= instance.options.limit {
-                transfers.push(t);
+            large = moves > instance.options.limit;
+            if large {
+                // A round may have more transfers than can be visited.
+                let text = "more chunks are moved than are allowed";
+                return Err(Box::new(Diagnostic::error(codes::TOO_BIG, text)));
             }
+            transfers.push(t);
             Ok(())
         })?;
-        large = moves > instance.options.limit;
-        if large {
-            return Ok(ControlFlow::Break(()));
-        }
         transfers.sort_unstable_by(|a: &Transfer, b| a.key.cmp(&b.key));
         let steps: Vec<&Transfer> = transfers.iter().collect();
         if barrier {
@@ -165,11 +165,11 @@ pub(super) fn replay_instance(instance: &Instance) -> Replayed {
     });
     join_lanes(&mut state, &lanes);
     match fault {
-        Some(round) => Replayed::Fault(round),
-        None if large => Replayed::Stopped(None),
+        Some(round) => Replayed::Fault(round, moves),
+        None if large => Replayed::Stopped(None, moves),
         None => match done {
             Ok(()) => Replayed::Whole(state, moves),
-            Err(d) => Replayed::Stopped(d.span()),
+            Err(d) => Replayed::Stopped(d.span(), moves),
         },
     }
 }

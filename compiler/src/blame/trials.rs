@@ -134,8 +134,14 @@ impl Work<'_> {
         };
         let (state, moves) = match rounds::replay_instance(&instance) {
             Replayed::Whole(state, moves) => (state, moves),
-            Replayed::Fault(round) => return Shown::at(Wrong::Round(u32::MAX - round), None),
-            Replayed::Stopped(span) => return Shown::at(Wrong::Steps, span),
+            Replayed::Fault(round, moves) => {
+                *cost += moves;
+                return Shown::at(Wrong::Round(u32::MAX - round), None);
+            }
+            Replayed::Stopped(span, moves) => {
+                *cost += moves;
+                return Shown::at(Wrong::Steps, span);
+            }
         };
         *cost += moves;
         match result::count_wrong(&instance, &state) {

@@ -6,6 +6,9 @@ use crate::program::{
     Binder, Each, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt, Use,
 };
 
+/// The most variables of a place that are considered.
+const MOST_PICKS: usize = 24;
+
 /// The variables that can be seen at a place.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Visible {
@@ -45,14 +48,18 @@ impl Visible {
         self.names.get(usize::from(slot)).map_or("", String::as_str)
     }
 
-    /// Returns all variables that can be seen, innermost first.
+    /// Returns the variables that can be seen, innermost first, and no more than [`MOST_PICKS`].
     pub(super) fn picks(&self) -> Vec<(Pick, Slot)> {
         if let Some(frame) = self.frames.last() {
-            return frame.iter().rev().enumerate().map(|(i, &s)| (Pick::Local(i), s)).collect();
+            let innermost = frame.iter().rev().take(MOST_PICKS).enumerate();
+            return innermost.map(|(i, &s)| (Pick::Local(i), s)).collect();
         }
         let mut all: Vec<(Pick, Slot)> = Vec::new();
         for &slot in self.outer.iter().rev().filter(|&&s| !self.name(s).is_empty()) {
             let pick = Pick::Named(self.name(slot).to_string());
+            if all.len() == MOST_PICKS {
+                break;
+            }
             if all.iter().all(|(known, _)| *known != pick) {
                 all.push((pick, slot));
             }

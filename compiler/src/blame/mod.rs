@@ -28,7 +28,6 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use crate::instance::Options;
-use crate::num::wide;
 use crate::program::{Program, Stmt};
 use crate::shape::Shape;
 use edits::{Change, Edit};
@@ -205,8 +204,7 @@ impl<'s> Search<'s> {
     fn repair(&mut self) -> Option<Repair> {
         let (at, shown) = self.fault?;
         let edits = list::all(self.program);
-        // About eight changes a place of the text.
-        self.work.text = 32 + wide(edits.len()) / 8;
+        self.work.text = 32 + list::size(self.program, &edits);
         let mut nearer: Vec<(Wrong, Edit)> = Vec::new();
         let mut repairs: Vec<Repair> = Vec::new();
         // The least cost of a repair that wastes nothing and does not move more than before.
@@ -231,6 +229,10 @@ impl<'s> Search<'s> {
         }
         if let Some(best) = self.least(repairs) {
             return Some(best);
+        }
+        // What cannot be evaluated is at fault where it stands.
+        if shown.wrong == Wrong::Steps {
+            return None;
         }
         self.work.left = MOST_OF_TWO;
         self.repair_two(at, nearer)

@@ -9,6 +9,7 @@ use super::edits::{
     Change, Edit, confused, grouped, mistaken, place, rebound, rebound_index, truth,
 };
 use super::places::{Pick, Place, Role, Visible, inner, visit};
+use crate::num::wide;
 use crate::program::{
     BUILTINS, Binder, Buffer, Builtin, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt,
     Style,
@@ -41,6 +42,12 @@ mod cost {
     pub(super) const ELSEWHERE: u32 = 20;
 }
 
+/// The most changes of a program. Those of a longer text are of its beginning.
+const MOST_EDITS: usize = 20_000;
+
+/// The most parts of one kind that may be written for each other.
+const MOST_PARTS: usize = 32;
+
 /// Returns all changes, the likeliest first, and in the order of the text within each kind.
 pub(super) fn all(program: &Program) -> Vec<Edit> {
     let mut copy = program.clone();
@@ -50,6 +57,16 @@ pub(super) fn all(program: &Program) -> Vec<Edit> {
     visit(&mut copy, &mut |place, seen| found.place(place, seen));
     found.edits.sort_by_key(|edit| edit.cost);
     found.edits
+}
+
+/// Returns the size of a program in places of its text, of which each has about eight changes.
+pub(super) fn size(program: &Program, edits: &[Edit]) -> u64 {
+    if edits.len() < MOST_EDITS {
+        return wide(edits.len()) / 8;
+    }
+    let mut places = 0;
+    visit(&mut program.clone(), &mut |_, _| places += 1);
+    places
 }
 
 /// Returns the change that leaves a statement out.
@@ -70,12 +87,19 @@ struct Pool {
 impl Pool {
     fn add(&mut self, place: Place<'_>) {
         match place {
+            Place::Rank(_) if self.ranks.len() == MOST_PARTS => {}
+            Place::Expr(_, Role::Condition) if self.conditions.len() == MOST_PARTS => {}
             Place::Rank(rank) if self.ranks.iter().all(|r| r.linear.node != rank.linear.node) => {
                 self.ranks.push(rank.clone());
             }
             Place::Region(region) => {
-                self.buffers.insert(region.buf);
-                if region.index != Index::All && !self.indices.contains(&region.index) {
+                if self.buffers.len() < MOST_PARTS {
+                    self.buffers.insert(region.buf);
+                }
+                if self.indices.len() < MOST_PARTS
+                    && region.index != Index::All
+                    && !self.indices.contains(&region.index)
+                {
                     self.indices.push(region.index.clone());
                 }
             }
@@ -111,12 +135,19 @@ impl Found<'_> {
         // What other files declare is used elsewhere, too, and seldom at fault.
         let own = span.source == self.program.header.source;
         let cost = if own { cost } else { cost + cost::ELSEWHERE };
-        if self.seen.insert((span, text.clone())) {
+        if !self.is_full() && self.seen.insert((span, text.clone())) {
             self.edits.push(Edit { span, named, other: None, text, cost, change });
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.edits.len() == MOST_EDITS
+    }
+
     fn place(&mut self, at: Place<'_>, seen: &mut Visible) {
+        if self.is_full() {
+            return;
+        }
         match at {
             Place::Block(block) => self.block(block),
             Place::Rules(rules) => {
@@ -148,7 +179,9 @@ impl Found<'_> {
             if let Some(&next) = places.get(i + 1) {
                 let text = "if this came after the next statement";
                 self.push(span, cost::STATEMENT + 1, Change::Swap, text);
-                if let Some(edit) = self.edits.last_mut().filter(|e| e.change == Change::Swap) {
+                if let Some(edit) =
+                    self.edits.last_mut().filter(|e| e.change == Change::Swap && e.span == span)
+                {
                     edit.other = Some(next);
                 }
             }
