@@ -132,6 +132,9 @@ def main() -> int:
     parser.add_argument("--log", type=Path, metavar="FILE")
     options = parser.parse_args()
 
+    # As cargo sets it: the tests of macros need the compiler's own libraries.
+    libraries = subprocess.run(["rustc", "--print", "target-libdir"], check=True, stdout=subprocess.PIPE, text=True)
+    os.environ["LD_LIBRARY_PATH"] = libraries.stdout.strip()
     filters = options.filters or changed(options.since)
     chosen = [test for test in tests() if any(part in test.path() for part in filters)]
     if not chosen:
