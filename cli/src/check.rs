@@ -45,7 +45,7 @@ struct CheckRow {
     diagnostics: Vec<Json>,
 }
 
-/// What is known of an algorithm at some ranks.
+/// The verdict on an algorithm at one shape.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum CheckVerdict {

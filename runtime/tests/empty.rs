@@ -318,7 +318,7 @@ fn an_operator_that_the_type_lacks_is_refused_without_elements_too() {
     }
 }
 
-/// Where counts may differ, those of some ranks may be 0.
+/// Calls whose counts may differ take 0 from some ranks.
 #[test]
 fn blocks_without_elements_are_counted_and_send_nothing() {
     everywhere(3, SLOT, |comm, rank| {

@@ -36,7 +36,7 @@ fn all_reduced<T: Element + Copy>(
     }
 }
 
-/// What a rank brings: subnormal numbers, numbers whose sums and products are, and some whose sums round.
+/// The elements of a rank: subnormal numbers, numbers whose sums and products are, and some whose sums round.
 struct Operands {
     single: [f32; 5],
     double: [f64; 4],

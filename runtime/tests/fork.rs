@@ -1,35 +1,20 @@
 //! Tests that a process that was forked from a rank's is refused by all that it inherits, ends at once, and leaves the
 //! ranks unharmed; and that it may have ranks of its own.
 //!
-//! Each test runs itself again, in a process of its own with few threads, which forks: `PROGRAM` says so.
+//! Each test runs itself again, in a process of its own with few threads, which forks.
 
 use std::future::Future;
 use std::pin::pin;
-use std::process::Command;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use roundelay::{Communicator, Endpoint, Error, RedOp, Rights, Setup, Transport, Transports, Work};
+use roundelay_tests::runs_alone;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 
-/// The variable that says that this process is the one that forks.
-const PROGRAM: &str = "ROUNDELAY_TEST_FORKS";
+/// No child takes as long unless it hangs.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// Returns true in the process that forks; has it started, and waits for it, in the one of the test.
-fn forks(test: &str) -> bool {
-    if std::env::var_os(PROGRAM).is_some() {
-        return true;
-    }
-    let own = std::env::current_exe().expect("this test is a file");
-    // In a binary of several modules tests are named after theirs.
-    let name = module_path!().split_once("::").map_or(test.into(), |(_, m)| format!("{m}::{test}"));
-    let mut run = Command::new("timeout");
-    run.args(["-k", "5", "240"]).arg(own).args(["--exact", &name, "--nocapture"]);
-    let out = run.env(PROGRAM, "1").output().expect("it runs");
-    let said = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success() && said.contains("1 passed"), "{out:?}");
-    false
-}
 
 /// The ways to fork: as programs do, with handlers, and by the system call alone.
 const WAYS: [fn() -> i64; 2] = [fork, raw_clone];
@@ -54,21 +39,21 @@ fn in_child(way: fn() -> i64, body: impl FnOnce() -> bool) -> bool {
         unsafe { libc::_exit(i32::from(!well)) };
     }
     assert!(pid > 0, "{}", std::io::Error::last_os_error());
-    let until = Instant::now() + LIMIT;
-    let mut status = 0;
-    loop {
-        // SAFETY: it is a child of this process, and the place is one for a number.
-        let ended = unsafe { libc::waitpid(pid as i32, &raw mut status, libc::WNOHANG) };
-        if ended != 0 {
-            return status == 0;
-        }
-        if Instant::now() > until {
-            // SAFETY: as above.
-            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-            eprint("the child hangs");
-        }
-        std::thread::sleep(Duration::from_millis(2));
+    wait_for_child(pid) == Some(0)
+}
+
+/// Returns the exit status of a child; it is killed, and has none, if it takes longer than [`LIMIT`].
+fn wait_for_child(pid: i64) -> Option<i32> {
+    let pid = Pid::from_raw(pid as i32).expect("a child");
+    let child = pidfd_open(pid, PidfdFlags::empty()).expect("a descriptor of the child");
+    let limit = Timespec { tv_sec: LIMIT.as_secs() as i64, tv_nsec: 0 };
+    let mut ends = [PollFd::new(&child, PollFlags::IN)];
+    if !poll(&mut ends, Some(&limit)).is_ok_and(|ended| ended > 0) {
+        eprint("the child hangs");
+        let _ = kill_process(pid, Signal::KILL);
     }
+    let ended = waitpid(Some(pid), WaitOptions::empty()).expect("its end");
+    ended.and_then(|(_, status)| status.exit_status())
 }
 
 #[expect(clippy::print_stderr, reason = "a child tells what is wrong before it ends")]
@@ -135,7 +120,7 @@ const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
 
 #[test]
 fn all_calls_of_a_child_are_refused() {
-    if !forks("all_calls_of_a_child_are_refused") {
+    if !runs_alone(module_path!(), "all_calls_of_a_child_are_refused") {
         return;
     }
     for (transport, way) in TRANSPORTS.into_iter().flat_map(|t| WAYS.map(|way| (t, way))) {
@@ -187,7 +172,7 @@ fn all_calls_of_a_child_are_refused() {
 
 #[test]
 fn what_a_rank_holds_is_not_for_its_children() {
-    if !forks("what_a_rank_holds_is_not_for_its_children") {
+    if !runs_alone(module_path!(), "what_a_rank_holds_is_not_for_its_children") {
         return;
     }
     for (transport, way) in TRANSPORTS.into_iter().flat_map(|t| WAYS.map(|way| (t, way))) {
@@ -278,7 +263,7 @@ fn used(comm: &mut Communicator, windows: [roundelay::Window<u64>; 2], peer: u32
 
 #[test]
 fn links_regions_and_endpoints_are_not_for_children() {
-    if !forks("links_regions_and_endpoints_are_not_for_children") {
+    if !runs_alone(module_path!(), "links_regions_and_endpoints_are_not_for_children") {
         return;
     }
     for (transport, way) in TRANSPORTS.into_iter().flat_map(|t| WAYS.map(|way| (t, way))) {
@@ -327,7 +312,7 @@ fn links_regions_and_endpoints_are_not_for_children() {
 
 #[test]
 fn a_child_may_have_ranks_of_its_own() {
-    if !forks("a_child_may_have_ranks_of_its_own") {
+    if !runs_alone(module_path!(), "a_child_may_have_ranks_of_its_own") {
         return;
     }
     let mut ranks = over(Transport::Shm);
@@ -348,7 +333,7 @@ fn a_child_may_have_ranks_of_its_own() {
 
 #[test]
 fn work_that_forks_is_not_gone_on_with_by_the_child() {
-    if !forks("work_that_forks_is_not_gone_on_with_by_the_child") {
+    if !runs_alone(module_path!(), "work_that_forks_is_not_gone_on_with_by_the_child") {
         return;
     }
     let [mut first, mut second] = over(Transport::Shm);
@@ -356,12 +341,7 @@ fn work_that_forks_is_not_gone_on_with_by_the_child() {
     let later = first.start(|comm| comm.barrier());
     // In the child the progress thread ends, and with it the child.
     let pid = forked.wait().expect("it forks");
-    let until = Instant::now() + LIMIT;
-    // SAFETY: it is a child of this process.
-    while unsafe { libc::waitpid(pid as i32, std::ptr::null_mut(), libc::WNOHANG) } == 0 {
-        assert!(Instant::now() < until, "the child hangs");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    assert!(wait_for_child(pid).is_some(), "the child hangs");
     second.barrier().expect("rank 0 has started one");
     later.wait().expect("rank 1 has answered");
     go_on(&mut [first, second]);

@@ -6,6 +6,9 @@ use std::process::Command;
 /// The variable that marks a process in which one test runs alone.
 const ALONE: &str = "TEST_ALONE";
 
+/// The seconds after which a process that hangs is ended: more than any number of rounds takes.
+const LIMIT: &str = "3600";
+
 /// Returns the arguments with which a test program runs one test of a module, given as `module_path!()`.
 pub fn test_arguments(module: &str, test: &str) -> [String; 4] {
     let name = match module.split_once("::") {
@@ -26,7 +29,9 @@ pub fn runs_alone(module: &str, test: &str) -> bool {
         return true;
     }
     let program = std::env::current_exe().expect("the path of this program");
-    let output = Command::new(program)
+    let output = Command::new("timeout")
+        .args(["-k", "5", LIMIT])
+        .arg(program)
         .args(test_arguments(module, test))
         .env(ALONE, test)
         .output()

@@ -145,7 +145,7 @@ fn survivors_that_disagree_have_a_repair() {
     assert_eq!(labels[0].2, "if this came after the next statement it would be right");
 }
 
-/// What is wrong with a program of the same file is named there, not where it is used.
+/// A fault of a program of the same file is named there, not where the program is used.
 #[test]
 fn a_wrong_program_that_is_used_is_named() {
     let text = "algorithm ring implements all_gather on n ranks {

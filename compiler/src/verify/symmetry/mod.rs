@@ -40,7 +40,7 @@ use owners::Owners;
 /// The most ranks that may stand for all.
 const MOST_ORBITS: u32 = 64;
 
-/// Of more axes not all products are tried.
+/// The most axes of which all products are tried.
 const MOST_AXES: usize = 5;
 
 /// The most ways in which the buffers may move that are tried for one group.
