@@ -278,7 +278,7 @@ fn uneven(odd: &str) -> String {
     format!("algorithm a implements all_reduce on (a, b, c) ranks {{ {} }}", rounds.join("\n"))
 }
 
-/// Where ranks differ along one axis, whichever it is, the product of the others is found, and the ranks that stand for
+/// The product of the axes along which ranks do not differ is found, whichever axis differs, and the ranks that stand for
 /// all are those along that axis.
 #[test]
 fn ranks_that_stand_for_all_lie_along_any_axis() {
