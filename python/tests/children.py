@@ -64,10 +64,10 @@ def _forked(body: Callable[[], Any], way: str) -> str | None:
     child = os.fork() if way == "fork" else _clone()
     if child == 0:
         try:
-            said = repr(body())
+            text = repr(body())
         except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(theirs, said.encode()[:4096])
+            text = f"{type(error).__name__}: {error}"
+        os.write(theirs, text.encode()[:4096])
         os._exit(0)
     os.close(theirs)
     said: str | None = "the child hangs"
