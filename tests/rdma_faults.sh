@@ -3,7 +3,7 @@
 #
 #   tests/rdma_faults.sh PROGRAM ELASTIC
 #
-# TESTS is the test program of the runtime, whose ranks are killed and replaced. Then jobs are played under faults by
+# TESTS is the test program of the runtime, whose ranks are killed and replaced. Then jobs run under faults by
 # `run --chaos`: over RDMA alone, over RDMA between ranks that share memory inside, and over two devices of which one
 # comes and goes. The object of each is printed. TEST_FAULTS_FOR says for how long (15s by default, and for longer where
 # too little happened), TEST_FAULTS_SEED from which seed on, TEST_FAULTS_ONLY=jobs leaves out what comes before them.

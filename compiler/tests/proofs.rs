@@ -158,7 +158,7 @@ fn wide_values_shorten_no_message() {
     }
 }
 
-/// Returns a program of so many memories of so many chunks.
+/// Returns a program with this number of memories, of this number of chunks each.
 fn memories(count: u32, chunks: &str, more: &str) -> String {
     let scratch: Vec<String> = (0..count).map(|i| format!("scratch t{i}[{chunks}]")).collect();
     let (last, before) = (count - 1, count - 2);

@@ -107,7 +107,7 @@ impl Call {
         Ok(())
     }
 
-    /// Returns what is played; a call without elements is compared with those of the other ranks. The factor of an
+    /// Returns what is executed; a call without elements is compared with those of the other ranks. The factor of an
     /// operator may be waited for.
     pub(crate) fn operation(&self, place: Place) -> Outcome<Operation> {
         let Call { kind, send, recv, count, other: root, .. } = *self;
@@ -214,7 +214,7 @@ mod tests {
         ] {
             assert_eq!(call.check(PLACE), Ok(()), "{call:?}");
             assert_eq!(form(&call), wanted, "{call:?}");
-            // Without elements it is played too: all ranks count it.
+            // It is executed without elements too: all ranks count it.
             let nothing = wanted.replace("12", "0").replace('4', "0");
             let is_in_place = call.kind == Kind::AllReduce;
             let nothing = if is_in_place { "all_reduce 0 -".into() } else { nothing };

@@ -24,7 +24,7 @@ def chain_of(call: ast.expr) -> tuple[ast.expr, list[tuple[str, list[ast.expr]]]
 
 
 def call_of(call: ast.expr, links: int) -> ast.expr:
-    """Return what a chain begins with, before so many links."""
+    """Return what a chain begins with, before the last links, of which the number is given."""
     for _ in range(links):
         assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
         call = call.func.value

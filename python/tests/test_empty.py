@@ -16,7 +16,7 @@ ROOTED = ("broadcast", "reduce")
 
 
 def call(comm: Communicator, what: str, size: int, step: int) -> tuple[float | None, float]:
-    """Make a call of so many elements; return an element of its result, and what that must be."""
+    """Make a call of a number of elements; return an element of its result, and what that must be."""
     r, n, value = comm.rank, comm.size, 100 * step + 1
     x = np.full(size, value + r, np.float32)
     out, wide = np.zeros(size * n, np.float32), np.full(size * n, value + r, np.float32)

@@ -56,7 +56,7 @@ fn wait_for_child(pid: i64) -> Option<i32> {
     ended.and_then(|(_, status)| status.exit_status())
 }
 
-#[expect(clippy::print_stderr, reason = "a child tells what is wrong before it ends")]
+#[expect(clippy::print_stderr, reason = "a child prints what is wrong before it ends")]
 fn eprint(text: &str) {
     eprintln!("{text}");
 }
@@ -250,7 +250,7 @@ fn what_a_rank_holds_is_not_for_its_children() {
     }
 }
 
-/// Uses windows of both kinds, which nobody has written to, and frees them.
+/// Uses windows of both kinds, which no rank has written to, and frees them.
 fn used(comm: &mut Communicator, windows: [roundelay::Window<u64>; 2], peer: u32) {
     for window in windows {
         window.put(&[u64::from(peer) + 1], peer, 3).expect("a put");

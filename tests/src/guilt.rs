@@ -127,7 +127,7 @@ pub fn blame(of: &RightText, mistake: &Mistake) -> Option<Blame> {
     Some(Blame { name, mistake, shape, finding, text, lines })
 }
 
-/// Draws so many different mistakes that are refuted, from a seed.
+/// Draws a number of different mistakes that are refuted, from a seed.
 pub fn drawn(seed: u64, count: usize) -> Vec<Blame> {
     let texts = right_texts();
     let all: Vec<Mistakes<'_>> = texts.iter().map(|t| Mistakes::new(&t.text)).collect();

@@ -11,7 +11,7 @@
 //! Mistakes as a person makes them (`mistakes`) are drawn over the library and the right programs of the suite: the first
 //! label is on a line of the mistake or it is not; of two lines, both have a label or they do not.
 //!
-//! `BLAME=200` tries more of each algorithm, `ONLY=all_reduce/ring` one of them, `SHOW=1` tells the misses. `SEED=7` draws other
+//! `BLAME=200` tries more of each algorithm, `ONLY=all_reduce/ring` one of them, `SHOW=1` shows misses. `SEED=7` draws other
 //! mistakes, and asks for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};

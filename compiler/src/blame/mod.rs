@@ -137,7 +137,7 @@ impl Repair {
         self.edits.iter().map(|edit| edit.cost).sum()
     }
 
-    /// Returns the weight beside others, of which one moves so many chunks: the least is named.
+    /// Returns the weight beside others, one of which moves this number of chunks: the least is named.
     fn weight(&self, least: u64) -> u64 {
         // Thousandths of what it moves beyond the least.
         let beyond = (self.moves - least.min(self.moves)).saturating_mul(1000) / least.max(1);

@@ -64,9 +64,9 @@ pub(super) fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec
 pub(super) enum Wrong {
     /// Survivors of a failure do not agree.
     Failure,
-    /// So many contributions are missing or too many.
+    /// The number of contributions that are missing or too many.
     Contributions(usize),
-    /// A round is at fault, with so many rounds up to the greatest number.
+    /// A round is at fault; its distance from the last round.
     Round(u32),
     /// There are no steps: an index or a rank is out of bounds, say.
     Steps,
@@ -103,7 +103,7 @@ pub(super) enum Outcome {
     /// The program does not allow the shape.
     Excluded,
     Wrong(Shown),
-    /// It is right, and moves so many chunks.
+    /// It is right, and moves this number of chunks.
     Right(u64),
 }
 

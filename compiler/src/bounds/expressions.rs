@@ -43,7 +43,7 @@ impl Expressions {
         }
     }
 
-    /// Returns an expression of at most so many levels.
+    /// Returns an expression of at most this number of levels.
     pub(crate) fn number(&mut self, depth: u32) -> String {
         if depth == 0 {
             return self.leaf();

@@ -41,7 +41,7 @@ use crate::verify::Verified;
 /// The most ranks whose contributions a word can name.
 const MOST_RANKS: u32 = 64;
 
-/// The most places of all ranks together: each point of failure is played on all of them.
+/// The most places of all ranks together: each point of failure is tried on all of them.
 const MOST_PLACES: usize = 1 << 24;
 
 /// The parts of all ranks in a tolerant algorithm, proved at every point of failure. Only the proof makes one.

@@ -56,7 +56,7 @@ impl State {
     }
 }
 
-/// Values, or what ranks have heard, are of too many intervals of ranks together.
+/// Values, or the sets of ranks that ranks know to have arrived, are of too many intervals of ranks together.
 struct TooScattered;
 
 impl TooScattered {
@@ -110,7 +110,7 @@ pub(super) fn replay(faults: &mut Faults<'_>) -> State {
     state
 }
 
-/// Joins what the ranks of a barrier have heard of each other on all lanes.
+/// Joins, over all lanes, which ranks the ranks of a barrier know to have arrived.
 fn join_lanes(state: &mut State, lanes: &BTreeMap<u16, Vec<RankSet>>) {
     for lane in lanes.values() {
         for (heard, on_lane) in state.heard.iter_mut().zip(lane) {
@@ -125,7 +125,7 @@ pub(crate) enum Replayed {
     Whole(State, u64),
     /// The number of the first round with a fault, of which nothing more is known, and the chunks that were moved.
     Fault(u32, u64),
-    /// Something cannot be evaluated, at this place, or more chunks are moved than are allowed; so many were moved.
+    /// Something cannot be evaluated, at this place, or more chunks are moved than are allowed; the number moved.
     Stopped(Option<Span>, u64),
 }
 

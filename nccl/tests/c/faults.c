@@ -1,4 +1,4 @@
-/* What callers are told when something is wrong: faults quiet | mismatch | empty | killed. */
+/* The errors that callers get when something is wrong: faults quiet | mismatch | empty | killed. */
 #include "calls.h"
 
 #include <pthread.h>

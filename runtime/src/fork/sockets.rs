@@ -1,6 +1,6 @@
 //! The sockets of this process, of which a forked child must keep no copy.
 //!
-//! The system ends a connection once nobody holds its socket any more. A child that was forked from a rank and outlives
+//! The system ends a connection once no process holds its socket. A child that was forked from a rank and outlives
 //! it would keep all of its connections open, and no peer on another host could see that the rank is gone. So the
 //! handler of `fork` puts an unconnected socket in the place of each copy: the numbers stay taken, so that a later
 //! close of one hits nothing else, and nothing is sent.

@@ -264,7 +264,7 @@ impl Drop for Core {
     fn drop(&mut self) {
         match self.process.is_here() {
             true => self.close(),
-            // Whoever waits for these is not there.
+            // The threads that wait for these are the parent's.
             false => std::mem::forget(std::mem::take(&mut self.notices)),
         }
     }

@@ -26,7 +26,7 @@ const TRIED: u64 = 1200;
 const OF_PROGRAMS: usize = 25;
 /// Schedules of an accepted mutant, and of a refused one.
 const SCHEDULES: [u64; 2] = [10, 4];
-/// One refused mutant in so many is executed.
+/// One refused mutant in this number is executed.
 const SAMPLED: usize = 25;
 
 /// The outcomes of the mutants of one kind.

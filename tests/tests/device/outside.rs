@@ -1,4 +1,4 @@
-//! Checks that a call touches no memory beside that of its chunks and slots, whoever goes on when.
+//! Checks that a call touches no memory beside that of its chunks and slots, in whatever order ranks go on.
 
 use roundelay_compiler::device::{
     DeviceConnection, DeviceProgram, Event, Message, Protocol, Target, Task, TaskInput, Wait,
@@ -11,7 +11,7 @@ use super::kernel::Call;
 pub(crate) fn check(call: &Call) -> Result<(), String> {
     let ranks = call.plans.len();
     if call.programs.len() != ranks {
-        return Err("there are not so many programs as ranks".into());
+        return Err("there are fewer programs than ranks".into());
     }
     let first = &call.programs[0];
     for (rank, p) in call.programs.iter().enumerate() {

@@ -130,7 +130,7 @@ impl Writer<'_> {
         format!("algorithm main implements {kind} on n ranks {{ {chunks}{rounds} }}\n")
     }
 
-    /// Writes a program on a grid of so many axes.
+    /// Writes a program on a grid of this number of axes.
     fn grid(&mut self, axes: usize) -> String {
         let names = &["a", "b", "c", "d"][..axes];
         let mut order: Vec<usize> = (0..axes).collect();

@@ -445,7 +445,7 @@ impl Play<'_> {
     }
 }
 
-/// Returns, for each link of a rank, true if all its signals release. Whoever waits for one of them may see a later
+/// Returns, for each link of a rank, true if all its signals release. A rank that waits for one may see a later
 /// one: if that does not release, it is not known what came before the earlier one either.
 fn releases(program: &DeviceProgram) -> Vec<bool> {
     let mut releases = vec![true; program.links.len()];

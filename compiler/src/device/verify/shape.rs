@@ -262,7 +262,7 @@ fn sizes(h: &Header, sizes: &Sizes) -> Result<(), Fault> {
     }
 }
 
-/// Checks that a set is one of so many chunks, each of them once.
+/// Checks that a set holds this number of chunks, each of them once.
 fn set(s: &ChunkSet, size: u32) -> Result<(), Fault> {
     let within = s.total == 0 || s.modulus <= size && s.start < s.modulus;
     let blocks = s.is_interval() || s.block > 0 && s.stride >= s.block;

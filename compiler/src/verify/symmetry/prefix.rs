@@ -181,7 +181,7 @@ struct Kinds {
 }
 
 impl Kinds {
-    /// Creates the kinds of ranks of which nothing is seen; at most so many pieces are compared.
+    /// Creates the kinds of ranks of which nothing is seen; at most this number of pieces is compared.
     fn new(action: &Action, most: usize) -> Self {
         let ranks = 0..action.n;
         let seen = ranks.clone().map(|_| Some(Vec::new())).collect();
