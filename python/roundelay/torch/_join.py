@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
+
 from .._ending import watch
+from ..errors import UsageError
 from ._errors import face
 
 if TYPE_CHECKING:
     from .._native import Communicator
+
+
+_rank_process = 0
+"""The process that made the first group here, or 0; a forked child inherits the number of its parent."""
+
+
+def check_process() -> None:
+    """Raise ``UsageError`` in a process that was forked from a rank and still has the rank's groups.
+
+    A group that it makes of these, by ``new_group`` or a split, would be joined in the rank's place.
+    """
+    global _rank_process
+    own = os.getpid()
+    if _rank_process not in (0, own) and dist.is_initialized():
+        raise UsageError(
+            f"this process group belongs to process {_rank_process}, and process {own}, which was forked from it, is no "
+            f"rank: nothing was sent or changed; make the group in process {_rank_process}",
+            code="RL0718",
+        )
+    _rank_process = own
 
 
 def announce(store: Any, note: str) -> None:
@@ -29,6 +53,7 @@ def join(
     """Return the communicator of a group, whose ranks share a store."""
     from .._native import Communicator
 
+    check_process()
     key = "roundelay/note"
 
     def share(note: str | None) -> str | None:

@@ -132,8 +132,7 @@ class TorchComm(Collectives):
     def finalize(self) -> None:
         """End this rank's part, after all operations that were started. The other ranks do the same."""
         self._live("finalize")
-        if not self._native.is_here:
-            self._native.shutdown()  # Raises: a forked child ends nothing.
+        self._refuse_children()
         if self._pre:
             for pre in self._pre.all():
                 pre(OpName.finalize, -1, PreHookArgs())
@@ -141,6 +140,11 @@ class TorchComm(Collectives):
         self._end()
         for post in self._post.all():
             post(-1, PostHookArgs())
+
+    def _refuse_children(self) -> None:
+        """Raise ``UsageError`` in a process that was forked from the rank."""
+        if not self._native.is_here:
+            self._native.shutdown()
 
     def abort(self) -> None:
         """End the communicator on all ranks, from any thread, at once: pending and later operations fail."""
@@ -173,6 +177,7 @@ class TorchComm(Collectives):
         Raises ``UsageError`` if a rank is listed twice or does not exist, or if the caller is not listed.
         """
         self._live("split")
+        self._refuse_children()  # A part is joined through the store: a child would be in it in the rank's place.
         if self._store is None:
             raise UsageError("split: the communicator was made with enable_reconfigure: make a part by other handles")
         listed = [self._peer(rank, "rank") for rank in ranks]

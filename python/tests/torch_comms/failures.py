@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from children import WAYS, forked
 
 import roundelay
 from roundelay.torchcomms import ReduceOp, TorchComm
@@ -89,3 +90,28 @@ def empty(comm: TorchComm) -> list[Any]:
     except roundelay.Error as error:
         seen.append([isinstance(error, roundelay.MismatchError)])
     return seen
+
+
+def children(comm: TorchComm) -> list[Any]:
+    """Children of a rank use its communicator and what it has started; return what was not refused, and a sum."""
+    data, peer = torch.ones(4), 1 - comm.get_rank()
+    comm.all_reduce(data, ReduceOp.SUM, False)
+    pending = comm.all_reduce(torch.ones(1000), ReduceOp.SUM, True)
+    bad = []
+    for way in WAYS:
+        for name, call in {
+            "all_reduce": lambda: comm.all_reduce(torch.ones(4), ReduceOp.SUM, False),
+            "started": lambda: comm.all_reduce(torch.ones(4), ReduceOp.SUM, True),
+            "empty": lambda: comm.all_reduce(torch.ones(0), ReduceOp.SUM, False),
+            "barrier": lambda: comm.barrier(False),
+            "send": lambda: comm.send(torch.ones(4), peer, False),
+            "split": lambda: comm.split([0, 1], "half"),
+            "wait": lambda: pending.wait(),
+            "abort": lambda: comm.abort(),
+        }.items():
+            said = forked(call, way)
+            if "was forked from it, is no rank" not in said:
+                bad.append([way, name, said])
+    pending.wait()
+    comm.all_reduce(data, ReduceOp.SUM, False)
+    return [bad, data.tolist()]

@@ -150,3 +150,7 @@ def test_a_rank_without_elements() -> None:
     seen = jobs.run("failures", "empty", 2)
     assert [calls[:2] for calls in seen] == [[0, 4], [0, 4]] and all(len(calls) == 3 for calls in seen), seen
     assert [True] in [calls[2] for calls in seen], seen
+
+
+def test_children_are_no_ranks() -> None:
+    assert jobs.run("failures", "children", 2) == [[[], [4.0] * 4]] * 2

@@ -5,6 +5,7 @@
 mod bench;
 mod counted;
 mod cycles;
+mod empty;
 mod far_windows;
 mod functions;
 mod inside;
@@ -120,6 +121,28 @@ fn calls_go_on_after_the_last_number() {
 #[test]
 fn graphs_replay_bit_for_bit() {
     all_well("graphs");
+}
+
+#[test]
+fn calls_without_elements_keep_their_place() {
+    all_well("empty");
+}
+
+#[test]
+fn a_rank_without_elements_makes_another_call() {
+    let Some(ranks) = ranks().filter(|&ranks| ranks > 1) else { return };
+    for scene in ["first", "again", "captured"] {
+        let job = launch(&format!("empty alone {scene}"), ranks);
+        for heard in &job.said {
+            let failed = |line: &String| line.starts_with("RL0702") || line.starts_with("RL0703");
+            assert!(heard.iter().any(failed), "{scene}: {:?}", job.said);
+            assert!(
+                heard.iter().any(|line| line == "the GPU is usable"),
+                "{scene}: {:?}",
+                job.said
+            );
+        }
+    }
 }
 
 #[test]

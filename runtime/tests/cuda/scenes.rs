@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::cuda::bench::{Bench, Trial, cast, content};
 use crate::cuda::inside::inside;
 use crate::cuda::ragged::{ragged, values_of};
-use crate::cuda::{counted, far_windows, functions, windows};
+use crate::cuda::{counted, empty, far_windows, functions, windows};
 use crate::support::scene::say;
 
 pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
@@ -35,6 +35,8 @@ pub(crate) fn play(scene: &str, mut comm: Communicator) -> Result<(), Error> {
         "refused" => refused(&mut gpu),
         "one gpu" => named(&mut gpu),
         "ended at its host" => ends_at_its_host(&mut gpu),
+        "empty" => empty::empty(&mut gpu),
+        _ if scene.starts_with("empty alone ") => empty::alone(&scene[12..], gpu),
         "counted" => counted::counted(&mut gpu),
         "functions" => functions::functions(&mut gpu),
         "windows" => windows::windows(&mut gpu),
@@ -54,7 +56,7 @@ fn sum() -> Reduction {
 }
 
 /// Returns a call that sums in place, by a protocol.
-fn in_place(data: DevicePtr, count: usize, dtype: DType, protocol: Protocol) -> Launch {
+pub(crate) fn in_place(data: DevicePtr, count: usize, dtype: DType, protocol: Protocol) -> Launch {
     let (count, args) = (count as u64, Args::InPlace { data });
     let call = Call { count, dtype, op: RedOp::Sum, factor: 1.0, args };
     Launch { protocol: Some(protocol), ..call.into() }

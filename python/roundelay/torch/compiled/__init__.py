@@ -23,6 +23,7 @@ from ... import errors
 from ..._ending import exception
 from .._errors import face, timed_out
 from .._hints import ACTIVE, active
+from .._join import check_process
 from .._options import hints_of
 from .._record import kept
 from .._register import COMPILED as VARIABLE
@@ -207,6 +208,7 @@ def _stream(index: int) -> int:
 
 def create(opts: Any, group_options: Any, name: str) -> Any:
     """Make the backend of a group, as torch asks for it by a name."""
+    check_process()
     waits = bool(getattr(opts, "enable_reconfigure", False))
     ranks = list(opts.global_ranks_in_group) or list(range(opts.group_size))
     hints = _text(hints_of(group_options))

@@ -284,6 +284,7 @@ class Backend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<Options>& opts) override {
+    calls_.check_process();
     auto found = std::find(ranks.begin(), ranks.end(), rank_);
     if (found == ranks.end()) {
       return nullptr;
