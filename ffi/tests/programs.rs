@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use roundelay_tests::Needs;
+use roundelay_tests::{Needs, compile};
 
 /// Returns the folder in which cargo put the library for this test.
 fn library() -> PathBuf {
@@ -21,20 +21,18 @@ fn play(compiler: &str, flags: &[&str], source: &str) -> String {
     let name = source.file_name().expect("a file").to_string_lossy().replace('.', "_");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let folder = library();
-    let out = Command::new(compiler)
+    let mut command = Command::new(compiler);
+    command
         .args(flags)
         .args(["-Wall", "-Wextra", "-Werror", "-pthread"])
         .arg("-I")
         .arg(root.join("include"))
         .arg(&source)
-        .arg("-o")
-        .arg(&program)
         .arg("-L")
         .arg(&folder)
         .arg(format!("-Wl,-rpath,{}", folder.display()))
-        .arg("-lroundelay_ffi")
-        .output()
-        .expect("the compiler runs");
+        .arg("-lroundelay_ffi");
+    let out = compile(&mut command, &program).expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     // Cargo's own path may name an older library first.
     let mut run = Command::new("timeout");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use roundelay_tests::Needs;
+use roundelay_tests::{Needs, compile};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -21,14 +21,13 @@ fn library() -> PathBuf {
 /// Compiles a program, once for each test process, against the library.
 fn program(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nccl_{name}"));
-    let out = Command::new("cc")
-        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-        .arg(&program)
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"])
         .arg(format!("{FOLDER}/tests/c/{name}.c"))
         .arg(library())
-        .arg("-ldl")
-        .output()
-        .expect("the compiler runs");
+        .arg("-ldl");
+    let out = compile(&mut compiler, &program).expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     program
 }

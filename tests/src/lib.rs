@@ -14,7 +14,7 @@ mod skip;
 mod wait;
 
 pub use port::port;
-pub use program::{runs_alone, test_arguments};
+pub use program::{compile, runs_alone, test_arguments};
 pub use skip::{Needs, skip, skipped};
 pub use wait::{end, until};
 

@@ -1,7 +1,9 @@
-//! Test programs that start themselves once more: as a rank of a job, or to have a process of their own.
+//! Test programs that start themselves once more, as a rank of a job or to have a process of their own; and programs that
+//! tests compile.
 
 use std::io::Write as _;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
 /// The variable that marks a process in which one test runs alone.
 const ALONE: &str = "TEST_ALONE";
@@ -44,4 +46,21 @@ pub fn runs_alone(module: &str, test: &str) -> bool {
     // A name that selects no test would pass too.
     assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);
     false
+}
+
+/// Runs a compiler whose output is the program, and returns what it printed. Each test process compiles to a file of its
+/// own and moves it there, so that tests which run at the same time may compile the same program.
+///
+/// # Errors
+/// If there is no such compiler.
+///
+/// # Panics
+/// If the program cannot be moved.
+pub fn compile(compiler: &mut Command, program: &Path) -> std::io::Result<Output> {
+    let own = program.with_extension(std::process::id().to_string());
+    let made = compiler.arg("-o").arg(&own).output()?;
+    if made.status.success() {
+        std::fs::rename(&own, program).expect("the program moves to its place");
+    }
+    Ok(made)
 }

@@ -119,8 +119,10 @@ pub(crate) fn stopped(over: Over) {
         over != Over::One(Transport::Shm) || said.iter().flatten().any(all_wait),
         "{over:?}: {said:?}"
     );
-    // Whoever waits the longest speaks for all, if not of rank 1 then of one that waits for it.
-    let names = |text: &String| ["from rank 1", "for rank 1"].iter().any(|w| text.contains(w));
+    // The first rank whose deadline is over reports for all: it waits for rank 1, or for another that does.
+    let names = |text: &String| {
+        ["from rank 1", "for rank 1", "rank 1 is stopped"].iter().any(|words| text.contains(words))
+    };
     let named = said.iter().any(|s| s.iter().any(names));
     assert!(named, "{over:?}: {said:?}");
 }

@@ -14,7 +14,7 @@ use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
 use roundelay_compiler::emit::cuda::window::{SERVED, SIGNALLED, window};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile};
-use roundelay_tests::{Needs, of_library, skip};
+use roundelay_tests::{Needs, compile, of_library, skip};
 
 const MACHINE: &str = include_str!("../../../compiler/src/emit/cuda/machine.cuh");
 const DEVICE: &str = include_str!("device.h");
@@ -37,12 +37,15 @@ fn ported(text: &str, renamed: impl Fn(&str) -> String) -> String {
 fn built(name: &str, text: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host");
     std::fs::create_dir_all(&folder).expect("a folder");
-    let (source, program) = (folder.join(format!("{name}.cpp")), folder.join(name));
+    let source = folder.join(format!("{name}.{}.cpp", std::process::id()));
+    let program = folder.join(name);
     std::fs::write(&source, format!("{DEVICE}{text}")).expect("a file");
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let mut command = Command::new(&compiler);
-    command.args(["-std=c++17", "-O1", "-w", "-pthread", "-o"]).arg(&program).arg(&source);
-    match command.output() {
+    command.args(["-std=c++17", "-O1", "-w", "-pthread"]).arg(&source);
+    let made = compile(&mut command, &program);
+    let _ = std::fs::remove_file(&source);
+    match made {
         Ok(made) if made.status.success() => Some(program),
         Ok(made) => panic!("{name}: {}", String::from_utf8_lossy(&made.stderr)),
         Err(why) => {
