@@ -52,6 +52,8 @@ use roundelay::Playable;
 /// }
 /// ```
 pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
+    // Ranks and peers are waited for, whatever this program was started by.
+    let _statuses = roundelay::internal::ChildStatuses::keep();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

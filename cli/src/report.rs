@@ -149,8 +149,11 @@ impl Report {
                 self.diagnostics(&SourceMap::new(), std::slice::from_ref(diagnostic));
                 FAILED
             }
-            // A rank that only follows another rank's abort says nothing: that other rank does.
-            Failure::Call(Error::Aborted { .. }) => FAILED,
+            // The other rank has said why, which may be on another host: here a line is enough.
+            Failure::Call(error @ Error::Aborted { .. }) => {
+                complain(&format!("note: {error}"));
+                FAILED
+            }
             Failure::Call(error) => {
                 let finding = fault(error.code(), error.to_string());
                 self.failure(&Failure::of_run(error.code(), finding))

@@ -226,3 +226,28 @@ fn an_algorithm_over_several_hosts_can_be_chosen() {
     assert!(lines.iter().any(|line| line["algorithm"] == "two_level"), "{lines:?}");
     assert!(lines.iter().all(|line| line["transport"] == "shm+tcp"), "{lines:?}");
 }
+
+/// Runs a command of the shell with the program as `$0`, within a minute.
+fn shell(before: &str, args: &str) -> std::process::Output {
+    let line = format!("{before} exec timeout -k 5 60 \"$0\" {args}");
+    let program = env!("CARGO_BIN_EXE_roundelay");
+    Command::new("bash").args(["-c", &line, program]).output().expect("a shell")
+}
+
+#[test]
+fn ranks_are_waited_for_where_their_signals_are_ignored() {
+    for args in ["run all_reduce -n 2 --bytes 4K", "bench all_reduce -n 2 -b 8 -e 8 --iters 2"] {
+        let ran = shell("trap '' CHLD;", args);
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(0), "{args}: {said}");
+    }
+}
+
+#[test]
+fn a_small_job_needs_few_addresses() {
+    for args in ["-n 4", "-n 8", "-n 2 --transport tcp"] {
+        let ran = shell("ulimit -v 8388608;", &format!("run all_reduce --bytes 64K {args}"));
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(0), "{args}: {said}");
+    }
+}

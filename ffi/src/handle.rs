@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::Duration;
 
 use roundelay::cuda::{CudaOptions, CudaStream};
@@ -13,6 +13,7 @@ use roundelay::{
 };
 
 use crate::buffer::{Buffer, Device};
+use crate::gpu_watch;
 use crate::operation::{Operation, Tagged};
 
 /// Options of one operation; what is not set is as the communicator has it.
@@ -35,7 +36,7 @@ pub struct Handle {
     shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     /// The process that is the rank. In its children the locks below may be held for ever.
     process: OwnerProcess,
     now: RwLock<Now>,
@@ -321,7 +322,7 @@ impl Handle {
     ///
     /// The errors of [`Communicator::cuda`].
     pub fn cuda(&self, device: Option<u32>) -> Result<Handle, Error> {
-        Handle::new(self.with(|comm| comm.cuda(opened(device)))?)
+        Handle::new(self.with(|comm| comm.cuda(opened(device)))?).map(Self::watched)
     }
 
     /// Makes a communicator of the same ranks, of which those have a GPU that give one, as [`Handle::cuda`].
@@ -331,7 +332,7 @@ impl Handle {
     ///
     /// The errors of [`Communicator::cuda_mixed`].
     pub fn cuda_mixed(&self, device: Option<Option<u32>>) -> Result<Handle, Error> {
-        Handle::new(self.with(|comm| comm.cuda_mixed(device.map(opened)))?)
+        Handle::new(self.with(|comm| comm.cuda_mixed(device.map(opened)))?).map(Self::watched)
     }
 
     /// Returns this rank's handle for the next generation: see [`Communicator::handle`].
@@ -437,6 +438,25 @@ impl Handle {
         let kept = std::mem::take(&mut *self.kept());
         drop(kept);
         Ok(())
+    }
+
+    /// Has a communicator of GPUs watched while its program waits for them.
+    fn watched(self) -> Self {
+        gpu_watch::add(&self);
+        self
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Shared> {
+        Arc::downgrade(&self.shared)
+    }
+
+    pub(crate) fn upgrade(shared: &Weak<Shared>) -> Option<Handle> {
+        shared.upgrade().map(|shared| Handle { shared })
+    }
+
+    /// Returns true if it was shut down, as far as that can be seen at once.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shared.comm.try_lock().is_ok_and(|comm| comm.is_none())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Communicator>> {

@@ -8,6 +8,7 @@
 pub mod abi;
 mod buffer;
 mod fault;
+mod gpu_watch;
 mod handle;
 mod operation;
 pub mod remote;

@@ -7,15 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use roundelay::internal::{OwnerProcess, give_up_in_children};
+use roundelay::internal::{OwnerProcess, give_up_in_children, host_addresses, listen_everywhere};
 
 use crate::failure::{Failure, Outcome};
-use crate::id::{Id, Token};
+use crate::id::{Id, MOST as MOST_PLACES, Token};
 
 /// The beginning of every request and answer.
 const MAGIC: [u8; 8] = *b"rlboard\x01";
@@ -139,11 +139,12 @@ fn own() -> Outcome<&'static Board> {
 }
 
 fn serve() -> std::io::Result<&'static Board> {
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    let listener = listen_everywhere(0)?;
     give_up_in_children(&listener);
     let port = listener.local_addr()?.port();
-    let places = outward().into_iter().chain([Ipv4Addr::LOCALHOST.into()]);
+    // An id has room for so many, of which the last leads to this host alone.
+    let places =
+        host_addresses().into_iter().take(MOST_PLACES - 1).chain([Ipv4Addr::LOCALHOST.into()]);
     let board: &'static Board = Box::leak(Box::new(Board {
         process: OwnerProcess::here(),
         places: places.map(|ip| SocketAddr::new(ip, port)).collect(),
@@ -173,18 +174,6 @@ fn serve() -> std::io::Result<&'static Board> {
     };
     std::thread::Builder::new().name("roundelay-board".into()).spawn(accept)?;
     Ok(board)
-}
-
-/// Returns the address of this host that others reach, if it has one.
-fn outward() -> Option<IpAddr> {
-    // Connecting such a socket sends nothing; it only looks the way up. The addresses are reserved for documentation.
-    let ways = [("0.0.0.0:0", "198.51.100.1:9"), ("[::]:0", "[2001:db8::1]:9")];
-    ways.into_iter().find_map(|(from, to)| {
-        let socket = UdpSocket::bind(from).ok()?;
-        socket.connect(to.parse::<SocketAddr>().ok()?).ok()?;
-        let own = socket.local_addr().ok()?.ip();
-        (!own.is_loopback() && !own.is_unspecified()).then_some(own)
-    })
 }
 
 /// Makes an id whose ranks meet at this process's board.
@@ -310,7 +299,8 @@ mod tests {
             assert!(fetch(id, at_once()).is_err());
         }
         // A port that nobody listens at.
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
+        let free =
+            std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
         let gone = Id { places: vec![free.expect("a port")], ..own };
         let why = fetch(&gone, at_once()).expect_err("nobody is there").text;
         assert!(why.contains("is not reached"), "{why}");

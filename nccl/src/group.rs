@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use roundelay::internal::run_together;
+
 use crate::call::Call;
 use crate::comm::{Comm, Handle, soon};
 use crate::failure::{Code, Failure, Outcome, remember};
@@ -161,7 +163,7 @@ fn withdraw(comm: &Comm, out: usize) {
 }
 
 /// Opens communicators, each on a thread of its own: their ranks wait for each other.
-fn open_all(mut jobs: Vec<Job>) -> Outcome<Code> {
+fn open_all(jobs: Vec<Job>) -> Outcome<Code> {
     if jobs.iter().any(|job| job.is_nonblocking) {
         for job in jobs {
             let begun = std::thread::Builder::new().name("roundelay-open".into()).spawn(|| {
@@ -174,16 +176,13 @@ fn open_all(mut jobs: Vec<Job>) -> Outcome<Code> {
         }
         return Ok(Code::InProgress);
     }
-    let last = jobs.pop();
-    std::thread::scope(|scope| {
-        let others: Vec<_> = jobs.into_iter().map(|job| scope.spawn(|| job.run())).collect();
-        let mut result = last.map_or(Ok(()), Job::run);
-        for other in others {
-            let gone = |_| Err(Failure::system("a thread that opened a communicator is gone"));
-            result = result.and(other.join().unwrap_or_else(gone));
-        }
-        result
-    })?;
+    if jobs.len() < 2 {
+        return jobs.into_iter().try_for_each(Job::run).map(|()| Code::Success);
+    }
+    let opened = run_together(jobs, Job::run)
+        .map_err(|error| Failure::system(format!("no thread could be started: {error}")))?;
+    let gone = |_| Err(Failure::system("a thread that opened a communicator is gone"));
+    opened.into_iter().try_for_each(|opened| opened.unwrap_or_else(gone))?;
     Ok(Code::Success)
 }
 

@@ -13,7 +13,7 @@ pub(crate) const BYTES: usize = 128;
 /// The beginning of every unique id of ours.
 const MAGIC: [u8; 8] = *b"rlnccl\x00\x01";
 /// The most addresses that an id has room for.
-const MOST: usize = 3;
+pub(crate) const MOST: usize = 3;
 /// Bytes of an address: IPv6, or IPv4 as a part of it, and the port.
 const ADDRESS: usize = 18;
 /// The offset of the number of addresses; they follow it.

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -225,8 +225,7 @@ class _Watch:
 
     def lost(self, rank: int, process: SpawnProcess) -> None:
         process.join(GRACE)
-        code = process.exitcode
-        how = f"was ended by {signal.Signals(-code).name}" if code is not None and code < 0 else f"ended with {code}"
+        how = _ending(process.exitcode)
         text = f"rank {rank} is gone: its process {process.pid} {how} before its function returned"
         self.failed[rank] = (LostRankError(text, code="RL0704", peer=rank), False)
 
@@ -236,6 +235,19 @@ class _Watch:
         return first[0][1][0]
 
 
+def _ending(code: int | None) -> str:
+    """Say how a process has ended."""
+    if code is None:
+        # Something else in this program has waited for it, or SIGCHLD is ignored and the system keeps no status.
+        return "ended, with a status that the system did not keep,"
+    if code >= 0:
+        return f"ended with {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
 def _error(rank: int, packed: bytes | None, line: str, text: str) -> BaseException:
     error: BaseException | None = None
     if packed is not None:
@@ -243,8 +255,10 @@ def _error(rank: int, packed: bytes | None, line: str, text: str) -> BaseExcepti
             error = pickle.loads(packed)
         except Exception:
             error = None
-    if not isinstance(error, BaseException):
-        error = Error(line)
+    if not isinstance(error, Exception):
+        # What ends an interpreter (``sys.exit``, Ctrl-C) ended that of the rank, and is not to end this one.
+        left = error is not None
+        error = LostRankError(f"rank {rank} is gone: {line}", code="RL0704", peer=rank) if left else Error(line)
     error.__cause__ = _RemoteTraceback(rank, text)
     return error
 
@@ -255,16 +269,21 @@ def _end(ranks: list[tuple[SpawnProcess, Connection[Any, Any]]]) -> None:
     for process, pipe in ranks:
         pipe.close()
     for process, _ in ranks:
-        if not unfinished:
-            process.join(GRACE)
-        if process.is_alive():
+        if not _has_ended(process, 0 if unfinished else GRACE):
             process.terminate()
     for process, _ in ranks:
-        process.join(1)
-        if process.is_alive():
+        if not _has_ended(process, 1):
             process.kill()
-            process.join()
-        process.close()
+            _has_ended(process, None)
+        process.join(0)
+        # One whose status the system did not keep cannot be closed: it counts as alive for ever.
+        with suppress(ValueError):
+            process.close()
+
+
+def _has_ended(process: SpawnProcess, timeout: float | None) -> bool:
+    """Return True if a process ends within the time: its status may be unknown, so that is not asked for."""
+    return bool(wait([process.sentinel], timeout))
 
 
 # In a process that was launched -----------------------------------------------------------------

@@ -83,7 +83,7 @@ class CudaError(Error):
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """The type, the operator and the algorithm do not go together. Nothing has moved."""
+    """A valid call that this algorithm, device or build does not support. Nothing has moved."""
 
 
 class UsageError(Error, ValueError):

@@ -66,17 +66,60 @@ def die(comm: Communicator, how: str) -> None:
     if comm.rank == 0:
         if how == "exit":
             os._exit(7)
-        os.kill(os.getpid(), signal.SIGSEGV)
+        os.kill(os.getpid(), 40 if how == "real-time" else signal.SIGSEGV)
     while True:  # Others do not look: they are ended.
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(("how", "said"), [("exit", "ended with 7"), ("signal", "was ended by SIGSEGV")])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("exit", "ended with 7"), ("signal", "was ended by SIGSEGV"), ("real-time", "was ended by signal 40")],
+)
 def test_a_dead_rank_ends_the_others(how: str, said: str) -> None:
     begin = time.monotonic()
     with pytest.raises(LostRankError, match=f"rank 0 is gone: its process .* {said} before its function returned"):
         processes(die, 2, how)
     assert time.monotonic() - begin < 40
+
+
+def leave(comm: Communicator, status: object) -> None:
+    if comm.rank == 1:
+        sys.exit(status)
+    comm.barrier()
+
+
+@pytest.mark.parametrize("status", [0, 5, "a reason"])
+def test_a_rank_that_exits_does_not_end_the_program(status: object) -> None:
+    with pytest.raises(LostRankError, match=f"rank 1 is gone: rank 1 raised SystemExit: {status}") as error:
+        processes(leave, 2, status)
+    assert error.value.peer == 1
+
+
+IGNORED = """
+import signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+import roundelay
+from test_launch import die, hello
+if __name__ == "__main__":
+    print(roundelay.launch(hello, 2))
+    try:
+        roundelay.launcher(timeout=60)(die, 2, "exit")
+    except roundelay.LostRankError as error:
+        print(error)
+"""
+
+
+def test_a_program_that_ignores_its_children_has_their_results(tmp_path: Any) -> None:
+    file = tmp_path / "ignored.py"
+    file.write_text(IGNORED)
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    ran = subprocess.run(
+        [sys.executable, str(file)], capture_output=True, text=True, timeout=LIMIT, env=environment, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    results, lost = ran.stdout.splitlines()
+    assert results == "[(0, '', 3), (1, '', 3)]"
+    assert "rank 0 is gone" in lost and "with a status that the system did not keep" in lost
 
 
 def idle(comm: Communicator) -> None:

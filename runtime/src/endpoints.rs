@@ -213,6 +213,13 @@ impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
         }
     }
 
+    /// Records that the peer's own memory can no longer be read.
+    pub(crate) fn lose_reach(&mut self) {
+        if let Receiver::Mapped(r) = self {
+            r.lose_reach();
+        }
+    }
+
     /// Returns the position up to which this process took what came through memory bit by bit, since the
     /// connection was opened.
     #[inline]

@@ -96,7 +96,7 @@ pub enum Error {
         /// The error of the driver or of the system, if there is one.
         source: Option<Source>,
     },
-    /// The element type, the operator and the algorithm do not go together.
+    /// A valid call that this algorithm, device or build does not support.
     #[error("{0}")]
     Unsupported(String),
     /// The arguments of a call are wrong.

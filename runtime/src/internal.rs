@@ -7,6 +7,7 @@ use roundelay_compiler::plan::Shares;
 #[cfg(feature = "cuda")]
 pub use crate::backend::cuda::wheels;
 use crate::bind::Stats;
+pub use crate::bootstrap::{host_addresses, listen_everywhere};
 use crate::comm::Communicator;
 pub use crate::custom::Files;
 use crate::dtype::{Element, RedOp};
@@ -15,6 +16,8 @@ use crate::error::Error;
 pub use crate::fork::{OwnerProcess, give_up_in_children};
 use crate::memory::{bytes, bytes_mut};
 pub use crate::net::scale;
+pub use crate::process::ChildStatuses;
+pub use crate::threads::{run_shared, run_together};
 pub use crate::wire::Wire;
 
 /// Returns all kinds of messages that come to a listening port, or from a peer that was let in.

@@ -71,6 +71,7 @@ mod remote;
 mod route;
 mod secret;
 mod store;
+mod threads;
 pub mod trace;
 mod transport;
 mod waiting;

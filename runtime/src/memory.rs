@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::dtype::Element;
 use crate::error::{Bytes, Error};
-use crate::transport::shm::{PAGE, Segment};
+use crate::transport::shm::{PAGE, Segment, populate};
 
 /// The memory of one rank that its peers map as well.
 pub(crate) struct Arena {
     segment: Arc<Segment>,
+    rank: u32,
     base: u64,
     state: Mutex<Space>,
 }
@@ -31,7 +32,7 @@ impl Arena {
     pub(crate) fn new(segment: Arc<Segment>, rank: u32) -> Arc<Self> {
         let base = segment.layout().arena(rank);
         let space = Space { free: BTreeMap::new(), used: 0 };
-        Arc::new(Arena { segment, base, state: Mutex::new(space) })
+        Arc::new(Arena { segment, rank, base, state: Mutex::new(space) })
     }
 
     /// Cuts off `len` bytes, aligned to a page, all zero if never used before.
@@ -40,11 +41,12 @@ impl Arena {
         let mut space = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let fit = space.free.iter().find(|&(_, &free)| free >= len).map(|(&at, &free)| (at, free));
         if let Some((at, free)) = fit {
+            let address = self.segment.mapped(self.base + at, len)?;
             space.free.remove(&at);
             if free > len {
                 space.free.insert(at + len, free - len);
             }
-            return Ok(Cut { arena: self.clone(), offset: at, len });
+            return Ok(Cut { arena: self.clone(), address, offset: at, len });
         }
         let (at, end) = (space.used, space.used.saturating_add(len));
         let arena_bytes = self.segment.layout().arena_bytes;
@@ -58,9 +60,10 @@ impl Arena {
             });
         }
         self.segment.reserve(self.base + at, len, "a buffer")?;
-        self.segment.populate(self.base + at, len);
+        let address = self.segment.mapped(self.base + at, len)?;
+        populate(address, len);
         space.used = end;
-        Ok(Cut { arena: self.clone(), offset: at, len })
+        Ok(Cut { arena: self.clone(), address, offset: at, len })
     }
 
     /// Returns the bytes of it that are in use.
@@ -87,23 +90,27 @@ impl Arena {
     /// Returns the offset in the shared file of `len` bytes at an address, if they lie in this arena.
     #[inline]
     pub(crate) fn find(&self, address: *const u8, len: usize) -> Option<u64> {
-        let offset = self.segment.offset_of(address)?;
-        let end = self.base + self.segment.layout().arena_bytes;
-        (offset >= self.base && offset + len as u64 <= end).then_some(offset)
+        self.segment.view_of(self.rank, address, len).map(|(_, offset)| offset)
     }
 }
 
 /// A piece of the arena; it goes back when dropped.
 pub(crate) struct Cut {
     arena: Arc<Arena>,
+    address: *mut u8,
     offset: u64,
     len: u64,
 }
 
+// SAFETY: the address is one of the segment that the arena holds; a piece is one owner's.
+unsafe impl Send for Cut {}
+// SAFETY: as above; a shared piece gives away nothing but its address.
+unsafe impl Sync for Cut {}
+
 impl Cut {
     /// Returns the address of its first byte.
     pub(crate) fn address(&self) -> *mut u8 {
-        self.arena.segment.at(self.arena.base + self.offset)
+        self.address
     }
 
     /// Returns its size in bytes, at least what was asked for.

@@ -1,11 +1,61 @@
 //! Looks at processes of this machine.
 
+use std::sync::{Mutex, PoisonError};
+
 /// Returns true if a process has ended. The system keeps the number of one that has ended until its parent has waited
 /// for it, as a zombie.
 pub(crate) fn has_gone(pid: i32) -> bool {
     let Some(process) = rustix::process::Pid::from_raw(pid) else { return false };
     let no_longer = rustix::process::test_kill_process(process) == Err(rustix::io::Errno::SRCH);
     no_longer || stat(pid).is_some_and(|stat| is_zombie(&stat))
+}
+
+/// Has the system keep the statuses of this process's ended children, while it lives. A program inherits from its
+/// parent that SIGCHLD is ignored, and the system keeps none then: nothing could be waited for.
+#[derive(Debug)]
+pub struct ChildStatuses(());
+
+/// The number of [`ChildStatuses`], and what was done on SIGCHLD before the first, if they have changed it.
+static KEPT: Mutex<(usize, Option<libc::sigaction>)> = Mutex::new((0, None));
+
+impl ChildStatuses {
+    /// Begins to keep them.
+    pub fn keep() -> Self {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.0 += 1;
+        if kept.0 > 1 {
+            return ChildStatuses(());
+        }
+        // SAFETY: a plain structure, of which all zero is a value; the system fills it in.
+        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: as above; nothing is changed.
+        let asked = unsafe { libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut before) };
+        let is_ignored = before.sa_sigaction == libc::SIG_IGN;
+        if asked == 0 && (is_ignored || before.sa_flags & libc::SA_NOCLDWAIT != 0) {
+            let mut action = before;
+            action.sa_flags &= !libc::SA_NOCLDWAIT;
+            if is_ignored {
+                action.sa_sigaction = libc::SIG_DFL;
+            }
+            // SAFETY: the handler is the one that was there, or none, which ignores the signal as well.
+            unsafe { libc::sigaction(libc::SIGCHLD, &raw const action, std::ptr::null_mut()) };
+            kept.1 = Some(before);
+        }
+        ChildStatuses(())
+    }
+}
+
+impl Drop for ChildStatuses {
+    fn drop(&mut self) {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.0 -= 1;
+        if kept.0 == 0
+            && let Some(before) = kept.1.take()
+        {
+            // SAFETY: what was done before.
+            unsafe { libc::sigaction(libc::SIGCHLD, &raw const before, std::ptr::null_mut()) };
+        }
+    }
 }
 
 /// Says that a process has ended.

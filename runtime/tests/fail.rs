@@ -212,6 +212,25 @@ fn memory_that_is_not_there_is_an_error() {
     }
 }
 
+/// What a job may use is mapped as it is used: neither many communicators nor a machine with much memory take addresses.
+#[test]
+fn large_arenas_of_many_communicators_fit_the_address_space() {
+    let layout = Layout { arena_bytes: 4 << 40, ..Layout::new(2) };
+    let jobs: Vec<_> = (0..64).map(|_| Communicator::local_with(layout).expect("a job")).collect();
+    for ranks in jobs {
+        std::thread::scope(|scope| {
+            for mut comm in ranks {
+                scope.spawn(move || {
+                    let mut vector = comm.alloc::<f32>(100_000).expect("a buffer");
+                    vector.fill(1.0);
+                    comm.all_reduce(&mut vector, RedOp::Sum).expect("a call");
+                    assert!(vector.iter().all(|&x| x == 2.0));
+                });
+            }
+        });
+    }
+}
+
 /// Scratch comes from the arena: when it has no room, all ranks hear of it.
 #[test]
 fn a_rank_short_of_scratch_stops_the_others() {

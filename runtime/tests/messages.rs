@@ -363,3 +363,60 @@ fn the_thread_of_messages_ends_when_it_has_nothing_to_do() {
         roundelay_tests::until(limit, || "the thread stays".into(), || named() == 0);
     });
 }
+
+/// Messages by the ten thousand wait for their receives, and receives for their messages, in whatever order.
+#[test]
+fn many_messages_wait_at_once() {
+    const COUNT: u64 = 70_000;
+    threads(layout(2, 64 << 10), |comm, r| {
+        let messages = comm.messages().expect("messages");
+        let peer = 1 - r as u32;
+        let own = |tag: u64| (tag as u32) << 1 | r as u32;
+        let sends: Vec<_> = (0..COUNT)
+            .map(|tag| messages.start_send(vec![own(tag)], peer, tag).expect("a send"))
+            .collect();
+        // All are there before one is received.
+        comm.barrier().expect("a barrier");
+        for tag in (0..COUNT).rev() {
+            let mut data = [0u32];
+            messages.recv(&mut data, peer, tag).expect("a message");
+            assert_eq!(data[0] ^ 1, own(tag));
+        }
+        let receives: Vec<_> = (0..COUNT)
+            .map(|tag| messages.start_recv(vec![0u32], peer, COUNT + tag).expect("a receive"))
+            .collect();
+        comm.barrier().expect("a barrier");
+        let answers: Vec<_> = (0..COUNT)
+            .map(|tag| messages.start_send(vec![own(tag)], peer, COUNT + tag).expect("a send"))
+            .collect();
+        for (tag, receive) in receives.into_iter().enumerate() {
+            assert_eq!(receive.wait().expect("a message").0[0] ^ 1, own(tag as u64));
+        }
+        for send in sends.into_iter().chain(answers) {
+            send.wait().expect("its end");
+        }
+    });
+}
+
+#[test]
+fn a_receive_does_not_time_out_while_its_connection_moves() {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    everywhere(2, 64 << 10, |comm, r| {
+        comm.set_timeout(TIMEOUT);
+        let messages = comm.messages().expect("messages");
+        if r == 0 {
+            let last = messages.start_recv(vec![0u8], 1, 1000).expect("a receive");
+            for tag in 0..40 {
+                messages.recv(&mut [0u8], 1, tag).expect("a message");
+            }
+            assert_eq!(last.wait().expect("the last one").0, [9]);
+            return;
+        }
+        // One after the other, for twice the timeout.
+        for tag in 0..40 {
+            std::thread::sleep(TIMEOUT / 20);
+            messages.send(&[1u8], 0, tag).expect("a send");
+        }
+        messages.send(&[9u8], 0, 1000).expect("a send");
+    });
+}

@@ -9,8 +9,8 @@ use crate::support::{contribution, header, patiently, ring, total, until_ended, 
 use roundelay::trace::{Class, Flight, deadlock};
 use roundelay::{Communicator, Ending, Error, Launcher, Layout, RedOp};
 use roundelay_dsl::diag::codes;
-use rustix::process::{Signal, getpid, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::process::{DumpableBehavior, Signal, getpid, kill_process};
+use rustix::thread::{CapabilitySet, CapabilitySets, CpuSet, sched_getaffinity};
 
 const RANKS: u32 = 3;
 /// No test comes near it unless something hangs.
@@ -46,6 +46,9 @@ fn play(scene: &str) -> Result<(), Error> {
     }
     if scene == "both end" {
         return both_end(&mut comm);
+    }
+    if scene == "unreadable" {
+        return unreadable(&mut comm);
     }
     let plan = &ring(&header("all_reduce", "ring", n, n))[rank];
     let mut vector = comm.alloc::<f32>(100_000)?;
@@ -104,6 +107,42 @@ fn messages(comm: &mut Communicator, ill: &str) -> Result<(), Error> {
     loop {
         std::thread::park();
     }
+}
+
+/// Rank 1 has the system hide its memory in the second round, as programs do that change their user or guard secrets.
+fn unreadable(comm: &mut Communicator) -> Result<(), Error> {
+    // The superuser could read it all the same.
+    let none = CapabilitySet::empty();
+    let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, none).expect("fewer capabilities");
+    let (rank, n) = (comm.rank() as usize, comm.size());
+    let plan = &ring(&header("all_reduce", "ring", n, n))[rank];
+    let messages = comm.messages()?;
+    for round in 0..3 {
+        let long = vec![round as u8; 1 << 20];
+        let offered = match rank {
+            1 => Some(messages.start_send(long.clone(), 0, 1)?),
+            _ => None,
+        };
+        if rank == 1 && round == 1 {
+            rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+                .expect("a hidden memory");
+        }
+        comm.barrier()?;
+        if rank == 0 {
+            let mut came = vec![255u8; long.len()];
+            messages.recv(&mut came, 1, 1)?;
+            assert!(came == long);
+        }
+        if let Some(offered) = offered {
+            offered.wait()?;
+        }
+        let mut vector: Vec<f32> = (0..400_000).map(|i| contribution(rank, i, round)).collect();
+        let stats = comm.run_in_place(plan, RedOp::Sum, &mut vector)?;
+        assert!((0..vector.len()).all(|i| vector[i] == total(n as usize, i, round)));
+        say(&format!("{}", stats.pulled));
+    }
+    Ok(())
 }
 
 /// Ends two ranks while the launcher sees nothing: one is killed, then the one before it ends with a status.
@@ -249,6 +288,16 @@ fn a_limit_on_file_sizes_is_an_error_not_a_signal() {
         assert!(job.said[rank][0].starts_with("RL0705 no room for the shared file"));
         assert!(job.said[rank][0].contains("ulimit -f"));
     }
+}
+
+#[test]
+fn a_rank_whose_memory_is_hidden_sends_what_was_read() {
+    let job = launch("unreadable", FOREVER);
+    assert!(job.outcome.success(), "{:?}", job.said);
+    // The first line has the process.
+    let pulled: Vec<u64> =
+        job.said[1][1..].iter().map(|line| line.parse().expect("a number")).collect();
+    assert_eq!(pulled[1..], [0, 0], "the others could read {} before", pulled[0]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use roundelay::internal::scale;
+use roundelay::internal::{run_together, scale};
 use roundelay::{Communicator, Error, RedOp, Resources, Setup, Transport, Transports};
 use serde::Serialize;
 
@@ -54,14 +54,12 @@ fn held(over: Transports) -> Result<(Resources, Resources), Error> {
         comm.barrier()?;
         Ok((joined, comm.resources()?))
     };
-    let held: Vec<Result<_, Error>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = ranks.into_iter().map(|c| scope.spawn(|| play(c))).collect();
-        let ended = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|_| Err(Error::Start("a rank panicked".into())))
-        });
-        ended.collect()
-    });
-    let held: Result<Vec<_>, Error> = held.into_iter().collect();
+    let ended = run_together(ranks, play)
+        .map_err(|e| Error::Start(format!("cannot start a thread a rank: {e}")))?;
+    let held = ended
+        .into_iter()
+        .map(|ended| ended.unwrap_or_else(|_| Err(Error::Start("a rank panicked".into()))));
+    let held: Result<Vec<_>, Error> = held.collect();
     held?.into_iter().next().ok_or_else(|| Error::Start("nobody joined".into()))
 }
 

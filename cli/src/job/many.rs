@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use roundelay::internal::run_shared;
+
 use super::data::{Rule, fill, judge};
 use super::places::Part;
 
@@ -37,12 +39,9 @@ pub(super) fn threads(ranks: u32) -> usize {
 pub(super) fn fill_all(rule: &Rule, rank: u32, parts: &[Part], buffer: &mut [u8], threads: usize) {
     let size = rule.dtype.size();
     let share = share(buffer.len() / size, threads);
-    std::thread::scope(|scope| {
-        for (i, bytes) in buffer.chunks_mut(share * size).enumerate() {
-            let from = i * share;
-            let parts = clip(parts, from, from + bytes.len() / size);
-            scope.spawn(move || fill(rule, rank, &parts, bytes));
-        }
+    run_shared(buffer.chunks_mut(share * size).enumerate(), threads, |(i, bytes)| {
+        let from = i * share;
+        fill(rule, rank, &clip(parts, from, from + bytes.len() / size), bytes);
     });
 }
 
@@ -67,19 +66,10 @@ pub(super) fn judge_all(
     };
     let elements = ranges.iter().map(Range::len).sum();
     let shares = shares(ranges, share(elements, threads));
-    let verdicts: Vec<(u64, Option<String>)> = std::thread::scope(|scope| {
-        let begun: Vec<_> = shares
-            .iter()
-            .map(|ranges| {
-                scope.spawn(move || {
-                    ranges.iter().map(one).fold((0, None), |(wrong, first), (more, said)| {
-                        (wrong + more, first.or(said))
-                    })
-                })
-            })
-            .collect();
-        let lost = || (1, Some("the comparison failed".to_string()));
-        begun.into_iter().map(|t| t.join().unwrap_or_else(|_| lost())).collect()
+    let verdicts: Vec<(u64, Option<String>)> = run_shared(&shares, threads, |ranges| {
+        let add =
+            |(wrong, first): (u64, Option<String>), (more, said)| (wrong + more, first.or(said));
+        ranges.iter().map(one).fold((0, None), add)
     });
     let wrong = verdicts.iter().map(|v| v.0).sum();
     (wrong, verdicts.into_iter().find_map(|v| v.1))

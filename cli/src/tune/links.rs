@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use roundelay::bootstrap::{Setup, membership};
 use roundelay::fabric::{Class, Fabric, Host, NetworkPath, Pair};
+use roundelay::internal::run_together;
 use roundelay::{Args, Call, Communicator, DType, Error, Hints, RedOp, internal, plan_of};
 use roundelay_algorithms::find;
 use roundelay_compiler::plan::{Plan, Shares};
@@ -94,21 +95,13 @@ fn local(args: &Tune, hints: &Hints, names: &[String], report: Report) -> Outcom
         setup.paths(names.to_vec())
     };
     let comms = Communicator::local_over(ranks as u32, setup)?;
-    std::thread::scope(|scope| {
-        let play = |mut comm: Communicator| {
-            scope.spawn(move || {
-                let name = format!("host{}", comm.rank());
-                one(args, paths, &mut comm, &name, report)
-            })
-        };
-        let threads: Vec<_> = comms.into_iter().map(play).collect();
-        let all = threads.into_iter().map(|thread| {
-            let lost =
-                |_| Err(Failure::Run(fault(codes::LOST_RANK, "a rank panicked".to_string())));
-            thread.join().unwrap_or_else(lost)
-        });
-        all.collect::<Result<Vec<()>, Failure>>().map(drop)
-    })
+    let ended = run_together(comms, |mut comm: Communicator| {
+        let name = format!("host{}", comm.rank());
+        one(args, paths, &mut comm, &name, report)
+    });
+    let few = |e| Failure::Run(fault(codes::START, format!("cannot start a thread a rank: {e}")));
+    let lost = |_| Err(Failure::Run(fault(codes::LOST_RANK, "a rank panicked".to_string())));
+    ended.map_err(few)?.into_iter().try_for_each(|ended| ended.unwrap_or_else(lost))
 }
 
 /// Plays one rank's part; rank 0 speaks and writes.

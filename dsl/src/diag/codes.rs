@@ -74,7 +74,7 @@ codes! {
     TIMEOUT "RL0703" "a wait passed its deadline";
     LOST_RANK "RL0704" "a rank is gone";
     MEMORY "RL0705" "shared memory could not be had";
-    UNSUPPORTED "RL0706" "the data type, the operator and the algorithm do not go together";
+    UNSUPPORTED "RL0706" "a valid call that this algorithm, device or build does not support";
     WRONG_RESULT "RL0707" "a run gave a wrong result";
     FILE "RL0708" "a file cannot be read";
     START "RL0709" "the ranks could not come together";

@@ -1,8 +1,6 @@
 //! Looks into a running job from outside, over the network: what its ranks report.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::STORE;
@@ -13,6 +11,7 @@ use super::store::{At, Guest, Stranger};
 use super::torch::TorchStore;
 use crate::error::Error;
 use crate::group::ReporterAt;
+use crate::threads::run_shared;
 use crate::trace::Live;
 
 /// Reporters that are asked at one time.
@@ -132,24 +131,10 @@ fn ask_all(
     secret: &[u8],
     timeout: Duration,
 ) -> Vec<Told> {
-    let next = AtomicUsize::new(0);
-    let none = || Told::Silent("it reports nowhere".into());
-    let told: Vec<Mutex<Told>> = reporters.iter().map(|_| Mutex::new(none())).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..reporters.len().min(AT_ONCE) {
-            scope.spawn(|| {
-                loop {
-                    let rank = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(reporter) = reporters.get(rank) else { return };
-                    let Some(reporter) = reporter else { continue };
-                    let answer = ask(*reporter, secret, timeout);
-                    *told[rank].lock().unwrap_or_else(PoisonError::into_inner) = answer;
-                }
-            });
-        }
-    });
-    let inner = |told: Mutex<Told>| told.into_inner().unwrap_or_else(PoisonError::into_inner);
-    told.into_iter().map(inner).collect()
+    run_shared(reporters, AT_ONCE, |reporter| match reporter {
+        Some(reporter) => ask(*reporter, secret, timeout),
+        None => Told::Silent("it reports nowhere".into()),
+    })
 }
 
 /// Asks one reporter.

@@ -21,10 +21,13 @@ use super::{HOST, RANK, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::abort::AbortRecord;
 use crate::error::Error;
 use crate::fork::OwnerProcess;
+use crate::process::ChildStatuses;
 use crate::secret::random;
 use crate::trace::Ending;
 use crate::transport::shm::{Layout, Segment, State, cores};
 
+/// The time between two looks at processes whose end no descriptor shows.
+const UNSEEN: Duration = Duration::from_millis(10);
 /// The time that the other ranks may take to report after one has died.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -150,6 +153,7 @@ impl Launcher {
     /// started. How the ranks fared is not an error but the [`Outcome`].
     pub fn run(&self, line: impl FnMut(u32, &str)) -> Result<Outcome, Error> {
         self.layout.check()?;
+        let _statuses = ChildStatuses::keep();
         let segment = match self.uses_store() {
             true => None,
             false => Some(Segment::create(self.layout)?),
@@ -158,7 +162,7 @@ impl Launcher {
         let process = OwnerProcess::here();
         let mut job = Job { process, segment, ranks: Vec::new(), cause: None, deadline: None };
         for rank in 0..self.layout.ranks {
-            let started = self.start(job.segment.as_ref(), rank, &store).and_then(Rank::new);
+            let started = self.start(job.segment.as_ref(), rank, &store).map(Rank::new);
             match started {
                 Ok(rank) => job.ranks.push(rank),
                 Err(e) => {
@@ -229,25 +233,20 @@ impl Launcher {
 /// A started process.
 struct Rank {
     child: Child,
-    /// A descriptor that becomes readable when the process ends.
-    pidfd: OwnedFd,
+    /// A descriptor that becomes readable when the process ends; none where the system has no such (before Linux 5.3, and
+    /// in some sandboxes): then it is asked again and again whether it has.
+    pidfd: Option<OwnedFd>,
     stdout: Option<ChildStdout>,
     lines: Lines,
     ending: Option<Ending>,
 }
 
 impl Rank {
-    fn new(mut child: Child) -> std::io::Result<Self> {
+    fn new(mut child: Child) -> Self {
         let stdout = child.stdout.take();
         let pid = Pid::from_child(&child);
-        match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(Rank { child, pidfd, stdout, lines: Lines::default(), ending: None }),
-            Err(e) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(e.into())
-            }
-        }
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
+        Rank { child, pidfd, stdout, lines: Lines::default(), ending: None }
     }
 
     /// Reads what the process wrote.
@@ -306,30 +305,43 @@ impl Job {
         if rank.ending.is_some() {
             return None;
         }
-        rank.child.try_wait().ok().flatten().map(ending)
+        match rank.child.try_wait() {
+            Ok(status) => status.map(ending),
+            Err(_) => Some(Ending::Unknown),
+        }
     }
 
     /// Waits for events and returns them; returns none if none comes within `timeout`.
     fn poll(&self, timeout: Option<Duration>) -> Vec<(usize, What)> {
         let mut events = Vec::new();
         let mut fds: Vec<PollFd<'_>> = Vec::new();
+        let mut unseen = Vec::new();
         for (rank, r) in self.ranks.iter().enumerate() {
             if let Some(out) = &r.stdout {
                 events.push((rank, What::Output));
                 fds.push(PollFd::new(out, PollFlags::IN));
             }
-            if r.ending.is_none() {
-                events.push((rank, What::Ended));
-                fds.push(PollFd::new(&r.pidfd, PollFlags::IN));
+            match &r.pidfd {
+                _ if r.ending.is_some() => {}
+                Some(pidfd) => {
+                    events.push((rank, What::Ended));
+                    fds.push(PollFd::new(pidfd, PollFlags::IN));
+                }
+                None => unseen.push((rank, What::Ended)),
             }
         }
+        let timeout = match unseen.is_empty() {
+            true => timeout,
+            false => Some(timeout.map_or(UNSEEN, |timeout| timeout.min(UNSEEN))),
+        };
         let timeout = timeout
             .map(|p| Timespec { tv_sec: p.as_secs() as i64, tv_nsec: i64::from(p.subsec_nanos()) });
         if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
             return Vec::new();
         }
         let happened = fds.iter().map(|fd| !fd.revents().is_empty());
-        events.into_iter().zip(happened).filter_map(|(e, h)| h.then_some(e)).collect()
+        let seen = events.into_iter().zip(happened).filter_map(|(e, h)| h.then_some(e));
+        seen.chain(unseen).collect()
     }
 
     fn ended(&mut self, rank: usize, ending: Ending, grace: Duration) {

@@ -44,6 +44,7 @@ pub use rendezvous::{secret, store};
 pub use setup::Setup;
 #[cfg(test)]
 pub(crate) use store::InProcessStore;
+pub use store::{host_addresses, listen_everywhere};
 pub(crate) use wire::wires;
 
 use std::sync::OnceLock;

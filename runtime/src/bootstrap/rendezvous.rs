@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::SECRET;
 use super::membership::{Membership, StoreAt};
 use super::pmi::Pmi;
-use super::store::client::outward;
+use super::store::client::host_addresses;
 use super::store::protocol::digest;
 use super::store::server::Job;
 use super::store::{At, Client, Me, Server, StoreListener};
@@ -39,13 +39,17 @@ pub fn store(
         StoreAt::Local { job } => rendezvous(At::Local(job.clone()), me(job), timeout),
         StoreAt::Pmi { fd, one_host } => {
             let pmi = Pmi::take(*fd, rank, timeout)?;
-            let far = if *one_host { None } else { outward() };
-            announced(*one_host, far, me(""), timeout, |note| pmi.share(note))
+            let far = if *one_host { Vec::new() } else { host_addresses() };
+            announced(*one_host, &far, me(""), timeout, |note| pmi.share(note))
         }
         StoreAt::Torch { host, port, prefix } => {
             let store = TorchStore::connect(rank, host, *port, prefix, timeout)?;
             let own = store.address();
-            announced(own.is_loopback(), Some(own), me(""), timeout, |note| store.share(note))
+            let one_host = own.is_loopback();
+            let others = if one_host { Vec::new() } else { host_addresses() };
+            let others = others.into_iter().filter(|&ip| ip != own);
+            let far: Vec<IpAddr> = std::iter::once(own).chain(others).collect();
+            announced(one_host, &far, me(""), timeout, |note| store.share(note))
         }
     }?;
     Ok(Box::new(client))
@@ -63,7 +67,7 @@ pub(super) fn shared(
     if size == 1 {
         return served(loopback()?, me, timeout);
     }
-    announced(false, outward(), me, timeout, share)
+    announced(false, &host_addresses(), me, timeout, share)
 }
 
 /// Returns the secret that `ROUNDELAY_SECRET` holds; empty if it is not set.
@@ -107,12 +111,12 @@ fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Serve
 /// Opens the store on rank 0, which has just begun to listen for it.
 fn served(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
     let server = serve(listener, me, timeout)?;
-    let at = At::Any(ways(&server, None));
+    let at = At::Any(ways(&server, &[]));
     Ok(Client::connect(at, me, timeout)?.with(server))
 }
 
 /// Returns the addresses by which ranks reach a server that listens at a port of its own choice.
-fn ways(server: &Server, far: Option<IpAddr>) -> Vec<SocketAddr> {
+fn ways(server: &Server, far: &[IpAddr]) -> Vec<SocketAddr> {
     let Some(bound) = server.address() else { return Vec::new() };
     let own = if bound.ip().is_unspecified() {
         // Ranks beside it come this way, in a container without a network too.
@@ -120,17 +124,17 @@ fn ways(server: &Server, far: Option<IpAddr>) -> Vec<SocketAddr> {
     } else {
         bound.ip()
     };
-    let far = far.filter(|&far| far != own);
-    far.into_iter().chain([own]).map(|ip| SocketAddr::new(ip, bound.port())).collect()
+    let far = far.iter().copied().filter(|&far| far != own);
+    far.chain([own]).map(|ip| SocketAddr::new(ip, bound.port())).collect()
 }
 
 /// Opens a store for which rank 0 chooses a port, which it tells the others through a process manager, or
 /// torchrun. The note begins with a random name of the job, which keeps them from entering another store
-/// behind one of its addresses, and is a secret where there is no other. `far` is the address of its host for
-/// others.
+/// behind one of its addresses, and is a secret where there is no other. `far` has the addresses of its host that
+/// others may know.
 fn announced(
     one_host: bool,
-    far: Option<IpAddr>,
+    far: &[IpAddr],
     me: Me<'_>,
     timeout: Duration,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,

@@ -18,6 +18,7 @@ use crate::hints::Hints;
 use crate::net::{Listener, Net};
 use crate::paths::Options;
 use crate::secret::Secret;
+use crate::threads::run_together;
 use crate::transport::Transports;
 use crate::transport::rdma;
 
@@ -256,23 +257,22 @@ impl Communicator {
         setup: impl Fn(u32) -> Setup + Sync,
     ) -> Result<Vec<Communicator>, Error> {
         let store = InProcessStore::at(Ipv4Addr::LOCALHOST.into());
-        std::thread::scope(|scope| {
-            let join = |rank| {
-                let (mut store, setup) = (store.of(rank), &setup);
-                scope.spawn(move || Self::meet_at(rank, ranks, &mut store, &setup(rank)))
-            };
-            let threads: Vec<_> = (0..ranks).map(join).collect();
-            let (mut comms, mut saw, mut heard) = (Vec::new(), None, None);
-            for thread in threads {
-                let joined = thread.join();
-                match joined.unwrap_or_else(|_| Err(Error::Start("a rank panicked".into()))) {
-                    Ok(comm) => comms.push(comm),
-                    Err(error @ Error::Aborted { .. }) => heard = heard.or(Some(error)),
-                    Err(error) => saw = saw.or(Some(error)),
-                }
+        let stores: Vec<_> = (0..ranks).map(|rank| (rank, store.of(rank))).collect();
+        let joined = run_together(stores, |(rank, mut store)| {
+            Self::meet_at(rank, ranks, &mut store, &setup(rank))
+        });
+        let joined = joined.map_err(|e| {
+            Error::system(format!("cannot start {ranks} threads, one for each rank: {e}"), e)
+        })?;
+        let (mut comms, mut saw, mut heard) = (Vec::new(), None, None);
+        for joined in joined {
+            match joined.unwrap_or_else(|_| Err(Error::Start("a rank panicked".into()))) {
+                Ok(comm) => comms.push(comm),
+                Err(error @ Error::Aborted { .. }) => heard = heard.or(Some(error)),
+                Err(error) => saw = saw.or(Some(error)),
             }
-            saw.or(heard).map_or(Ok(comms), Err)
-        })
+        }
+        saw.or(heard).map_or(Ok(comms), Err)
     }
 
     /// Joins the other ranks through a store. Collective.

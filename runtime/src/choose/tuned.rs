@@ -131,11 +131,13 @@ impl Tuned {
         Some(config.join("roundelay").join("tuned.toml"))
     }
 
-    /// Reads a table; `None` if there is no such file, unless [`VARIABLE`] asks for it.
+    /// Reads a table; `None` if there is no such file, or the system lets this process into no folder on the way to it,
+    /// unless [`VARIABLE`] asks for it.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if the file cannot be read; [`Error::Settings`] with path and line if it is damaged.
+    /// [`Error::System`] if the file is there and cannot be read; [`Error::Settings`] with path and line if it is
+    /// damaged.
     pub fn load(path: &Path) -> Result<Option<Self>, Error> {
         let named = std::env::var_os(VARIABLE).is_some_and(|v| !v.is_empty());
         match std::fs::read_to_string(path) {
@@ -147,7 +149,7 @@ impl Tuned {
                 ),
                 source: Some(Source::new(why)),
             }),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !named => Ok(None),
+            Err(_) if !named && std::fs::symlink_metadata(path).is_err() => Ok(None),
             Err(e) => Err(Error::System {
                 code: codes::FILE,
                 text: format!("the tuned table {} cannot be read: {e}", path.display()),
@@ -330,6 +332,18 @@ mod tests {
         }
         table.insert(&setting(), 8, "ring", 0.9);
         table
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_reached_is_none() {
+        if std::env::var_os(VARIABLE).is_some() {
+            return;
+        }
+        // A name behind a file is out of reach for everybody, as one in a folder that is closed to this user.
+        let file = std::env::current_exe().expect("this test");
+        let at = file.join(".config").join("tuned.toml");
+        assert!(Tuned::load(&at).expect("an optional file").is_none());
+        assert!(Tuned::load(&file).is_err(), "one that is there and no table");
     }
 
     #[test]

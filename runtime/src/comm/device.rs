@@ -327,6 +327,24 @@ impl Communicator {
         gpu.poll(core)
     }
 
+    /// Looks as [`Communicator::look`], at once and whatever this communicator is: not while work is pending that was
+    /// started, whose waits look by themselves, nor where calls are made on the host.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::look`].
+    #[doc(hidden)]
+    pub fn look_beside(&mut self) -> Result<(), Error> {
+        let is_away = self.home.is_none();
+        if is_away && self.worker.as_ref().is_some_and(worker::Worker::is_busy) {
+            return Ok(());
+        }
+        match self.gpu {
+            Some(Opened::Kernels(_)) => self.look(),
+            _ => self.check_process(),
+        }
+    }
+
     /// Waits until all calls are done, in whatever streams they are.
     ///
     /// # Errors

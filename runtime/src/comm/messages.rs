@@ -86,8 +86,8 @@ fn place(bytes: &[u8], of: crate::dtype::DType) -> Place {
 }
 
 impl Messages {
-    /// Sets the longest time for which nothing of a message moves; by default that of the communicator
-    /// ([`Communicator::set_timeout`]).
+    /// Sets the longest time for which a message waits and nothing moves between its two ranks, other messages
+    /// included; by default that of the communicator ([`Communicator::set_timeout`]).
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Messages { timeout: Some(timeout), ..self }
     }

@@ -38,6 +38,8 @@ pub(super) struct Worker {
     returns: Receiver<Option<Box<Core>>>,
     thread: JoinHandle<()>,
     awaited: Arc<AtomicU32>,
+    /// Pieces of work that were started and have not ended.
+    pending: Arc<AtomicU32>,
 }
 
 /// A way to the progress thread for those who may outlive it.
@@ -60,6 +62,22 @@ impl<'a> Waiter<'a> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A piece of work that counts as pending while this lives.
+struct PendingWork(Arc<AtomicU32>);
+
+impl PendingWork {
+    fn new(pending: &Arc<AtomicU32>) -> Self {
+        pending.fetch_add(1, Ordering::Relaxed);
+        PendingWork(pending.clone())
+    }
+}
+
+impl Drop for PendingWork {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -87,12 +105,17 @@ impl Worker {
         let (orders, inbox) = channel();
         let (outbox, returns) = channel();
         let awaited = Arc::new(AtomicU32::new(0));
-        let waiting = awaited.clone();
+        let (waiting, pending) = (awaited.clone(), Arc::new(AtomicU32::new(0)));
         let thread = std::thread::Builder::new()
             .name(format!("roundelay-{rank}"))
             .spawn(move || serve(&inbox, &outbox, &waiting))
             .map_err(|e| Error::system(format!("cannot start a progress thread: {e}"), e))?;
-        Ok(Worker { orders, returns, thread, awaited })
+        Ok(Worker { orders, returns, thread, awaited, pending })
+    }
+
+    /// Returns true if work that was started has not ended.
+    pub(super) fn is_busy(&self) -> bool {
+        self.pending.load(Ordering::Acquire) > 0
     }
 
     fn id(&self) -> ThreadId {
@@ -170,9 +193,11 @@ impl Communicator {
         };
         let orders = Orders { sender: worker.orders.clone(), awaited: worker.awaited.clone() };
         let (promise, handle) = pair(Some(orders), Some(worker.id()));
+        let pending = PendingWork::new(&worker.pending);
         let job: Job = Box::new(move |comm| {
             promise.begin();
             let result = catch_unwind(AssertUnwindSafe(|| work(comm)));
+            drop(pending);
             promise.end(result.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))));
         });
         if let Some(core) = self.home.take()

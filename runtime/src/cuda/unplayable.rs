@@ -24,7 +24,8 @@ pub(crate) enum Unplayable {
     #[error("kernels do not know {op} of {dtype}")]
     Arithmetic { dtype: DType, op: RedOp },
     #[error(
-        "{name} as `{}` needs {} of staging memory for {elements} elements of {dtype} a chunk, and half of it has {}",
+        "{name} as `{}` needs {} of staging memory for {elements} elements of {dtype} a chunk, and half of it has {}: \
+         choose another protocol (`--protocol`, the hint `protocol`), or make smaller calls",
         .protocol.name(), Bytes(*.wanted), Bytes(*.has)
     )]
     Staging { name: String, protocol: Protocol, wanted: u64, elements: u64, dtype: DType, has: u64 },

@@ -139,9 +139,11 @@ impl Gpu {
         if let Err(error) = core.hear(Some(&location)) {
             return error;
         }
-        if let Some(how) = core.gone(report.peer, true) {
+        // Whoever is waited for may itself wait for another, which is gone.
+        let gone = core.gone(report.peer, true).map(|how| (report.peer, how));
+        if let Some((peer, how)) = gone.or_else(|| core.dead()) {
             let how = format!("{how} while rank {} waited for {}", core.rank(), awaited(report));
-            return core.lost(report.peer, how, Some(location));
+            return core.lost(peer, how, Some(location));
         }
         match report.what {
             function::MISUSED => {
@@ -165,13 +167,16 @@ impl Gpu {
                 peer: report.peer,
                 sent: tagged(report.seen as u32),
             },
-            _ => Error::Timeout {
-                location: Box::new(location),
-                awaited: awaited(report),
-                peer: report.peer,
-                after: core.timeout(),
-                remark: remark(report),
-            },
+            _ => {
+                let stopped = core.stopped();
+                Error::Timeout {
+                    location: Box::new(location),
+                    awaited: awaited(report),
+                    peer: stopped.map_or(report.peer, |(peer, _)| peer),
+                    after: core.timeout(),
+                    remark: remark(report, stopped),
+                }
+            }
         }
     }
 }
@@ -255,8 +260,14 @@ fn awaited(report: &Report) -> String {
     }
 }
 
-fn remark(report: &Report) -> String {
+/// Returns what is known of a wait that took too long; `stopped` is a rank that is stopped, and its process.
+fn remark(report: &Report, stopped: Option<(u32, i32)>) -> String {
     let Report { peer, block, wanted, seen, .. } = report;
+    if let Some((rank, pid)) = stopped {
+        return format!(
+            " on the GPU; rank {rank} is stopped, by a signal or a debugger (process {pid}): let it go on, or end the job"
+        );
+    }
     if report.word == window::SIGNALLED {
         return format!(
             " on the GPU (its signal {wanted} was awaited, and {seen} have come); rank {peer} is alive: see whether it \
@@ -308,11 +319,15 @@ mod tests {
             program: 0,
         };
         assert_eq!(awaited(&report), "a message from rank 3");
-        let text = format!("{}{}", location(0, None, &report), remark(&report));
+        let text = format!("{}{}", location(0, None, &report), remark(&report, None));
         assert_eq!(
             text,
             "rank 0, a call, step 2 in block 7 of call 1 on the GPU (wanted 0x100000002, saw 0x100000001); \
              rank 3 is alive: see whether it makes the same call and is not far behind, or raise the timeout"
+        );
+        assert_eq!(
+            remark(&report, Some((2, 77))),
+            " on the GPU; rank 2 is stopped, by a signal or a debugger (process 77): let it go on, or end the job"
         );
     }
 }

@@ -209,7 +209,8 @@ impl Core {
         unsafe { cut.address().write_bytes(0, cut.len()) };
         let lost = || Error::Work("a piece of an arena lies outside of it".into());
         let at = self.arena.find(cut.address(), cut.len()).ok_or_else(lost)?;
-        Ok((cut, Block::new(self.group.heap().clone(), at)))
+        let block = Block::new(self.group.heap().clone(), at, self.size())?;
+        Ok((cut, block))
     }
 
     /// Returns what moves messages with tags.

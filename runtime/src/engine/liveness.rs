@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::Core;
 use crate::error::{Error, Location};
 use crate::executor::watchdog::{self, Trouble};
+use crate::process::is_stopped;
 use crate::transport::shm::State;
 
 impl Core {
@@ -42,6 +43,16 @@ impl Core {
             Some(Trouble::Gone(gone)) => Some(gone.to_string()),
             _ => None,
         }
+    }
+
+    /// Returns the first rank of this machine whose process is stopped, and the process.
+    pub(crate) fn stopped(&self) -> Option<(u32, i32)> {
+        let others = (0..self.size()).filter(|&peer| peer != self.rank());
+        let mut processes = others.filter_map(|peer| match self.group.state(peer) {
+            (State::Present, Some(pid)) => Some((peer, pid)),
+            _ => None,
+        });
+        processes.find(|&(_, pid)| is_stopped(pid))
     }
 
     /// Returns the first rank whose process does not exist any more.

@@ -313,7 +313,10 @@ impl Player<'_> {
                         return Err(watchdog::mismatch(self, operand.receiver));
                     }
                     self.reads_peer = true;
-                    OperandSource::ZeroCopy(self.group.heap().at(base))
+                    let (low, high) = operand.span;
+                    let len = high.wrapping_sub(low);
+                    let lowest = self.group.heap().mapped(base.wrapping_add(low), len)?;
+                    OperandSource::ZeroCopy(lowest.wrapping_sub(low as usize))
                 }
                 Kind::Cma if operand.place != NOWHERE => match receiver.reach() {
                     Some(pid) => {

@@ -221,6 +221,11 @@ impl Group {
             locals[rank as usize] = Some(LocalRank { control: 0, heap: 0 });
         }
         let own = hosts.get(rank as usize).copied();
+        // Ranks count as of one machine if they share its memory, where they were to.
+        let unit = |(rank, &host): (u32, &u128)| {
+            (host, (fits.get(rank as usize) != Some(&1)).then_some(rank))
+        };
+        let units: Vec<_> = (0..).zip(&hosts).map(unit).collect();
         let here = |endpoint: &EndpointAddress| {
             (Some(endpoint.host) == own).then_some(endpoint.pid as i32)
         };
@@ -231,7 +236,7 @@ impl Group {
             group.carried = paths::carried(&options.media);
             (group.paths, group.costs) = (options.paths, costs);
         }
-        group.hosts = numbers(&hosts);
+        group.hosts = numbers(&units);
         group.find_routes(&peers, refusal.as_deref());
         match group.locals.iter().any(Option::is_none) {
             true => group.net = Some(Arc::new(parking_lot::FairMutex::new(net))),
@@ -263,9 +268,9 @@ impl Group {
 }
 
 /// Numbers the machines, in the order of their first ranks.
-fn numbers(hosts: &[u128]) -> Vec<u32> {
-    let mut seen: Vec<u128> = Vec::new();
-    let number = |host: &u128| match seen.iter().position(|h| h == host) {
+fn numbers<Unit: PartialEq + Copy>(hosts: &[Unit]) -> Vec<u32> {
+    let mut seen: Vec<Unit> = Vec::new();
+    let number = |host: &Unit| match seen.iter().position(|h| h == host) {
         Some(at) => at as u32,
         None => {
             seen.push(*host);

@@ -138,8 +138,7 @@ impl Group {
         terms: Terms,
     ) -> Self {
         let own = locals.get(rank as usize).copied().flatten().map_or(0, |local| local.heap);
-        let (start, len) = (heap.layout().arena(own), heap.layout().arena_bytes);
-        let registrations = rdma::Registrations::new(heap.clone(), start, len);
+        let registrations = rdma::Registrations::new(heap.clone(), own);
         let group = Group {
             process: OwnerProcess::here(),
             rank,

@@ -14,7 +14,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::link::{Link, Out};
 use super::packet::{GET, Packet};
@@ -179,7 +178,6 @@ impl Device {
                 News::Moved { id, bytes } => {
                     if let Some(first) = self.begun.front_mut().filter(|first| first.id == id) {
                         first.part.moved = bytes;
-                        first.part.transfer.since = Instant::now();
                     }
                 }
                 News::Done { id } => {

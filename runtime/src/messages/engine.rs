@@ -55,6 +55,8 @@ pub(super) struct Engine {
     pub(super) remotes: BTreeMap<(u32, u64), Arc<Remote>>,
     /// Waits for signals of peers.
     pub(super) awaited: Vec<Awaited>,
+    /// The time of the last look for operations whose time is over.
+    pub(super) looked: Instant,
     failed: Option<String>,
 }
 
@@ -72,6 +74,7 @@ impl Engine {
             refuses: false,
             remotes: BTreeMap::new(),
             awaited: Vec::new(),
+            looked: Instant::now(),
             failed: None,
         }
     }
@@ -171,7 +174,9 @@ impl Engine {
         let mut links = std::mem::take(&mut self.links);
         let result = links.values_mut().try_for_each(|link| {
             let result = self.serve(link);
-            moved |= std::mem::take(&mut link.moved);
+            if std::mem::take(&mut link.moved) {
+                (moved, link.since) = (true, Instant::now());
+            }
             result
         });
         self.links = links;
@@ -210,6 +215,7 @@ impl Engine {
                     Some(process) => match link.pull(process, &mut turn)? {
                         Pulled::Nothing => return Ok(()),
                         Pulled::Gone => return self.lost(link, process),
+                        Pulled::Refused => from.lose_reach(),
                         // What was read of a rank that has failed is not used: all is given up next.
                         Pulled::Some if self.group.is_aborted() => return Ok(()),
                         Pulled::Some => {
@@ -312,8 +318,7 @@ impl Engine {
         shape: Shape,
         (id, address): (u64, u64),
     ) -> Result<(), Error> {
-        let mut transfer = self.fits(link.peer, receive, shape)?;
-        transfer.since = Instant::now();
+        let transfer = self.fits(link.peer, receive, shape)?;
         let readable = match link.wire {
             Wire::Open { receiver, .. } if address != 0 => {
                 self.endpoints.receivers[receiver as usize].reach().is_some()

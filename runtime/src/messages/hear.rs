@@ -41,6 +41,8 @@ pub(super) enum Pulled {
     /// There is nothing to be read, or it cannot be read now.
     Nothing,
     Some,
+    /// The kernel no longer lets this rank read the peer's memory: all of it is to be sent.
+    Refused,
     /// The process that sends it has ended.
     Gone,
 }
@@ -147,9 +149,8 @@ impl Link {
         let to = part.transfer.address.wrapping_add(part.moved as usize);
         let (moved, whole) = self.bring(receiver, to, len)?;
         self.moved |= moved;
-        if let Some(part) = self.accepted.get_mut(&id).filter(|_| moved || whole) {
-            part.transfer.since = Instant::now();
-            part.moved += if whole { len as u64 } else { 0 };
+        if let Some(part) = self.accepted.get_mut(&id).filter(|_| whole) {
+            part.moved += len as u64;
         }
         Ok(whole)
     }
@@ -237,9 +238,7 @@ impl Link {
 
     /// Records what the peer has read of a message; returns the send if that was all.
     pub(super) fn taken(&mut self, id: u64, bytes: u64) -> Option<Transfer> {
-        let send = self.offered.get_mut(&id)?;
-        send.since = Instant::now();
-        let is_whole = bytes == send.shape.bytes;
+        let is_whole = bytes == self.offered.get(&id)?.shape.bytes;
         is_whole.then(|| self.offered.remove(&id))?
     }
 
@@ -255,6 +254,10 @@ impl Link {
         // SAFETY: memory of a transfer that has not ended.
         if let Err(error) = unsafe { shm::read(process, address + part.moved, to, bytes as usize) }
         {
+            if shm::is_refusal(&error) {
+                self.have_pulls_sent();
+                return Ok(Pulled::Refused);
+            }
             let since = *self.unread.get_or_insert_with(Instant::now);
             return match error.raw_os_error() {
                 Some(libc::ESRCH) => Ok(Pulled::Gone),
@@ -264,13 +267,24 @@ impl Link {
         }
         let before = part.moved;
         part.moved += bytes;
-        part.transfer.since = Instant::now();
         (*turn, self.moved) = (*turn - bytes.max(1), true);
         let bytes = part.moved;
         if bytes == whole || bytes / REPORT > before / REPORT {
             self.out.push_back(Out::Packet(Packet::Taken { id, bytes }));
         }
         Ok(Pulled::Some)
+    }
+
+    /// Has the peer send all that this rank would have read where it lies.
+    #[cold]
+    fn have_pulls_sent(&mut self) {
+        for (id, _) in std::mem::take(&mut self.pulls) {
+            if let Some(part) = self.accepted.get_mut(&id) {
+                part.moved = 0;
+                self.out.push_back(Out::Packet(Packet::Accept { id }));
+            }
+        }
+        self.moved = true;
     }
 
     /// Returns the next receive of which all was read where it lies.

@@ -18,9 +18,9 @@ use crate::window;
 pub(super) const EAGER: u64 = 8 << 10;
 /// The eager messages of a peer that may lie about without a receive: together half a MiB.
 const CREDIT: u64 = 64;
-/// The messages of a peer that may be offered without a receive. More than that are no program's order of calls: they
-/// would only cost memory.
-const OFFERS: u64 = 1 << 16;
+/// The messages of a peer that may be offered without a receive: together less than 128 MiB of what is known of them.
+/// More than that are no program's order of calls: they would only cost memory.
+const OFFERS: u64 = 1 << 20;
 /// The longest piece of content that stays where it is: what a message can say of its length.
 const PIECE: u64 = 256 << 20;
 /// The operations on a peer's parts of windows that may wait for its answers. So many answers it keeps at the most for
@@ -117,6 +117,8 @@ pub(super) struct Link {
     pub(super) has_gathered: bool,
     /// True if the ends have moved anything since that was asked last.
     pub(super) moved: bool,
+    /// The time at which they last did.
+    pub(super) since: Instant,
 }
 
 // SAFETY: `due` points to memory of a transfer that the link holds, `landing` to memory that it holds itself.
@@ -149,6 +151,7 @@ impl Link {
             gathers: false,
             has_gathered: false,
             moved: false,
+            since: Instant::now(),
         }
     }
 
@@ -369,7 +372,6 @@ impl Link {
                     _ => Packet::Data { id, bytes },
                 };
                 part.moved += bytes;
-                part.transfer.since = Instant::now();
                 (packet, (from.cast_const(), bytes, stays), Out::Stream(part, id))
             }
         };
@@ -419,9 +421,19 @@ impl Link {
         }
     }
 
-    /// Returns sends that the peer may still read.
-    pub(super) fn lent(&self) -> impl Iterator<Item = &Transfer> {
-        self.lent.iter().filter_map(|(_, transfer)| transfer.as_ref())
+    /// Returns this rank's operations that have not ended.
+    pub(super) fn pending(&self) -> impl Iterator<Item = &Transfer> {
+        let queued = self.out.iter().filter_map(|out| match out {
+            Out::Send(send) => Some(send),
+            Out::Stream(part, _) => Some(&part.transfer),
+            Out::Packet(_) => None,
+        });
+        // Sends that the peer may still read.
+        let lent = self.lent.iter().filter_map(|(_, transfer)| transfer.as_ref());
+        let accepted = self.accepted.values().map(|part| &part.transfer);
+        let by_device = self.device.iter().flat_map(Device::transfers);
+        let all = queued.chain(lent).chain(self.offered.values()).chain(accepted);
+        all.chain(self.asked.values()).chain(by_device)
     }
 
     /// Returns everything that has not ended.

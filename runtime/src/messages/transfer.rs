@@ -59,8 +59,9 @@ pub(super) struct Transfer {
     pub(super) shape: Shape,
     /// The tag of a message; the offset in a window.
     pub(super) tag: u64,
-    /// The time of the last progress, and the longest time without.
+    /// The time at which it began.
     pub(super) since: Instant,
+    /// The longest time without progress of its connection.
     pub(super) timeout: Duration,
 }
 

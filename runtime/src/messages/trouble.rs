@@ -1,8 +1,10 @@
 //! Operations that wait in vain, or too long: who is to blame, and what is known.
 
-use super::device::Device;
+use std::time::Instant;
+
+use super::TICK;
 use super::engine::{Early, Engine};
-use super::link::Out;
+use super::link::Link;
 use super::matching::Peer;
 use super::transfer::{Transfer, What};
 use crate::error::{Error, Location};
@@ -26,7 +28,13 @@ impl Engine {
 
     /// Returns the error of an operation that waits in vain, or too long.
     fn trouble(&mut self, is_sure: bool) -> Option<Error> {
-        let (peer, what, gone) = self.in_vain()?;
+        let (peer, what, gone) = match self.in_vain() {
+            Some((peer, what, gone)) => (peer, what, Some(gone)),
+            None => {
+                let (peer, what) = self.late(is_sure)?;
+                (peer, what, None)
+            }
+        };
         if is_sure && gone.is_some() {
             self.group.hear_out();
         }
@@ -46,46 +54,59 @@ impl Engine {
         })
     }
 
-    /// Returns a peer, none if it may be any, whom an operation waits for in vain: since it is gone, or too long.
-    fn in_vain(&self) -> Option<(Option<u32>, What, Option<Gone>)> {
+    /// Returns a peer, none if it may be any, that an operation waits for in vain, since it is gone. Each peer is examined
+    /// once, however many operations wait for it.
+    fn in_vain(&self) -> Option<(Option<u32>, What, Gone)> {
         let gone = |peer: u32| match examine(&self.group, peer, 0, None) {
             Some(Trouble::Gone(gone)) => Some(gone),
             _ => self.endpoints.fault(peer).map(Gone::Cut),
         };
-        let is_late = |transfer: &Transfer| transfer.since.elapsed() >= transfer.timeout;
         let own = self.group.rank();
-        for (peer, transfer) in self.transfers() {
-            let lost = match peer {
-                Some(peer) if peer == own => None,
-                Some(peer) => gone(peer),
-                None => {
-                    let others = || (0..self.group.size()).filter(|&rank| rank != own);
-                    let all = others().all(|rank| gone(rank).is_some());
-                    others().next().filter(|_| all).and_then(gone)
-                }
-            };
-            if lost.is_some() || is_late(transfer) {
-                return Some((peer, transfer.what, lost));
-            }
+        let mut peers = self.links.values().filter(|link| link.peer != own);
+        let lost =
+            peers.find_map(|link| Some((link.peer, self.waiting_for(link)?, gone(link.peer)?)));
+        if let Some((peer, what, gone)) = lost {
+            return Some((Some(peer), what, gone));
         }
-        None
+        if !self.matching.awaits(Peer::Any) {
+            return None;
+        }
+        let mut ends = (0..self.group.size()).filter(|&rank| rank != own).map(gone);
+        let first = ends.next()??;
+        ends.all(|end| end.is_some()).then_some((None, What::Receive, first))
+    }
+
+    /// Returns the kind of an operation that waits for the peer of a connection.
+    fn waiting_for(&self, link: &Link) -> Option<What> {
+        let receives = || self.matching.awaits(Peer::Rank(link.peer)).then_some(What::Receive);
+        let signals = || self.awaited.iter().any(|awaited| awaited.peer == link.peer);
+        let of_link = link.pending().next().map(|transfer| transfer.what);
+        of_link.or_else(receives).or_else(|| signals().then_some(What::Signal))
+    }
+
+    /// Returns a peer, none if it may be any, that an operation has waited for too long: neither has it begun nor has
+    /// anything moved on its connection for as long as its timeout. All operations are looked at, but not always.
+    fn late(&mut self, is_sure: bool) -> Option<(Option<u32>, What)> {
+        let now = Instant::now();
+        if !is_sure && now.duration_since(self.looked) < TICK {
+            return None;
+        }
+        self.looked = now;
+        let latest = self.links.values().map(|link| link.since).max();
+        let is_late = |(peer, transfer): &(Option<u32>, &Transfer)| {
+            let link = peer.and_then(|peer| self.links.get(&peer)).map(|link| link.since);
+            let moved = if peer.is_some() { link } else { latest };
+            let since = moved.map_or(transfer.since, |moved| moved.max(transfer.since));
+            now.saturating_duration_since(since) >= transfer.timeout
+        };
+        self.transfers().find(is_late).map(|(peer, transfer)| (peer, transfer.what))
     }
 
     /// Returns all that has not ended: the other rank if it is known, and the transfer.
     pub(super) fn transfers(&self) -> impl Iterator<Item = (Option<u32>, &Transfer)> {
-        let of_links = self.links.values().flat_map(|link| {
-            let queued = link.out.iter().filter_map(|out| match out {
-                Out::Send(send) => Some(send),
-                Out::Stream(part, _) => Some(&part.transfer),
-                Out::Packet(_) => None,
-            });
-            let lent = queued.chain(link.lent()).chain(link.offered.values());
-            let accepted = link.accepted.values().map(|part| &part.transfer);
-            let by_device = link.device.iter().flat_map(Device::transfers);
-            let all = lent.chain(accepted).chain(link.asked.values()).chain(by_device);
-            all.map(|transfer| (Some(link.peer), transfer))
-        });
-        let receives = self.matching.receives().map(|(from, _, receive)| match from {
+        let of_link = |link| Link::pending(link).map(|transfer| (Some(link.peer), transfer));
+        let of_links = self.links.values().flat_map(of_link);
+        let receives = self.matching.receives().map(|(from, receive)| match from {
             Peer::Rank(rank) => (Some(rank), receive),
             Peer::Any => (None, receive),
         });

@@ -207,6 +207,8 @@ pub enum Ending {
     Signalled(i32),
     /// It was still there when the job was over, and the launcher ended it.
     Killed,
+    /// It ended, and something else in the launching program took its status.
+    Unknown,
 }
 
 impl std::fmt::Display for Ending {
@@ -218,6 +220,10 @@ impl std::fmt::Display for Ending {
             Ending::Signalled(6) => write!(f, "signal 6 (SIGABRT) ended its process"),
             Ending::Signalled(signal) => write!(f, "signal {signal} ended its process"),
             Ending::Killed => write!(f, "its process did not end and was killed"),
+            Ending::Unknown => write!(
+                f,
+                "its process ended, and something else in the launching program took its status"
+            ),
         }
     }
 }

@@ -69,6 +69,9 @@ pub(crate) trait MappedReceiver {
     /// Returns the sender's process, if its memory can be read.
     fn reach(&self) -> Option<i32>;
 
+    /// Records that the sender's memory can no longer be read, and tells it.
+    fn lose_reach(&mut self);
+
     /// Returns the bytes of memory that are kept to put messages together.
     fn kept(&self) -> u64;
 

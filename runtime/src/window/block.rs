@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::protocol::{self, Access};
 use super::rights::Rights;
+use crate::error::Error;
 use crate::transport::shm::Segment;
 
 const LINE: u64 = 64;
@@ -19,9 +20,16 @@ const LINE: u64 = 64;
 /// The words of one rank's part.
 #[derive(Clone)]
 pub(crate) struct Block {
-    segment: Arc<Segment>,
+    /// The address of its first word, in the memory that is held.
+    words: *const AtomicU64,
     at: u64,
+    _segment: Arc<Segment>,
 }
+
+// SAFETY: the address is one of the segment, which is held, and what lies there is accessed as atomics alone.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
 
 /// An access of an origin that the owner waits for.
 pub(crate) type Announced<'a> = Access<'a, AtomicU64>;
@@ -32,9 +40,10 @@ impl Block {
         LINE * (2 + 2 * u64::from(ranks))
     }
 
-    /// Returns the block at an offset of the memory, which is reserved.
-    pub(crate) fn new(segment: Arc<Segment>, at: u64) -> Self {
-        Block { segment, at }
+    /// Returns the block at an offset of the memory, which is reserved, of a window that so many ranks use.
+    pub(crate) fn new(segment: Arc<Segment>, at: u64, ranks: u32) -> Result<Self, Error> {
+        let words = segment.mapped(at, Self::bytes(ranks))?.cast_const().cast();
+        Ok(Block { words, at, _segment: segment })
     }
 
     /// Returns the offset of the block in the memory.
@@ -44,7 +53,8 @@ impl Block {
 
     #[inline]
     fn word(&self, line: u64, word: u64) -> &AtomicU64 {
-        self.segment.word(self.at + LINE * line + 8 * word)
+        // SAFETY: callers stay in the block of their ranks, which is mapped and aligned to a page.
+        unsafe { &*self.words.add(((LINE * line) / 8 + word) as usize) }
     }
 
     #[inline]

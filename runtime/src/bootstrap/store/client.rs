@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::protocol::{
-    CHALLENGE, GUEST, Hello, MAGIC, MAX_KEY, MAX_VALUE, NoFrame, Op, VERDICT, Verdict, digest,
-    failure, failure_body, frame, push_frame,
+    CHALLENGE, GUEST, HOST_KEY, Hello, MAGIC, MAX_KEY, MAX_VALUE, NoFrame, Op, VERDICT, Verdict,
+    digest, failure, failure_body, frame, push_frame,
 };
 use super::server::Server;
 use super::stream::{At, Stream};
@@ -93,10 +93,17 @@ impl Client {
             let left = deadline.saturating_duration_since(Instant::now());
             let (why, source) = match enter(&at, me, left.min(TRY)) {
                 Ok(stream) => {
-                    let address = stream
-                        .local()
-                        .map_or(Ipv4Addr::LOCALHOST.into(), |own| reachable(own, &at));
-                    return Ok(Client::over(stream, at, me.rank, address, timeout));
+                    let own = stream.local().unwrap_or(Ipv4Addr::LOCALHOST.into());
+                    // The name or the choice of this host, which need not be what others know it by.
+                    let is_own = own.is_loopback() || matches!(at, At::Any(_));
+                    let asks = is_own && !at.is_loopback() && stream.is_within_host();
+                    let mut client = Client::over(stream, at, me.rank, own, timeout);
+                    if asks {
+                        let seen = client.get(HOST_KEY, deadline)?;
+                        let seen = std::str::from_utf8(&seen).ok().and_then(|ip| ip.parse().ok());
+                        client.address = seen.unwrap_or_else(|| reachable(own, &client.at));
+                    }
+                    return Ok(client);
                 }
                 Err(Failed::Never(why)) => return Err(refused(me.rank, &at, &why)),
                 Err(Failed::Again(why, source)) => (why, source),
@@ -433,8 +440,30 @@ pub(crate) fn reachable(own: IpAddr, at: &At) -> IpAddr {
     if own.is_loopback() && !at.is_loopback() { outward().unwrap_or(own) } else { own }
 }
 
-/// Returns the address that this host would reach the rest of the world from, if there is a way.
+/// Returns the address that this host would reach the rest of the world from, or else one of its interfaces, if it has
+/// any that others may know.
 pub(crate) fn outward() -> Option<IpAddr> {
+    host_addresses().first().copied()
+}
+
+/// Returns the addresses of this host that others may know, the likeliest first: the one that it would reach the rest
+/// of the world from, and those of its interfaces.
+pub fn host_addresses() -> Vec<IpAddr> {
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let far = |i: &if_addrs::Interface| !i.is_loopback() && !i.is_link_local();
+    let mut others: Vec<IpAddr> = interfaces.iter().filter(|i| far(i)).map(|i| i.ip()).collect();
+    others.sort_by_key(|ip| !ip.is_ipv4());
+    let mut all: Vec<IpAddr> = Vec::new();
+    for ip in route_outward().into_iter().chain(others) {
+        if !all.contains(&ip) {
+            all.push(ip);
+        }
+    }
+    all
+}
+
+/// Returns the address that this host would reach the rest of the world from, if there is a way.
+fn route_outward() -> Option<IpAddr> {
     // Connecting such a socket sends nothing; it only looks the way up. The addresses are those
     // that are reserved for documentation.
     let ways: [(&str, &str); 2] = [("0.0.0.0:0", "198.51.100.1:9"), ("[::]:0", "[2001:db8::1]:9")];

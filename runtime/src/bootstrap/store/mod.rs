@@ -46,8 +46,10 @@ pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use client::host_addresses;
 pub(crate) use client::{Client, Me};
 pub(crate) use guest::{Guest, Stranger};
 pub(crate) use in_process::InProcessStore;
 pub(crate) use server::Server;
+pub use stream::listen_everywhere;
 pub(crate) use stream::{At, StoreListener};

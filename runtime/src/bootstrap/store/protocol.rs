@@ -8,6 +8,9 @@ use crate::secret::{NONCE, PROOF};
 
 /// The first bytes of both sides; the last one is the version.
 pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";
+/// The key under which a store keeps the address of its host at which the first rank of another host reached it: an
+/// empty value if all ranks have come from the same host.
+pub(crate) const HOST_KEY: &str = "the address of this host";
 /// The longest key, in bytes.
 pub(crate) const MAX_KEY: usize = 1 << 10;
 /// The longest value, in bytes.

@@ -14,8 +14,8 @@ use rustix::event::{Timespec, epoll};
 
 use super::failure::Inquiry;
 use super::protocol::{
-    CHALLENGE, FRAME_HEAD, Frame, GUEST, HELLO, Hello, MAX_FRAME, NoFrame, Op, ROOM, ROOM_A_RANK,
-    Verdict, failure, failure_body, frame, key, key_and_value, push_frame,
+    CHALLENGE, FRAME_HEAD, Frame, GUEST, HELLO, HOST_KEY, Hello, MAX_FRAME, NoFrame, Op, ROOM,
+    ROOM_A_RANK, Verdict, failure, failure_body, frame, key, key_and_value, push_frame,
 };
 use super::session::{Broken, Session, Stage};
 use super::stream::StoreListener;
@@ -280,6 +280,18 @@ impl Core {
         }
     }
 
+    /// Keeps the address of this host for its own ranks, once it is known or there are no others.
+    fn note_host(&mut self, token: u64) {
+        let elsewhere = |session: &&Session| !session.stream.is_within_host();
+        let session = self.sessions.get(&token).filter(elsewhere);
+        let address = session.and_then(|session| session.stream.local());
+        let all_came = self.ranks.len() == self.job.size as usize;
+        if (address.is_some() || all_came) && !self.values.contains_key(HOST_KEY) {
+            let text = address.map_or(String::new(), |address| address.to_string());
+            self.set(HOST_KEY.into(), text.as_bytes());
+        }
+    }
+
     /// Notes where a rank is.
     fn location(&mut self, rank: u32, at: At) {
         let before = self.ranks.insert(rank, at);
@@ -389,6 +401,7 @@ impl Core {
             self.strangers.remove(&token);
             if rank != GUEST {
                 self.location(rank, At::Here(token));
+                self.note_host(token);
             }
             if let Some(failure) = &self.failure {
                 let body = failure_body(failure);

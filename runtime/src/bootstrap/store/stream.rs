@@ -10,6 +10,11 @@ use std::time::Duration;
 use super::protocol::digest;
 use crate::fork::give_up_in_children;
 
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+/// The time that one of several ways to a server may take.
+const WAY: Duration = Duration::from_secs(2);
+
 /// The place at which a store is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum At {
@@ -112,10 +117,7 @@ impl StoreListener {
 
     /// Listens at that port of every address; 0 is one of the system's choice.
     pub(crate) fn everywhere(port: u16) -> io::Result<StoreListener> {
-        // The first takes IPv4 too, unless the system is set up otherwise or has no IPv6.
-        let ways: [SocketAddr; 2] =
-            [(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()];
-        TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp)
+        listen_everywhere(port).map(StoreListener::Tcp)
     }
 
     /// Returns the address that it is bound to, if it has one.
@@ -163,6 +165,28 @@ impl AsFd for StoreListener {
     }
 }
 
+/// Listens at that port of every address of this host, of both families; 0 is a port of the system's choice.
+///
+/// # Errors
+///
+/// The error of the system.
+pub fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+    let both = || -> rustix::io::Result<TcpListener> {
+        let flags = SocketFlags::CLOEXEC;
+        let (family, kind) = (AddressFamily::INET6, SocketType::STREAM);
+        let socket = rustix::net::socket_with(family, kind, flags, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        // The system may be set up otherwise (`net.ipv6.bindv6only`).
+        sockopt::set_ipv6_v6only(&socket, false)?;
+        rustix::net::bind(&socket, &SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(TcpListener::from(socket))
+    };
+    // A host without IPv6 has one family.
+    both().or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -182,7 +206,9 @@ impl Stream {
         // A zero would be refused.
         let timeout = timeout.max(Duration::from_millis(1));
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-        for address in at.addresses()? {
+        let addresses = at.addresses()?;
+        let timeout = if addresses.len() > 1 { timeout.min(WAY) } else { timeout };
+        for address in addresses {
             match TcpStream::connect_timeout(&address, timeout) {
                 Ok(stream) if is_itself(&stream) => {
                     last = io::ErrorKind::ConnectionRefused.into();
@@ -205,6 +231,19 @@ impl Stream {
                 stream.local_addr().ok().map(|address| address.ip().to_canonical())
             }
             Stream::Unix(_) => None,
+        }
+    }
+
+    /// Returns true if the other end is on this host: then its address says nothing of how other hosts reach this one.
+    pub(crate) fn is_within_host(&self) -> bool {
+        match self {
+            Stream::Tcp(stream) => match (stream.local_addr(), stream.peer_addr()) {
+                (Ok(own), Ok(peer)) => {
+                    peer.ip().to_canonical().is_loopback() || own.ip() == peer.ip()
+                }
+                _ => false,
+            },
+            Stream::Unix(_) => true,
         }
     }
 

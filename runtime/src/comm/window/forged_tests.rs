@@ -153,7 +153,7 @@ fn a_peer_that_breaks_the_protocol_ends_the_job() {
         ([0, 1, 0, 0, 0, 0], 65, strange),
         (
             [1, 1, 0, 1 << 20, 1, 0],
-            (1 << 16) + 1,
+            (1 << 20) + 1,
             (codes::USAGE, "that no receive of this rank takes"),
         ),
     ] {

@@ -117,15 +117,17 @@ impl Communicator {
                 let rights = Rights::of_bits(kind >> 8);
                 let remote = Arc::new(Remote::new(peer, key, bytes, rights));
                 served.push(remote.clone());
-                return Reach::Served(remote);
+                return Ok(Reach::Served(remote));
             }
-            let address = if peer == rank { memory } else { heap.at(at) };
-            let block = Block::new(heap.clone(), words);
+            let address = if peer == rank { memory } else { heap.mapped(at, bytes)? };
+            let block = Block::new(heap.clone(), words, size)?;
             let direct = Direct::new(Place::new(Span::new(address, bytes), dtype, block), rank);
             direct.attach(true);
-            Reach::Mapped(direct)
+            Ok(Reach::Mapped(direct))
         };
-        let peers: Vec<Reach> = (0..).zip(&told).map(reach).collect();
+        let peers: Result<Vec<Reach>, Error> = (0..).zip(&told).map(reach).collect();
+        // The others wait for this rank.
+        let peers = peers.map_err(|error| core.fail(error))?;
         // Peers that do not map this rank's part: all, if nobody can.
         let wants = |&peer: &u32| {
             peer != rank && (mine.memory == ELSEWHERE || core.group.local(peer).is_none())

@@ -26,7 +26,7 @@ pub(super) struct Absent;
 pub(crate) struct Registrations;
 
 impl Registrations {
-    pub(crate) fn new(_: Arc<Segment>, _: u64, _: u64) -> Arc<Self> {
+    pub(crate) fn new(_: Arc<Segment>, _: u32) -> Arc<Self> {
         Arc::new(Registrations)
     }
 

@@ -11,7 +11,6 @@
 //! for long make room for others; a limit keeps the rest of `ulimit -l` for the rings of connections.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::verbs::{Block, Device};
@@ -23,8 +22,8 @@ pub(super) const BLOCK: usize = 2 << 20;
 /// Blocks of the arena of one rank.
 pub(crate) struct Registrations {
     segment: Arc<Segment>,
-    /// The offsets of the arena in the segment.
-    arena: Range<u64>,
+    /// The number of the rank's arena.
+    rank: u32,
     state: Mutex<State>,
 }
 
@@ -54,17 +53,17 @@ pub(super) struct Found {
 }
 
 impl Registrations {
-    /// Registers nothing yet of this part of a segment. At most half of what may stay in place is used.
-    pub(crate) fn new(segment: Arc<Segment>, start: u64, len: u64) -> Arc<Self> {
+    /// Registers nothing yet of the arena of a rank. At most half of what may stay in place is used.
+    pub(crate) fn new(segment: Arc<Segment>, rank: u32) -> Arc<Self> {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-        Self::with_limit(segment, start, len, limit.map_or(u64::MAX, |bytes| bytes / 2))
+        Self::with_limit(segment, rank, limit.map_or(u64::MAX, |bytes| bytes / 2))
     }
 
     /// Registers nothing yet, and `limit` bytes at most.
-    pub(super) fn with_limit(segment: Arc<Segment>, start: u64, len: u64, limit: u64) -> Arc<Self> {
+    pub(super) fn with_limit(segment: Arc<Segment>, rank: u32, limit: u64) -> Arc<Self> {
         let (devices, blocks) = (Vec::new(), BTreeMap::new());
         let state = Mutex::new(State { devices, blocks, bytes: 0, limit, uses: 0 });
-        Arc::new(Registrations { segment, arena: start..start + len, state })
+        Arc::new(Registrations { segment, rank, state })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,17 +94,17 @@ impl Registrations {
 
     /// Registers what lies at an address, if it is in the arena, at least as far as one block goes.
     pub(super) fn find(&self, place: &[u8]) -> Option<Found> {
-        let offset = self.segment.offset_of(place.as_ptr())?;
-        if !self.arena.contains(&offset) || place.is_empty() {
+        if place.is_empty() {
             return None;
         }
+        let (view, offset) = self.segment.view_of(self.rank, place.as_ptr(), 1)?;
         let number = place.as_ptr().addr() / BLOCK;
         let block = self.state().block(number, || {
             let before = (place.as_ptr().addr() % BLOCK) as u64;
-            // May begin before the arena, and before the segment.
-            let from = self.arena.start.max(offset.saturating_sub(before));
-            let to = self.arena.end.min(offset + (BLOCK as u64 - before));
-            (from, (to - from) as usize, &self.segment)
+            // A block that begins before the view, or ends after it, is cut there.
+            let from = view.start().max(offset.saturating_sub(before));
+            let to = view.end().min(offset + (BLOCK as u64 - before));
+            (&self.segment, (from, view.at(from)), (to - from) as usize)
         })?;
         let len = place.len().min((block.end() - offset) as usize);
         Some(Found { block, offset, len })
@@ -116,21 +115,21 @@ impl State {
     fn block<'a>(
         &mut self,
         number: usize,
-        place: impl FnOnce() -> (u64, usize, &'a Arc<Segment>),
+        place: impl FnOnce() -> (&'a Arc<Segment>, (u64, *mut u8), usize),
     ) -> Option<Arc<Block>> {
         self.uses += 1;
         if let Some(kept) = self.blocks.get_mut(&number) {
             kept.used = self.uses;
             return Some(kept.block.clone());
         }
-        let (offset, len, segment) = place();
+        let (segment, (offset, address), len) = place();
         let cost = self.cost(len);
         while self.bytes + cost > self.limit {
             self.forget()?;
         }
         // Parts of a block may not be in use yet, and a device would touch them.
         segment.reserve(offset, len as u64, "what devices know").ok()?;
-        match Block::new(segment, offset, len, &self.devices) {
+        match Block::new(segment, (offset, address), len, &self.devices) {
             Ok(block) => {
                 let block = Arc::new(block);
                 self.bytes += cost;

@@ -21,6 +21,18 @@ pub(super) fn allow() -> u64 {
     (&raw const SIGN) as u64
 }
 
+/// Returns true if the system still lets processes of the same user read this one's memory. A program may end that at
+/// any time: it changes its user, or guards a secret (`PR_SET_DUMPABLE`).
+pub(super) fn is_readable() -> bool {
+    use rustix::process::{DumpableBehavior, dumpable_behavior};
+    dumpable_behavior().is_ok_and(|behavior| behavior == DumpableBehavior::Dumpable)
+}
+
+/// Returns true if a read failed since the kernel does not, or no longer, let this process look into the other.
+pub(crate) fn is_refusal(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::PermissionDenied
+}
+
 /// Returns the process of a rank, if its memory can be read from here. It may be this process: a rank that
 /// fails may free what another thread is about to read, which only the kernel survives.
 pub(super) fn reach(segment: &Arc<Segment>, rank: u32) -> Option<i32> {

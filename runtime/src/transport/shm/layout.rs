@@ -7,7 +7,7 @@
 //! [ arenas: for each rank, the memory that its buffers come from ]
 //! ```
 //!
-//! The file is sparse: what nobody uses costs addresses, not memory.
+//! The file is sparse: what nobody uses costs neither memory nor addresses.
 
 use std::collections::BTreeSet;
 
@@ -24,6 +24,8 @@ pub(crate) const RING: u64 = roundelay_compiler::plan::MAX_SLOTS as u64;
 /// (2 ranks, all_gather of messages of 64 B 0.49 us, through slots 0.81; of 4 B, in the first line, 0.37).
 pub(crate) const INLINE: usize = (HEADER_BYTES - HEADER_PAYLOAD) as usize;
 
+/// The most bytes of a file: a quarter of what the system can number.
+const MOST: u64 = 1 << 61;
 const ABORT: u64 = PAGE;
 const RANKS: u64 = 2 * PAGE;
 const RANK_BYTES: u64 = 320;
@@ -56,7 +58,7 @@ pub struct Layout {
     pub channels: u32,
     /// Capacity of one slot in bytes, a multiple of 64: the largest staged message.
     pub slot_bytes: u64,
-    /// Addresses kept for the buffers of each rank, a multiple of the page size.
+    /// The most bytes of the buffers of each rank, a multiple of the page size.
     pub arena_bytes: u64,
     /// True if ranks outnumber cores, so that waiting ranks yield at once.
     pub crowded: bool,
@@ -117,18 +119,18 @@ impl Layout {
         }
         match self.total() {
             Some(_) => Ok(()),
-            None => wrong("so many ranks, channels and slots exceed the address space"),
+            None => wrong("so many ranks, channels and slots exceed what a file can hold"),
         }
     }
 
-    /// Returns the size of the whole, if the address space can hold it.
+    /// Returns the size of the whole, if a file can have it.
     pub(crate) fn total(&self) -> Option<u64> {
         let ranks = u64::from(self.ranks);
         let connections = (ranks * ranks * u64::from(self.channels))
             .checked_mul(self.connection_bytes())?
             .checked_add(self.connections())?;
         let total = ranks.checked_mul(self.arena_bytes)?.checked_add(connections)?;
-        (total < 1 << 46).then_some(total)
+        (total < MOST).then_some(total)
     }
 
     pub(crate) fn control_bytes(&self) -> u64 {
@@ -154,11 +156,12 @@ impl Layout {
     }
 
     /// Returns the offset of the first connection.
-    fn connections(&self) -> u64 {
+    pub(super) fn connections(&self) -> u64 {
         self.control_bytes() + u64::from(self.ranks) * BOARD
     }
 
-    fn connection_bytes(&self) -> u64 {
+    /// Returns the bytes of a connection, its pipe included.
+    pub(super) fn connection_bytes(&self) -> u64 {
         self.slot(RING).next_multiple_of(PAGE) + self.pipe()
     }
 
@@ -294,11 +297,15 @@ mod tests {
     fn impossible_layouts_are_refused() {
         let good = Layout::new(2);
         assert!(good.check().is_ok());
+        for (ranks, tebibytes) in [(256, 4), (1024, 4), (4096, 1)] {
+            let large = Layout { arena_bytes: tebibytes << 40, ..Layout::new(ranks) };
+            assert!(large.check().is_ok(), "{ranks} ranks with {tebibytes} TiB");
+        }
         for bad in [
             Layout { ranks: 0, ..good },
             Layout { channels: 2, ..good },
             Layout { slot_bytes: 100, ..good },
-            Layout { arena_bytes: 1 << 60, ..good },
+            Layout { arena_bytes: 1 << 61, ..good },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

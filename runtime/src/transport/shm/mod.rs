@@ -1,4 +1,4 @@
-//! Shared memory of one machine: one anonymous file, mapped whole by every rank.
+//! Shared memory of one machine: one anonymous file, of which every rank maps what it uses.
 //!
 //! The launcher makes the file with `memfd_create`; its processes inherit it by number. It has no
 //! name anywhere, so when the last process is gone the memory is gone, however they ended.
@@ -18,22 +18,26 @@ mod layout;
 mod limits;
 mod pipe;
 mod slots;
+mod views;
 
 pub(crate) use board::{Board, BoardStream};
-pub(crate) use cma::read;
+pub(crate) use cma::{is_refusal, read};
 pub(crate) use control::{CALLS, Exchange, Sleeper, State};
 pub use layout::Layout;
 pub(crate) use layout::{INLINE, PAGE, RING, cores};
 pub(crate) use slots::{Receiver, Sender};
+pub(crate) use views::{FileView, populate};
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, MemfdFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::io::Errno;
 
 use roundelay_dsl::diag::codes;
+
+use views::RegionViews;
 
 use super::Unavailable;
 use crate::error::{Bytes, Error, Source};
@@ -54,23 +58,20 @@ pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
     Ok(Vec::new())
 }
 
-/// The shared memory of a job, mapped into this process.
+/// The shared memory of a job: control pages and boards are mapped into this process, the rest as it is used.
 pub(crate) struct Segment {
     fd: OwnedFd,
-    base: *mut u8,
-    len: usize,
     layout: Layout,
+    control: FileView,
+    connections: RegionViews,
+    /// By rank.
+    arenas: Vec<RegionViews>,
 }
-
-// SAFETY: the mapping belongs to the segment and lives as long as it; what is shared inside is
-// atomics, and bytes that the protocols of `control` and `slots` hand from one owner to the next.
-unsafe impl Send for Segment {}
-// SAFETY: as above.
-unsafe impl Sync for Segment {}
 
 /// The reason for which memory was refused, and the error of the system if the system refused it.
 struct Cause {
     text: String,
+    errno: Option<Errno>,
     source: Option<Source>,
 }
 
@@ -91,14 +92,15 @@ impl std::fmt::Display for Cause {
 
 impl From<String> for Cause {
     fn from(text: String) -> Self {
-        Cause { text, source: None }
+        Cause { text, errno: None, source: None }
     }
 }
 
-impl From<rustix::io::Errno> for Cause {
-    fn from(error: rustix::io::Errno) -> Self {
+impl From<Errno> for Cause {
+    fn from(error: Errno) -> Self {
         let text = error.to_string();
-        Cause { text, source: Some(Source::new(std::io::Error::from(error))) }
+        let source = Some(Source::new(std::io::Error::from(error)));
+        Cause { text, errno: Some(error), source }
     }
 }
 
@@ -111,10 +113,20 @@ impl Segment {
             what: "the shared file of the ranks".into(),
             wanted: len,
             cause: cause.text,
+            remedy: match cause.errno {
+                Some(Errno::MFILE) => "raise the limit of open files (`ulimit -n`)".into(),
+                Some(Errno::NFILE) => "close files, or raise `sysctl fs.file-max`".into(),
+                Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
+                    "allow the system call memfd_create, or say transport=tcp".into()
+                }
+                Some(Errno::NOMEM) => "give the machine or container more memory".into(),
+                _ => {
+                    "this is the size of a sparse file, not memory: raise the limit on file sizes \
+                      (`ulimit -f`), or make the arenas smaller"
+                        .into()
+                }
+            },
             source: cause.source,
-            remedy: "these are addresses, not memory: raise the limit on file sizes (`ulimit -f`) \
-                     or on address space (`ulimit -v`), or make the arenas smaller"
-                .into(),
         };
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if limit.is_some_and(|limit| limit < len) {
@@ -207,23 +219,42 @@ impl Segment {
     }
 
     fn map(fd: OwnedFd, layout: Layout) -> Result<Self, Error> {
-        let wanted = layout.total().unwrap_or(u64::MAX);
-        let len = usize::try_from(wanted).unwrap_or(usize::MAX);
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let mapped = unsafe {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, &fd, 0)
+        let len = layout.connections();
+        let control = FileView::new(&fd, 0, len).map_err(|e| unmapped(len, e))?;
+        let arenas = (0..layout.ranks).map(|_| RegionViews::default()).collect();
+        Ok(Segment { fd, layout, control, connections: RegionViews::default(), arenas })
+    }
+
+    /// Returns the address of `len` bytes of a connection or of an arena, which are mapped now if they were not. It is
+    /// theirs for as long as the segment lives.
+    pub(crate) fn mapped(&self, offset: u64, len: u64) -> Result<*mut u8, Error> {
+        let (layout, first) = (&self.layout, self.layout.arena(0));
+        let (views, region) = match offset.checked_sub(first) {
+            None => (Some(&self.connections), (layout.connections(), first)),
+            Some(behind) => {
+                let rank = behind / layout.arena_bytes;
+                let start = first + rank * layout.arena_bytes;
+                (self.arenas.get(rank as usize), (start, start + layout.arena_bytes))
+            }
         };
-        let base = mapped.map_err(|e| Error::Memory {
-            what: "the mapping of the shared file".into(),
-            wanted,
-            cause: e.to_string(),
-            remedy: "raise the limit on address space (`ulimit -v`) or make the arenas smaller"
-                .into(),
-            source: Cause::from(e).source,
-        })?;
-        Ok(Segment { fd, base: base.cast(), len, layout })
+        let lies = offset >= region.0 && offset.saturating_add(len) <= region.1;
+        let Some(views) = views.filter(|_| lies) else {
+            return Err(Error::Work("a piece of shared memory lies outside of its region".into()));
+        };
+        views.address(&self.fd, region, (offset, len)).map_err(|e| unmapped(len, e))
+    }
+
+    /// Returns the view of a rank's arena that has `len` bytes at an address, if this process has mapped one, and their
+    /// offset in the file.
+    #[inline]
+    pub(crate) fn view_of(
+        &self,
+        rank: u32,
+        address: *const u8,
+        len: usize,
+    ) -> Option<(&FileView, u64)> {
+        let views = self.arenas.get(rank as usize)?;
+        views.iter().find_map(|view| Some((view, view.offset_of(address, len)?)))
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -257,17 +288,12 @@ impl Segment {
         self.word(BIRTH).load(Ordering::Relaxed)
     }
 
-    /// Returns the address of a byte of the file.
-    pub(crate) fn at(&self, offset: u64) -> *mut u8 {
-        self.base.wrapping_add(offset as usize)
-    }
-
-    /// Returns a word of the control pages or of a connection's headers, which were reserved.
+    /// Returns a word of the control pages or of a board, which were reserved.
     pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && (offset as usize) < self.len);
-        // SAFETY: in bounds and aligned; the mapping outlives `self`; these words are only ever
+        assert!(offset.is_multiple_of(8) && offset < self.control.end());
+        // SAFETY: in bounds and aligned; the mapping lives as long as `self`; these words are only ever
         // accessed as atomics.
-        unsafe { &*self.at(offset).cast::<AtomicU64>() }
+        unsafe { &*self.control.at(offset).cast::<AtomicU64>() }
     }
 
     /// Makes sure that the pages of a range exist, so that touching them cannot fail.
@@ -289,37 +315,22 @@ impl Segment {
         loop {
             match rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), from, len) {
                 Ok(()) => return Ok(()),
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(e) => return Err(refused(e.into())),
             }
         }
     }
-
-    /// Brings reserved pages into this process's page table, as well as that can be done.
-    pub(crate) fn populate(&self, offset: u64, len: u64) {
-        let from = offset.next_multiple_of(PAGE);
-        let len = (offset + len).saturating_sub(from) / PAGE * PAGE;
-        if len == 0 {
-            return;
-        }
-        // SAFETY: the range lies in this mapping, and neither advice changes its content.
-        unsafe {
-            let _ = rustix::mm::madvise(self.at(from).cast(), len as usize, Advice::LinuxHugepage);
-            let advice = Advice::LinuxPopulateWrite;
-            let _ = rustix::mm::madvise(self.at(from).cast(), len as usize, advice);
-        }
-    }
-
-    /// Returns the offset in the file of an address in this mapping.
-    pub(crate) fn offset_of(&self, address: *const u8) -> Option<u64> {
-        let offset = (address as usize).wrapping_sub(self.base as usize);
-        (offset < self.len).then_some(offset as u64)
-    }
 }
 
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map`; every handle into it holds the `Arc` of `self`.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
+/// Returns the error of a part of the file that the system does not map.
+fn unmapped(wanted: u64, error: Errno) -> Error {
+    Error::Memory {
+        what: "the mapping of the shared file".into(),
+        wanted,
+        cause: error.to_string(),
+        remedy: "raise the limit on address space (`ulimit -v`), or the number of mappings that a process may have \
+                 (`sysctl vm.max_map_count`)"
+            .into(),
+        source: Cause::from(error).source,
     }
 }

@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Segment;
+use super::{Segment, populate};
 use crate::backend::host::copy;
 use crate::error::Error;
 use crate::transport::message::IoVec;
@@ -40,25 +40,25 @@ pub(super) const COUNTS: u64 = 2 * super::PAGE;
 struct Pipe {
     base: *mut u8,
     size: u64,
-    /// The segment that `base` points into, and the offset.
-    segment: Arc<Segment>,
-    offset: u64,
+    /// The segment that `base` points into.
+    _segment: Arc<Segment>,
 }
 
 // SAFETY: the pointer is into the segment, which is held; each end is used by one thread at a time.
 unsafe impl Send for Pipe {}
 
 impl Pipe {
-    fn new(segment: &Arc<Segment>, offset: u64) -> Pipe {
+    fn new(segment: &Arc<Segment>, offset: u64) -> Result<Pipe, Error> {
         let size = segment.layout().pipe_bytes();
-        Pipe { base: segment.at(offset), size, segment: segment.clone(), offset }
+        let base = segment.mapped(offset, segment.layout().pipe())?;
+        Ok(Pipe { base, size, _segment: segment.clone() })
     }
 
     /// Brings all of it, which was reserved, into the page table of this process: faults would look like
     /// slowness of this way.
     #[cold]
     fn populate(&self) {
-        self.segment.populate(self.offset, COUNTS + self.size);
+        populate(self.base, COUNTS + self.size);
     }
 
     #[inline]
@@ -120,7 +120,7 @@ impl Pusher {
     pub(super) fn open(segment: &Arc<Segment>, offset: u64) -> Result<Pusher, Error> {
         segment.reserve(offset, segment.layout().pipe(), "the pipe of a connection")?;
         let (queue, rests) = (VecDeque::new(), VecDeque::new());
-        let pipe = Pipe::new(segment, offset);
+        let pipe = Pipe::new(segment, offset)?;
         pipe.populate();
         Ok(Pusher { pipe, end: 0, pushed: 0, seen: 0, queue, rests })
     }
@@ -215,8 +215,9 @@ pub(super) struct Taker {
 }
 
 impl Taker {
-    pub(super) fn new(segment: &Arc<Segment>, offset: u64) -> Taker {
-        Taker { pipe: Pipe::new(segment, offset), taken: 0, seen: 0, populated: false }
+    pub(super) fn new(segment: &Arc<Segment>, offset: u64) -> Result<Taker, Error> {
+        let pipe = Pipe::new(segment, offset)?;
+        Ok(Taker { pipe, taken: 0, seen: 0, populated: false })
     }
 
     /// Returns the part that is there, and was not given back, of the message of `len` bytes that begins at
@@ -307,7 +308,7 @@ mod tests {
         assert_eq!(segment.layout().pipe_bytes(), SIZE as u64, "so many ranks have small pipes");
         let at = layout.pipe_at(0, 1, 0);
         let pusher = Pusher::open(&segment, at).expect("memory");
-        (pusher, Taker::new(&segment, at))
+        (pusher, Taker::new(&segment, at).expect("addresses"))
     }
 
     const SIZE: usize = 32 << 10;

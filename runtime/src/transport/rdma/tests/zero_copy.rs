@@ -23,8 +23,7 @@ impl Registrant {
     pub(super) fn new(bytes: u64, limit: u64) -> Registrant {
         let layout = Layout { arena_bytes: bytes, slot_bytes: 64, ..Layout::new(1) };
         let segment = Segment::create(layout).expect("a small segment");
-        let start = layout.arena(0);
-        let registrations = Registrations::with_limit(segment.clone(), start, bytes, limit);
+        let registrations = Registrations::with_limit(segment.clone(), 0, limit);
         Registrant { arena: Arena::new(segment, 0), registrations }
     }
 

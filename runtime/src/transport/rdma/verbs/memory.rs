@@ -172,28 +172,33 @@ impl Drop for Region {
 
 /// A part of a segment, registered with each of some devices. It keeps the segment mapped.
 pub(crate) struct Block {
-    segment: Arc<Segment>,
+    _segment: Arc<Segment>,
     offset: u64,
+    /// The address of the byte at that offset.
+    start: *mut u8,
     len: usize,
     registrations: Vec<Registration>,
 }
 
+// SAFETY: the address is one of the segment, which is held; what lies there is written by devices and by the owner of the
+// memory, as their protocol has it.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
 impl Block {
-    /// Registers `len` bytes of a segment.
+    /// Registers `len` bytes of a segment, which are mapped at an address.
     pub(crate) fn new(
         segment: &Arc<Segment>,
-        offset: u64,
+        (offset, start): (u64, *mut u8),
         len: usize,
         devices: &[Arc<Device>],
     ) -> io::Result<Block> {
-        let start = segment.at(offset);
-        let last = segment.offset_of(start.wrapping_add(len - 1));
-        assert!(last == Some(offset + len as u64 - 1), "a part of the segment");
-        // SAFETY: inside the segment, whose mapping is as long as the segment lives, and that the block
+        // SAFETY: inside a view of the segment, whose mapping is as long as the segment lives, and that the block
         // keeps. Its key is told to a peer only together with a place that waits for its bytes.
         let register = |device| unsafe { Registration::new(device, start, len, WRITES) };
         let registrations = devices.iter().map(register).collect::<io::Result<_>>()?;
-        Ok(Block { segment: segment.clone(), offset, len, registrations })
+        Ok(Block { _segment: segment.clone(), offset, start, len, registrations })
     }
 
     /// Returns its length in bytes.
@@ -211,16 +216,20 @@ impl Block {
         self.registrations[device].keys().1
     }
 
+    fn at(&self, offset: u64) -> *mut u8 {
+        self.start.wrapping_add(offset.wrapping_sub(self.offset) as usize)
+    }
+
     /// Returns the address of the byte at an offset in the segment.
     pub(crate) fn address(&self, offset: u64) -> u64 {
-        self.segment.at(offset).addr() as u64
+        self.at(offset).addr() as u64
     }
 
     /// Sees to it that what a peer wrote at an offset in the segment is here: as a rule it was written here.
     pub(crate) fn bring(&self, offset: u64, to: &mut [u8]) {
         let inside = offset >= self.offset && offset + to.len() as u64 <= self.end();
         assert!(inside, "a part of the block");
-        let from = self.segment.at(offset);
+        let from = self.at(offset);
         if from.cast_const() != to.as_ptr() {
             // SAFETY: inside the segment, and no device writes there: the peer has said that it has written.
             unsafe { ptr::copy(from, to.as_mut_ptr(), to.len()) };
@@ -232,7 +241,7 @@ impl Block {
         let inside = offset >= self.offset && offset + u64::from(len) <= self.end();
         assert!(inside, "a part of the block");
         let (key, _) = self.registrations[device].keys();
-        Span { start: self.segment.at(offset), len, key, memory: PhantomData }
+        Span { start: self.at(offset), len, key, memory: PhantomData }
     }
 }
 

@@ -88,7 +88,8 @@ impl End {
             true => Sleeper::Messages,
             false => Sleeper::Calls,
         };
-        let (base, bed) = (segment.at(offset), std::ptr::from_ref(segment.bed(peer, sleeper)));
+        let base = segment.mapped(offset, segment.layout().connection_bytes())?;
+        let bed = std::ptr::from_ref(segment.bed(peer, sleeper));
         Ok(End { base, slot_bytes, offset, pipe, bed, segment: segment.clone() })
     }
 
@@ -176,7 +177,7 @@ mod tests {
         let segment = Segment::create(layout).expect("a small segment");
         let mut sender = Sender::open(&segment, 0, 1, 3).expect("the sender");
         let mut receiver = Receiver::open(&segment, 0, 1, 3).expect("the receiver");
-        receiver.taker = Some(Taker::new(&segment, receiver.end.pipe));
+        receiver.taker = Taker::new(&segment, receiver.end.pipe).ok();
         receiver.wish();
         sender.learn();
         assert!(sender.reads());

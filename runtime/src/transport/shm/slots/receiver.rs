@@ -161,7 +161,7 @@ impl MappedReceiver for Receiver {
         }
         self.reach = cma::reach(&self.end.segment, self.from);
         if !self.end.segment.layout().crowded {
-            self.taker = Some(Taker::new(&self.end.segment, self.end.pipe));
+            self.taker = Taker::new(&self.end.segment, self.end.pipe).ok();
         }
         *self.paths = CopyPaths::new(self.reach.is_some());
         self.wish();
@@ -169,6 +169,12 @@ impl MappedReceiver for Receiver {
 
     fn reach(&self) -> Option<i32> {
         self.reach
+    }
+
+    fn lose_reach(&mut self) {
+        self.reach = None;
+        *self.paths = CopyPaths::new(false);
+        self.wish();
     }
 
     fn kept(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! The sending end of a connection.
 
-use super::super::copy_path;
 use super::super::pipe::Pusher;
+use super::super::{cma, copy_path};
 use super::*;
 
 /// The number of calls without a new sample after which messages no longer go both ways.
@@ -204,6 +204,10 @@ impl MappedSender for Sender {
             if samples > 0 && self.unchanged < LATELY {
                 wishes = own & u64::from(u32::MAX);
             }
+        }
+        // What a peer could read once it may be kept from by now: slots serve every peer.
+        if wishes & 1 != 0 && !cma::is_readable() {
+            wishes = 0;
         }
         if wishes != self.wishes {
             self.heed(wishes);
