@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
-use roundelay::{Error, HintError};
+use roundelay::{Error, HintError, variables};
 use roundelay_dsl::diag::{Code, Diagnostic, Diagnostics, codes, render};
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
@@ -122,7 +122,7 @@ impl Report {
 
     /// Renders findings on standard error.
     pub(crate) fn diagnostics(&self, sources: &SourceMap, diagnostics: &[Diagnostic]) {
-        let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = std::io::stderr().is_terminal() && !variables::is_set("NO_COLOR");
         for d in diagnostics {
             complain(&render::human(sources, d, colour));
             complain("");

@@ -73,6 +73,8 @@ mod secret;
 mod store;
 pub mod trace;
 mod transport;
+#[doc(hidden)]
+pub mod variables;
 mod waiting;
 mod window;
 mod wire;

@@ -5,9 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
-const FLOORS: [&str; 40] = [
+const FLOORS: [&str; 44] = [
     "wire",
     "error",
+    "variables",
+    "limits",
+    "guesses",
     "fork",
     "dtype",
     "digest",
@@ -17,6 +20,7 @@ const FLOORS: [&str; 40] = [
     "abort",
     "store",
     "secret",
+    "ports",
     "fabric",
     "backend",
     "transport",

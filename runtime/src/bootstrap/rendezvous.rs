@@ -3,7 +3,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::SECRET;
 use super::membership::{Membership, StoreAt};
 use super::pmi::Pmi;
 use super::store::client::outward;
@@ -63,12 +62,7 @@ pub(super) fn shared(
     if size == 1 {
         return served(loopback()?, me, timeout);
     }
-    announced(false, outward(), me, timeout, share)
-}
-
-/// Returns the secret that `ROUNDELAY_SECRET` holds; empty if it is not set.
-pub fn secret() -> Vec<u8> {
-    std::env::var_os(SECRET).unwrap_or_default().into_encoded_bytes()
+    announced(false, place.far()?, me, timeout, place, share)
 }
 
 fn loopback() -> Result<StoreListener, Error> {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::rendezvous::shared;
 use super::reporter;
 use super::store::InProcessStore;
-use super::{HOST, Membership, SECRET, Store, store};
+use super::{HOST, Membership, Store, given_secret, secret};
 use crate::comm::Communicator;
 use crate::digest::mix;
 use crate::error::Error;
@@ -20,6 +20,7 @@ use crate::paths::Options;
 use crate::secret::Secret;
 use crate::transport::Transports;
 use crate::transport::rdma;
+use crate::variables;
 
 /// The settings with which the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]
@@ -125,9 +126,10 @@ impl Setup {
         self
     }
 
-    /// Sets the secret, which all ranks know and nobody else: no other process can join or connect.
+    /// Sets the secret, which all ranks know and nobody else: no other process can join or connect. An empty one is
+    /// an error when ranks join.
     #[must_use]
-    pub fn secret(mut self, secret: impl Into<String>) -> Self {
+    pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.options.secret = Some(Secret::from(secret.into()));
         self
     }
@@ -173,16 +175,26 @@ impl Setup {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for hints that are not understood.
+    /// [`Error::Usage`] for hints that are not understood; [`Error::Start`] and [`Error::System`] for a secret that is
+    /// given and cannot be read, or is empty, and for a label that is not UTF-8.
     pub fn from_env() -> Result<Self, Error> {
         let mut setup = Setup::new().hints(&Hints::from_env()?);
-        if let Ok(secret) = std::env::var(SECRET) {
+        if let Some(secret) = secret()? {
             setup = setup.secret(secret);
         }
-        if let Ok(label) = std::env::var(HOST) {
+        if let Some(label) = variables::text(HOST)? {
             setup = setup.host_label(label);
         }
         Ok(setup)
+    }
+}
+
+impl Setup {
+    /// Returns the bytes of the secret, none if there is none; an error for an empty secret.
+    pub(super) fn secret_bytes(&self) -> Result<&[u8], Error> {
+        let Some(secret) = &self.options.secret else { return Ok(&[]) };
+        given_secret::check(secret.bytes())?;
+        Ok(secret.bytes())
     }
 }
 

@@ -202,11 +202,9 @@ impl Hints {
     ///
     /// [`HintError`], naming the variable.
     pub fn from_env() -> Result<Self, HintError> {
-        match std::env::var(VARIABLE) {
-            Ok(text) => text.parse().map_err(|e| HintError::Environment(Box::new(e))),
-            Err(std::env::VarError::NotPresent) => Ok(Hints::default()),
-            Err(std::env::VarError::NotUnicode(_)) => Err(HintError::NoText),
-        }
+        let Some(value) = variables::raw(VARIABLE) else { return Ok(Hints::default()) };
+        let text = value.into_string().map_err(|_| HintError::NoText)?;
+        text.parse().map_err(|e| HintError::Environment(Box::new(e)))
     }
 
     /// Returns true if no hint is set.

@@ -20,7 +20,7 @@ fn nothing(gpu: &mut Communicator, a: &CudaBuffer<f32>, b: &CudaBuffer<f32>) -> 
     gpu.reduce_scatter_single(&mut output, &input, RedOp::Sum)?;
     gpu.all_gather_single(&mut output, &input)?;
     gpu.all_to_all_single(&mut output, &input)?;
-    gpu.reduce(&mut output, RedOp::Sum, 0)?;
+    gpu.reduce(&mut output, 0, RedOp::Sum)?;
     gpu.all_gather_v(&mut output, &input, &vec![0; n as usize])?;
     let ring = gpu.algorithm("all_reduce", "ring")?;
     let stream = gpu.stream()?;
