@@ -88,7 +88,7 @@ pub use comm::{
     Work,
 };
 pub use custom::{Algorithm, plan_of};
-pub use dtype::{DType, Element, RedOp, UnknownName};
+pub use dtype::{Bool, DType, Element, RedOp, UnknownName};
 pub use engine::{Args, Call, Reduction};
 pub use error::{Diagnostics, Error, Location, Refusal, Source};
 pub use hints::{HintError, Hints};
