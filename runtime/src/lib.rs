@@ -57,10 +57,13 @@ mod executor;
 pub mod fabric;
 mod fork;
 mod group;
+mod guesses;
 pub mod hints;
 #[doc(hidden)]
 pub mod internal;
 pub mod lang;
+#[doc(hidden)]
+pub mod limits;
 mod memory;
 mod messages;
 mod net;

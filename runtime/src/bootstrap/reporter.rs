@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Store;
-use super::store::protocol::digest;
+use super::store::protocol::{ROSTER, digest};
 use super::store::server::Job;
 use super::store::{Server, StoreListener};
 use crate::error::Error;
@@ -18,9 +18,6 @@ use crate::group::{Group, ReporterAt, Reporting};
 use crate::net::Listener;
 use crate::secret::{Secret, random};
 use crate::trace::live;
-
-/// The note at the store that says where ranks report.
-pub(super) const ROSTER: &str = "reporters";
 
 /// The ranks of a job, and where they report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

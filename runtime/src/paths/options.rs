@@ -58,9 +58,13 @@ pub(crate) struct Options {
     pub(crate) host_label: Option<String>,
 }
 
+/// The time that a new connection may take by default: with the time that passes before it is taken in, that of the
+/// listener's bounds.
+const HEARING: Duration = LISTENER.patience.saturating_sub(Duration::from_secs(1));
+
 impl Default for Options {
     fn default() -> Self {
-        let (timeout, hearing) = (Duration::from_secs(30), Duration::from_secs(10));
+        let (timeout, hearing) = (Duration::from_secs(30), HEARING);
         let (paths, media) = (Vec::new(), Vec::new());
         Options {
             interface: None,

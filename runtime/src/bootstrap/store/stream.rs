@@ -208,6 +208,16 @@ impl Stream {
         }
     }
 
+    /// Returns the address of the other end; `None` within this host.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.peer_addr().ok().map(|address| address.ip().to_canonical())
+            }
+            Stream::Unix(_) => None,
+        }
+    }
+
     pub(crate) fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         // A zero would mean no timeout.
         let timeout = Some(timeout.max(Duration::from_millis(1)));

@@ -1,6 +1,7 @@
 //! Ranks as threads, each with a listener of its own, over real sockets.
 
 mod control;
+mod guard;
 mod join;
 mod near;
 mod random;
