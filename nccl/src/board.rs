@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use roundelay::internal::{OwnerProcess, give_up_in_children};
+use roundelay::Hints;
+use roundelay::internal::{OwnerProcess, bind_within, give_up_in_children, interface_address};
+use roundelay::limits::BOARD;
 
 use crate::failure::{Failure, Outcome};
 use crate::id::{Id, Token};
@@ -218,11 +220,20 @@ fn own() -> Outcome<&'static Board> {
 }
 
 fn serve() -> std::io::Result<&'static Board> {
-    let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
-        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+    let hints = Hints::from_env().map_err(std::io::Error::other)?;
+    let own = match hints.interface() {
+        Some(interface) => Some(interface_address(interface).map_err(std::io::Error::other)?),
+        None => None,
+    };
+    let listener = bind_within(hints.ports(), |port| match own {
+        Some(ip) => TcpListener::bind((ip, port)),
+        None => TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))),
+    })?;
     give_up_in_children(&listener);
     let port = listener.local_addr()?.port();
-    let places = outward().into_iter().chain([Ipv4Addr::LOCALHOST.into()]);
+    let everywhere = || outward().into_iter().chain([Ipv4Addr::LOCALHOST.into()]).collect();
+    let places: Vec<IpAddr> = own.map_or_else(everywhere, |ip| vec![ip]);
     let board: &'static Board = Box::leak(Box::new(Board {
         process: OwnerProcess::here(),
         places: places.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(),

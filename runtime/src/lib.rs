@@ -68,6 +68,7 @@ mod memory;
 mod messages;
 mod net;
 mod paths;
+mod ports;
 mod process;
 mod prototype;
 mod remote;
@@ -97,6 +98,7 @@ pub use error::{Diagnostics, Error, Location, Refusal, Source};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use messages::{Delivered, Peer};
+pub use ports::PortRange;
 pub use prototype::{Playable, Prototype};
 pub use remote::{Endpoint, Link, Region, RemoteRegion};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::rendezvous::shared;
+use super::rendezvous::{StorePlace, shared, store_at};
 use super::reporter;
 use super::store::InProcessStore;
 use super::{HOST, Membership, Store, given_secret, secret};
@@ -17,6 +17,7 @@ use crate::group::{Group, Note, Terms, reporters};
 use crate::hints::Hints;
 use crate::net::{Listener, Net};
 use crate::paths::Options;
+use crate::ports::PortRange;
 use crate::secret::Secret;
 use crate::transport::Transports;
 use crate::transport::rdma;
@@ -100,6 +101,14 @@ impl Setup {
         self
     }
 
+    /// Sets the ports to listen at, any by default: for peers, and on rank 0 for the rendezvous where no address of it
+    /// is given.
+    #[must_use]
+    pub fn ports(mut self, ports: PortRange) -> Self {
+        self.options.ports = Some(ports);
+        self
+    }
+
     /// Sets the paths to other hosts, in order: on each host an interface, an address or a network, as
     /// [`Setup::interface`], or an RDMA device, and under the same name on all. With more than one,
     /// algorithms may split what they move over them, and a call goes on over the others when one fails. One
@@ -161,6 +170,7 @@ impl Setup {
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
         }
+        self.options.ports = hints.ports().or(self.options.ports);
         self.devices.gid = hints.rdma_gid().or(self.devices.gid);
         if let Some(file) = hints.topology() {
             self = self.topology(file);
@@ -208,8 +218,9 @@ impl Communicator {
     /// cannot be had.
     pub fn join(membership: &Membership, setup: &Setup) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
-        let store = store(membership, secret, timeout)?;
+        let secret = setup.secret_bytes()?;
+        let place = StorePlace::of(&setup.options);
+        let store = store_at(membership, secret, timeout, place)?;
         Self::join_at(membership.rank, membership.size, store, setup)
     }
 
@@ -232,8 +243,9 @@ impl Communicator {
                 "rank {rank} is not one of {size} ranks; they go from 0 to size - 1"
             )));
         }
-        let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
-        let store = shared((rank, size), secret, setup.options.timeout, share)?;
+        let secret = setup.secret_bytes()?;
+        let place = StorePlace::of(&setup.options);
+        let store = shared((rank, size), secret, setup.options.timeout, place, share)?;
         Self::join_at(rank, size, Box::new(store), setup)
     }
 

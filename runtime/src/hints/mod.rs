@@ -16,7 +16,9 @@ use std::time::Duration;
 use roundelay_compiler::device::Protocol;
 
 use crate::error::{Error, Source};
+use crate::ports::PortRange;
 use crate::transport::Transports;
+use crate::variables;
 pub use parse::TABLE;
 
 /// The environment variable that holds hints for everything in a process: `key=value,key=value`.
@@ -97,6 +99,7 @@ pub struct Hints {
     lazy: Option<bool>,
     doctor: Option<bool>,
     interface: Option<String>,
+    ports: Option<PortRange>,
     topology: Option<String>,
     paths: Option<Vec<String>>,
     rdma_gid: Option<u32>,
@@ -292,6 +295,11 @@ impl Hints {
         self.interface.as_deref()
     }
 
+    /// Returns the ports to listen at.
+    pub fn ports(&self) -> Option<PortRange> {
+        self.ports
+    }
+
     /// Returns the topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
     pub fn topology(&self) -> Option<&str> {
         self.topology.as_deref()
@@ -395,6 +403,7 @@ impl Merged {
             lazy,
             doctor,
             interface,
+            ports,
             topology,
             paths,
             rdma_gid,

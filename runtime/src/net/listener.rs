@@ -25,6 +25,9 @@ use super::{Medium, Options, address};
 use crate::error::Error;
 use crate::fabric::system;
 use crate::fork::give_up_in_children;
+use crate::guesses::WrongGuesses;
+use crate::limits::LISTENER;
+use crate::ports::{PortRange, bind_within};
 use crate::secret::{NONCE, PROOF, Side, random};
 use crate::transport::rdma;
 
@@ -107,7 +110,7 @@ impl Listener {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for (at, wanted) in (0..).zip(address::all(&options, seen)?) {
-            let listener = listen(wanted)?;
+            let listener = listen(wanted, options.ports)?;
             let (data, flags) = (epoll::EventData::new_u64(at), epoll::EventFlags::IN);
             epoll::add(&events, &listener, data, flags).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(|e| {
@@ -527,23 +530,31 @@ impl Pending {
     }
 }
 
-/// Listens at an address.
-fn listen(at: SocketAddr) -> Result<TcpListener, Error> {
-    let failed = |e: rustix::io::Errno| {
+/// Listens at an address, at a port of the range if there is one.
+fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error> {
+    let listen_at = |port| -> std::io::Result<TcpListener> {
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        give_up_in_children(&socket);
+        if port != 0 {
+            // Connections of an earlier process that end slowly do not keep its port from the next.
+            rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        }
+        let mut at = at;
+        at.set_port(port);
+        rustix::net::bind(&socket, &at)?;
+        rustix::net::listen(&socket, 4096)?;
+        Ok(TcpListener::from(socket))
+    };
+    bind_within(ports, listen_at).map_err(|e| {
+        let other = if ports.is_some() { "other ports, or another" } else { "another" };
         let text = format!(
-            "ranks cannot be reached at {}: {e}; choose another network interface",
+            "ranks cannot be reached at {}: {e}; choose {other} network interface",
             at.ip()
         );
         Error::system(text, e)
-    };
-    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
-    let socket = socket.map_err(failed)?;
-    give_up_in_children(&socket);
-    rustix::net::bind(&socket, &at).map_err(failed)?;
-    rustix::net::listen(&socket, 4096).map_err(failed)?;
-    Ok(TcpListener::from(socket))
+    })
 }
 
 /// Makes a socket fit for messages between ranks. A host that vanished is noticed in about

@@ -16,7 +16,7 @@
 //! which a waiting rank calls about once a millisecond.
 //! All sockets are non-blocking, closed on `exec`, and without delay.
 
-mod address;
+pub(crate) mod address;
 mod calls;
 mod connect;
 mod control;
