@@ -73,6 +73,7 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
         _ => false,
     };
     let report = Report { json: cli.json, quiet };
+    roundelay::internal::allow_imports(cli.allow_import);
     let known = match &cli.from {
         Some(program) => own::become_program(program),
         None => own::register(algorithms),

@@ -8,7 +8,7 @@ use roundelay_compiler::plan::Shares;
 pub use crate::backend::cuda::wheels;
 use crate::bind::Stats;
 use crate::comm::Communicator;
-pub use crate::custom::Files;
+pub use crate::custom::{Files, allow_imports};
 use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call};
 use crate::error::Error;

@@ -19,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::lines::Lines;
 use super::{HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::abort::AbortRecord;
+use crate::custom::allowance;
 use crate::error::Error;
 use crate::fork::OwnerProcess;
 use crate::secret::random;
@@ -201,6 +202,10 @@ impl Launcher {
             Some(segment) => command.env(SHM_FD, segment.number().to_string()),
             None => command.env(STORE, store),
         };
+        if let Some(secret) = secret {
+            command.env(SECRET, secret);
+        }
+        command.envs(allowance());
         if let Some(hints) = &self.hints {
             command.env(crate::hints::VARIABLE, hints);
         }
