@@ -4,6 +4,8 @@
 //! together. [`AlgorithmLibrary`] is where `use all_gather.ring` finds them.
 #![forbid(unsafe_code)]
 
+pub mod import;
+
 use roundelay_compiler::Library;
 
 /// One algorithm of the library.
@@ -80,7 +82,8 @@ pub fn of(collective: &str) -> impl Iterator<Item = &'static Entry> {
     CATALOGUE.iter().filter(move |e| e.collective == collective)
 }
 
-/// The algorithm library as the compiler's library. It holds algorithms only: it finds no file that a text imports.
+/// The algorithm library as the compiler's library. It holds algorithms only: files that texts import are read
+/// by [`import`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct AlgorithmLibrary;
 
@@ -89,8 +92,8 @@ impl Library for AlgorithmLibrary {
         find(collective, name).map(|e| (format!("library:{}", e.path), e.text.to_string()))
     }
 
-    fn file(&self, _from: &str, _path: &str) -> Option<(String, String)> {
-        None
+    fn file(&self, _from: &str, _path: &str) -> Result<(String, String), String> {
+        Err("the algorithm library has no files".into())
     }
 }
 

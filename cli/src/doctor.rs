@@ -59,15 +59,22 @@ struct Standings {
 pub(crate) fn doctor(args: &args::Doctor, report: Report) -> Outcome {
     let mut silent = Vec::new();
     let jobs = match &args.store {
-        Some(store) => match gather(store, &args.job, &secret(), args.timeout)? {
-            Gathered::Running { communicator, told } => ask(communicator, told, &mut silent),
-            Gathered::Joining(why) => {
-                report.line(format!("cause: {why}"));
-                let (verdict, communicators) = (None, Vec::new());
-                report.result(&Diagnosis { verdict, communicators, joining: Some(why), silent });
-                return Ok(());
+        Some(store) => {
+            match gather(store, &args.job, &secret()?.unwrap_or_default(), args.timeout)? {
+                Gathered::Running { communicator, told } => ask(communicator, told, &mut silent),
+                Gathered::Joining(why) => {
+                    report.line(format!("cause: {why}"));
+                    let (verdict, communicators) = (None, Vec::new());
+                    report.result(&Diagnosis {
+                        verdict,
+                        communicators,
+                        joining: Some(why),
+                        silent,
+                    });
+                    return Ok(());
+                }
             }
-        },
+        }
         None if args.pid.is_empty() => read(&args.files)?,
         None => watch(&args.pid)?,
     };

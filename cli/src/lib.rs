@@ -35,6 +35,7 @@ mod stress;
 mod tune;
 mod values;
 
+use std::borrow::Cow;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -57,8 +58,12 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {
-            // Help and version come this way too; a closed pipe is no fault.
-            let _ = e.print();
+            // Help and version come this way too; a closed pipe is no fault. An error quotes the command line.
+            let text = e.render().to_string();
+            match e.use_stderr() && matches!(roundelay_dsl::escaped(&text), Cow::Owned(_)) {
+                true => report::complain(text.trim_end()),
+                false => drop(e.print()),
+            }
             return ExitCode::from(if e.use_stderr() { report::USAGE } else { 0 });
         }
     };
@@ -70,6 +75,7 @@ pub fn main(algorithms: &[&dyn Playable]) -> ExitCode {
         _ => false,
     };
     let report = Report { json: cli.json, quiet };
+    roundelay::internal::allow_imports(cli.allow_import);
     let known = match &cli.from {
         Some(program) => own::become_program(program),
         None => own::register(algorithms),

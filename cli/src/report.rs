@@ -5,8 +5,9 @@ use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
-use roundelay::{Error, HintError};
+use roundelay::{Error, HintError, variables};
 use roundelay_dsl::diag::{Code, Diagnostic, Diagnostics, codes, render};
+use roundelay_dsl::escaped;
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
@@ -106,7 +107,7 @@ impl Report {
     /// Prints a line for people; nothing where programs read.
     pub(crate) fn line(&self, text: impl AsRef<str>) {
         if !self.json && !self.quiet {
-            print(text.as_ref());
+            print(&escaped(text.as_ref()));
         }
     }
 
@@ -122,10 +123,10 @@ impl Report {
 
     /// Renders findings on standard error.
     pub(crate) fn diagnostics(&self, sources: &SourceMap, diagnostics: &[Diagnostic]) {
-        let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = std::io::stderr().is_terminal() && !variables::is_set("NO_COLOR");
         for d in diagnostics {
-            complain(&render::human(sources, d, colour));
-            complain("");
+            complain_rendered(&render::human(sources, d, colour));
+            complain_rendered("");
         }
     }
 
@@ -163,9 +164,12 @@ impl Report {
     }
 }
 
-/// Writes text to standard output, with an end of line. A reader who has seen enough ends the program.
+/// Writes text to standard output, with an end of line: as it is to a file, and to a terminal so that it does not act on
+/// it. A reader who has seen enough ends the program.
 pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
+    let shown = if out.is_terminal() { escaped(text) } else { text.into() };
+    let text = &*shown;
     let written =
         writeln!(out, "{}", text.strip_suffix('\n').unwrap_or(text)).and_then(|()| out.flush());
     match written {
@@ -173,13 +177,18 @@ pub(crate) fn print(text: &str) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         Err(e) => {
             let finding = fault(codes::WRITE, format!("standard output: {e}"));
-            complain(&render::human(&SourceMap::new(), &finding, false));
+            complain_rendered(&render::human(&SourceMap::new(), &finding, false));
             std::process::exit(FAILED.into());
         }
     }
 }
 
-/// Writes a line to standard error; if that fails there is nobody to tell.
-fn complain(text: &str) {
+/// Writes a line to standard error, so that no word of it acts on a terminal.
+pub(crate) fn complain(text: &str) {
+    complain_rendered(&escaped(text));
+}
+
+/// Writes what was rendered, with its colours, to standard error; if that fails there is nobody to tell.
+fn complain_rendered(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

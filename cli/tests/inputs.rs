@@ -43,6 +43,61 @@ fn names_that_are_not_known() {
 }
 
 #[test]
+fn imports_lie_below_the_file_or_an_allowed_folder() {
+    let text = |path: &str| {
+        format!(
+            "import \"{path}\"\nalgorithm a implements all_reduce on n ranks {{ use all_reduce.ring }}\n"
+        )
+    };
+    let place =
+        std::path::PathBuf::from(file("import_outside_tools.algo", "fn next(r, n) = r + 1\n"));
+    let above = place.parent().expect("a folder");
+    let own = above.join("import_folder");
+    std::fs::create_dir_all(&own).expect("a folder");
+    let at = |path: &str| {
+        let main = own.join("main.algo");
+        std::fs::write(&main, text(path)).expect("a file");
+        main.display().to_string()
+    };
+    let ran = roundelay(&["check", &at("/etc/passwd"), "-n", "2"]);
+    assert!(!ran.err.contains("root:"), "{}", ran.err);
+    ran.fails(1, &["RL0210", "does not lie below", "--allow-import"]);
+    let outside = at("../import_outside_tools.algo");
+    refused(&["check", &outside, "-n", "2"], &["RL0210", "does not lie below"]);
+    let allowed = above.display().to_string();
+    roundelay(&["check", &outside, "-n", "2", "--allow-import", &allowed]).ok();
+    // The ranks read it too.
+    roundelay(&["run", &outside, "-n", "2", "--bytes", "64", "--allow-import", &allowed]).ok();
+    let pipe = own.join("pipe.algo");
+    let _ = std::fs::remove_file(&pipe);
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|s| s.success()));
+    refused(&["check", &at("pipe.algo"), "-n", "2"], &["RL0210", "not a regular file"]);
+}
+
+#[test]
+fn words_of_others_do_not_act_on_a_terminal() {
+    let bad = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}";
+    let text = format!("algorithm a implements all_reduce on n ranks {{ let {bad} = 1 }}");
+    let named = file(&format!("escape{bad}.algo"), text);
+    for args in [
+        vec!["check", &named, "-n", "2"],
+        vec!["check", bad],
+        vec!["run", "all_reduce", "-n", "2", "--hint", bad],
+        vec!["run", "all_reduce", "-n", "2", "--hint", &format!("interface={bad}")],
+        vec!["explain", bad],
+        vec!["doctor", bad],
+        vec!["run", "all_reduce", &format!("--{bad}")],
+        vec!["run", "all_reduce", "-n", bad],
+    ] {
+        let ran = roundelay(&args);
+        assert_ne!(ran.code, 0);
+        let acts = |c: &char| *c != '\n' && c.is_control() || *c == '\u{202e}';
+        let found = ran.err.chars().chain(ran.out.chars()).find(acts);
+        assert_eq!(found, None, "{args:?}: {:?}", ran.err);
+    }
+}
+
+#[test]
 fn recursion() {
     let function = "fn f(x) = f(x)\nalgorithm a implements barrier on n ranks { let y = f(n) }";
     refused(&["check", &file("recursion_fn.algo", function)], &["RL0205"]);

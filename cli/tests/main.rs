@@ -14,6 +14,8 @@ mod json;
 mod outputs;
 mod paths;
 mod play;
+mod secrets;
+mod strangers;
 mod support;
 mod trace;
 mod verbs;

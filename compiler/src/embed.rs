@@ -128,10 +128,10 @@ impl Library for Shelf<'_> {
         self.library.algorithm(collective, name)
     }
 
-    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
+    fn file(&self, from: &str, path: &str) -> Result<(String, String), String> {
         let kept = self.imports.iter().find(|i| i.from == from && i.path == path);
         match kept {
-            Some(kept) => Some((kept.name.clone(), kept.text.clone())),
+            Some(kept) => Ok((kept.name.clone(), kept.text.clone())),
             None => self.library.file(from, path),
         }
     }
@@ -148,7 +148,7 @@ impl Library for Keeper<'_> {
         self.library.algorithm(collective, name)
     }
 
-    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
+    fn file(&self, from: &str, path: &str) -> Result<(String, String), String> {
         let (name, text) = self.library.file(from, path)?;
         self.found.borrow_mut().push(Imported {
             from: from.into(),
@@ -156,6 +156,6 @@ impl Library for Keeper<'_> {
             name: name.clone(),
             text: text.clone(),
         });
-        Some((name, text))
+        Ok((name, text))
     }
 }

@@ -35,8 +35,8 @@ impl Library for Used {
         Some((format!("{collective}/{name}.algo"), text.to_string()))
     }
 
-    fn file(&self, _: &str, _: &str) -> Option<(String, String)> {
-        None
+    fn file(&self, _: &str, _: &str) -> Result<(String, String), String> {
+        Err("there are no files here".into())
     }
 }
 

@@ -9,10 +9,12 @@
 
 pub mod ast;
 pub mod diag;
+mod escape;
 mod lex;
 mod parse;
 mod print;
 pub mod span;
 
+pub use escape::escaped;
 pub use parse::{MAX_BYTES, MAX_DEPTH, check_text, parse, too_deep};
 pub use print::format;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use roundelay_tests::{Needs, compile};
+use roundelay_tests::{Needs, compile_program};
 
 /// Returns the folder in which cargo put the library for this test.
 fn library() -> PathBuf {
@@ -32,7 +32,7 @@ fn play(compiler: &str, flags: &[&str], source: &str) -> String {
         .arg(&folder)
         .arg(format!("-Wl,-rpath,{}", folder.display()))
         .arg("-lroundelay_ffi");
-    let out = compile(&mut command, &program).expect("the compiler runs");
+    let out = compile_program(&mut command, &program).expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     // Cargo's own path may name an older library first.
     let mut run = Command::new("timeout");

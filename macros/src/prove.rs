@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use roundelay_algorithms::AlgorithmLibrary;
+use roundelay_algorithms::import::{ALLOW_IMPORT, ImportFolders};
 use roundelay_compiler::samples::{not_meant_for, usual_shapes};
 use roundelay_compiler::{Embedded, Instance, Library, Options, Program, Shape, check};
 use roundelay_dsl::diag::{Diagnostics, codes};
@@ -102,10 +103,13 @@ impl Library for Files {
         AlgorithmLibrary.algorithm(collective, name)
     }
 
-    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
-        let path = Files::path(from, path)?;
-        let text = std::fs::read(&path).ok()?;
-        let text = roundelay_dsl::check_text(&text).ok()?.to_string();
-        Some((path.display().to_string(), text))
+    fn file(&self, from: &str, path: &str) -> Result<(String, String), String> {
+        let found = Files::path(from, path).ok_or("no such file")?;
+        // The folder that the path is relative to.
+        let beside = Path::new(path).components().count();
+        let folder = found.ancestors().nth(beside).unwrap_or(Path::new(""));
+        let list = std::env::var_os(ALLOW_IMPORT).unwrap_or_default();
+        let (path, text) = ImportFolders::of_list(&list).read(folder, path)?;
+        Ok((path.display().to_string(), text))
     }
 }

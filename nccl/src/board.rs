@@ -7,12 +7,17 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use roundelay::internal::{OwnerProcess, give_up_in_children, host_addresses, listen_everywhere};
+use roundelay::Hints;
+use roundelay::internal::{
+    OwnerProcess, bind_within, give_up_in_children, host_addresses, interface_address,
+    listen_everywhere,
+};
+use roundelay::limits::BOARD;
 
 use crate::failure::{Failure, Outcome};
 use crate::id::{Id, MOST as MOST_PLACES, Token};
@@ -20,15 +25,15 @@ use crate::id::{Id, MOST as MOST_PLACES, Token};
 /// The beginning of every request and answer.
 const MAGIC: [u8; 8] = *b"rlboard\x01";
 /// Bytes of a request before its note: magic, token, what is asked, length of the note.
-const HEAD: usize = 29;
+const HEAD: usize = BOARD.bytes;
 /// The most bytes of a note.
 const MOST: usize = 4096;
-/// The time that a peer may take for a request, or an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time that a peer may take for a request, or to take an answer.
+const PATIENCE: Duration = BOARD.patience;
 /// The time between looks whether a peer that waits is still there.
 const NAP: Duration = Duration::from_millis(200);
-/// The most connections at a time.
-const CONNECTIONS: usize = 4096;
+/// The most connections at a time that know a token and wait for its note.
+const WAITING: usize = 4096;
 
 const POST: u8 = 1;
 const FETCH: u8 = 2;
@@ -40,12 +45,65 @@ struct Board {
     /// The notes of the tokens that are known; those that are expected are not there yet.
     notes: Mutex<BTreeMap<Token, Option<Vec<u8>>>>,
     posted: Condvar,
-    connections: AtomicUsize,
+    /// The connections that have not named a token, the oldest first.
+    strangers: Mutex<BTreeMap<u64, Arc<TcpStream>>>,
+    next: AtomicU64,
+    waiting: AtomicUsize,
+}
+
+/// A place among the strangers of a board, which comes back whatever becomes of its connection.
+struct StrangerPlace {
+    board: &'static Board,
+    number: u64,
+}
+
+impl Drop for StrangerPlace {
+    fn drop(&mut self) {
+        self.board.strangers().remove(&self.number);
+    }
+}
+
+/// A place among those that wait for a note.
+struct WaitingPlace(&'static AtomicUsize);
+
+impl WaitingPlace {
+    /// Takes a place, if one is free.
+    fn take(board: &'static Board) -> Option<Self> {
+        let place = WaitingPlace(&board.waiting);
+        (board.waiting.fetch_add(1, Ordering::Relaxed) < WAITING).then_some(place)
+    }
+}
+
+impl Drop for WaitingPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Board {
     fn notes(&self) -> MutexGuard<'_, BTreeMap<Token, Option<Vec<u8>>>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn strangers(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<TcpStream>>> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a connection that has said nothing yet, and turns the oldest away if there is none.
+    fn admit(&'static self, stream: &Arc<TcpStream>) -> StrangerPlace {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if self.strangers().len() >= BOARD.places() {
+            self.turn_oldest_away();
+        }
+        self.strangers().insert(number, stream.clone());
+        StrangerPlace { board: self, number }
+    }
+
+    /// Ends the connection that has said nothing for longest; returns false if there is none.
+    fn turn_oldest_away(&self) -> bool {
+        let oldest = self.strangers().pop_first();
+        // Its thread reads the end of the connection.
+        oldest.is_some_and(|(_, stream)| stream.shutdown(Shutdown::Both).is_ok())
     }
 
     fn leave(&self, token: Token, note: Vec<u8>) {
@@ -73,18 +131,20 @@ impl Board {
     }
 
     /// Answers one request.
-    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
+    fn answer(&'static self, mut stream: &TcpStream, place: StrangerPlace) -> std::io::Result<()> {
+        let until = Instant::now() + PATIENCE;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut head = [0; HEAD];
-        stream.read_exact(&mut head)?;
+        read_until(stream, &mut head, until)?;
         let Some((token, what, bytes)) = request(&head) else { return Ok(()) };
         // Strangers do not wait here; a rank that is early comes again.
         if !self.notes().contains_key(&token) {
             return Ok(());
         }
+        drop(place);
+        let Some(_place) = WaitingPlace::take(self) else { return Ok(()) };
         let mut note = vec![0; bytes];
-        stream.read_exact(&mut note)?;
+        read_until(stream, &mut note, until)?;
         let answer = match what {
             POST => {
                 self.leave(token, note);
@@ -103,6 +163,28 @@ impl Board {
         };
         stream.write_all(&framed(&token, what, &answer))
     }
+}
+
+/// Fills a buffer before a time, however few bytes come at once.
+fn read_until(
+    mut stream: &TcpStream,
+    mut buffer: &mut [u8],
+    until: Instant,
+) -> std::io::Result<()> {
+    while !buffer.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => buffer = &mut buffer[n..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 fn framed(token: &Token, what: u8, note: &[u8]) -> Vec<u8> {
@@ -139,36 +221,50 @@ fn own() -> Outcome<&'static Board> {
 }
 
 fn serve() -> std::io::Result<&'static Board> {
-    let listener = listen_everywhere(0)?;
+    let hints = Hints::from_env().map_err(std::io::Error::other)?;
+    let own = match hints.interface() {
+        Some(interface) => Some(interface_address(interface).map_err(std::io::Error::other)?),
+        None => None,
+    };
+    let listener = bind_within(hints.ports(), |port| match own {
+        Some(ip) => TcpListener::bind((ip, port)),
+        None => listen_everywhere(port),
+    })?;
     give_up_in_children(&listener);
     let port = listener.local_addr()?.port();
-    // An id has room for so many, of which the last leads to this host alone.
-    let places =
-        host_addresses().into_iter().take(MOST_PLACES - 1).chain([Ipv4Addr::LOCALHOST.into()]);
+    // An id has room for some places only, of which the last leads to this host alone.
+    let everywhere = || {
+        let far = host_addresses().into_iter().take(MOST_PLACES - 1);
+        far.chain([Ipv4Addr::LOCALHOST.into()]).collect()
+    };
+    let places: Vec<IpAddr> = own.map_or_else(everywhere, |ip| vec![ip]);
     let board: &'static Board = Box::leak(Box::new(Board {
         process: OwnerProcess::here(),
-        places: places.map(|ip| SocketAddr::new(ip, port)).collect(),
+        places: places.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(),
         notes: Mutex::default(),
         posted: Condvar::new(),
-        connections: AtomicUsize::new(0),
+        strangers: Mutex::default(),
+        next: AtomicU64::new(0),
+        waiting: AtomicUsize::new(0),
     }));
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // The limit of descriptors, most likely: they come back.
-                std::thread::sleep(NAP);
+                // The limit of descriptors, most likely: they come back, a stranger's at once.
+                match board.turn_oldest_away() {
+                    true => std::thread::yield_now(),
+                    false => std::thread::sleep(NAP),
+                }
                 continue;
             };
             give_up_in_children(&stream);
-            if board.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
-                board.connections.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
+            let stream = Arc::new(stream);
+            let place = board.admit(&stream);
             let answer = move || {
                 // Who asks wrongly, or leaves, has no answer.
-                let _ = board.answer(stream);
-                board.connections.fetch_sub(1, Ordering::Relaxed);
+                let _ = board.answer(&stream, place);
             };
+            // Without a thread the connection ends, and its place comes back.
             let _ = std::thread::Builder::new().name("roundelay-note".into()).spawn(answer);
         }
     };
@@ -258,6 +354,9 @@ fn ask_at(
 
 #[cfg(test)]
 mod tests {
+    use roundelay_tests::fuzz::mutated;
+    use roundelay_tests::{Dice, runs_alone};
+
     use super::*;
 
     fn soon() -> Instant {
@@ -322,6 +421,82 @@ mod tests {
         }
         assert_eq!(fetch(&far, soon()), Ok("the note".to_owned()));
         assert!(!board().notes().contains_key(&[7; 16]), "nothing was left");
+    }
+
+    /// `ROUNDS=100` tries a hundred times as many, `SEED=7` others.
+    #[test]
+    fn bytes_at_random_disturb_no_board() {
+        let number = |name: &str, default: u64| {
+            std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+        };
+        let [own, far] = ids();
+        for trial in 0..200 * number("ROUNDS", 1) {
+            let mut dice = Dice(number("SEED", 1) << 32 ^ trial);
+            let samples = [framed(&[7; 16], FETCH, &[]), framed(&[7; 16], POST, b"a note")];
+            let mut bytes = mutated(&samples[dice.below(2)], &mut dice);
+            bytes.extend(mutated(&samples[dice.below(2)], &mut dice));
+            let mut stream = TcpStream::connect(far.places[0]).expect("a connection");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            // It hangs up at the first wrong word.
+            let _ = stream.write_all(&bytes[..dice.below(bytes.len() + 1)]);
+            let _ = stream.shutdown(Shutdown::Write);
+            let mut rest = Vec::new();
+            let _ = stream.read_to_end(&mut rest);
+            assert_eq!(rest, b"", "trial {trial}");
+        }
+        post(&own, "the note", soon()).expect("a board");
+        assert_eq!(fetch(&far, soon()), Ok("the note".to_owned()));
+    }
+
+    /// Waits until so many strangers are at this process's board, and returns their number.
+    fn strangers_become(wanted: impl Fn(usize) -> bool) -> usize {
+        let until = soon();
+        loop {
+            let there = board().strangers().len();
+            if wanted(there) {
+                return there;
+            }
+            assert!(Instant::now() < until, "{there} strangers");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn strangers_are_bounded_in_number_and_time_and_their_places_come_back() {
+        // The board is that of the process, and tests beside this one are strangers too.
+        let name = "strangers_are_bounded_in_number_and_time_and_their_places_come_back";
+        if !runs_alone(module_path!(), name) {
+            return;
+        }
+        let [own, far] = ids();
+        let connect = || TcpStream::connect(far.places[0]).expect("a connection");
+        let began = Instant::now();
+        // One beyond the bound turns the oldest away, and it alone.
+        let mut oldest = connect();
+        strangers_become(|there| there >= 1);
+        let crowd: Vec<_> = (0..BOARD.places()).map(|_| connect()).collect();
+        oldest.set_read_timeout(Some(BOARD.patience / 2)).expect("a timeout");
+        assert_eq!(oldest.read(&mut [0]).expect("its end, soon"), 0);
+        assert!(board().strangers().len() <= BOARD.places());
+        // Ranks meet all the same.
+        post(&own, "the note", soon()).expect("a board");
+        assert_eq!(fetch(&far, soon()), Ok("the note".to_owned()));
+        // A byte now and then does not buy time.
+        let mut slow = connect();
+        let start = Instant::now();
+        slow.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+        let held = loop {
+            let _ = slow.write(b"r");
+            match slow.read(&mut [0]) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                _ => break start.elapsed(),
+            }
+            assert!(start.elapsed() < 3 * BOARD.patience);
+        };
+        assert!(held < BOARD.patience + Duration::from_secs(5), "{held:?}");
+        strangers_become(|there| there == 0);
+        assert!(began.elapsed() < 6 * BOARD.patience);
+        drop(crowd);
     }
 
     #[test]

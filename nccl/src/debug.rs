@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
+use roundelay::variables;
+
 use crate::id::VERSION;
 
 /// The values of `NCCL_DEBUG`, each with all before it.
@@ -57,8 +59,9 @@ fn expanded(pattern: &str, host: &str, process: u32) -> String {
 
 impl Output {
     fn read() -> Self {
-        let level = level(&std::env::var("NCCL_DEBUG").unwrap_or_default());
-        let name = std::env::var("NCCL_DEBUG_FILE").unwrap_or_default();
+        // NCCL takes a value that it does not know for no wish; of a name of a file that is not text nothing is made.
+        let text = |name| variables::text(name).ok().flatten().unwrap_or_default();
+        let (level, name) = (level(&text("NCCL_DEBUG")), text("NCCL_DEBUG_FILE"));
         let file = match name.as_str() {
             "" | "stdout" => None,
             "stderr" => File::options().write(true).open("/dev/stderr").ok(),

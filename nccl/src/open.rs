@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use roundelay::cuda::{CudaOptions, GpuDirect};
-use roundelay::{Communicator, Error, Hints, Setup};
+use roundelay::{Communicator, Error, Hints, Setup, variables};
 use roundelay_ffi::Handle;
 use sha2::{Digest, Sha256};
 
@@ -30,7 +30,8 @@ const CARD: usize = 64;
 /// Returns true if buffers are memory of the host.
 pub(crate) fn is_host() -> bool {
     static HOSTED: OnceLock<bool> = OnceLock::new();
-    *HOSTED.get_or_init(|| std::env::var(HOST).is_ok_and(|value| !value.is_empty() && value != "0"))
+    *HOSTED
+        .get_or_init(|| variables::raw(HOST).is_some_and(|value| !value.is_empty() && value != "0"))
 }
 
 /// A rank that opens.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use roundelay_tests::{Needs, compile};
+use roundelay_tests::{Needs, compile_program};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -27,7 +27,7 @@ fn program(name: &str) -> PathBuf {
         .arg(format!("{FOLDER}/tests/c/{name}.c"))
         .arg(library())
         .arg("-ldl");
-    let out = compile(&mut compiler, &program).expect("the compiler runs");
+    let out = compile_program(&mut compiler, &program).expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     program
 }

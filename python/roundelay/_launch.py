@@ -6,6 +6,7 @@ import importlib
 import multiprocessing
 import os
 import pickle
+import secrets
 import signal
 import socket
 import sys
@@ -95,7 +96,7 @@ def _launch(
     if n < 1:
         raise UsageError(f"`n` is {n}: at least one rank is needed")
     payload = _pack((fn, args, kwargs))
-    ports = _free_ports(2)
+    ports, secret = _free_ports(2), random_secret()
     forward = not _is_descriptor(sys.stdout, 1)
     context = multiprocessing.get_context("spawn")
     ranks: list[tuple[SpawnProcess, Connection[Any, Any]]] = []
@@ -103,7 +104,7 @@ def _launch(
         with _main_of_a_file():
             for rank in range(n):
                 ours, theirs = context.Pipe()
-                inputs = (rank, n, payload, hints, ports, os.getpid(), forward, theirs)
+                inputs = (rank, n, payload, hints, ports, secret, os.getpid(), forward, theirs)
                 process = context.Process(target=_rank, args=inputs, name=f"rank {rank}")
                 process.start()
                 theirs.close()
@@ -140,6 +141,12 @@ def _pack(value: object) -> bytes:
                 "the top of a module, or install cloudpickle"
             ) from error
     return cast("bytes", cloudpickle.dumps(value))
+
+
+def random_secret() -> dict[str, str]:
+    """The variables of a random secret for the ranks, none if the environment gives one."""
+    given = any(name in os.environ for name in ("ROUNDELAY_SECRET", "ROUNDELAY_SECRET_FILE"))
+    return {} if given else {"ROUNDELAY_SECRET": secrets.token_hex(16)}
 
 
 def _free_ports(count: int) -> list[int]:
@@ -339,6 +346,7 @@ def _rank(
     payload: bytes,
     hints: Hints | None,
     ports: list[int],
+    secret: dict[str, str],
     parent: int,
     forward: bool,
     connection: Connection[Any, Any],
@@ -357,6 +365,7 @@ def _rank(
         ROUNDELAY_RANK=str(rank),
         ROUNDELAY_SIZE=str(size),
         ROUNDELAY_STORE=f"127.0.0.1:{ports[1]}",
+        **secret,
     )
     comm: Communicator | None = None
     own = os.getpid()

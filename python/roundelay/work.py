@@ -51,7 +51,8 @@ class Work:
         """Have ``callback(work)`` called once, when the operation has ended, or now if it has.
 
         It is called on a thread of its own, and may start operations and wait for them. What it raises is reported by
-        ``sys.unraisablehook``. The end of the program waits for callbacks that are due, up to half a minute.
+        ``sys.unraisablehook``. The end of the program waits for callbacks that are due, up to half a minute, and gives
+        operations half a second to end; callbacks of operations that have not ended then are never called.
         """
         self._native.add_done_callback(lambda: callback(self))
 

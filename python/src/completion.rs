@@ -20,11 +20,16 @@ use crate::work::SIGNALS;
 const IDLE: Duration = Duration::from_secs(5);
 /// The longest time for which the end of the program waits for callbacks: as long as an operation waits by default.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time that operations with callbacks have to end once the program ends. It is short: a program that ends by an
+/// error must not keep the other ranks from noticing.
+const GRACE: Duration = Duration::from_millis(500);
 
 type Callback = Box<dyn FnOnce() + Send>;
 
 struct Queue {
     waiting: VecDeque<Callback>,
+    /// Callbacks whose operations have not ended, as far as is known here.
+    expected: usize,
     /// Threads that wait for a callback.
     idle: usize,
     /// Callbacks that have begun and not ended.
@@ -37,7 +42,14 @@ struct Queue {
 
 impl Queue {
     const fn new(process: u32) -> Self {
-        Queue { waiting: VecDeque::new(), idle: 0, running: 0, is_over: false, process }
+        Queue {
+            waiting: VecDeque::new(),
+            expected: 0,
+            idle: 0,
+            running: 0,
+            is_over: false,
+            process,
+        }
     }
 
     /// Begins anew in a child of `fork`, which has the numbers of its parent, and none of the threads. Callbacks that
@@ -71,10 +83,19 @@ fn lock() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a callback on a thread that has nothing else to do; not at all once the program has ended.
+/// Announces a callback that is [run](run()) when its operation has ended.
+pub(crate) fn expect() {
+    let mut queue = lock();
+    queue.belong_to(std::process::id());
+    queue.expected += 1;
+}
+
+/// Runs a callback that was announced, on a thread that has nothing else to do; not at all once the program has ended.
 pub(crate) fn run(callback: Callback) {
     let mut queue = lock();
     queue.belong_to(std::process::id());
+    // A child of `fork` has not announced what its parent has.
+    queue.expected = queue.expected.saturating_sub(1);
     if queue.is_over {
         std::mem::forget(callback);
         return;
@@ -119,13 +140,14 @@ fn run_next(mut queue: MutexGuard<'_, Queue>) -> bool {
     true
 }
 
-/// Waits until all callbacks of work that has ended have returned, and lets none begin from then on: called where the
-/// program ends, while threads can still have the interpreter's lock.
+/// Waits until all callbacks of work that has ended, or ends within a moment, have returned, and lets none begin from
+/// then on: called where the program ends, while threads can still have the interpreter's lock.
 #[pyfunction]
 fn end_callbacks(py: Python<'_>) -> PyResult<()> {
-    let until = Instant::now() + PATIENCE;
+    let began = Instant::now();
+    let is_over = || are_over(began.elapsed() < GRACE);
     let mut interrupted = Ok(());
-    while interrupted.is_ok() && !py.detach(are_over) && Instant::now() < until {
+    while interrupted.is_ok() && !py.detach(is_over) && began.elapsed() < PATIENCE {
         interrupted = py.check_signals();
     }
     py.detach(|| {
@@ -136,9 +158,12 @@ fn end_callbacks(py: Python<'_>) -> PyResult<()> {
     interrupted
 }
 
-/// Returns true, with no callback from then on, if none is left within a moment.
-fn are_over() -> bool {
-    let is_left = |queue: &mut Queue| queue.running > 0 || !queue.waiting.is_empty();
+/// Returns true, with no callback from then on, if none is left within a moment; `expects` those of work that has not
+/// ended too.
+fn are_over(expects: bool) -> bool {
+    let is_left = |queue: &mut Queue| {
+        queue.running > 0 || !queue.waiting.is_empty() || expects && queue.expected > 0
+    };
     let mut queue = lock();
     queue.belong_to(std::process::id());
     let (mut queue, waited) =

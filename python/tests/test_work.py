@@ -251,6 +251,31 @@ def test_the_interpreter_ends_cleanly(ending: str) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_callbacks_are_called_at_the_end_of_the_program(waits: bool) -> None:
+    program = (
+        "import numpy as np, roundelay\n"
+        "ranks = roundelay.Communicator.local(2)\n"
+        "data = [np.ones(1 << 16, np.float32) for _ in ranks]\n"
+        "works = [c.all_reduce(x, async_op=True) for c, x in zip(ranks, data)]\n"
+        "works[0].add_done_callback(lambda w: print('called', flush=True))\n"
+    )
+    program += "works[0].wait()\n" if waits else ""
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "called\n", "")
+
+
+def test_callbacks_of_operations_without_an_end_are_never_called() -> None:
+    program = (
+        "import numpy as np, roundelay\n"
+        "a, b = roundelay.Communicator.local(2)\n"
+        "a.all_reduce(np.zeros(9), async_op=True, timeout=600).add_done_callback(lambda w: print('called', flush=True))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_callbacks_that_have_begun_return_before_the_interpreter_ends() -> None:
     program = (
         "import atexit, threading, time, roundelay\n"

@@ -1,6 +1,7 @@
 //! Abort records: what a rank that fails tells the others, and the error that they report.
 
 use roundelay_dsl::diag::{Code, codes};
+use roundelay_dsl::escaped;
 
 use crate::error::{Error, Location, at};
 
@@ -18,6 +19,8 @@ pub(crate) struct AbortRecord {
 /// Returns the error of a rank that stops because of what another one recorded.
 pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
     let AbortRecord { code, rank: by, text } = cause;
+    // Words of another process, which may be no rank's where there is no secret.
+    let text = escaped(&text).into_owned();
     let location = location.map(Box::new);
     match code == codes::LOST_RANK {
         true => Error::LostRank { rank, lost: by, how: text, location, source: None },

@@ -1,11 +1,13 @@
 //! Algorithms that users bring: texts, resolved once; proved and compiled when they are first played
 //! at a shape.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{ErrorKind, Read};
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use roundelay_algorithms::import::{ALLOW_IMPORT, ImportFolders};
 use roundelay_algorithms::{AlgorithmLibrary, Entry};
 use roundelay_compiler::plan::Placement;
 use roundelay_compiler::program::Style;
@@ -19,6 +21,7 @@ use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
 use crate::error::{Diagnostics, Error, Source};
+use crate::variables;
 
 /// An algorithm of a text: what can be played by
 /// [`Communicator::run_algorithm`](crate::Communicator::run_algorithm) and installed by
@@ -351,14 +354,38 @@ impl Library for Files {
         AlgorithmLibrary.algorithm(collective, name)
     }
 
-    fn file(&self, from: &str, path: &str) -> Option<(String, String)> {
+    fn file(&self, from: &str, path: &str) -> Result<(String, String), String> {
         if from.starts_with("library:") {
-            return None;
+            return AlgorithmLibrary.file(from, path);
         }
-        let path = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
-        let text = text(&path).ok()?;
-        Some((path.display().to_string(), text))
+        let folder = Path::new(from).parent().unwrap_or(Path::new(""));
+        let (path, text) = allowed().read(folder, path)?;
+        Ok((path.display().to_string(), text))
     }
+}
+
+/// The folders that this process has allowed.
+static ALLOWED: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Allows texts to import files below these folders too, beside those of `ROUNDELAY_ALLOW_IMPORT`; once a process.
+/// Ranks that a [`Launcher`](crate::Launcher) starts are allowed them too.
+pub fn allow_imports(folders: Vec<PathBuf>) {
+    let _ = ALLOWED.set(folders);
+}
+
+/// Returns the folders below which texts may import files, beside that of the file that imports.
+fn allowed() -> ImportFolders {
+    let list = variables::raw(ALLOW_IMPORT).unwrap_or_default();
+    let own = ALLOWED.get().into_iter().flatten().cloned();
+    ImportFolders::new(std::env::split_paths(&list).chain(own))
+}
+
+/// Returns the variable that passes on the folders that this process has allowed, if it has.
+pub(crate) fn allowance() -> Option<(&'static str, OsString)> {
+    let own = ALLOWED.get().filter(|own| !own.is_empty())?;
+    let list = variables::raw(ALLOW_IMPORT).unwrap_or_default();
+    let all = std::env::split_paths(&list).chain(own.iter().cloned());
+    std::env::join_paths(all).ok().map(|all| (ALLOW_IMPORT, all))
 }
 
 /// The reason for which a file was not read.

@@ -23,7 +23,7 @@ macro_rules! dtypes {
             U32 "u32": u32, u32, integer, "Unsigned, four bytes.";
             I64 "i64": i64, i64, integer, "Signed, eight bytes.";
             U64 "u64": u64, u64, integer, "Unsigned, eight bytes.";
-            Bool "bool": bool, u8, logical, "One byte, 0 or 1.";
+            Bool "bool": Bool, u8, logical, "One byte: false if it is 0, true if it is anything else.";
         }
     };
 }
@@ -126,10 +126,84 @@ macro_rules! define_red_ops {
 dtypes!(define_dtypes);
 red_ops!(define_red_ops);
 
-/// A Rust type that buffers can hold: `DTYPE.size()` bytes, and all bytes zero is a value.
-pub trait Element: sealed::Sealed + Copy + PartialEq + fmt::Debug + Send + Sync + 'static {
+/// A Rust type that buffers can hold: `DTYPE.size()` bytes without padding, of which all values are allowed. Other ranks
+/// and peers write these bytes, so that a type with forbidden ones, as `bool`, is none:
+///
+/// ```compile_fail,E0277
+/// # fn main() -> Result<(), roundelay::Error> {
+/// # let mut comm = roundelay::Communicator::local(1)?.remove(0);
+/// comm.broadcast(&mut [true, false], 0)
+/// # }
+/// ```
+///
+/// [`Bool`] is its one for truth values:
+///
+/// ```
+/// # fn main() -> Result<(), roundelay::Error> {
+/// # let mut comm = roundelay::Communicator::local(1)?.remove(0);
+/// comm.broadcast(&mut [true, false].map(roundelay::Bool::from), 0)
+/// # }
+/// ```
+pub trait Element:
+    sealed::Sealed + bytemuck::Pod + PartialEq + fmt::Debug + Send + Sync + 'static
+{
     /// The element type as data.
     const DTYPE: DType;
+}
+
+/// A truth value in memory that other ranks and peers write: one byte, false if it is 0. Unlike a `bool` it may hold
+/// any byte, so that what arrives from another program is a value whatever it is.
+#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct Bool(u8);
+
+impl Bool {
+    /// The byte 0.
+    pub const FALSE: Bool = Bool(0);
+    /// The byte 1.
+    pub const TRUE: Bool = Bool(1);
+
+    /// Returns the value.
+    pub const fn get(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Returns truth values as calls read them, in place.
+    pub fn slice(values: &[bool]) -> &[Bool] {
+        bytemuck::cast_slice(bytemuck::cast_slice::<bool, u8>(values))
+    }
+}
+
+impl From<bool> for Bool {
+    fn from(value: bool) -> Self {
+        Bool(value.into())
+    }
+}
+
+impl From<Bool> for bool {
+    fn from(value: Bool) -> Self {
+        value.get()
+    }
+}
+
+impl PartialEq for Bool {
+    fn eq(&self, other: &Bool) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Bool {}
+
+impl PartialEq<bool> for Bool {
+    fn eq(&self, other: &bool) -> bool {
+        self.get() == *other
+    }
+}
+
+impl fmt::Debug for Bool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 mod sealed {
@@ -159,6 +233,17 @@ mod tests {
             assert_eq!(op.name().parse(), Ok(op));
         }
         assert_eq!(RedOp::PremulSum.to_string(), "premul_sum");
+    }
+
+    #[test]
+    fn every_byte_is_a_truth_value() {
+        for byte in 0..=255u8 {
+            let value: Bool = bytemuck::cast(byte);
+            assert_eq!(bool::from(value), byte != 0);
+            assert!(value == (byte != 0) && value == Bool::from(byte != 0));
+        }
+        assert_eq!(Bool::slice(&[true, false]), [Bool::TRUE, Bool::FALSE]);
+        assert_eq!(format!("{:?}", [Bool(7), Bool(0)]), "[true, false]");
     }
 
     #[test]

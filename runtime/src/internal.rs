@@ -9,16 +9,27 @@ pub use crate::backend::cuda::wheels;
 use crate::bind::Stats;
 pub use crate::bootstrap::{host_addresses, listen_everywhere};
 use crate::comm::Communicator;
-pub use crate::custom::Files;
+pub use crate::custom::{Files, allow_imports};
 use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call};
 use crate::error::Error;
 pub use crate::fork::{OwnerProcess, give_up_in_children};
 use crate::memory::{bytes, bytes_mut};
 pub use crate::net::scale;
+pub use crate::ports::bind_within;
 pub use crate::process::ChildStatuses;
 pub use crate::threads::{run_shared, run_together};
 pub use crate::wire::Wire;
+
+/// Returns the address of the network interface that the hint `interface` names.
+///
+/// # Errors
+///
+/// [`Error::Start`] if this host has none.
+pub fn interface_address(interface: &str) -> Result<std::net::IpAddr, Error> {
+    let unknown = std::net::Ipv4Addr::UNSPECIFIED.into();
+    crate::net::address::choose(Some(interface), unknown).map(|address| address.ip())
+}
 
 /// Returns all kinds of messages that come to a listening port, or from a peer that was let in.
 pub fn wires() -> Vec<Wire> {

@@ -57,14 +57,18 @@ mod executor;
 pub mod fabric;
 mod fork;
 mod group;
+mod guesses;
 pub mod hints;
 #[doc(hidden)]
 pub mod internal;
 pub mod lang;
+#[doc(hidden)]
+pub mod limits;
 mod memory;
 mod messages;
 mod net;
 mod paths;
+mod ports;
 mod process;
 mod prototype;
 mod remote;
@@ -74,6 +78,8 @@ mod store;
 mod threads;
 pub mod trace;
 mod transport;
+#[doc(hidden)]
+pub mod variables;
 mod waiting;
 mod window;
 mod wire;
@@ -87,12 +93,13 @@ pub use comm::{
     Work,
 };
 pub use custom::{Algorithm, plan_of};
-pub use dtype::{DType, Element, RedOp, UnknownName};
+pub use dtype::{Bool, DType, Element, RedOp, UnknownName};
 pub use engine::{Args, Call, Reduction};
 pub use error::{Diagnostics, Error, Location, Refusal, Source};
 pub use hints::{HintError, Hints};
 pub use memory::Buffer;
 pub use messages::{Delivered, Peer};
+pub use ports::PortRange;
 pub use prototype::{Playable, Prototype};
 pub use remote::{Endpoint, Link, Region, RemoteRegion};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.

@@ -189,8 +189,8 @@ impl<T: Element> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory holds `len` elements, aligned; it was zeroed, which is a value of every element type, or
-        // made of elements, and is written only through `&mut self`, or by calls that had `&mut self`.
+        // SAFETY: the memory holds `len` elements, aligned; all bytes are values of every element type, and they are
+        // written only through `&mut self`, or by calls that had `&mut self`.
         unsafe { std::slice::from_raw_parts(self.address, self.len) }
     }
 }
@@ -209,17 +209,15 @@ impl<T: Element> std::fmt::Debug for Buffer<T> {
 }
 
 /// Returns the bytes of elements.
+#[inline]
 pub(crate) fn bytes<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: elements are plain values without padding.
-    unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
+    bytemuck::cast_slice(elements)
 }
 
-/// Returns the bytes of elements, to be filled by a call that writes elements of the same type.
+/// Returns the bytes of elements, to be filled by others: every value of them makes elements.
+#[inline]
 pub(crate) fn bytes_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
-    let len = size_of_val(elements);
-    // SAFETY: elements are plain values without padding; the crate writes only values of `T` here
-    // (the results of a kernel of its type), so a `bool` stays one.
-    unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), len) }
+    bytemuck::cast_slice_mut(elements)
 }
 
 #[cfg(test)]

@@ -16,18 +16,18 @@ pub(crate) const NONCE: usize = 32;
 
 /// A shared secret. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
+pub(crate) struct Secret(Vec<u8>);
 
-impl From<String> for Secret {
-    fn from(text: String) -> Self {
-        Secret(text)
+impl From<Vec<u8>> for Secret {
+    fn from(bytes: Vec<u8>) -> Self {
+        Secret(bytes)
     }
 }
 
 impl Secret {
     /// Returns the bytes that the ranks share.
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+        &self.0
     }
 }
 
@@ -93,20 +93,20 @@ mod tests {
 
     #[test]
     fn a_proof_holds_for_one_side_one_secret_and_what_was_said() {
-        let secret = Secret::from("correct horse".to_owned());
+        let secret = Secret::from(b"correct horse".to_vec());
         let proof = secret.proof(Side::Connecting, &[b"hello", b"nonce"]);
         assert!(secret.accepts(&proof, Side::Connecting, &[b"hello", b"nonce"]));
         assert!(!secret.accepts(&proof, Side::Accepting, &[b"hello", b"nonce"]));
         assert!(!secret.accepts(&proof, Side::Connecting, &[b"hello", b"other"]));
         assert!(!secret.accepts(&proof[..31], Side::Connecting, &[b"hello", b"nonce"]));
         assert!(!secret.accepts(&[0; 32], Side::Connecting, &[b"hello", b"nonce"]));
-        let other = Secret::from("correct house".to_owned());
+        let other = Secret::from(b"correct house".to_vec());
         assert!(!other.accepts(&proof, Side::Connecting, &[b"hello", b"nonce"]));
     }
 
     #[test]
     fn it_is_never_printed() {
-        let secret = Secret::from("correct horse".to_owned());
+        let secret = Secret::from(b"correct horse".to_vec());
         assert!(!format!("{secret:?} {:?}", Some(&secret)).contains("horse"));
     }
 

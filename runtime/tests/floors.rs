@@ -5,9 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
-const FLOORS: [&str; 41] = [
+const FLOORS: [&str; 45] = [
     "wire",
     "error",
+    "variables",
+    "limits",
+    "guesses",
     "fork",
     "dtype",
     "digest",
@@ -18,6 +21,7 @@ const FLOORS: [&str; 41] = [
     "abort",
     "store",
     "secret",
+    "ports",
     "fabric",
     "backend",
     "transport",

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use crate::support::{everywhere, header, layout, threads, two_shot};
-use roundelay::{Buffer, Communicator, Error, Host, Layout, RedOp};
+use roundelay::{Bool, Buffer, Communicator, Error, Host, Layout, RedOp};
 use roundelay_dsl::diag::codes;
 use roundelay_tests::Dice;
 
@@ -22,7 +22,7 @@ struct Note {
 enum Memory {
     Bytes(Vec<u8>),
     Floats(Vec<f64>),
-    Flags(Vec<bool>),
+    Flags(Vec<Bool>),
     Shared(Buffer<i32>),
 }
 
@@ -35,7 +35,7 @@ impl Memory {
         match note.kind {
             0 => Memory::Bytes(vec![255; note.len]),
             1 => Memory::Floats(vec![-1.0; note.len]),
-            2 => Memory::Flags(vec![true; note.len]),
+            2 => Memory::Flags(vec![Bool::TRUE; note.len]),
             _ => Memory::Shared(comm.alloc(note.len).expect("memory")),
         }
     }
@@ -44,7 +44,9 @@ impl Memory {
         match self {
             Memory::Bytes(m) => (0..).zip(m).for_each(|(i, x)| *x = value(salt, i) as u8),
             Memory::Floats(m) => (0..).zip(m).for_each(|(i, x)| *x = value(salt, i) as f64),
-            Memory::Flags(m) => (0..).zip(m).for_each(|(i, x)| *x = value(salt, i) % 2 == 1),
+            Memory::Flags(m) => {
+                (0..).zip(m).for_each(|(i, x)| *x = (value(salt, i) % 2 == 1).into())
+            }
             Memory::Shared(m) => {
                 (0..).zip(&mut m[..]).for_each(|(i, x)| *x = value(salt, i) as i32);
             }
@@ -220,8 +222,8 @@ fn long_messages_travel_in_pieces() {
 #[test]
 fn messages_to_oneself_are_received_in_the_same_batch() {
     threads(layout(1, 64), |comm, _| {
-        let (a, b) = ([1.5f32; 100], [true, false]);
-        let (mut c, mut d, mut e) = ([0.0f32; 100], [false; 2], [0u8; 0]);
+        let (a, b) = ([1.5f32; 100], [Bool::TRUE, Bool::FALSE]);
+        let (mut c, mut d, mut e) = ([0.0f32; 100], [Bool::FALSE; 2], [0u8; 0]);
         let mut batch = comm.batch();
         batch.recv(&mut c, 0).send(&a, 0).send(&b, 0).recv(&mut d, 0).send(&[0u8; 0], 0);
         batch.recv(&mut e, 0);
@@ -289,7 +291,7 @@ fn a_message_of_another_length_or_type_is_told_not_taken() {
         (&|c| c.send(&[1u8; 10], 1), &|c| c.recv(&mut [0u8; 12], 0), "sends 10 bytes (10 x u8)"),
         (&|c| c.send(&[1u8; 0], 1), &|c| c.recv(&mut [0u8; 1], 0), "sends 0 bytes (0 x u8)"),
         (&|c| c.send(&[1u8; 1], 1), &|c| c.recv(&mut [0u8; 0], 0), "sends 1 bytes (1 x u8)"),
-        (&|c| c.send(&[1u8; 4], 1), &|c| c.recv(&mut [true; 4], 0), "sends 4 bytes (4 x u8)"),
+        (&|c| c.send(&[1u8; 4], 1), &|c| c.recv(&mut [Bool::TRUE; 4], 0), "sends 4 bytes (4 x u8)"),
         // Alike up to the last piece.
         (
             &|c| c.send(&[1i64; 2000], 1),

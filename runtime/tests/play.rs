@@ -4,7 +4,7 @@ use crate::support::{
     Part, barrier, chunk, contribution, data, header, layout, local, one_shot, ring, send_recv,
     threads, total, two_shot,
 };
-use roundelay::{Args, Call, DType, RedOp, internal};
+use roundelay::{Args, Bool, Call, DType, RedOp, internal};
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{
     Buf, CopyPolicy, Header, Out, Placement, Plan, Region, Sizes, Store, WireType,
@@ -364,8 +364,8 @@ fn a_store_may_be_dead_and_unused() {
     part.last().store = Some(Store { region: data(all), dead: true });
     let plan = part.plan();
     threads(layout(1, 64), |comm, _| {
-        let mut vector = [true, false];
+        let mut vector = [Bool::TRUE, Bool::FALSE];
         comm.run_in_place(&plan, RedOp::Sum, &mut vector).expect("a run");
-        assert_eq!(vector, [true, false]);
+        assert_eq!(vector, [Bool::TRUE, Bool::FALSE]);
     });
 }

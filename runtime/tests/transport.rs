@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::scene::{self, Job, say};
 use crate::support::until_stopped;
 use roundelay::{
-    Ending, Endpoint, Error, Launcher, Link, Refusal, Region, RemoteRegion, Rights, Setup,
+    Bool, Ending, Endpoint, Error, Launcher, Link, Refusal, Region, RemoteRegion, Rights, Setup,
     Transport, Transports,
 };
 use roundelay_dsl::diag::codes;
@@ -336,6 +336,32 @@ fn a_wait_for_a_notification_ends_in_time_and_goes_on() {
         });
         assert_eq!(to_b.wait_notification(Duration::ZERO), Ok(None));
     }
+}
+
+#[test]
+fn an_empty_secret_is_an_error() {
+    let text = Endpoint::bind(&Setup::new().secret("")).expect_err("no secret").to_string();
+    assert!(text.contains("the secret is empty"), "{text}");
+    let any_bytes = || Endpoint::bind(&setup(Transports::TCP).secret(vec![0xff, 0xfe, 0]));
+    connect(&any_bytes().expect("an endpoint"), &any_bytes().expect("an endpoint"));
+}
+
+#[test]
+fn whatever_bytes_arrive_are_truth_values() {
+    let (a, b) = (bind(Transports::TCP), bind(Transports::TCP));
+    let (to_b, to_a) = connect(&a, &b);
+    let region = a.register(vec![Bool::FALSE; 8], Rights::READ | Rights::WRITE).expect("a region");
+    let bytes = [0u8, 1, 2, 3, 128, 254, 255, 0];
+    to_a.region(&region.key()).expect("a key").write(&bytes, 0).expect("written");
+    let theirs = b.register(bytes.to_vec(), Rights::READ).expect("a region");
+    let mut read = [Bool::FALSE; 8];
+    to_b.region(&theirs.key()).expect("a key").read(&mut read, 0).expect("read");
+    let right = bytes.map(|byte| byte != 0);
+    assert_eq!(read.map(bool::from), right);
+    let back: Vec<Bool> = region.revoke().expect("the buffer");
+    assert_eq!(back, read);
+    // An index made of a truth value stays within two.
+    assert!(back.iter().all(|&value| [10, 20][usize::from(value.get())] > 0));
 }
 
 #[test]

@@ -371,7 +371,7 @@ fn windows_that_cannot_be_made_fail_on_all_ranks() {
         };
         assert_eq!(made.expect_err("two types").code(), codes::USAGE);
         assert_eq!(
-            comm.window(filled(comm, 8, false)).expect_err("bool").code(),
+            comm.window(filled(comm, 8, roundelay::Bool::FALSE)).expect_err("bool").code(),
             codes::UNSUPPORTED
         );
         comm.barrier().expect("the communicator stays usable");

@@ -14,7 +14,7 @@ mod skip;
 mod wait;
 
 pub use port::port;
-pub use program::{compile, runs_alone, test_arguments};
+pub use program::{compile_program, runs_alone, test_arguments};
 pub use skip::{Needs, skip, skipped};
 pub use wait::{end, until};
 
@@ -48,11 +48,12 @@ impl Library for Shelf<'_> {
         AlgorithmLibrary.algorithm(collective, name)
     }
 
-    fn file(&self, _: &str, path: &str) -> Option<(String, String)> {
+    fn file(&self, _: &str, path: &str) -> Result<(String, String), String> {
         if let Some(file) = self.0.iter().find(|file| file.0 == path) {
-            return Some(file.clone());
+            return Ok(file.clone());
         }
-        Some((path.to_string(), std::fs::read_to_string(folder().join(path)).ok()?))
+        let text = std::fs::read_to_string(folder().join(path));
+        text.map(|text| (path.to_string(), text)).map_err(|_| "no such file".into())
     }
 }
 

@@ -56,7 +56,7 @@ pub fn runs_alone(module: &str, test: &str) -> bool {
 ///
 /// # Panics
 /// If the program cannot be moved.
-pub fn compile(compiler: &mut Command, program: &Path) -> std::io::Result<Output> {
+pub fn compile_program(compiler: &mut Command, program: &Path) -> std::io::Result<Output> {
     let own = program.with_extension(std::process::id().to_string());
     let made = compiler.arg("-o").arg(&own).output()?;
     if made.status.success() {

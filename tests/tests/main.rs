@@ -15,6 +15,7 @@ mod pages;
 mod played;
 mod random;
 mod twins;
+mod variables;
 mod waste;
 mod wire;
 mod words;

@@ -41,6 +41,9 @@ pub(crate) struct Cli {
     /// Let a program do it that has algorithms of its own (docs/rust.md), and names them
     #[arg(long, global = true, value_name = "PROGRAM")]
     pub(crate) from: Option<PathBuf>,
+    /// Let texts import files below this folder too, not only below their own
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) allow_import: Vec<PathBuf>,
     /// The verb to run
     #[command(subcommand)]
     pub(crate) verb: Verb,

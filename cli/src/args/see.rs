@@ -255,7 +255,7 @@ and in Python). The more ranks tell, the surer the cause; of the others it says 
 have seen. Give the recorders of all communicators of a job, and it finds those that wait for each other.
 
 With --store it asks the ranks of a running job, wherever they are, that were given the hint `doctor=true`. The
-secret of the job is read from ROUNDELAY_SECRET.
+secret of the job is read from ROUNDELAY_SECRET, or the file that ROUNDELAY_SECRET_FILE names.
 
 Examples:
   roundelay doctor flight.json

@@ -77,6 +77,7 @@ impl Start {
             ("lazy", h.lazy().map(|b| b.to_string())),
             ("doctor", h.doctor().map(|b| b.to_string())),
             ("interface", h.interface().map(String::from)),
+            ("ports", h.ports().map(|ports| ports.to_string())),
             ("topology", h.topology().map(String::from)),
             ("paths", h.paths().map(|names| names.join(","))),
             ("rdma_gid", h.rdma_gid().map(|n| n.to_string())),

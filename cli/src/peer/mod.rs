@@ -25,6 +25,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use roundelay::choose::NVLINK;
+use roundelay::variables;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Peer;
@@ -99,7 +100,7 @@ impl Inside {
     /// Returns the variables for the environment of ranks that open a library, without those that are set already.
     pub(crate) fn variables() -> Vec<(&'static str, &'static str)> {
         let (name, value) = nccl::MULTICAST;
-        std::env::var_os(name).is_none().then_some((name, value)).into_iter().collect()
+        (!variables::is_set(name)).then_some((name, value)).into_iter().collect()
     }
 }
 
@@ -410,12 +411,12 @@ fn crowded(ranks: u64) -> bool {
 
 /// Returns the folder of Python's virtual environments, and one environment in it.
 fn environment(name: &str, package: &str) -> Result<PathBuf, Remedy> {
-    let Some(folder) = std::env::var_os(FOLDER).filter(|f| !f.is_empty()) else {
+    let Some(folder) = variables::path(FOLDER) else {
         return Err(Remedy(format!(
             "`python3 -m venv DIR/{name} && DIR/{name}/bin/pip install {package}`, then set {FOLDER} to DIR"
         )));
     };
-    let folder = PathBuf::from(folder).join(name);
+    let folder = folder.join(name);
     match folder.join("lib").is_dir() {
         true => Ok(folder),
         false => {
@@ -427,6 +428,6 @@ fn environment(name: &str, package: &str) -> Result<PathBuf, Remedy> {
 
 /// Returns true if a program is found in a folder of `PATH`.
 fn installed(program: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = variables::raw("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|folder| folder.join(program).is_file())
 }

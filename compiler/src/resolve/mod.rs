@@ -23,8 +23,9 @@ use crate::program::{Axes, COLLECTIVES, Custom, Kind, Program, Schedule, Slot, S
 pub trait Library {
     /// Returns the text of a published algorithm, with the name that messages show.
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)>;
-    /// Returns the text of a file named by `import`, relative to the source `from`.
-    fn file(&self, from: &str, path: &str) -> Option<(String, String)>;
+    /// Returns the text of a file named by `import`, relative to the source `from`, with the name that messages show; or
+    /// the reason for which it cannot be had, in words.
+    fn file(&self, from: &str, path: &str) -> Result<(String, String), String>;
 }
 
 /// A library without algorithms.
@@ -34,8 +35,8 @@ impl Library for NoLibrary {
     fn algorithm(&self, _: &str, _: &str) -> Option<(String, String)> {
         None
     }
-    fn file(&self, _: &str, _: &str) -> Option<(String, String)> {
-        None
+    fn file(&self, _: &str, _: &str) -> Result<(String, String), String> {
+        Err("there are no files here".into())
     }
 }
 
@@ -200,9 +201,12 @@ impl Resolver<'_> {
                 .label(import.path_span, "imported here")
                 .help("paths are relative to the importing file")
         };
-        let Some((name, text)) = self.library.file(&name, &import.path) else {
-            self.report(fail("no such file".into()));
-            return None;
+        let (name, text) = match self.library.file(&name, &import.path) {
+            Ok(found) => found,
+            Err(why) => {
+                self.report(fail(why));
+                return None;
+            }
         };
         let id = self.sources.find(&name).unwrap_or_else(|| self.sources.add(name, text));
         if path.contains(&id) {

@@ -1,9 +1,12 @@
 //! Prints diagnostics for people, for terminals and editors that read lines, and for programs.
 
+use std::borrow::Cow;
+
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::{Deserialize, Serialize};
 
 use super::{Diagnostic, Label, Severity};
+use crate::escape::{escaped, without_c1};
 use crate::span::SourceMap;
 
 /// Returns rustc-like text of one diagnostic, several lines, with colours if asked for.
@@ -12,6 +15,13 @@ pub fn human(sources: &SourceMap, diagnostic: &Diagnostic, colour: bool) -> Stri
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
     };
+    let diagnostic = &plain(diagnostic);
+    let sources_shown: Vec<(Cow<'_, str>, Cow<'_, str>)> = diagnostic
+        .labels
+        .iter()
+        .map(|label| sources.get(label.span.source))
+        .map(|source| (without_c1(&source.text), escaped(&source.name)))
+        .collect();
     let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code.0);
     let mut group = Group::with_title(title);
     for (i, first) in diagnostic.labels.iter().enumerate() {
@@ -26,13 +36,27 @@ pub fn human(sources: &SourceMap, diagnostic: &Diagnostic, colour: bool) -> Stri
             let words = (!label.text.is_empty()).then_some(label.text.as_str());
             kind.span(within(&text.text, label)).label(words)
         });
-        let snippet = Snippet::source(text.text.as_str()).line_start(text.line as usize);
-        group = group.element(snippet.path(text.name.as_str()).annotations(annotations));
+        let (shown, name) = &sources_shown[i];
+        let snippet = Snippet::source(&**shown).line_start(text.line as usize);
+        group = group.element(snippet.path(&**name).annotations(annotations));
     }
     group = group.elements(diagnostic.notes.iter().map(|n| Level::NOTE.message(n.as_str())));
     group = group.elements(diagnostic.helps.iter().map(|h| Level::HELP.message(h.as_str())));
     let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
     renderer.render(&[group])
+}
+
+/// Returns a diagnostic whose words act on no terminal: they name files and quote texts.
+fn plain(diagnostic: &Diagnostic) -> Diagnostic {
+    let mut plain = diagnostic.clone();
+    let labels = plain.labels.iter_mut().map(|label| &mut label.text);
+    let words = labels.chain(&mut plain.notes).chain(&mut plain.helps);
+    for text in words.chain([&mut plain.message]) {
+        if let Cow::Owned(escaped) = escaped(text) {
+            *text = escaped;
+        }
+    }
+    plain
 }
 
 /// Returns the label's bytes, kept inside the text and on whole characters.
@@ -47,13 +71,13 @@ fn within(text: &str, label: &Label) -> std::ops::Range<usize> {
 
 /// Returns one line: `file:line:column: error[RL0501]: message`; without a place, from `error` on.
 pub fn short(sources: &SourceMap, diagnostic: &Diagnostic) -> String {
-    let Diagnostic { code, message, .. } = diagnostic;
+    let Diagnostic { code, message, .. } = &plain(diagnostic);
     let severity = word(diagnostic.severity);
     match diagnostic.span() {
         None => format!("{severity}[{code}]: {message}"),
         Some(span) => {
             let (line, column) = sources.line_column(span);
-            let file = &sources.get(span.source).name;
+            let file = escaped(&sources.get(span.source).name);
             format!("{file}:{line}:{column}: {severity}[{code}]: {message}")
         }
     }
@@ -113,6 +137,26 @@ mod tests {
     use super::*;
     use crate::diag::codes;
     use crate::span::Span;
+
+    #[test]
+    fn words_of_others_act_on_no_terminal() {
+        let mut sources = SourceMap::new();
+        let bad = "\u{1b}[2J\u{7}\r\u{9b}31m\u{202e}";
+        let a = sources.add(format!("{bad}.algo"), format!("let x = {bad} 1\n"));
+        let d = Diagnostic::error(codes::SYNTAX, format!("of {bad}"))
+            .label(Span::new(a, 0, 3), format!("label {bad}"))
+            .note(format!("note {bad}"))
+            .help(format!("help {bad}"));
+        for text in [human(&sources, &d, false), short(&sources, &d)] {
+            let acts = text.chars().find(|&c| c != '\n' && c.is_control() || c == '\u{202e}');
+            assert_eq!(acts, None, "{text:?}");
+        }
+        // What the renderer itself writes is the same for words without.
+        let colours = |text: &str| text.matches('\u{1b}').count();
+        let same = Diagnostic::error(codes::SYNTAX, "of").label(Span::new(a, 0, 3), "label");
+        let same = same.note("note").help("help");
+        assert_eq!(colours(&human(&sources, &d, true)), colours(&human(&sources, &same, true)));
+    }
 
     #[test]
     fn several_sources_and_labels_without_words() {

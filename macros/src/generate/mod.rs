@@ -10,7 +10,8 @@ mod shadow;
 
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
-use roundelay_compiler::{Embedded, Library};
+use roundelay_algorithms::import::read_regular;
+use roundelay_compiler::Embedded;
 use roundelay_dsl::span::SourceMap;
 use syn::parse::{ParseStream, Parser};
 use syn::{Ident, ItemFn, LitStr, Path, Visibility, braced};
@@ -168,11 +169,17 @@ pub(crate) fn algo_file(input: TokenStream) -> TokenStream {
     };
     let at = |text: &str| expression_of(&syn::Error::new(path.span(), text).to_compile_error());
     let from = path.span().file();
-    let Some((name, text)) = Files.file(&from, &path.value()) else {
-        return at(&format!(
-            "[RL0708] {}: no such file of text; the path is relative to this source file",
-            path.value()
-        ));
+    // The program's own source names it, as `include_str!` does: it may lie anywhere.
+    let named = Files::path(&from, &path.value()).ok_or_else(|| "no such file".to_owned());
+    let read = named.and_then(|path| Ok((path.display().to_string(), read_regular(&path)?)));
+    let (name, text) = match read {
+        Ok(read) => read,
+        Err(why) => {
+            return at(&format!(
+                "[RL0708] {}: {why}; the path is relative to this source file",
+                path.value()
+            ));
+        }
     };
     let mut sources = SourceMap::new();
     let id = sources.add(name, text);

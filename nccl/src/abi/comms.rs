@@ -2,6 +2,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use roundelay::variables;
+
 use super::{UniqueId, exported, give, int, there};
 use crate::board;
 use crate::call;
@@ -70,7 +72,7 @@ exported! {
     "ncclGetUniqueId", "pncclGetUniqueId": fn unique_id(id: *mut UniqueId) {
         there(id, "uniqueId")?;
         debug::version();
-        if std::env::var_os("NCCL_COMM_ID").is_some() {
+        if variables::is_set("NCCL_COMM_ID") {
             return Err(Failure::usage(
                 "NCCL_COMM_ID is not served: unset it, and pass on the id that ncclGetUniqueId gives",
             ));

@@ -40,6 +40,7 @@ def run(job: Job, heard: Callable[[dict[str, Any]], None]) -> None:
 
     with tempfile.TemporaryDirectory(prefix="roundelay-bench-") as folder:
         reading, writing = os.pipe()
+        secret = random_secret()
         ranks: list[subprocess.Popen[bytes]] = []
         try:
             for rank in range(job.ranks):
@@ -49,7 +50,7 @@ def run(job: Job, heard: Callable[[dict[str, Any]], None]) -> None:
                     "store": f"{folder}/store",
                     "pipe": writing if rank == 0 else None,
                 }
-                environment = dict(os.environ, LOCAL_RANK=str(rank), **{VARIABLE: json.dumps(given)})
+                environment = dict(os.environ, LOCAL_RANK=str(rank), **{VARIABLE: json.dumps(given)}, **secret)
                 # A name must mean the backend of that name.
                 environment.pop("ROUNDELAY_REPLACE", None)
                 environment.setdefault("OMP_NUM_THREADS", str(max(1, cores() // job.ranks)))

@@ -24,14 +24,20 @@
 //! the address of the store. Slurm tells the first host, and job and step make the port. Everything else is
 //! an error that asks for `ROUNDELAY_STORE`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 
 use super::membership::{ByHand, Launched, Membership, StoreAt};
 use super::{RANK, SHM_FD, SIZE, STORE, slurm};
 use crate::error::Error;
+use crate::variables;
 
-/// The variables of a process; an empty one counts as not set.
-pub(crate) struct Variables(BTreeMap<String, String>);
+/// The variables of a process; an empty one counts as not set, and one that cannot be read is an error.
+pub(crate) struct Variables {
+    texts: BTreeMap<String, String>,
+    /// The names of those whose values are not UTF-8.
+    unreadable: BTreeSet<String>,
+}
 
 /// The membership that one launcher describes. Its store matters only if the user names no other.
 pub(crate) struct Found {
@@ -49,16 +55,35 @@ pub(crate) struct Number {
 }
 
 impl Variables {
-    pub(crate) fn new(variables: BTreeMap<String, String>) -> Self {
-        Variables(variables)
+    pub(crate) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let (mut texts, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
+        for (name, value) in variables {
+            // No launcher sets a variable whose name is not text.
+            let Ok(name) = name.into_string() else { continue };
+            match value.into_string() {
+                Ok(text) => drop(texts.insert(name, text)),
+                Err(_) => drop(unreadable.insert(name)),
+            }
+        }
+        Variables { texts, unreadable }
     }
 
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(|text| text.trim()).filter(|text| !text.is_empty())
+    /// Returns the text of a variable, if it is set.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Error> {
+        if self.unreadable.contains(name) {
+            return Err(variables::unreadable(name));
+        }
+        Ok(self.texts.get(name).map(|text| text.trim()).filter(|text| !text.is_empty()))
+    }
+
+    /// Returns the text of the first of several variables that is set.
+    pub(crate) fn first(&self, names: &[&str]) -> Result<Option<&str>, Error> {
+        let text = |name: &&str| self.text(name).transpose();
+        names.iter().find_map(text).transpose()
     }
 
     pub(crate) fn number(&self, name: &'static str) -> Result<Option<Number>, Error> {
-        let Some(text) = self.text(name) else { return Ok(None) };
+        let Some(text) = self.text(name)? else { return Ok(None) };
         match text.parse() {
             Ok(value) => Ok(Some(Number { name, value })),
             Err(_) => Err(wrong(format!(
@@ -86,7 +111,7 @@ impl Variables {
 
     /// Returns the values of `MASTER_ADDR` and `MASTER_PORT`.
     fn master(&self) -> Result<Option<(String, u16)>, Error> {
-        match (self.text("MASTER_ADDR"), self.text("MASTER_PORT")) {
+        match (self.text("MASTER_ADDR")?, self.text("MASTER_PORT")?) {
             (Some(host), Some(port)) => match port.parse() {
                 Ok(port) if port != 0 => Ok(Some((host.to_owned(), port))),
                 _ => Err(wrong(format!(
@@ -122,7 +147,7 @@ pub(crate) fn detect(vars: &Variables, by_hand: &ByHand) -> Result<Option<Member
     let rank = by_hand.rank.map(|value| Number { name: "--rank", value });
     let size = by_hand.size.map(|value| Number { name: "--size", value });
     // Ranks of our own launcher have these variables too, and inherit everything else.
-    let inherited = vars.text(SHM_FD).is_some();
+    let inherited = vars.text(SHM_FD)?.is_some();
     if inherited && rank.is_none() && size.is_none() && by_hand.store.is_none() {
         return Ok(None);
     }
@@ -130,10 +155,11 @@ pub(crate) fn detect(vars: &Variables, by_hand: &ByHand) -> Result<Option<Member
         if inherited { rank } else { rank.map_or_else(|| vars.number(RANK), |r| Ok(Some(r)))? };
     let size =
         if inherited { size } else { size.map_or_else(|| vars.number(SIZE), |s| Ok(Some(s)))? };
-    let store = match by_hand.store.as_deref().or(vars.text(STORE)) {
-        Some(text) => Some(address(text)?),
-        None => None,
+    let store = match by_hand.store.as_deref() {
+        Some(text) => Some(text),
+        None => vars.text(STORE)?,
     };
+    let store = store.map(address).transpose()?;
     let found = match (rank, size) {
         (Some(rank), Some(size)) => {
             let why = "--rank and --size, or their variables, come with a store";
@@ -261,7 +287,7 @@ fn at_master(vars: &Variables, launcher: Launched) -> Result<StoreAt, Error> {
 }
 
 fn torchrun(vars: &Variables) -> Result<Option<Found>, Error> {
-    let Some(run) = vars.text("TORCHELASTIC_RUN_ID") else { return Ok(None) };
+    let Some(run) = vars.text("TORCHELASTIC_RUN_ID")? else { return Ok(None) };
     let Some((rank, size)) = vars.pair("RANK", "WORLD_SIZE")? else {
         return Err(wrong(format!(
             "TORCHELASTIC_RUN_ID={run} is set, but RANK is not: start the ranks with torchrun, or \
@@ -270,13 +296,13 @@ fn torchrun(vars: &Variables) -> Result<Option<Found>, Error> {
     };
     let one_host = vars.number("LOCAL_WORLD_SIZE")?.is_some_and(|n| n.value == size.value);
     // A worker that torchrun starts again must not read the notes of the first try.
-    let attempt = vars.text("TORCHELASTIC_RESTART_COUNT").unwrap_or("0");
+    let attempt = vars.text("TORCHELASTIC_RESTART_COUNT")?.unwrap_or("0");
     let job = format!("roundelay/{run}/{attempt}");
-    let agent = vars.text("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|t| t == "True");
+    let agent = vars.text("TORCHELASTIC_USE_AGENT_STORE")?.is_some_and(|t| t == "True");
     // The store of PyTorch before 2.2 knows no validation, and a client that sends one blocks the
     // agent. PyTorch 2.2 renamed this variable too.
-    let old = vars.text("TORCH_NCCL_ASYNC_ERROR_HANDLING").is_none()
-        && vars.text("NCCL_ASYNC_ERROR_HANDLING").is_some();
+    let old = vars.text("TORCH_NCCL_ASYNC_ERROR_HANDLING")?.is_none()
+        && vars.text("NCCL_ASYNC_ERROR_HANDLING")?.is_some();
     let launcher = Launched::Torchrun;
     let store = vars.master().and_then(|master| match master {
         None => Err(no_store(launcher, "MASTER_ADDR and MASTER_PORT are not set")),
@@ -300,8 +326,8 @@ fn open_mpi(vars: &Variables) -> Result<Option<Found>, Error> {
     let one_host =
         vars.number("OMPI_COMM_WORLD_LOCAL_SIZE")?.is_some_and(|n| n.value == size.value);
     // The name of the job, and the directory of the daemon, which holds its process number.
-    let job = vars.text("PMIX_NAMESPACE").or(vars.text("OMPI_MCA_ess_base_jobid"));
-    let daemon = vars.text("PMIX_SERVER_TMPDIR").unwrap_or_default();
+    let job = vars.first(&["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"])?;
+    let daemon = vars.text("PMIX_SERVER_TMPDIR")?.unwrap_or_default();
     let store = match job {
         Some(job) if one_host => Ok(StoreAt::Local { job: format!("open mpi/{job}/{daemon}") }),
         _ => at_master(vars, launcher).map_err(|_| {
@@ -318,7 +344,7 @@ fn open_mpi(vars: &Variables) -> Result<Option<Found>, Error> {
 }
 
 fn pmi(vars: &Variables) -> Result<Option<Found>, Error> {
-    let Some(fd) = vars.text("PMI_FD") else { return Ok(None) };
+    let Some(fd) = vars.text("PMI_FD")? else { return Ok(None) };
     let Some((rank, size)) = vars.pair("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
     let store = match fd.parse() {
         Ok(fd) if fd > 2 => {
@@ -326,7 +352,7 @@ fn pmi(vars: &Variables) -> Result<Option<Found>, Error> {
             let local = local.map_or_else(|| vars.number("PMI_LOCAL_SIZE"), |n| Ok(Some(n)))?;
             let one_host = match local {
                 Some(local) => local.value == size.value,
-                None => slurm::one_host(vars),
+                None => slurm::one_host(vars)?,
             };
             Ok(StoreAt::Pmi { fd, one_host })
         }
@@ -354,7 +380,7 @@ fn pals(vars: &Variables) -> Result<Option<Found>, Error> {
         .number("PALS_LOCAL_SIZE")?
         .map_or_else(|| vars.number("PMI_LOCAL_SIZE"), |n| Ok(Some(n)));
     let one_host = local?.is_some_and(|n| n.value == size.value);
-    let store = match vars.text("PALS_APID") {
+    let store = match vars.text("PALS_APID")? {
         Some(id) if one_host => Ok(StoreAt::Local { job: format!("pals/{id}") }),
         _ => at_master(vars, launcher).map_err(|_| {
             no_store(launcher, "they are on several hosts, and PALS tells no address")
@@ -366,9 +392,8 @@ fn pals(vars: &Variables) -> Result<Option<Found>, Error> {
 /// Refuses a rank that no known launcher started: to take it for a job of its own would be worse.
 fn unknown(vars: &Variables) -> Result<Option<Found>, Error> {
     let names = ["PMI_RANK", "PMI_ID", "PMIX_RANK"];
-    let Some((name, rank)) = names.iter().find_map(|n| vars.text(n).map(|text| (n, text))) else {
-        return Ok(None);
-    };
+    let text = |&name: &&'static str| Some(vars.text(name).transpose()?.map(|text| (name, text)));
+    let Some((name, rank)) = names.iter().find_map(text).transpose()? else { return Ok(None) };
     Err(wrong(format!(
         "{name}={rank} is set, but not in a way that says how many ranks there are and how to reach \
          them (PMI_FD): set {RANK}, {SIZE} and {STORE} for all ranks, or unset it"

@@ -17,21 +17,24 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::lines::Lines;
-use super::{HOST, RANK, SHM_FD, SIZE, STORE, TIMEOUT_MS};
+use super::{HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::abort::AbortRecord;
+use crate::custom::allowance;
 use crate::error::Error;
 use crate::fork::OwnerProcess;
 use crate::process::ChildStatuses;
 use crate::secret::random;
 use crate::trace::Ending;
 use crate::transport::shm::{Layout, Segment, State, cores};
+use crate::variables;
 
 /// The time between two looks at processes whose end no descriptor shows.
 const UNSEEN: Duration = Duration::from_millis(10);
 /// The time that the other ranks may take to report after one has died.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A job to be started: how many ranks, and which program each of them runs.
+/// A job to be started: how many ranks, and which program each of them runs. Its ranks share a random secret unless
+/// `ROUNDELAY_SECRET` or `ROUNDELAY_SECRET_FILE` gives one.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     layout: Layout,
@@ -158,11 +161,14 @@ impl Launcher {
             true => None,
             false => Some(Segment::create(self.layout)?),
         };
-        let store = format!("local:{:032x}", u128::from_le_bytes(random()?));
+        let number = || Ok::<_, Error>(format!("{:032x}", u128::from_le_bytes(random()?)));
+        let store = format!("local:{}", number()?);
+        let secret = if self.has_secret() { None } else { Some(number()?) };
         let process = OwnerProcess::here();
         let mut job = Job { process, segment, ranks: Vec::new(), cause: None, deadline: None };
         for rank in 0..self.layout.ranks {
-            let started = self.start(job.segment.as_ref(), rank, &store).map(Rank::new);
+            let started =
+                self.start(job.segment.as_ref(), rank, &store, secret.as_deref()).map(Rank::new);
             match started {
                 Ok(rank) => job.ranks.push(rank),
                 Err(e) => {
@@ -175,6 +181,12 @@ impl Launcher {
         Ok(job.outcome())
     }
 
+    /// Returns true if the ranks are given a secret already.
+    fn has_secret(&self) -> bool {
+        let is_given = |name: &str| self.envs.iter().any(|(given, _)| given == name);
+        [SECRET, SECRET_FILE].into_iter().any(|name| is_given(name) || variables::is_set(name))
+    }
+
     /// Returns true if the ranks meet at a store instead of inheriting memory.
     fn uses_store(&self) -> bool {
         self.hosts > 1 || self.hints.as_ref().is_some_and(|h| h.contains("transport"))
@@ -185,6 +197,7 @@ impl Launcher {
         segment: Option<&Arc<Segment>>,
         rank: u32,
         store: &str,
+        secret: Option<&str>,
     ) -> std::io::Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(&self.args).envs(self.envs.iter().map(|(k, v)| (k, v)));
@@ -192,6 +205,10 @@ impl Launcher {
             Some(segment) => command.env(SHM_FD, segment.number().to_string()),
             None => command.env(STORE, store),
         };
+        if let Some(secret) = secret {
+            command.env(SECRET, secret);
+        }
+        command.envs(allowance());
         if let Some(hints) = &self.hints {
             command.env(crate::hints::VARIABLE, hints);
         }

@@ -1,9 +1,8 @@
 //! Finds out which rank of which job this process is.
 
-use std::collections::BTreeMap;
-
 use super::env;
 use crate::error::Error;
+use crate::variables;
 
 /// The membership of this process in a job whose ranks somebody else started, as the environment describes
 /// it.
@@ -122,8 +121,5 @@ pub fn membership() -> Result<Option<Membership>, Error> {
 ///
 /// The errors of [`membership`].
 pub fn membership_with(by_hand: &ByHand) -> Result<Option<Membership>, Error> {
-    let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
-    let variables: BTreeMap<String, String> =
-        std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
-    env::detect(&env::Variables::new(variables), by_hand)
+    env::detect(&env::Variables::new(variables::all()), by_hand)
 }

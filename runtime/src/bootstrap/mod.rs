@@ -14,6 +14,7 @@
 
 mod env;
 mod gather;
+mod given_secret;
 mod handle;
 mod launcher;
 mod limit;
@@ -36,11 +37,12 @@ mod wire;
 pub use crate::store::Store;
 pub use crate::trace::Ending;
 pub use gather::{Gathered, Told, gather};
+pub use given_secret::secret;
 pub use launcher::{Launcher, Outcome};
 pub(crate) use meeting::{Address, Meeting};
 pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
 pub use reconfigure::Handles;
-pub use rendezvous::{secret, store};
+pub use rendezvous::store;
 pub use setup::Setup;
 #[cfg(test)]
 pub(crate) use store::InProcessStore;
@@ -54,6 +56,7 @@ use crate::comm::Communicator;
 use crate::error::Error;
 use crate::fork::OwnerProcess;
 use crate::transport::shm::{Layout, Segment};
+use crate::variables;
 
 /// The environment variable with the file descriptor of the shared memory.
 pub(crate) const SHM_FD: &str = "ROUNDELAY_SHM_FD";
@@ -72,6 +75,8 @@ pub(crate) const STORE: &str = "ROUNDELAY_STORE";
 
 /// The environment variable with the secret, which all ranks of a job know, and nobody else.
 pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
+/// The environment variable with the path of a file that holds the secret.
+pub(crate) const SECRET_FILE: &str = "ROUNDELAY_SECRET_FILE";
 
 /// The process that has joined the job of its environment, which can be done once.
 static JOINED: OnceLock<OwnerProcess> = OnceLock::new();
@@ -103,7 +108,7 @@ impl Communicator {
     ///
     /// The errors of [`membership`].
     pub fn is_launched() -> Result<bool, Error> {
-        Ok(std::env::var_os(SHM_FD).is_some() || membership()?.is_some())
+        Ok(variables::is_set(SHM_FD) || membership()?.is_some())
     }
 
     /// Joins as this process's rank of the job that a launcher started: ours, torchrun, mpirun, srun, or a
@@ -114,11 +119,11 @@ impl Communicator {
     /// [`Error::Start`] if the environment does not describe a job, or was used before;
     /// [`Error::Memory`] if the shared memory cannot be mapped. Otherwise the errors of [`Communicator::join`].
     pub fn from_env() -> Result<Communicator, Error> {
-        let membership = match std::env::var_os(SHM_FD) {
-            Some(_) => None,
-            None => membership()?,
+        let membership = match variables::is_set(SHM_FD) {
+            true => None,
+            false => membership()?,
         };
-        let timeout = std::env::var_os(TIMEOUT_MS).map(|_| number(TIMEOUT_MS)).transpose()?;
+        let timeout = variables::is_set(TIMEOUT_MS).then(|| number(TIMEOUT_MS)).transpose()?;
         let timeout = timeout.map(Duration::from_millis);
         if JOINED.set(OwnerProcess::here()).is_err() {
             // A child has the environment of the rank that it was forked from.
@@ -153,7 +158,7 @@ impl Communicator {
 }
 
 fn number(name: &str) -> Result<u64, Error> {
-    let text = std::env::var(name).map_err(|_| {
+    let text = variables::text(name)?.ok_or_else(|| {
         Error::Start(format!(
             "{name} is not set: this process was not started as a rank of a job; \
              start it with the launcher"

@@ -200,6 +200,7 @@ fn of_environment(memory: u64) -> Result<Identity, Error> {
 impl Setup {
     /// Settles what paths and devices there are.
     pub(super) fn settled(&self) -> Result<(Options, rdma::Choice), Error> {
+        self.secret_bytes()?;
         let (mut options, mut devices) = (self.options.clone(), self.devices.clone());
         paths::settle(&mut options, self.terms.transports, devices.gid)?;
         if let [Medium::Device(only)] = &options.media[..] {

@@ -1,9 +1,8 @@
 //! Opens the store of a membership.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::SECRET;
 use super::membership::{Membership, StoreAt};
 use super::pmi::Pmi;
 use super::store::client::host_addresses;
@@ -12,6 +11,9 @@ use super::store::server::Job;
 use super::store::{At, Client, Me, Server, StoreListener};
 use super::torch::TorchStore;
 use crate::error::Error;
+use crate::net::address;
+use crate::paths::Options;
+use crate::ports::{PortRange, bind_within};
 use crate::secret::random;
 use crate::store::Store;
 
@@ -29,6 +31,54 @@ pub fn store(
     secret: &[u8],
     timeout: Duration,
 ) -> Result<Box<dyn Store + Send>, Error> {
+    store_at(membership, secret, timeout, StorePlace::default())
+}
+
+/// The place where rank 0 listens for a store whose address is not given.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StorePlace<'a> {
+    /// The network interface, as the hint says it; `None` for all addresses of the host.
+    interface: Option<&'a str>,
+    ports: Option<PortRange>,
+}
+
+impl<'a> StorePlace<'a> {
+    /// Returns the place that the options of the ranks' own connections name.
+    pub(super) fn of(options: &'a Options) -> Self {
+        StorePlace { interface: options.interface.as_deref(), ports: options.ports }
+    }
+
+    /// Returns the addresses of this host for others: that of the interface, or all.
+    fn far(self) -> Result<Vec<IpAddr>, Error> {
+        let all = host_addresses();
+        let Some(interface) = self.interface else { return Ok(all) };
+        let seen = all.first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+        Ok(vec![address::choose(Some(interface), seen)?.ip()])
+    }
+
+    /// Listens at the interface, or else at all addresses.
+    fn listen(self) -> Result<StoreListener, Error> {
+        let at = match self.interface {
+            Some(_) => self.far()?.first().copied(),
+            None => None,
+        };
+        let listener = bind_within(self.ports, |port| match at {
+            Some(ip) => StoreListener::bind_to(SocketAddr::new(ip, port)),
+            None => StoreListener::everywhere(port),
+        });
+        listener.map_err(|e| {
+            Error::system(format!("rank 0 cannot listen for the others: {e}; free a port"), e)
+        })
+    }
+}
+
+/// Opens the store as [`store`] does, at a place of this rank's options where no other is given.
+pub(super) fn store_at(
+    membership: &Membership,
+    secret: &[u8],
+    timeout: Duration,
+    place: StorePlace<'_>,
+) -> Result<Box<dyn Store + Send>, Error> {
     let Membership { rank, size, .. } = *membership;
     let me = |job| Me { rank, size, job, secret };
     let client = match &membership.store {
@@ -39,17 +89,20 @@ pub fn store(
         StoreAt::Local { job } => rendezvous(At::Local(job.clone()), me(job), timeout),
         StoreAt::Pmi { fd, one_host } => {
             let pmi = Pmi::take(*fd, rank, timeout)?;
-            let far = if *one_host { Vec::new() } else { host_addresses() };
-            announced(*one_host, &far, me(""), timeout, |note| pmi.share(note))
+            let far = if *one_host { Vec::new() } else { place.far()? };
+            announced(*one_host, &far, me(""), timeout, place, |note| pmi.share(note))
         }
         StoreAt::Torch { host, port, prefix } => {
             let store = TorchStore::connect(rank, host, *port, prefix, timeout)?;
             let own = store.address();
             let one_host = own.is_loopback();
-            let others = if one_host { Vec::new() } else { host_addresses() };
-            let others = others.into_iter().filter(|&ip| ip != own);
-            let far: Vec<IpAddr> = std::iter::once(own).chain(others).collect();
-            announced(one_host, &far, me(""), timeout, |note| store.share(note))
+            let others = if one_host { Vec::new() } else { place.far()? };
+            let far: Vec<IpAddr> = if place.interface.is_some() {
+                others
+            } else {
+                std::iter::once(own).chain(others.into_iter().filter(|&ip| ip != own)).collect()
+            };
+            announced(one_host, &far, me(""), timeout, place, |note| store.share(note))
         }
     }?;
     Ok(Box::new(client))
@@ -61,18 +114,14 @@ pub(super) fn shared(
     (rank, size): (u32, u32),
     secret: &[u8],
     timeout: Duration,
+    place: StorePlace<'_>,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,
 ) -> Result<Client, Error> {
     let me = Me { rank, size, job: "", secret };
     if size == 1 {
         return served(loopback()?, me, timeout);
     }
-    announced(false, &host_addresses(), me, timeout, share)
-}
-
-/// Returns the secret that `ROUNDELAY_SECRET` holds; empty if it is not set.
-pub fn secret() -> Vec<u8> {
-    std::env::var_os(SECRET).unwrap_or_default().into_encoded_bytes()
+    announced(false, &place.far()?, me, timeout, place, share)
 }
 
 fn loopback() -> Result<StoreListener, Error> {
@@ -120,7 +169,7 @@ fn ways(server: &Server, far: &[IpAddr]) -> Vec<SocketAddr> {
     let Some(bound) = server.address() else { return Vec::new() };
     let own = if bound.ip().is_unspecified() {
         // Ranks beside it come this way, in a container without a network too.
-        IpAddr::from(std::net::Ipv4Addr::LOCALHOST)
+        IpAddr::from(Ipv4Addr::LOCALHOST)
     } else {
         bound.ip()
     };
@@ -137,17 +186,12 @@ fn announced(
     far: &[IpAddr],
     me: Me<'_>,
     timeout: Duration,
+    place: StorePlace<'_>,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,
 ) -> Result<Client, Error> {
     if me.rank == 0 {
         let job = format!("{:032x}", u128::from_le_bytes(random()?));
-        let listener = if one_host {
-            loopback()?
-        } else {
-            StoreListener::everywhere(0).map_err(|e| {
-                Error::system(format!("rank 0 cannot listen for the others: {e}; free a port"), e)
-            })?
-        };
+        let listener = if one_host { loopback()? } else { place.listen()? };
         let me = me.of(&job);
         let server = serve(listener, me, timeout)?;
         let ways = ways(&server, far);

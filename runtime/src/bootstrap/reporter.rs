@@ -10,17 +10,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Store;
-use super::store::protocol::digest;
+use super::store::protocol::{ROSTER, digest};
 use super::store::server::Job;
 use super::store::{Server, StoreListener};
 use crate::error::Error;
 use crate::group::{Group, ReporterAt, Reporting};
 use crate::net::Listener;
+use crate::ports::bind_within;
 use crate::secret::{Secret, random};
 use crate::trace::live;
-
-/// The note at the store that says where ranks report.
-pub(super) const ROSTER: &str = "reporters";
 
 /// The ranks of a job, and where they report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +44,9 @@ pub(super) fn open(listener: &Listener) -> Result<Reporting, Error> {
         );
         Error::system(text, e)
     };
-    let own = SocketAddr::new(listener.address().ip(), 0);
-    let socket = StoreListener::bind_to(own).map_err(failed)?;
+    let own = |port| SocketAddr::new(listener.address().ip(), port);
+    let socket = bind_within(listener.options().ports, |port| StoreListener::bind_to(own(port)));
+    let socket = socket.map_err(failed)?;
     let port = socket.address().map_or(0, |address| address.port());
     let at = ReporterAt { port, key: u128::from_le_bytes(random()?) };
     let secret = listener.options().secret.as_ref().map_or(&[][..], Secret::bytes).to_vec();

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::rendezvous::shared;
+use super::rendezvous::{StorePlace, shared, store_at};
 use super::reporter;
 use super::store::InProcessStore;
-use super::{HOST, Membership, SECRET, Store, store};
+use super::{HOST, Membership, Store, given_secret, secret};
 use crate::comm::Communicator;
 use crate::digest::mix;
 use crate::error::Error;
@@ -17,10 +17,12 @@ use crate::group::{Group, Note, Terms, reporters};
 use crate::hints::Hints;
 use crate::net::{Listener, Net};
 use crate::paths::Options;
+use crate::ports::PortRange;
 use crate::secret::Secret;
 use crate::threads::run_together;
 use crate::transport::Transports;
 use crate::transport::rdma;
+use crate::variables;
 
 /// The settings with which the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]
@@ -100,6 +102,14 @@ impl Setup {
         self
     }
 
+    /// Sets the ports to listen at, any by default: for peers, and on rank 0 for the rendezvous where no address of it
+    /// is given.
+    #[must_use]
+    pub fn ports(mut self, ports: PortRange) -> Self {
+        self.options.ports = Some(ports);
+        self
+    }
+
     /// Sets the paths to other hosts, in order: on each host an interface, an address or a network, as
     /// [`Setup::interface`], or an RDMA device, and under the same name on all. With more than one,
     /// algorithms may split what they move over them, and a call goes on over the others when one fails. One
@@ -126,9 +136,10 @@ impl Setup {
         self
     }
 
-    /// Sets the secret, which all ranks know and nobody else: no other process can join or connect.
+    /// Sets the secret, which all ranks know and nobody else: no other process can join or connect. An empty one is
+    /// an error when ranks join.
     #[must_use]
-    pub fn secret(mut self, secret: impl Into<String>) -> Self {
+    pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.options.secret = Some(Secret::from(secret.into()));
         self
     }
@@ -160,6 +171,7 @@ impl Setup {
         if let Some(interface) = hints.interface() {
             self.options.interface = Some(interface.into());
         }
+        self.options.ports = hints.ports().or(self.options.ports);
         self.devices.gid = hints.rdma_gid().or(self.devices.gid);
         if let Some(file) = hints.topology() {
             self = self.topology(file);
@@ -174,16 +186,26 @@ impl Setup {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] for hints that are not understood.
+    /// [`Error::Usage`] for hints that are not understood; [`Error::Start`] and [`Error::System`] for a secret that is
+    /// given and cannot be read, or is empty, and for a label that is not UTF-8.
     pub fn from_env() -> Result<Self, Error> {
         let mut setup = Setup::new().hints(&Hints::from_env()?);
-        if let Ok(secret) = std::env::var(SECRET) {
+        if let Some(secret) = secret()? {
             setup = setup.secret(secret);
         }
-        if let Ok(label) = std::env::var(HOST) {
+        if let Some(label) = variables::text(HOST)? {
             setup = setup.host_label(label);
         }
         Ok(setup)
+    }
+}
+
+impl Setup {
+    /// Returns the bytes of the secret, none if there is none; an error for an empty secret.
+    pub(super) fn secret_bytes(&self) -> Result<&[u8], Error> {
+        let Some(secret) = &self.options.secret else { return Ok(&[]) };
+        given_secret::check(secret.bytes())?;
+        Ok(secret.bytes())
     }
 }
 
@@ -197,8 +219,9 @@ impl Communicator {
     /// cannot be had.
     pub fn join(membership: &Membership, setup: &Setup) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
-        let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
-        let store = store(membership, secret, timeout)?;
+        let secret = setup.secret_bytes()?;
+        let place = StorePlace::of(&setup.options);
+        let store = store_at(membership, secret, timeout, place)?;
         Self::join_at(membership.rank, membership.size, store, setup)
     }
 
@@ -221,8 +244,9 @@ impl Communicator {
                 "rank {rank} is not one of {size} ranks; they go from 0 to size - 1"
             )));
         }
-        let secret = setup.options.secret.as_ref().map_or(&[][..], Secret::bytes);
-        let store = shared((rank, size), secret, setup.options.timeout, share)?;
+        let secret = setup.secret_bytes()?;
+        let place = StorePlace::of(&setup.options);
+        let store = shared((rank, size), secret, setup.options.timeout, place, share)?;
         Self::join_at(rank, size, Box::new(store), setup)
     }
 

@@ -11,7 +11,7 @@ const PORTS: std::ops::Range<u64> = 61_000..65_535;
 
 /// Describes this process as a task of a step, if srun started it.
 pub(crate) fn detect(vars: &Variables) -> Result<Option<Found>, Error> {
-    let Some(step) = vars.text("SLURM_STEP_ID") else { return Ok(None) };
+    let Some(step) = vars.text("SLURM_STEP_ID")? else { return Ok(None) };
     let Ok(number) = step.parse::<u64>() else {
         return Err(wrong(format!(
             "SLURM_STEP_ID={step} is not a number: start the ranks with srun, or unset it"
@@ -37,21 +37,21 @@ pub(crate) fn detect(vars: &Variables) -> Result<Option<Found>, Error> {
 }
 
 fn store(vars: &Variables, step: u64) -> Result<StoreAt, Error> {
-    let Some(id) = vars.text("SLURM_JOB_ID").or(vars.text("SLURM_JOBID")) else {
+    let Some(id) = vars.first(&["SLURM_JOB_ID", "SLURM_JOBID"])? else {
         return Err(wrong("SLURM_JOB_ID is not set: start the ranks with srun".into()));
     };
     let number: u64 = id.parse().map_err(|_| {
         wrong(format!("SLURM_JOB_ID={id} is not a number: start the ranks with srun"))
     })?;
     let job = format!("slurm/{number}.{step}");
-    let Some(list) = hosts(vars) else {
+    let Some(list) = hosts(vars)? else {
         return Err(wrong(
             "SLURM_STEP_NODELIST is not set: start the ranks with srun, or set \
              ROUNDELAY_STORE=host:port for all of them"
                 .into(),
         ));
     };
-    if one_host(vars) {
+    if one_host(vars)? {
         return Ok(StoreAt::Local { job });
     }
     let host = first_host(list).ok_or_else(|| {
@@ -66,13 +66,13 @@ fn store(vars: &Variables, step: u64) -> Result<StoreAt, Error> {
     Ok(StoreAt::Address { host, port: port as u16, job })
 }
 
-fn hosts(vars: &Variables) -> Option<&str> {
-    vars.text("SLURM_STEP_NODELIST").or(vars.text("SLURM_NODELIST"))
+fn hosts(vars: &Variables) -> Result<Option<&str>, Error> {
+    vars.first(&["SLURM_STEP_NODELIST", "SLURM_NODELIST"])
 }
 
 /// Returns true if all tasks are on this host.
-pub(crate) fn one_host(vars: &Variables) -> bool {
-    hosts(vars).is_some_and(|list| !list.contains([',', '[']))
+pub(crate) fn one_host(vars: &Variables) -> Result<bool, Error> {
+    Ok(hosts(vars)?.is_some_and(|list| !list.contains([',', '['])))
 }
 
 /// Returns the first host of a list like `a[01-03,7]-ib,b`: `a01-ib`. By default rank 0 is there.

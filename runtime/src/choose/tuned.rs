@@ -18,6 +18,7 @@ use toml::Spanned;
 use super::Machine;
 use super::how::{HowError, parts};
 use crate::error::{Error, Source};
+use crate::variables;
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -122,12 +123,11 @@ impl Tuned {
     /// Returns the path of this user's table: the value of [`VARIABLE`], or `roundelay/tuned.toml` in the
     /// user's folder for configuration. `None` if neither is known, or the variable is empty.
     pub fn path() -> Option<PathBuf> {
-        if let Some(path) = std::env::var_os(VARIABLE) {
-            return (!path.is_empty()).then(|| path.into());
+        if variables::is_set(VARIABLE) {
+            return variables::path(VARIABLE);
         }
-        let folder =
-            |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let config = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")))?;
+        let config = variables::path("XDG_CONFIG_HOME")
+            .or_else(|| Some(variables::path("HOME")?.join(".config")))?;
         Some(config.join("roundelay").join("tuned.toml"))
     }
 
@@ -139,7 +139,7 @@ impl Tuned {
     /// [`Error::System`] if the file is there and cannot be read; [`Error::Settings`] with path and line if it is
     /// damaged.
     pub fn load(path: &Path) -> Result<Option<Self>, Error> {
-        let named = std::env::var_os(VARIABLE).is_some_and(|v| !v.is_empty());
+        let named = variables::path(VARIABLE).is_some();
         match std::fs::read_to_string(path) {
             Ok(text) => Self::parse(&text).map(Some).map_err(|why| Error::Settings {
                 text: format!(

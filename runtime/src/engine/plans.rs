@@ -61,7 +61,6 @@ impl Plans {
     }
 
     /// Returns the hints that hold for calls made now.
-    #[cfg(feature = "cuda")]
     pub(crate) fn merged_hints(&mut self) -> Result<Hints, Error> {
         let call = self.call.as_deref().cloned().unwrap_or_default();
         let own = self.hints.clone();

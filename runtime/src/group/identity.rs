@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::{ReporterAt, Terms};
 use crate::digest::mix;
 use crate::error::Error;
-use crate::net::Listener;
+use crate::net::{GuardedListener, Listener};
 use crate::paths::Options;
 use crate::secret::random;
 use crate::store::Store;
@@ -47,7 +47,7 @@ pub(crate) struct Identity {
     /// The address of this host where the options name none.
     address: IpAddr,
     /// The listener that the ranks of the next generation connect to, once somebody asked for its address.
-    listener: Option<Arc<Listener>>,
+    listener: Option<Arc<GuardedListener>>,
     /// The number of this rank in no other communicator and process.
     pub(crate) process: u64,
     /// The number that the handle of now has, and none before.
@@ -94,23 +94,23 @@ impl Identity {
 
     /// Takes a listener that is open.
     pub(crate) fn listens(&mut self, listener: Arc<Listener>) {
-        self.listener = Some(listener);
+        self.listener = Some(Arc::new(GuardedListener::new(listener)));
     }
 
     /// Returns the listener, opened now if it was not before.
     pub(crate) fn listener(&mut self) -> Result<Arc<Listener>, Error> {
         if let Some(listener) = &self.listener {
-            return Ok(listener.clone());
+            return Ok(listener.listener().clone());
         }
         let listener = Arc::new(Listener::open(self.options.clone(), self.address)?);
-        self.listener = Some(listener.clone());
+        self.listens(listener.clone());
         Ok(listener)
     }
 
     /// Returns the descriptors of its listener, and of what reports.
     pub(crate) fn descriptors(&self) -> u64 {
         let reporting = self.reporting.as_ref().map_or(0, Reporting::descriptors);
-        reporting + self.listener.as_ref().map_or(0, |listener| listener.descriptors())
+        reporting + self.listener.as_ref().map_or(0, |guarded| guarded.listener().descriptors())
     }
 
     /// Makes the handle that was given out so far one of the past: nobody meets this rank by it again.

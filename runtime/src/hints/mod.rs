@@ -16,7 +16,9 @@ use std::time::Duration;
 use roundelay_compiler::device::Protocol;
 
 use crate::error::{Error, Source};
+use crate::ports::PortRange;
 use crate::transport::Transports;
+use crate::variables;
 pub use parse::TABLE;
 
 /// The environment variable that holds hints for everything in a process: `key=value,key=value`.
@@ -97,6 +99,7 @@ pub struct Hints {
     lazy: Option<bool>,
     doctor: Option<bool>,
     interface: Option<String>,
+    ports: Option<PortRange>,
     topology: Option<String>,
     paths: Option<Vec<String>>,
     rdma_gid: Option<u32>,
@@ -202,11 +205,9 @@ impl Hints {
     ///
     /// [`HintError`], naming the variable.
     pub fn from_env() -> Result<Self, HintError> {
-        match std::env::var(VARIABLE) {
-            Ok(text) => text.parse().map_err(|e| HintError::Environment(Box::new(e))),
-            Err(std::env::VarError::NotPresent) => Ok(Hints::default()),
-            Err(std::env::VarError::NotUnicode(_)) => Err(HintError::NoText),
-        }
+        let Some(value) = variables::raw(VARIABLE) else { return Ok(Hints::default()) };
+        let text = value.into_string().map_err(|_| HintError::NoText)?;
+        text.parse().map_err(|e| HintError::Environment(Box::new(e)))
     }
 
     /// Returns true if no hint is set.
@@ -292,6 +293,11 @@ impl Hints {
     /// Returns the network interface to use.
     pub fn interface(&self) -> Option<&str> {
         self.interface.as_deref()
+    }
+
+    /// Returns the ports to listen at.
+    pub fn ports(&self) -> Option<PortRange> {
+        self.ports
     }
 
     /// Returns the topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
@@ -397,6 +403,7 @@ impl Merged {
             lazy,
             doctor,
             interface,
+            ports,
             topology,
             paths,
             rdma_gid,

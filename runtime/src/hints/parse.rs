@@ -160,6 +160,18 @@ pub const TABLE: &[Key] = &[
         },
     },
     Key {
+        name: "ports",
+        values: "a port, or a range as 50000-50999",
+        meaning: "Listen at ports of this range only: ranks for each other, rank 0 for the rendezvous where no address \
+                  of it is given, endpoints, and the board of a unique id. A process takes one for each of these and \
+                  each path, and a communicator that is made anew one more. Default: any that is free.",
+        example: "50000-50999",
+        read: |h, v| {
+            h.ports = Some(v.parse().map_err(|()| "it is no range of ports from 1 to 65535")?);
+            Ok(())
+        },
+    },
+    Key {
         name: "topology",
         values: "the path of a topology file",
         meaning: "What the paths between hosts are and can do, as `roundelay info --topology` and \

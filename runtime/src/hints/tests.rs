@@ -25,7 +25,8 @@ fn every_key_has_an_example_that_changes_something() {
 fn values_are_read() {
     let h = hints(
         "objective=latency,deterministic=true,lossy=bf16,transport=tcp,shm,channels=4,\
-         slot_bytes=256K,timeout=1500ms,lazy=True,interface=eth0.5,rdma_gid=3,gpu_direct=true",
+         slot_bytes=256K,timeout=1500ms,lazy=True,interface=eth0.5,rdma_gid=3,gpu_direct=true,\
+         ports=50000-50999",
     );
     assert_eq!(h.objective(), Some(Objective::Latency));
     assert_eq!((h.deterministic(), h.lazy()), (Some(true), Some(true)));
@@ -35,6 +36,7 @@ fn values_are_read() {
     assert_eq!(h.timeout(), Some(Duration::from_millis(1500)));
     assert_eq!((h.interface(), h.rdma_gid()), (Some("eth0.5"), Some(3)));
     assert_eq!(h.gpu_direct(), Some(true));
+    assert_eq!(h.ports(), crate::PortRange::new(50000, 50999));
     assert!(hints("").is_empty() && hints(" , ").is_empty());
 }
 
@@ -69,6 +71,7 @@ fn what_is_near_is_named() {
         ("timeout=5y", "`y` is no unit of time"),
         ("timeout=-1s", "it is no unit"),
         ("interface=", "no interface has that name"),
+        ("ports=1-0", "no range of ports"),
         ("rdma_gid=256", "256 is out of range; it takes a number from 0 to 255"),
         ("lazy=true,lazy=false", "`lazy` is given twice"),
         ("ring", "`ring` is no hint: write key=value"),

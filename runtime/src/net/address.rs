@@ -48,7 +48,7 @@ pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Er
 /// Returns the address to listen at, with any free port: what `interface` says (the name of an interface, an
 /// address, or a network such as `10.0.0.0/8`), else `seen`, the address that this rank has in the eyes of
 /// the rendezvous store.
-pub(super) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr, Error> {
+pub(crate) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr, Error> {
     let Some(wanted) = interface else { return Ok(SocketAddr::new(seen.to_canonical(), 0)) };
     let all = if_addrs::get_if_addrs().map_err(|e| {
         let text = format!("the network interfaces of this host cannot be listed: {e}");

@@ -13,8 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 use super::dial::DialTarget;
 use super::hello::{HELLO, Hello, Name, Refusal, Reply};
@@ -22,16 +25,18 @@ use super::{Medium, Options, address};
 use crate::error::Error;
 use crate::fabric::system;
 use crate::fork::give_up_in_children;
+use crate::guesses::WrongGuesses;
+use crate::limits::LISTENER;
+use crate::ports::{PortRange, bind_within};
 use crate::secret::{NONCE, PROOF, Side, random};
 use crate::transport::rdma;
 
-/// Connections that may wait, at one time, to be heard. A flood of strangers pushes out the oldest;
-/// a rank that is pushed out connects again.
-const PENDING: usize = 128;
 /// Closed communicators that are remembered, to refuse whoever still connects for them.
 const ENDED: usize = 4096;
 /// New connections taken in at one time.
 const BATCH: usize = 64;
+/// The token of the clock among the events.
+const CLOCK: u64 = u64::MAX;
 
 /// The listening sockets of a process, one for each path, shared by its communicators.
 pub(crate) struct Listener {
@@ -40,6 +45,9 @@ pub(crate) struct Listener {
     options: Options,
     listeners: Vec<TcpListener>,
     events: OwnedFd,
+    /// A clock that is among the events: it rings when a stranger's time is over, and for good once nobody guards this
+    /// listener any more.
+    clock: OwnedFd,
     inner: Mutex<Inner>,
     /// Connections that carry on a stream, and nobody has taken.
     again: AtomicU64,
@@ -53,11 +61,17 @@ struct Inner {
     /// Jobs whose ranks may come in, and how many communicators each has here.
     jobs: BTreeMap<u128, usize>,
     pending: BTreeMap<u64, Pending>,
+    /// Those that are not answered before a time, in its order.
+    held: VecDeque<(Instant, u64)>,
     next: u64,
     kept: BTreeMap<Name, TcpStream>,
     ended: VecDeque<(u128, u64, u32)>,
     last_refused: Option<String>,
     trouble: Option<String>,
+    guesses: WrongGuesses,
+    /// The time for which the clock is set.
+    rings: Option<Instant>,
+    is_dismissed: bool,
 }
 
 /// A connection that has not proved yet what it is.
@@ -67,21 +81,24 @@ struct Pending {
     since: Instant,
     heard: Vec<u8>,
     asked: Option<([u8; HELLO], Hello, [u8; NONCE])>,
+    was_held: bool,
 }
 
 /// The result of hearing a connection.
 enum Heard {
     NotAll,
+    /// It is answered from that time on.
+    Held(Instant),
     Rank(Name),
     Refused(Refusal),
     Closed,
 }
 
 impl Listener {
-    /// Returns the number of descriptors of a listener: those that listen, and the one that says that
-    /// somebody is there.
+    /// Returns the number of descriptors of a listener: those that listen, the one that says that
+    /// somebody is there, and its clock.
     pub(crate) fn descriptors(&self) -> u64 {
-        self.listeners.len() as u64 + 1
+        self.listeners.len() as u64 + 2
     }
 
     /// Opens the listener at the addresses that the options choose, one for each path, else at `seen`, the
@@ -93,7 +110,7 @@ impl Listener {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for (at, wanted) in (0..).zip(address::all(&options, seen)?) {
-            let listener = listen(wanted)?;
+            let listener = listen(wanted, options.ports)?;
             let (data, flags) = (epoll::EventData::new_u64(at), epoll::EventFlags::IN);
             epoll::add(&events, &listener, data, flags).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(|e| {
@@ -101,12 +118,17 @@ impl Listener {
             })?);
             listeners.push(listener);
         }
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let clock = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
+        let (data, flags) = (epoll::EventData::new_u64(CLOCK), epoll::EventFlags::IN);
+        epoll::add(&events, &clock, data, flags).map_err(failed)?;
         let next = listeners.len() as u64;
         Ok(Listener {
             addresses,
             options,
             listeners,
             events,
+            clock,
             inner: Mutex::new(Inner { next, ..Inner::default() }),
             again: AtomicU64::new(0),
             pending: AtomicU64::new(0),
@@ -238,9 +260,20 @@ impl Listener {
         }
         for event in events {
             let token = event.data.u64();
+            if token == CLOCK {
+                continue;
+            }
             match self.listeners.get(token as usize) {
                 Some(listener) => self.take_in(&mut inner, listener),
                 None => self.hear(&mut inner, token),
+            }
+        }
+        let now = Instant::now();
+        while let Some(&(_, token)) = inner.held.front().filter(|(until, _)| *until <= now) {
+            inner.held.pop_front();
+            if let Some(pending) = inner.pending.get(&token) {
+                self.listen_to(pending, token, epoll::EventFlags::IN);
+                self.hear(&mut inner, token);
             }
         }
         let late = |p: &Pending| p.since.elapsed() > self.options.hearing;
@@ -248,6 +281,45 @@ impl Listener {
             self.turn_away(&mut inner, token, "did not say who it is");
         }
         self.pending.store(inner.pending.len() as u64, Ordering::Relaxed);
+        let first = inner.pending.first_key_value();
+        let late = first.map(|(_, pending)| pending.since + self.options.hearing);
+        let rings = inner.held.front().map(|&(until, _)| until).into_iter().chain(late).min();
+        if rings != inner.rings && !inner.is_dismissed {
+            inner.rings = rings;
+            self.set_clock(rings);
+        }
+    }
+
+    /// Has the clock ring a moment after a time, or not at all.
+    fn set_clock(&self, rings: Option<Instant>) {
+        let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let left = rings.map(|at| at.saturating_duration_since(Instant::now()));
+        // A time of zero would stop it.
+        let left = left.map_or(Duration::ZERO, |left| left + Duration::from_millis(1));
+        let it_value = rustix::time::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let time = Itimerspec { it_interval: zero, it_value };
+        let _ = timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &time);
+    }
+
+    /// Ends the thread that guards this listener.
+    pub(super) fn dismiss(&self) {
+        let mut inner = self.lock();
+        inner.is_dismissed = true;
+        self.set_clock(Some(Instant::now()));
+    }
+
+    /// Returns true if the thread that guards this listener is to end, at once or within that time.
+    pub(super) fn is_dismissed_within(&self, time: Duration) -> bool {
+        let timeout =
+            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let is_dismissed = || self.lock().is_dismissed;
+        // A clock that rings for a stranger is reason enough to go on at once.
+        is_dismissed()
+            || poll(&mut [PollFd::new(&self.clock, PollFlags::IN)], Some(&timeout)).is_ok()
+                && is_dismissed()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -266,6 +338,12 @@ impl Listener {
                             | ErrorKind::Interrupted
                             | ErrorKind::ConnectionAborted
                     );
+                    // A stranger's descriptor may be what is missing.
+                    let oldest = inner.pending.keys().next().copied().filter(|_| !is_usual);
+                    if let Some(token) = oldest {
+                        self.turn_away(inner, token, "was one of too many");
+                        continue;
+                    }
                     if !is_usual {
                         inner.trouble = Some(format!(
                             "a connection could not be taken in: {e} (`ulimit -n` limits the \
@@ -279,7 +357,8 @@ impl Listener {
             };
             give_up_in_children(&stream);
             inner.trouble = None;
-            if inner.pending.len() >= PENDING {
+            let (since, from) = (Instant::now(), from.ip().to_canonical());
+            if inner.pending.len() >= LISTENER.places() {
                 let oldest = inner.pending.keys().next().copied();
                 oldest.inspect(|&token| self.turn_away(inner, token, "was one of too many"));
             }
@@ -289,8 +368,14 @@ impl Listener {
             let is_ready = stream.set_nonblocking(true).is_ok()
                 && epoll::add(&self.events, &stream, data, epoll::EventFlags::IN).is_ok();
             if is_ready {
-                let (since, from) = (Instant::now(), from.ip().to_canonical());
-                let pending = Pending { stream, from, since, heard: Vec::new(), asked: None };
+                let pending = Pending {
+                    stream,
+                    from,
+                    since,
+                    heard: Vec::new(),
+                    asked: None,
+                    was_held: false,
+                };
                 inner.pending.insert(token, pending);
                 self.hear(inner, token);
             }
@@ -306,13 +391,29 @@ impl Listener {
             }
             if inner.jobs.contains_key(&name.job) { Ok(()) } else { Err(Refusal::Job) }
         };
-        match pending.hear(&self.options, &may_come) {
+        // Whoever names a job of this process is no stranger that guesses.
+        let held = |name: &Name, from: IpAddr| {
+            let is_known = inner.jobs.contains_key(&name.job);
+            if is_known { None } else { inner.guesses.held_until(from, Instant::now()) }
+        };
+        match pending.hear(&self.options, &may_come, &held) {
             Heard::NotAll => {}
+            Heard::Held(until) => {
+                self.listen_to(pending, token, epoll::EventFlags::empty());
+                // The strangers that came first are turned away first.
+                let more = (inner.held.len() + 1).saturating_sub(2 * LISTENER.strangers);
+                inner.held.drain(..more);
+                inner.held.push_back((until, token));
+            }
             Heard::Closed => self.turn_away(inner, token, "closed before it said who it is"),
             Heard::Refused(why) => {
                 if why != Refusal::Stranger {
                     // It may have gone already.
                     let _ = pending.stream.write(&Reply::Refused(why).encode());
+                }
+                if why == Refusal::SecretWrong {
+                    let from = pending.from;
+                    inner.guesses.count(from, Instant::now(), LISTENER.port);
                 }
                 self.turn_away(inner, token, why.text());
             }
@@ -326,6 +427,11 @@ impl Listener {
                 }
             }
         }
+    }
+
+    fn listen_to(&self, pending: &Pending, token: u64, flags: epoll::EventFlags) {
+        let data = epoll::EventData::new_u64(token);
+        let _ = epoll::modify(&self.events, &pending.stream, data, flags);
     }
 
     fn turn_away(&self, inner: &mut Inner, token: u64, why: &str) {
@@ -356,14 +462,16 @@ impl Pending {
         &mut self,
         options: &Options,
         may_come: &dyn Fn(&Name) -> Result<(), Refusal>,
+        held: &dyn Fn(&Name, IpAddr) -> Option<Instant>,
     ) -> Heard {
-        self.try_hear(options, may_come).unwrap_or_else(|end| end)
+        self.try_hear(options, may_come, held).unwrap_or_else(|end| end)
     }
 
     fn try_hear(
         &mut self,
         options: &Options,
         may_come: &dyn Fn(&Name) -> Result<(), Refusal>,
+        held: &dyn Fn(&Name, IpAddr) -> Option<Instant>,
     ) -> Result<Heard, Heard> {
         if self.asked.is_none() {
             let is_whole = self.read(HELLO)?;
@@ -383,6 +491,12 @@ impl Pending {
                     return Ok(Heard::Rank(hello.name));
                 }
                 (Some(_), true) => {
+                    if !self.was_held
+                        && let Some(until) = held(&hello.name, self.from)
+                    {
+                        self.was_held = true;
+                        return Ok(Heard::Held(until));
+                    }
                     let nonce = random().map_err(|_| Heard::Closed)?;
                     self.heard.clear();
                     self.asked = Some((said, hello, nonce));
@@ -416,23 +530,31 @@ impl Pending {
     }
 }
 
-/// Listens at an address.
-fn listen(at: SocketAddr) -> Result<TcpListener, Error> {
-    let failed = |e: rustix::io::Errno| {
+/// Listens at an address, at a port of the range if there is one.
+fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error> {
+    let listen_at = |port| -> std::io::Result<TcpListener> {
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        give_up_in_children(&socket);
+        if port != 0 {
+            // Connections of an earlier process that end slowly do not keep its port from the next.
+            rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        }
+        let mut at = at;
+        at.set_port(port);
+        rustix::net::bind(&socket, &at)?;
+        rustix::net::listen(&socket, 4096)?;
+        Ok(TcpListener::from(socket))
+    };
+    bind_within(ports, listen_at).map_err(|e| {
+        let other = if ports.is_some() { "other ports, or another" } else { "another" };
         let text = format!(
-            "ranks cannot be reached at {}: {e}; choose another network interface",
+            "ranks cannot be reached at {}: {e}; choose {other} network interface",
             at.ip()
         );
         Error::system(text, e)
-    };
-    let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
-    let socket = socket.map_err(failed)?;
-    give_up_in_children(&socket);
-    rustix::net::bind(&socket, &at).map_err(failed)?;
-    rustix::net::listen(&socket, 4096).map_err(failed)?;
-    Ok(TcpListener::from(socket))
+    })
 }
 
 /// Makes a socket fit for messages between ranks. A host that vanished is noticed in about

@@ -16,11 +16,12 @@
 //! which a waiting rank calls about once a millisecond.
 //! All sockets are non-blocking, closed on `exec`, and without delay.
 
-mod address;
+pub(crate) mod address;
 mod calls;
 mod connect;
 mod control;
 mod dial;
+mod guard;
 mod hello;
 mod join;
 mod link;
@@ -46,6 +47,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use address::host_name;
 pub(crate) use connect::{Deadline, LAST_WORDS};
 pub(crate) use control::known;
+pub(crate) use guard::GuardedListener;
 pub(crate) use listener::Listener;
 pub(crate) use opening::Opening;
 pub(crate) use rally::{Place, Rally, Standing, View};

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::TopologyFile;
+use crate::limits::LISTENER;
+use crate::ports::PortRange;
 use crate::secret::Secret;
 use crate::transport::Transport;
 use crate::transport::rdma;
@@ -41,6 +43,8 @@ pub(crate) struct Options {
     /// The address to listen at: the name of a network interface, an address, or a network such as
     /// `10.0.0.0/8`; `None` for the address that the store sees. Not on paths that are interfaces.
     pub(crate) interface: Option<String>,
+    /// The ports to listen at; `None` for any.
+    pub(crate) ports: Option<PortRange>,
     /// The paths to other hosts, in order, where there are several; the same on all ranks.
     pub(crate) paths: Vec<String>,
     /// The kind of each of them on this host.
@@ -58,12 +62,17 @@ pub(crate) struct Options {
     pub(crate) host_label: Option<String>,
 }
 
+/// The time that a new connection may take by default: with the time that passes before it is taken in, that of the
+/// listener's bounds.
+const HEARING: Duration = LISTENER.patience.saturating_sub(Duration::from_secs(1));
+
 impl Default for Options {
     fn default() -> Self {
-        let (timeout, hearing) = (Duration::from_secs(30), Duration::from_secs(10));
+        let (timeout, hearing) = (Duration::from_secs(30), HEARING);
         let (paths, media) = (Vec::new(), Vec::new());
         Options {
             interface: None,
+            ports: None,
             paths,
             media,
             topology: None,

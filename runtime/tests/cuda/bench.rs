@@ -39,12 +39,12 @@ macro_rules! with_type {
             DType::U32 => $then(cast::<u32>($bytes)),
             DType::I64 => $then(cast::<i64>($bytes)),
             DType::U64 => $then(cast::<u64>($bytes)),
-            DType::Bool => $then(cast::<bool>($bytes)),
+            DType::Bool => $then(cast::<roundelay::Bool>($bytes)),
         }
     };
 }
 
-/// Returns the elements of bytes: types are read by their little-endian bytes, and a `bool` by whether it is 0.
+/// Returns the elements of bytes: types are read by their little-endian bytes, and a truth value by whether it is 0.
 pub(crate) fn cast<T: Element + Read>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(T::read).collect()
 }
@@ -69,12 +69,12 @@ macro_rules! read {
 }
 read!(half::f16, half::bf16, f32, f64, i8, u8, i32, u32, i64, u64);
 
-impl Read for bool {
+impl Read for roundelay::Bool {
     fn read(bytes: &[u8]) -> Self {
-        bytes[0] != 0
+        (bytes[0] != 0).into()
     }
     fn write(self, into: &mut Vec<u8>) {
-        into.push(u8::from(self));
+        into.push(self.get().into());
     }
 }
 

@@ -14,7 +14,7 @@ use roundelay_compiler::emit::cuda::function::{COUNT, GRID, MISUSED, PLACE};
 use roundelay_compiler::emit::cuda::window::{SERVED, SIGNALLED, window};
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile};
-use roundelay_tests::{Needs, compile, of_library, skip};
+use roundelay_tests::{Needs, compile_program, of_library, skip};
 
 const MACHINE: &str = include_str!("../../../compiler/src/emit/cuda/machine.cuh");
 const DEVICE: &str = include_str!("device.h");
@@ -43,7 +43,7 @@ fn built(name: &str, text: &str) -> Option<PathBuf> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let mut command = Command::new(&compiler);
     command.args(["-std=c++17", "-O1", "-w", "-pthread"]).arg(&source);
-    let made = compile(&mut command, &program);
+    let made = compile_program(&mut command, &program);
     let _ = std::fs::remove_file(&source);
     match made {
         Ok(made) if made.status.success() => Some(program),

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 
+use crate::variables;
+
 /// The mark behind the code, which is followed by the digest of the code.
 const MARK: &[u8; 8] = b"rdlcuda1";
 /// The bytes of digest and mark.
@@ -50,11 +52,9 @@ impl Cache {
     /// Keeps files in that folder, none if the path is empty; by default in the user's folder for such
     /// things.
     pub(crate) fn new(folder: Option<&Path>) -> Self {
-        let variable =
-            |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let usual = || {
-            let base =
-                variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")))?;
+            let base = variables::path("XDG_CACHE_HOME")
+                .or_else(|| Some(variables::path("HOME")?.join(".cache")))?;
             Some(base.join("roundelay").join("cuda"))
         };
         let folder = folder.map(Path::to_path_buf).or_else(usual);

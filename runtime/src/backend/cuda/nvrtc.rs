@@ -12,6 +12,7 @@ use libloading::Library;
 use super::library::spell;
 use super::wheels::{entries, wheels};
 use crate::error::Source;
+use crate::variables;
 
 /// The environment variable with the path of the library.
 pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
@@ -115,7 +116,7 @@ impl Nvrtc {
     /// Loads the library, from that place if one is given; once a process and place.
     pub(crate) fn load(place: Option<&Path>) -> Result<Arc<Self>, NvrtcError> {
         static LOADED: Mutex<Vec<(Option<PathBuf>, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
-        let named = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let named = variables::path(VARIABLE);
         let place = place.map(Path::to_path_buf).or(named);
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, library)) = loaded.iter().find(|(at, _)| *at == place) {

@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::variables;
+
 /// Lists the folders `nvidia/*/lib` of Python's packages, in which pip installs NVRTC, NCCL and others: of
 /// the active virtual environment, of every `python3` on the path, of the system and of the user.
 pub fn wheels() -> Vec<PathBuf> {
     let mut prefixes: Vec<PathBuf> = Vec::new();
-    prefixes.extend(std::env::var_os("VIRTUAL_ENV").map(PathBuf::from));
-    for folder in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
+    prefixes.extend(variables::path("VIRTUAL_ENV"));
+    for folder in std::env::split_paths(&variables::raw("PATH").unwrap_or_default()) {
         // An environment's python is a link: what it links to has packages too, and they come after.
         let python = folder.join("python3");
         let real = python.canonicalize().ok();
@@ -18,7 +20,7 @@ pub fn wheels() -> Vec<PathBuf> {
         }
     }
     prefixes.extend([PathBuf::from("/usr/local"), PathBuf::from("/usr")]);
-    prefixes.extend(std::env::var_os("HOME").map(|home| Path::new(&home).join(".local")));
+    prefixes.extend(variables::path("HOME").map(|home| home.join(".local")));
     let mut found = Vec::new();
     for prefix in prefixes {
         for python in entries(&prefix.join("lib"), |name| name.starts_with("python3")) {

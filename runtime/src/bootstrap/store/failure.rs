@@ -1,7 +1,7 @@
 //! Handles failures to join: finds out who is missing, gone or silent, and tells the first reason to all
 //! ranks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -20,8 +20,8 @@ const FAREWELL: Duration = Duration::from_millis(300);
 
 /// An inquiry into the ranks that do not answer.
 pub(super) struct Inquiry {
-    /// The sessions that ask, and the numbers of their questions.
-    pub(super) asking: Vec<(u64, u32)>,
+    /// The sessions that ask, and the number of the last question of each.
+    pub(super) asking: BTreeMap<u64, u32>,
     pub(super) silent: BTreeSet<u32>,
     pub(super) until: Instant,
 }
@@ -78,14 +78,14 @@ impl Core {
     pub(super) fn inquire(&mut self, token: u64, rank: u32, number: u32) {
         match &mut self.inquiry {
             Some(inquiry) => {
-                inquiry.asking.push((token, number));
+                inquiry.asking.insert(token, number);
                 inquiry.silent.remove(&rank);
             }
             None => {
                 let is_here = |at: &At| !matches!(at, At::Gone);
                 let here = self.ranks.iter().filter(|(_, at)| is_here(at)).map(|(&rank, _)| rank);
                 let silent = here.filter(|&other| other != rank).collect();
-                let (asking, until) = (vec![(token, number)], Instant::now() + ANSWERS);
+                let (asking, until) = (BTreeMap::from([(token, number)]), Instant::now() + ANSWERS);
                 self.inquiry = Some(Inquiry { asking, silent, until });
                 self.tell_all(Verdict::Ask, b"", Some(token));
             }
@@ -116,6 +116,8 @@ impl Core {
         if words.is_empty() {
             words.push(format!("all {} ranks have come, and answer", self.job.size));
         }
+        let refused = self.guesses.remark().map(|remark| format!("the store {remark}"));
+        words.extend(refused);
         let words = words.join(", ");
         for (token, number) in asking {
             self.tell(token, Verdict::Ok, number, words.as_bytes());

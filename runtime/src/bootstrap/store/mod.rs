@@ -20,7 +20,7 @@
 //! Proofs are those of [`secret`](crate::net::secret). The job is a digest of its name. Without a
 //! secret the key is empty: the exchange is the same and keeps strangers out by accident only. Each
 //! side checks the other, in constant time. What is not a hello, comes too slowly or is too large ends
-//! the connection and nothing else. A frame is a length, an operation or verdict, a number that an
+//! the connection and nothing else; an address that proves other secrets is answered later from then on. A frame is a length, an operation or verdict, a number that an
 //! answer repeats, and a body.
 //!
 //! A store also sees who fails. A rank whose connection ends before all have joined is lost, if others
@@ -28,8 +28,9 @@
 //! store asks all whether they are still there. The first failure is told to everybody, and is what all
 //! of them report ([`failure`]).
 //!
-//! A guest ([`Guest`]) proves the same and is no rank: it may read notes, ask who is missing, and ask for a report
-//! where the server gives one. It changes nothing.
+//! A guest ([`Guest`]) proves the same and is no rank: it may read the note that says where ranks report, ask who is
+//! missing, and ask for a report where the server gives one. It changes nothing, and is bounded as a stranger is
+//! ([`limits`](crate::limits)): without a secret anyone can be one.
 //!
 //! Every bound is in [`protocol`]. A client has one wait at a time; a second one replaces it.
 
@@ -37,6 +38,8 @@ pub(crate) mod client;
 mod failure;
 mod guest;
 mod in_process;
+#[cfg(test)]
+mod limit_tests;
 pub(crate) mod protocol;
 #[cfg(test)]
 mod random_tests;

@@ -29,6 +29,9 @@ pub(crate) const FRAME_HEAD: usize = 5;
 /// The rank that a guest names: it belongs to the job and is none of its ranks.
 pub(crate) const GUEST: u32 = u32::MAX;
 
+/// The key of the note that guests may read.
+pub(crate) const ROSTER: &str = "reporters";
+
 pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;
 pub(crate) const CHALLENGE: usize = 8 + NONCE;
 pub(crate) const VERDICT: usize = 1 + 4 + PROOF;

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use super::protocol::{GUEST, digest};
+use super::protocol::{GUEST, ROSTER, digest};
 use super::server::Job;
 use super::stream::Stream;
 use super::{At, Client, Guest, Me, Server, StoreListener};
@@ -82,8 +82,8 @@ fn bytes_at_random_disturb_no_store() {
                 assert_eq!(report, Some(vec![1; 100]), "trial {trial}");
             } else {
                 let mut rank = Client::connect(at, me(0), LIMIT).expect("let in");
-                rank.set("own", b"value").expect("room");
-                let value = guest.note("own", until).expect("an answer");
+                rank.set(ROSTER, b"value").expect("room");
+                let value = guest.note(ROSTER, until).expect("an answer");
                 assert_eq!(value.as_deref(), Some(&b"value"[..]), "trial {trial}");
             }
         }

@@ -1,6 +1,6 @@
 //! The thread that serves a store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -15,20 +15,18 @@ use rustix::event::{Timespec, epoll};
 use super::failure::Inquiry;
 use super::protocol::{
     CHALLENGE, FRAME_HEAD, Frame, GUEST, HELLO, HOST_KEY, Hello, MAX_FRAME, NoFrame, Op, ROOM,
-    ROOM_A_RANK, Verdict, failure, failure_body, frame, key, key_and_value, push_frame,
+    ROOM_A_RANK, ROSTER, Verdict, failure, failure_body, frame, key, key_and_value, push_frame,
 };
 use super::session::{Broken, Session, Stage};
 use super::stream::StoreListener;
 use crate::abort::AbortRecord;
 use crate::fork::{OwnerProcess, give_up_in_children};
+use crate::guesses::WrongGuesses;
+use crate::limits::{GUESSERS, PortLimits, REPORTER, STORE};
 use crate::secret::{PROOF, Side, accepts, proof};
 
-/// The time that a connection may take to show that it belongs to the job.
-const HANDSHAKE: Duration = Duration::from_secs(30);
 /// The time for which nobody is let in after the system refused to give a descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections of strangers that may be open beside one for each rank.
-const STRANGERS: usize = 256;
 /// Connections that may wait to be accepted: all ranks come at once. The system has its own limit.
 const BACKLOG: i32 = 4096;
 /// Descriptors that the rest of the process may need.
@@ -57,6 +55,20 @@ pub(crate) struct Job {
     pub(crate) report: Option<fn() -> Vec<u8>>,
 }
 
+impl Job {
+    /// Returns the bounds of the port.
+    fn limits(&self) -> PortLimits {
+        if self.report.is_some() { REPORTER } else { STORE }
+    }
+
+    /// Returns the number of strangers that may be connected at one time.
+    fn strangers(&self) -> usize {
+        let limits = self.limits();
+        let ranks = if limits.or_ranks { self.size as usize } else { 0 };
+        limits.places().max(ranks)
+    }
+}
+
 impl Server {
     /// Serves that job from now on.
     pub(crate) fn start(listener: StoreListener, job: Job) -> io::Result<Server> {
@@ -64,7 +76,7 @@ impl Server {
         give_up_in_children(&listener);
         listener.set_nonblocking()?;
         rustix::net::listen(&listener, BACKLOG)?;
-        make_room(u64::from(job.size) + STRANGERS as u64 + RESERVE);
+        make_room(u64::from(job.size) + job.strangers() as u64 + RESERVE);
         let (wake, woken) = UnixStream::pair()?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN;
@@ -76,10 +88,12 @@ impl Server {
             job,
             sessions: BTreeMap::new(),
             strangers: BTreeSet::new(),
+            held: VecDeque::new(),
             next: WAKE + 1,
             paused: None,
+            guesses: WrongGuesses::default(),
             values: BTreeMap::new(),
-            held: 0,
+            kept: 0,
             waiting: BTreeMap::new(),
             ranks: BTreeMap::new(),
             done: 0,
@@ -140,14 +154,17 @@ pub(super) struct Core {
     listener: StoreListener,
     pub(super) job: Job,
     pub(super) sessions: BTreeMap<u64, Session>,
-    /// The sessions that are no rank yet, the oldest first.
+    /// The sessions that are no rank, the oldest first.
     strangers: BTreeSet<u64>,
+    /// The strangers that are not answered before a time, in its order.
+    held: VecDeque<(Instant, u64)>,
     next: u64,
     /// The time until which nobody is let in.
     paused: Option<Instant>,
+    pub(super) guesses: WrongGuesses,
     values: BTreeMap<String, Vec<u8>>,
     /// Bytes of keys and values.
-    held: usize,
+    kept: usize,
     /// The sessions that wait for a key, by key.
     waiting: BTreeMap<String, Vec<u64>>,
     pub(super) ranks: BTreeMap<u32, At>,
@@ -194,10 +211,12 @@ impl Core {
 
     /// Returns the time until the next deadline; `None` if there is none.
     fn timeout(&self) -> Option<Timespec> {
-        let strangers = self.oldest().map(|(_, since)| since + HANDSHAKE);
+        let patience = self.job.limits().patience;
+        let strangers = self.oldest().map(|(_, since)| since + patience);
         let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.until);
         let closing = self.is_closing.then_some(self.until);
-        let next = [strangers, self.paused, inquiry, closing].into_iter().flatten().min()?;
+        let held = self.held.front().map(|&(until, _)| until);
+        let next = [strangers, held, self.paused, inquiry, closing].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
@@ -210,12 +229,16 @@ impl Core {
 
     /// Ends strangers that take too long and inquiries, and listens again after a pause.
     fn tidy(&mut self) {
-        let now = Instant::now();
+        let (now, patience) = (Instant::now(), self.job.limits().patience);
         if self.inquiry.as_ref().is_some_and(|i| i.until <= now || i.silent.is_empty()) {
             self.report();
         }
-        while let Some((token, _)) = self.oldest().filter(|&(_, since)| since + HANDSHAKE <= now) {
+        while let Some((token, _)) = self.oldest().filter(|&(_, since)| since + patience <= now) {
             self.remove(token);
+        }
+        while let Some(&(_, token)) = self.held.front().filter(|(until, _)| *until <= now) {
+            self.held.pop_front();
+            self.listen_to(token, epoll::EventFlags::IN);
         }
         if self.paused.is_some_and(|until| until <= now) {
             self.paused = None;
@@ -237,7 +260,11 @@ impl Core {
                     ErrorKind::Interrupted
                     | ErrorKind::ConnectionAborted
                     | ErrorKind::PermissionDenied => continue,
-                    // Out of descriptors or memory: let some time pass.
+                    // Out of descriptors or memory: those of a stranger are given back, or some time passes.
+                    _ if !self.strangers.is_empty() => {
+                        self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
+                        continue;
+                    }
                     _ => {
                         self.paused = Some(Instant::now() + PAUSE);
                         self.listen(epoll::EventFlags::empty());
@@ -245,15 +272,23 @@ impl Core {
                     }
                 },
             };
-            if self.strangers.len() >= STRANGERS.max(self.job.size as usize) {
-                // The one that has said nothing for longest.
+            let session = Session::new(stream);
+            let held = session.from.and_then(|from| self.guesses.held_until(from, session.since));
+            // Those that wait stay, or a flood would push out a rank of the same address.
+            if held.is_some() && self.held.len() >= GUESSERS {
+                continue;
+            }
+            if self.strangers.len() >= self.job.strangers() {
+                // The one that has been here longest.
                 self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
             }
             let token = self.next;
             self.next += 1;
             let data = epoll::EventData::new_u64(token);
-            if epoll::add(&self.poll, &stream, data, epoll::EventFlags::IN).is_ok() {
-                self.sessions.insert(token, Session::new(stream));
+            let flags = held.map_or(epoll::EventFlags::IN, |_| epoll::EventFlags::empty());
+            if epoll::add(&self.poll, &session.stream, data, flags).is_ok() {
+                self.held.extend(held.map(|until| (until, token)));
+                self.sessions.insert(token, session);
                 self.strangers.insert(token);
             }
         }
@@ -347,8 +382,11 @@ impl Core {
                 self.admit(token, &hello, &challenge, &proof).map(|()| true)
             }
             Stage::Rank(rank) => {
+                let is_full = session.is_full();
                 let input = std::mem::take(&mut session.input);
-                let (taken, result) = match frame(&input) {
+                let (taken, result) = match frame(&input[session.taken..]) {
+                    // A guest's has no room.
+                    Ok(None) if is_full => (0, Err(Broken)),
                     Err(NoFrame) => (0, Err(Broken)),
                     Ok(None) => (0, Ok(false)),
                     Ok(Some(Frame { head, number, body, whole })) => {
@@ -358,7 +396,7 @@ impl Core {
                 };
                 if let Some(session) = self.sessions.get_mut(&token) {
                     session.input = input;
-                    session.input.drain(..taken);
+                    session.taken += taken;
                 }
                 result
             }
@@ -387,6 +425,11 @@ impl Core {
         } else {
             Verdict::Ok
         };
+        if verdict == Verdict::Secret
+            && let Some(from) = self.sessions.get(&token).and_then(|session| session.from)
+        {
+            self.guesses.count(from, Instant::now(), self.job.limits().port);
+        }
         let own = match verdict {
             // Nothing that could be tried out against the secret.
             Verdict::Secret => [0; PROOF],
@@ -398,8 +441,9 @@ impl Core {
         session.output.extend_from_slice(&own);
         if verdict == Verdict::Ok {
             session.stage = Stage::Rank(rank);
-            self.strangers.remove(&token);
+            // A guest stays a stranger: without a secret anyone can be one.
             if rank != GUEST {
+                self.strangers.remove(&token);
                 self.location(rank, At::Here(token));
                 self.note_host(token);
             }
@@ -422,7 +466,12 @@ impl Core {
         body: &[u8],
     ) -> Result<(), Broken> {
         // A guest looks on: it leaves nothing, counts for nobody, and ends nothing.
-        let is_for_guests = matches!(op, Op::Get | Op::Who | Op::Here | Op::Report);
+        // Of the notes it may read the one that is meant for guests: others let their reader connect to ranks.
+        let is_for_guests = match op {
+            Op::Get => body == ROSTER.as_bytes(),
+            Op::Who | Op::Here | Op::Report => true,
+            Op::Set | Op::Finish | Op::Fail => false,
+        };
         if rank == GUEST && !is_for_guests {
             return Err(Broken);
         }
@@ -458,6 +507,8 @@ impl Core {
             Op::Who => self.inquire(token, rank, number),
             Op::Report => {
                 let report = self.job.report.filter(|_| rank == GUEST).ok_or(Broken)?();
+                // To make it takes time, of which a guest has one report's.
+                self.sessions.get_mut(&token).ok_or(Broken)?.last = true;
                 match report.len() <= MAX_FRAME - FRAME_HEAD {
                     true => self.tell(token, Verdict::Ok, number, &report),
                     false => self.tell(token, Verdict::Full, number, b""),
@@ -490,11 +541,11 @@ impl Core {
 
     fn set(&mut self, key: String, value: &[u8]) -> Verdict {
         let before = self.values.get(&key).map_or(0, |old| key.len() + old.len());
-        let held = self.held - before + key.len() + value.len();
-        if held > ROOM + ROOM_A_RANK * self.job.size as usize {
+        let kept = self.kept - before + key.len() + value.len();
+        if kept > ROOM + ROOM_A_RANK * self.job.size as usize {
             return Verdict::Full;
         }
-        self.held = held;
+        self.kept = kept;
         for token in self.waiting.remove(&key).unwrap_or_default() {
             let Some(session) = self.sessions.get_mut(&token) else { continue };
             let Some((number, _)) = session.get.take() else { continue };
@@ -507,9 +558,13 @@ impl Core {
 
     /// Has the output of a connection that nothing came from sent in its own turn.
     pub(super) fn send_later(&self, token: u64) {
+        self.listen_to(token, epoll::EventFlags::OUT);
+    }
+
+    fn listen_to(&self, token: u64, flags: epoll::EventFlags) {
         if let Some(session) = self.sessions.get(&token) {
             let data = epoll::EventData::new_u64(token);
-            let _ = epoll::modify(&self.poll, &session.stream, data, epoll::EventFlags::OUT);
+            let _ = epoll::modify(&self.poll, &session.stream, data, flags);
         }
     }
 

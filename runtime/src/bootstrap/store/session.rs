@@ -1,10 +1,12 @@
 //! A connection at the server, and how far it has come.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::IpAddr;
 use std::time::Instant;
 
-use super::protocol::{CHALLENGE, HELLO, MAGIC, MAX_FRAME};
+use super::protocol::{CHALLENGE, GUEST, HELLO, MAGIC, MAX_FRAME};
 use super::stream::Stream;
+use crate::limits::STORE;
 use crate::secret::random;
 
 /// The progress of a connection's handshake.
@@ -20,9 +22,13 @@ pub(super) enum Stage {
 /// A connection.
 pub(super) struct Session {
     pub(super) stream: Stream,
+    /// The address of the other end; `None` within this host.
+    pub(super) from: Option<IpAddr>,
     pub(super) stage: Stage,
     pub(super) since: Instant,
     pub(super) input: Vec<u8>,
+    /// The bytes at the front of the input that were taken.
+    pub(super) taken: usize,
     pub(super) output: Vec<u8>,
     pub(super) sent: usize,
     /// The number of the `Get` that waits, and its key.
@@ -41,10 +47,12 @@ pub(super) struct Broken;
 impl Session {
     pub(super) fn new(stream: Stream) -> Self {
         Session {
+            from: stream.peer(),
             stream,
             stage: Stage::Hello,
             since: Instant::now(),
             input: Vec::new(),
+            taken: 0,
             output: Vec::new(),
             sent: 0,
             get: None,
@@ -56,10 +64,9 @@ impl Session {
 
     /// Reads what there is, up to one frame. `false` if the other end is closed.
     pub(super) fn receive(&mut self) -> Result<bool, Broken> {
-        let limit = match self.stage {
-            Stage::Hello | Stage::Proof { .. } => HELLO,
-            Stage::Rank(_) => 4 + MAX_FRAME,
-        };
+        // All at once: frames of a few bytes would be moved as often as there are.
+        self.input.drain(..std::mem::take(&mut self.taken));
+        let limit = self.limit();
         let mut buffer = [0; 16 << 10];
         while self.input.len() < limit {
             let room = buffer.len().min(limit - self.input.len());
@@ -72,6 +79,20 @@ impl Session {
             }
         }
         Ok(true)
+    }
+
+    /// Returns the bytes of input that are kept at most.
+    fn limit(&self) -> usize {
+        match self.stage {
+            Stage::Hello | Stage::Proof { .. } => HELLO,
+            Stage::Rank(GUEST) => STORE.bytes,
+            Stage::Rank(_) => 4 + MAX_FRAME,
+        }
+    }
+
+    /// Returns true if nothing more is read until something was taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.input.len() - self.taken >= self.limit()
     }
 
     /// Takes that many bytes, if they have come.

@@ -89,16 +89,25 @@ pub(crate) enum StoreListener {
 }
 
 impl StoreListener {
-    /// Listens there. On a host that is only called by a loopback address, nothing else is
-    /// listened to; otherwise all addresses are, since the name of a host says little about how
-    /// others reach it.
+    /// Listens there, and nowhere else if an address is given that this host has. Of the name of a host all
+    /// addresses are listened at, and of an address that others know it by alone: neither says how they
+    /// reach it.
     pub(crate) fn bind(at: &At) -> io::Result<StoreListener> {
         match at {
             At::Local(job) => UnixListener::bind_addr(&local_name(job)?).map(StoreListener::Unix),
             At::Host(_, _) if at.is_loopback() => {
                 TcpListener::bind(at.addresses()?.as_slice()).map(StoreListener::Tcp)
             }
-            At::Host(_, port) => Self::everywhere(*port),
+            At::Host(host, port) => match host.parse().map(|ip: IpAddr| SocketAddr::new(ip, *port))
+            {
+                Ok(own) => match Self::bind_to(own) {
+                    Err(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
+                        Self::everywhere(*port)
+                    }
+                    bound => bound,
+                },
+                Err(_) => Self::everywhere(*port),
+            },
             At::Any(ways) => TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp),
         }
     }
@@ -244,6 +253,16 @@ impl Stream {
                 _ => false,
             },
             Stream::Unix(_) => true,
+        }
+    }
+
+    /// Returns the address of the other end; `None` within this host.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Stream::Tcp(stream) => {
+                stream.peer_addr().ok().map(|address| address.ip().to_canonical())
+            }
+            Stream::Unix(_) => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Tests how environments are read, the right ones and the wrong ones. There is no srun here: what Slurm sets
 //! is taken from its manual.
 
-use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStringExt;
 
 use super::env::{Variables, detect};
 use super::membership::{ByHand, Launched, Membership, StoreAt};
@@ -18,13 +18,9 @@ const SLURM: &str = "SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=4 SLURM_
 const PALS: &str = "PALS_RANKID=5 PALS_LOCAL_RANKID=5 PALS_APID=abc PMI_SIZE=8 PALS_LOCAL_SIZE=8";
 
 fn variables(text: &str) -> Variables {
-    let pairs: BTreeMap<String, String> = text
-        .split_whitespace()
-        .map(|pair| pair.split_once('=').expect("a pair"))
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        // A later one replaces an earlier one.
-        .collect();
-    Variables::new(pairs)
+    // A later one replaces an earlier one.
+    let pairs = text.split_whitespace().map(|pair| pair.split_once('=').expect("a pair"));
+    Variables::new(pairs.map(|(name, value)| (name.into(), value.into())))
 }
 
 fn found(text: &str) -> Membership {
@@ -48,6 +44,38 @@ fn at(host: &str, port: u16, job: &str) -> StoreAt {
 
 fn is(text: &str, rank: u32, size: u32, launcher: Launched, store: StoreAt) {
     assert_eq!(found(text), Membership { rank, size, launcher, store }, "{text}");
+}
+
+#[test]
+fn a_variable_that_cannot_be_read_is_not_taken_for_unset() {
+    let torchrun: Vec<&str> = TORCHRUN.split_whitespace().collect();
+    let launchers =
+        [TORCHRUN, OPEN_MPI, MPICH, SLURM, PALS, "ROUNDELAY_STORE=a:1 RANK=0 WORLD_SIZE=2"];
+    let read = |pairs: &[&str], name: &str| {
+        let pairs = pairs.iter().map(|pair| pair.split_once('=').expect("a pair"));
+        let value = |key, value: &str| match key == name {
+            true => std::ffi::OsString::from_vec(vec![0xff, b'1']),
+            false => value.into(),
+        };
+        let variables = Variables::new(pairs.map(|(key, v)| (key.into(), value(key, v))));
+        detect(&variables, &ByHand::default())
+    };
+    // All that a launcher's description is made from, and none of what other programs set.
+    let read_by_each = [
+        "RANK",
+        "OMPI_COMM_WORLD_RANK",
+        "PMI_FD",
+        "SLURM_STEP_ID",
+        "PALS_RANKID",
+        "ROUNDELAY_STORE",
+    ];
+    for (launcher, name) in launchers.into_iter().zip(read_by_each) {
+        let pairs: Vec<&str> = launcher.split_whitespace().collect();
+        let error = read(&pairs, name).expect_err(name).to_string();
+        assert!(error.contains(name) && error.contains("not UTF-8"), "{error}");
+    }
+    let with = [&torchrun[..], &["LS_COLORS=1"]].concat();
+    assert_eq!(read(&with, "LS_COLORS"), read(&torchrun, ""));
 }
 
 #[test]

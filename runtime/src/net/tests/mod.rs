@@ -1,6 +1,7 @@
 //! Ranks as threads, each with a listener of its own, over real sockets.
 
 mod control;
+mod guard;
 mod join;
 mod near;
 mod random;
@@ -28,7 +29,7 @@ fn options() -> Options {
 }
 
 fn with_secret(text: &str) -> Options {
-    Options { secret: Some(text.to_owned().into()), ..options() }
+    Options { secret: Some(text.as_bytes().to_vec().into()), ..options() }
 }
 
 /// Runs `size` ranks that join a communicator with the options that each has.

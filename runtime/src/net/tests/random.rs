@@ -18,7 +18,7 @@ fn bytes_at_random_get_nobody_in() {
         std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
     };
     let here = Ipv4Addr::LOCALHOST.into();
-    let secret = Some(Secret::from("a secret".to_owned()));
+    let secret = Some(Secret::from(b"a secret".to_vec()));
     let listener = |secret| Listener::open(Options { secret, ..options() }, here).expect("open");
     let listeners = [listener(secret), listener(None)];
     let name = Name { job: JOB, comm: 7, to: 0, from: 1, lane: CONTROL };

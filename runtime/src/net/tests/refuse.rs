@@ -145,7 +145,7 @@ fn an_impostor_is_found_out() {
         stream.write_all(&Reply::Challenge([1; 32]).encode()).expect("sent");
         let mut proof = [0; 32];
         stream.read_exact(&mut proof).expect("a proof");
-        let wrong: Secret = "herring".to_owned().into();
+        let wrong: Secret = b"herring".to_vec().into();
         let mine = wrong.proof(Side::Accepting, &[hello, &[1; 32], &proof]);
         stream.write_all(&Reply::Accepted(mine).encode()).expect("sent");
         hold(stream);

@@ -1,0 +1,78 @@
+//! Keeps the bounds of a listener while the program of its process computes and waits for no other rank.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Listener;
+use crate::fork::OwnerProcess;
+
+/// The time that ranks of this process have to take a connection in themselves, before the guard does.
+pub(super) const GRACE: Duration = Duration::from_millis(500);
+/// The most turns in a row: strangers without an end get a pause too.
+const TURNS: usize = 64;
+
+/// A listener with a thread that sleeps until somebody connects or has said nothing for too long, and then takes
+/// connections in and turns strangers away unless ranks of this process do so. Without it, where the system gives no
+/// thread, that is done when a rank next waits for another one.
+pub(crate) struct GuardedListener {
+    listener: Arc<Listener>,
+    /// The process whose thread it is.
+    process: OwnerProcess,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl GuardedListener {
+    /// Has a listener guarded.
+    pub(crate) fn new(listener: Arc<Listener>) -> Self {
+        let guarded = listener.clone();
+        let thread = std::thread::Builder::new().name("roundelay door".into());
+        let thread = thread.spawn(move || guard(&guarded)).ok();
+        GuardedListener { listener, process: OwnerProcess::here(), thread }
+    }
+
+    /// Returns the listener.
+    pub(crate) fn listener(&self) -> &Arc<Listener> {
+        &self.listener
+    }
+}
+
+impl Drop for GuardedListener {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        match self.process.is_here() {
+            true => {
+                self.listener.dismiss();
+                let _ = thread.join();
+            }
+            false => std::mem::forget(thread),
+        }
+    }
+}
+
+fn guard(listener: &Listener) {
+    let is_ready = |timeout: Option<Duration>| {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        matches!(
+            poll(&mut [PollFd::new(&listener.events(), PollFlags::IN)], timeout.as_ref()),
+            Ok(1..)
+        )
+    };
+    loop {
+        is_ready(None);
+        if listener.is_dismissed_within(GRACE) {
+            return;
+        }
+        for _ in 0..TURNS {
+            if !is_ready(Some(Duration::ZERO)) {
+                break;
+            }
+            listener.progress();
+        }
+    }
+}
