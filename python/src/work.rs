@@ -73,6 +73,7 @@ impl Work {
 
     /// Has a function called once, when the operation has ended, on a thread that may wait for others.
     fn add_done_callback(&self, callback: Py<PyAny>) {
+        completion::expect();
         self.pending.on_completion(move |_| {
             completion::run(Box::new(move || {
                 // The interpreter may have ended meanwhile.

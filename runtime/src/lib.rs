@@ -60,6 +60,7 @@ mod group;
 pub mod hints;
 #[doc(hidden)]
 pub mod internal;
+mod interrupt;
 pub mod lang;
 mod memory;
 mod messages;

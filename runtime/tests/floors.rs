@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
-const FLOORS: [&str; 40] = [
+const FLOORS: [&str; 41] = [
     "wire",
     "error",
     "fork",
@@ -15,6 +15,7 @@ const FLOORS: [&str; 40] = [
     "waiting",
     "process",
     "abort",
+    "interrupt",
     "store",
     "secret",
     "fabric",
