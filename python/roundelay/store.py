@@ -17,7 +17,7 @@ _PAUSE = 0.005
 
 
 # The seconds between two looks for signals, as Ctrl-C.
-_PART = 0.25
+_PART = 0.1
 
 
 def wait_for(store: Any, keys: list[str], timeout: datetime.timedelta) -> None:

@@ -107,7 +107,6 @@ CASES = {
     "window": lambda c: c[0].window(np.ones(8)),
     "split": lambda c: c[0].split([0, 1]),
     "reconfigure": reconfigures,
-    "shrink": lambda c: (c[0].abort("a test"), c[0].shrink(60)),
     "connect": lambda c: endpoints(),
     "join as rank 0": lambda c: Communicator.join(0, 2, Never(), timeout=60),
     "join as rank 1": lambda c: Communicator.join(1, 2, Never(), timeout=60),
@@ -149,19 +148,20 @@ for name in sys.argv[1:]:
         begin()
     error = told(lambda: CASES[name](ranks))
     took = time.monotonic() - sent[0]
-    found[name] = [error, took, told(ranks[1].barrier)]
+    # What goes on is not waited for.
+    found[name] = [error, took, told(ranks[1].barrier) if ranks[1].aborted else ""]
     time.sleep(0.05)
 print(json.dumps(found), flush=True)
 os._exit(0)
 """
 
 CALLS = (
-    "all_reduce", "barrier", "batch", "recv", "send", "recv beside a thread that waits",
-    "a call beside a thread that waits", "a call after work", "shutdown after work", "wait_signal", "window", "split",
+    "all_reduce", "barrier", "batch", "recv", "send", "recv beside a thread that waits", "a call after work",
+    "shutdown after work", "wait_signal", "window", "split",
 )  # fmt: skip
 """Calls of a communicator, which ends."""
 OTHERS = (
-    "work", "reconfigure", "shrink", "connect", "join as rank 0", "join as rank 1", "join by a store that waits",
+    "work", "a call beside a thread that waits", "reconfigure", "connect", "join as rank 0", "join as rank 1", "join by a store that waits",
     "init as rank 0", "init as rank 1",
 )  # fmt: skip
 
@@ -182,7 +182,7 @@ def test_calls_of_a_communicator() -> None:
     for name, (error, took, other) in run(*CALLS).items():
         assert error == "KeyboardInterrupt: ", (name, error)
         assert took < 5, (name, took)
-        assert "rank 0 failed: a signal interrupted its wait" in other or "rank 0" in other, (name, other)
+        assert "rank 0 failed: a signal interrupted its wait" in other, (name, other)
 
 
 def test_calls_that_end_no_communicator_and_those_that_join() -> None:
@@ -207,10 +207,11 @@ said = []
 
 def aborts(*_):
     "Calls of a handler: another call on the communicator is refused, and an abort ends the one that waits."
-    try:
-        ranks[0].barrier()
-    except roundelay.UsageError as error:
-        said.append(str(error))
+    if not said:
+        try:
+            ranks[0].barrier()
+        except roundelay.UsageError as error:
+            said.append(str(error))
     ranks[0].abort("the handler")
 
 signal.signal(signal.SIGUSR1, aborts)

@@ -78,7 +78,7 @@ struct Notes {
   // Waits for a key in parts, between which signals are handled.
   void wait(const char* key, Milliseconds limit) {
     using Clock = std::chrono::steady_clock;
-    constexpr Milliseconds part(250);
+    constexpr Milliseconds part(100);
     const auto until = Clock::now() + limit;
     while (true) {
       const auto begun = Clock::now();

@@ -1,7 +1,7 @@
 //! The thread that serves a store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -21,6 +21,7 @@ use super::session::{Broken, Session, Stage};
 use super::stream::StoreListener;
 use crate::abort::AbortRecord;
 use crate::fork::{OwnerProcess, give_up_in_children};
+use crate::interrupt;
 use crate::secret::{PROOF, Side, accepts, proof};
 
 /// The time that a connection may take to show that it belongs to the job.
@@ -35,6 +36,8 @@ const BACKLOG: i32 = 4096;
 const RESERVE: u64 = 512;
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
+/// The byte by which a server is to end although not all ranks know why.
+const HURRY: u8 = 1;
 
 /// A store that is being served. Ends when dropped, whoever is still connected.
 pub(crate) struct Server {
@@ -117,7 +120,11 @@ impl Drop for Server {
             std::mem::forget(self.thread.take());
             return;
         }
-        let _ = self.wake.shutdown(std::net::Shutdown::Both);
+        if interrupt::is_requested() {
+            // Whoever comes only now is not told.
+            let _ = (&self.wake).write(&[HURRY]);
+        }
+        let _ = self.wake.shutdown(std::net::Shutdown::Write);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -253,9 +253,13 @@ impl Segment {
     fn write_record(&self, at: u64, longest: usize, cause: &AbortRecord) -> bool {
         let writing = WRITING | u64::from(cause.rank) << 32;
         let won = self.word(at).compare_exchange(0, writing, Ordering::Relaxed, Ordering::Relaxed);
-        if won.is_err() {
-            return false;
+        if won.is_ok() {
+            self.fill_record(at, longest, cause);
         }
+        won.is_ok()
+    }
+
+    fn fill_record(&self, at: u64, longest: usize, cause: &AbortRecord) {
         let mut end = cause.text.len().min(longest);
         while !cause.text.is_char_boundary(end) {
             end -= 1;
@@ -272,7 +276,6 @@ impl Segment {
             self.word(at).store(u64::from_le_bytes(word), Ordering::Relaxed);
         }
         self.word(at).store(WRITTEN, Ordering::Release);
-        true
     }
 
     /// Returns true once a rank has raised the abort flag.
@@ -472,7 +475,7 @@ mod tests {
             let reader = scope.spawn(|| segment.abort_record());
             // The writer's core is taken for far longer than a thousand yields.
             std::thread::sleep(RECORD_WRITTEN / 10);
-            segment.write_abort_record(at, &cause);
+            segment.fill_record(at, ABORT_TEXT_MAX, &cause);
             assert_eq!(reader.join().expect("no panic"), Some(cause.clone()));
         });
     }
