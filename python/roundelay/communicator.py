@@ -136,7 +136,7 @@ class Communicator(Collectives):
 
         >>> gradients = numpy.frombuffer(comm.alloc(4 << 20), numpy.float32)
         """
-        return mapped(self._native.alloc(whole(nbytes, "nbytes", "give a number of bytes")))
+        return mapped(self._native.alloc(whole(nbytes, "nbytes", "bytes are counted from 0")))
 
     def window(self, data: Array, *, peers_may: Sequence[Right] = ("read", "write", "atomics")) -> Window:
         """Make a window of an array of each rank: memory that the other ranks put to and get from. Collective.

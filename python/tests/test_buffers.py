@@ -187,7 +187,7 @@ def test_wrong_calls_are_refused_with_a_remedy(comm: Communicator) -> None:
         (lambda: comm.gather(None, a, 0.5), "`root` is 0.5: the ranks are 0 to 0"),  # type: ignore[call-overload]
         (lambda: comm.send(a, 0, 1.5), "`tag` is 1.5: give a whole number"),  # type: ignore[call-overload]
         (lambda: comm.all_gather_v(a, a.copy(), [4.5]), r"`counts\[0\]` is 4.5: give 1 counts"),  # type: ignore[list-item]
-        (lambda: comm.alloc(-1), "`nbytes` is -1: give a number of bytes"),
+        (lambda: comm.alloc(-1), "`nbytes` is -1: bytes are counted from 0"),
         (lambda: Communicator.local(0), "`ranks` is 0: give the number of ranks, at least 1"),
         (lambda: roundelay.launcher(timeout=-1), "`timeout` is -1: give seconds"),
         (lambda: roundelay.launch(print, 1.5), "`n` is 1.5: give the number of ranks"),  # type: ignore[arg-type]
