@@ -1,9 +1,11 @@
 //! Implements `roundelay draw`: draws an algorithm as one HTML page.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use roundelay_compiler::compile;
-use roundelay_compiler::emit::html;
+use roundelay_compiler::emit::{html, html_of_refuted};
+use roundelay_compiler::{Instance, compile, graph};
+use roundelay_dsl::diag::Diagnostics;
 use serde::Serialize;
 
 use crate::args::Draw;
@@ -25,17 +27,19 @@ pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
     let (sources, program) = load_one(&args.target)?;
     let shape = one_shape(&args.n, &program)?;
     let options = args.target.options();
-    let proved = match compile(
-        &program,
-        &sources,
-        &shape,
-        &options,
-        placement(program.kind.name(), false, false),
-    ) {
-        Ok(proved) => proved,
-        Err(found) => return Err(Failure::Input(Box::new(sources), found)),
+    let compiled =
+        compile(&program, &sources, &shape, &options, placement(program.kind.name(), false, false));
+    let (page, found) = match compiled {
+        Ok(proved) => (html(proved.graph(), &sources), Diagnostics::new()),
+        // What is refuted is drawn, too, unless its steps cannot be told.
+        Err(found) => {
+            let instance = Instance::new(&program, &shape, &options).map(Arc::new);
+            match instance.and_then(|instance| graph::unroll(&instance)) {
+                Ok(graph) => (html_of_refuted(&graph, &sources, &found), found),
+                Err(_) => return Err(Failure::Input(Box::new(sources), found)),
+            }
+        }
     };
-    let page = html(proved.graph(), &sources);
     let (collective, name) = (program.kind.name(), program.name.as_str());
     let path =
         args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{collective}.{name}.html")));
@@ -43,5 +47,8 @@ pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
     std::fs::write(&path, page).map_err(|e| unwritten("page", &path, &e))?;
     report.line(format!("{collective}.{name} on {shape} ranks: {file}"));
     report.result(&Drawn { algorithm: name, collective, ranks: shape.ranks(), file });
-    Ok(())
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Input(Box::new(sources), found)),
+    }
 }

@@ -2,11 +2,12 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use roundelay::cuda::{CudaOptions, CudaStream};
-use roundelay::internal::OwnerProcess;
+use roundelay::internal::{OwnerProcess, interrupt, settle};
 use roundelay::{
     AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Handles, Hints, Messages,
     PendingMessage, RedOp, Reduction, Setup, Status, Typed, Work,
@@ -53,14 +54,34 @@ pub(crate) struct Shared {
 struct Now {
     rank: u32,
     size: u32,
+    /// None once it was shut down: what they hold is let go of then.
+    ends: Option<Ends>,
+    /// True if it had been aborted when it was shut down.
+    was_aborted: bool,
+}
+
+/// The parts of a communicator that are used while another thread uses the rest.
+#[derive(Clone)]
+struct Ends {
     abort: AbortHandle,
     messages: Messages,
 }
 
 impl Now {
+    fn is_aborted(&self) -> bool {
+        self.ends.as_ref().map_or(self.was_aborted, |ends| ends.abort.is_aborted())
+    }
+
+    /// Lets go of what the communicator holds.
+    fn end(&mut self) {
+        self.was_aborted = self.is_aborted();
+        self.ends = None;
+    }
+
     fn of(comm: &mut Communicator) -> Result<Self, Error> {
         let (rank, size, abort) = (comm.rank(), comm.size(), comm.abort_handle());
-        Ok(Now { rank, size, abort, messages: comm.messages()? })
+        let ends = Some(Ends { abort, messages: comm.messages()? });
+        Ok(Now { rank, size, ends, was_aborted: false })
     }
 }
 
@@ -171,7 +192,7 @@ impl Handle {
     }
 
     fn kept(&self) -> MutexGuard<'_, Vec<Box<dyn Any + Send>>> {
-        self.shared.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.kept.lock()
     }
 
     /// Starts an operation in the background. `kept` is dropped when it has ended: whatever owns the memory.
@@ -247,7 +268,8 @@ impl Handle {
             ));
         }
         self.check_process()?;
-        let messages = self.now(|now| now.messages.clone());
+        let ends = self.now(|now| now.ends.clone());
+        let messages = ends.ok_or_else(shut_down)?.messages;
         Ok(match timeout {
             Some(timeout) => messages.with_timeout(timeout),
             None => messages,
@@ -264,7 +286,7 @@ impl Handle {
         call: impl FnOnce(&mut Communicator) -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.check_process()?;
-        match &mut *self.lock() {
+        match &mut *self.lock()? {
             Some(comm) => self.call(comm, call),
             None => Err(shut_down()),
         }
@@ -298,11 +320,7 @@ impl Handle {
         if let Err(error) = self.check_process() {
             return Some(Err(error));
         }
-        let mut comm = match self.shared.comm.try_lock() {
-            Ok(comm) => comm,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut comm = self.shared.comm.try_lock()?;
         Some(comm.as_mut().map_or_else(|| Err(shut_down()), |comm| self.call(comm, call)))
     }
 
@@ -407,7 +425,8 @@ impl Handle {
     /// [`Error::Forked`] in a process that was forked from the rank's: the ranks go on.
     pub fn abort(&self, why: &str) -> Result<bool, Error> {
         self.check_process()?;
-        self.now(|now| now.abort.clone()).try_abort(why)
+        let ends = self.now(|now| now.ends.clone());
+        ends.map_or(Ok(true), |ends| ends.abort.try_abort(why))
     }
 
     /// Fails in a process that was forked from the rank's.
@@ -422,7 +441,7 @@ impl Handle {
 
     /// Returns true once any rank has ended the communicator.
     pub fn is_aborted(&self) -> bool {
-        self.now(|now| now.abort.is_aborted())
+        self.now(Now::is_aborted)
     }
 
     /// Ends this rank's part after all operations that were started, and frees what it holds. Others may go on
@@ -433,8 +452,13 @@ impl Handle {
     /// [`Error::Forked`] in a process that was forked from the rank's, which goes on.
     pub fn shutdown(&self) -> Result<(), Error> {
         self.check_process()?;
-        let comm = self.lock().take();
+        let mut comm = self.lock()?;
+        // Operations that an interrupt has ended have errors of their own.
+        let _ = comm.as_mut().map(settle);
+        let ended = comm.take();
         drop(comm);
+        drop(ended);
+        self.shared.now.write().unwrap_or_else(PoisonError::into_inner).end();
         let kept = std::mem::take(&mut *self.kept());
         drop(kept);
         Ok(())
@@ -456,11 +480,24 @@ impl Handle {
 
     /// Returns true if it was shut down, as far as that can be seen at once.
     pub(crate) fn is_shut_down(&self) -> bool {
-        self.shared.comm.try_lock().is_ok_and(|comm| comm.is_none())
+        self.shared.comm.try_lock().is_some_and(|comm| comm.is_none())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Communicator>> {
-        self.shared.comm.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes the communicator, from calls of other threads.
+    fn lock(&self) -> Result<MutexGuard<'_, Option<Communicator>>, Error> {
+        loop {
+            if let Some(comm) = self.shared.comm.try_lock_for(interrupt::INTERVAL) {
+                return Ok(comm);
+            }
+            if interrupt::is_in_check() {
+                let text = "a handler of signals cannot make calls on a communicator that is in a call: call `abort`, \
+                            or raise an exception, which ends that call";
+                return Err(Error::Usage(text.into()));
+            }
+            if let Some(error) = interrupt::error(self.rank()) {
+                return Err(error);
+            }
+        }
     }
 }
 

@@ -9,15 +9,20 @@ from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, overload
 
 from roundelay import _command, _native
+from roundelay._options import seconds, whole
+from roundelay._phrases import in_python, near, of_function, usage
 from roundelay.errors import Error, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["Algorithm", "Checked", "Drawing", "Measured", "algorithm", "load"]
+
+_USAGE = 2
+"""The exit code of the program where a value is none that it takes."""
 
 Ranks: TypeAlias = "int | str | Iterable[int]"
 """Rank counts: ``8``, ``range(2, 9)``, or as the command line has them: ``"2x4"``, ``"2..64"``."""
@@ -81,6 +86,8 @@ class Drawing:
 
     page: str
     """The page, in HTML."""
+    fault: str | None = None
+    """What is wrong with the algorithm, if it was refuted."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page into a file."""
@@ -102,10 +109,11 @@ class Algorithm:
     collective. ``check``, ``draw`` and ``bench`` use the program ``roundelay`` (``python -m roundelay``).
     """
 
-    def __init__(self, native: _native.Algorithm, text: str, source: str) -> None:
+    def __init__(self, native: _native.Algorithm, text: str, source: str, is_function: bool = False) -> None:
         self._native = native
         self.text = text
         self.source = source
+        self._is_function = is_function
 
     text: str
     """The text in the language of algorithms (docs/language.md)."""
@@ -128,7 +136,7 @@ class Algorithm:
 
     def named(self, name: str) -> Algorithm:
         """Return another algorithm of the same text. Raises ``Error`` if there is none of that name."""
-        return Algorithm(self._native.named(name), self.text, self.source)
+        return Algorithm(self._native.named(name), self.text, self.source, self._is_function)
 
     def check(self, n: Ranks = range(2, 9), *, root: int = 0) -> list[Checked]:
         """Prove the algorithm at some rank counts.
@@ -141,13 +149,17 @@ class Algorithm:
         return [_of(Checked, item) for item in found]
 
     def draw(self, n: int | str = 4, *, root: int = 0) -> Drawing:
-        """Draw the algorithm: ranks as rows, rounds as columns, arrows by chunk, the text beside it."""
+        """Draw the algorithm: ranks as rows, rounds as columns, arrows by chunk, the text beside it.
+
+        One that is refuted is drawn under the words of its ``fault``. Raises ``RefusedError`` if it has no steps that
+        can be drawn at that number of ranks.
+        """
         with tempfile.TemporaryDirectory(prefix="roundelay-") as folder:
             page = Path(folder) / "drawing.html"
             found, said, code = self._verb("draw", "-n", _ranks(n), "--root", str(root), "-o", str(page))
-            if code != 0:
+            if not page.exists():
                 raise RefusedError(said, code=_code(found))
-            return Drawing(page.read_text(encoding="utf-8"))
+            return Drawing(page.read_text(encoding="utf-8"), said if code != 0 else None)
 
     def bench(
         self, n: int | str = 2, sizes: tuple[int, int] = (1024, 1 << 20), *, dtype: str = "f32", timeout: float = 300
@@ -156,8 +168,14 @@ class Algorithm:
 
         Results are compared with a reference. It takes about a second a size, at most ``timeout`` seconds in all.
         """
-        span = ["-b", str(sizes[0]), "-e", str(sizes[1])]
-        found, said, code = self._verb("bench", "-n", _ranks(n), *span, "--dtype", dtype, limit=timeout)
+        if not isinstance(sizes, (tuple, list)) or len(sizes) != 2:
+            raise UsageError(f"`sizes` is {sizes!r}: give the first and the last size in bytes, as (1024, 1048576)")
+        wanted = "give the first and the last size in bytes"
+        first, last = (whole(size, f"sizes[{at}]", wanted, 1) for at, size in enumerate(sizes))
+        if first > last:
+            raise UsageError(f"`sizes` is {sizes!r}: the first size is not larger than the last")
+        span = ["-b", str(first), "-e", str(last)]
+        found, said, code = self._verb("bench", "-n", _ranks(n), *span, "--dtype", dtype, limit=seconds(timeout))
         if code != 0:
             raise (RefusedError if code == 1 else Error)(said, code=_code(found))
         return [_of(Measured, item) for item in found]
@@ -165,8 +183,8 @@ class Algorithm:
     def _repr_html_(self) -> str:
         return self.draw()._repr_html_()
 
-    def __reduce__(self) -> tuple[Callable[[str, str, str], Algorithm], tuple[str, str, str]]:
-        return _again, (self.source, self.text, self.name)
+    def __reduce__(self) -> tuple[Callable[[str, str, str, bool], Algorithm], tuple[str, str, str, bool]]:
+        return _again, (self.source, self.text, self.name, self._is_function)
 
     def __repr__(self) -> str:
         return f"<roundelay.Algorithm: {self.collective}.{self.name} of {self.source}>"
@@ -177,7 +195,19 @@ class Algorithm:
             # `bench` takes the algorithm by its place in the text, the others by its name.
             chosen = [] if verb == "bench" else ["--algorithm", self.name]
             found, said, code = _command.output([verb, path, *chosen, *rest], limit)
-            return found, said.replace(path, self.source), code
+            said = said.replace(path, self.source)
+            if code == _USAGE:
+                raise UsageError(usage(said, "n"))
+            return found, self._spoken(said), code
+
+    def _spoken(self, said: str) -> str:
+        """Return diagnostics in Python's words."""
+        said = in_python(said)
+        return of_function(said, self.text, self.source) if self._is_function else said
+
+    def _refused(self, error: RefusedError) -> RefusedError:
+        """Return an error about the algorithm in Python's words."""
+        return RefusedError(self._spoken(str(error)), code=error.code, source=error.source)
 
     @contextmanager
     def _file(self) -> Iterator[str]:
@@ -212,12 +242,27 @@ def algorithm(source: str, *, name: str = "<text>") -> Algorithm | Callable[[Cal
 
     Raises ``RefusedError`` with the diagnostics if the text, or the function, says nothing that can be proved.
     """
+    if not isinstance(source, str):
+        written = getattr(source, "__name__", "…")
+        raise UsageError(
+            f"`source` is {source!r}: give a text, or decorate with the name of a collective, as "
+            f'@roundelay.algorithm("all_reduce") above `def {written}`'
+        )
     if source.isidentifier():
         from roundelay._function import translate
 
+        known = get_args(Collective)
+        if source not in known:
+            said = f"error[RL0202]: no collective is named `{source}`{near(source, known)}: there are {', '.join(known)}"
+            raise RefusedError(said, code="RL0202")
+
         def decorate(function: Callable[..., None]) -> Algorithm:
             text, file = translate(function, source)
-            return Algorithm(_native.Algorithm.parse(file, text), text, file)
+            try:
+                return Algorithm(_native.Algorithm.parse(file, text), text, file, True)
+            except RefusedError as error:
+                said = of_function(str(error), text, file)
+                raise RefusedError(said, code=error.code, source=error.source) from None
 
         return decorate
     return Algorithm(_native.Algorithm.parse(name, source), source, name)
@@ -234,9 +279,9 @@ def _read(path: str | os.PathLike[str]) -> str:
     return Path(path).read_bytes().decode()
 
 
-def _again(source: str, text: str, name: str) -> Algorithm:
+def _again(source: str, text: str, name: str, is_function: bool) -> Algorithm:
     """Return an algorithm that comes from another process."""
-    return Algorithm(_native.Algorithm.parse(source, text).named(name), text, source)
+    return Algorithm(_native.Algorithm.parse(source, text).named(name), text, source, is_function)
 
 
 def _ranks(n: Ranks) -> str:

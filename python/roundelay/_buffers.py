@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 from roundelay._dtypes import FORMATS, NAMES, DType, unknown
 from roundelay.errors import UsageError
@@ -13,7 +13,25 @@ from roundelay.errors import UsageError
 if TYPE_CHECKING:
     from roundelay._native import Address, Mapping
 
-__all__ = ["View", "is_cuda", "mapped", "owner", "view"]
+__all__ = ["Array", "View", "is_cuda", "mapped", "owner", "view"]
+
+
+class SupportsBuffer(Protocol):
+    """Memory with the buffer protocol, as arrays of numpy and ``bytearray``."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
+class SupportsDLPack(Protocol):
+    """Memory with DLPack, as tensors."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __dlpack_device__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+Array: TypeAlias = Union[SupportsBuffer, SupportsDLPack]
+"""An array, a tensor, or other memory: what has the buffer protocol or DLPack, contiguous in C's order."""
 
 View: TypeAlias = "tuple[Address, DType, object]"
 """A buffer, the type of its elements, and what keeps it alive."""

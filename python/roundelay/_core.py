@@ -13,8 +13,8 @@ from roundelay import _native
 from roundelay._buffers import View, owner, view
 from roundelay._dtypes import NAMES, DType
 from roundelay._ending import watch
-from roundelay._options import Hints, Op, Options, pairs, reduction, seconds, stream_of
-from roundelay.errors import UsageError
+from roundelay._options import Hints, Op, Options, pairs, reduction, seconds, stream_of, whole
+from roundelay.errors import RefusedError, UsageError
 from roundelay.store import Store, share
 from roundelay.work import Work
 
@@ -99,6 +99,8 @@ class Core:
         treated as on different hosts. Ranks may be threads of one process. Raises ``StartError`` if the ranks do not
         come together; what the store raises is its cause.
         """
+        size = whole(size, "size", "give the number of ranks, at least 1", 1)
+        rank = whole(rank, "rank", f"the ranks are 0 to {size - 1}", 0, size - 1)
         limit = None if timeout is None else seconds(timeout)
         note = share(store, f"roundelay/{name}", limit)
         given = [] if hints is None else pairs(hints)
@@ -115,14 +117,15 @@ class Core:
     @classmethod
     def local(cls, ranks: int) -> list[Self]:
         """Make all ranks of a job whose ranks are threads of this process; give each to a thread of its own."""
-        return [cls(native) for native in _native.Communicator.local(ranks)]
+        count = whole(ranks, "ranks", "give the number of ranks, at least 1", 1)
+        return [cls(native) for native in _native.Communicator.local(count)]
 
     def split(self, ranks: Sequence[int]) -> Self | None:
         """Make a communicator of some of the ranks, numbered in the order in which ``ranks`` has them.
 
         Collective: one call makes all parts. Each rank names the ranks of its own part, or none, and gets None then.
         """
-        part = self._native.split(list(ranks))
+        part = self._native.split([self._peer(rank, f"ranks[{at}]") for at, rank in enumerate(ranks)])
         return None if part is None else type(self)(part)
 
     def cuda(self, device: int | None = None) -> Self:
@@ -194,7 +197,7 @@ class Core:
 
     def explain(self, collective: str, size: int, dtype: str = "f32", op: str = "sum") -> Choice:
         """Say which algorithm a call on ``size`` bytes would use, and who chose it."""
-        known = NAMES.get(dtype)
+        known, size = NAMES.get(dtype), whole(size, "size", "give a number of bytes")
         return Choice(*self._native.explain(collective, size, known.native if known else dtype, op))
 
     def flight(self) -> dict[str, Any]:
@@ -207,7 +210,10 @@ class Core:
         Collective: it takes effect only if all ranks bring the same one. Raises ``RefusedError`` with the diagnostics
         if it is wrong at this number of ranks.
         """
-        self._native.install(algorithm._native)
+        try:
+            self._native.install(algorithm._native)
+        except RefusedError as error:
+            raise algorithm._refused(error) from None
 
     def uninstall(self, collective: str) -> bool:
         """Have the algorithm library serve a collective again; return False if nothing was installed. Collective."""
@@ -269,10 +275,8 @@ class Core:
             name, factor = "sum", 1.0
         else:
             name, factor = reduction(op, dtype)
-        if type(root) is not int:
-            root = int(root)
-        if not 0 <= root < self.size:
-            raise UsageError(f"`root` is {root}: the ranks are 0 to {self.size - 1}")
+        if type(root) is not int or not 0 <= root < self.size:
+            root = self._peer(root, "root")
         timeout = given = stream = kept = None
         if options:
             timeout, given, kept = _options(options, owners)
@@ -302,14 +306,10 @@ class Core:
         return timeout, kept
 
     def _peer(self, peer: int, name: str) -> int:
-        if not 0 <= peer < self.size:
-            raise UsageError(f"`{name}` is {peer}: the ranks are 0 to {self.size - 1}")
-        return int(peer)
+        return whole(peer, name, f"the ranks are 0 to {self.size - 1}", 0, self.size - 1)
 
     def _tag(self, tag: int) -> int:
-        if not 0 <= tag < 1 << 64:
-            raise UsageError(f"`tag` is {tag}: give a whole number from 0 to 2**64 - 1")
-        return int(tag)
+        return whole(tag, "tag", "give a whole number from 0 to 2**64 - 1", 0, 2**64 - 1)
 
     def _views(self, data: Sequence[object], name: str, written: bool) -> list[View]:
         """Look at a list with a buffer for each rank."""

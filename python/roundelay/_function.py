@@ -17,6 +17,7 @@ from roundelay import lang
 from roundelay._bindings import BUILTINS, FUNCTIONS, check_bindings
 from roundelay._chains import call_of, chain_of, stands_first
 from roundelay._least import least_value
+from roundelay._phrases import near
 from roundelay._source import FunctionSource
 
 __all__ = ["translate"]
@@ -44,6 +45,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
 }
 _WORDS = frozenset(lang.__all__)
+_CALLS = ("to", "copy", "reduce", "play", "chunks", "requires", "schedule", "tolerates")
 
 
 def translate(function: Callable[..., None], collective: str) -> tuple[str, str]:
@@ -206,8 +208,12 @@ class _Text:
             case ast.Call(func=ast.Name(id="range" | "split")):
                 self.refuse(node.target, "this loop binds one name", "write for s in range(…)")
             case _:
+                over = node.iter.func if isinstance(node.iter, ast.Call) else node.iter
+                guess = near(over.id, ("each", "range", "split")) if isinstance(over, ast.Name) else ""
                 self.refuse(
-                    node.iter, "a loop goes over ranks, numbers or parts", "write each, range(…) or split(data, …)"
+                    node.iter,
+                    f"a loop goes over ranks, numbers or parts{guess}",
+                    "write each, range(…) or split(data, …)",
                 )
         self.put(node, f"{head} {{")
         outer = dict(self.bound)
@@ -261,9 +267,11 @@ class _Text:
                 head = f"{head} -> {where} : {word} {self.region(region)}"
                 self.put(node, " ".join([head, *self.places(node, rest, _TRANSFERS)]))
             case _:
+                said = [word for word, _ in chain if word] or [first.id if isinstance(first, ast.Name) else ""]
+                guess = next(filter(None, (near(word, _CALLS) for word in said if word not in _CALLS)), "")
                 self.refuse(
                     node,
-                    "this call is no statement of algorithms",
+                    f"this call is no statement of algorithms{guess}",
                     "write r.to(p).copy(data[i]) or .reduce(…), play(…), chunks(…), requires(…) or schedule()…",
                 )
 

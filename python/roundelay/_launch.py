@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import multiprocessing
 import os
@@ -18,6 +19,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
+from roundelay._options import seconds, whole
 from roundelay.communicator import Communicator
 from roundelay.errors import AbortedError, Error, LostRankError, StartError, TimeoutError, UsageError
 
@@ -74,8 +76,8 @@ class launcher:  # noqa: N801
     are ended; ``hints`` are those of the communicator, about links too.
     """
 
-    def __init__(self, *, timeout: float | None = None, hints: Hints | None = None) -> None:
-        self.timeout = timeout
+    def __init__(self, *, timeout: float | datetime.timedelta | None = None, hints: Hints | None = None) -> None:
+        self.timeout = None if timeout is None else seconds(timeout)
         self.hints = hints
 
     def __call__(
@@ -93,8 +95,7 @@ def _launch(
     timeout: float | None,
     hints: Hints | None,
 ) -> list[_R]:
-    if n < 1:
-        raise UsageError(f"`n` is {n}: at least one rank is needed")
+    n = whole(n, "n", "give the number of ranks, at least 1", 1)
     payload = _pack((fn, args, kwargs))
     ports, secret = _free_ports(2), random_secret()
     forward = not _is_descriptor(sys.stdout, 1)

@@ -19,6 +19,9 @@ Right: TypeAlias = Literal["read", "write", "atomics"]
 def check_hint(key: str) -> None:
     """Raise ``SettingsError``, which names what is near, unless there is a hint of that name."""
 
+def interrupted() -> BaseException | None:
+    """Return the exception of a signal's handler that ran while this thread waited, once."""
+
 class Communicator:
     @staticmethod
     def local(ranks: int) -> list[Communicator]: ...

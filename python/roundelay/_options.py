@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import math
+import operator
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +16,20 @@ from roundelay.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from roundelay._native import Pairs
 
-__all__ = ["Hints", "Op", "Options", "PremulSum", "RedOp", "pairs", "premul_sum", "reduction", "seconds", "stream_of"]
+__all__ = [
+    "CallOptions",
+    "Hints",
+    "Op",
+    "Options",
+    "PremulSum",
+    "RedOp",
+    "pairs",
+    "premul_sum",
+    "reduction",
+    "seconds",
+    "stream_of",
+    "whole",
+]
 
 RedOp: TypeAlias = Literal["sum", "prod", "min", "max", "avg", "and", "or", "xor"]
 """The operators by their names."""
@@ -39,17 +54,22 @@ Hints: TypeAlias = "Mapping[str, object] | str"
 """Hints: ``{"algorithm": "ring"}``, or ``"algorithm=ring,timeout=5s"``."""
 
 
-class Options(TypedDict, total=False):
-    """Keywords that every operation takes."""
+class CallOptions(TypedDict, total=False):
+    """Keywords that operations take wherever they run."""
 
-    async_op: bool
-    """True: start the operation in the background and return a ``Work``."""
     hints: Hints
     """Hints for this operation, which go before those of the communicator (docs/hints.md)."""
     timeout: float | datetime.timedelta
     """The longest time without progress, in seconds."""
     stream: Any
     """For memory of a GPU: the CUDA stream, as an address, or as torch or cupy has it; the current one by default."""
+
+
+class Options(CallOptions, total=False):
+    """Keywords that every operation takes."""
+
+    async_op: bool
+    """True: start the operation in the background and return a ``Work``."""
 
 
 OPERATORS = frozenset({"sum", "prod", "min", "max", "avg", "and", "or", "xor"})
@@ -97,11 +117,29 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def seconds(timeout: float | datetime.timedelta) -> float:
-    """Return a time in seconds."""
+def seconds(timeout: float | datetime.timedelta, name: str = "timeout") -> float:
+    """Return a time in seconds. Raises ``UsageError`` that names the argument if it is none."""
     if isinstance(timeout, datetime.timedelta):
-        return timeout.total_seconds()
-    return timeout
+        found = timeout.total_seconds()
+    else:
+        try:
+            found = math.nan if isinstance(timeout, str) else float(timeout)
+        except (TypeError, ValueError):
+            found = math.nan
+    if not found >= 0:
+        raise UsageError(f"`{name}` is {timeout!r}: give seconds, or a timedelta, that are not negative")
+    return found
+
+
+def whole(value: object, name: str, wanted: str, least: int = 0, most: int | None = None) -> int:
+    """Return a whole number. Raises ``UsageError`` that names the argument, and says what is ``wanted``, if it is none."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least or (most is not None and number > most):
+        raise UsageError(f"`{name}` is {value!r}: {wanted}")
+    return number
 
 
 # The stream that CUDA calls 0 under the name by which it can be passed on.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
-from roundelay._buffers import View, view
+from roundelay._buffers import Array, View, view
 from roundelay._core import apart
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from roundelay._core import Core
-    from roundelay._options import Options
+    from roundelay._options import CallOptions, Options
     from roundelay.work import Work
 
 __all__ = ["Batch"]
@@ -30,15 +30,21 @@ class Batch:
         self._comm = comm
         self._messages: list[tuple[View, int, bool]] = []
 
-    def send(self, data: object, dst: int) -> Self:
+    def send(self, data: Array, dst: int) -> Self:
         """Add a message to rank ``dst``."""
         self._messages.append((view(data, "data", False), self._comm._peer(dst, "dst"), True))
         return self
 
-    def recv(self, data: object, src: int) -> Self:
+    def recv(self, data: Array, src: int) -> Self:
         """Add a message from rank ``src``, of as many elements and the same type as ``data``."""
         self._messages.append((view(data, "data", True), self._comm._peer(src, "src"), False))
         return self
+
+    @overload
+    def run(self, *, async_op: Literal[True], **options: Unpack[CallOptions]) -> Work: ...
+
+    @overload
+    def run(self, **options: Unpack[Options]) -> Work | None: ...
 
     def run(self, **options: Unpack[Options]) -> Work | None:
         """Send and receive all of them; the batch can be run again."""

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, overload
 
-from roundelay._buffers import View, mapped, view
-from roundelay._core import Core, apart
-from roundelay._options import Op, RedOp, reduction
+from roundelay._buffers import Array, mapped, view
+from roundelay._collectives import Collectives
+from roundelay._core import apart
+from roundelay._options import Op, whole
 from roundelay.batch import Batch
-from roundelay.errors import UsageError
+from roundelay.errors import RefusedError, UsageError
 from roundelay.window import Right, Window, window
 from roundelay.work import Work
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from roundelay._options import Options
     from roundelay._algorithm import Algorithm
+    from roundelay._options import CallOptions, Options
 
 __all__ = ["Array", "Communicator"]
 
-Array: TypeAlias = object
-"""An array, a tensor, or other memory: anything with the buffer protocol or DLPack, contiguous in C's order."""
 
-
-class Communicator(Core):
+class Communicator(Collectives):
     """One rank's handle on the others. All ranks make the same calls in the same order; any thread may make them.
 
     Make one by ``init``, ``join`` or ``local``.
@@ -49,175 +47,15 @@ class Communicator(Core):
 
     __slots__ = ()
 
-    # Every rank with the same buffer ------------------------------------------------------------
-
-    def all_reduce(self, data: Array, op: Op = "sum", **options: Unpack[Options]) -> Work | None:
-        """Reduce the buffers of all ranks, in place: ``data`` ends as the result on every rank."""
-        seen = view(data, "data", True)
-        return self._play("all_reduce", seen[0], None, [seen], op, 0, options)
-
-    def tolerant_all_reduce(self, data: Array, op: RedOp = "sum") -> list[int]:
-        """Reduce the buffers of at most 8 ranks, in place, and go on if one of them ends meanwhile.
-
-        All others end with the same result, to the bit, and return the same ranks, whose contributions are in it. If
-        one is missing the result holds, and the ranks that are left call ``shrink`` before they go on. ``data`` is
-        memory of this host (docs/elastic.md).
-        """
-        address, dtype, _ = view(data, "data", True)
-        return self._native.tolerant_all_reduce(address, reduction(op, dtype)[0])
-
-    def all_reduce_into(self, output: Array, input: Array, op: Op = "sum", **options: Unpack[Options]) -> Work | None:
-        """Reduce the ``input`` of all ranks into the ``output`` of every rank, of as many elements."""
-        return self._pair("all_reduce", output, input, op, 0, options)
-
-    def reduce(self, data: Array, root: int = 0, op: Op = "sum", **options: Unpack[Options]) -> Work | None:
-        """Reduce the buffers of all ranks into that of ``root``, in place.
-
-        What the buffers of other ranks hold afterwards is not specified.
-        """
-        seen = view(data, "data", True)
-        return self._play("reduce", seen[0], None, [seen], op, root, options)
-
-    def reduce_into(
-        self, output: Array | None, input: Array, root: int = 0, op: Op = "sum", **options: Unpack[Options]
-    ) -> Work | None:
-        """Reduce the ``input`` of all ranks into the ``output`` of ``root``; other ranks pass None as output."""
-        if self.rank != root:
-            output = None
-        return self._pair("reduce", output, input, op, root, options, "output" if self.rank == root else None)
-
-    def broadcast(self, data: Array, root: int = 0, **options: Unpack[Options]) -> Work | None:
-        """Copy the buffer of ``root`` to all other ranks, in place."""
-        seen = view(data, "data", True)
-        return self._play("broadcast", seen[0], None, [seen], None, root, options)
-
-    def barrier(self, **options: Unpack[Options]) -> Work | None:
-        """Wait until every rank has come here."""
-        return self._play("barrier", None, None, [], None, 0, options)
-
-    # A block of each rank -----------------------------------------------------------------------
-
-    def all_gather(self, outputs: Sequence[Array], input: Array, **options: Unpack[Options]) -> Work | None:
-        """Copy rank r's ``input`` into ``outputs[r]`` of every rank; all have as many elements."""
-        written, read = self._views(outputs, "outputs", True), view(input, "input", False)
-        apart(written, [read])
-        return self._play("all_gather", _addresses(written), read[0], [*written, read], None, 0, options)
-
-    def all_gather_single(self, output: Array, input: Array, **options: Unpack[Options]) -> Work | None:
-        """Copy rank r's ``input`` to block r of every rank's ``output``, which has ``size`` blocks of its length."""
-        return self._pair("all_gather", output, input, None, 0, options)
-
-    def all_gather_v(
-        self, output: Array, input: Array, counts: Sequence[int], **options: Unpack[Options]
-    ) -> Work | None:
-        """Copy rank r's ``input``, of ``counts[r]`` elements, behind those of the ranks before it in ``output``.
-
-        ``counts`` is the same on all ranks.
-        """
-        written, read = view(output, "output", True), view(input, "input", False)
-        apart([written], [read])
-        cut = self._cut(written, counts, "counts")
-        return self._play("all_gather", cut, read[0], [written, read], None, 0, options)
-
-    def reduce_scatter(
-        self, output: Array, inputs: Sequence[Array], op: Op = "sum", **options: Unpack[Options]
-    ) -> Work | None:
-        """Reduce ``inputs[r]`` of all ranks into the ``output`` of rank r; all have as many elements."""
-        written, read = view(output, "output", True), self._views(inputs, "inputs", False)
-        apart([written], read)
-        return self._play("reduce_scatter", written[0], _addresses(read), [written, *read], op, 0, options)
-
-    def reduce_scatter_single(
-        self, output: Array, input: Array, op: Op = "sum", **options: Unpack[Options]
-    ) -> Work | None:
-        """Reduce block r of the ``input`` of all ranks into the ``output`` of rank r.
-
-        ``input`` has ``size`` blocks of the length of ``output``.
-        """
-        return self._pair("reduce_scatter", output, input, op, 0, options)
-
-    def reduce_scatter_v(
-        self, output: Array, input: Array, counts: Sequence[int], op: Op = "sum", **options: Unpack[Options]
-    ) -> Work | None:
-        """Reduce the block of rank r, ``counts[r]`` elements of the ``input`` of all ranks, into its ``output``.
-
-        ``counts`` is the same on all ranks.
-        """
-        written, read = view(output, "output", True), view(input, "input", False)
-        apart([written], [read])
-        cut = self._cut(read, counts, "counts")
-        return self._play("reduce_scatter", written[0], cut, [written, read], op, 0, options)
-
-    def all_to_all(
-        self, outputs: Sequence[Array], inputs: Sequence[Array], **options: Unpack[Options]
-    ) -> Work | None:
-        """Copy ``inputs[p]`` of rank r into ``outputs[r]`` of rank p; all have as many elements."""
-        written, read = self._views(outputs, "outputs", True), self._views(inputs, "inputs", False)
-        apart(written, read)
-        return self._play(
-            "all_to_all", _addresses(written), _addresses(read), [*written, *read], None, 0, options
-        )
-
-    def all_to_all_single(self, output: Array, input: Array, **options: Unpack[Options]) -> Work | None:
-        """Copy block p of rank r's ``input`` to block r of rank p's ``output``; both have ``size`` equal blocks."""
-        return self._pair("all_to_all", output, input, None, 0, options)
-
-    def all_to_all_v(
-        self,
-        output: Array,
-        output_counts: Sequence[int],
-        input: Array,
-        input_counts: Sequence[int],
-        **options: Unpack[Options],
-    ) -> Work | None:
-        """Copy block p of rank r's ``input`` to block r of rank p's ``output``, with blocks of unequal length.
-
-        Block r of the output has ``output_counts[r]`` elements, block p of the input ``input_counts[p]``. What rank r
-        sends to rank p is what p expects of r.
-        """
-        written, read = view(output, "output", True), view(input, "input", False)
-        apart([written], [read])
-        cut = self._cut(written, output_counts, "output_counts")
-        blocks = self._cut(read, input_counts, "input_counts")
-        return self._play("all_to_all", cut, blocks, [written, read], None, 0, options)
-
-    # From and to a root -------------------------------------------------------------------------
-
-    def gather(
-        self, outputs: Sequence[Array] | None, input: Array, root: int = 0, **options: Unpack[Options]
-    ) -> Work | None:
-        """Copy rank r's ``input`` into ``outputs[r]`` of ``root``; other ranks pass None as outputs."""
-        read = view(input, "input", False)
-        written = self._rooted(outputs, "outputs", True, root)
-        apart(written, [read])
-        return self._play("gather", _addresses(written), read[0], [*written, read], None, root, options)
-
-    def gather_single(
-        self, output: Array | None, input: Array, root: int = 0, **options: Unpack[Options]
-    ) -> Work | None:
-        """Copy rank r's ``input`` to block r of the ``output`` of ``root``; other ranks pass None as output."""
-        if self.rank != root:
-            output = None
-        return self._pair("gather", output, input, None, root, options, "output" if self.rank == root else None)
-
-    def scatter(
-        self, output: Array, inputs: Sequence[Array] | None, root: int = 0, **options: Unpack[Options]
-    ) -> Work | None:
-        """Copy ``inputs[r]`` of ``root`` into the ``output`` of rank r; other ranks pass None as inputs."""
-        written = view(output, "output", True)
-        read = self._rooted(inputs, "inputs", False, root)
-        apart([written], read)
-        return self._play("scatter", written[0], _addresses(read), [written, *read], None, root, options)
-
-    def scatter_single(
-        self, output: Array, input: Array | None, root: int = 0, **options: Unpack[Options]
-    ) -> Work | None:
-        """Copy block r of the ``input`` of ``root`` into the ``output`` of rank r; other ranks pass None as input."""
-        if self.rank != root:
-            input = None
-        return self._pair("scatter", output, input, None, root, options, "input" if self.rank == root else None)
-
     # Single ranks -------------------------------------------------------------------------------
+
+    @overload
+    def send(
+        self, data: Array, dst: int, tag: int = 0, *, async_op: Literal[True], **options: Unpack[CallOptions]
+    ) -> Work: ...
+
+    @overload
+    def send(self, data: Array, dst: int, tag: int = 0, **options: Unpack[Options]) -> Work | None: ...
 
     def send(self, data: Array, dst: int, tag: int = 0, **options: Unpack[Options]) -> Work | None:
         """Send a buffer to rank ``dst``, which receives as many elements of the same type with the same tag.
@@ -232,6 +70,33 @@ class Communicator(Core):
         timeout, kept = self._message_options(options, seen)
         work = self._native.send(seen[0], self._peer(dst, "dst"), self._tag(tag), timeout, kept)
         return None if work is None else Work(work)
+
+    @overload
+    def recv(
+        self,
+        data: Array,
+        src: int | None = None,
+        tag: int = 0,
+        *,
+        async_op: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> Work: ...
+
+    @overload
+    def recv(
+        self,
+        data: Array,
+        src: int | None = None,
+        tag: int = 0,
+        *,
+        async_op: Literal[False] = False,
+        **options: Unpack[CallOptions],
+    ) -> int | None: ...
+
+    @overload
+    def recv(
+        self, data: Array, src: int | None = None, tag: int = 0, **options: Unpack[Options]
+    ) -> Work | int | None: ...
 
     def recv(
         self, data: Array, src: int | None = None, tag: int = 0, **options: Unpack[Options]
@@ -271,9 +136,7 @@ class Communicator(Core):
 
         >>> gradients = numpy.frombuffer(comm.alloc(4 << 20), numpy.float32)
         """
-        if nbytes < 0:
-            raise UsageError(f"`nbytes` is {nbytes}: bytes are counted from 0")
-        return mapped(self._native.alloc(nbytes))
+        return mapped(self._native.alloc(whole(nbytes, "nbytes", "bytes are counted from 0")))
 
     def window(self, data: Array, *, peers_may: Sequence[Right] = ("read", "write", "atomics")) -> Window:
         """Make a window of an array of each rank: memory that the other ranks put to and get from. Collective.
@@ -290,6 +153,20 @@ class Communicator(Core):
 
     # Algorithms ---------------------------------------------------------------------------------
 
+    @overload
+    def run(
+        self,
+        algorithm: Algorithm,
+        data: Array,
+        op: Op = "sum",
+        *,
+        async_op: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> Work: ...
+
+    @overload
+    def run(self, algorithm: Algorithm, data: Array, op: Op = "sum", **options: Unpack[Options]) -> Work | None: ...
+
     def run(self, algorithm: Algorithm, data: Array, op: Op = "sum", **options: Unpack[Options]) -> Work | None:
         """Play an algorithm in place, instead of the one that would be chosen.
 
@@ -297,7 +174,27 @@ class Communicator(Core):
         wrong.
         """
         seen = view(data, "data", True)
-        return self._play(algorithm._native, seen[0], None, [seen], op, 0, options)
+        try:
+            return self._play(algorithm._native, seen[0], None, [seen], op, 0, options)
+        except RefusedError as error:
+            raise algorithm._refused(error) from None
+
+    @overload
+    def run_into(
+        self,
+        algorithm: Algorithm,
+        output: Array,
+        input: Array,
+        op: Op = "sum",
+        *,
+        async_op: Literal[True],
+        **options: Unpack[CallOptions],
+    ) -> Work: ...
+
+    @overload
+    def run_into(
+        self, algorithm: Algorithm, output: Array, input: Array, op: Op = "sum", **options: Unpack[Options]
+    ) -> Work | None: ...
 
     def run_into(
         self, algorithm: Algorithm, output: Array, input: Array, op: Op = "sum", **options: Unpack[Options]
@@ -305,54 +202,7 @@ class Communicator(Core):
         """Play an algorithm from ``input`` to ``output``, as ``run``."""
         written, read = view(output, "output", True), view(input, "input", False)
         apart([written], [read])
-        return self._play(algorithm._native, written[0], read[0], [written, read], op, 0, options)
-
-    # What calls have in common ------------------------------------------------------------------
-
-    def _pair(
-        self,
-        collective: str,
-        output: Array | None,
-        input: Array | None,
-        op: Op | None,
-        root: int,
-        options: Options,
-        needed: str | None = None,
-    ) -> Work | None:
-        """Play a collective from one buffer to another; on some ranks there is only one of them."""
-        if needed is not None and (output if needed == "output" else input) is None:
-            raise UsageError(f"`{needed}` is None on rank {root}, the root, which needs it")
-        written = None if output is None else view(output, "output", True)
-        read = None if input is None else view(input, "input", False)
-        if written is None or read is None:
-            seen = written or read
-            assert seen is not None
-            return self._play(
-                collective, written and written[0], read and read[0], [seen], op, root, options
-            )
-        apart([written], [read])
-        return self._play(collective, written[0], read[0], [written, read], op, root, options)
-
-    def _rooted(self, data: Sequence[Array] | None, name: str, written: bool, root: int) -> list[View]:
-        """Look at a list that only the root has."""
-        if self.rank != root:
-            return []
-        if data is None:
-            raise UsageError(f"`{name}` is None on rank {root}, the root, which needs it")
-        return self._views(data, name, written)
-
-    def _cut(
-        self, seen: View, counts: Sequence[int], name: str
-    ) -> tuple[tuple[int, int, str, bool], list[int]]:
-        """Return a buffer with the lengths of its blocks."""
-        lengths, scale = [int(count) for count in counts], seen[1].scale
-        if len(lengths) != self.size or any(count < 0 for count in lengths):
-            raise UsageError(f"`{name}` is {lengths}: give {self.size} counts of elements, one for each rank")
-        have = seen[0][1] // scale
-        if sum(lengths) != have:
-            raise UsageError(f"`{name}` adds up to {sum(lengths)} elements, and the buffer has {have}")
-        return seen[0], [count * scale for count in lengths]
-
-
-def _addresses(views: list[View]) -> list[tuple[int, int, str, bool]]:
-    return [seen[0] for seen in views]
+        try:
+            return self._play(algorithm._native, written[0], read[0], [written, read], op, 0, options)
+        except RefusedError as error:
+            raise algorithm._refused(error) from None

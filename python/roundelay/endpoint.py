@@ -5,12 +5,12 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 from roundelay import _native
-from roundelay._buffers import view
-from roundelay._options import Hints, pairs, seconds
-from roundelay.errors import TimeoutError, UsageError
+from roundelay._buffers import Array, view
+from roundelay._options import Hints, pairs, seconds, whole
+from roundelay.errors import TimeoutError
 from roundelay.work import Work
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Endpoint:
         """Start to connect, in the background."""
         return Connecting(self._native.start_connect(bytes(address), seconds(timeout)))
 
-    def register(self, data: object, peers_may: Sequence[Access] = ("read", "write")) -> Region:
+    def register(self, data: Array, peers_may: Sequence[Access] = ("read", "write")) -> Region:
         """Register an array, which lives until the region ends: peers that know the region's key may use it.
 
         The owner reads and writes it as always, when it knows that no peer does: after a notification, say.
@@ -208,24 +208,36 @@ class RemoteRegion:
     def __len__(self) -> int:
         return len(self._native)
 
+    @overload
+    def write(self, data: Array, at: int = 0, *, notify: int | None = None, async_op: Literal[True]) -> Work: ...
+
+    @overload
     def write(
-        self, data: object, at: int = 0, *, notify: int | None = None, async_op: bool = False
+        self, data: Array, at: int = 0, *, notify: int | None = None, async_op: bool = False
+    ) -> Work | None: ...
+
+    def write(
+        self, data: Array, at: int = 0, *, notify: int | None = None, async_op: bool = False
     ) -> Work | None:
         """Write an array to the region, from byte ``at`` on; return when it is there, and the peer was notified."""
         seen = view(data, "data", False)
         value = None if notify is None else notify % 2**64
         return _work(self._native.write(seen[0], _place(at), value, seen if async_op else None))
 
-    def read(self, data: object, at: int = 0, *, async_op: bool = False) -> Work | None:
+    @overload
+    def read(self, data: Array, at: int = 0, *, async_op: Literal[True]) -> Work: ...
+
+    @overload
+    def read(self, data: Array, at: int = 0, *, async_op: bool = False) -> Work | None: ...
+
+    def read(self, data: Array, at: int = 0, *, async_op: bool = False) -> Work | None:
         """Read the region into an array, from byte ``at`` on."""
         seen = view(data, "data", True)
         return _work(self._native.read(seen[0], _place(at), seen if async_op else None))
 
 
 def _place(at: int) -> int:
-    if at < 0:
-        raise UsageError(f"`at` is {at}: bytes are counted from 0")
-    return at
+    return whole(at, "at", "bytes are counted from 0")
 
 
 def _work(native: _native.Work | None) -> Work | None:

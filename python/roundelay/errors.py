@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from builtins import TimeoutError as _TimeoutError
 
+from roundelay._phrases import in_python
+
 __all__ = [
     "AbortedError",
     "CudaError",
@@ -133,4 +135,5 @@ def _make(
 ) -> Error:
     """Return the exception of an error of the native part."""
     error = _KINDS.get(kind, Error)
+    message = in_python(message)
     return error(message, code=code, rank=rank, peer=peer, step=step, source=source)

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from roundelay.errors import StartError
 
-__all__ = ["Store", "share"]
+__all__ = ["Store", "share", "wait_for"]
 
 _TIMEOUT = 30.0
 _PAUSE = 0.005
+
+
+# The seconds between two looks for signals, as Ctrl-C.
+_PART = 0.1
+
+
+def wait_for(store: Any, keys: list[str], timeout: datetime.timedelta) -> None:
+    """Wait for keys of a store of torch.distributed, in parts, between which Ctrl-C is seen.
+
+    Raises what the store raises, and names the whole time where that is over.
+    """
+    until = time.monotonic() + timeout.total_seconds()
+    while True:
+        begun = time.monotonic()
+        left = max(until - begun, 0.001)
+        part = min(left, _PART)
+        try:
+            store.wait(keys, datetime.timedelta(seconds=part))
+            return
+        except RuntimeError as error:
+            # What fails before its time is the store.
+            if time.monotonic() - begun < part / 2:
+                raise
+            if left <= _PART:
+                whole = f"{round(timeout.total_seconds() * 1000)}ms"
+                raise type(error)(re.sub(r"\d+ ?ms", whole, str(error), count=1)) from None
 
 
 class Store(Protocol):
@@ -33,6 +61,9 @@ def share(store: Store, key: str, timeout: float | None) -> Callable[[str | None
             store.set(key, note.encode())
             return None
         until = time.monotonic() + limit
+        if hasattr(store, "wait") and hasattr(store, "check"):
+            # Torch's stores wait in `get`, where no signal is seen.
+            wait_for(store, [key], datetime.timedelta(seconds=limit))
         while True:
             try:
                 found = store.get(key)

@@ -6,8 +6,8 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from roundelay._buffers import View, mapped, owner, view
-from roundelay._options import Op, reduction, seconds, stream_of
+from roundelay._buffers import Array, View, mapped, owner, view
+from roundelay._options import Op, reduction, seconds, stream_of, whole
 from roundelay.errors import UsageError
 from roundelay.work import Work
 
@@ -46,9 +46,13 @@ class Window:
         # The array in whose stream operations are put; None for memory of the host.
         self._on_gpu = self._array if seen[0][3] else None
 
-    def put(
-        self, data: object, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None
-    ) -> Work | None:
+    @overload
+    def put(self, data: Array, peer: int, at: int = 0, *, async_op: Literal[True], stream: Any = None) -> Work: ...
+
+    @overload
+    def put(self, data: Array, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None) -> Work | None: ...
+
+    def put(self, data: Array, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None) -> Work | None:
         """Write elements to a peer's part. A ``flush`` returns when they are there; ``data`` may be changed before.
 
         On a GPU it may be changed, and freed, by what follows in the stream.
@@ -56,15 +60,27 @@ class Window:
         seen, put_in = self._view(data, False), self._stream(stream)
         return _work(self._native.put(seen[0], peer, self._place(at), put_in, seen if async_op else None))
 
-    def get(
-        self, data: object, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None
-    ) -> Work | None:
+    @overload
+    def get(self, data: Array, peer: int, at: int = 0, *, async_op: Literal[True], stream: Any = None) -> Work: ...
+
+    @overload
+    def get(self, data: Array, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None) -> Work | None: ...
+
+    def get(self, data: Array, peer: int, at: int = 0, *, async_op: bool = False, stream: Any = None) -> Work | None:
         """Read elements of a peer's part into ``data``; on a GPU they are there for what follows in the stream."""
         seen, put_in = self._view(data, True), self._stream(stream)
         return _work(self._native.get(seen[0], peer, self._place(at), put_in, seen if async_op else None))
 
+    @overload
+    def accumulate(self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: Literal[True]) -> Work: ...
+
+    @overload
     def accumulate(
-        self, data: object, peer: int, at: int = 0, op: Op = "sum", *, async_op: bool = False
+        self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: bool = False
+    ) -> Work | None: ...
+
+    def accumulate(
+        self, data: Array, peer: int, at: int = 0, op: Op = "sum", *, async_op: bool = False
     ) -> Work | None:
         """Combine elements with those of a peer's part: each as one with regard to all accumulates."""
         seen = self._view(data, False)
@@ -75,10 +91,10 @@ class Window:
     def fetch_add(self, value: int, peer: int, at: int = 0) -> int: ...
 
     @overload
-    def fetch_add(self, value: int, peer: int, at: int = 0, *, before: object, stream: Any = None) -> None: ...
+    def fetch_add(self, value: int, peer: int, at: int = 0, *, before: Array, stream: Any = None) -> None: ...
 
     def fetch_add(
-        self, value: int, peer: int, at: int = 0, *, before: object = None, stream: Any = None
+        self, value: int, peer: int, at: int = 0, *, before: Array | None = None, stream: Any = None
     ) -> int | None:
         """Add to the word of 8 bytes that begins at element ``at`` of a peer's part; return what it was.
 
@@ -98,11 +114,11 @@ class Window:
 
     @overload
     def compare_swap(
-        self, expected: int, value: int, peer: int, at: int = 0, *, before: object, stream: Any = None
+        self, expected: int, value: int, peer: int, at: int = 0, *, before: Array, stream: Any = None
     ) -> None: ...
 
     def compare_swap(
-        self, expected: int, value: int, peer: int, at: int = 0, *, before: object = None, stream: Any = None
+        self, expected: int, value: int, peer: int, at: int = 0, *, before: Array | None = None, stream: Any = None
     ) -> int | None:
         """Store ``value`` in the word that begins at element ``at`` if that is ``expected``; return what it was.
 
@@ -130,6 +146,12 @@ class Window:
     def take_signal(self, peer: int) -> bool:
         """Take a signal of a peer if one is there; return False if none is."""
         return self._native.take_signal(peer)
+
+    @overload
+    def flush(self, peer: int, *, async_op: Literal[True], stream: Any = None) -> Work: ...
+
+    @overload
+    def flush(self, peer: int, *, async_op: bool = False, stream: Any = None) -> Work | None: ...
 
     def flush(self, peer: int, *, async_op: bool = False, stream: Any = None) -> Work | None:
         """Wait until everything that this rank began on a peer's part has taken effect.
@@ -193,7 +215,7 @@ class Window:
             raise UsageError("`stream` is given, and the window is of memory of the host: it has no stream")
         return None
 
-    def _word(self, before: object, stream: Any) -> tuple[View, int]:
+    def _word(self, before: Array, stream: Any) -> tuple[View, int]:
         put_in = self._stream(stream)
         if put_in is None:
             raise UsageError("`before` is given, and the window is of memory of the host: the word is returned")
@@ -204,16 +226,14 @@ class Window:
             raise UsageError("`before` is not given: pass an array on the GPU of 8 bytes, for what the word was")
 
     def _place(self, at: int) -> int:
-        if at < 0:
-            raise UsageError(f"`at` is {at}: elements are counted from 0")
-        return at * self._dtype.scale
+        return whole(at, "at", "elements are counted from 0") * self._dtype.scale
 
 
 def _work(native: _native.Work | None) -> Work | None:
     return None if native is None else Work(native)
 
 
-def window(native: _native.Communicator, data: object, peers_may: Sequence[Right]) -> Window:
+def window(native: _native.Communicator, data: Array, peers_may: Sequence[Right]) -> Window:
     """Make a window of an array."""
     seen = view(data, "data", True)
     return Window(native.window(seen[0], list(peers_may), seen), seen)

@@ -1,13 +1,13 @@
 //! Communicators on plain addresses.
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use roundelay::{Error, Handles, Peer, Setup};
 use roundelay_ffi::{Handle, Message, Operation, Tagged};
 
 use crate::algorithm::Algorithm;
 use crate::arguments::{Address, Memory, hints, name, options, parse, reduction, seconds, side};
-use crate::errors::exception;
+use crate::errors::raised;
 use crate::mapping::Mapping;
 use crate::window::Window;
 use crate::work::Work;
@@ -19,10 +19,6 @@ pub(crate) struct Communicator {
 }
 
 type Pairs = Vec<(String, String)>;
-
-fn raised<T>(result: Result<T, Error>) -> PyResult<T> {
-    result.map_err(|e| exception(&e))
-}
 
 impl Communicator {
     fn of(handle: Handle) -> Self {
@@ -90,13 +86,16 @@ impl Communicator {
                 }
             }
         };
-        match py.detach(|| Handle::join(rank, size, &setup, share)) {
-            Ok(handle) => Ok(Self::of(handle)),
-            Err(error) => {
-                let error = exception(&error);
-                error.set_cause(py, failed);
-                Err(error)
-            }
+        let joined = py.detach(|| Handle::join(rank, size, &setup, share));
+        let failed = failed.filter(|_| joined.is_err());
+        match failed {
+            // As Ctrl-C in the store.
+            Some(ended) if !ended.is_instance_of::<PyException>(py) => Err(ended),
+            Some(failed) => raised(joined).map(Self::of).map_err(|error| {
+                error.set_cause(py, Some(failed));
+                error
+            }),
+            None => raised(joined).map(Self::of),
         }
     }
 

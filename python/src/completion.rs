@@ -20,20 +20,15 @@ use crate::work::SIGNALS;
 const IDLE: Duration = Duration::from_secs(5);
 /// The longest time for which the end of the program waits for callbacks: as long as an operation waits by default.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The time that operations with callbacks have to end once the program ends. It is short: a program that ends by an
-/// error must not keep the other ranks from noticing.
-const GRACE: Duration = Duration::from_millis(500);
 
 type Callback = Box<dyn FnOnce() + Send>;
 
 struct Queue {
     waiting: VecDeque<Callback>,
-    /// Callbacks whose operations have not ended, as far as is known here.
-    expected: usize,
     /// Threads that wait for a callback.
     idle: usize,
-    /// Callbacks that have begun and not ended.
-    running: usize,
+    /// Callbacks of work that have not returned yet, whether or not the work has ended.
+    expected: usize,
     /// True once the program ends: no callback begins any more.
     is_over: bool,
     /// The process whose threads they are.
@@ -42,14 +37,7 @@ struct Queue {
 
 impl Queue {
     const fn new(process: u32) -> Self {
-        Queue {
-            waiting: VecDeque::new(),
-            expected: 0,
-            idle: 0,
-            running: 0,
-            is_over: false,
-            process,
-        }
+        Queue { waiting: VecDeque::new(), idle: 0, expected: 0, is_over: false, process }
     }
 
     /// Begins anew in a child of `fork`, which has the numbers of its parent, and none of the threads. Callbacks that
@@ -74,7 +62,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let mut queue = lock();
         // A child of `fork` has not begun what its parent was in.
-        queue.running = queue.running.saturating_sub(1);
+        queue.expected = queue.expected.saturating_sub(1);
         ENDED.notify_all();
     }
 }
@@ -83,19 +71,17 @@ fn lock() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Announces a callback that is [run](run()) when its operation has ended.
+/// Announces a callback, which [`run`] gets once its work has ended: the end of the program waits for it.
 pub(crate) fn expect() {
     let mut queue = lock();
     queue.belong_to(std::process::id());
     queue.expected += 1;
 }
 
-/// Runs a callback that was announced, on a thread that has nothing else to do; not at all once the program has ended.
+/// Runs a callback that was announced on a thread that has nothing else to do; not at all once the program has ended.
 pub(crate) fn run(callback: Callback) {
     let mut queue = lock();
     queue.belong_to(std::process::id());
-    // A child of `fork` has not announced what its parent has.
-    queue.expected = queue.expected.saturating_sub(1);
     if queue.is_over {
         std::mem::forget(callback);
         return;
@@ -132,7 +118,6 @@ fn serve() {
 /// Runs the next callback; returns false if there is none.
 fn run_next(mut queue: MutexGuard<'_, Queue>) -> bool {
     let Some(callback) = queue.waiting.pop_front() else { return false };
-    queue.running += 1;
     let running = Running;
     drop(queue);
     callback();
@@ -140,14 +125,13 @@ fn run_next(mut queue: MutexGuard<'_, Queue>) -> bool {
     true
 }
 
-/// Waits until all callbacks of work that has ended, or ends within a moment, have returned, and lets none begin from
-/// then on: called where the program ends, while threads can still have the interpreter's lock.
+/// Waits until all callbacks of work have returned, of work that goes on too, and lets none begin from then on: called
+/// where the program ends, while threads can still have the interpreter's lock.
 #[pyfunction]
 fn end_callbacks(py: Python<'_>) -> PyResult<()> {
-    let began = Instant::now();
-    let is_over = || are_over(began.elapsed() < GRACE);
+    let until = Instant::now() + PATIENCE;
     let mut interrupted = Ok(());
-    while interrupted.is_ok() && !py.detach(is_over) && began.elapsed() < PATIENCE {
+    while interrupted.is_ok() && !py.detach(are_over) && Instant::now() < until {
         interrupted = py.check_signals();
     }
     py.detach(|| {
@@ -158,12 +142,9 @@ fn end_callbacks(py: Python<'_>) -> PyResult<()> {
     interrupted
 }
 
-/// Returns true, with no callback from then on, if none is left within a moment; `expects` those of work that has not
-/// ended too.
-fn are_over(expects: bool) -> bool {
-    let is_left = |queue: &mut Queue| {
-        queue.running > 0 || !queue.waiting.is_empty() || expects && queue.expected > 0
-    };
+/// Returns true, with no callback from then on, if none is left within a moment.
+fn are_over() -> bool {
+    let is_left = |queue: &mut Queue| queue.expected > 0;
     let mut queue = lock();
     queue.belong_to(std::process::id());
     let (mut queue, waited) =

@@ -9,8 +9,8 @@ use roundelay::{Error, Rights, Setup};
 use roundelay_ffi::remote::{self, Registered};
 
 use crate::arguments::{Address, hints, seconds};
-use crate::errors::exception;
-use crate::window::{raised, rights};
+use crate::errors::{exception, raised};
+use crate::window::rights;
 use crate::work::{SIGNALS, Work};
 
 /// A place at which peers meet this process; any thread may use it.

@@ -5,7 +5,19 @@ use pyo3::sync::PyOnceLock;
 use roundelay::Error;
 use roundelay_ffi::Fault;
 
+use crate::interrupt;
+
 static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// Returns what a call returns, or the exception of its error. That of a handler of signals which ran meanwhile goes
+/// first: it is why the call has failed.
+#[inline]
+pub(crate) fn raised<T>(result: Result<T, Error>) -> PyResult<T> {
+    match (interrupt::take(), result) {
+        (Some(interrupt), _) => Err(interrupt),
+        (None, result) => result.map_err(|error| exception(&error)),
+    }
+}
 
 /// Returns the exception of an error: `roundelay.errors._make` chooses the class.
 pub(crate) fn exception(error: &Error) -> PyErr {

@@ -9,6 +9,7 @@ mod communicator;
 mod completion;
 mod endpoint;
 mod errors;
+mod interrupt;
 mod mapping;
 mod window;
 mod work;
@@ -30,6 +31,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<endpoint::Remote>()?;
     module.add_class::<algorithm::Algorithm>()?;
     module.add_function(wrap_pyfunction!(arguments::check_hint, module)?)?;
+    module.add_function(wrap_pyfunction!(interrupt::interrupted, module)?)?;
+    interrupt::watch();
     completion::watch_end(module)?;
     Ok(())
 }

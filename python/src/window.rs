@@ -5,7 +5,7 @@ use roundelay::{Error, Rights};
 use roundelay_ffi::{Change, Copied, Handle, MappedPart, Options, Place};
 
 use crate::arguments::{Address, parse, seconds};
-use crate::errors::exception;
+use crate::errors::{exception, raised};
 use crate::mapping::Mapping;
 use crate::work::Work;
 
@@ -13,10 +13,6 @@ use crate::work::Work;
 #[pyclass(module = "roundelay._native", frozen)]
 pub(crate) struct Window {
     inner: roundelay_ffi::Window,
-}
-
-pub(crate) fn raised<T>(result: Result<T, Error>) -> PyResult<T> {
-    result.map_err(|e| exception(&e))
 }
 
 pub(crate) fn rights(names: Vec<String>) -> PyResult<Rights> {

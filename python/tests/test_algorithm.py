@@ -148,3 +148,67 @@ def test_a_file_is_loaded(command: str) -> None:
         assert out.tolist() == [[left] * 2, [right] * 2, [left + right] * 2]
 
     threads(call, 3)
+
+
+def wrong(n):  # type: ignore[no-untyped-def]
+    chunks(n)  # noqa: F821
+    for s in range(n - 2):
+        for r in each:  # noqa: F821
+            r.to((r + 1) % n).reduce(data[(r - s) % n])  # noqa: F821
+
+
+def test_errors_about_a_function_show_the_function(command: str) -> None:
+    made = roundelay.algorithm("all_reduce")(wrong)
+    line = "            r.to((r + 1) % n).reduce(data[(r - s) % n])  # noqa: F821"
+
+    def call(comm: Communicator) -> str:
+        with pytest.raises(RefusedError, match="RL0501") as error:
+            comm.run(made, np.zeros(8))
+        return str(error.value)
+
+    with pytest.raises(RefusedError, match="RL0501") as error:
+        made.check(4)
+    for said in (str(error.value), *threads(call, 3)):
+        shown = said.splitlines()
+        at = next(at for at, shown_line in enumerate(shown) if shown_line.endswith(f"| {line}"))
+        marks, _, _ = shown[at + 1].partition("| ")[2].lstrip().partition(" ")
+        assert set(marks) <= {"^", "-"} and shown[at + 1].index(marks) == shown[at].index("r.to"), said
+
+
+def test_words_that_are_nearly_right_are_suggested() -> None:
+    for text, said in (
+        ("for r in eahc:\n        r.to(r).copy(data[r])", "did you mean `each`?"),
+        ("for r in each:\n        r.to(r).redcue(data[r])", "did you mean `reduce`?"),
+        ("chnuks(n)", "did you mean `chunks`?"),
+    ):
+        import linecache
+
+        code = f"def near(n):\n    {text}\n"
+        linecache.cache["near.py"] = (len(code), None, code.splitlines(True), "near.py")
+        names: dict[str, object] = {}
+        exec(compile(code, "near.py", "exec"), names)
+        with pytest.raises(RefusedError, match=said.replace("?", r"\?")):
+            roundelay.algorithm("all_reduce")(names["near"])  # type: ignore[arg-type]
+    with pytest.raises(RefusedError, match="no collective is named `allreduce`; did you mean `all_reduce`"):
+        roundelay.algorithm("allreduce")  # type: ignore[call-overload]
+
+
+def test_a_refuted_algorithm_is_drawn_with_its_fault(command: str) -> None:
+    drawing = roundelay.algorithm(WRONG).draw(4)
+    assert drawing.fault is not None and "RL0501" in drawing.fault
+    assert "RL0501" in drawing.page and "<svg" in drawing.page
+    assert roundelay.algorithm(RING).draw(4).fault is None
+
+
+def test_values_that_the_program_does_not_take_are_named(command: str) -> None:
+    ring = roundelay.algorithm(RING)
+    cases = (
+        (lambda: ring.check("x"), "`n` is 'x': `x` is not a rank count"),
+        (lambda: ring.draw("2.."), r"`n` is '2\.\.'"),
+        (lambda: ring.bench(2, (1024,)), r"`sizes` is \(1024,\): give the first and the last size"),  # type: ignore[arg-type]
+        (lambda: ring.bench(2, (2048, 1024)), "the first size is not larger than the last"),
+        (lambda: ring.bench(2, (0, 1024)), r"`sizes\[0\]` is 0: give the first and the last"),
+    )
+    for call, said in cases:
+        with pytest.raises(roundelay.UsageError, match=said):
+            call()

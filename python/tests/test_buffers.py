@@ -179,7 +179,19 @@ def test_wrong_calls_are_refused_with_a_remedy(comm: Communicator) -> None:
         (lambda: comm.all_reduce_into(a[:3], a[1:]), "lies over another one"),
         (lambda: comm.all_reduce(a, hints="ring"), "the hint `ring` has no value: write key=value"),
         (lambda: comm.all_reduce(a, hints={"algoritm": "ring"}), "algoritm"),
-        (lambda: comm.all_reduce(a, timeout=-1), "-1 seconds: give a positive number"),
+        (lambda: comm.all_reduce(a, timeout=-1), "`timeout` is -1: give seconds, or a timedelta"),
+        (lambda: comm.all_reduce(a, timeout="5"), "`timeout` is '5': give seconds"),  # type: ignore[arg-type]
+        (lambda: comm.broadcast(a, 0.7), "`root` is 0.7: the ranks are 0 to 0"),  # type: ignore[arg-type]
+        (lambda: comm.broadcast(a, "0"), "`root` is '0': the ranks are 0 to 0"),  # type: ignore[arg-type]
+        (lambda: comm.reduce_into(a, b, "0"), "`root` is '0': the ranks are 0 to 0"),  # type: ignore[call-overload]
+        (lambda: comm.gather(None, a, 0.5), "`root` is 0.5: the ranks are 0 to 0"),  # type: ignore[call-overload]
+        (lambda: comm.send(a, 0, 1.5), "`tag` is 1.5: give a whole number"),  # type: ignore[call-overload]
+        (lambda: comm.all_gather_v(a, a.copy(), [4.5]), r"`counts\[0\]` is 4.5: give 1 counts"),  # type: ignore[list-item]
+        (lambda: comm.alloc(-1), "`nbytes` is -1: bytes are counted from 0"),
+        (lambda: Communicator.local(0), "`ranks` is 0: give the number of ranks, at least 1"),
+        (lambda: roundelay.launcher(timeout=-1), "`timeout` is -1: give seconds"),
+        (lambda: roundelay.launch(print, 1.5), "`n` is 1.5: give the number of ranks"),  # type: ignore[arg-type]
+        (lambda: roundelay.algorithm(print), '@roundelay.algorithm\\("all_reduce"\\) above `def print`'),  # type: ignore[call-overload]
         (lambda: comm.all_gather_single(np.zeros(5, "float32"), a), "5"),
         (lambda: comm.split([0, 0]), "0"),
         (lambda: comm.explain("all_sum", 8), "all_sum"),

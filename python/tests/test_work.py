@@ -325,3 +325,21 @@ def test_a_forked_process_that_fails_leaves_its_parent_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
+
+
+LATE = """
+import atexit
+import numpy as np, roundelay
+
+ranks = roundelay.Communicator.local(2)
+data = [np.ones(1000), np.ones(1000)]
+work = ranks[0].all_reduce(data[0], async_op=True)
+work.add_done_callback(lambda work: print("called", work.done(), flush=True))
+# Rank 1 comes once the program has ended, and the interpreter's own handlers run.
+atexit.register(lambda: ranks[1].all_reduce(data[1], async_op=True))
+"""
+
+
+def test_callbacks_are_called_of_work_that_ends_with_the_program() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.returncode) == ("called True\n", 0), done.stderr

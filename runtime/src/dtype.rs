@@ -38,7 +38,7 @@ macro_rules! red_ops {
             Min "min", "The least value; NaN if any operand is NaN.";
             Max "max", "The greatest value; NaN if any operand is NaN.";
             Avg "avg", "The sum divided by the number of ranks; integers truncate towards zero.";
-            PremulSum "premul_sum", "The sum of operands that were each multiplied by a factor.";
+            PremulSum "premul_sum", "The sum of operands that were each multiplied by a factor, a whole number for integers.";
             And "and", "Bitwise and, of integers and `bool`.";
             Or "or", "Bitwise or, of integers and `bool`.";
             Xor "xor", "Bitwise exclusive or, of integers and `bool`.";

@@ -37,6 +37,20 @@ pub fn wires() -> Vec<Wire> {
     all.into_iter().flatten().collect()
 }
 
+/// Interrupts of waits: see [`set_interrupt_check`](interrupt::set_interrupt_check).
+pub mod interrupt {
+    pub use crate::interrupt::{INTERVAL, error, is_in_check, set_interrupt_check};
+}
+
+/// Waits for all operations that were started.
+///
+/// # Errors
+///
+/// [`Error::Work`] if the progress thread is gone.
+pub fn settle(comm: &mut Communicator) -> Result<(), Error> {
+    comm.settled()
+}
+
 /// The devices of this host, as the system lists them.
 pub mod system {
     pub use crate::fabric::system::{SYS, devices, named_paths};

@@ -61,6 +61,7 @@ mod guesses;
 pub mod hints;
 #[doc(hidden)]
 pub mod internal;
+mod interrupt;
 pub mod lang;
 #[doc(hidden)]
 pub mod limits;

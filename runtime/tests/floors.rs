@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
-const FLOORS: [&str; 45] = [
+const FLOORS: [&str; 46] = [
     "wire",
     "error",
     "variables",
@@ -19,6 +19,7 @@ const FLOORS: [&str; 45] = [
     "process",
     "threads",
     "abort",
+    "interrupt",
     "store",
     "secret",
     "ports",

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use roundelay_dsl::ast::Op;
+use roundelay_dsl::diag::{Diagnostic, Severity};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use super::arrow::{Layout, Shown, lay_out};
@@ -54,16 +55,22 @@ const MANY: [[i64; 3]; 10] = [
 /// and dark mode. More than 20,000 steps are not drawn: the file says which rounds it leaves out.
 /// `sources` must be the texts that the graph was made from.
 pub fn html(graph: &StepGraph, sources: &SourceMap) -> String {
-    draw(graph, sources, ARROWS)
+    draw(graph, sources, &[], ARROWS)
+}
+
+/// Draws a graph that was refuted, as [`html`], under the words of its faults.
+pub fn html_of_refuted(graph: &StepGraph, sources: &SourceMap, faults: &[Diagnostic]) -> String {
+    draw(graph, sources, faults, ARROWS)
 }
 
 /// Returns the file, with at most `cap` arrows.
-fn draw(graph: &StepGraph, sources: &SourceMap, cap: usize) -> String {
+fn draw(graph: &StepGraph, sources: &SourceMap, faults: &[Diagnostic], cap: usize) -> String {
     let (shown, layout) = lay_out(graph, cap);
     let chunks = chunk_count(graph);
     let mut page = Page { graph, sources, chunks, lines: BTreeMap::new(), out: String::new() };
     page.head();
     page.header();
+    page.faults(faults);
     page.left_out(&shown);
     page.legend();
     page.out.push_str("<main>\n");
@@ -212,6 +219,20 @@ impl Page<'_> {
         put!(self, "<button data-z=\"0.8\" aria-label=\"smaller\">−</button>");
         put!(self, "<button data-z=\"0\">100%</button>");
         put!(self, "<button data-z=\"1.25\" aria-label=\"larger\">+</button>\n</div>\n</header>");
+    }
+
+    /// Says why the graph was refused.
+    fn faults(&mut self, faults: &[Diagnostic]) {
+        for fault in faults.iter().filter(|fault| fault.severity == Severity::Error) {
+            let notes: String =
+                fault.notes.iter().map(|note| format!("<br>{}", escape(note))).collect();
+            put!(
+                self,
+                "<p class=\"note\" role=\"alert\"><strong>{}: {}</strong>{notes}</p>",
+                fault.code.0,
+                escape(&fault.message)
+            );
+        }
     }
 
     /// Says what is not drawn.

@@ -7,4 +7,4 @@ mod arrow;
 pub mod cuda;
 mod html;
 
-pub use html::html;
+pub use html::{html, html_of_refuted};

@@ -194,6 +194,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
+def _write(results: Results, json: str | None) -> None:
+    """Write results as JSON to a file, or to standard output for ``-``."""
+    if json == "-":
+        print(results.text())
+    elif json is not None:
+        with open(json, "w", encoding="utf-8") as file:
+            print(results.text(), file=file)
+
+
 def _run(given: argparse.Namespace) -> int:
     from . import _report
     from ._run import busy, cores, run
@@ -224,27 +233,27 @@ def _run(given: argparse.Namespace) -> int:
         print(f"{job.ranks} ranks, {job.device}, torch {torch.__version__}, {cores()} cores{beside}, {platform.platform()}")
         for note in notes:
             print(note)
-    with busy(given.busy and speaks):
-        if launched is not None:
-            from ._rank import run as be
+    try:
+        with busy(given.busy and speaks):
+            if launched is not None:
+                from ._rank import run as be
 
-            os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-            os.environ.setdefault("MASTER_PORT", "29500")
-            os.environ.update(RANK=str(launched[0]), WORLD_SIZE=str(launched[1]))
-            be(job, listener)
-            if not speaks:
-                return 0
-        else:
-            run(job, listener)
-            for backend in [] if given.no_memory else job.backends:
-                listener.what = f"memory, {backend}: "
-                run(job.only(backend), listener)
-    listener.print()
-    if given.json == "-":
-        print(results.text())
-    elif given.json is not None:
-        with open(given.json, "w", encoding="utf-8") as file:
-            print(results.text(), file=file)
+                os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+                os.environ.setdefault("MASTER_PORT", "29500")
+                os.environ.update(RANK=str(launched[0]), WORLD_SIZE=str(launched[1]))
+                be(job, listener)
+            else:
+                run(job, listener)
+                for backend in [] if given.no_memory else job.backends:
+                    listener.what = f"memory, {backend}: "
+                    run(job.only(backend), listener)
+    finally:
+        # What was measured is kept, also where an error or Ctrl-C has ended the run.
+        if speaks and results.rows:
+            listener.print()
+            _write(results, given.json)
+    if not speaks:
+        return 0
     if given.plot is not None:
         _report.plot(results, given.plot)
     found = _report.problems(results)

@@ -122,7 +122,7 @@ class RoundelayBackend(Operations, Backend):
         batch = self._calls.messages.start()
         if batch is not None and batch.error is not None:
             raise batch.error
-        self._comm.shutdown()
+        self._calls.shutdown()
 
     def get_error(self) -> Any:
         """Return whether the group was aborted."""

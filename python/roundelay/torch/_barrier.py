@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from ..store import wait_for
 from ._errors import BackendError, TimeoutError
 
 _OPEN = b"open"
@@ -58,7 +59,7 @@ class Monitor:
         if left <= 0:
             return bool(self._store.check([key]))
         try:
-            self._store.wait([key], timedelta(seconds=left))
+            wait_for(self._store, [key], timedelta(seconds=left))
         except RuntimeError:
             return bool(self._store.check([key]))
         return True
@@ -71,7 +72,7 @@ class Monitor:
         )
         try:
             # Rank 0 may come late itself, and then waits as long.
-            self._store.wait([f"{key}/word"], timedelta(seconds=max(seconds, 0.001)))
+            wait_for(self._store, [f"{key}/word"], timedelta(seconds=max(seconds, 0.001)))
         except RuntimeError as error:
             raise TimeoutError(until, code="RL0703", rank=self._rank, peer=0) from error
         word = bytes(self._store.get(f"{key}/word"))

@@ -165,6 +165,13 @@ class Calls:
         beside.follow()
         return beside
 
+    def shutdown(self) -> None:
+        """End the communicators of the GPUs, and of the hosts, after what was started."""
+        for comm in self._devices.values():
+            comm.shutdown()
+        self._devices.clear()
+        self.comm.shutdown()
+
     def synchronize(self) -> None:
         """Wait until the GPUs have done what their current streams have, and the operations beside them."""
         for index in self._devices:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from .._ending import watch
 from ..errors import Error, StartError
+from ..store import wait_for
 from . import NAME
 from ._ending import alive
 from ._errors import AbortedError, face
@@ -103,7 +104,7 @@ def _exchanged(store: Any, rank: int, size: int, handle: str, timeout: timedelta
     keys = [_KEY.format(each) for each in range(size)]
     store.set(keys[rank], handle)
     try:
-        store.wait(keys, timeout)
+        wait_for(store, keys, timeout)
     except RuntimeError as error:
         late = [each for each, key in enumerate(keys) if not store.check([key])]
         if not late:  # It is the store that has failed.

@@ -178,7 +178,7 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
         """End this rank's part, after what was started."""
         if alive.pop(id(self), None) is not None:
             self._calls.messages.start()
-            self._comm.shutdown()
+            self._calls.shutdown()
 
     def _get_sequence_number_for_group(self) -> int:
         return self._calls.record.count

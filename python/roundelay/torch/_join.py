@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from .._ending import watch
 from ..errors import UsageError
+from ..store import wait_for
 from ._errors import face
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def join(
             store.set(key, note)
             announce(store, note)
             return None
-        store.wait([key], timeout)
+        wait_for(store, [key], timeout)
         return bytes(store.get(key)).decode()
 
     try:

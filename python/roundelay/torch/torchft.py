@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from torchft.process_group import (  # type: ignore[import-not-found, unused-ignore]
-    ProcessGroupWrapper,
-    create_store_client,
-)
+from torchft.process_group import ProcessGroupWrapper  # type: ignore[import-not-found, unused-ignore]
 
 from ._elastic import Elastic
 from ._options import Options, hints_of
@@ -26,8 +23,9 @@ __all__ = ["ProcessGroupRoundelay"]
 class ProcessGroupRoundelay(ProcessGroupWrapper):  # type: ignore[misc, unused-ignore]
     """A process group that torchft configures for each quorum.
 
-    ``timeout`` is the longest time that :meth:`configure` takes, and that operations take without progress; ``hints``
-    are those of ``docs/hints.md``. It serves tensors on the CPU and on GPUs.
+    ``timeout`` is the longest time that a quorum takes to form, and that operations take without progress; ``hints``
+    are those of ``docs/hints.md``. It serves tensors on the CPU and on GPUs. Survivors keep their communicator, after
+    errors too; newcomers come to them. If a quorum does not form, as where a rank of it is gone, the next one may.
     """
 
     def __init__(
@@ -36,33 +34,26 @@ class ProcessGroupRoundelay(ProcessGroupWrapper):  # type: ignore[misc, unused-i
         super().__init__(timeout)
         self._elastic = Elastic(hints_of(Options(hints)))
 
-    def configure(
-        self,
-        store_addr: str,
-        replica_id: str,
-        rank: int,
-        world_size: int,
-        quorum_id: int | None = None,
-        group_rank: int | None = None,
-        group_world_size: int | None = None,
-        global_ranks: list[int] | None = None,
-    ) -> None:
-        """Go on as a rank of a quorum; ``store_addr`` has a prefix that no quorum had.
+    def _create_pg(self, store: Any, rank: int, world_size: int) -> Any:
+        """Go on as a rank of a quorum, which has a store of its own.
 
-        Survivors keep their communicator, after errors too; newcomers come to them. If it raises, as where a rank of
-        the quorum is gone, the next quorum may be configured.
+        The base class calls it: in ``configure``, or since 2026 in ``reconfigure``, once the ranks know each other's
+        handles.
         """
-        self._replica_id, self._rank, self._quorum_id = replica_id, rank, quorum_id
-        self._group_rank, self._group_world_size, self._global_ranks = group_rank, group_world_size, global_ranks
-        self._pg = None
-        store = create_store_client(store_addr, timeout=self._timeout)
-        name = f"torchft_quorum_{quorum_id}"
-        if group_rank is not None and group_world_size:
-            name += f"_rank_{group_rank % group_world_size}"
-        self._pg = self._elastic.configure(store, rank, world_size, self._timeout, global_ranks, name)
+        quorum = getattr(self, "_quorum_id", None)
+        name = f"torchft_quorum_{getattr(self, '_uuid', None) if quorum is None else quorum}"
+        if self._group_rank is not None and self._group_world_size:
+            name += f"_rank_{self._group_rank % self._group_world_size}"
+        return self._elastic.configure(store, rank, world_size, self._timeout, self._global_ranks, name)
 
     def abort(self, errored: bool = True) -> None:
-        """End what goes on, on all ranks, until the group is configured again."""
+        """End what goes on, on all ranks, until the group is configured again.
+
+        Not so before a quorum, which is not ``errored``: the ranks end what they have left once all have come.
+        """
+        if not errored:
+            self._pg = None
+            return
         self._elastic.abort("abort() was called on the process group")
         super().abort(errored)
 
@@ -76,7 +67,7 @@ class ProcessGroupRoundelay(ProcessGroupWrapper):  # type: ignore[misc, unused-i
         return self._elastic.errored()
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Set the longest time of :meth:`configure`, and of operations without progress."""
+        """Set the longest time of a quorum to form, and of operations without progress."""
         super().set_timeout(timeout)
         self._elastic.set_timeout(timeout)
 

@@ -12,6 +12,7 @@ from typing import Any
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from ..errors import StartError, UsageError
+from ..store import wait_for
 
 _LAUNCHERS = (
     ("TORCHCOMM_RANK", "TORCHCOMM_SIZE"),
@@ -79,7 +80,7 @@ class Meeting:
             self.store.set("left", "")
             return
         try:
-            self.store.wait(["left"], timeout)
+            wait_for(self.store, ["left"], timeout)
         except RuntimeError as error:
             raise StartError(
                 f"rank 0 has joined and did not close its store at {os.environ['MASTER_ADDR']}:"
@@ -125,7 +126,7 @@ def meet(store: Any, name: str, rank: int, timeout: timedelta) -> Meeting:
         # A store that answers may be that of the communicator before, which rank 0 is about to close.
         try:
             first = there(port)
-            first.wait([key], timedelta(seconds=max(until - time.monotonic(), 0.001)))
+            wait_for(first, [key], timedelta(seconds=max(until - time.monotonic(), 0.001)))
             return Meeting(PrefixStore(key, there(int(first.get(key)))), first)
         except RuntimeError as error:
             if time.monotonic() >= until:

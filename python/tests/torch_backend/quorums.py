@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+import types
 from datetime import timedelta
 from typing import Any
 
@@ -128,3 +130,57 @@ def gone(rank: int) -> dict[str, Any]:
         "seconds": time.monotonic() - begin,
         "left": job.go_on("left", [0, 2]),
     }
+
+
+class Wrapper:
+    """The part of torchft's wrapper that forms quorums: by ``configure``, and since 2026 by ``reconfigure``."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self._timeout, self._pg = timeout, None
+        self._group_rank = self._group_world_size = self._global_ranks = None
+
+    def configure(self, store: Any, rank: int, size: int, quorum: int) -> None:
+        self._quorum_id = quorum
+        self.abort(errored=False)
+        self._pg = self._create_pg(store, rank, size)
+
+    def reconfigure(self, store: Any, rank: int, size: int, uuid: int) -> None:
+        self._uuid, self._group_rank, self._group_world_size = uuid, 0, 1
+        self.abort(errored=False)
+        self._pg = self._create_pg(store, rank, size)
+
+    def _create_pg(self, store: Any, rank: int, size: int) -> Any:
+        raise NotImplementedError
+
+    def abort(self, errored: bool = True) -> None:
+        if self._pg is not None:
+            self._pg.abort()
+        self._pg = None
+
+    def shutdown(self) -> None:
+        self._pg = None
+
+
+def torchft(rank: int) -> dict[str, list[Any]]:
+    """torchft's wrapper forms quorums by either of its calls, while a rank is still in the last call of the quorum before."""
+    module: Any = types.ModuleType("torchft.process_group")
+    module.ProcessGroupWrapper = Wrapper
+    sys.modules.update({"torchft": types.ModuleType("torchft"), "torchft.process_group": module})
+    from roundelay.torch.torchft import ProcessGroupRoundelay
+
+    job = Rank(rank)
+    places: dict[str, list[Any]] = {}
+    for call in ("configure", "reconfigure"):
+        group: Any = ProcessGroupRoundelay(LIMIT)
+        places[call] = []
+        for quorum in range(3):
+            getattr(group, call)(job.store(f"{call}/{quorum}"), rank, job.size, quorum)
+            tensor = torch.full((100_000,), 1.0)
+            # Rank 0 comes late to the last call, and the others are not kept from it by those that go on.
+            time.sleep(0.2 if rank == 0 else 0)
+            group._pg.allreduce([tensor]).wait()
+            assert tensor.unique().tolist() == [job.size] and group.errored() is None
+            backend = group._elastic._backend
+            places[call].append([group._pg.rank(), group._pg.size(), backend.options.group_name])
+        group.shutdown()
+    return places

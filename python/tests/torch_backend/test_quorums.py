@@ -53,3 +53,10 @@ def test_a_quorum_with_a_rank_that_is_gone_fails_and_the_next_one_goes_on() -> N
         assert outcome["seconds"] < 11
         assert outcome["left"]["place"] == [place, 2]
         assert follows(outcome["first"], outcome["left"])
+
+
+def test_quorums_of_torchft_form_by_either_of_its_calls() -> None:
+    found = ranks.run("quorums", "torchft", 2)
+    for rank, places in enumerate(found):
+        assert places["configure"] == [[rank, 2, f"torchft_quorum_{n}"] for n in range(3)]
+        assert places["reconfigure"] == [[rank, 2, f"torchft_quorum_{n}_rank_0"] for n in range(3)]

@@ -195,3 +195,16 @@ def test_windows(count: int) -> None:
         assert "served by its own process" in told["private"], told
         assert told["mapped"] == [[3, 4], "torch.bfloat16", [(rank + 1) % count + 1.0]], told
         assert told["stored"] == [rank + 1.0, before + 20.0, rank + 1.0], told
+
+
+def test_no_stream_crosses_the_border() -> None:
+    """Streams of two copies of the C++ library do not go together, as where the compiler links it statically."""
+    from roundelay.torch import compiled
+
+    streams = re.compile(r"c10::(str|Join)\b|[io]?stringstream|std::ostream|<iostream>|<<|\bTORCH_(CHECK|WARN)")
+    folders = (compiled.HERE, compiled.HERE.parent.parent / "torchcomms" / "shim")
+    sources = [path for folder in folders for path in folder.glob("*") if path.suffix in (".h", ".cpp")]
+    assert len(sources) > 10
+    for path in sources:
+        code = re.sub(r"//.*", "", path.read_text())
+        assert not streams.search(code), f"{path.name}: {streams.search(code)}"

@@ -49,12 +49,11 @@ pub(crate) use store::InProcessStore;
 pub use store::{host_addresses, listen_everywhere};
 pub(crate) use wire::wires;
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::comm::Communicator;
 use crate::error::Error;
-use crate::fork::OwnerProcess;
 use crate::transport::shm::{Layout, Segment};
 use crate::variables;
 
@@ -78,8 +77,37 @@ pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
 /// The environment variable with the path of a file that holds the secret.
 pub(crate) const SECRET_FILE: &str = "ROUNDELAY_SECRET_FILE";
 
-/// The process that has joined the job of its environment, which can be done once.
-static JOINED: OnceLock<OwnerProcess> = OnceLock::new();
+/// The number of the process that has joined the job of its environment, or is about to; 0 before.
+static JOINED: AtomicU32 = AtomicU32::new(0);
+
+/// An attempt to join the job of the environment: a process joins once, and may try again where that failed.
+struct JoinAttempt(());
+
+impl JoinAttempt {
+    fn begin() -> Result<Self, Error> {
+        let own = std::process::id();
+        match JOINED.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Ok(JoinAttempt(())),
+            Err(owner) if owner == own => {
+                let text =
+                    "this process has joined its job, or is about to: keep the first communicator";
+                Err(Error::Start(text.into()))
+            }
+            // A child has the environment of the rank that it was forked from.
+            Err(owner) => Err(Error::Forked { what: "job", owner, caller: own }),
+        }
+    }
+
+    fn succeeded(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for JoinAttempt {
+    fn drop(&mut self) {
+        JOINED.store(0, Ordering::Relaxed);
+    }
+}
 
 impl Communicator {
     /// Creates all ranks of a job whose ranks are threads of this process: one communicator for each.
@@ -112,7 +140,7 @@ impl Communicator {
     }
 
     /// Joins as this process's rank of the job that a launcher started: ours, torchrun, mpirun, srun, or a
-    /// person. Can be called once a process.
+    /// person. A process joins once; if that fails, it may try again.
     ///
     /// # Errors
     ///
@@ -125,12 +153,16 @@ impl Communicator {
         };
         let timeout = variables::is_set(TIMEOUT_MS).then(|| number(TIMEOUT_MS)).transpose()?;
         let timeout = timeout.map(Duration::from_millis);
-        if JOINED.set(OwnerProcess::here()).is_err() {
-            // A child has the environment of the rank that it was forked from.
-            JOINED.get().map_or(Ok(()), |first| first.check("job"))?;
-            let text = "this process has already joined its job: keep the first communicator";
-            return Err(Error::Start(text.into()));
-        }
+        let attempt = JoinAttempt::begin()?;
+        let joined = Self::join_launched(membership, timeout)?;
+        attempt.succeeded();
+        Ok(joined)
+    }
+
+    fn join_launched(
+        membership: Option<Membership>,
+        timeout: Option<Duration>,
+    ) -> Result<Communicator, Error> {
         if let Some(membership) = membership {
             let setup = Setup::from_env()?;
             let setup = match timeout {
@@ -160,8 +192,9 @@ impl Communicator {
 fn number(name: &str) -> Result<u64, Error> {
     let text = variables::text(name)?.ok_or_else(|| {
         Error::Start(format!(
-            "{name} is not set: this process was not started as a rank of a job; \
-             start it with the launcher"
+            "{name} is not set: this process was not started as a rank of a job; start it with a launcher \
+             (`torchrun --nproc-per-node N PROGRAM`, `mpirun -n N PROGRAM`, `srun -n N PROGRAM`), in Python by \
+             `roundelay.launch(function, N)`, or set {RANK}, {SIZE} and {STORE}"
         ))
     })?;
     text.parse().map_err(|_| Error::Start(format!("{name}={text} is not a number")))

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 
 use crate::error::Error;
+use crate::interrupt;
 
 /// True once the connection was taken: there is one a process, and no way back after the farewell.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -118,9 +119,10 @@ impl Pmi {
 
     fn ready(&self, flags: PollFlags, command: &str) -> Result<(), Error> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        let timeout =
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let part = left.min(interrupt::INTERVAL);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(part.subsec_nanos()) };
         match rustix::event::poll(&mut [PollFd::new(&self.fd, flags)], Some(&timeout)) {
+            Ok(0) if part < left => interrupt::error(self.rank).map_or(Ok(()), Err),
             Ok(0) => {
                 let why = format!(
                     "no answer after {:?}: a rank has not come this far; see what the others say",

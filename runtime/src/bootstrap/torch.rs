@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::store::client::reachable;
 use super::store::stream::{At, Stream};
 use crate::error::Error;
+use crate::interrupt;
 
 const VALIDATE: u8 = 0;
 const SET: u8 = 1;
@@ -69,6 +70,9 @@ impl TorchStore {
                      ROUNDELAY_STORE=host:port to do without it"
                 );
                 return Err(Error::system(text, error));
+            }
+            if let Some(error) = interrupt::error(rank) {
+                return Err(error);
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));

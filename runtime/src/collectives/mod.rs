@@ -323,7 +323,7 @@ impl Communicator {
                 let Reduction { op, factor } = Reduction::NONE;
                 core.perform(&BARRIER, 0, Call { count: 0, dtype: DType::U8, op, factor, args })
             }
-            false => core.control_all_gather(0, |_, _| {}),
+            false => core.barrier(),
         }
     }
 

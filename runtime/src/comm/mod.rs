@@ -299,9 +299,7 @@ impl Communicator {
     /// Returns the state, in the process of the rank.
     #[inline]
     fn core_here(&mut self) -> Result<&mut Core, Error> {
-        if self.home.is_none() {
-            self.settle()?;
-        }
+        self.settled()?;
         let Some(core) = self.home.as_deref_mut() else { return Err(worker::gone()) };
         if self.settings.timeout.is_zero() {
             return Err(Error::Usage(
@@ -340,19 +338,22 @@ impl Communicator {
         }
     }
 
+    /// Waits until pending work is done.
+    pub(crate) fn settled(&mut self) -> Result<(), Error> {
+        if self.home.is_none() { self.settle() } else { Ok(()) }
+    }
+
     /// Waits until pending work is done and takes the state back.
     #[cold]
     fn settle(&mut self) -> Result<(), Error> {
         let Some(worker) = &self.worker else { return Err(worker::gone()) };
-        self.home = Some(worker.give_back()?);
+        self.home = Some(worker.give_back(&self.stop)?);
         Ok(())
     }
 
     /// Returns the state, after pending work is done.
     fn into_core(mut self) -> Option<Box<Core>> {
-        if self.home.is_none() {
-            self.settle().ok()?;
-        }
+        self.settled().ok()?;
         self.home.take()
     }
 }

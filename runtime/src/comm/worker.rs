@@ -7,15 +7,17 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::thread::{JoinHandle, ThreadId};
+use std::time::Duration;
 
 use super::Communicator;
 use super::options::Settings;
 use super::work::{Callback, Work, pair};
-use crate::engine::Core;
+use crate::engine::{Core, Stop};
 use crate::error::Error;
 use crate::fork::OwnerProcess;
+use crate::interrupt;
 
 type Job = Box<dyn FnOnce(&mut Communicator) + Send>;
 
@@ -126,8 +128,8 @@ impl Worker {
         self.id() == std::thread::current().id()
     }
 
-    /// Waits for all pending work, and gives the state back.
-    pub(super) fn give_back(&self) -> Result<Box<Core>, Error> {
+    /// Waits for all pending work, and gives the state back. An interrupt of this thread ends the work first.
+    pub(super) fn give_back(&self, stop: &Stop) -> Result<Box<Core>, Error> {
         if self.is_this_thread() {
             return Err(Error::Usage(
                 "a callback runs between two pieces of work and cannot make calls on its own \
@@ -137,7 +139,17 @@ impl Worker {
         }
         let _waiter = Waiter::new(&self.awaited);
         self.orders.send(Order::GiveBack).map_err(|_| gone())?;
-        self.returns.recv().ok().flatten().ok_or_else(gone)
+        loop {
+            match self.returns.recv_timeout(interrupt::INTERVAL) {
+                Ok(core) => return core.ok_or_else(gone),
+                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+                Err(RecvTimeoutError::Timeout) => {
+                    if interrupt::is_requested() {
+                        stop.raise(&interrupt::record(stop.rank()), Duration::ZERO)?;
+                    }
+                }
+            }
+        }
     }
 
     /// Waits for all pending work, and ends the thread.

@@ -19,7 +19,7 @@ use super::unplayable::Unplayable;
 use crate::backend::cuda::{Aside, CudaStream, Kernel, Options};
 use crate::digest::mix;
 use crate::dtype::{DType, RedOp};
-use crate::engine::Core;
+use crate::engine::{Core, check_factor};
 use crate::error::{Error, Source};
 
 /// Bound calls that are kept.
@@ -198,6 +198,7 @@ impl Gpu {
 
     /// Cuts a call, with the checks that need no other rank; the others are told of an error.
     fn sized(&self, key: &Key, lowered: &Lowered, args: &LaunchArgs) -> Result<(Cut, u64), Error> {
+        check_factor(key.dtype, key.op, args.factor)?;
         for (i, name) in BUFFERS.iter().enumerate() {
             // A barrier's buffers have no elements.
             let is_empty = key.count == 0;

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
+use roundelay_dsl::diag::codes;
+
 use super::Core;
+use crate::abort::AbortRecord;
 use crate::digest::mix;
 use crate::error::{Error, Location};
 use crate::executor::wait::{Look, Wait};
@@ -13,6 +16,9 @@ use crate::trace::{Waiting, What};
 
 /// The wait for words after which a rank reports its call to those that it is linked with.
 const REPORTED: Duration = Duration::from_millis(10);
+
+/// The name of calls without a plan that come before others: those of `split`, `cuda`, `window` and `install`.
+pub(super) const SET_UP: &str = "set-up";
 
 impl Core {
     /// Counts a call; the result tells it, with all before it, from others.
@@ -42,11 +48,48 @@ impl Core {
     }
 
     fn other_call(&self, peer: u32, call: u64) -> Error {
-        let what = watchdog::spell_call((peer, call), Some(self.calls), || {
-            let what = self.current.map(|at| self.bounds[at].describe());
-            what.unwrap_or_else(|| "a control of all ranks".into())
-        });
+        let what = watchdog::spell_call((peer, call), Some(self.calls), || self.spell_current());
         watchdog::other_call(&self.group, peer, call, &what)
+    }
+
+    /// Describes the call in progress, which all ranks make.
+    fn spell_current(&self) -> String {
+        self.current.map_or_else(|| self.control.into(), |at| self.bounds[at].describe())
+    }
+
+    /// Notes an error of a call that all ranks make, as [`Core::fail`]; names the calls of both ranks where they differ.
+    #[cold]
+    pub(super) fn fail_call(&mut self, error: Error) -> Error {
+        if error.code() != codes::PLAN_MISMATCH {
+            return self.fail(error);
+        }
+        let (calls, own) = (self.calls, self.rank());
+        let spelled = format!("call {calls} of rank {own} is {}", self.spell_current());
+        let answer = AbortRecord { code: error.code(), rank: own, text: spelled.clone() };
+        match self.fail(error) {
+            Error::PlanMismatch { rank, peer, detail } => {
+                let is_near = self.near().get(peer as usize) == Some(&true);
+                let detail = match self.group.other_mismatch(&answer, is_near) {
+                    Some(other) => format!("{detail}, and {other}"),
+                    None => detail,
+                };
+                Error::PlanMismatch { rank, peer, detail }
+            }
+            Error::Aborted { rank, by, cause, code, location } => {
+                self.group.answer_mismatch(&answer);
+                let cause = format!("{cause}; {spelled}");
+                Error::Aborted { rank, by, cause, code, location }
+            }
+            error => error,
+        }
+    }
+
+    /// Waits until all ranks have come.
+    pub(crate) fn barrier(&mut self) -> Result<(), Error> {
+        self.control = "barrier";
+        let met = self.control_all_gather(0, |_, _| {});
+        self.control = SET_UP;
+        met
     }
 
     /// Makes a call without a plan: one word from every rank to every rank.
@@ -59,7 +102,7 @@ impl Core {
         self.not_aborted().map_err(|error| self.fail(error))?;
         self.current = None;
         let call_digest = self.enter(1, None);
-        self.round(word, call_digest, each).map_err(|error| self.fail(error))
+        self.round(word, call_digest, each).map_err(|error| self.fail_call(error))
     }
 
     /// Returns the word of every rank, by rank.
@@ -210,7 +253,7 @@ impl Core {
     fn control(&self) -> Location {
         let name = match self.current {
             Some(at) => self.bounds[at].name(),
-            None => "barrier".into(),
+            None => self.control.into(),
         };
         Location { rank: self.rank(), name, step: 0, site: String::new(), text: String::new() }
     }

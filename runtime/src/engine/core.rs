@@ -12,7 +12,9 @@ use roundelay_compiler::plan::{Plan, Shares};
 use super::Recent;
 use super::batch::Batches;
 use super::call::{Args, HostCall};
+use super::control::SET_UP;
 use super::plans::Plans;
+use super::reduction::check_factor;
 use super::stop::Stop;
 use crate::abort;
 use crate::bind::Stats;
@@ -58,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) batches: Batches,
     /// The bound plan of the call in progress, or of the last one.
     pub(crate) current: Option<usize>,
+    /// The name of a call without a plan.
+    pub(super) control: &'static str,
     /// The number of calls made, and a digest of all of them in order.
     pub(crate) calls: u64,
     pub(crate) history: u64,
@@ -96,6 +100,7 @@ impl Core {
             bounds: Recent::default(),
             batches: Batches::default(),
             current: None,
+            control: SET_UP,
             calls: 0,
             history: 0,
             failed: None,
@@ -177,6 +182,9 @@ impl Core {
             return self.call_empty(plan, call);
         }
         let HostCall { count, dtype, op, factor, mut args } = call;
+        if plan.header.reduces {
+            check_factor(dtype, op, factor)?;
+        }
         let key = Key { hash: plan.header.hash, count, dtype, op };
         let shares = self.divide(plan, &key)?;
         let sizing = Sizing { counts, shares: shares.as_ref() };
@@ -199,7 +207,7 @@ impl Core {
         self.current = Some(at);
         let in_place = matches!(args, Args::InPlace { .. });
         let result = self.not_aborted().and_then(|()| self.play(at, factor, in_place));
-        result.map_err(|error| self.fail(error))
+        result.map_err(|error| self.fail_call(error))
     }
 
     /// Cuts the words of this rank's part of a window from its arena: all zero, and known to nobody yet.

@@ -37,6 +37,8 @@ pub use call::{Args, Call};
 pub(crate) use named::writes_output;
 pub(crate) use recent::Recent;
 pub use reduction::Reduction;
+#[cfg(feature = "cuda")]
+pub(crate) use reduction::check_factor;
 pub(crate) use stop::Stop;
 pub(crate) use table::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, Collective, GATHER, Named, REDUCE,

@@ -1,6 +1,7 @@
 //! Reductions: an operator with its factor.
 
-use crate::dtype::RedOp;
+use crate::dtype::{DType, RedOp};
+use crate::error::Error;
 
 /// An operator with what belongs to it. Calls that reduce take anything that becomes one: a plain
 /// [`RedOp`], or [`Reduction::premul_sum`].
@@ -20,6 +21,19 @@ impl Reduction {
 
     /// The reduction of calls that only copy; it has no meaning.
     pub(crate) const NONE: Reduction = Reduction { op: RedOp::Sum, factor: 1.0 };
+}
+
+/// Fails if elements of a type cannot be multiplied by a factor: integers have whole factors only.
+#[inline]
+pub(crate) fn check_factor(dtype: DType, op: RedOp, factor: f64) -> Result<(), Error> {
+    let is_real = matches!(dtype, DType::F16 | DType::Bf16 | DType::F32 | DType::F64);
+    if op != RedOp::PremulSum || is_real || factor.fract() == 0.0 {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!(
+        "premul_sum by {factor} of {dtype}: integers are multiplied by whole numbers only; convert them to f32 or f64 \
+         first, or take avg"
+    )))
 }
 
 impl From<RedOp> for Reduction {

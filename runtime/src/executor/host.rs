@@ -11,6 +11,7 @@ use super::watchdog;
 use crate::backend::Dst;
 use crate::bind::{Blocked, NOWHERE, OutEnd, Stats, Step};
 use crate::error::Error;
+use crate::interrupt;
 use crate::transport::message::{IoVec, Kind, meta};
 use crate::transport::shm::INLINE;
 
@@ -20,6 +21,7 @@ impl Player<'_> {
         self.begin(from);
         let lanes = self.bound.lanes.len();
         let mut left = (0..lanes).filter(|&lane| !self.is_done(lane)).count();
+        let mut steps = 0u32;
         while left > 0 {
             let mut moved = false;
             for lane in 0..lanes {
@@ -42,7 +44,14 @@ impl Player<'_> {
             match moved {
                 // A call that never waits must stop too.
                 true if self.group.is_stopped() => self.look(Look::Aborted)?,
-                true => self.progress(),
+                true => {
+                    self.progress();
+                    steps = steps.wrapping_add(1);
+                    if steps.is_multiple_of(interrupt::STEPS) && interrupt::is_requested() {
+                        self.group.abort(&interrupt::record(self.rank));
+                        self.look(Look::Aborted)?;
+                    }
+                }
                 false => self.pause()?,
             }
         }

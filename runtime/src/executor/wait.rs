@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::contention::Core;
 use crate::error::Error;
 use crate::group::{Group, Serving};
+use crate::interrupt;
 
 /// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
 const EAGER: u32 = 64;
@@ -80,6 +81,8 @@ pub(crate) struct Wait {
     served: (u64, Option<Instant>),
     /// The poll up to which it is likely needed again.
     busy: u32,
+    /// True if an interrupt aborts the group; otherwise the caller looks for interrupts.
+    is_interruptible: bool,
 }
 
 impl Wait {
@@ -103,7 +106,13 @@ impl Wait {
             serving,
             served,
             busy,
+            is_interruptible: true,
         }
+    }
+
+    /// Leaves interrupts to the caller, which holds a lock while it waits.
+    pub(crate) fn without_interrupts(self) -> Self {
+        Wait { is_interruptible: false, ..self }
     }
 
     /// Makes the wait one for sockets, too: `pause` says when to sleep for them.
@@ -281,6 +290,10 @@ impl Wait {
         if now - *self.examined.get_or_insert(began) >= EXAMINE {
             (self.examined, self.long) = (Some(now), true);
             group.listen();
+            if self.is_interruptible && interrupt::is_requested() {
+                group.abort(&interrupt::record(group.rank()));
+                return Look::Aborted;
+            }
             return Look::Examine;
         }
         then

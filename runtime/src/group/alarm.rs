@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::FairMutex;
 use roundelay_dsl::diag::codes;
@@ -13,6 +14,10 @@ use crate::abort::{self, AbortRecord};
 use crate::error::{Error, Location};
 use crate::net::Net;
 use crate::transport::shm::{Segment, Sleeper, State};
+
+/// The time for which a rank waits for the call of another one that differs from its own, and between two looks.
+const ANSWERED: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The end of the text that a part is told of a failure of its whole.
 pub(super) const OF_WHOLE: &str = "; these are numbers in the whole of this part";
@@ -177,6 +182,33 @@ impl Group {
             text: "no rank recorded a cause".into(),
         });
         abort::consequence(self.rank, cause, location)
+    }
+
+    /// Returns the call of another rank, in words, where this rank's own differs from it and has ended the group: that of
+    /// the rank which was first, or which answers if it is of this host.
+    pub(crate) fn other_mismatch(&self, own: &AbortRecord, is_near: bool) -> Option<String> {
+        let first = self.abort_record().filter(|first| first.code == own.code)?;
+        if first.rank != own.rank {
+            self.answer_mismatch(own);
+            let (_, calls) = first.text.split_once(" same call: ")?;
+            return Some(calls.split_once("; every rank").map_or(calls, |(call, _)| call).into());
+        }
+        let until = Instant::now() + ANSWERED;
+        loop {
+            match self.control.abort_answer() {
+                Some(answer) => return Some(answer.text),
+                None if is_near && Instant::now() < until => std::thread::sleep(LOOK),
+                None => return None,
+            }
+        }
+    }
+
+    /// Records this rank's own call where another rank's differs from it and has ended the group.
+    pub(crate) fn answer_mismatch(&self, own: &AbortRecord) {
+        if self.abort_record().is_some_and(|first| first.rank != own.rank && first.code == own.code)
+        {
+            self.control.answer_abort(own);
+        }
     }
 
     /// Returns the reason for which everybody stops.

@@ -48,7 +48,7 @@ pub(crate) use wire::wires;
 use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use parking_lot::{FairMutex, FairMutexGuard};
@@ -61,13 +61,12 @@ pub(crate) use packet::Shape;
 pub(crate) use transfer::What;
 use transfer::transfer;
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use crate::endpoints::SHORT;
 use crate::error::Error;
 use crate::executor::wait::{Look, Wait};
 use crate::fork::OwnerProcess;
 use crate::group::{AlarmClock, Group};
+use crate::interrupt::{self, Deferred};
 use crate::window::{Exposed, Remote};
 
 /// The time that a rank stays for packets that no operation waits for.
@@ -105,8 +104,8 @@ struct Shared {
     /// True once the rank leaves: those who wait let it.
     leaving: AtomicBool,
     clock: AlarmClock,
-    /// Wakes threads that sleep on sockets, if there are any; none where the system has refused it.
-    nudge: Option<OwnedFd>,
+    /// Wakes threads that sleep on sockets, once one has; none where the system has refused it.
+    nudge: OnceLock<Option<OwnedFd>>,
     dozing: AtomicU32,
     turn: Mutex<Turn>,
     /// Tells those who wait.
@@ -171,7 +170,7 @@ impl Messenger {
             timeout: AtomicU64::new(nanos(timeout)),
             leaving: AtomicBool::new(false),
             clock: group.alarm_clock(),
-            nudge: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok(),
+            nudge: OnceLock::new(),
             dozing: AtomicU32::new(0),
             turn: Mutex::new(Turn::default()),
             changed: Condvar::new(),
@@ -390,6 +389,8 @@ impl Messenger {
         waiting.fetch_add(1, Ordering::SeqCst);
         waits.fetch_add(1, Ordering::Relaxed);
         clock.ring();
+        // The operation goes on after a wait with an end of its own.
+        let _deferred = until.map(|_| Deferred::new());
         let is_left = || leaving.load(Ordering::SeqCst);
         let is_over = || until.is_some_and(|at| Instant::now() >= at) || is_so();
         let mut state = lock(turn);
@@ -398,14 +399,19 @@ impl Messenger {
                 let left = until.map_or(TICK, |at| at.saturating_duration_since(Instant::now()));
                 let waited = changed.wait_timeout(state, left.min(TICK));
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                continue;
+            } else {
+                state.is_taken = true;
+                drop(state);
+                self.drive_until(&mut |_| operation.is_done() || is_over() || is_left());
+                state = lock(turn);
+                state.is_taken = false;
+                changed.notify_all();
             }
-            state.is_taken = true;
-            drop(state);
-            self.drive_until(&mut |_| operation.is_done() || is_over() || is_left());
-            state = lock(turn);
-            state.is_taken = false;
-            changed.notify_all();
+            if interrupt::is_due() {
+                drop(state);
+                self.look_for_interrupts();
+                state = lock(turn);
+            }
         }
         drop(state);
         waiting.fetch_sub(1, Ordering::SeqCst);
@@ -436,10 +442,18 @@ impl Messenger {
             }
             state.is_taken = true;
             drop(state);
-            self.drive_until(&mut |engine| {
-                let is_over = Instant::now() >= until && !engine.sends();
-                engine.usable().is_err() || engine.is_drained() || is_over
-            });
+            let mut is_over = false;
+            loop {
+                self.drive_until(&mut |engine| {
+                    let is_late = Instant::now() >= until && !engine.sends();
+                    is_over = engine.usable().is_err() || engine.is_drained() || is_late;
+                    is_over
+                });
+                if is_over || !interrupt::is_due() {
+                    break;
+                }
+                self.look_for_interrupts();
+            }
             lock(turn).is_taken = false;
             waiting.fetch_sub(1, Ordering::SeqCst);
         }
@@ -492,6 +506,20 @@ impl Messenger {
         self.entered(|engine| engine.iter_mut().next().map(act));
     }
 
+    /// Ends the communicator if a signal interrupts the wait of this thread, which holds no lock: a handler may end it,
+    /// too.
+    #[cold]
+    fn look_for_interrupts(&self) {
+        if !interrupt::is_requested() {
+            return;
+        }
+        self.entered(|engine| {
+            if let Some(engine) = engine {
+                engine.group.abort(&interrupt::record(self.shared.rank));
+            }
+        });
+    }
+
     /// Gives the engine something to do, and has it done as far as that can be done now.
     fn enter(&self, act: impl FnOnce(&mut Engine) -> Result<(), Error>) -> Result<(), Error> {
         self.check_process()?;
@@ -526,10 +554,10 @@ impl Messenger {
         }
     }
 
-    /// Moves the engine until that is so. This thread has the turn.
+    /// Moves the engine until that is so, or this thread is to look for interrupts. It has the turn.
     fn drive_until(&self, ends: &mut dyn FnMut(&mut Engine) -> bool) {
         let Shared { engine, crowded, .. } = &*self.shared;
-        let mut wait = Wait::new(Duration::MAX, *crowded);
+        let mut wait = Wait::new(Duration::MAX, *crowded).without_interrupts();
         // A function that was called at the end of an operation may have forked, and this may be the child.
         while self.is_here() {
             let mut guard = engine.lock();
@@ -557,7 +585,12 @@ impl Messenger {
                         self.doze(&dozing, if dozing.is_seen() { REST.1 } else { SHORT });
                         break;
                     }
-                    Look::Examine | Look::Aborted | Look::Expired => moved.examine(),
+                    Look::Examine | Look::Aborted | Look::Expired => {
+                        moved.examine();
+                        if interrupt::is_due() {
+                            return;
+                        }
+                    }
                 }
                 FairMutexGuard::bump(&mut guard);
             }

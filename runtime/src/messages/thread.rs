@@ -5,10 +5,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
+
 use super::engine::Engine;
 use super::{Messenger, REST, Shared, Turn, lock};
 use crate::endpoints::{Dozing, SHORT};
 use crate::group::Server;
+use crate::interrupt::Deferred;
 
 /// The time after which a thread that has nothing to do ends.
 const IDLE: Duration = Duration::from_secs(1);
@@ -40,13 +43,15 @@ impl Messenger {
     pub(super) fn nudge(&self) {
         if self.shared.dozing.load(Ordering::SeqCst) > 0 {
             let written = |fd: &OwnedFd| rustix::io::write(fd, &1u64.to_ne_bytes());
-            let _ = self.shared.nudge.as_ref().map(written);
+            let _ = self.shared.nudge.get().and_then(Option::as_ref).map(written);
         }
     }
 
     /// Sleeps until a socket has something, without the lock.
     pub(super) fn doze(&self, dozing: &Dozing, most: Duration) {
         let Shared { nudge, dozing: count, .. } = &*self.shared;
+        let made = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
+        let nudge = nudge.get_or_init(made);
         count.fetch_add(1, Ordering::SeqCst);
         dozing.sleep(nudge.as_ref().map(AsFd::as_fd), most);
         count.fetch_sub(1, Ordering::SeqCst);
@@ -87,6 +92,8 @@ impl Messenger {
 
     /// Moves the engine while nobody waits.
     fn serve(&self) {
+        // Signals are for threads that wait.
+        let _deferred = Deferred::new();
         let Shared { turn, wanted, waiting, waits, serving, .. } = &*self.shared;
         let mut known = 0;
         let (mut nap, mut idle) = (NAP.0, Instant::now());

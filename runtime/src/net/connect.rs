@@ -13,6 +13,7 @@ use super::dial::{Dial, DialTarget, Turn};
 use super::hello::Name;
 use super::listener::Listener;
 use crate::error::{Error, Location, Source};
+use crate::interrupt;
 
 /// The time after the end of a connection in which its reason may arrive by another.
 pub(crate) const LAST_WORDS: Duration = Duration::from_millis(100);
@@ -92,7 +93,7 @@ impl<'a> PendingConnections<'a> {
     /// failed for a reason that is on its way.
     pub(super) fn in_vain(&mut self, peer: u32, lost: Option<Error>) -> Option<Error> {
         let peer = self.name(peer);
-        let seen = (self.deadline.watch)(peer);
+        let seen = (self.deadline.watch)(peer).or_else(|| interrupt::error(self.rank));
         let since = lost.is_some().then(|| *self.lost.get_or_insert_with(Instant::now));
         seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LAST_WORDS)))
     }

@@ -22,6 +22,7 @@ use super::connect::pause;
 use super::dial::{Dial, Turn};
 use super::hello::{Name, RALLY};
 use crate::error::Error;
+use crate::interrupt;
 
 /// The time between two looks, while nothing comes.
 const TICK: Duration = Duration::from_millis(5);
@@ -193,7 +194,7 @@ impl Rally<'_> {
         };
         loop {
             self.listener.progress();
-            if let Some(error) = view.stopped() {
+            if let Some(error) = view.stopped().or_else(|| interrupt::error(self.rank)) {
                 return Err(error);
             }
             if let Some(moved) = self.others().find(|&r| view.standing(r) == Standing::Moved) {

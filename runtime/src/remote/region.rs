@@ -14,6 +14,7 @@ use crate::comm::Kept;
 use crate::dtype::DType;
 use crate::error::{Error, Location, Refusal};
 use crate::fork::OwnerProcess;
+use crate::interrupt;
 use crate::secret::random;
 use crate::window::{self, Block, Exposed, Place, Rights, Span};
 
@@ -117,6 +118,9 @@ impl Part {
                 }
                 if until.is_some_and(|until| Instant::now() >= until) {
                     return Err(late(side, timeout));
+                }
+                if let Some(error) = interrupt::error(side) {
+                    return Err(error);
                 }
                 std::thread::sleep(LOOK);
             }

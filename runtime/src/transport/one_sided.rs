@@ -57,6 +57,7 @@ pub(crate) trait OneSided {
     fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant>;
 
     /// Lets accesses begin in memory of this end's that was granted to the peer too: of a GPU there is no other way.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "GPUs alone need it"))]
     fn lend(&self, exposure: &Arc<Exposure>);
 
     /// Begins an access, after all before it.

@@ -254,7 +254,7 @@ impl Case<'_> {
             Some(output) => Args::OutOfPlace { input: first.body(), output: output.body_mut() },
         };
         let (count, dtype, op) = (self.count as u64, self.dtype, self.op);
-        let call = Call { count, dtype, op, factor: factor(self.data, rank), args };
+        let call = Call { count, dtype, op, factor: factor(self.data, dtype, rank), args };
         internal::set_shares(comm, self.shares.clone())?;
         let stats = comm.run(&plans[manner.schedule][rank as usize], call)?;
         Ok(match second {

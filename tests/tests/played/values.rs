@@ -139,9 +139,10 @@ pub(crate) fn random(
 }
 
 /// Returns the factor by which a rank multiplies for `premul_sum`.
-pub(crate) fn factor(data: Data, rank: u32) -> f64 {
+pub(crate) fn factor(data: Data, dtype: DType, rank: u32) -> f64 {
     let whole = [1.0, 3.0, -2.0, 2.0][rank as usize % 4];
-    if data == Data::Rough { whole / 3.0 } else { whole }
+    // Integers have whole factors only.
+    if data == Data::Rough && epsilon(dtype).is_some() { whole / 3.0 } else { whole }
 }
 
 /// The value that a result must have, and the largest allowed difference.
@@ -178,7 +179,7 @@ pub(crate) fn reduce(
         from.iter().filter_map(|x| if let Float(x) = x { Some(*x) } else { None }).collect();
     let n = floats.len() as f64;
     let scaled = |(r, x): (usize, &f64)| {
-        if op == RedOp::PremulSum { x * factor(data, r as u32) } else { *x }
+        if op == RedOp::PremulSum { x * factor(data, dtype, r as u32) } else { *x }
     };
     let terms: Vec<f64> = floats.iter().enumerate().map(scaled).collect();
     let (sum, magnitude) = terms.iter().fold((0.0, 0.0), |(s, m), x| (s + x, m + x.abs()));
@@ -202,7 +203,7 @@ pub(crate) fn reduce(
 fn reduce_whole(dtype: DType, op: RedOp, data: Data, from: &[i128]) -> i128 {
     let wrap = |x: i128| whole!(dtype, T => i128::from(x as T));
     let scaled = from.iter().enumerate().map(|(r, &x)| match op {
-        RedOp::PremulSum => x * factor(data, r as u32) as i128,
+        RedOp::PremulSum => x * factor(data, dtype, r as u32) as i128,
         _ => x,
     });
     let total = scaled.reduce(|a, b| match op {

@@ -101,7 +101,7 @@ fn texts_are_escaped() {
 #[test]
 fn what_is_left_out_is_said() {
     let (g, sources) = ring(3);
-    let page = draw(&g, &sources, 5);
+    let page = draw(&g, &sources, &[], 5);
     assert_eq!(count(&page, "<g id="), 5);
     assert!(page.contains(
         "Only the first 5 steps are drawn, rounds 0 to 1 of 4: 7 more are left out, 1 of them in round 1."

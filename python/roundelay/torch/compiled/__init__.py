@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from .._register import COMPILED as VARIABLE
 HERE = Path(__file__).resolve().parent
 SOURCES = (
     "backend.cpp", "operations.h", "window.h", "calls.h", "work.h", "stream.h", "group.h", "flight.h", "tensors.h",
-    "native.h",
+    "native.h", "words.h",
 )  # fmt: skip
 
 _KINDS = (
@@ -42,6 +42,9 @@ _KINDS = (
 
 _PATIENCE = 600.0
 """The seconds that a process waits for another one's compiler."""
+
+_TOLD = 20.0
+"""The seconds between two words of a compiler that is at work."""
 
 _lock = threading.Lock()
 _module: Any = None
@@ -120,15 +123,17 @@ def _build() -> Any:
         header = folder / "roundelay.h"
         if not header.exists() or header.read_text() != _native.HEADER:  # Written again, all would be compiled again.
             header.write_text(_native.HEADER)
-        built: Any = cpp_extension.load(
-            name=name,
-            sources=[str(HERE / "backend.cpp")],
-            extra_include_paths=[str(folder)],
-            extra_cflags=["-O2", "-g0"],
-            extra_ldflags=["-ldl"],
-            build_directory=str(folder),
-            with_cuda=False,
-        )
+        is_built = (folder / f"{name}.so").exists()
+        with nullcontext() if is_built else _progress(folder, torch.__version__):
+            built: Any = cpp_extension.load(
+                name=name,
+                sources=[str(HERE / "backend.cpp")],
+                extra_include_paths=[str(folder)],
+                extra_cflags=["-O2", "-g0"],
+                extra_ldflags=["-ldl"],
+                build_directory=str(folder),
+                with_cuda=False,
+            )
     built.load(
         _native.__file__,
         {
@@ -147,6 +152,27 @@ def _build() -> Any:
     )
     atexit.register(_end, built)
     return built
+
+
+@contextmanager
+def _progress(folder: Path, version: str) -> Iterator[None]:
+    """Say that the compiler is at work, what for, and now and then for how long."""
+    begun, ended = time.monotonic(), threading.Event()
+    sys.stderr.write(
+        f"roundelay: compiles its backend in C++ for torch {version}, about a minute, once: it is kept in {folder}\n"
+    )
+
+    def tell() -> None:
+        while not ended.wait(_TOLD):
+            sys.stderr.write(f"roundelay: has compiled for {time.monotonic() - begun:.0f} s\n")
+
+    thread = threading.Thread(target=tell, name="roundelay-compiles", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager
@@ -177,6 +203,12 @@ def _end(built: Any) -> None:
 
 
 def _error(kind: int, code: int, rank: int, peer: int, step: int, text: str, source: str, limit: float) -> Any:
+    from ... import _native
+
+    interrupt = _native.interrupted()
+    if interrupt is not None:
+        return interrupt
+
     def known(value: int) -> int | None:
         return None if value < 0 else value
 

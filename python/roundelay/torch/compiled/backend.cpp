@@ -65,11 +65,11 @@ class Backend : public c10d::Backend {
     return index < 0;
   }
   Tensor allocateTensor(long size, at::TensorOptions options) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        options.device().is_cpu(), "roundelay does not support the allocation of tensors on ", options.device(),
+    ROUNDELAY_CHECK(
+        NotImplementedError, options.device().is_cpu(), "roundelay does not support the allocation of tensors on ", options.device(),
         ": use torch.empty");
-    TORCH_CHECK_VALUE(
-        size >= 0, "roundelay: allocate_tensor: the size is ", size, ": elements are counted from 0");
+    ROUNDELAY_CHECK(
+        ValueError, size >= 0, "roundelay: allocate_tensor: the size is ", size, ": elements are counted from 0");
     rl_allocation* owner = nullptr;
     void* address = nullptr;
     uint64_t bytes = static_cast<uint64_t>(size) * options.dtype().itemsize();
@@ -95,8 +95,8 @@ class Backend : public c10d::Backend {
 
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
     const Tensor& tensor = one(tensors, "all_reduce");
-    TORCH_CHECK_VALUE(
-        operator_of(opts.reduceOp, tensor.scalar_type()).op == RL_SUM,
+    ROUNDELAY_CHECK(
+        ValueError, operator_of(opts.reduceOp, tensor.scalar_type()).op == RL_SUM,
         "roundelay: sparse tensors can only be summed; use ReduceOp.SUM");
     Profiled event = calls_.profiled("sparse_all_reduce", tensors);
     Group::Clock::time_point begun = calls_.group->now();
@@ -308,7 +308,7 @@ class Backend : public c10d::Backend {
 
   c10d::ReconfigureHandle get_reconfigure_handle() const override {
     std::shared_ptr<rl_comm> comm = const_cast<Calls&>(calls_).hosts_if_there();
-    TORCH_CHECK_WITH(DistBackendError, comm != nullptr, "roundelay: the process group was shut down: make a new one");
+    ROUNDELAY_CHECK(DistBackendError, comm != nullptr, "roundelay: the process group was shut down: make a new one");
     std::string handle(1024, '\0');
     uint64_t length = 0;
     if (rl().rl_reconfigure_handle(comm.get(), handle.data(), handle.size(), &length) != 0) {
@@ -320,8 +320,8 @@ class Backend : public c10d::Backend {
 
   // Rank and size are others when it returns; the work has ended then.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& opts) override {
-    TORCH_CHECK(
-        used_.count(opts.uuid) == 0, "roundelay: reconfigure: uuid ", opts.uuid,
+    ROUNDELAY_CHECK(
+        Error, used_.count(opts.uuid) == 0, "roundelay: reconfigure: uuid ", opts.uuid,
         " was already used by this process group: pass one that no generation had");
     std::string hints;
     for (const auto& [key, value] : opts.hints) {
@@ -381,11 +381,10 @@ class Backend : public c10d::Backend {
   void waitForPendingWorks() override {
     calls_.check_process();
     WithoutInterpreter others;
-    calls_.group->wait_for_pending();
+    calls_.group->wait_for_pending(&check_signals);
   }
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override {
-    TORCH_CHECK_WITH(
-        DistBackendError, !hasHooks(),
+    ROUNDELAY_CHECK(DistBackendError, !hasHooks(),
         "roundelay: the process group has a completion hook already: register one that calls both");
     onCompletionHook_ = std::move(hook);
     calls_.group->set_on_work([hook = onCompletionHook_](std::shared_ptr<c10d::WorkInfo> info) {
@@ -477,8 +476,8 @@ class Backend : public c10d::Backend {
   }
 
   static void same_number(const Tensors& outputs, const Tensors& inputs, const char* what) {
-    TORCH_CHECK_VALUE(
-        outputs.size() == inputs.size(), what, ": ", outputs.size(), " outputs for ", inputs.size(), " inputs");
+    ROUNDELAY_CHECK(
+        ValueError, outputs.size() == inputs.size(), what, ": ", outputs.size(), " outputs for ", inputs.size(), " inputs");
   }
 
   WorkPtr message(OpType type, const Tensor& tensor, int peer, int tag) {
@@ -499,11 +498,11 @@ class Backend : public c10d::Backend {
     operation.keep(data);
     Address at = address(data);
     if (tensor.is_cuda()) {
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          type != OpType::RECVANYSOURCE,
+      ROUNDELAY_CHECK(
+          NotImplementedError, type != OpType::RECVANYSOURCE,
           "roundelay does not support recv from any source into a tensor on a GPU; name the rank: src=…");
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          tag == 0, "roundelay does not support tag ", tag,
+      ROUNDELAY_CHECK(
+          NotImplementedError, tag == 0, "roundelay does not support tag ", tag,
           " for a tensor on a GPU with Options(compiled=True); leave the tag out, or leave compiled unset");
       if (calls_.coalescing) {
         calls_.messages.push_back({at.ptr, at.count, at.dtype, static_cast<uint32_t>(peer), sends ? 1 : 0});
@@ -637,7 +636,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       "set_timeout",
       [](const c10::intrusive_ptr<c10d::Backend>& backend, double seconds) {
         auto* own = dynamic_cast<roundelay::Backend*>(backend.get());
-        TORCH_CHECK_VALUE(own != nullptr, "roundelay: the backend ", backend->getBackendName(), " is another's");
+        ROUNDELAY_CHECK(ValueError, own != nullptr, "roundelay: the backend ", backend->getBackendName(), " is another's");
         own->setTimeout(roundelay::Milliseconds(static_cast<int64_t>(seconds * 1000.0)));
       },
       "Set the timeout of a backend: torch before 2.14 does not show that to Python.");

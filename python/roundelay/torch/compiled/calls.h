@@ -52,11 +52,11 @@ inline std::string name_of(const Operation& operation, int rank) {
     case c10d::OpType::COALESCED:
       return "coalesced";
     case c10d::OpType::SEND:
-      return c10::str("send ", rank, "->", operation.peer);
+      return words("send ", rank, "->", operation.peer);
     case c10d::OpType::RECV:
-      return c10::str("recv ", rank, "<-", operation.peer);
+      return words("recv ", rank, "<-", operation.peer);
     case c10d::OpType::RECVANYSOURCE:
-      return c10::str("recv ", rank, "<-?");
+      return words("recv ", rank, "<-?");
     default:
       return operation.label;
   }
@@ -70,14 +70,43 @@ inline std::string name_of(const Operation& operation, int rank) {
   throw std::move(error);
 }
 
+// A store by which ranks join, and the exception of a signal while one waits there.
+struct Notes {
+  c10d::Store& store;
+  std::exception_ptr interrupt;
+
+  // Waits for a key in parts, between which signals are handled.
+  void wait(const char* key, Milliseconds limit) {
+    using Clock = std::chrono::steady_clock;
+    constexpr Milliseconds part(100);
+    const auto until = Clock::now() + limit;
+    while (true) {
+      const auto begun = Clock::now();
+      const auto left = std::chrono::duration_cast<Milliseconds>(until - begun);
+      const auto most = std::clamp(left, Milliseconds(1), part);
+      try {
+        store.wait({key}, most);
+        return;
+      } catch (const std::exception&) {
+        // What fails before its time is the store.
+        if (left <= part || Clock::now() - begun < most / 2) {
+          throw;
+        }
+      }
+      check_signals();
+    }
+  }
+};
+
 // Joins the ranks that share a store.
 inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& hints, Milliseconds timeout) {
   rl_store notes{};
-  notes.context = &store;
+  Notes shared{store, nullptr};
+  notes.context = &shared;
   notes.set = [](void* context, const char* key, const void* value, uint64_t length) -> int32_t {
     try {
       const uint8_t* begin = static_cast<const uint8_t*>(value);
-      static_cast<c10d::Store*>(context)->set(key, std::vector<uint8_t>(begin, begin + length));
+      static_cast<Notes*>(context)->store.set(key, std::vector<uint8_t>(begin, begin + length));
       return 0;
     } catch (const std::exception&) {
       return 1;
@@ -85,16 +114,19 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
   };
   notes.get = [](void* context, const char* key, uint64_t wait_ms, void* value, uint64_t capacity, uint64_t* length)
       -> int32_t {
+    auto* notes = static_cast<Notes*>(context);
     try {
-      auto* shared = static_cast<c10d::Store*>(context);
-      shared->wait({key}, Milliseconds(wait_ms));
-      std::vector<uint8_t> found = shared->get(key);
+      notes->wait(key, Milliseconds(wait_ms));
+      std::vector<uint8_t> found = notes->store.get(key);
       if (found.size() > capacity) {
         return 2;
       }
       std::copy(found.begin(), found.end(), static_cast<uint8_t*>(value));
       *length = found.size();
       return 0;
+    } catch (const python_error&) {
+      notes->interrupt = std::current_exception();
+      return 1;
     } catch (const std::exception&) {
       return 1;
     }
@@ -103,7 +135,7 @@ inline rl_comm* join(c10d::Store& store, int rank, int size, const std::string& 
   rl_comm* made = nullptr;
   uint64_t limit = std::max<int64_t>(timeout.count(), 1);
   if (rl().rl_join(rank, size, &notes, hints.empty() ? nullptr : hints.c_str(), limit, &made) != 0) {
-    std::rethrow_exception(exception_of(last_error(), timeout));
+    std::rethrow_exception(shared.interrupt ? shared.interrupt : exception_of(last_error(), timeout));
   }
   return made;
 }
@@ -146,11 +178,9 @@ class Calls {
   std::shared_ptr<rl_comm> hosts() {
     check_process();
     std::lock_guard<std::mutex> lock(mutex_);
-    TORCH_CHECK_WITH(
-        DistBackendError, !waits,
+    ROUNDELAY_CHECK(DistBackendError, !waits,
         "roundelay: the process group was made with enable_reconfigure and has no ranks yet: call reconfigure first");
-    TORCH_CHECK_WITH(
-        DistBackendError, hosts_ != nullptr,
+    ROUNDELAY_CHECK(DistBackendError, hosts_ != nullptr,
         "roundelay: the process group was shut down: make a new one with torch.distributed.new_group");
     return hosts_;
   }
@@ -167,8 +197,8 @@ class Calls {
     if (device.is_cpu()) {
       return hosts();
     }
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        device.is_cuda(), "roundelay: tensors on ", device, " are not supported: move them to the CPU or a CUDA GPU");
+    ROUNDELAY_CHECK(
+        NotImplementedError, device.is_cuda(), "roundelay: tensors on ", device, " are not supported: move them to the CPU or a CUDA GPU");
     std::shared_ptr<rl_comm> whole = hosts();
     std::lock_guard<std::mutex> lock(devices_mutex_);
     int index = device.has_index() ? device.index() : 0;
@@ -303,7 +333,7 @@ class Calls {
       texts.push_back(handle.c_str());
     }
     std::shared_ptr<rl_comm> comm = hosts_if_there();
-    TORCH_CHECK_WITH(DistBackendError, comm != nullptr, "roundelay: the process group was shut down: make a new one");
+    ROUNDELAY_CHECK(DistBackendError, comm != nullptr, "roundelay: the process group was shut down: make a new one");
     std::map<int, std::shared_ptr<rl_comm>> devices;
     {
       std::lock_guard<std::mutex> lock(devices_mutex_);
@@ -428,7 +458,7 @@ class Calls {
     void* stream = nullptr;
     if (StreamFunction current = stream_function()) {
       constexpr int cuda = 2;
-      TORCH_CHECK(current(cuda, device.index(), &stream) == 0, "roundelay: torch has no current stream on ", device);
+      ROUNDELAY_CHECK(Error, current(cuda, device.index(), &stream) == 0, "roundelay: torch has no current stream on ", device);
       return given_stream(stream);
     }
     pybind11::gil_scoped_acquire gil;

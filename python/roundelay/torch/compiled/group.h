@@ -52,10 +52,14 @@ class Group : public std::enable_shared_from_this<Group> {
     }
   }
 
-  // Waits until what has begun has ended, and its hooks have run.
-  void wait_for_pending() {
+  // Waits until what has begun has ended, and its hooks have run. Looks for signals now and then, without the lock.
+  void wait_for_pending(const std::function<void()>& look) {
     std::unique_lock<std::mutex> lock(mutex_);
-    none_.wait(lock, [this] { return pending_ == 0; });
+    while (!none_.wait_for(lock, std::chrono::milliseconds(50), [this] { return pending_ == 0; })) {
+      lock.unlock();
+      look();
+      lock.lock();
+    }
   }
 
   // Calls the hooks of an operation that has ended with success.
@@ -140,7 +144,7 @@ class Group : public std::enable_shared_from_this<Group> {
         try {
           hook();
         } catch (const std::exception& error) {
-          TORCH_WARN("roundelay: an abort hook failed: ", error.what());
+          ROUNDELAY_WARN("roundelay: an abort hook failed: ", error.what());
         }
       }
       std::lock_guard<std::mutex> done(group->mutex_);
@@ -208,7 +212,7 @@ class Group : public std::enable_shared_from_this<Group> {
       try {
         (*hook)(std::move(info));
       } catch (const std::exception& error) {
-        TORCH_WARN("roundelay: a completion hook failed: ", error.what());
+        ROUNDELAY_WARN("roundelay: a completion hook failed: ", error.what());
       }
       hook = nullptr;
       lock.lock();

@@ -7,13 +7,13 @@
 namespace roundelay {
 
 inline const Tensor& one(const Tensors& tensors, const char* what) {
-  TORCH_CHECK_VALUE(
-      tensors.size() == 1, "roundelay: ", what, " takes one tensor a rank, not ", tensors.size());
+  ROUNDELAY_CHECK(
+      ValueError, tensors.size() == 1, "roundelay: ", what, " takes one tensor a rank, not ", tensors.size());
   return tensors[0];
 }
 
 inline const Tensors& one(const std::vector<Tensors>& lists, const char* what) {
-  TORCH_CHECK_VALUE(lists.size() == 1, "roundelay: ", what, " takes one list a rank, not ", lists.size());
+  ROUNDELAY_CHECK(ValueError, lists.size() == 1, "roundelay: ", what, " takes one list a rank, not ", lists.size());
   return lists[0];
 }
 
@@ -90,12 +90,12 @@ void add_lists(Operation& operation, const Tensors& parts, Lists lists, Flat fla
 }
 
 inline void add_all_gather(Operation& operation, const Tensors& listed, const Tensor& tensor, int rank, int size) {
-  TORCH_CHECK_VALUE(
-      listed.size() == static_cast<size_t>(size), "all_gather: Invalid output tensor list: ", listed.size(),
+  ROUNDELAY_CHECK(
+      ValueError, listed.size() == static_cast<size_t>(size), "all_gather: Invalid output tensor list: ", listed.size(),
       " tensors for ", size, " ranks; give one a rank");
   same_type(tensor, listed, "all_gather");
-  TORCH_CHECK_VALUE(
-      listed[rank].numel() == tensor.numel(), "all_gather: output ", rank, " has ", listed[rank].numel(),
+  ROUNDELAY_CHECK(
+      ValueError, listed[rank].numel() == tensor.numel(), "all_gather: output ", rank, " has ", listed[rank].numel(),
       " elements, but this rank's input has ", tensor.numel());
   Tensor data = readable(tensor);
   operation.keep(data);
@@ -122,8 +122,8 @@ inline void add_all_gather(Operation& operation, const Tensors& listed, const Te
 
 inline void add_all_gather_single(Operation& operation, const Tensor& output, const Tensor& input, int size) {
   same_type(output, {input}, "all_gather_single");
-  TORCH_CHECK_VALUE(
-      output.numel() == input.numel() * size, "all_gather_single: the output has ", output.numel(),
+  ROUNDELAY_CHECK(
+      ValueError, output.numel() == input.numel() * size, "all_gather_single: the output has ", output.numel(),
       " elements; output tensor size must be equal to world_size times input tensor size, ", size, " times ",
       input.numel());
   Tensor data = readable(input);
@@ -143,12 +143,12 @@ inline void add_all_gather_single(Operation& operation, const Tensor& output, co
 inline void add_reduce_scatter(
     Operation& operation, const Tensor& output, const Tensors& listed, const c10d::ReduceOp& given, int rank,
     int size) {
-  TORCH_CHECK_VALUE(
-      listed.size() == static_cast<size_t>(size), "reduce_scatter: ", listed.size(), " input tensors for ", size,
+  ROUNDELAY_CHECK(
+      ValueError, listed.size() == static_cast<size_t>(size), "reduce_scatter: ", listed.size(), " input tensors for ", size,
       " ranks; give one a rank");
   same_type(output, listed, "reduce_scatter");
-  TORCH_CHECK_VALUE(
-      listed[rank].numel() == output.numel(), "reduce_scatter: the output has ", output.numel(),
+  ROUNDELAY_CHECK(
+      ValueError, listed[rank].numel() == output.numel(), "reduce_scatter: the output has ", output.numel(),
       " elements, but input ", rank, " has ", listed[rank].numel());
   Operator by = operator_of(given, output.scalar_type());
   Tensor target = reduced_to(output, operation.copies);
@@ -174,8 +174,8 @@ inline void add_reduce_scatter(
 inline void add_reduce_scatter_single(
     Operation& operation, const Tensor& output, const Tensor& input, const c10d::ReduceOp& given, int size) {
   same_type(output, {input}, "reduce_scatter_single");
-  TORCH_CHECK_VALUE(
-      input.numel() == output.numel() * size, "reduce_scatter_single: the input has ", input.numel(),
+  ROUNDELAY_CHECK(
+      ValueError, input.numel() == output.numel() * size, "reduce_scatter_single: the input has ", input.numel(),
       " elements; input tensor must be the same size as output size times world size, ", output.numel(), " times ",
       size);
   Operator by = operator_of(given, output.scalar_type());
@@ -200,20 +200,20 @@ using Lengths = std::vector<uint64_t>;
 inline Lengths rows(const Tensor& tensor, std::vector<int64_t> sizes, int size, const char* side) {
   int64_t count = tensor.dim() > 0 ? tensor.size(0) : 0;
   if (sizes.empty()) {
-    TORCH_CHECK_VALUE(
-        count % size == 0, "all_to_all_single: tensor's dim 0 (", count,
+    ROUNDELAY_CHECK(
+        ValueError, count % size == 0, "all_to_all_single: tensor's dim 0 (", count,
         ") does not divide equally across group size ", size);
     sizes.assign(size, count / size);
   }
-  TORCH_CHECK_VALUE(
-      sizes.size() == static_cast<size_t>(size), "all_to_all_single: number of ", side, " splits (", sizes.size(),
+  ROUNDELAY_CHECK(
+      ValueError, sizes.size() == static_cast<size_t>(size), "all_to_all_single: number of ", side, " splits (", sizes.size(),
       ") not equal to group size ", size);
   int64_t total = 0;
   for (int64_t each : sizes) {
     total += each;
   }
-  TORCH_CHECK_VALUE(
-      total == count, "all_to_all_single: split sizes [", c10::Join(", ", sizes), "] don't match total dim 0 size ",
+  ROUNDELAY_CHECK(
+      ValueError, total == count, "all_to_all_single: split sizes [", listed(sizes), "] don't match total dim 0 size ",
       count, " of the ", side);
   uint64_t row = count > 0 ? tensor.numel() / count * units(tensor) : 0;
   Lengths lengths;
@@ -261,8 +261,8 @@ inline void add_all_to_all_single(
 }
 
 inline void add_all_to_all(Operation& operation, const Tensors& outputs, const Tensors& inputs, int size) {
-  TORCH_CHECK_VALUE(
-      outputs.size() == static_cast<size_t>(size) && inputs.size() == outputs.size(), "all_to_all: ", outputs.size(),
+  ROUNDELAY_CHECK(
+      ValueError, outputs.size() == static_cast<size_t>(size) && inputs.size() == outputs.size(), "all_to_all: ", outputs.size(),
       " outputs and ", inputs.size(), " inputs for ", size, " ranks");
   same_type(inputs[0], inputs, "all_to_all");
   same_type(inputs[0], outputs, "all_to_all");
@@ -282,8 +282,8 @@ inline void add_gather(
   operation.keep(data);
   if (rank == root) {
     const Tensors& listed = one(outputs, "gather");
-    TORCH_CHECK_VALUE(
-        listed.size() == static_cast<size_t>(size), "gather: ", listed.size(), " output tensors for ", size,
+    ROUNDELAY_CHECK(
+        ValueError, listed.size() == static_cast<size_t>(size), "gather: ", listed.size(), " output tensors for ", size,
         " ranks; give one a rank");
     same_type(tensor, listed, "gather");
     for (const Tensor& each : listed) {
@@ -291,8 +291,8 @@ inline void add_gather(
       list->push_back(buffer(operation.memory.back()));
     }
   } else {
-    TORCH_CHECK_VALUE(
-        outputs.empty() || outputs[0].empty(), "gather: requires empty output on non-root: only the root has outputs");
+    ROUNDELAY_CHECK(
+        ValueError, outputs.empty() || outputs[0].empty(), "gather: requires empty output on non-root: only the root has outputs");
   }
   Address from = address(data);
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
@@ -308,8 +308,8 @@ inline void add_scatter(
   operation.keep(target);
   if (rank == root) {
     const Tensors& listed = one(inputs, "scatter");
-    TORCH_CHECK_VALUE(
-        listed.size() == static_cast<size_t>(size), "scatter: ", listed.size(), " input tensors for ", size,
+    ROUNDELAY_CHECK(
+        ValueError, listed.size() == static_cast<size_t>(size), "scatter: ", listed.size(), " input tensors for ", size,
         " ranks; give one a rank");
     same_type(output, listed, "scatter");
     for (const Tensor& each : listed) {
@@ -317,8 +317,8 @@ inline void add_scatter(
       list->push_back(buffer(operation.memory.back()));
     }
   } else {
-    TORCH_CHECK_VALUE(
-        inputs.empty() || inputs[0].empty(), "scatter: requires empty input on non-root: only the root has inputs");
+    ROUNDELAY_CHECK(
+        ValueError, inputs.empty() || inputs[0].empty(), "scatter: requires empty input on non-root: only the root has inputs");
   }
   Address to = address(target);
   operation.calls.push_back([=](const rl_comm* comm, const rl_options* options, rl_work** work) {
@@ -329,8 +329,8 @@ inline void add_scatter(
 
 // Sums COO tensors of all ranks, in place; the ranks' numbers of elements may differ.
 inline void sum_sparse(Calls& calls, const Tensor& tensor, int size, Milliseconds timeout) {
-  TORCH_CHECK_VALUE(
-      tensor.layout() == at::kSparse, "roundelay: all_reduce does not take the layout ", tensor.layout(),
+  ROUNDELAY_CHECK(
+      ValueError, tensor.layout() == at::kSparse, "roundelay: all_reduce does not take the layout ", tensor.layout(),
       "; convert it with to_sparse_coo");
   at::NoGradGuard no_grad;
   Tensor own = tensor.detach().coalesce();

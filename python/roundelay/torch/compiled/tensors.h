@@ -6,6 +6,7 @@
 #pragma once
 
 #include "native.h"
+#include "words.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -100,8 +101,8 @@ inline bool all_equal(const Tensors& tensors) {
 
 // True if the memory of a tensor is its elements, one after the other.
 inline bool is_plain(const Tensor& tensor) {
-  TORCH_CHECK_VALUE(
-      tensor.layout() == at::kStrided, "roundelay: a tensor of layout torch.", tensor.layout(),
+  ROUNDELAY_CHECK(
+      ValueError, tensor.layout() == at::kStrided, "roundelay: a tensor of layout torch.", tensor.layout(),
       " has no plain memory: make it dense first");
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
@@ -151,7 +152,7 @@ inline Operator operator_of(const c10d::ReduceOp& given, at::ScalarType type) {
     case Op::BOR: found.op = RL_OR; break;
     case Op::BXOR: found.op = RL_XOR; break;
     case Op::PREMUL_SUM: found.op = RL_PREMUL_SUM; break;
-    default: TORCH_CHECK_VALUE(false, "roundelay: no reduction has the number ", static_cast<int>(given.op_));
+    default: ROUNDELAY_CHECK(ValueError, false, "roundelay: no reduction has the number ", static_cast<int>(given.op_));
   }
   if (type == at::kBool) {
     // A sum is true where any operand is.
@@ -160,13 +161,13 @@ inline Operator operator_of(const c10d::ReduceOp& given, at::ScalarType type) {
       case RL_PROD: case RL_MIN: case RL_AND: return {RL_AND, 1.0};
       case RL_XOR: return found;
       default:
-        TORCH_CHECK_VALUE(
-            false, "roundelay: Cannot use ReduceOp.", found.op == RL_AVG ? "AVG" : "PREMUL_SUM", " with Bool tensors");
+        ROUNDELAY_CHECK(
+            ValueError, false, "roundelay: Cannot use ReduceOp.", found.op == RL_AVG ? "AVG" : "PREMUL_SUM", " with Bool tensors");
     }
   }
   bool linear = found.op == RL_SUM || found.op == RL_AVG || found.op == RL_PREMUL_SUM;
-  TORCH_CHECK_VALUE(
-      linear || !c10::isComplexType(type), "roundelay: ReduceOp ", operator_name(found.op), " has no meaning for ",
+  ROUNDELAY_CHECK(
+      ValueError, linear || !c10::isComplexType(type), "roundelay: ReduceOp ", operator_name(found.op), " has no meaning for ",
       type, "; there are sum, avg and premul_sum");
   if (found.op == RL_PREMUL_SUM) {
     const auto* supplement = static_cast<const c10d::NCCLPreMulSumSupplement*>(given.supplement_.get());
@@ -181,8 +182,8 @@ inline at::ScalarType reduced(at::ScalarType type) {
   if (elements(type).first != RL_U8 || type == at::kByte) {
     return type;
   }
-  TORCH_CHECK_TYPE(
-      type == at::kShort || type == at::ScalarType::UInt16, "roundelay: Invalid scalar type ", type,
+  ROUNDELAY_CHECK(
+      TypeError, type == at::kShort || type == at::ScalarType::UInt16, "roundelay: Invalid scalar type ", type,
       " for a reduction: convert to float16 or wider first");
   return at::kInt;
 }
@@ -229,8 +230,8 @@ inline bool overlap(const Tensor& a, const Tensor& b) {
 
 inline void same_type(const Tensor& first, const Tensors& others, const char* what) {
   for (const Tensor& tensor : others) {
-    TORCH_CHECK_VALUE(
-        tensor.scalar_type() == first.scalar_type() && tensor.device().type() == first.device().type(), what,
+    ROUNDELAY_CHECK(
+        ValueError, tensor.scalar_type() == first.scalar_type() && tensor.device().type() == first.device().type(), what,
         ": all tensors need the same type and device, but there are ", first.scalar_type(), " on ", first.device(),
         " and ", tensor.scalar_type(), " on ", tensor.device());
   }

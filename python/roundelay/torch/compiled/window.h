@@ -25,10 +25,10 @@ class Window : public c10d::Window {
 
   // Collective. The tensor lives as long as it is registered, whoever owns it.
   void tensor_register(const Tensor& tensor, bool) override {
-    TORCH_CHECK(window_ == nullptr, "roundelay: the window has a tensor already: deregister that first");
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        tensor.is_cpu(), "roundelay: windows of tensors on ", tensor.device(), " are not there yet: use the CPU");
-    TORCH_CHECK_VALUE(tensor.is_contiguous(), "roundelay: the tensor of a window must be contiguous");
+    ROUNDELAY_CHECK(Error, window_ == nullptr, "roundelay: the window has a tensor already: deregister that first");
+    ROUNDELAY_CHECK(
+        NotImplementedError, tensor.is_cpu(), "roundelay: windows of tensors on ", tensor.device(), " are not there yet: use the CPU");
+    ROUNDELAY_CHECK(ValueError, tensor.is_contiguous(), "roundelay: the tensor of a window must be contiguous");
     {
       WithoutInterpreter others;
       check(rl().rl_window_create(
@@ -48,12 +48,12 @@ class Window : public c10d::Window {
   // The tensor may be overwritten when it returns; the peer sees it after a signal.
   WorkPtr put(const Tensor& tensor, int64_t peer, int64_t at, bool, const c10d::PutOptions& opts) override {
     there();
-    TORCH_CHECK_VALUE(
-        tensor.scalar_type() == tensor_->scalar_type(), "roundelay: put: the tensor is of ", tensor.scalar_type(),
+    ROUNDELAY_CHECK(
+        ValueError, tensor.scalar_type() == tensor_->scalar_type(), "roundelay: put: the tensor is of ", tensor.scalar_type(),
         ", the window of ", tensor_->scalar_type());
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        tensor.is_cpu(), "roundelay: put: tensors on ", tensor.device(), " are not there yet: use the CPU");
-    TORCH_CHECK_VALUE(at >= 0, "roundelay: put: elements are counted from 0, not from ", at);
+    ROUNDELAY_CHECK(
+        NotImplementedError, tensor.is_cpu(), "roundelay: put: tensors on ", tensor.device(), " are not there yet: use the CPU");
+    ROUNDELAY_CHECK(ValueError, at >= 0, "roundelay: put: elements are counted from 0, not from ", at);
     Tensor data = readable(tensor);
     WithoutInterpreter others;
     rl_options options{};
@@ -125,10 +125,9 @@ class Window : public c10d::Window {
       if (!taken_) {
         window_->there();
         taken_ = roundelay::wait_signal(
-            window_->window_, peer_, limit, [this](int32_t status) { window_->check(status); });
+            window_->window_, peer_, limit, [this](int32_t status) { window_->check(status); }, &check_signals);
       }
-      TORCH_CHECK_WITH(
-          DistBackendError, taken_, "roundelay: Timed out waiting ", limit.count(), "ms for a signal of rank ", peer_,
+      ROUNDELAY_CHECK(DistBackendError, taken_, "roundelay: Timed out waiting ", limit.count(), "ms for a signal of rank ", peer_,
           ": see whether it calls signal");
       return true;
     }
@@ -153,7 +152,7 @@ class Window : public c10d::Window {
     return c10::make_intrusive<Done>(rank_, c10d::OpType::UNKNOWN, Tensors{});
   }
   void there() const {
-    TORCH_CHECK(window_ != nullptr, "roundelay: the window has no tensor: call tensor_register on all ranks first");
+    ROUNDELAY_CHECK(Error, window_ != nullptr, "roundelay: the window has no tensor: call tensor_register on all ranks first");
   }
   void check(int32_t status) const {
     if (status != 0) {

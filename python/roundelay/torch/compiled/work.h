@@ -92,7 +92,7 @@ inline std::exception_ptr exception_of(const Error& error, Milliseconds limit) {
 
 // Returns an operation in words: what it is, and the elements of its first tensor.
 inline std::string described(const std::string& label, const Tensors& memory) {
-  return memory.empty() ? label : c10::str(label, " of ", memory[0].numel(), " x ", memory[0].scalar_type());
+  return memory.empty() ? label : words(label, " of ", memory[0].numel(), " x ", memory[0].scalar_type());
 }
 
 // Returns true if a text has one of the names, between which there are slashes.

@@ -30,7 +30,7 @@ class Base : public TorchCommBackend {
   ~Base() override {
     listener_->set(nullptr);
     if (host_ != nullptr) {
-      TORCH_WARN("roundelay: the communicator ", name_, " ends without finalize()");
+      ROUNDELAY_WARN("roundelay: the communicator ", name_, " ends without finalize()");
       release();
     }
   }

@@ -39,7 +39,7 @@ bool known(const std::string& key) {
   }
   const bool ours = rl().rl_hint_known(key.c_str()) == 0;
   if (!ours) {
-    TORCH_WARN("roundelay: the hint `", key, "` is left out, as one of another backend: ", roundelay::last_error().text,
+    ROUNDELAY_WARN("roundelay: the hint `", key, "` is left out, as one of another backend: ", roundelay::last_error().text,
                ". Written `roundelay::", key, "` it would be refused");
   }
   return (*seen)[key] = ours;

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "../../torch/compiled/native.h"
+#include "../../torch/compiled/words.h"
 
 #include <algorithm>
 
@@ -21,7 +22,7 @@ using Tensors = std::vector<at::Tensor>;
 
 template <typename... Parts>
 [[noreturn]] void refuse(const Parts&... parts) {
-  throw std::runtime_error(c10::str("roundelay: ", parts...));
+  throw std::runtime_error(roundelay::words("roundelay: ", parts...));
 }
 
 // Elements as the native part takes them: complex numbers are two, other types that are only copied are bytes.

@@ -74,7 +74,7 @@ class Window : public TorchCommWindow {
   // Waits here with `async_op` too: the signal is taken when it returns.
   c10::intrusive_ptr<TorchWork> wait_signal(int peer, bool, const WaitSignalOptions& options) override {
     there("wait_signal");
-    if (!roundelay::wait_signal(window_, of(peer), options.timeout, check)) {
+    if (!roundelay::wait_signal(window_, of(peer), options.timeout, check, [] {})) {
       refuse(
           "Timed out waiting ", options.timeout.count(), "ms for a signal of rank ", peer,
           ": see whether it calls signal");

@@ -16,6 +16,7 @@ use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::{Error, Source};
 use crate::fork::OwnerProcess;
+use crate::interrupt;
 use crate::secret::random;
 use crate::secret::{Side, accepts, proof};
 use crate::store::Store;
@@ -118,6 +119,9 @@ impl Client {
                     Some(source) => Error::system(text, source),
                     None => Error::Start(text),
                 });
+            }
+            if let Some(error) = interrupt::error(me.rank) {
+                return Err(error);
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));
@@ -268,7 +272,10 @@ impl Client {
             if answer.is_some() || left.is_zero() || self.failure.is_some() {
                 return Ok(answer);
             }
-            self.receive(left)?;
+            self.receive(left.min(interrupt::INTERVAL))?;
+            if interrupt::is_requested() {
+                return Err(io::Error::other("a signal interrupted its wait"));
+            }
         }
     }
 
@@ -345,6 +352,8 @@ impl Store for Client {
     }
 
     fn fail(&mut self, mut error: Error) -> Error {
+        // The others are told of an interrupt, too.
+        let _deferred = interrupt::Deferred::new();
         // A failure that was told before counts.
         let _ = self.look();
         if let Error::Timeout { remark, .. } = &mut error {

@@ -2,6 +2,7 @@
 //! ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
@@ -57,7 +58,9 @@ impl Core {
         let _ = epoll::delete(&self.poll, &self.woken);
         let now = Instant::now();
         self.is_closing = true;
+        let is_hurried = matches!((&self.woken).read(&mut [0]), Ok(1));
         self.until = match self.failure {
+            _ if is_hurried => now + ANSWERS,
             Some(_) => self.until.max(now) + FAREWELL,
             None => now + LAST_WORDS,
         };

@@ -8,6 +8,7 @@ use std::time::Instant;
 use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::Error;
+use crate::interrupt;
 use crate::store::Store;
 
 #[derive(Default)]
@@ -57,13 +58,18 @@ impl Store for InProcessStore {
     }
 
     fn get(&mut self, key: &str, deadline: Instant) -> Result<Vec<u8>, Error> {
-        let wait = deadline.saturating_duration_since(Instant::now());
-        let missing = |notes: &mut Notes| !notes.all.contains_key(key) && notes.failure.is_none();
-        let (notes, _) = self
-            .notes
-            .1
-            .wait_timeout_while(self.lock(), wait, missing)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.lock();
+        while !notes.all.contains_key(key) && notes.failure.is_none() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.notes.1.wait_timeout(notes, left.min(interrupt::INTERVAL));
+            notes = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(error) = interrupt::error(self.rank) {
+                return Err(error);
+            }
+        }
         let absent = || Error::Start(format!("no rank left `{key}` in time"));
         let failed = || notes.failed(self.rank).unwrap_or_else(absent);
         notes.all.get(key).cloned().ok_or_else(failed)

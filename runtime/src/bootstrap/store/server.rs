@@ -1,7 +1,7 @@
 //! The thread that serves a store.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -22,6 +22,7 @@ use super::stream::StoreListener;
 use crate::abort::AbortRecord;
 use crate::fork::{OwnerProcess, give_up_in_children};
 use crate::guesses::WrongGuesses;
+use crate::interrupt;
 use crate::limits::{GUESSERS, PortLimits, REPORTER, STORE};
 use crate::secret::{PROOF, Side, accepts, proof};
 
@@ -33,6 +34,8 @@ const BACKLOG: i32 = 4096;
 const RESERVE: u64 = 512;
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
+/// The byte by which a server is to end although not all ranks know why.
+const HURRY: u8 = 1;
 
 /// A store that is being served. Ends when dropped, whoever is still connected.
 pub(crate) struct Server {
@@ -131,7 +134,11 @@ impl Drop for Server {
             std::mem::forget(self.thread.take());
             return;
         }
-        let _ = self.wake.shutdown(std::net::Shutdown::Both);
+        if interrupt::is_requested() {
+            // Whoever comes only now is not told.
+            let _ = (&self.wake).write(&[HURRY]);
+        }
+        let _ = self.wake.shutdown(std::net::Shutdown::Write);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -5,10 +5,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, T
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::protocol::digest;
 use crate::fork::give_up_in_children;
+use crate::interrupt;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -218,7 +223,7 @@ impl Stream {
         let addresses = at.addresses()?;
         let timeout = if addresses.len() > 1 { timeout.min(WAY) } else { timeout };
         for address in addresses {
-            match TcpStream::connect_timeout(&address, timeout) {
+            match connect(address, timeout) {
                 Ok(stream) if is_itself(&stream) => {
                     last = io::ErrorKind::ConnectionRefused.into();
                 }
@@ -266,6 +271,15 @@ impl Stream {
         }
     }
 
+    /// Waits for input where the stream has a timeout.
+    fn await_input(&self) -> io::Result<()> {
+        let timeout = match self {
+            Stream::Tcp(stream) => stream.read_timeout()?,
+            Stream::Unix(stream) => stream.read_timeout()?,
+        };
+        timeout.map_or(Ok(()), |timeout| ready(self.as_fd(), PollFlags::IN, timeout))
+    }
+
     pub(crate) fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         // A zero would mean no timeout.
         let timeout = Some(timeout.max(Duration::from_millis(1)));
@@ -282,6 +296,43 @@ impl Stream {
     }
 }
 
+/// Connects to an address, as [`TcpStream::connect_timeout`], until an interrupt.
+fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let stream =
+        TcpStream::from(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?);
+    match rustix::net::connect(&stream, &address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            ready(stream.as_fd(), PollFlags::OUT, timeout)?;
+            sockopt::socket_error(&stream)??;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Waits for a socket, until an interrupt.
+fn ready(socket: BorrowedFd<'_>, flags: PollFlags, timeout: Duration) -> io::Result<()> {
+    let until = Instant::now() + timeout;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let part = left.min(interrupt::INTERVAL);
+        let moment = Timespec { tv_sec: 0, tv_nsec: part.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(socket, flags)], Some(&moment)) {
+            Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        if interrupt::is_requested() {
+            return Err(io::Error::other("a signal interrupted its wait"));
+        }
+    }
+}
+
 /// Returns true if a connection is to itself: one to a free port of this host can come out of that very port.
 fn is_itself(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(a), Ok(b)) if a == b)
@@ -289,6 +340,7 @@ fn is_itself(stream: &TcpStream) -> bool {
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.await_input()?;
         match self {
             Stream::Tcp(stream) => stream.read(buffer),
             Stream::Unix(stream) => stream.read(buffer),

@@ -14,6 +14,7 @@ use crate::executor::wait::{Look, Wait};
 use crate::executor::watchdog::{Gone, Trouble, examine};
 use crate::fork::OwnerProcess;
 use crate::group::Group;
+use crate::interrupt;
 use crate::messages::Messenger;
 use crate::transport::shm::{Segment, Sleeper};
 use crate::window::{Access, Attributes, Direct, Exposed, Remote, Rights, Span};
@@ -234,13 +235,22 @@ impl Parts {
         awaited: &Awaited<'_>,
         is_so: impl Fn() -> bool,
     ) -> Result<(), Error> {
-        let mut wait = Wait::new(self.timeout(), self.crowded);
+        let mut wait = Wait::new(self.timeout(), self.crowded).without_interrupts();
         loop {
             if is_so() {
                 return Ok(());
             }
             let mut group = self.group.lock();
             let look = wait.pause(&mut group);
+            if look == Look::Examine && interrupt::is_due() {
+                drop(group);
+                let is_requested = interrupt::is_requested();
+                group = self.group.lock();
+                if is_requested {
+                    group.abort(&interrupt::record(self.rank));
+                    return Err(group.aborted(None));
+                }
+            }
             if matches!(look, Look::Again | Look::Doze) {
                 continue;
             }

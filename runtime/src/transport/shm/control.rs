@@ -35,6 +35,9 @@ const RETRIES: u32 = 8;
 /// The offset of the text in the abort record.
 const ABORT_TEXT: u64 = 64;
 const ABORT_TEXT_MAX: usize = 2048;
+/// The offset of the answer to the abort record, in the rest of its page, and the length of its text.
+const ANSWER: u64 = 2176;
+const ANSWER_TEXT_MAX: usize = 1024;
 /// States of the abort record. While it is written, the upper half of the state is the rank that it is about.
 const WRITING: u64 = 1;
 const WRITTEN: u64 = 2;
@@ -235,16 +238,29 @@ impl Segment {
 
     /// Makes all ranks stop. The first cause is kept; later ones are consequences.
     pub(crate) fn abort(&self, cause: &AbortRecord) {
-        let at = self.layout.abort();
-        let writing = WRITING | u64::from(cause.rank) << 32;
-        let won = self.word(at).compare_exchange(0, writing, Ordering::Relaxed, Ordering::Relaxed);
-        if won.is_ok() {
-            self.write_abort_record(at, cause);
+        if self.write_record(self.layout.abort(), ABORT_TEXT_MAX, cause) {
+            fence(Ordering::SeqCst);
+            (0..self.layout.ranks).for_each(|rank| self.wake(rank, Sleeper::Calls));
         }
     }
 
-    fn write_abort_record(&self, at: u64, cause: &AbortRecord) {
-        let mut end = cause.text.len().min(ABORT_TEXT_MAX);
+    /// Records the call of another rank than that of the abort record, where calls differ. The first is kept.
+    pub(crate) fn answer_abort(&self, answer: &AbortRecord) {
+        self.write_record(self.layout.abort() + ANSWER, ANSWER_TEXT_MAX, answer);
+    }
+
+    /// Writes a record where there is none; returns true if so.
+    fn write_record(&self, at: u64, longest: usize, cause: &AbortRecord) -> bool {
+        let writing = WRITING | u64::from(cause.rank) << 32;
+        let won = self.word(at).compare_exchange(0, writing, Ordering::Relaxed, Ordering::Relaxed);
+        if won.is_ok() {
+            self.fill_record(at, longest, cause);
+        }
+        won.is_ok()
+    }
+
+    fn fill_record(&self, at: u64, longest: usize, cause: &AbortRecord) {
+        let mut end = cause.text.len().min(longest);
         while !cause.text.is_char_boundary(end) {
             end -= 1;
         }
@@ -260,8 +276,6 @@ impl Segment {
             self.word(at).store(u64::from_le_bytes(word), Ordering::Relaxed);
         }
         self.word(at).store(WRITTEN, Ordering::Release);
-        fence(Ordering::SeqCst);
-        (0..self.layout.ranks).for_each(|rank| self.wake(rank, Sleeper::Calls));
     }
 
     /// Returns true once a rank has raised the abort flag.
@@ -272,7 +286,15 @@ impl Segment {
 
     /// Returns the reason for which everybody stops.
     pub(crate) fn abort_record(&self) -> Option<AbortRecord> {
-        let at = self.layout.abort();
+        self.record(self.layout.abort())
+    }
+
+    /// Returns the record of [`Segment::answer_abort`].
+    pub(crate) fn abort_answer(&self) -> Option<AbortRecord> {
+        self.record(self.layout.abort() + ANSWER)
+    }
+
+    fn record(&self, at: u64) -> Option<AbortRecord> {
         let mut state = self.word(at).load(Ordering::Acquire);
         // The writer needs a few words' time, but its core can be taken from it in between, or it can die.
         let deadline = Instant::now() + RECORD_WRITTEN;
@@ -453,7 +475,7 @@ mod tests {
             let reader = scope.spawn(|| segment.abort_record());
             // The writer's core is taken for far longer than a thousand yields.
             std::thread::sleep(RECORD_WRITTEN / 10);
-            segment.write_abort_record(at, &cause);
+            segment.fill_record(at, ABORT_TEXT_MAX, &cause);
             assert_eq!(reader.join().expect("no panic"), Some(cause.clone()));
         });
     }

@@ -96,6 +96,7 @@ impl Receiver {
 
     /// Returns one that asks for so many bytes at least at once. Who waits for its descriptor must have taken all that is
     /// here: what was read ahead does not show there.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "GPUs alone need it"))]
     pub(crate) fn reading_ahead(connection: Arc<Connection>, bytes: usize) -> Self {
         let bytes = vec![0; bytes].into_boxed_slice();
         Receiver { ahead: Ahead { bytes, at: 0, end: 0 }, ..Receiver::new(connection) }

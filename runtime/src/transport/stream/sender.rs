@@ -101,6 +101,7 @@ impl Sender {
     /// # Safety
     ///
     /// As of [`PostedSender::post_from`], for the second one.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "GPUs alone need it"))]
     pub(crate) unsafe fn post_with(
         &mut self,
         (meta, len): (u64, usize),
