@@ -1,7 +1,7 @@
 //! Shows a progress bar on the terminal, for work that takes more than a second.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{JoinHandle, spawn};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -27,13 +27,14 @@ impl Progress {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
         bar.set_message(what.to_owned());
         let ((over, ended), later) = (channel(), bar.clone());
-        let shows = spawn(move || {
+        // Without a thread there is no bar.
+        let shows = Builder::new().spawn(move || {
             if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 later.set_draw_target(ProgressDrawTarget::stderr());
                 later.enable_steady_tick(TICK);
             }
         });
-        Progress { bar, over: Some(over), shows: Some(shows) }
+        Progress { bar, over: Some(over), shows: shows.ok() }
     }
 
     /// Shows the current activity.

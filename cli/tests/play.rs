@@ -251,3 +251,19 @@ fn a_small_job_needs_few_addresses() {
         assert_eq!(ran.status.code(), Some(0), "{args}: {said}");
     }
 }
+
+#[test]
+fn too_few_descriptors_are_no_fault_of_others() {
+    let mut full = 0;
+    for limit in 8..24 {
+        let limits = format!("ulimit -n {limit};");
+        let ran = shell(&limits, "run all_reduce --bytes 4K -n 4 --transport tcp --timeout 3s");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        if said.contains("Too many open files") {
+            full += 1;
+            assert!(said.contains("ulimit -n"), "{limit}: {said}");
+            assert!(!said.contains("make sure that rank"), "{limit}: {said}");
+        }
+    }
+    assert!(full > 0, "some of these are too few");
+}

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use crate::report::Failure;
+use roundelay_dsl::diag::codes;
+
+use crate::report::{Failure, fault};
 
 /// Busy programs, which end when this is dropped.
 pub(super) struct Neighbours {
@@ -24,7 +26,7 @@ impl Neighbours {
         let (tell, told) = std::sync::mpsc::channel();
         for _ in 0..count {
             let (end, tell) = (end.clone(), tell.clone());
-            all.threads.push(std::thread::spawn(move || {
+            let neighbour = std::thread::Builder::new().spawn(move || {
                 let own = Some(rustix::thread::gettid());
                 let set = rustix::process::setpriority_process(own, nice);
                 let refused = set.is_err();
@@ -34,7 +36,13 @@ impl Neighbours {
                 while !end.load(Ordering::Relaxed) {
                     std::hint::black_box(0);
                 }
-            }));
+            });
+            all.threads.push(neighbour.map_err(|e| {
+                let text = format!(
+                    "cannot start {count} threads beside the ranks: {e}; raise `ulimit -u`"
+                );
+                Failure::Run(fault(codes::START, text))
+            })?);
         }
         for answer in told.iter().take(all.threads.len()) {
             answer.map_err(|e| {

@@ -173,7 +173,8 @@ impl Launcher {
                 Ok(rank) => job.ranks.push(rank),
                 Err(e) => {
                     let program = self.program.to_string_lossy().into_owned();
-                    return Err(Error::system(format!("cannot start `{program}`: {e}"), e));
+                    let text = format!("cannot start `{program}`: {e}{}", remedy(&e));
+                    return Err(Error::system(text, e));
                 }
             }
         }
@@ -410,6 +411,18 @@ impl Drop for Job {
 enum What {
     Output,
     Ended,
+}
+
+/// Returns what helps where the system refuses to start a process.
+fn remedy(error: &std::io::Error) -> &'static str {
+    match rustix::io::Errno::from_io_error(error) {
+        Some(rustix::io::Errno::MFILE) => "; raise the limit of open files (`ulimit -n`)",
+        Some(rustix::io::Errno::AGAIN) => {
+            "; raise the limit of processes and threads (`ulimit -u`, or that of the container), or start fewer ranks"
+        }
+        Some(rustix::io::Errno::NOMEM) => "; give the machine or container more memory",
+        _ => "",
+    }
 }
 
 fn ending(status: ExitStatus) -> Ending {

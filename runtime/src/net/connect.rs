@@ -104,12 +104,26 @@ impl<'a> PendingConnections<'a> {
         let name = self.what.into();
         let (site, text) = (String::new(), String::new());
         let location = Location { rank: self.rank, name, step: 0, site, text };
-        let remark = format!(
-            "{remark}{}; make sure that rank {peer} runs and makes the same call; if it is only \
-             slow, allow more time (`--timeout`)",
-            self.listener.remark()
-        );
+        let heard = self.listener.remark();
         let after = self.deadline.timeout;
+        if self.listener.is_full() {
+            // Whoever wanted to connect could not: the fault is this rank's own.
+            let remark = format!(
+                "{remark}{heard}; rank {peer} is not at fault: raise that limit on this host, or connect when needed \
+                 (the hint `lazy=true`)"
+            );
+            return Error::Timeout {
+                location: location.into(),
+                awaited,
+                peer: self.rank,
+                after,
+                remark,
+            };
+        }
+        let remark = format!(
+            "{remark}{heard}; make sure that rank {peer} runs and makes the same call; if it is only slow, allow more \
+             time (`--timeout`)"
+        );
         Error::Timeout { location: location.into(), awaited, peer, after, remark }
     }
 }

@@ -249,6 +249,11 @@ impl Listener {
         trouble.chain(refused).collect()
     }
 
+    /// Returns true if a connection waits that this process cannot take in: it has too many descriptors.
+    pub(super) fn is_full(&self) -> bool {
+        self.lock().trouble.is_some()
+    }
+
     /// Takes in and hears whoever is there, without waiting.
     pub(super) fn progress(&self) {
         let mut inner = self.lock();

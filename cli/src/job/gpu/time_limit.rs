@@ -17,7 +17,8 @@ impl TimeLimit {
     pub(crate) fn new(time: Duration, rank: u32, what: &str) -> Self {
         let (alive, ended) = channel::<()>();
         let message = format!("rank {rank}: {what} does not return within {} s", time.as_secs());
-        std::thread::spawn(move || {
+        // Without a thread the waits within have their own deadlines.
+        let _ = std::thread::Builder::new().spawn(move || {
             if ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
                 let code = codes::TIMEOUT.to_string();
                 let event = Event::Error { code, message, aborted: false, flight: None };
