@@ -45,7 +45,7 @@ impl Memory {
             Memory::Bytes(m) => (0..).zip(m).for_each(|(i, x)| *x = value(salt, i) as u8),
             Memory::Floats(m) => (0..).zip(m).for_each(|(i, x)| *x = value(salt, i) as f64),
             Memory::Flags(m) => {
-                (0..).zip(m).for_each(|(i, x)| *x = (value(salt, i) % 2 == 1).into())
+                (0..).zip(m).for_each(|(i, x)| *x = (value(salt, i) % 2 == 1).into());
             }
             Memory::Shared(m) => {
                 (0..).zip(&mut m[..]).for_each(|(i, x)| *x = value(salt, i) as i32);
