@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from roundelay._launch import random_secret
 from roundelay.errors import Error
 
 from ._job import Job
