@@ -91,10 +91,10 @@ impl Communicator {
         match failed {
             // As Ctrl-C in the store.
             Some(ended) if !ended.is_instance_of::<PyException>(py) => Err(ended),
-            Some(failed) => raised(joined).map(Self::of).map_err(|error| {
-                error.set_cause(py, Some(failed));
-                error
-            }),
+            Some(failed) => {
+                let joined = raised(joined).map(Self::of);
+                joined.inspect_err(|error| error.set_cause(py, Some(failed)))
+            }
             None => raised(joined).map(Self::of),
         }
     }
