@@ -263,9 +263,9 @@ fn mismatch(slot_bytes: u64, sends: &OneEnd, receives: &OneEnd) -> String {
         assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
         error.to_string()
     });
-    // The words are the same over every link; one that is still in its call says so behind them.
+    // The words are the same over every link; the rank that sent names its own call behind them.
     let is_same = |t: &Vec<String>| {
-        let said = t[0].split("; rank 0, ").next();
+        let said = t[0].split("; rank 0, ").next().and_then(|t| t.split("; call ").next());
         t[1] == texts[0][1]
             && said == Some(&format!("rank 0 stopped because rank 1 failed: {}", t[1]))
     };

@@ -60,7 +60,10 @@ impl Gpu {
         let (Some(stream), true) = (latest, since.elapsed() > LINGER) else { return Ok(()) };
         // A stream that is being captured may not be asked.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let idle = stream.is_captured().and_then(|captured| Ok(captured || stream.is_done()?));
+        // The thread that asks may be one that has used no GPU yet.
+        let entered = stream.context().enter();
+        let captured = entered.and_then(|()| stream.is_captured());
+        let idle = captured.and_then(|captured| Ok(captured || stream.is_done()?));
         match idle.map_err(|fault| self.fault(&fault))? {
             true => Ok(()),
             false => Err(core.lost(peer, how, None)),
