@@ -262,7 +262,7 @@ fn draw_writes_a_page_of_a_refuted_algorithm_with_its_fault() {
     let text = "algorithm short implements all_reduce on n ranks {\n    chunks n\n    for s in 0..n - 1 {\n        \
                 each r { r -> (r + 1) % n : reduce data[(r - s) % n] } } }\n";
     let (algorithm, page) = (file("short.algo", text), file("short.html", ""));
-    roundelay(&["draw", &algorithm, "-n", "3", "-o", &page]).fails(1, &["RL0501", "is missing"]);
+    roundelay(&["draw", &algorithm, "-n", "3", "-o", &page]).fails(1, &["RL0501", "are missing"]);
     let page = std::fs::read_to_string(page).expect("the page");
     assert!(page.contains("role=\"alert\"") && page.contains("RL0501"), "{page:.400}");
     assert!(page.contains("id=\"s0\""), "its steps are drawn");
