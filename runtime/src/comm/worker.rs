@@ -116,6 +116,7 @@ impl Worker {
     }
 
     /// Returns true if work that was started has not ended.
+    #[cfg(feature = "cuda")]
     pub(super) fn is_busy(&self) -> bool {
         self.pending.load(Ordering::Acquire) > 0
     }

@@ -68,7 +68,8 @@ impl Core {
         let answer = AbortRecord { code: error.code(), rank: own, text: spelled.clone() };
         match self.fail(error) {
             Error::PlanMismatch { rank, peer, detail } => {
-                let is_near = self.near().get(peer as usize) == Some(&true);
+                let hosts = self.group.hosts();
+                let is_near = hosts.get(peer as usize) == hosts.get(own as usize);
                 let detail = match self.group.other_mismatch(&answer, is_near) {
                     Some(other) => format!("{detail}, and {other}"),
                     None => detail,
