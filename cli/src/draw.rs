@@ -31,7 +31,7 @@ pub(crate) fn draw(args: &Draw, report: Report) -> Outcome {
         compile(&program, &sources, &shape, &options, placement(program.kind.name(), false, false));
     let (page, found) = match compiled {
         Ok(proved) => (html(proved.graph(), &sources), Diagnostics::new()),
-        // What is refuted is drawn, too, unless its steps cannot be told.
+        // What is refuted is drawn, too, unless its steps are not known.
         Err(found) => {
             let instance = Instance::new(&program, &shape, &options).map(Arc::new);
             match instance.and_then(|instance| graph::unroll(&instance)) {

@@ -188,7 +188,7 @@ pub(crate) fn complain(text: &str) {
     complain_rendered(&escaped(text));
 }
 
-/// Writes what was rendered, with its colours, to standard error; if that fails there is nobody to tell.
+/// Writes what was rendered, with its colours, to standard error; if that fails there is no other place to report.
 fn complain_rendered(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -135,7 +135,7 @@ fn say(port: u16, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Starts a rank of a job of two, which may have so many descriptors.
+/// Starts a rank of a job of two, with a limit on its descriptors.
 fn rank(rank: &str, store: &str, descriptors: u32) -> Child {
     let program = env!("CARGO_BIN_EXE_roundelay");
     let mut command = Command::new("sh");

@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(fetch(&far, soon()), Ok("the note".to_owned()));
     }
 
-    /// Waits until so many strangers are at this process's board, and returns their number.
+    /// Waits until a number of strangers is at this process's board, and returns it.
     fn strangers_become(wanted: impl Fn(usize) -> bool) -> usize {
         let until = soon();
         loop {

@@ -71,7 +71,7 @@ impl Output {
     }
 
     fn line(&mut self, text: &str) {
-        // Whoever closed the output wants no lines.
+        // The output was closed on purpose.
         let _ = match &mut self.file {
             Some(file) => file.write_all(text.as_bytes()),
             None => std::io::stdout().lock().write_all(text.as_bytes()),

@@ -71,7 +71,7 @@ def test_a_rank_that_stops_is_named_at_the_deadline() -> None:
 
 @pytest.mark.parametrize("other", ["broadcast", "barrier"])
 def test_ranks_that_call_different_things_are_told_both(other: str) -> None:
-    for _ in range(5):  # Both find it out at once, or one is told by the other.
+    for _ in range(5):  # Both find it out at once, or one is notified by the other.
         said: list[str] = []
 
         def call(comm: Communicator, said: list[str] = said) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C ends every call that waits, and the other ranks are told."""
+"""Ctrl-C ends every call that waits, and the other ranks are notified."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ OTHERS = (
 
 
 def run(*names: str) -> dict[str, Any]:
-    """Return of each case the error of the call, the seconds since the signal, and what the other rank was told."""
+    """Return of each case the error of the call, the seconds since the signal, and the error of the other rank."""
     command = [sys.executable, "-c", PROGRAM, *names]
     import os
 

@@ -56,12 +56,12 @@ impl WrongGuesses {
         self.all += 1;
         self.last = Some(from);
         if self.all.ilog10() > (self.all - 1).max(1).ilog10() || self.all == 1 {
-            // Whoever closed the output wants no lines.
+            // The output was closed on purpose.
             let _ = writeln!(std::io::stderr(), "roundelay: {port} {}", self.words());
         }
     }
 
-    /// Says who was refused, and how often; `None` if nobody was.
+    /// Says who was refused, and how often; `None` if no connection was.
     pub(crate) fn remark(&self) -> Option<String> {
         (self.all > 0).then(|| self.words())
     }

@@ -93,7 +93,7 @@ impl Drop for Deferred {
     }
 }
 
-/// Returns what the other ranks are told of an interrupted rank.
+/// Returns the error by which other ranks end when a rank is interrupted.
 pub(crate) fn record(rank: u32) -> AbortRecord {
     AbortRecord { code: codes::ABORTED, rank, text: "a signal interrupted its wait".into() }
 }

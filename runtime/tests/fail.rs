@@ -212,7 +212,7 @@ fn memory_that_is_not_there_is_an_error() {
     }
 }
 
-/// What a job may use is mapped as it is used: neither many communicators nor a machine with much memory take addresses.
+/// Memory is mapped as it is used: neither many communicators nor a machine with much memory take addresses.
 #[test]
 fn large_arenas_of_many_communicators_fit_the_address_space() {
     let layout = Layout { arena_bytes: 4 << 40, ..Layout::new(2) };

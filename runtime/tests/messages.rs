@@ -397,16 +397,21 @@ fn a_receive_does_not_time_out_while_its_connection_moves() {
         let messages = comm.messages().expect("messages");
         if r == 0 {
             let last = messages.start_recv(vec![0u8], 1, 1000).expect("a receive");
-            for tag in 0..40 {
-                messages.recv(&mut [0u8], 1, tag).expect("a message");
+            let mut goes_on = [1u8];
+            while goes_on == [1] {
+                messages.recv(&mut goes_on, 1, 1).expect("a message");
+                messages.send(&[0u8], 1, 2).expect("an answer");
             }
             assert_eq!(last.wait().expect("the last one").0, [9]);
             return;
         }
         // One after the other, for twice the timeout.
-        for tag in 0..40 {
-            std::thread::sleep(TIMEOUT / 20);
-            messages.send(&[1u8], 0, tag).expect("a send");
+        let start = Instant::now();
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = start.elapsed() < 2 * TIMEOUT;
+            messages.send(&[u8::from(goes_on)], 0, 1).expect("a send");
+            messages.recv(&mut [0u8], 0, 2).expect("an answer");
         }
         messages.send(&[9u8], 0, 1000).expect("a send");
     });

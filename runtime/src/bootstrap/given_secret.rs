@@ -35,7 +35,7 @@ pub fn secret() -> Result<Option<Vec<u8>>, Error> {
     Ok(Some(secret))
 }
 
-/// Fails for an empty secret, which keeps nobody out.
+/// Fails for an empty secret, which keeps no process out.
 pub(super) fn check(secret: &[u8]) -> Result<(), Error> {
     match secret.is_empty() {
         false => Ok(()),

@@ -142,7 +142,7 @@ impl Gpu {
         if let Err(error) = core.hear(Some(&location)) {
             return error;
         }
-        // Whoever is waited for may itself wait for another, which is gone.
+        // The rank that is waited for may itself wait for another, which is gone.
         let gone = core.gone(report.peer, true).map(|how| (report.peer, how));
         if let Some((peer, how)) = gone.or_else(|| core.dead()) {
             let how = format!("{how} while rank {} waited for {}", core.rank(), awaited(report));

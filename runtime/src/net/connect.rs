@@ -107,7 +107,7 @@ impl<'a> PendingConnections<'a> {
         let heard = self.listener.remark();
         let after = self.deadline.timeout;
         if self.listener.is_full() {
-            // Whoever wanted to connect could not: the fault is this rank's own.
+            // Connections could not be accepted: the fault is this rank's own.
             let remark = format!(
                 "{remark}{heard}; rank {peer} is not at fault: raise that limit on this host, or connect when needed \
                  (the hint `lazy=true`)"

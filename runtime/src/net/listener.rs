@@ -396,7 +396,7 @@ impl Listener {
             }
             if inner.jobs.contains_key(&name.job) { Ok(()) } else { Err(Refusal::Job) }
         };
-        // Whoever names a job of this process is no stranger that guesses.
+        // A connection that names a job of this process does not guess.
         let held = |name: &Name, from: IpAddr| {
             let is_known = inner.jobs.contains_key(&name.job);
             if is_known { None } else { inner.guesses.held_until(from, Instant::now()) }

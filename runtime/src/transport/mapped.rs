@@ -69,7 +69,7 @@ pub(crate) trait MappedReceiver {
     /// Returns the sender's process, if its memory can be read.
     fn reach(&self) -> Option<i32>;
 
-    /// Records that the sender's memory can no longer be read, and tells it.
+    /// Records that the sender's memory can no longer be read, and notifies the sender.
     fn lose_reach(&mut self);
 
     /// Returns the bytes of memory that are kept to put messages together.

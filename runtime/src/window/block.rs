@@ -40,7 +40,7 @@ impl Block {
         LINE * (2 + 2 * u64::from(ranks))
     }
 
-    /// Returns the block at an offset of the memory, which is reserved, of a window that so many ranks use.
+    /// Returns the block at an offset of the memory, which is reserved, of a window that a number of ranks use.
     pub(crate) fn new(segment: Arc<Segment>, at: u64, ranks: u32) -> Result<Self, Error> {
         let words = segment.mapped(at, Self::bytes(ranks))?.cast_const().cast();
         Ok(Block { words, at, _segment: segment })

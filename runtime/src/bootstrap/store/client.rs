@@ -352,7 +352,7 @@ impl Store for Client {
     }
 
     fn fail(&mut self, mut error: Error) -> Error {
-        // The others are told of an interrupt, too.
+        // The others are notified of an interrupt, too.
         let _deferred = interrupt::Deferred::new();
         // A failure that was told before counts.
         let _ = self.look();

@@ -12,7 +12,7 @@ use crate::secret::{Side, proof};
 use crate::store::Store;
 
 const FOREVER: Duration = Duration::from_secs(60);
-/// The time for which a server tells a failure to those who are late.
+/// The time for which a server reports a failure to ranks that are late.
 const SHORT: Duration = Duration::from_millis(150);
 /// The time that a busy machine may need beyond a bound.
 const SLACK: Duration = Duration::from_secs(5);

@@ -135,7 +135,7 @@ impl Drop for Server {
             return;
         }
         if interrupt::is_requested() {
-            // Whoever comes only now is not told.
+            // A rank that comes only now gets no reason.
             let _ = (&self.wake).write(&[HURRY]);
         }
         let _ = self.wake.shutdown(std::net::Shutdown::Write);

@@ -7,7 +7,7 @@
 //! [ arenas: for each rank, the memory that its buffers come from ]
 //! ```
 //!
-//! The file is sparse: what nobody uses costs neither memory nor addresses.
+//! The file is sparse: unused parts cost neither memory nor addresses.
 
 use std::collections::BTreeSet;
 

@@ -133,7 +133,7 @@ impl RegionViews {
         while let Some(listed) = last.get() {
             last = &listed.next;
         }
-        // Whoever adds holds the lock.
+        // The caller that adds holds the lock.
         let _ = last.set(Box::new(ListedView { view, next: OnceLock::new() }));
         Ok(address)
     }
@@ -195,7 +195,7 @@ mod tests {
         let both = at(border - PAGE, 2 * PAGE);
         rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), border - PAGE, 2 * PAGE)
             .expect("two pages");
-        // SAFETY: mapped above, and nobody else's.
+        // SAFETY: mapped above, and owned here alone.
         unsafe {
             low.write(1);
             high.write(2);
