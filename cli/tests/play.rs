@@ -256,13 +256,19 @@ fn a_small_job_needs_few_addresses() {
 fn too_few_descriptors_are_no_fault_of_others() {
     let mut full = 0;
     for limit in 8..24 {
-        let limits = format!("ulimit -n {limit};");
-        let ran = shell(&limits, "run all_reduce --bytes 4K -n 4 --transport tcp --timeout 3s");
-        let said = String::from_utf8_lossy(&ran.stderr);
-        if said.contains("Too many open files") {
-            full += 1;
-            assert!(said.contains("ulimit -n"), "{limit}: {said}");
-            assert!(!said.contains("make sure that rank"), "{limit}: {said}");
+        for transport in ["tcp", "shm"] {
+            let limits = format!("ulimit -n {limit};");
+            let args =
+                format!("run all_reduce --bytes 4K -n 4 --transport {transport} --timeout 3s");
+            let ran = shell(&limits, &args);
+            let said = String::from_utf8_lossy(&ran.stderr);
+            if ran.status.code() != Some(0) {
+                full += 1;
+                assert_eq!(ran.status.code(), Some(3), "{limit} over {transport}: {said}");
+                assert!(said.contains("Too many open files"), "{limit} over {transport}: {said}");
+                assert!(said.contains("ulimit -n"), "{limit} over {transport}: {said}");
+                assert!(!said.contains("make sure that rank"), "{limit} over {transport}: {said}");
+            }
         }
     }
     assert!(full > 0, "some of these are too few");

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use roundelay_dsl::diag::{Code, Diagnostic, codes};
 
 /// The reason for which a call, or its setup, failed.
@@ -203,9 +205,33 @@ impl Error {
         }
     }
 
-    /// Makes the error of an operation of the system without which ranks do not come together.
-    pub(crate) fn system(text: String, source: impl Into<std::io::Error>) -> Self {
-        Error::System { code: codes::START, text, source: Source::new(source.into()) }
+    /// Makes the error of an operation of the system without which ranks do not come together. `text` is the
+    /// operation and the reason; `remedy` is left out if it is empty, and gives way where the system lacks something.
+    pub(crate) fn system(
+        mut text: String,
+        source: impl Into<std::io::Error>,
+        remedy: &'static str,
+    ) -> Self {
+        let source = source.into();
+        let remedy = Errno::from_io_error(&source).and_then(remedy_of_lack).unwrap_or(remedy);
+        if !remedy.is_empty() {
+            text = format!("{text}; {remedy}");
+        }
+        Error::System { code: codes::START, text, source: Source::new(source) }
+    }
+}
+
+/// What to do where the system gives no process or thread more.
+pub(crate) const RAISE_PROCESSES: &str = "raise the limit of processes and threads (`ulimit -u`, or that of the \
+                                          container), or start fewer ranks";
+
+/// Returns what to do where the system has no more of something, whatever it was wanted for.
+pub(crate) fn remedy_of_lack(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::MFILE => Some("raise the limit of open files (`ulimit -n`)"),
+        Errno::NFILE => Some("close files, or raise `sysctl fs.file-max`"),
+        Errno::NOMEM => Some("give the machine or container more memory"),
+        _ => None,
     }
 }
 
@@ -370,7 +396,7 @@ mod tests {
     fn sources_are_found_through_copies() {
         use std::error::Error as _;
         let refused = std::io::Error::from(std::io::ErrorKind::AddrInUse);
-        let error = Error::system(format!("cannot listen: {refused}"), refused).clone();
+        let error = Error::system(format!("cannot listen: {refused}"), refused, "").clone();
         assert_eq!(error.code(), codes::START);
         let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
         assert_eq!(source.map(|e| e.kind()), Some(std::io::ErrorKind::AddrInUse));

@@ -83,7 +83,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     match getrandom(&mut bytes, GetRandomFlags::empty()) {
         Ok(n) if n == N => Ok(bytes),
         Ok(_) => Err(Error::Start("the system gave too few random bytes".into())),
-        Err(e) => Err(Error::system(format!("the system gave no random bytes: {e}"), e)),
+        Err(e) => Err(Error::system(format!("the system gave no random bytes: {e}"), e, "")),
     }
 }
 

@@ -20,7 +20,7 @@ use super::lines::Lines;
 use super::{HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::abort::AbortRecord;
 use crate::custom::allowance;
-use crate::error::Error;
+use crate::error::{Error, RAISE_PROCESSES};
 use crate::fork::OwnerProcess;
 use crate::process::ChildStatuses;
 use crate::secret::random;
@@ -173,8 +173,9 @@ impl Launcher {
                 Ok(rank) => job.ranks.push(rank),
                 Err(e) => {
                     let program = self.program.to_string_lossy().into_owned();
-                    let text = format!("cannot start `{program}`: {e}{}", remedy(&e));
-                    return Err(Error::system(text, e));
+                    let is_full = e.kind() == std::io::ErrorKind::WouldBlock;
+                    let remedy = if is_full { RAISE_PROCESSES } else { "" };
+                    return Err(Error::system(format!("cannot start `{program}`: {e}"), e, remedy));
                 }
             }
         }
@@ -411,18 +412,6 @@ impl Drop for Job {
 enum What {
     Output,
     Ended,
-}
-
-/// Returns what helps where the system refuses to start a process.
-fn remedy(error: &std::io::Error) -> &'static str {
-    match rustix::io::Errno::from_io_error(error) {
-        Some(rustix::io::Errno::MFILE) => "; raise the limit of open files (`ulimit -n`)",
-        Some(rustix::io::Errno::AGAIN) => {
-            "; raise the limit of processes and threads (`ulimit -u`, or that of the container), or start fewer ranks"
-        }
-        Some(rustix::io::Errno::NOMEM) => "; give the machine or container more memory",
-        _ => "",
-    }
 }
 
 fn ending(status: ExitStatus) -> Ending {

@@ -10,7 +10,7 @@ use super::store::protocol::digest;
 use super::store::server::Job;
 use super::store::{At, Client, Me, Server, StoreListener};
 use super::torch::TorchStore;
-use crate::error::Error;
+use crate::error::{Error, RAISE_PROCESSES};
 use crate::net::address;
 use crate::paths::Options;
 use crate::ports::{PortRange, bind_within};
@@ -67,7 +67,8 @@ impl<'a> StorePlace<'a> {
             None => StoreListener::everywhere(port),
         });
         listener.map_err(|e| {
-            Error::system(format!("rank 0 cannot listen for the others: {e}; free a port"), e)
+            let text = format!("rank 0 cannot listen for the others: {e}");
+            Error::system(text, e, "free a port")
         })
     }
 }
@@ -126,8 +127,8 @@ pub(super) fn shared(
 
 fn loopback() -> Result<StoreListener, Error> {
     StoreListener::loopback().map_err(|e| {
-        let text = format!("rank 0 cannot listen on this host: {e}; see whether it has loopback");
-        Error::system(text, e)
+        let text = format!("rank 0 cannot listen on this host: {e}");
+        Error::system(text, e, "see whether it has loopback")
     })
 }
 
@@ -143,7 +144,7 @@ fn rendezvous(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
             _ if taken => "choose a free port, or end what has it",
             _ => "see whether that is an address of this host",
         };
-        Error::system(format!("rank 0 cannot serve the store at {at}: {e}; {remedy}"), e)
+        Error::system(format!("rank 0 cannot serve the store at {at}: {e}"), e, remedy)
     })?;
     let server = serve(listener, me, timeout)?;
     Ok(Client::connect(at, me, timeout)?.with(server))
@@ -153,7 +154,7 @@ fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Serve
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
     let job = Job { size: me.size, digest, secret, timeout, report: None };
     Server::start(listener, job).map_err(|e| {
-        Error::system(format!("rank 0 cannot serve the store: {e}; raise the limit"), e)
+        Error::system(format!("rank 0 cannot serve the store: {e}"), e, RAISE_PROCESSES)
     })
 }
 

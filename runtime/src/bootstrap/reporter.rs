@@ -38,11 +38,9 @@ pub(super) fn name(key: u128) -> String {
 pub(super) fn open(listener: &Listener) -> Result<Reporting, Error> {
     let failed = |e: std::io::Error| {
         let ip = listener.address().ip();
-        let text = format!(
-            "a rank cannot report at {ip}: {e}; see whether its limits allow a thread and a port more, or leave \
-             out the hint `doctor`"
-        );
-        Error::system(text, e)
+        let remedy =
+            "see whether its limits allow a thread and a port more, or leave out the hint `doctor`";
+        Error::system(format!("a rank cannot report at {ip}: {e}"), e, remedy)
     };
     let own = |port| SocketAddr::new(listener.address().ip(), port);
     let socket = bind_within(listener.options().ports, |port| StoreListener::bind_to(own(port)));

@@ -12,7 +12,7 @@ use super::store::InProcessStore;
 use super::{HOST, Membership, Store, given_secret, secret};
 use crate::comm::Communicator;
 use crate::digest::mix;
-use crate::error::Error;
+use crate::error::{Error, RAISE_PROCESSES};
 use crate::group::{Group, Note, Terms, reporters};
 use crate::hints::Hints;
 use crate::net::{Listener, Net};
@@ -286,7 +286,8 @@ impl Communicator {
             Self::meet_at(rank, ranks, &mut store, &setup(rank))
         });
         let joined = joined.map_err(|e| {
-            Error::system(format!("cannot start {ranks} threads, one for each rank: {e}"), e)
+            let text = format!("cannot start {ranks} threads, one for each rank: {e}");
+            Error::system(text, e, RAISE_PROCESSES)
         })?;
         let (mut comms, mut saw, mut heard) = (Vec::new(), None, None);
         for joined in joined {

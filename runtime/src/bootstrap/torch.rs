@@ -64,12 +64,11 @@ impl TorchStore {
                 Err(error) => error,
             };
             if Instant::now() + pause >= deadline {
-                let text = format!(
-                    "rank {rank} waited {timeout:?} for torchrun's store at {at}: {error}; see \
-                     whether torchrun runs on the host that MASTER_ADDR names, or set \
-                     ROUNDELAY_STORE=host:port to do without it"
-                );
-                return Err(Error::system(text, error));
+                let text =
+                    format!("rank {rank} waited {timeout:?} for torchrun's store at {at}: {error}");
+                let remedy = "see whether torchrun runs on the host that MASTER_ADDR names, or set \
+                              ROUNDELAY_STORE=host:port to do without it";
+                return Err(Error::system(text, error, remedy));
             }
             if let Some(error) = interrupt::error(rank) {
                 return Err(error);

@@ -15,7 +15,7 @@ use super::Communicator;
 use super::options::Settings;
 use super::work::{Callback, Work, pair};
 use crate::engine::{Core, Stop};
-use crate::error::Error;
+use crate::error::{Error, RAISE_PROCESSES};
 use crate::fork::OwnerProcess;
 use crate::interrupt;
 
@@ -111,7 +111,9 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(format!("roundelay-{rank}"))
             .spawn(move || serve(&inbox, &outbox, &waiting))
-            .map_err(|e| Error::system(format!("cannot start a progress thread: {e}"), e))?;
+            .map_err(|e| {
+                Error::system(format!("cannot start a progress thread: {e}"), e, RAISE_PROCESSES)
+            })?;
         Ok(Worker { orders, returns, thread, awaited, pending })
     }
 

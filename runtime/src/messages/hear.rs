@@ -305,6 +305,6 @@ impl Link {
     #[cold]
     fn unreadable(&self, error: std::io::Error) -> Error {
         let text = format!("rank {} cannot be read from: {error}", self.peer);
-        Error::system(text, error)
+        Error::system(text, error, "")
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr
     let Some(wanted) = interface else { return Ok(SocketAddr::new(seen.to_canonical(), 0)) };
     let all = if_addrs::get_if_addrs().map_err(|e| {
         let text = format!("the network interfaces of this host cannot be listed: {e}");
-        Error::system(text, e)
+        Error::system(text, e, "")
     })?;
     pick(wanted, seen, &all).ok_or_else(|| {
         let mut known: Vec<String> =

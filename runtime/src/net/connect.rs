@@ -93,33 +93,32 @@ impl<'a> PendingConnections<'a> {
     /// failed for a reason that is on its way.
     pub(super) fn in_vain(&mut self, peer: u32, lost: Option<Error>) -> Option<Error> {
         let peer = self.name(peer);
-        let seen = (self.deadline.watch)(peer).or_else(|| interrupt::error(self.rank));
+        let seen = (self.deadline.watch)(peer)
+            .or_else(|| interrupt::error(self.rank))
+            .or_else(|| self.kept_out(KEPT_OUT.min(self.deadline.timeout / 2)));
         let since = lost.is_some().then(|| *self.lost.get_or_insert_with(Instant::now));
         seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LAST_WORDS)))
     }
 
+    /// Returns the error of connections that wait for so long and cannot be taken in: a fault of this rank, whatever
+    /// it waits for.
+    fn kept_out(&self, long: Duration) -> Option<Error> {
+        let (_, errno) = self.listener.lack().filter(|(since, _)| since.elapsed() >= long)?;
+        let text = format!("rank {} cannot take in the connections of others: {errno}", self.rank);
+        Some(Error::system(text, errno, ""))
+    }
+
     /// Returns the error of a wait for a peer that took too long; `awaited` names it.
     pub(super) fn expired(&self, peer: u32, awaited: String, remark: &str) -> Error {
+        if let Some(error) = self.kept_out(Duration::ZERO) {
+            return error;
+        }
         let peer = self.name(peer);
         let name = self.what.into();
         let (site, text) = (String::new(), String::new());
         let location = Location { rank: self.rank, name, step: 0, site, text };
         let heard = self.listener.remark();
         let after = self.deadline.timeout;
-        if self.listener.is_full() {
-            // Connections could not be accepted: the fault is this rank's own.
-            let remark = format!(
-                "{remark}{heard}; rank {peer} is not at fault: raise that limit on this host, or connect when needed \
-                 (the hint `lazy=true`)"
-            );
-            return Error::Timeout {
-                location: location.into(),
-                awaited,
-                peer: self.rank,
-                after,
-                remark,
-            };
-        }
         let remark = format!(
             "{remark}{heard}; make sure that rank {peer} runs and makes the same call; if it is only slow, allow more \
              time (`--timeout`)"
@@ -127,6 +126,9 @@ impl<'a> PendingConnections<'a> {
         Error::Timeout { location: location.into(), awaited, peer, after, remark }
     }
 }
+
+/// The longest time for which connections wait that this process cannot take in: it may close files meanwhile.
+const KEPT_OUT: Duration = Duration::from_secs(5);
 
 /// Waits for one of these, or a moment, whichever is first.
 pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {

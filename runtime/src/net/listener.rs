@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -35,6 +36,8 @@ use crate::transport::rdma;
 const ENDED: usize = 4096;
 /// New connections taken in at one time.
 const BATCH: usize = 64;
+/// The time that a new connection has before it gives way where descriptors are missing.
+const GRACE: Duration = Duration::from_millis(100);
 /// The token of the clock among the events.
 const CLOCK: u64 = u64::MAX;
 
@@ -67,7 +70,7 @@ struct Inner {
     kept: BTreeMap<Name, TcpStream>,
     ended: VecDeque<(u128, u64, u32)>,
     last_refused: Option<String>,
-    trouble: Option<String>,
+    lack: Option<(Instant, Errno)>,
     guesses: WrongGuesses,
     /// The time for which the clock is set.
     rings: Option<Instant>,
@@ -105,7 +108,8 @@ impl Listener {
     /// address of this rank in the eyes of the rendezvous store.
     pub(crate) fn open(options: Options, seen: IpAddr) -> Result<Listener, Error> {
         let failed = |e: rustix::io::Errno| {
-            Error::system(format!("the listener of a rank cannot wait for connections: {e}"), e)
+            let text = format!("the listener of a rank cannot wait for connections: {e}");
+            Error::system(text, e, "")
         };
         let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -114,7 +118,7 @@ impl Listener {
             let (data, flags) = (epoll::EventData::new_u64(at), epoll::EventFlags::IN);
             epoll::add(&events, &listener, data, flags).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(|e| {
-                Error::system(format!("the listening socket has no address: {e}"), e)
+                Error::system(format!("the listening socket has no address: {e}"), e, "")
             })?);
             listeners.push(listener);
         }
@@ -236,22 +240,22 @@ impl Listener {
         self.again.store(again as u64, Ordering::Relaxed);
     }
 
-    /// Describes the faults of the listener, for messages of those who wait; begins with its own punctuation.
+    /// Describes those who were refused, for messages of those who wait; begins with its own punctuation.
     pub(super) fn remark(&self) -> String {
         let inner = self.lock();
-        let trouble = inner.trouble.iter().map(|text| format!("; {text}"));
         let refused = inner.last_refused.iter().map(|last| {
             let (refused, accepted) = (self.refused(), self.accepted());
             format!(
                 "; {refused} connections were refused here, the last {last}, and {accepted} let in"
             )
         });
-        trouble.chain(refused).collect()
+        refused.collect()
     }
 
-    /// Returns true if a connection waits that this process cannot take in: it has too many descriptors.
-    pub(super) fn is_full(&self) -> bool {
-        self.lock().trouble.is_some()
+    /// Returns the reason for which a connection that waits cannot be taken in, and since when that is so: this
+    /// process has too many descriptors.
+    pub(super) fn lack(&self) -> Option<(Instant, Errno)> {
+        self.lock().lack
     }
 
     /// Takes in and hears whoever is there, without waiting.
@@ -343,17 +347,17 @@ impl Listener {
                             | ErrorKind::Interrupted
                             | ErrorKind::ConnectionAborted
                     );
-                    // A stranger's descriptor may be what is missing.
-                    let oldest = inner.pending.keys().next().copied().filter(|_| !is_usual);
-                    if let Some(token) = oldest {
+                    // A stranger's descriptor may be what is missing; one that came just now may be a rank.
+                    let oldest = inner.pending.first_key_value().filter(|_| !is_usual);
+                    let oldest = oldest.filter(|(_, pending)| pending.since.elapsed() >= GRACE);
+                    if let Some(token) = oldest.map(|(&token, _)| token) {
                         self.turn_away(inner, token, "was one of too many");
                         continue;
                     }
                     if !is_usual {
-                        inner.trouble = Some(format!(
-                            "a connection could not be taken in: {e} (`ulimit -n` limits the \
-                             descriptors of a process)"
-                        ));
+                        let errno = Errno::from_io_error(&e).unwrap_or(Errno::MFILE);
+                        let since = inner.lack.map_or_else(Instant::now, |(since, _)| since);
+                        inner.lack = Some((since, errno));
                         // The connection stays, and so does the reason to look again at once.
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -361,7 +365,7 @@ impl Listener {
                 }
             };
             give_up_in_children(&stream);
-            inner.trouble = None;
+            inner.lack = None;
             let (since, from) = (Instant::now(), from.ip().to_canonical());
             if inner.pending.len() >= LISTENER.places() {
                 let oldest = inner.pending.keys().next().copied();
@@ -553,12 +557,11 @@ fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error
         Ok(TcpListener::from(socket))
     };
     bind_within(ports, listen_at).map_err(|e| {
-        let other = if ports.is_some() { "other ports, or another" } else { "another" };
-        let text = format!(
-            "ranks cannot be reached at {}: {e}; choose {other} network interface",
-            at.ip()
-        );
-        Error::system(text, e)
+        let remedy = match ports {
+            Some(_) => "choose other ports, or another network interface",
+            None => "choose another network interface",
+        };
+        Error::system(format!("ranks cannot be reached at {}: {e}", at.ip()), e, remedy)
     })
 }
 

@@ -12,7 +12,7 @@ use super::link::{self, Link};
 use super::region::{Part, Region};
 use crate::bootstrap::{Address, Meeting, Setup};
 use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
-use crate::error::Error;
+use crate::error::{Error, RAISE_PROCESSES};
 use crate::fork::OwnerProcess;
 use crate::window::{Rights, Span};
 
@@ -120,8 +120,8 @@ impl Endpoint {
         match std::thread::Builder::new().name("roundelay-connect".into()).spawn(connect) {
             Ok(_) => work,
             Err(e) => {
-                let text = format!("no thread to connect on: {e}; raise the limit of threads");
-                ended(Err(Error::system(text, e)))
+                let text = format!("cannot start a thread to connect on: {e}");
+                ended(Err(Error::system(text, e, RAISE_PROCESSES)))
             }
         }
     }

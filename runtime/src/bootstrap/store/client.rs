@@ -111,13 +111,14 @@ impl Client {
             };
             if Instant::now() + pause >= deadline {
                 let text = format!(
-                    "rank {} waited {timeout:?} to get into the store of rank 0 at {at}: {why}; see \
-                     whether rank 0 was started, and whether that address leads to its host",
+                    "rank {} waited {timeout:?} to get into the store of rank 0 at {at}: {why}",
                     me.rank
                 );
+                let remedy =
+                    "see whether rank 0 was started, and whether that address leads to its host";
                 return Err(match source {
-                    Some(source) => Error::system(text, source),
-                    None => Error::Start(text),
+                    Some(source) => Error::system(text, source, remedy),
+                    None => Error::Start(format!("{text}; {remedy}")),
                 });
             }
             if let Some(error) = interrupt::error(me.rank) {

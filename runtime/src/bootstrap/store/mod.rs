@@ -34,6 +34,7 @@
 //!
 //! Every bound is in [`protocol`]. A client has one wait at a time; a second one replaces it.
 
+mod accept;
 pub(crate) mod client;
 mod failure;
 mod guest;

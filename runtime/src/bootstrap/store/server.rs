@@ -1,7 +1,7 @@
 //! The thread that serves a store.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use roundelay_dsl::diag::codes;
 use rustix::event::{Timespec, epoll};
 
+use super::accept::Lack;
 use super::failure::Inquiry;
 use super::protocol::{
     CHALLENGE, FRAME_HEAD, Frame, GUEST, HELLO, HOST_KEY, Hello, MAX_FRAME, NoFrame, Op, ROOM,
@@ -23,16 +24,14 @@ use crate::abort::AbortRecord;
 use crate::fork::{OwnerProcess, give_up_in_children};
 use crate::guesses::WrongGuesses;
 use crate::interrupt;
-use crate::limits::{GUESSERS, PortLimits, REPORTER, STORE};
+use crate::limits::{PortLimits, REPORTER, STORE};
 use crate::secret::{PROOF, Side, accepts, proof};
 
-/// The time for which nobody is let in after the system refused to give a descriptor.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Connections that may wait to be accepted: all ranks come at once. The system has its own limit.
 const BACKLOG: i32 = 4096;
 /// Descriptors that the rest of the process may need.
 const RESERVE: u64 = 512;
-const LISTENER: u64 = 0;
+pub(super) const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
 /// The byte by which a server is to end although not all ranks know why.
 const HURRY: u8 = 1;
@@ -65,7 +64,7 @@ impl Job {
     }
 
     /// Returns the number of strangers that may be connected at one time.
-    fn strangers(&self) -> usize {
+    pub(super) fn strangers(&self) -> usize {
         let limits = self.limits();
         let ranks = if limits.or_ranks { self.size as usize } else { 0 };
         limits.places().max(ranks)
@@ -93,7 +92,7 @@ impl Server {
             strangers: BTreeSet::new(),
             held: VecDeque::new(),
             next: WAKE + 1,
-            paused: None,
+            lack: None,
             guesses: WrongGuesses::default(),
             values: BTreeMap::new(),
             kept: 0,
@@ -158,16 +157,16 @@ pub(super) enum At {
 
 pub(super) struct Core {
     pub(super) poll: OwnedFd,
-    listener: StoreListener,
+    pub(super) listener: StoreListener,
     pub(super) job: Job,
     pub(super) sessions: BTreeMap<u64, Session>,
     /// The sessions that are no rank, the oldest first.
-    strangers: BTreeSet<u64>,
+    pub(super) strangers: BTreeSet<u64>,
     /// The strangers that are not answered before a time, in its order.
-    held: VecDeque<(Instant, u64)>,
-    next: u64,
-    /// The time until which nobody is let in.
-    paused: Option<Instant>,
+    pub(super) held: VecDeque<(Instant, u64)>,
+    pub(super) next: u64,
+    /// The reason for which nobody is let in for a while.
+    pub(super) lack: Option<Lack>,
     pub(super) guesses: WrongGuesses,
     values: BTreeMap<String, Vec<u8>>,
     /// Bytes of keys and values.
@@ -223,13 +222,14 @@ impl Core {
         let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.until);
         let closing = self.is_closing.then_some(self.until);
         let held = self.held.front().map(|&(until, _)| until);
-        let next = [strangers, held, self.paused, inquiry, closing].into_iter().flatten().min()?;
+        let paused = self.lack.as_ref().and_then(|lack| lack.paused);
+        let next = [strangers, held, paused, inquiry, closing].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
     /// Returns the stranger that came first, and the time at which it came.
-    fn oldest(&self) -> Option<(u64, Instant)> {
+    pub(super) fn oldest(&self) -> Option<(u64, Instant)> {
         let &token = self.strangers.first()?;
         self.sessions.get(&token).map(|session| (token, session.since))
     }
@@ -247,62 +247,11 @@ impl Core {
             self.held.pop_front();
             self.listen_to(token, epoll::EventFlags::IN);
         }
-        if self.paused.is_some_and(|until| until <= now) {
-            self.paused = None;
-            self.listen(epoll::EventFlags::IN);
-        }
-    }
-
-    fn listen(&self, flags: epoll::EventFlags) {
-        let data = epoll::EventData::new_u64(LISTENER);
-        let _ = epoll::modify(&self.poll, &self.listener, data, flags);
-    }
-
-    fn accept(&mut self) {
-        loop {
-            let stream = match self.listener.accept() {
-                Ok(stream) => stream,
-                Err(e) => match e.kind() {
-                    ErrorKind::WouldBlock => return,
-                    ErrorKind::Interrupted
-                    | ErrorKind::ConnectionAborted
-                    | ErrorKind::PermissionDenied => continue,
-                    // Out of descriptors or memory: those of a stranger are given back, or some time passes.
-                    _ if !self.strangers.is_empty() => {
-                        self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
-                        continue;
-                    }
-                    _ => {
-                        self.paused = Some(Instant::now() + PAUSE);
-                        self.listen(epoll::EventFlags::empty());
-                        return;
-                    }
-                },
-            };
-            let session = Session::new(stream);
-            let held = session.from.and_then(|from| self.guesses.held_until(from, session.since));
-            // Those that wait stay, or a flood would push out a rank of the same address.
-            if held.is_some() && self.held.len() >= GUESSERS {
-                continue;
-            }
-            if self.strangers.len() >= self.job.strangers() {
-                // The one that has been here longest.
-                self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
-            }
-            let token = self.next;
-            self.next += 1;
-            let data = epoll::EventData::new_u64(token);
-            let flags = held.map_or(epoll::EventFlags::IN, |_| epoll::EventFlags::empty());
-            if epoll::add(&self.poll, &session.stream, data, flags).is_ok() {
-                self.held.extend(held.map(|until| (until, token)));
-                self.sessions.insert(token, session);
-                self.strangers.insert(token);
-            }
-        }
+        self.go_on_accepting(now);
     }
 
     /// Forgets a connection.
-    fn remove(&mut self, token: u64) {
+    pub(super) fn remove(&mut self, token: u64) {
         self.strangers.remove(&token);
         let Some(session) = self.sessions.remove(&token) else { return };
         let _ = epoll::delete(&self.poll, &session.stream);

@@ -26,7 +26,7 @@ use super::lanes::Common;
 use super::pause::Pause;
 use super::tray::{SLOT, SLOTS, Tray};
 use crate::dtype::DType;
-use crate::error::Error;
+use crate::error::{Error, RAISE_PROCESSES};
 use crate::messages::{Messenger, Operation, Place, Shape, What};
 use crate::window::{Fetch, Remote};
 
@@ -110,8 +110,9 @@ impl Courier {
             begun: VecDeque::new(),
         };
         let thread = std::thread::Builder::new().name(name).spawn(move || route.run(&inbox));
-        let thread =
-            thread.map_err(|e| Error::system(format!("cannot start a courier: {e}"), e))?;
+        let thread = thread.map_err(|e| {
+            Error::system(format!("cannot start a courier: {e}"), e, RAISE_PROCESSES)
+        })?;
         Ok(Courier { tray, number: 0, orders: Some(orders), thread: Some(thread) })
     }
 

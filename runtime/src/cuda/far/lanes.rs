@@ -18,7 +18,7 @@ use super::tray::Tray;
 use crate::abort;
 use crate::backend::cuda::Fault;
 use crate::engine::Core;
-use crate::error::Error;
+use crate::error::{Error, RAISE_PROCESSES};
 use crate::group::Alarm;
 use crate::messages::Messenger;
 use crate::net::{ConnectionId, Deadline};
@@ -185,7 +185,9 @@ impl Lanes {
             let thread = std::thread::Builder::new()
                 .name(format!("roundelay-far-{rank}"))
                 .spawn(move || lane.run(&inbox))
-                .map_err(|e| Error::system(format!("cannot start a lane: {e}"), e));
+                .map_err(|e| {
+                    Error::system(format!("cannot start a lane: {e}"), e, RAISE_PROCESSES)
+                });
             all.threads.push(thread.map_err(|error| core.fail(error))?);
             all.orders.push(sender);
         }

@@ -35,12 +35,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 
-use roundelay_dsl::diag::codes;
-
 use views::RegionViews;
 
 use super::Unavailable;
-use crate::error::{Bytes, Error, Source};
+use crate::error::{Bytes, Error, Source, remedy_of_lack};
 use crate::secret::random;
 
 /// The name of the files, which the system shows for debugging.
@@ -77,8 +75,8 @@ struct Cause {
 
 impl Cause {
     fn error(&self, text: String) -> Error {
-        match self.source.clone() {
-            Some(source) => Error::System { code: codes::START, text, source },
+        match self.errno {
+            Some(errno) => Error::system(text, errno, ""),
             None => Error::Start(text),
         }
     }
@@ -114,18 +112,15 @@ impl Segment {
             wanted: len,
             cause: cause.text,
             remedy: match cause.errno {
-                Some(Errno::MFILE) => "raise the limit of open files (`ulimit -n`)".into(),
-                Some(Errno::NFILE) => "close files, or raise `sysctl fs.file-max`".into(),
                 Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
-                    "allow the system call memfd_create, or say transport=tcp".into()
+                    "allow the system call memfd_create, or say transport=tcp"
                 }
-                Some(Errno::NOMEM) => "give the machine or container more memory".into(),
-                _ => {
+                errno => errno.and_then(remedy_of_lack).unwrap_or(
                     "this is the size of a sparse file, not memory: raise the limit on file sizes \
-                      (`ulimit -f`), or make the arenas smaller"
-                        .into()
-                }
-            },
+                     (`ulimit -f`), or make the arenas smaller",
+                ),
+            }
+            .into(),
             source: cause.source,
         };
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;

@@ -1,0 +1,135 @@
+//! Lets connections in at the server, and says what the system refuses to give for them.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use roundelay_dsl::diag::codes;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::server::{Core, LISTENER};
+use super::session::Session;
+use crate::abort::AbortRecord;
+use crate::error::remedy_of_lack;
+use crate::limits::GUESSERS;
+
+/// The time for which nobody is let in after the system refused to give a descriptor, and for which a stranger may
+/// show then that it is a rank.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest time for which ranks are kept out before all are told why; a program that closes files in time
+/// is not disturbed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A refusal of the system, which keeps connections out.
+pub(super) struct Lack {
+    /// The time since which nobody was let in, if that is so.
+    since: Option<Instant>,
+    last: Instant,
+    /// The time until which nobody is let in.
+    pub(super) paused: Option<Instant>,
+    /// The reason and the remedy.
+    text: String,
+}
+
+impl Lack {
+    /// Returns the failure of a job whose ranks it keeps out.
+    fn failure(&self) -> AbortRecord {
+        let text = format!("rank 0 cannot let others into its store: {}", self.text);
+        AbortRecord { code: codes::START, rank: 0, text }
+    }
+}
+
+impl Core {
+    /// Lets in whoever waits.
+    pub(super) fn accept(&mut self) {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok(stream) => stream,
+                Err(e) => match e.kind() {
+                    ErrorKind::WouldBlock => return,
+                    ErrorKind::Interrupted
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::PermissionDenied => continue,
+                    // Out of descriptors or memory: those of a stranger that had its time are given back, or some
+                    // passes. Ranks that come together must not push out each other.
+                    _ if self.oldest().is_some_and(|(_, since)| since.elapsed() >= PAUSE) => {
+                        self.note_lack(&e, None);
+                        self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
+                        continue;
+                    }
+                    _ => {
+                        self.note_lack(&e, Some(Instant::now() + PAUSE));
+                        return self.listen(epoll::EventFlags::empty());
+                    }
+                },
+            };
+            if let Some(lack) = &mut self.lack {
+                lack.since = None;
+            }
+            let session = Session::new(stream);
+            let held = session.from.and_then(|from| self.guesses.held_until(from, session.since));
+            // Those that wait stay, or a flood would push out a rank of the same address.
+            if held.is_some() && self.held.len() >= GUESSERS {
+                continue;
+            }
+            if self.strangers.len() >= self.job.strangers() {
+                // The one that has been here longest.
+                self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
+            }
+            let token = self.next;
+            self.next += 1;
+            let data = epoll::EventData::new_u64(token);
+            let flags = held.map_or(epoll::EventFlags::IN, |_| epoll::EventFlags::empty());
+            if epoll::add(&self.poll, &session.stream, data, flags).is_ok() {
+                self.held.extend(held.map(|until| (until, token)));
+                self.sessions.insert(token, session);
+                self.strangers.insert(token);
+            }
+        }
+    }
+
+    /// Notes a refusal. Ranks that are kept out for long end the job: they cannot know why.
+    fn note_lack(&mut self, refusal: &std::io::Error, paused: Option<Instant>) {
+        let last = Instant::now();
+        let since = self.lack.as_ref().and_then(|lack| lack.since).unwrap_or(last);
+        let remedy = Errno::from_io_error(refusal).and_then(remedy_of_lack);
+        let remedy = remedy.map_or(String::new(), |remedy| format!("; {remedy}"));
+        let text = format!("{refusal}{remedy}");
+        let lack = Lack { since: Some(since), last, paused, text };
+        if paused.is_some() && since + PATIENCE.min(self.job.timeout / 2) <= last {
+            self.fail_for_lack(&lack);
+        }
+        self.lack = Some(lack);
+    }
+
+    /// Fails if ranks are missing, and were not let in of late.
+    pub(super) fn blame_lack(&mut self) {
+        if self.ranks.len() < self.job.size as usize
+            && let Some(lack) = self.lack.take_if(|lack| lack.last.elapsed() <= PATIENCE)
+        {
+            self.fail_for_lack(&lack);
+            self.lack = Some(lack);
+        }
+    }
+
+    fn fail_for_lack(&mut self, lack: &Lack) {
+        // Whoever only reports serves no ranks.
+        if self.job.report.is_none() {
+            self.fail(lack.failure());
+        }
+    }
+
+    /// Listens again after a pause.
+    pub(super) fn go_on_accepting(&mut self, now: Instant) {
+        let paused = self.lack.as_mut().and_then(|lack| lack.paused.take_if(|until| *until <= now));
+        if paused.is_some() {
+            self.listen(epoll::EventFlags::IN);
+            self.accept();
+        }
+    }
+
+    fn listen(&self, flags: epoll::EventFlags) {
+        let data = epoll::EventData::new_u64(LISTENER);
+        let _ = epoll::modify(&self.poll, &self.listener, data, flags);
+    }
+}
