@@ -5,9 +5,9 @@
 #
 # LIBRARY is libroundelay_nccl.so; TESTS the folder with nccl-tests' programs (all_reduce_perf and so on), which were
 # linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
-# medians of both libraries by turns), turns.txt (each time), rows.txt (all that nccl-tests printed), losses.jsonl.
+# medians of both libraries by turns), turns.txt (each time), rows.txt (all that nccl-tests printed), empty.txt, losses.jsonl.
 #
-# Parts: ranks check options torch killed times graphs types processes hosts; all by default but types, which checks
+# Parts: ranks empty check options torch killed times graphs types processes hosts; all by default but types, which checks
 # every type and operator, and two that need `mpirun` and TESTS built with MPI=1: processes, a GPU each, and hosts,
 # these on two hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of
 # PyTorch's wheel, or NCCL_LIB. These may be set: RANKS (all GPUs), MINUTES (9), MOST (1G, the most bytes that are
@@ -17,7 +17,7 @@
 set -u
 library=$(realpath "${1:?the library}") tests=$(realpath "${2:?the folder of nccl-tests}") folder=${3:?the folder}
 shift 3
-parts=${*:-ranks check options torch killed times graphs}
+parts=${*:-ranks empty check options torch killed times graphs}
 here=$(dirname "$(realpath "$0")")
 ranks=${RANKS:-$(nvidia-smi -L | wc -l)}
 end=$(($(date +%s) + ${MINUTES:-9} * 60))
@@ -105,6 +105,10 @@ if wanted ranks; then
         step "interface on hosts, $way" 60 "$log" env ROUNDELAY_NCCL_HOST=1 \
             LD_LIBRARY_PATH="$(dirname "$library")" ./ranks $way 2
     done
+fi
+if wanted empty; then
+    step "calls without elements, in groups" 120 "$rows" python3 "$here/nccl/empty.py" "$library" "$ranks"
+    cat said.txt >>"$folder/empty.txt"
 fi
 # check WAY...: all programs with ranks of these kinds.
 check() {
