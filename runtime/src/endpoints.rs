@@ -127,6 +127,12 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
         }
     }
 
+    /// Returns true if the peer would take this process's own memory without slots.
+    #[inline]
+    pub(crate) fn would_read(&self) -> bool {
+        matches!(self, Sender::Mapped(s) if s.would_read())
+    }
+
     /// Returns true if the peer takes this process's own memory without slots.
     #[inline]
     pub(crate) fn reads(&self) -> bool {

@@ -295,9 +295,8 @@ fn a_rank_whose_memory_is_hidden_sends_what_was_read() {
     let job = launch("unreadable", FOREVER);
     assert!(job.outcome.success(), "{:?}", job.said);
     // The first line has the process.
-    let pulled: Vec<u64> =
-        job.said[1][1..].iter().map(|line| line.parse().expect("a number")).collect();
-    assert_eq!(pulled[1..], [0, 0], "the others could read {} before", pulled[0]);
+    let pulled: u64 = job.said[1][1].parse().expect("a number");
+    assert!(pulled > 0, "nothing was read before it was hidden: {:?}", job.said);
 }
 
 #[test]

@@ -281,7 +281,12 @@ impl Link {
                     return Ok(());
                 }
                 sender.learn();
-                let stays = matches!(sender, Sender::Posted(_)) || sender.reads();
+                // The system is asked where it matters: of what is offered, a reader that is refused asks again.
+                let stays = match sender {
+                    Sender::Posted(_) => true,
+                    _ if self.streams() => sender.reads(),
+                    _ => sender.would_read(),
+                };
                 let is_mapped = matches!(sender, Sender::Mapped(_));
                 let piece = if stays { PIECE } else { chunk };
                 let Some(packet) = self.next(piece, stays, is_mapped, id) else {
@@ -382,6 +387,12 @@ impl Link {
     }
 
     /// Returns the queue of what was said last.
+    /// Returns true if what is next is the content of a message.
+    fn streams(&self) -> bool {
+        let queue = if self.answering { &self.answers } else { &self.out };
+        matches!(queue.front(), Some(Out::Stream(..)))
+    }
+
     fn queue(&mut self) -> &mut VecDeque<Out> {
         if self.answering { &mut self.answers } else { &mut self.out }
     }

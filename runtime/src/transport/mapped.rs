@@ -52,6 +52,9 @@ pub(crate) trait MappedSender {
 
     /// Returns true if the receiver takes this process's own memory without slots, as far as it has said so
     /// by the last time that this rank [learned](Self::learn).
+    fn would_read(&self) -> bool;
+
+    /// Returns true if it [would](Self::would_read), and the system lets it: the same until this rank learns anew.
     fn reads(&self) -> bool;
 
     /// Learns how the receiver wishes to have this process's memory.

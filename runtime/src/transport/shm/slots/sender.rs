@@ -1,5 +1,7 @@
 //! The sending end of a connection.
 
+use std::cell::Cell;
+
 use super::super::pipe::Pusher;
 use super::super::{cma, copy_path};
 use super::*;
@@ -30,6 +32,8 @@ pub(crate) struct Sender {
     samples: u32,
     unchanged: u32,
     pusher: Option<Pusher>,
+    /// True if the system lets peers read this process, once that was asked in this call.
+    readable: Cell<Option<bool>>,
 }
 
 impl Sender {
@@ -53,6 +57,7 @@ impl Sender {
             back: (from < to).then(|| End::open(segment, (to, from), channel, to)).transpose()?,
             samples: 0,
             unchanged: 0,
+            readable: Cell::new(None),
             pusher: None,
         })
     }
@@ -73,6 +78,16 @@ impl Sender {
             self.seen = self.end.consumed().load(Ordering::Acquire);
             message < self.seen
         }
+    }
+
+    /// Returns true if peers can still read what this process keeps to itself, for the rest of a call: else slots and
+    /// pipes serve them. A question to the system, asked only where it is about to matter.
+    fn is_readable(&self) -> bool {
+        self.readable.get().unwrap_or_else(|| {
+            let readable = cma::is_readable();
+            self.readable.set(Some(readable));
+            readable
+        })
     }
 
     #[cold]
@@ -168,7 +183,10 @@ impl MappedSender for Sender {
         len: usize,
         pieces: impl Iterator<Item = IoVec>,
     ) {
-        let path = copy_path::wanted(self.wishes >> 1, len);
+        let mut path = copy_path::wanted(self.wishes >> 1, len);
+        if path == CopyPath::Kernel && self.pusher.is_some() && !self.is_readable() {
+            path = CopyPath::Pipe;
+        }
         let pusher = self.pusher.as_mut().filter(|_| path != CopyPath::Kernel);
         let at = Layout::header(self.sent);
         self.end.word(at + POSTED).store(now(), Ordering::Relaxed);
@@ -186,8 +204,13 @@ impl MappedSender for Sender {
     }
 
     #[inline]
-    fn reads(&self) -> bool {
+    fn would_read(&self) -> bool {
         self.wishes != 0
+    }
+
+    #[inline]
+    fn reads(&self) -> bool {
+        self.wishes != 0 && (self.pusher.is_some() || self.is_readable())
     }
 
     /// Learns what the receiver wishes. If that rank sends too, as was sampled lately, the
@@ -205,10 +228,7 @@ impl MappedSender for Sender {
                 wishes = own & u64::from(u32::MAX);
             }
         }
-        // What a peer could read once it may be kept from by now: slots serve every peer.
-        if wishes & 1 != 0 && !cma::is_readable() {
-            wishes = 0;
-        }
+        self.readable.set(None);
         if wishes != self.wishes {
             self.heed(wishes);
         }
