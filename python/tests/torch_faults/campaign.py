@@ -2,7 +2,8 @@
 
     python campaign.py CASE --rounds N --ranks N [--backend NAME] [--seed N] --folder FOLDER
 
-The cases are `hurt` (rounds of training in which a rank is killed or stopped), and functions of `programs.py` that
+The cases are `hurt` (rounds of training in which a rank is killed or stopped), `faults` (rounds of every kind of fault in
+each of `--faces`, see `faults.py`), and functions of `programs.py` that
 count for themselves: `cycles`, `groups` and `leaky` (what is left of groups that were destroyed), `alive` (what those
 cost that live). A round forks the ranks of a job, lets them run a function, does to them what the case says, and waits
 for all of them. The first line of output that begins with `{` is the result; its `problems` say what is wrong. Nothing
@@ -28,8 +29,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import faults
+
 PATIENCE = 60.0
 """The seconds after which a rank that has not ended is one that hangs."""
+
+JUDGED = ("hurt", "faults")
+"""The cases with a victim."""
 
 OPERATIONS = ("all_reduce", "broadcast")
 """What a step of training calls: gradients are summed, and the order of the buckets is rank 0's."""
@@ -71,6 +77,9 @@ class Round:
     how: int = 0
     where: str = ""
     port: int = 0
+    face: str = ""
+    kind: str = ""
+    transport: str = ""
     board: Board = field(default_factory=Board)
 
     def file(self, kind: str, rank: int) -> Path:
@@ -93,6 +102,9 @@ def plans(options: argparse.Namespace, port: int) -> list[Round]:
     """Return the rounds of a case."""
     chance = random.Random(options.seed)
     common: dict[str, Any] = dict(ranks=options.ranks, folder=options.folder, backend=options.backend, port=port)
+    if options.case == "faults":
+        rounds = range(options.rounds)
+        return [Round("play", n, **common, **faults.fields(n, options, chance)) for n in rounds]
     if options.case != "hurt":
         return [Round(options.case, 0, count=options.rounds, **common)]
     made = []
@@ -245,7 +257,8 @@ def summary(options: argparse.Namespace, port: int) -> Any:
     # The ranks' collectors leave alone what the server has made: else each would copy all of it.
     gc.collect()
     gc.freeze()
-    judge, chance = Judge(), random.Random(options.seed + 1)
+    judge: Judge | faults.FaultJudge = faults.FaultJudge() if options.case == "faults" else Judge()
+    chance = random.Random(options.seed + 1)
     threads = len(os.listdir("/proc/self/task"))
     before = shared()
     for plan in plans(options, port):
@@ -256,13 +269,13 @@ def summary(options: argparse.Namespace, port: int) -> Any:
                 return programs.Job(plan, rank)
             pids.append(pid)
         ends = watch(plan, pids, chance)
-        if options.case == "hurt":
+        if options.case in JUDGED:
             judge.look(plan, ends)
             if plan.number % 100 == 99:
                 print(f"{plan.number + 1} rounds, {len(judge.problems)} problems", flush=True)
-    result = judge.result() if options.case == "hurt" else {}
+    result = judge.result() if options.case in JUDGED else {}
     result |= {"threads": threads, "shm": sorted(shared() - before)}
-    if options.case != "hurt":
+    if options.case not in JUDGED:
         problems = result["problems"] = []
         for rank, end in enumerate(ends):
             if end.code != 0 or end.result is None:
@@ -289,6 +302,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--backend", default="roundelay")
+    parser.add_argument("--faces", default="native,torch,compiled,torchcomms")
     parser.add_argument("--timeout", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", required=True)

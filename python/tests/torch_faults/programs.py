@@ -11,6 +11,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import faces
 import torch
 import torch._dynamo
 import torch.distributed as dist
@@ -39,7 +40,7 @@ class Job:
         os.dup2(log, 2)
         os.close(log)
         faulthandler.enable()
-        function = globals()[self.plan.function]
+        function = faces.play if self.plan.face else globals()[self.plan.function]
         try:
             result = function(self)
         except BaseException as error:
