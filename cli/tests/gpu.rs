@@ -70,6 +70,36 @@ fn with_gpus_a_call_is_right() {
 }
 
 #[test]
+fn a_size_that_is_refused_on_gpus_leaves_the_others() {
+    if let Some(why) = fault() {
+        return skip(Needs::Gpus, why);
+    }
+    for verb in ["run", "bench"] {
+        // Packets go through staging memory, of which there is not as much.
+        let ran = roundelay(&[
+            verb,
+            "all_reduce.one_shot",
+            "-n",
+            "2",
+            "--device",
+            "cuda",
+            "--protocol",
+            "packet",
+            "--bytes",
+            "1K,2G,2K",
+            "--iters",
+            "5",
+            "--json",
+        ]);
+        let texts =
+            ["all_reduce.one_shot, 2G: not run: ", "error[RL0706]", "1 of 3 sizes were not run"];
+        let ran = ran.fails(1, &texts);
+        let played: Vec<_> = ran.json().iter().filter_map(|row| row["bytes"].as_u64()).collect();
+        assert_eq!(played, [1024, 2048], "{}\n{}", ran.out, ran.err);
+    }
+}
+
+#[test]
 fn calls_that_stress_has_no_time_for_are_not_wrong() {
     if let Some(why) = fault() {
         return skip(Needs::Gpus, why);
