@@ -14,6 +14,7 @@ mod json;
 mod outputs;
 mod paths;
 mod play;
+mod ports;
 mod secrets;
 mod strangers;
 mod support;
