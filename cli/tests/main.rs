@@ -9,6 +9,7 @@ mod fail;
 mod figures;
 mod floors;
 mod gpu;
+mod hosts;
 mod inputs;
 mod json;
 mod outputs;
