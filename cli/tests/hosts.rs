@@ -90,6 +90,15 @@ impl Hosts {
         }
     }
 
+    /// Returns the bytes that the first host has received from itself.
+    fn loopback(&self) -> u64 {
+        let out = self.on(0, "cat").arg("/proc/net/dev").output().expect("it runs").stdout;
+        let text = String::from_utf8_lossy(&out).into_owned();
+        let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"));
+        let bytes = line.and_then(|line| line.split_ascii_whitespace().next());
+        bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+    }
+
     /// Runs a call of three ranks, which meet at the first host's name: rank 1 on the second host, the others on the
     /// first, so that each host connects to ranks of the other.
     fn sum(&self) {
@@ -147,4 +156,59 @@ fn ranks_meet_where_the_way_outward_is_another_network() {
     ];
     let Some(hosts) = Hosts::new([OWN_NAME_IS_LOOPBACK, NAMES], &management) else { return };
     hosts.sum();
+}
+
+/// The column `transport` names what carries the data, also where ranks of one host cannot read each other's memory: the
+/// bytes on the host's loopback say which it was.
+#[test]
+fn the_transport_is_what_carries_the_data_where_memory_cannot_be_shared() {
+    const BYTES: u64 = 1 << 20;
+    const CALLS: u64 = 20;
+    let Some(hosts) = Hosts::new([NAMES, NAMES], &[]) else { return };
+    let user = &["setpriv", "--reuid", "1", "--regid", "1", "--clear-groups"][..];
+    let other = &["setpriv", "--reuid", "2", "--regid", "2", "--clear-groups"][..];
+    let program = env!("CARGO_BIN_EXE_roundelay");
+    let run = hosts.on(0, user[0]).args(&user[1..]).args([program, "--version"]).output();
+    if run.is_ok_and(|run| !run.status.success()) {
+        return skip(Needs::Namespaces, format!("other users cannot run {program}"));
+    }
+    let namespace = &["unshare", "-U", "-r"][..];
+    for (prefixes, expected) in [
+        (&[&[][..], &[]][..], Some("shm")),
+        (&[&[], user], Some("tcp")),
+        (&[other, user], Some("tcp")),
+        (&[&[], &[], user], Some("shm+tcp")),
+        // Whether memory can be shared with another namespace is up to the system.
+        (&[&[], namespace], None),
+    ] {
+        let before = hosts.loopback();
+        let store = format!("127.0.0.1:{}", port());
+        let size = prefixes.len().to_string();
+        let start = |(rank, prefix): (usize, &&[&str])| {
+            let words = [*prefix, &[program]].concat();
+            let mut command = hosts.on(0, words[0]);
+            command.args(&words[1..]).args(["run", "all_reduce.ring", "--json", "--warmup", "0"]);
+            command.args(["--bytes", &BYTES.to_string(), "--iters", &CALLS.to_string()]);
+            command.args(["--timeout", "60s", "--size", &size, "--rank", &rank.to_string()]);
+            command.args(["--store", &store]).stdin(Stdio::null());
+            command.env_remove("ROUNDELAY_HINTS").env("ROUNDELAY_TUNED", "");
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a rank")
+        };
+        let ranks: Vec<_> = prefixes.iter().enumerate().map(start).collect();
+        let ended = ranks.into_iter().map(|rank| rank.wait_with_output().expect("its output"));
+        let ranks: Vec<Ran> = ended.map(Ran::of).collect();
+        let texts: String = ranks.iter().map(|ran| format!("{}\n{}\n", ran.out, ran.err)).collect();
+        if expected.is_none() && texts.contains("unshare failed") {
+            skip(Needs::Namespaces, "user namespaces cannot be made here");
+            continue;
+        }
+        assert!(ranks.iter().all(|ran| ran.code == 0), "{prefixes:?}: {texts}");
+        let row = ranks[0].json().remove(0);
+        let transport = row["transport"].as_str().expect("a transport");
+        let went = hosts.loopback() - before;
+        // A rank sends as much as the vector in each call, and next to nothing is said beside that.
+        let over_tcp = went > BYTES * CALLS;
+        assert_eq!(transport.contains("tcp"), over_tcp, "{prefixes:?}: {row}, {went} bytes");
+        assert!(expected.is_none_or(|expected| transport == expected), "{prefixes:?}: {row}");
+    }
 }
