@@ -9,14 +9,12 @@ use std::time::Duration;
 use crate::support::roundelay;
 use roundelay::bootstrap::Setup;
 use roundelay::{Communicator, Error, Hints};
-use roundelay_tests::{held_ports, listeners, port, test_arguments};
+use roundelay_tests::{held_ports, listeners, port_range, test_arguments};
 
 /// The hints of the ranks, for the process that has them.
 const HINTS: &str = "PORTS_HINTS";
 /// The beginning of the line that the process of the ranks prints.
 const FOUND: &str = "found: ";
-/// Ports of a range from which the ranks choose: more than they need, should others have some.
-const RANGE: u16 = 40;
 
 /// Is two ranks, if it was started as such: prints the note by which rank 0 was found, or its error, and waits.
 #[test]
@@ -98,10 +96,10 @@ fn ranks_listen_at_the_interface_and_the_ports_of_hints_alone() {
     // The store, and for each rank its own socket and the one that answers the doctor.
     const SOCKETS: usize = 1 + 2 * 2;
     for interface in [Some("127.0.0.1"), Some("lo"), None] {
-        let first = port();
-        let range = first..=first + RANGE;
+        let range = port_range();
         let named = interface.map_or(String::new(), |name| format!(",interface={name}"));
-        let hints = format!("doctor=true,transport=tcp,ports={first}-{}{named}", range.end());
+        let hints =
+            format!("doctor=true,transport=tcp,ports={}-{}{named}", range.start(), range.end());
         let ranks = Ranks::with(&hints);
         let own = listeners(ranks.child.id());
         let store = ranks.store();

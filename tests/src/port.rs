@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Returns a port that was free a moment ago, and that the system gives to nobody by itself: it takes those from 32768
@@ -55,6 +56,26 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
+/// The first port of ranges: [`port`] gives lesser ones, and the system those from 32768 on.
+const RANGES: u16 = 32_000;
+/// Number of ports in a range.
+const RANGE: u16 = 48;
+
+/// Returns ranges of ports, another one each time, of which at most a few are taken.
+fn ranges() -> impl Iterator<Item = RangeInclusive<u16>> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    std::iter::from_fn(|| {
+        let next = std::process::id().wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let first = RANGES + (next % 16) as u16 * RANGE;
+        Some(first..=first + RANGE - 1)
+    })
+}
+
+/// Returns ports for a job that keeps to a range: [`port`] gives none of them to others.
+pub fn port_range() -> RangeInclusive<u16> {
+    ranges().next().unwrap_or(RANGES..=RANGES)
+}
+
 /// Holds two ports that follow each other, of every address, so that nobody else has a port of this range.
 ///
 /// # Panics
@@ -62,11 +83,8 @@ fn address(text: &str) -> Option<SocketAddr> {
 /// If no two are free.
 pub fn held_ports() -> (u16, [TcpListener; 2]) {
     let hold = |port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).ok();
-    let pair = || {
-        let first = port();
-        Some((first, [hold(first)?, hold(first + 1)?]))
-    };
-    (0..1000).find_map(|_| pair()).expect("two free ports")
+    let pair = |first| Some((first, [hold(first)?, hold(first + 1)?]));
+    ranges().take(16).flat_map(|range| range.step_by(2)).find_map(pair).expect("two free ports")
 }
 
 #[cfg(test)]
