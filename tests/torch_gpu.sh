@@ -8,7 +8,8 @@
 # compiled at its first use); they are unpacked, and nothing is installed. Results go to FOLDER: table.txt, rows.json,
 # log/. Options are those of python/tests/torch_gpu/main.py, such as `--ranks 4`, `--minutes 5`, `--parts right`, or
 # `--device cpu`, which tries everything that needs no GPU beside Gloo. $PYTHON names the interpreter that has PyTorch.
-# Multicast of NVLink stays off. Ends within eight minutes, and with 3 if a result differs or a part failed.
+# Multicast of NVLink stays off. Ends within eight minutes, and with 3 if a result differs, or a part failed or had no
+# time left, which counts as neither.
 set -euo pipefail
 wheels=$(realpath "${1:?the folder of wheels}") folder=${2:?the folder for results}
 shift 2

@@ -135,6 +135,13 @@ impl Report {
         complain(text);
     }
 
+    /// Prints a remark that a size was refused, and why; nothing where another rank says it.
+    pub(crate) fn refused(&self, name: &str, size: &str, why: &str) {
+        if !self.quiet {
+            self.remark(&format!("{name}, {size}: not run: {why}"));
+        }
+    }
+
     /// Says why a verb failed, and with which code to end.
     pub(crate) fn failure(&self, failure: &Failure) -> u8 {
         match failure {

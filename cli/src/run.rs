@@ -7,7 +7,7 @@ use roundelay_compiler::Shape;
 use crate::args::{Play, Run, Target};
 use crate::choice;
 use crate::job::table::{Columns, ResultRow, head, row};
-use crate::job::{self, Case, Job, JobEvent, Proof, Start};
+use crate::job::{self, Case, Job, JobEvent, Proof, Refusals, Start};
 use crate::load::{default_shape, load_one};
 use crate::member::membership;
 use crate::progress::Progress;
@@ -23,10 +23,11 @@ pub(crate) fn run(args: &Run, report: Report) -> Outcome {
     let seed = seed(&args.play);
     job::gpu::check(&args.play)?;
     let start = Start::of(&args.play, false)?;
+    let mut refusals = Refusals::default();
     for shape in shapes(&args.play, &args.target, &sizes, report)? {
-        one_shape(args, report, &shape, &sizes, seed, &start)?;
+        refusals.join(one_shape(args, report, &shape, &sizes, seed, &start)?);
     }
-    Ok(())
+    refusals.outcome()
 }
 
 /// Returns the seed, from the clock if none was given.
@@ -182,7 +183,7 @@ fn one_shape(
     sizes: &[u64],
     seed: u64,
     start: &Start,
-) -> Outcome {
+) -> Result<Refusals, Failure> {
     let play = &args.play;
     let (job, proofs) = plan_job(&args.target, play, shape, sizes, seed, BUDGET)?;
     for proof in &proofs {
@@ -190,7 +191,7 @@ fn one_shape(
     }
     let place = if job.entries.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
     report.line(format!("seed {seed}, {place}; {}", play.verify.words()));
-    let Some(first) = proofs.first() else { return Ok(()) };
+    let Some(first) = proofs.first() else { return Ok(Refusals::default()) };
     let columns = columns(play, &args.target, Some(args.target.root), shape, first)?;
     head(report);
     let progress = Progress::new("run", job.cases.len());
@@ -207,6 +208,15 @@ fn one_shape(
             progress.step();
         }
         JobEvent::Remark(text) => progress.aside(|| report.line(text)),
-        JobEvent::Lacks { .. } => {}
+        JobEvent::Lacks { case, why, .. } => {
+            let case = &job.cases[case];
+            let name = format!("{}.{}", columns.collective, proofs[case.entry].algorithm);
+            let size = size_text(bytes(case));
+            // The failure says it of the only one.
+            if job.cases.len() > 1 {
+                progress.aside(|| report.refused(&name, &size, &why));
+            }
+            progress.step();
+        }
     })
 }

@@ -1,11 +1,13 @@
 //! Tests ranks that are killed or stopped in the middle of a run: an error in time, and nothing left behind.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Ran, command, roundelay};
-use roundelay_tests::until;
+use roundelay::{Communicator, RedOp};
+use roundelay_tests::{port, test_arguments, until};
 use rustix::process::{Pid, Signal, kill_process};
 
 const RANKS: usize = 3;
@@ -167,4 +169,61 @@ fn ranks_end_with_the_process_that_started_them() {
     child.wait().expect("it ends");
     let gone = |pid: &i32| stat(*pid).is_none_or(|f| f[0] == "Z");
     until(FOREVER, || "ranks are left behind".into(), || ranks.iter().all(gone));
+}
+
+/// Is a rank, if it was started as one: makes calls until one fails, and prints why.
+#[test]
+fn calling_process() {
+    if std::env::var_os("FAIL_RANK").is_none() {
+        return;
+    }
+    let mut comm = Communicator::from_env().expect("a job");
+    let mut data = [1f32; 64];
+    let mut calls = 0;
+    let error = loop {
+        match comm.all_reduce(&mut data, RedOp::Max) {
+            Ok(_) => calls += 1,
+            Err(error) => break error,
+        }
+        if calls == 100 {
+            writeln!(std::io::stdout(), "100 calls").expect("a pipe");
+        }
+    };
+    writeln!(std::io::stdout(), "error: {error}").expect("a pipe");
+}
+
+/// Two hosts by label with two ranks each. From the other host nobody sees the process that is stopped; the rank beside
+/// it does, and reports it.
+#[test]
+fn a_stopped_rank_is_seen_by_the_ranks_of_other_hosts() {
+    let store = format!("127.0.0.1:{}", port());
+    let start = |rank: u32| {
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        command.args(test_arguments(module_path!(), "calling_process")).env("FAIL_RANK", "1");
+        command.env("ROUNDELAY_RANK", rank.to_string()).env("ROUNDELAY_SIZE", "4");
+        command.env("ROUNDELAY_STORE", &store).env("ROUNDELAY_HOST", format!("host {}", rank / 2));
+        command.env("ROUNDELAY_HINTS", "timeout=3s").env("ROUNDELAY_TUNED", "");
+        command.env_remove("ROUNDELAY_SECRET").env_remove("ROUNDELAY_SECRET_FILE");
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("a process");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        (child, lines.map(|line| line.expect("a line")))
+    };
+    let mut ranks: Vec<_> = (0..4).map(start).collect();
+    for (_, lines) in &mut ranks {
+        assert!(lines.any(|line| line.ends_with("100 calls")), "a rank has not made its calls");
+    }
+    let (mut victim, _) = ranks.pop().expect("rank 3");
+    let pid = Pid::from_child(&victim);
+    kill_process(pid, Signal::STOP).expect("it is there");
+    let errors: Vec<String> = ranks
+        .iter_mut()
+        .map(|(_, lines)| lines.find(|line| line.starts_with("error: ")).expect("an error"))
+        .collect();
+    kill_process(pid, Signal::KILL).expect("it is there");
+    for child in ranks.iter_mut().map(|(child, _)| child).chain([&mut victim]) {
+        child.wait().expect("an end");
+    }
+    for error in errors {
+        assert!(error.contains("; rank 3 is stopped: let its process go on"), "{error}");
+    }
 }

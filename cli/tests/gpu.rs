@@ -2,7 +2,8 @@
 //! of before.
 
 use crate::support::{file, roundelay};
-use serde_json::Value;
+use roundelay_tests::{Needs, skip};
+use serde_json::{Value, json};
 
 /// Returns the reason why there are no GPUs here, if there are none.
 fn fault() -> Option<String> {
@@ -66,6 +67,50 @@ fn with_gpus_a_call_is_right() {
     let rows = rows.ok().json();
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row["wrong"] == 0 && row["transport"] == "nvlink"), "{rows:?}");
+}
+
+#[test]
+fn a_size_that_is_refused_on_gpus_leaves_the_others() {
+    if let Some(why) = fault() {
+        return skip(Needs::Gpus, why);
+    }
+    for verb in ["run", "bench"] {
+        // Packets go through staging memory, of which there is not as much.
+        let ran = roundelay(&[
+            verb,
+            "all_reduce.one_shot",
+            "-n",
+            "2",
+            "--device",
+            "cuda",
+            "--protocol",
+            "packet",
+            "--bytes",
+            "1K,2G,2K",
+            "--iters",
+            "5",
+            "--json",
+        ]);
+        let texts =
+            ["all_reduce.one_shot, 2G: not run: ", "error[RL0706]", "1 of 3 sizes were not run"];
+        let ran = ran.fails(1, &texts);
+        let played: Vec<_> = ran.json().iter().filter_map(|row| row["bytes"].as_u64()).collect();
+        assert_eq!(played, [1024, 2048], "{}\n{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn calls_that_stress_has_no_time_for_are_not_wrong() {
+    if let Some(why) = fault() {
+        return skip(Needs::Gpus, why);
+    }
+    let args = ["stress", "-n", "2", "random", "--calls", "100000000", "--budget", "1s"];
+    let ran = roundelay(&[&args[..], &["--json"]].concat()).fails(3, &[]);
+    let row = ran.json().remove(0);
+    assert!(row["passed"] == false && row["wrong"] == 0 && row["faults"] == json!([]), "{row}");
+    assert!(row["left"].as_u64() > Some(0) && row["checks"].as_u64() > Some(0), "{row}");
+    let ran = roundelay(&args).fails(3, &[]);
+    assert!(ran.out.contains("  no time left: "), "{}", ran.out);
 }
 
 #[test]

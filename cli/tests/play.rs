@@ -1,11 +1,11 @@
 //! Tests `run` and `bench`: real data between real processes.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::support::{file, roundelay};
+use crate::support::{Ran, command, file, roundelay};
 use roundelay::{DType, RedOp};
 use roundelay_algorithms::CATALOGUE;
-use roundelay_tests::{Needs, skip};
+use roundelay_tests::{Needs, port, skip};
 use serde_json::Value;
 
 /// Runs, and returns the results, all of them right.
@@ -272,4 +272,45 @@ fn too_few_descriptors_are_no_fault_of_others() {
         }
     }
     assert!(full > 0, "some of these are too few");
+}
+
+#[test]
+fn a_size_that_is_refused_leaves_the_others() {
+    // No arena and no machine has as much.
+    let sizes = ["--bytes", "1K,1000G,2K", "--iters", "3", "--json"];
+    for verb in
+        [&["run", "all_reduce.ring", "-n", "2"][..], &["bench", "all_reduce.ring", "-n", "2"]]
+    {
+        for transport in ["shm", "tcp"] {
+            let args = [verb, &sizes[..], &["--transport", transport]].concat();
+            let ran = roundelay(&args).fails(
+                3,
+                &[
+                    "all_reduce.ring, 1000G: not run: no room for a buffer",
+                    "error[RL0705]",
+                    "1 of 3 sizes were not run",
+                ],
+            );
+            let played: Vec<_> =
+                ran.json().iter().filter_map(|row| row["bytes"].as_u64()).collect();
+            assert_eq!(played, [1024, 2048], "{}\n{}", ran.out, ran.err);
+        }
+    }
+    // Ranks that were started by hand fail each.
+    let store = format!("127.0.0.1:{}", port());
+    let start = |rank| {
+        let member = ["--rank", rank, "--size", "2", "--store", &store];
+        let mut own = command(&[&["run", "all_reduce.ring"], &member[..], &sizes].concat());
+        own.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+    };
+    let ranks = ["0", "1"].map(start);
+    for (rank, child) in ranks.into_iter().enumerate() {
+        let ran = Ran::of(child.wait_with_output().expect("a rank ends"));
+        let ran = ran.fails(3, &["error[RL0705]", "1 of 3 sizes were not run"]);
+        assert_eq!(ran.json().len(), if rank == 0 { 2 } else { 0 }, "{}", ran.out);
+    }
+    // Of the only size the failure says everything.
+    let only = ["run", "all_reduce.ring", "-n", "2", "--bytes", "1000G"];
+    let ran = roundelay(&only).fails(3, &["error[RL0705]"]);
+    assert!(!ran.err.contains("not run"), "{}", ran.err);
 }

@@ -1,16 +1,16 @@
 //! Strangers at every port of a job whose ranks compute, with a secret and without: they cost what SECURITY.md says, and
 //! leave nothing behind.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Ran, command};
 use roundelay::{Communicator, Error, RedOp, limits};
 use roundelay_tests::fuzz::mutated;
-use roundelay_tests::{Dice, port, test_arguments, until};
+use roundelay_tests::{Dice, listeners, port, test_arguments, until};
 
 const RANKS: u32 = 2;
 /// No test comes near it unless something hangs.
@@ -105,20 +105,7 @@ fn held(pid: u32) -> Held {
 
 /// Returns the ports at which a process listens.
 fn ports(pid: u32) -> Vec<u16> {
-    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process").flatten();
-    let links = links.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    let own: BTreeSet<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
-    let mut ports = Vec::new();
-    for table in ["tcp", "tcp6"] {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
-        for line in text.lines().skip(1) {
-            let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            let is_own = own.contains(&format!("socket:[{}]", words[9]));
-            let port = words[1].rsplit(':').next().and_then(|p| u16::from_str_radix(p, 16).ok());
-            ports.extend(port.filter(|_| is_own && words[3] == "0A"));
-        }
-    }
-    ports
+    listeners(pid).iter().map(SocketAddr::port).collect()
 }
 
 fn connect(port: u16) -> TcpStream {

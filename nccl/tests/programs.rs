@@ -1,11 +1,13 @@
 //! A program in C plays the whole interface on memory of the host, by threads, by one thread, and by processes; others
 //! see what the library says where something is missing.
 
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use roundelay_tests::{Needs, compile_program};
+use roundelay_tests::{Needs, compile_program, held_ports, listeners, port};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -176,4 +178,46 @@ fn forked_children_are_no_ranks() {
         let line = format!("children by {way} are refused, and the ranks go on\n");
         assert!(said.contains(&line), "{said}");
     }
+}
+
+/// Has a process serve the board of a unique id, under these hints: where it listens, and what it printed.
+fn board(hints: &str) -> (Vec<SocketAddr>, String) {
+    let mut command = command(faults());
+    command.arg("board").env("ROUNDELAY_HINTS", hints);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let line = lines.map(|line| line.expect("a line")).find(|line| line.starts_with("board: "));
+    let line = line.expect("it says what it got");
+    let process = line.split("process ").nth(1).and_then(|rest| rest.split(',').next());
+    let process = process.and_then(|number| number.parse().ok()).expect("its number");
+    let found = listeners(process);
+    drop(child.stdin.take());
+    assert!(child.wait().is_ok_and(|status| status.success()));
+    (found, line)
+}
+
+#[test]
+fn a_board_listens_at_the_interface_and_the_ports_of_hints_alone() {
+    for interface in ["", ",interface=127.0.0.1", ",interface=lo"] {
+        // A range of one port says which it is; should another process take it, the next one is tried.
+        let tried = (0..20).map(|_| {
+            let port = port();
+            (port, board(&format!("ports={port}-{port}{interface}")))
+        });
+        let found = tried.into_iter().find(|(_, (_, line))| line.contains("code 0"));
+        let (port, (found, line)) = found.expect("a port that nobody takes");
+        let ip = match interface {
+            "" => None,
+            _ => Some(IpAddr::from(Ipv4Addr::LOCALHOST)),
+        };
+        assert_eq!(found.len(), 1, "{line} {found:?}");
+        assert_eq!(found[0].port(), port, "{interface}");
+        assert!(ip.is_none_or(|ip| found[0].ip() == ip), "{interface}: {found:?}");
+        assert!(ip.is_some() || found[0].ip().is_unspecified(), "{found:?}");
+    }
+    let (first, _held) = held_ports();
+    let range = format!("{first}-{}", first + 1);
+    let (found, line) = board(&format!("ports={range}"));
+    assert_eq!(found, []);
+    assert!(line.contains(&format!("all ports of the range {range} are taken")), "{line}");
 }

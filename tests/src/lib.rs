@@ -13,7 +13,7 @@ pub mod queues;
 mod skip;
 mod wait;
 
-pub use port::port;
+pub use port::{held_ports, listeners, port, port_range};
 pub use program::{compile_program, runs_alone, test_arguments};
 pub use skip::{Needs, skip, skipped};
 pub use wait::{end, until};

@@ -3,10 +3,10 @@
 
 use super::{Results, Table, TurnTimes};
 use crate::job::table::head;
-use crate::job::{self, Case, Job, JobEvent, Turn};
+use crate::job::{self, Case, Job, JobEvent, Refusals, Turn};
 use crate::peer::Inside;
 use crate::progress::Progress;
-use crate::report::Outcome;
+use crate::report::Failure;
 use crate::values::size_text;
 
 /// The table, the size and the library that a case of the job belongs to.
@@ -22,16 +22,22 @@ struct CaseOrigin {
 }
 
 /// Fills tables, those of the same ranks by one job.
-pub(super) fn fill(tables: &[Table<'_>], inside: &[Inside], results: &mut Results) -> Outcome {
-    tables.chunk_by(|a, b| a.shape.ranks() == b.shape.ranks()).try_for_each(|tables| {
+pub(super) fn fill(
+    tables: &[Table<'_>],
+    inside: &[Inside],
+    results: &mut Results,
+) -> Result<Refusals, Failure> {
+    let mut refusals = Refusals::default();
+    for tables in tables.chunk_by(|a, b| a.shape.ranks() == b.shape.ranks()) {
         let (job, parts) = together(tables, inside);
         let mut filling = Filling { tables, inside, parts: &parts, times: Vec::new(), results };
         let mut progress = Progress::new("bench", parts.len());
-        match tables.first() {
-            Some(first) => job::play(&job, first.start, |told| filling.hear(told, &mut progress)),
-            None => Ok(()),
+        if let Some(first) = tables.first() {
+            let told = |told| filling.hear(told, &mut progress);
+            refusals.join(job::play(&job, first.start, told)?);
         }
-    })
+    }
+    Ok(refusals)
 }
 
 /// Makes one job of several tables: every size in turn, ours before the libraries.
@@ -80,7 +86,7 @@ impl Filling<'_, '_> {
             }
             JobEvent::Now { .. } => return,
             JobEvent::Done { case, .. } => (*case, None),
-            JobEvent::Lacks { case, why } => (*case, Some(why.clone())),
+            JobEvent::Lacks { case, why, .. } => (*case, Some(why.clone())),
         };
         let Some(&part) = self.parts.get(case) else { return };
         if self.times.is_empty() {
@@ -109,14 +115,16 @@ impl Filling<'_, '_> {
         let table = &self.tables[part.table];
         let case = &table.job.cases[part.size];
         let times = std::mem::take(&mut self.times);
-        let Some(((own, _), others)) = times.split_first() else { return };
+        let Some(((own, refused), others)) = times.split_first() else { return };
         let names = self.inside.iter().map(|i| i.name());
         let peers =
             names.clone().zip(others).map(|(name, (t, _))| (name, table.columns.transport, t));
         let lines = table.lines(case, own, peers);
-        let size = lines.first().map_or(0, |l| l.bytes);
-        let at = format!("{} {}", table.columns.collective, size_text(size));
+        let at = format!("{} {}", table.columns.collective, size_text(table.bytes(case)));
         self.results.show(table.report, table.label, lines);
+        if let Some(why) = refused {
+            table.refused(case, why);
+        }
         for (name, (_, fault)) in names.zip(others) {
             if let Some(why) = fault {
                 table.report.remark(&format!("{name}, {at}: skipped: {why}"));

@@ -20,7 +20,7 @@ use roundelay_dsl::diag::Diagnostic;
 use crate::args::{Bench, Target};
 use crate::choice::transport_of;
 use crate::job::table::{Beside, Columns, ResultRow, head, row};
-use crate::job::{self, Case, Job, JobEvent, Proof, Start, gpu};
+use crate::job::{self, Case, Job, JobEvent, Proof, Refusals, Start, gpu};
 use crate::load::{load_one, rooted};
 use crate::member::membership;
 use crate::peer::Peers;
@@ -106,6 +106,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     let seed = seed(&args.play);
     let start = Start::of(&args.play, true)?;
     let mut tables = Vec::new();
+    let mut refusals = Refusals::default();
     let labels = labels(args)?;
     for (name, label) in args.names.iter().zip(&labels) {
         let root = args.root.unwrap_or(0);
@@ -127,11 +128,12 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
             let table = Table { args, report, shape, label, columns, job, proofs, start };
             match gpus {
                 true => tables.push(table),
-                false => table.fill(&mut peers, results)?,
+                false => refusals.join(table.fill(&mut peers, results)?),
             }
         }
     }
-    inside::fill(&tables, &peers.inside, results)
+    refusals.join(inside::fill(&tables, &peers.inside, results)?);
+    refusals.outcome()
 }
 
 /// Returns the label of each name of the command line.
@@ -205,6 +207,9 @@ struct Results {
 impl Results {
     /// Keeps the rows of a size, and prints them. `label` is what ours is called in a picture.
     fn show(&mut self, report: Report, label: &str, lines: Vec<ResultRow>) {
+        if lines.is_empty() {
+            return;
+        }
         for line in &lines {
             row(report, line);
             self.plot.add(&title(line), line.peer.as_deref().unwrap_or(label), line);
@@ -240,7 +245,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    fn fill(&self, peers: &mut Peers, results: &mut Results) -> Outcome {
+    fn fill(&self, peers: &mut Peers, results: &mut Results) -> Result<Refusals, Failure> {
         for proof in &self.proofs {
             self.report.line(&proof.words);
         }
@@ -265,7 +270,7 @@ impl Table<'_> {
     }
 
     /// Measures ours only: all sizes by the same processes.
-    fn alone(&self, results: &mut Results) -> Outcome {
+    fn alone(&self, results: &mut Results) -> Result<Refusals, Failure> {
         let progress = Progress::new("bench", self.job.cases.len());
         self.ours(&self.job, |told| {
             let case = match &told {
@@ -274,7 +279,11 @@ impl Table<'_> {
                     return progress.now(&format!("{bytes}: {what}"));
                 }
                 JobEvent::Done { case, .. } => *case,
-                _ => return,
+                JobEvent::Lacks { case, why, .. } => {
+                    progress.aside(|| self.refused(&self.job.cases[*case], why));
+                    return progress.step();
+                }
+                JobEvent::Remark(_) => return,
             };
             let mut own = TurnTimes::default();
             own.hear(told);
@@ -289,7 +298,15 @@ impl Table<'_> {
         self.columns.line("", case.count, self.proofs[case.entry].blocks, 0.0, 0).bytes
     }
 
-    fn ours(&self, job: &Job, tell: impl FnMut(JobEvent)) -> Outcome {
+    /// Prints why a size of ours was not run; of the only one the failure says it.
+    fn refused(&self, case: &Case, why: &str) {
+        if self.job.cases.len() > 1 {
+            let name = format!("{}.{}", self.columns.collective, self.proofs[case.entry].algorithm);
+            self.report.refused(&name, &size_text(self.bytes(case)), why);
+        }
+    }
+
+    fn ours(&self, job: &Job, tell: impl FnMut(JobEvent)) -> Result<Refusals, Failure> {
         job::play(job, self.start, tell)
     }
 }

@@ -5,11 +5,11 @@ use super::{Results, Table};
 use crate::args::Verify;
 use crate::job::measure::checks;
 use crate::job::table::{Columns, ResultRow};
-use crate::job::{Case, How, Job, JobEvent};
+use crate::job::{Case, How, Job, JobEvent, Refusals};
 use crate::load::rooted;
 use crate::peer::{Answer, PeerOrder, ReadyPeer};
 use crate::progress::Progress;
-use crate::report::{Failure, Outcome};
+use crate::report::Failure;
 use crate::values::{median, size_text};
 
 /// Number of sizes in a row without a result after which a peer is left out of the rest of a table.
@@ -29,27 +29,34 @@ struct Rival<'a> {
 
 impl Table<'_> {
     /// Measures all sizes.
-    pub(super) fn in_turn(&self, peers: Vec<&mut ReadyPeer>, results: &mut Results) -> Outcome {
+    pub(super) fn in_turn(
+        &self,
+        peers: Vec<&mut ReadyPeer>,
+        results: &mut Results,
+    ) -> Result<Refusals, Failure> {
         let rival =
             |peer| Rival { peer, times: TurnTimes::default(), fault: None, broken: 0, out: false };
         let mut rivals: Vec<Rival<'_>> = peers.into_iter().map(rival).collect();
         let parts = self.job.cases.len() * self.args.turns as usize * (rivals.len() + 1);
         let mut progress = Progress::new("bench", parts);
+        let mut refusals = Refusals::default();
         for case in &self.job.cases {
-            let own = self.one_size(case, &mut rivals, &mut progress)?;
+            let (own, refused) = self.one_size(case, &mut rivals, &mut progress)?;
+            refusals.join(refused);
             let peers = rivals.iter().map(|r| (r.peer.name(), r.peer.transport(), &r.times));
             let lines = self.lines(case, &own, peers);
             progress.aside(|| results.show(self.report, self.label, lines));
         }
-        Ok(())
+        Ok(refusals)
     }
 
+    /// Measures a size. If ours is refused, its peers are not asked either: there is nothing to compare them with.
     fn one_size(
         &self,
         case: &Case,
         rivals: &mut [Rival<'_>],
         progress: &mut Progress,
-    ) -> Result<TurnTimes, Failure> {
+    ) -> Result<(TurnTimes, Refusals), Failure> {
         let mut job = Job { cases: vec![*case], ..self.job.clone() };
         let order = self.order(case);
         let at = format!("{} {}", self.columns.collective, size_text(self.bytes(case)));
@@ -57,9 +64,16 @@ impl Table<'_> {
         for rival in rivals.iter_mut() {
             (rival.times, rival.fault) = (TurnTimes::default(), None);
         }
+        let mut refusals = Refusals::default();
         for _ in 0..self.args.turns {
             progress.now(&format!("{at}: ours"));
-            self.ours(&job, |told| own.hear(told))?;
+            refusals = self.ours(&job, |told| match told {
+                JobEvent::Lacks { why, .. } => progress.aside(|| self.refused(case, &why)),
+                told => own.hear(told),
+            })?;
+            if refusals.any() {
+                return Ok((TurnTimes::default(), refusals));
+            }
             job.trace = false;
             progress.step();
             for rival in rivals.iter_mut() {
@@ -81,7 +95,7 @@ impl Table<'_> {
                 });
             }
         }
-        Ok(own)
+        Ok((own, refusals))
     }
 
     fn order(&self, case: &Case) -> PeerOrder {

@@ -4,28 +4,34 @@
 use roundelay_dsl::diag::codes;
 
 use super::rank::work;
-use super::{Event, Job, JobEvent};
+use super::{Event, Job, JobEvent, Refusals};
 use crate::member::Member;
-use crate::report::{Failure, Outcome, fault};
+use crate::report::{Failure, fault};
 
 /// Plays a job as one of its ranks. `tell` is called on rank 0, as by [`super::play`].
-pub(super) fn play(job: &Job, member: &Member, mut tell: impl FnMut(JobEvent)) -> Outcome {
+pub(super) fn play(
+    job: &Job,
+    member: &Member,
+    mut tell: impl FnMut(JobEvent),
+) -> Result<Refusals, Failure> {
     member.with(|comm| {
         // The seed of one is the seed of all.
         let seeds = comm.all_gather_u64(job.seed)?;
         let job = Job { seed: seeds[0], ..job.clone() };
         let mut wrong = 0;
         let mut remarks = Vec::new();
+        let mut refusals = Refusals::of(&job);
         work(&job, comm, &mut |event| match event {
             Event::Job(told) => {
                 wrong += job.wrong(&told);
+                refusals.add(&job, &told);
                 tell(told);
             }
             Event::Wrong(text) => remarks.push(text),
             Event::Trace(_) | Event::Error { .. } => {}
         })?;
         match wrong == 0 && remarks.is_empty() {
-            true => Ok(()),
+            true => Ok(refusals),
             false => Err(wrong_results(wrong, remarks)),
         }
     })

@@ -11,7 +11,7 @@ use super::cause::{Cause, FLIGHT};
 use super::handed::Handed;
 use super::joined;
 use super::traces::Traces;
-use super::{Event, Job, JobEvent, Output};
+use super::{Event, Job, JobEvent, Output, Refusals};
 use crate::args::Play;
 use crate::hints;
 use crate::member::Member;
@@ -101,12 +101,13 @@ struct Heard {
     traces: Traces,
 }
 
-/// Starts the ranks and waits for their end. `tell` is called with what they say, as they say it.
+/// Starts the ranks and waits for their end. `tell` is called with what they say, as they say it. Returns the cases that
+/// were refused.
 pub(crate) fn play(
     job: &Job,
     start: &Start,
     mut tell: impl FnMut(JobEvent),
-) -> Result<(), Failure> {
+) -> Result<Refusals, Failure> {
     if let Some(member) = &start.member {
         return joined::play(job, member, tell);
     }
@@ -131,9 +132,13 @@ pub(crate) fn play(
         false => launcher,
     };
     let mut heard = Heard::default();
+    let mut refusals = Refusals::of(job);
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
+        // All ranks report a case that they refuse.
+        Ok(Event::Job(JobEvent::Lacks { .. })) if rank != 0 => {}
         Ok(Event::Job(told)) => {
             heard.wrong += job.wrong(&told);
+            refusals.add(job, &told);
             tell(told);
         }
         Ok(Event::Wrong(text)) => heard.remarks.push(text),
@@ -148,7 +153,8 @@ pub(crate) fn play(
     if let Some(output) = &start.trace {
         std::mem::take(&mut heard.traces).save(output)?;
     }
-    heard.verdict(outcome?, start, ranks)
+    heard.verdict(outcome?, start, ranks)?;
+    Ok(refusals)
 }
 
 impl Heard {

@@ -24,6 +24,7 @@ mod places;
 mod prove;
 pub(crate) mod rank;
 mod ready;
+mod refusals;
 mod sample;
 pub(crate) mod table;
 mod traces;
@@ -31,7 +32,7 @@ mod trial;
 
 use roundelay::cuda::Protocol;
 use roundelay::trace::{Flight, Trace};
-use roundelay::{DType, RedOp};
+use roundelay::{DType, Error, RedOp};
 use roundelay_compiler::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,7 @@ pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, is_choice, prove, resolve};
 pub(crate) use ready::Ready;
+pub(crate) use refusals::Refusals;
 pub(crate) use traces::Output;
 
 /// The function that takes a rank's events.
@@ -108,12 +110,17 @@ impl Job {
     /// Returns the number of wrong elements of which the job fails: of ours, if it is no try. What a peer
     /// gets wrong is said in its row.
     fn wrong(&self, told: &JobEvent) -> u64 {
-        let tries = self.gpu.as_ref().is_some_and(|gpu| gpu.tries);
+        let tries = self.tries();
         let ours = |case: usize| self.cases.get(case).is_none_or(|c| c.who.is_none());
         match *told {
             JobEvent::Done { case, wrong, .. } if !tries && ours(case) => wrong,
             _ => 0,
         }
+    }
+
+    /// Returns true if calls that are refused or wrong are no failure.
+    fn tries(&self) -> bool {
+        self.gpu.as_ref().is_some_and(|gpu| gpu.tries)
     }
 }
 
@@ -242,10 +249,13 @@ pub(crate) enum JobEvent {
         /// The protocol and the blocks with which it was played, where the ranks choose them.
         how: Option<How>,
     },
-    /// A library inside the ranks has no result for a case.
+    /// There is no result for a case: the call was refused on all ranks, ours or a library's inside the ranks.
     Lacks {
         /// Index of the case.
         case: usize,
+        /// The code of our error; `None` for a library's.
+        #[serde(default)]
+        code: Option<String>,
         /// The reason.
         why: String,
     },
@@ -258,6 +268,13 @@ pub(crate) enum JobEvent {
     },
     /// A remark to be printed beside results.
     Remark(String),
+}
+
+impl JobEvent {
+    /// Returns the event of a case of ours that was refused on all ranks.
+    fn refused(case: usize, error: &Error) -> Self {
+        JobEvent::Lacks { case, code: Some(error.code().to_string()), why: error.to_string() }
+    }
 }
 
 /// The protocol and the blocks with which a GPU plays calls.

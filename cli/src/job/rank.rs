@@ -44,7 +44,8 @@ pub(super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'_>) -> Out
     for (index, case) in job.cases.iter().enumerate() {
         let Some(ready) = ready.get(case.entry) else { continue };
         let lens = ready.lens(comm.rank(), comm.size(), case.count, job.dtype.size());
-        let buffers = Buffers::new(comm, job.private, ready.in_place, lens)?;
+        let buffers = Buffers::new(comm, job.private, ready.in_place, lens);
+        let Some(buffers) = agreed(comm, index, buffers, say)? else { continue };
         let count = case.count;
         let mut calls = HostCalls { job, ready, count, comm, buffers, made: 0, room: &mut room };
         let (time_us, wrong) = measure::play(job, index, ready, &mut calls, say)?;
@@ -53,6 +54,26 @@ pub(super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'_>) -> Out
         }
     }
     Ok(())
+}
+
+/// Returns the buffers of a case if all ranks have theirs. If not, every rank reports that, and the case is left out.
+fn agreed(
+    comm: &mut Communicator,
+    case: usize,
+    buffers: Result<Buffers, Error>,
+    say: &mut Say<'_>,
+) -> Result<Option<Buffers>, Error> {
+    let lacking = comm.all_gather_u64(u64::from(buffers.is_err()))?;
+    let Some(first) = lacking.iter().position(|&lacks| lacks != 0) else {
+        return buffers.map(Some);
+    };
+    let elsewhere = || {
+        let (what, cause) = (format!("a buffer on rank {first}"), "that rank had no more".into());
+        let (remedy, source) = ("make smaller calls, or start fewer ranks there".into(), None);
+        Error::Memory { what, wanted: 0, cause, remedy, source }
+    };
+    say(Event::Job(JobEvent::refused(case, &buffers.err().unwrap_or_else(elsewhere))));
+    Ok(None)
 }
 
 fn give_up(error: &Error, comm: Option<&mut Communicator>, say: &mut Say<'_>) -> Failure {

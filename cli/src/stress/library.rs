@@ -56,6 +56,8 @@ struct Plays<'a> {
     placements: bool,
     /// Each kind is played by one of so many combinations of algorithm, placement and protocol.
     share: usize,
+    /// The part has not passed if the time was too short for some of it.
+    whole: bool,
 }
 
 /// Plays algorithms until the time is over; the digest is that of all results.
@@ -69,7 +71,8 @@ fn all(
     let buffers =
         [player.gpu.alloc_device::<u8>(room(MOST))?, player.gpu.alloc_device::<u8>(room(MOST))?];
     let areas = Areas::of(&buffers, 0)?;
-    let (mut played, mut refused, mut left, mut number) = (0, 0, 0, order.seed as usize % 64);
+    let (mut played, mut refused, mut number) = (0, 0, order.seed as usize % 64);
+    let mut left = 0;
     for entry in CATALOGUE.iter().filter(|e| names(e)) {
         let (inside, outside) = (ready(player, entry, true)?, ready(player, entry, false)?);
         for &protocol in plays.protocols {
@@ -85,13 +88,18 @@ fn all(
                     continue;
                 }
                 let combination = Combination { ready, protocol, number: number + at };
-                let done = combination.play(order, player, areas, plays, began, &mut said)?;
+                let (done, all) =
+                    combination.play(order, player, areas, plays, began, &mut said)?;
+                left += u64::from(!all);
                 played += usize::from(done);
                 refused += usize::from(!done);
             }
         }
     }
     said.words = format!("{played} algorithms and protocols, {refused} not offered");
+    if plays.whole {
+        said.left = left;
+    }
     if left > 0 {
         said.words += &format!(", {left} left out for lack of time");
     }
@@ -106,7 +114,7 @@ struct Combination<'a> {
 }
 
 impl Combination<'_> {
-    /// Plays its share: whether it is offered at all.
+    /// Plays its share: whether it is offered at all, and whether there was time for all of it.
     fn play(
         &self,
         order: &StressOrder,
@@ -115,12 +123,12 @@ impl Combination<'_> {
         plays: &Plays<'_>,
         began: Instant,
         said: &mut Said,
-    ) -> Result<bool, Error> {
+    ) -> Result<(bool, bool), Error> {
         let mut offered = false;
         let mine = |i: usize| (i + self.number).is_multiple_of(plays.share);
-        for (i, &(dtype, op)) in plays.kinds.iter().enumerate() {
-            if !mine(i) || !goes_on(player, began, order)? {
-                continue;
+        for (_, &(dtype, op)) in plays.kinds.iter().enumerate().filter(|(i, _)| mine(*i)) {
+            if !goes_on(player, began, order)? {
+                return Ok((offered, false));
             }
             for &count in plays.counts {
                 let (ready, protocol) = (self.ready, Some(self.protocol));
@@ -128,7 +136,7 @@ impl Combination<'_> {
                 offered |= checked(order, player, calls, areas, said)?;
             }
         }
-        Ok(offered)
+        Ok((offered, true))
     }
 }
 
@@ -217,6 +225,7 @@ pub(super) fn library(order: &StressOrder, player: &mut Player<'_>) -> Result<Sa
             counts: &COUNTS,
             placements: false,
             share: 1,
+            whole: false,
         },
     )
 }
@@ -228,8 +237,14 @@ pub(super) fn types(order: &StressOrder, player: &mut Player<'_>) -> Result<Said
     let sums = |e: &Entry| e.collective == "all_reduce" && matches!(e.name, "one_shot" | "ring");
     let names = |e: &Entry| sums(e) || e.collective == "all_gather" && e.name == "direct";
     let protocols = [Protocol::Packet, Protocol::Put, Protocol::Engine];
-    let plays =
-        Plays { kinds: &kinds, protocols: &protocols, counts: &[4099], placements: true, share: 4 };
+    let plays = Plays {
+        kinds: &kinds,
+        protocols: &protocols,
+        counts: &[4099],
+        placements: true,
+        share: 4,
+        whole: false,
+    };
     all(order, player, names, &plays)
 }
 
@@ -244,6 +259,7 @@ pub(super) fn bits(order: &StressOrder, player: &mut Player<'_>) -> Result<Said,
         counts: &[10_007],
         placements: false,
         share: 1,
+        whole: true,
     };
     all(order, player, sums, &plays)
 }
@@ -258,6 +274,7 @@ pub(super) fn few(order: &StressOrder, player: &mut Player<'_>) -> Result<Said, 
         counts: &COUNTS,
         placements: true,
         share: 1,
+        whole: false,
     };
     all(order, player, names, &plays)
 }

@@ -44,6 +44,9 @@ struct Said {
     faults: Vec<String>,
     /// Number of faults.
     wrong: u64,
+    /// Calls, replays or comparisons of the part that the time was too short for.
+    #[serde(default)]
+    left: u64,
     /// The digest of all results; 0 if the part has none.
     digest: u64,
     /// Further remarks.
@@ -60,12 +63,16 @@ struct Verdict {
     seconds: f64,
     checks: u64,
     wrong: u64,
+    left: u64,
     words: String,
     faults: Vec<String>,
 }
 
 /// The longest time that ranks wait for each other, where none is to be lost.
 const SETUP: Duration = Duration::from_secs(30);
+
+/// The result of a part that was played as a whole, and without a fault.
+const PASSED: &str = "passed";
 
 /// Faults that are named.
 const NAMED: usize = 8;
@@ -77,6 +84,16 @@ impl Said {
         self.wrong += wrong;
         let room = NAMED.saturating_sub(self.faults.len());
         self.faults.extend(faults.into_iter().take(room));
+    }
+
+    /// Returns the result of the part. What the time was too short for is not wrong, and has not passed either.
+    fn result(&self) -> &'static str {
+        match (self.wrong, self.left, self.checks) {
+            (1.., ..) => "FAILED",
+            (0, 1.., _) => "no time left",
+            (0, 0, 0) => "FAILED",
+            (0, 0, _) => PASSED,
+        }
     }
 }
 
@@ -116,7 +133,8 @@ pub(crate) fn stress(args: &Stress, report: Report) -> Outcome {
         };
         let began = Instant::now();
         let said = played(&order, ranks);
-        let passed = said.wrong == 0 && said.checks > 0;
+        let result = said.result();
+        let passed = result == PASSED;
         failed |= !passed;
         let verdict = Verdict {
             stress: part.name(),
@@ -126,18 +144,18 @@ pub(crate) fn stress(args: &Stress, report: Report) -> Outcome {
             seconds: began.elapsed().as_secs_f64(),
             checks: said.checks,
             wrong: said.wrong,
+            left: said.left,
             words: said.words,
             faults: said.faults,
         };
-        show(&verdict, report);
+        show(&verdict, result, report);
     }
     if failed { Err(Failure::Said(FAILED)) } else { Ok(()) }
 }
 
-fn show(verdict: &Verdict, report: Report) {
+fn show(verdict: &Verdict, result: &str, report: Report) {
     report.result(verdict);
-    let Verdict { stress, passed, seconds, checks, wrong, words, faults, .. } = verdict;
-    let result = if *passed { "passed" } else { "FAILED" };
+    let Verdict { stress, seconds, checks, wrong, words, faults, .. } = verdict;
     report.line(format!("{stress:8} {seconds:>8.1} {checks:>8} {wrong:>8}  {result}: {words}"));
     faults.iter().for_each(|fault| report.line(format!("    {fault}")));
 }
@@ -152,18 +170,7 @@ fn played(order: &StressOrder, ranks: u32) -> Said {
                 (Ok(a), Ok(b)) => (a, b),
                 (Err(why), _) | (_, Err(why)) => return broken(why),
             };
-            let mut said = a.said;
-            let fault = match (said.checks == b.said.checks, said.digest == b.said.digest) {
-                (false, _) => Some("the second run made other checks: it needs a longer --budget"),
-                (true, false) => Some("a second run has other bits"),
-                (true, true) => None,
-            };
-            if let Some(fault) = fault {
-                said.add(1, [fault.to_string()]);
-            }
-            said.add(b.said.wrong, b.said.faults);
-            said.words += ", twice in fresh processes";
-            said
+            compared(a.said, b.said)
         }
         StressPart::Killed | StressPart::Absent => {
             let lost = match first {
@@ -196,10 +203,30 @@ fn played(order: &StressOrder, ranks: u32) -> Said {
     }
 }
 
+/// Compares the bits of two runs. Runs that the time cut to different lengths have digests of different results, which
+/// say nothing.
+fn compared(mut said: Said, second: Said) -> Said {
+    let cut = said.left > 0 || second.left > 0;
+    let fault = match (said.checks == second.checks, said.digest == second.digest) {
+        (false, _) if cut => None,
+        (false, _) => Some("the second run made other checks"),
+        (true, false) => Some("a second run has other bits"),
+        (true, true) => None,
+    };
+    if let Some(fault) = fault {
+        said.add(1, [fault.to_string()]);
+    }
+    said.left = said.left.max(second.left);
+    said.add(second.wrong, second.faults);
+    said.words += ", twice in fresh processes";
+    said
+}
+
 fn broken(why: String) -> Said {
     Said {
         checks: 1,
         wrong: 1,
+        left: 0,
         words: "it could not be played".into(),
         faults: vec![why],
         digest: 0,
@@ -240,9 +267,11 @@ fn job(order: &StressOrder, ranks: u32) -> Result<Played, String> {
     let (mut said, mut errors) = (Said::default(), Vec::new());
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
         Ok(rank::RankReport::End(end)) => {
-            let Said { checks, faults, wrong, digest, words } = end;
+            let Said { checks, faults, wrong, left, digest, words } = end;
             said.checks += if rank == 0 { checks } else { 0 };
             said.wrong += wrong;
+            // All ranks leave out the same.
+            said.left = said.left.max(left);
             // Ranks report in any order.
             said.digest ^= digest.rotate_left(rank % 64);
             let faults = faults.into_iter().map(|fault| format!("rank {rank}: {fault}"));
@@ -258,4 +287,39 @@ fn job(order: &StressOrder, ranks: u32) -> Result<Played, String> {
     let endings = outcome.map_err(|e| e.to_string())?.endings;
     errors.sort_by_key(|(rank, _)| *rank);
     Ok(Played { said, errors, endings })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(checks: u64, wrong: u64, left: u64, digest: u64) -> Said {
+        Said { checks, wrong, left, digest, ..Said::default() }
+    }
+
+    #[test]
+    fn what_the_time_is_too_short_for_is_not_wrong() {
+        assert_eq!(said(5, 0, 0, 0).result(), "passed");
+        assert_eq!(said(5, 0, 3, 0).result(), "no time left");
+        assert_eq!(said(0, 0, 3, 0).result(), "no time left");
+        // A fault stays one, and a part that checks nothing has not passed.
+        assert_eq!(said(5, 1, 3, 0).result(), "FAILED");
+        assert_eq!(said(0, 0, 0, 0).result(), "FAILED");
+    }
+
+    #[test]
+    fn runs_that_the_time_cut_are_not_compared() {
+        let cut = compared(said(5, 0, 0, 17), said(4, 0, 1, 18));
+        assert_eq!((cut.wrong, cut.result()), (0, "no time left"));
+        for (first, second) in [
+            (said(5, 0, 0, 17), said(5, 0, 0, 18)),
+            (said(5, 0, 1, 17), said(5, 0, 1, 18)),
+            (said(5, 0, 0, 17), said(4, 0, 0, 17)),
+            (said(5, 0, 0, 17), said(5, 1, 0, 17)),
+        ] {
+            let whole = compared(first, second);
+            assert_eq!((whole.wrong, whole.result()), (1, "FAILED"));
+        }
+        assert_eq!(compared(said(5, 0, 0, 17), said(5, 0, 0, 17)).result(), "passed");
+    }
 }

@@ -137,8 +137,8 @@ pub(super) fn random(order: &StressOrder, player: &mut Player<'_>) -> Result<Sai
     }
     let (kinds, drawn) = (KINDS.len(), menu.len());
     said.words = format!("{made} of {} calls, drawn from {drawn} x {kinds}", order.calls);
-    if made < order.calls {
-        said.add(1, ["there was not time enough for all calls".to_string()]);
+    if !menu.is_empty() {
+        said.left = order.calls.saturating_sub(made);
     }
     Ok(said)
 }
@@ -206,8 +206,6 @@ pub(super) fn graph(order: &StressOrder, player: &mut Player<'_>) -> Result<Said
         }
     }
     said.words = format!("{replays} of {REPLAYS} replays of {} calls", calls.len());
-    if replays < REPLAYS {
-        said.add(1, ["there was not time enough for all replays".to_string()]);
-    }
+    said.left = REPLAYS - replays;
     Ok(said)
 }

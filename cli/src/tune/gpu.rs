@@ -173,7 +173,8 @@ fn measure(work: &GpuWork, report: Report) -> Result<Vec<Option<f64>>, Failure> 
         JobEvent::Remark(text) => progress.aside(|| report.line(text)),
         JobEvent::Now { .. } => {}
         JobEvent::Lacks { .. } => progress.step(),
-    })?;
+    })?
+    .outcome()?;
     drop(progress);
     if wrongs > 0 {
         report.remark(&format!("{wrongs} points gave wrong results, and are no candidates"));

@@ -53,7 +53,8 @@ pub(super) fn measure(
         if let JobEvent::Done { case, time_us, .. } = told {
             times[job.cases[case].entry].push(time_us);
         }
-    })?;
+    })?
+    .outcome()?;
     let medians: Vec<f64> = times.iter().map(|times| middle(times)).collect();
     Ok(names.iter().zip(which).map(|(name, at)| ((*name).to_owned(), medians[at])).collect())
 }

@@ -1,4 +1,4 @@
-/* The errors that callers get when something is wrong: faults quiet | mismatch | empty | killed. */
+/* The errors that callers get when something is wrong: faults quiet | mismatch | empty | killed | board. */
 #include "calls.h"
 
 #include <pthread.h>
@@ -132,11 +132,21 @@ static int killed(const char *self) {
     return status[0] != 0 || !WIFSIGNALED(status[1]);
 }
 
+/* A process that serves the board of an id, until its input ends. */
+static int board(void) {
+    int code = ncclGetUniqueId(&id);
+    printf("board: code %d, process %d, %s\n", code, (int)getpid(), code == Success ? "" : ncclGetLastError(NULL));
+    fflush(stdout);
+    getchar();
+    return 0;
+}
+
 int main(int argc, char **argv) {
     if (argc == 4 && strcmp(argv[1], "rank") == 0) return rank(atoi(argv[2]), argv[3]);
     if (argc != 2) return 2;
     if (strcmp(argv[1], "mismatch") == 0) return mismatch();
     if (strcmp(argv[1], "empty") == 0) return empty();
     if (strcmp(argv[1], "killed") == 0) return killed(argv[0]);
+    if (strcmp(argv[1], "board") == 0) return board();
     return quiet();
 }

@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import report
+
 HERE = Path(__file__).resolve().parent
 FACES = ("python", "compiled")
 
@@ -71,9 +73,10 @@ class Run:
 
     def job(self, name: str, program: str, seconds: float, backend: str) -> str:
         """Run the ranks of one job; return how it ended."""
-        seconds = min(seconds, self.until - time.monotonic())
+        whole, seconds = seconds, min(seconds, self.until - time.monotonic())
         if seconds < 10:
-            return "no time left"
+            print(f"{name:18} {'-':>6} s  {report.NO_TIME}", flush=True)
+            return report.NO_TIME
         port, began = free_port(), time.monotonic()
         ranks = []
         for rank in range(self.options.ranks):
@@ -110,6 +113,9 @@ class Run:
         if not failed:
             bad = [rank for rank, process in enumerate(ranks) if process.returncode != 0]
             failed = self.failure(name, bad[0], ranks[bad[0]].returncode) if bad else ""
+        if seconds < whole and (late or self.stopped(name)):
+            # A job that had all of its time hangs; of one that had less, that is not known.
+            failed = f"{report.NO_TIME}: it had {seconds:.0f} s of {whole:.0f}; {failed}"
         took = time.monotonic() - began
         print(f"{name:18} {took:6.1f} s  {failed or 'done'}", flush=True)
         return failed or "done"
@@ -119,6 +125,11 @@ class Run:
         text = (self.folder / "log" / f"{name}-{rank}.txt").read_text(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()]
         return f"rank {rank} ended with {code}: {lines[-1][:300] if lines else 'it said nothing'}"
+
+    def stopped(self, name: str) -> bool:
+        """Return True if a rank of a job was still running when its time was over: `rank.py` then ends itself."""
+        logs = [self.folder / "log" / f"{name}-{rank}.txt" for rank in range(self.options.ranks)]
+        return any(line.startswith("Timeout (") for log in logs for line in log.read_text(errors="replace").splitlines())
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a job."""
@@ -167,9 +178,6 @@ def main() -> None:
             name = f"{part}-{backend}" if backend else part
             (run.folder / f"{name}.jsonl").unlink(missing_ok=True)
             ends[name] = run.job(name, program, seconds, backend)
-    sys.path.insert(0, str(HERE))
-    import report
-
     sys.exit(report.write(run, faces, ends))
 
 

@@ -9,6 +9,9 @@ from typing import Any
 NEAR = 1e-6
 """The relative difference up to which results count as the same: a sum of two ranks has one order only."""
 
+NO_TIME = "no time left"
+"""How a job ended, or begins to say how, that was not run or not ended for lack of time: its results are not wrong."""
+
 
 def size_text(size: int) -> str:
     """Write a size as people read it."""
@@ -18,13 +21,15 @@ def size_text(size: int) -> str:
     return f"{size} B" if size else ""
 
 
-def compared(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> str:
-    """Say how a result compares with the reference's."""
+def compared(ours: dict[str, Any] | None, theirs: dict[str, Any] | None, late: tuple[bool, bool] = (False, False)) -> str:
+    """Say how a result compares with the reference's; `late` says whose job ran out of time, ours and the reference's."""
     if ours is None:
-        return "NOT RUN"
+        return NO_TIME if late[0] else "NOT RUN"
     if ours["error"]:
         return f"FAILED: {ours['error']}"
-    if theirs is None or theirs["error"]:
+    if theirs is None:
+        return NO_TIME if late[1] else "no reference"
+    if theirs["error"]:
         return "no reference"
     if not ours["result"] and not theirs["result"]:
         return "needs a GPU"
@@ -36,10 +41,13 @@ def compared(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> str:
     return "same"
 
 
-def right(run: Any, faces: list[str]) -> tuple[list[str], int]:
+def right(run: Any, faces: list[str], ends: dict[str, str]) -> tuple[list[str], int]:
     """Return the lines about results, and how many are not as the reference's."""
     def by_case(backend: str) -> dict[str, Any]:
         return {row["case"]: row for row in run.rows(f"right-{backend}") if "case" in row}
+
+    def late(backend: str) -> bool:
+        return ends.get(f"right-{backend}", "").startswith(NO_TIME)
 
     theirs = by_case(run.reference)
     ours = {face: by_case(face) for face in faces}
@@ -49,8 +57,9 @@ def right(run: Any, faces: list[str]) -> tuple[list[str], int]:
     bad = 0
     names = list(theirs) + [name for found in ours.values() for name in found if name not in theirs]
     for name in dict.fromkeys(names):
-        told = [f"{face} {compared(ours[face].get(name), theirs.get(name))}" for face in faces]
-        bad += sum(not text.endswith(("same", "needs a GPU")) for text in told)
+        times = {face: (late(face), late(run.reference)) for face in faces}
+        told = [f"{face} {compared(ours[face].get(name), theirs.get(name), times[face])}" for face in faces]
+        bad += sum(not text.endswith(("same", "needs a GPU", NO_TIME)) for text in told)
         lines.append(f"  {name:16} " + "; ".join(told))
     return lines, bad
 
@@ -88,7 +97,7 @@ def table(run: Any, name: str, faces: list[str], figure: str) -> list[str]:
 
 def write(run: Any, faces: list[str], ends: dict[str, str]) -> int:
     """Print the table, and write all rows to one file; return the status of the program."""
-    lines, bad = right(run, faces)
+    lines, bad = right(run, faces, ends)
     for name, title in (("calls", "us a call"), ("graphs", "us a call in a CUDA graph"), ("steps", "us a step")):
         found = table(run, name, faces, "us")
         if found:
@@ -99,6 +108,9 @@ def write(run: Any, faces: list[str], ends: dict[str, str]) -> int:
     (run.folder / "table.txt").write_text(text + "\n")
     whole = {"about": about, "ends": ends, "rows": {name: run.rows(name) for name in ends}}
     (run.folder / "rows.json").write_text(json.dumps(whole, indent=1))
-    failed = [name for name, end in ends.items() if end != "done"]
+    late = [name for name, end in ends.items() if end.startswith(NO_TIME)]
+    failed = [name for name, end in ends.items() if end != "done" and name not in late]
     print(f"{bad} results differ, {len(failed)} jobs failed{': ' if failed else ''}{', '.join(failed)}")
-    return 3 if bad or failed else 0
+    if late:
+        print(f"{NO_TIME} for {', '.join(late)}")
+    return 3 if bad or failed or late else 0

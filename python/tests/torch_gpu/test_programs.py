@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +35,66 @@ def test_programs_run_and_give_what_gloo_gives(tmp_path: Path) -> None:
     assert played == ["puts", "words", "refused", "graphs", "mixed", "late"]
 
 
-def test_what_differs_is_seen() -> None:
-    spec = importlib.util.spec_from_file_location("torch_gpu_report", HERE / "report.py")
+def module(name: str) -> Any:
+    """Return a module of the programs."""
+    spec = importlib.util.spec_from_file_location(f"torch_gpu_{name}", HERE / f"{name}.py")
     assert spec is not None and spec.loader is not None
-    report: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(report)
+    made: Any = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(HERE))
+    try:
+        spec.loader.exec_module(made)
+    finally:
+        sys.path.remove(str(HERE))
+    return made
+
+
+def test_what_differs_is_seen() -> None:
+    report = module("report")
     right = {"result": [1.0, 2.0], "error": None}
     assert report.compared(right, right) == "same"
     for wrong in ([1.0, 2.1], [1.0, float("nan")], [1.0]):
         assert report.compared({"result": wrong, "error": None}, right).startswith("WRONG")
     assert report.compared({"result": [], "error": "it broke"}, right) == "FAILED: it broke"
     assert report.compared(None, right) == "NOT RUN"
+
+
+class Rows:
+    """What a run of `main.py` has found, as its report reads it."""
+
+    reference = "gloo"
+
+    def __init__(self, folder: Path, rows: dict[str, list[dict[str, Any]]]) -> None:
+        self.folder, self._rows = folder, rows
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return self._rows.get(name, [])
+
+
+def test_lack_of_time_is_not_counted_as_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = module("report")
+    cases = [{"case": name, "result": [1.0], "error": None} for name in ("sums", "copies")]
+    # The face had time for the first case only, and a face after it for none.
+    run = Rows(tmp_path, {"right-gloo": cases, "right-python": cases[:1]})
+    ends = {"right-gloo": "done", "right-python": "no time left: it had 12 s of 110", "right-compiled": "no time left"}
+    assert report.write(run, ["python", "compiled"], ends) == 3
+    said = capsys.readouterr().out
+    assert "0 results differ, 0 jobs failed\nno time left for right-python, right-compiled\n" in said
+    assert "python same; compiled no time left" in said and "python no time left; compiled no time left" in said
+    # A case that is missing from a job that ended is a fault.
+    ends = dict.fromkeys(ends, "done")
+    assert report.write(run, ["python"], ends) == 3
+    assert "python NOT RUN" in (said := capsys.readouterr().out) and "1 results differ, 0 jobs failed\n" in said
+
+
+def test_a_job_that_its_time_ends_has_no_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "forever.py").write_text("import time\n\n\ndef main(rank):\n    time.sleep(1000)\n")
+    monkeypatch.setenv("PYTHONPATH", search_path(str(tmp_path)))
+    monkeypatch.setenv("ROUNDELAY_GPU_FACES", "")
+    program = module("main")
+    run = program.Run(argparse.Namespace(folder=str(tmp_path / "results"), ranks=2, minutes=1.0, device="cpu"))
+    # The job may take 11 s in both cases. In the first that is all that it ever has, and it hangs.
+    for whole, begins in ((11.0, "rank "), (110.0, "no time left: it had 1")):
+        run.until = time.monotonic() + (60.0 if whole == 11.0 else 11.0)
+        assert run.job("forever", "forever", whole, "gloo").startswith(begins)
+    run.until = time.monotonic() + 9.0
+    assert run.job("forever", "forever", 110.0, "gloo") == "no time left"

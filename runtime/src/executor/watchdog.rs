@@ -179,6 +179,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     let waiting: Option<Wait> = group.wait_of(rank).map(|w| w.spell(sites));
     // Nothing is known of a rank whose calls cannot be seen but what it says.
     let condition = match (&waiting, condition) {
+        (_, Condition::Unknown) if group.is_stopped_elsewhere(rank) => Condition::Stopped,
         (Some(_), Condition::Unknown) => Condition::Running,
         (None, Condition::Running) if calls.is_none() => Condition::Unknown,
         (_, condition) => condition,

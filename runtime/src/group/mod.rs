@@ -36,6 +36,7 @@ use crate::contention::Contention;
 use crate::digest::mix;
 use crate::fork::OwnerProcess;
 use crate::net::{ConnectionId, Counts, LAST_WORDS, Net};
+use crate::process::is_stopped;
 use crate::route::{Peer, Route};
 use crate::transport::rdma;
 use crate::transport::shm::{Exchange, Layout, Segment, Sleeper, State};
@@ -408,7 +409,9 @@ impl Group {
         for connection in self.streamed.iter().filter_map(Weak::upgrade) {
             connection.tend();
         }
-        net.answer_waits(|| self.control.wait_of(own));
+        if net.answer_waits(|| self.control.wait_of(own)) {
+            self.stopped_here().for_each(|rank| net.report_stopped(rank));
+        }
         match net.alarmed() {
             Some(record) if !self.control.is_aborted() => self.control.abort(record),
             // A rank of this machine raised it: those elsewhere must hear it too.
@@ -436,13 +439,30 @@ impl Group {
     pub(crate) fn ask_around(&mut self) {
         let own = self.control.wait_of(self.own());
         let Some(own) = own.filter(|_| self.net.is_some()) else { return };
-        self.net().iter_mut().for_each(|net| net.ask_waits(own));
+        if let Some(mut net) = self.net() {
+            net.ask_waits(own);
+            self.stopped_here().for_each(|rank| net.report_stopped(rank));
+        }
         let deadline = Instant::now() + ANSWERS;
         let answered = |group: &Self| group.net().is_none_or(|net| net.is_answered());
         while !answered(self) && !self.is_aborted() && Instant::now() < deadline {
             self.listen();
             rustix::thread::sched_yield();
         }
+    }
+
+    /// Returns the ranks of this machine whose processes are stopped.
+    fn stopped_here(&self) -> impl Iterator<Item = u32> {
+        let others = (0..self.size()).filter(|&rank| rank != self.rank);
+        others.filter(|&rank| match self.state(rank) {
+            (State::Present, Some(pid)) => is_stopped(pid),
+            _ => false,
+        })
+    }
+
+    /// Returns true if a rank elsewhere is stopped, as one of its machine reported when this rank asked.
+    pub(crate) fn is_stopped_elsewhere(&self, rank: u32) -> bool {
+        self.net().is_some_and(|net| net.is_stopped(rank))
     }
 
     /// Publishes the call that this rank is in.

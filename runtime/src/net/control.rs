@@ -11,7 +11,7 @@ use super::Net;
 use super::connect::pause;
 use super::link::{Frame, Link};
 use super::overlay::steps;
-use super::waits::WaitReport;
+use super::waits::{StopReport, WaitReport};
 use crate::abort::AbortRecord;
 
 /// The longest text of an alarm, in bytes.
@@ -159,6 +159,9 @@ impl Net {
             }
             Frame::Wait { rank, number, words, asks } => {
                 self.hear_wait(peer, WaitReport { rank, number, words, asks });
+            }
+            Frame::Stopped { rank, witness, number } => {
+                self.hear_stopped(peer, StopReport { rank, witness, number });
             }
             Frame::Call { call, digest } => self.calls.add(peer, call, digest),
             Frame::Ended(rank, how) if rank != self.rank && rank < self.size => {

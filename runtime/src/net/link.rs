@@ -31,6 +31,9 @@ pub(super) enum Frame {
     Ended(u32, String),
     /// The sender waits for words in a call: its number, and its digest with all calls before.
     Call { call: u64, digest: u32 },
+    /// The process of a rank is stopped, as the witness, a rank of its machine, saw when it was asked; `number` counts the
+    /// witness's reports.
+    Stopped { rank: u32, witness: u32, number: u32 },
 }
 
 /// Bytes read at one time.

@@ -35,6 +35,7 @@ pub(crate) fn wires() -> Vec<Wire> {
         Frame::Left,
         Frame::Ended(6, "its process 17 no longer exists".into()),
         Frame::Call { call: 1 << 40, digest: 7 },
+        Frame::Stopped { rank: 3, witness: 2, number: 9 },
     ];
     let said = [Said::Here(3, "rl1.0".into()), Said::List(vec!["a".into(), "b".into()])];
     vec![

@@ -377,7 +377,9 @@ impl<'a> Graph<'a> {
                 let pids: String = pids.fold(String::new(), |t, pid| format!("{t} {pid}"));
                 let goes = are("its process", "their processes");
                 let who = names(culprits);
-                format!("{who} {is} stopped: let {goes} go on with `kill -CONT{pids}`")
+                // Of a process on another machine no number is known.
+                let where_to = if pids.is_empty() { " there" } else { "" };
+                format!("{who} {is} stopped: let {goes} go on with `kill -CONT{pids}`{where_to}")
             }
             Class::Absent => format!("{who} {has} not joined the job; {PATIENCE}"),
             Class::Left => format!("{who} {has} left the job"),

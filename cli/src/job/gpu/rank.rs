@@ -77,7 +77,8 @@ fn cases(
             None => bench.ours(index, calls, say)?,
             Some(who) => bench.library(index, calls, &mut libraries, who, say)?,
         };
-        if rank == 0 {
+        // What is refused every rank reports: each fails, whoever started it.
+        if rank == 0 || matches!(came, Came::Refused(_)) {
             say(Event::Job(came.of(index)));
         }
     }
@@ -115,6 +116,9 @@ fn rooms(job: &Job, gpu: &Communicator, ready: &[Ready<Algorithm>]) -> [usize; 2
 /// The outcome of a case.
 enum Came {
     Done(f64, u64, Option<How>),
+    /// Ours was refused on all ranks.
+    Refused(Error),
+    /// A library has no result.
     Lacks(String),
 }
 
@@ -122,7 +126,8 @@ impl Came {
     fn of(self, case: usize) -> JobEvent {
         match self {
             Came::Done(time_us, wrong, how) => JobEvent::Done { case, time_us, wrong, how },
-            Came::Lacks(why) => JobEvent::Lacks { case, why },
+            Came::Refused(error) => JobEvent::refused(case, &error),
+            Came::Lacks(why) => JobEvent::Lacks { case, code: None, why },
         }
     }
 }
@@ -143,8 +148,9 @@ impl CasePlayer<'_> {
         let args = calls.args(&view);
         let (protocol, blocks) = match self.player.tried(calls, &args) {
             Ok(how) => how,
-            Err(why @ (Error::Unsupported(_) | Error::Usage(_))) if self.settings.tries => {
-                return Ok(Came::Lacks(why.to_string()));
+            // All ranks refuse it, and the communicator stays usable.
+            Err(error @ (Error::Unsupported(_) | Error::Usage(_))) => {
+                return Ok(Came::Refused(error));
             }
             Err(error) => return Err(error),
         };
