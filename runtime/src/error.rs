@@ -213,7 +213,7 @@ impl Error {
         remedy: &'static str,
     ) -> Self {
         let source = source.into();
-        let remedy = Errno::from_io_error(&source).and_then(remedy_of_lack).unwrap_or(remedy);
+        let remedy = Errno::from_io_error(&source).and_then(shortage_remedy).unwrap_or(remedy);
         if !remedy.is_empty() {
             text = format!("{text}; {remedy}");
         }
@@ -222,11 +222,11 @@ impl Error {
 }
 
 /// What to do where the system gives no process or thread more.
-pub(crate) const RAISE_PROCESSES: &str = "raise the limit of processes and threads (`ulimit -u`, or that of the \
+pub(crate) const PROCESS_LIMIT_REMEDY: &str = "raise the limit of processes and threads (`ulimit -u`, or that of the \
                                           container), or start fewer ranks";
 
 /// Returns what to do where the system has no more of something, whatever it was wanted for.
-pub(crate) fn remedy_of_lack(errno: Errno) -> Option<&'static str> {
+pub(crate) fn shortage_remedy(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::MFILE => Some("raise the limit of open files (`ulimit -n`)"),
         Errno::NFILE => Some("close files, or raise `sysctl fs.file-max`"),

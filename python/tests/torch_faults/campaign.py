@@ -104,7 +104,7 @@ def plans(options: argparse.Namespace, port: int) -> list[Round]:
     common: dict[str, Any] = dict(ranks=options.ranks, folder=options.folder, backend=options.backend, port=port)
     if options.case == "faults":
         rounds = range(options.rounds)
-        return [Round("play", n, **common, **faults.fields(n, options, chance)) for n in rounds]
+        return [Round("run_rank", n, **common, **faults.fields(n, options, chance)) for n in rounds]
     if options.case != "hurt":
         return [Round(options.case, 0, count=options.rounds, **common)]
     made = []

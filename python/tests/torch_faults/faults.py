@@ -1,4 +1,4 @@
-"""Faults of every kind in every face, and what each survivor says of them: `campaign.py faults` plays these rounds.
+"""Faults of every kind in every face, and the error of each survivor: `campaign.py faults` runs these rounds.
 
 A round is one job of three ranks, one of which is the victim. A survivor is right if it raises an error in time that
 names the victim before any other rank. A rank that ended has a second or two, one that is stopped or late the timeout.
@@ -23,10 +23,10 @@ KINDS = {
 }
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 WAITS = ("stopped", "late")
-"""What only a deadline tells."""
+"""Faults that only a deadline shows."""
 TRANSPORTS = ("shm", "tcp", "hosts")
-TOLD = 2.0
-"""The seconds within which survivors are told that a rank has ended."""
+NOTICE = 2.0
+"""The seconds within which survivors are notified that a rank has ended."""
 SLACK = 1.0
 """The seconds that a deadline may be late, on a machine that does other things too."""
 
@@ -46,22 +46,30 @@ def fields(number: int, options: argparse.Namespace, chance: random.Random) -> d
     }
 
 
-REPORTER = re.compile(r"rank \d+ stopped because rank \d+ failed: |rank \d+, [\w.]+, step \d+")
-"""The rank that says something, or says what another one told it, and where it was."""
+STOPPED = re.compile(r"rank \d+ stopped because rank (\d+) failed: ")
+"""The rank that reports the error of another one, and that one."""
+LOCATION = re.compile(r"rank \d+, [\w.]+, step \d+")
+"""The rank that reports an error, and where it was."""
 
 
 def first_named(text: str, own: int) -> int | None:
-    """Return the first rank of which a text says something, but for the rank that says it."""
-    named = (int(number) for number in re.findall(r"\brank (\d+)", REPORTER.sub("", text)))
+    """Return the first rank of which an error says something, but for those that report it.
+
+    A rank that failed by itself, as by an exception, is the one that others report.
+    """
+    reporter = STOPPED.search(text)
+    named = [int(number) for number in re.findall(r"\brank (\d+)", LOCATION.sub("", STOPPED.sub("", text)))]
+    if reporter:
+        named.append(int(reporter[1]))
     return next((rank for rank in named if rank != own), None)
 
 
 class FaultJudge:
-    """What the survivors of all rounds said, by kind and face."""
+    """The errors of the survivors of all rounds, by kind and face."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str], dict[str, Any]] = defaultdict(
-            lambda: {"faults": 0, "survivors": 0, "right": 0, "seconds": [], "said": {}}
+            lambda: {"faults": 0, "survivors": 0, "right": 0, "seconds": [], "texts": {}}
         )
         self.problems: list[str] = []
 
@@ -82,10 +90,10 @@ class FaultJudge:
                 self.problems.append(f"{where}, rank {rank}: ended with {end.code}\n{end.text[-2000:]}")
                 continue
             text, took = end.error["text"], plan.board.get("raised", rank) - hurt
-            limit = (plan.timeout if plan.kind in WAITS else TOLD) + SLACK
+            limit = (plan.timeout if plan.kind in WAITS else NOTICE) + SLACK
             row["seconds"].append(took)
             plain = re.sub(r"\d+(\.\d+)?(ms|us|µs|s)?\b", "N", text)[:160]
-            row["said"][plain] = row["said"].get(plain, 0) + 1
+            row["texts"][plain] = row["texts"].get(plain, 0) + 1
             if first_named(text, rank) == plan.victim and took <= limit:
                 row["right"] += 1
             else:
@@ -96,7 +104,7 @@ class FaultJudge:
         rows = []
         for (kind, face), row in self.rows.items():
             times = sorted(row.pop("seconds")) or [0.0]
-            said = max(row.pop("said").items(), key=lambda item: item[1], default=("", 0))[0]
+            text = max(row.pop("texts").items(), key=lambda item: item[1], default=("", 0))[0]
             figures = {"median": round(times[len(times) // 2], 2), "most": round(times[-1], 2)}
-            rows.append({"kind": kind, "face": face, **row, **figures, "said": said})
+            rows.append({"kind": kind, "face": face, **row, **figures, "text": text})
         return {"rows": rows, "problems": self.problems}

@@ -11,7 +11,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-import faces
+import fault_ranks
 import torch
 import torch._dynamo
 import torch.distributed as dist
@@ -40,7 +40,7 @@ class Job:
         os.dup2(log, 2)
         os.close(log)
         faulthandler.enable()
-        function = faces.play if self.plan.face else globals()[self.plan.function]
+        function = fault_ranks.run_rank if self.plan.face else globals()[self.plan.function]
         try:
             result = function(self)
         except BaseException as error:

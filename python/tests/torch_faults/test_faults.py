@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import faults
 import pytest
 from place import search_path
 
@@ -58,6 +59,23 @@ def test_survivors_name_the_rank_and_the_operation(face: str, tmp_path: Path) ->
 def test_errors_that_do_not_name_them_are_seen(tmp_path: Path) -> None:
     found = campaign(tmp_path, "hurt", 2, "python", "--backend", "gloo")
     assert any("does not name rank or operation" in problem for problem in found["problems"]), found
+
+
+@pytest.mark.parametrize("of", ["native", "torch", "torchcomms"])
+def test_survivors_of_every_fault_name_the_rank(of: str, tmp_path: Path) -> None:
+    # Each kind over each transport.
+    found = campaign(tmp_path, "faults", 18, "python", "--ranks", "3", "--faces", of)
+    assert found["problems"] == []
+    assert sum(row["right"] for row in found["rows"]) == 2 * 18
+
+
+def test_the_first_rank_that_is_blamed_is_found() -> None:
+    text = "rank 2 stopped because rank 0 failed: rank 0, all_reduce.ring, step 3 (ring.algo:4): waited 2s for rank 1"
+    assert faults.first_named(text, 2) == 1
+    assert faults.first_named("rank 0, all_reduce.ring, step 3: rank 2 is alive; rank 1 is stopped", 0) == 2
+    assert faults.first_named("rank 0 has failed", 0) is None
+    text = "rank 2 stopped because rank 0 failed: abort was called; rank 2, all_reduce.ring, step 3 (ring.algo:4)"
+    assert faults.first_named(text, 2) == 0
 
 
 @pytest.mark.parametrize(("case", "rounds"), [("cycles", 40), ("groups", 150)])

@@ -20,7 +20,7 @@ use super::lines::Lines;
 use super::{HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::abort::AbortRecord;
 use crate::custom::allowance;
-use crate::error::{Error, RAISE_PROCESSES};
+use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::fork::OwnerProcess;
 use crate::process::ChildStatuses;
 use crate::secret::random;
@@ -174,7 +174,7 @@ impl Launcher {
                 Err(e) => {
                     let program = self.program.to_string_lossy().into_owned();
                     let is_full = e.kind() == std::io::ErrorKind::WouldBlock;
-                    let remedy = if is_full { RAISE_PROCESSES } else { "" };
+                    let remedy = if is_full { PROCESS_LIMIT_REMEDY } else { "" };
                     return Err(Error::system(format!("cannot start `{program}`: {e}"), e, remedy));
                 }
             }

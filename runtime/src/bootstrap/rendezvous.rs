@@ -10,7 +10,7 @@ use super::store::protocol::digest;
 use super::store::server::Job;
 use super::store::{At, Client, Me, Server, StoreListener};
 use super::torch::TorchStore;
-use crate::error::{Error, RAISE_PROCESSES};
+use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::net::address;
 use crate::paths::Options;
 use crate::ports::{PortRange, bind_within};
@@ -154,7 +154,7 @@ fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Serve
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
     let job = Job { size: me.size, digest, secret, timeout, report: None };
     Server::start(listener, job).map_err(|e| {
-        Error::system(format!("rank 0 cannot serve the store: {e}"), e, RAISE_PROCESSES)
+        Error::system(format!("rank 0 cannot serve the store: {e}"), e, PROCESS_LIMIT_REMEDY)
     })
 }
 

@@ -12,7 +12,7 @@ use super::store::InProcessStore;
 use super::{HOST, Membership, Store, given_secret, secret};
 use crate::comm::Communicator;
 use crate::digest::mix;
-use crate::error::{Error, RAISE_PROCESSES};
+use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::group::{Group, Note, Terms, reporters};
 use crate::hints::Hints;
 use crate::net::{Listener, Net};
@@ -287,7 +287,7 @@ impl Communicator {
         });
         let joined = joined.map_err(|e| {
             let text = format!("cannot start {ranks} threads, one for each rank: {e}");
-            Error::system(text, e, RAISE_PROCESSES)
+            Error::system(text, e, PROCESS_LIMIT_REMEDY)
         })?;
         let (mut comms, mut saw, mut heard) = (Vec::new(), None, None);
         for joined in joined {

@@ -15,7 +15,7 @@ use super::Communicator;
 use super::options::Settings;
 use super::work::{Callback, Work, pair};
 use crate::engine::{Core, Stop};
-use crate::error::{Error, RAISE_PROCESSES};
+use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::fork::OwnerProcess;
 use crate::interrupt;
 
@@ -112,7 +112,11 @@ impl Worker {
             .name(format!("roundelay-{rank}"))
             .spawn(move || serve(&inbox, &outbox, &waiting))
             .map_err(|e| {
-                Error::system(format!("cannot start a progress thread: {e}"), e, RAISE_PROCESSES)
+                Error::system(
+                    format!("cannot start a progress thread: {e}"),
+                    e,
+                    PROCESS_LIMIT_REMEDY,
+                )
             })?;
         Ok(Worker { orders, returns, thread, awaited, pending })
     }

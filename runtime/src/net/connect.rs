@@ -95,22 +95,22 @@ impl<'a> PendingConnections<'a> {
         let peer = self.name(peer);
         let seen = (self.deadline.watch)(peer)
             .or_else(|| interrupt::error(self.rank))
-            .or_else(|| self.kept_out(KEPT_OUT.min(self.deadline.timeout / 2)));
+            .or_else(|| self.accept_error(ACCEPT_PATIENCE.min(self.deadline.timeout / 2)));
         let since = lost.is_some().then(|| *self.lost.get_or_insert_with(Instant::now));
         seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LAST_WORDS)))
     }
 
     /// Returns the error of connections that wait for so long and cannot be taken in: a fault of this rank, whatever
     /// it waits for.
-    fn kept_out(&self, long: Duration) -> Option<Error> {
-        let (_, errno) = self.listener.lack().filter(|(since, _)| since.elapsed() >= long)?;
+    fn accept_error(&self, long: Duration) -> Option<Error> {
+        let (_, errno) = self.listener.shortage().filter(|(since, _)| since.elapsed() >= long)?;
         let text = format!("rank {} cannot take in the connections of others: {errno}", self.rank);
         Some(Error::system(text, errno, ""))
     }
 
     /// Returns the error of a wait for a peer that took too long; `awaited` names it.
     pub(super) fn expired(&self, peer: u32, awaited: String, remark: &str) -> Error {
-        if let Some(error) = self.kept_out(Duration::ZERO) {
+        if let Some(error) = self.accept_error(Duration::ZERO) {
             return error;
         }
         let peer = self.name(peer);
@@ -128,7 +128,7 @@ impl<'a> PendingConnections<'a> {
 }
 
 /// The longest time for which connections wait that this process cannot take in: it may close files meanwhile.
-const KEPT_OUT: Duration = Duration::from_secs(5);
+const ACCEPT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Waits for one of these, or a moment, whichever is first.
 pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {

@@ -37,7 +37,7 @@ const ENDED: usize = 4096;
 /// New connections taken in at one time.
 const BATCH: usize = 64;
 /// The time that a new connection has before it gives way where descriptors are missing.
-const GRACE: Duration = Duration::from_millis(100);
+const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
 /// The token of the clock among the events.
 const CLOCK: u64 = u64::MAX;
 
@@ -70,7 +70,7 @@ struct Inner {
     kept: BTreeMap<Name, TcpStream>,
     ended: VecDeque<(u128, u64, u32)>,
     last_refused: Option<String>,
-    lack: Option<(Instant, Errno)>,
+    shortage: Option<(Instant, Errno)>,
     guesses: WrongGuesses,
     /// The time for which the clock is set.
     rings: Option<Instant>,
@@ -254,8 +254,8 @@ impl Listener {
 
     /// Returns the reason for which a connection that waits cannot be taken in, and since when that is so: this
     /// process has too many descriptors.
-    pub(super) fn lack(&self) -> Option<(Instant, Errno)> {
-        self.lock().lack
+    pub(super) fn shortage(&self) -> Option<(Instant, Errno)> {
+        self.lock().shortage
     }
 
     /// Takes in and hears whoever is there, without waiting.
@@ -349,15 +349,16 @@ impl Listener {
                     );
                     // A stranger's descriptor may be what is missing; one that came just now may be a rank.
                     let oldest = inner.pending.first_key_value().filter(|_| !is_usual);
-                    let oldest = oldest.filter(|(_, pending)| pending.since.elapsed() >= GRACE);
+                    let oldest =
+                        oldest.filter(|(_, pending)| pending.since.elapsed() >= HANDSHAKE_GRACE);
                     if let Some(token) = oldest.map(|(&token, _)| token) {
                         self.turn_away(inner, token, "was one of too many");
                         continue;
                     }
                     if !is_usual {
                         let errno = Errno::from_io_error(&e).unwrap_or(Errno::MFILE);
-                        let since = inner.lack.map_or_else(Instant::now, |(since, _)| since);
-                        inner.lack = Some((since, errno));
+                        let since = inner.shortage.map_or_else(Instant::now, |(since, _)| since);
+                        inner.shortage = Some((since, errno));
                         // The connection stays, and so does the reason to look again at once.
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -365,7 +366,7 @@ impl Listener {
                 }
             };
             give_up_in_children(&stream);
-            inner.lack = None;
+            inner.shortage = None;
             let (since, from) = (Instant::now(), from.ip().to_canonical());
             if inner.pending.len() >= LISTENER.places() {
                 let oldest = inner.pending.keys().next().copied();

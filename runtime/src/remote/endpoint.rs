@@ -12,7 +12,7 @@ use super::link::{self, Link};
 use super::region::{Part, Region};
 use crate::bootstrap::{Address, Meeting, Setup};
 use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
-use crate::error::{Error, RAISE_PROCESSES};
+use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::fork::OwnerProcess;
 use crate::window::{Rights, Span};
 
@@ -121,7 +121,7 @@ impl Endpoint {
             Ok(_) => work,
             Err(e) => {
                 let text = format!("cannot start a thread to connect on: {e}");
-                ended(Err(Error::system(text, e, RAISE_PROCESSES)))
+                ended(Err(Error::system(text, e, PROCESS_LIMIT_REMEDY)))
             }
         }
     }

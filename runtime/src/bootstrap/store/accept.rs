@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::server::{Core, LISTENER};
 use super::session::Session;
 use crate::abort::AbortRecord;
-use crate::error::remedy_of_lack;
+use crate::error::shortage_remedy;
 use crate::limits::GUESSERS;
 
 /// The time for which nobody is let in after the system refused to give a descriptor, and for which a stranger may
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A refusal of the system, which keeps connections out.
-pub(super) struct Lack {
+pub(super) struct ResourceShortage {
     /// The time since which nobody was let in, if that is so.
     since: Option<Instant>,
     last: Instant,
@@ -31,7 +31,7 @@ pub(super) struct Lack {
     text: String,
 }
 
-impl Lack {
+impl ResourceShortage {
     /// Returns the failure of a job whose ranks it keeps out.
     fn failure(&self) -> AbortRecord {
         let text = format!("rank 0 cannot let others into its store: {}", self.text);
@@ -53,18 +53,18 @@ impl Core {
                     // Out of descriptors or memory: those of a stranger that had its time are given back, or some
                     // passes. Ranks that come together must not push out each other.
                     _ if self.oldest().is_some_and(|(_, since)| since.elapsed() >= PAUSE) => {
-                        self.note_lack(&e, None);
+                        self.record_shortage(&e, None);
                         self.oldest().into_iter().for_each(|(token, _)| self.remove(token));
                         continue;
                     }
                     _ => {
-                        self.note_lack(&e, Some(Instant::now() + PAUSE));
+                        self.record_shortage(&e, Some(Instant::now() + PAUSE));
                         return self.listen(epoll::EventFlags::empty());
                     }
                 },
             };
-            if let Some(lack) = &mut self.lack {
-                lack.since = None;
+            if let Some(shortage) = &mut self.shortage {
+                shortage.since = None;
             }
             let session = Session::new(stream);
             let held = session.from.and_then(|from| self.guesses.held_until(from, session.since));
@@ -89,39 +89,43 @@ impl Core {
     }
 
     /// Notes a refusal. Ranks that are kept out for long end the job: they cannot know why.
-    fn note_lack(&mut self, refusal: &std::io::Error, paused: Option<Instant>) {
+    fn record_shortage(&mut self, refusal: &std::io::Error, paused: Option<Instant>) {
         let last = Instant::now();
-        let since = self.lack.as_ref().and_then(|lack| lack.since).unwrap_or(last);
-        let remedy = Errno::from_io_error(refusal).and_then(remedy_of_lack);
+        let since = self.shortage.as_ref().and_then(|shortage| shortage.since).unwrap_or(last);
+        let remedy = Errno::from_io_error(refusal).and_then(shortage_remedy);
         let remedy = remedy.map_or(String::new(), |remedy| format!("; {remedy}"));
         let text = format!("{refusal}{remedy}");
-        let lack = Lack { since: Some(since), last, paused, text };
+        let shortage = ResourceShortage { since: Some(since), last, paused, text };
         if paused.is_some() && since + PATIENCE.min(self.job.timeout / 2) <= last {
-            self.fail_for_lack(&lack);
+            self.fail_for_shortage(&shortage);
         }
-        self.lack = Some(lack);
+        self.shortage = Some(shortage);
     }
 
     /// Fails if ranks are missing, and were not let in of late.
-    pub(super) fn blame_lack(&mut self) {
+    pub(super) fn fail_for_missing_ranks(&mut self) {
         if self.ranks.len() < self.job.size as usize
-            && let Some(lack) = self.lack.take_if(|lack| lack.last.elapsed() <= PATIENCE)
+            && let Some(shortage) =
+                self.shortage.take_if(|shortage| shortage.last.elapsed() <= PATIENCE)
         {
-            self.fail_for_lack(&lack);
-            self.lack = Some(lack);
+            self.fail_for_shortage(&shortage);
+            self.shortage = Some(shortage);
         }
     }
 
-    fn fail_for_lack(&mut self, lack: &Lack) {
+    fn fail_for_shortage(&mut self, shortage: &ResourceShortage) {
         // Whoever only reports serves no ranks.
         if self.job.report.is_none() {
-            self.fail(lack.failure());
+            self.fail(shortage.failure());
         }
     }
 
     /// Listens again after a pause.
     pub(super) fn go_on_accepting(&mut self, now: Instant) {
-        let paused = self.lack.as_mut().and_then(|lack| lack.paused.take_if(|until| *until <= now));
+        let paused = self
+            .shortage
+            .as_mut()
+            .and_then(|shortage| shortage.paused.take_if(|until| *until <= now));
         if paused.is_some() {
             self.listen(epoll::EventFlags::IN);
             self.accept();

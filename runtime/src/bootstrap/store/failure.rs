@@ -98,7 +98,7 @@ impl Core {
     /// Ends an inquiry: who has not come, has gone or does not answer, in words.
     pub(super) fn report(&mut self) {
         let Some(Inquiry { asking, silent, .. }) = self.inquiry.take() else { return };
-        self.blame_lack();
+        self.fail_for_missing_ranks();
         let at = |is: fn(&At) -> bool| {
             self.ranks.iter().filter(move |(_, at)| is(at)).map(|(&rank, _)| rank)
         };

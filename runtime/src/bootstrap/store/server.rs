@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use roundelay_dsl::diag::codes;
 use rustix::event::{Timespec, epoll};
 
-use super::accept::Lack;
+use super::accept::ResourceShortage;
 use super::failure::Inquiry;
 use super::protocol::{
     CHALLENGE, FRAME_HEAD, Frame, GUEST, HELLO, HOST_KEY, Hello, MAX_FRAME, NoFrame, Op, ROOM,
@@ -92,7 +92,7 @@ impl Server {
             strangers: BTreeSet::new(),
             held: VecDeque::new(),
             next: WAKE + 1,
-            lack: None,
+            shortage: None,
             guesses: WrongGuesses::default(),
             values: BTreeMap::new(),
             kept: 0,
@@ -166,7 +166,7 @@ pub(super) struct Core {
     pub(super) held: VecDeque<(Instant, u64)>,
     pub(super) next: u64,
     /// The reason for which nobody is let in for a while.
-    pub(super) lack: Option<Lack>,
+    pub(super) shortage: Option<ResourceShortage>,
     pub(super) guesses: WrongGuesses,
     values: BTreeMap<String, Vec<u8>>,
     /// Bytes of keys and values.
@@ -222,7 +222,7 @@ impl Core {
         let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.until);
         let closing = self.is_closing.then_some(self.until);
         let held = self.held.front().map(|&(until, _)| until);
-        let paused = self.lack.as_ref().and_then(|lack| lack.paused);
+        let paused = self.shortage.as_ref().and_then(|shortage| shortage.paused);
         let next = [strangers, held, paused, inquiry, closing].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })

@@ -26,7 +26,7 @@ use super::lanes::Common;
 use super::pause::Pause;
 use super::tray::{SLOT, SLOTS, Tray};
 use crate::dtype::DType;
-use crate::error::{Error, RAISE_PROCESSES};
+use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::messages::{Messenger, Operation, Place, Shape, What};
 use crate::window::{Fetch, Remote};
 
@@ -111,7 +111,7 @@ impl Courier {
         };
         let thread = std::thread::Builder::new().name(name).spawn(move || route.run(&inbox));
         let thread = thread.map_err(|e| {
-            Error::system(format!("cannot start a courier: {e}"), e, RAISE_PROCESSES)
+            Error::system(format!("cannot start a courier: {e}"), e, PROCESS_LIMIT_REMEDY)
         })?;
         Ok(Courier { tray, number: 0, orders: Some(orders), thread: Some(thread) })
     }

@@ -18,7 +18,7 @@ use super::tray::Tray;
 use crate::abort;
 use crate::backend::cuda::Fault;
 use crate::engine::Core;
-use crate::error::{Error, RAISE_PROCESSES};
+use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::group::Alarm;
 use crate::messages::Messenger;
 use crate::net::{ConnectionId, Deadline};
@@ -186,7 +186,7 @@ impl Lanes {
                 .name(format!("roundelay-far-{rank}"))
                 .spawn(move || lane.run(&inbox))
                 .map_err(|e| {
-                    Error::system(format!("cannot start a lane: {e}"), e, RAISE_PROCESSES)
+                    Error::system(format!("cannot start a lane: {e}"), e, PROCESS_LIMIT_REMEDY)
                 });
             all.threads.push(thread.map_err(|error| core.fail(error))?);
             all.orders.push(sender);

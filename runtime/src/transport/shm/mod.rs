@@ -38,7 +38,7 @@ use rustix::io::Errno;
 use views::RegionViews;
 
 use super::Unavailable;
-use crate::error::{Bytes, Error, Source, remedy_of_lack};
+use crate::error::{Bytes, Error, Source, shortage_remedy};
 use crate::secret::random;
 
 /// The name of the files, which the system shows for debugging.
@@ -115,7 +115,7 @@ impl Segment {
                 Some(Errno::NOSYS | Errno::PERM | Errno::ACCESS) => {
                     "allow the system call memfd_create, or say transport=tcp"
                 }
-                errno => errno.and_then(remedy_of_lack).unwrap_or(
+                errno => errno.and_then(shortage_remedy).unwrap_or(
                     "this is the size of a sparse file, not memory: raise the limit on file sizes \
                      (`ulimit -f`), or make the arenas smaller",
                 ),

@@ -47,7 +47,7 @@ def native(job: Job) -> tuple[Call, Call]:
     return first.all_reduce, second.all_reduce
 
 
-def of_torch(job: Job, compiled: bool) -> tuple[Call, Call]:
+def torch_backend(job: Job, compiled: bool) -> tuple[Call, Call]:
     """Call the backend of torch.distributed."""
     options = Options(compiled=compiled)
     limit = timedelta(seconds=30)
@@ -59,7 +59,7 @@ def of_torch(job: Job, compiled: bool) -> tuple[Call, Call]:
     return dist.all_reduce, lambda data: dist.all_reduce(data, group=group)
 
 
-def comms(job: Job) -> tuple[Call, Call]:
+def torchcomms_object(job: Job) -> tuple[Call, Call]:
     """Call communicators of torchcomms' interface."""
     ranks: dict[str, Any] = {"rank": job.rank, "size": job.ranks, "timeout": timedelta(seconds=job.plan.timeout)}
     first, second = (
@@ -105,9 +105,9 @@ def nccl(job: Job) -> tuple[Call, Call]:
 
 FACES: dict[str, Callable[[Job], tuple[Call, Call]]] = {
     "native": native,
-    "torch": lambda job: of_torch(job, compiled=False),
-    "compiled": lambda job: of_torch(job, compiled=True),
-    "torchcomms": comms,
+    "torch": lambda job: torch_backend(job, compiled=False),
+    "compiled": lambda job: torch_backend(job, compiled=True),
+    "torchcomms": torchcomms_object,
     "nccl": nccl,
 }
 
@@ -134,7 +134,7 @@ AT = 4
 """The step before which it does so."""
 
 
-def play(job: Job) -> None:
+def run_rank(job: Job) -> None:
     """Call until a fault ends it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     plan = job.plan
