@@ -102,8 +102,7 @@ class RoundelayBackend(Operations, Backend):
     def set_timeout(self, timeout: timedelta) -> None:
         """Set the longest time without progress of operations that follow."""
         self._options._timeout = timeout
-        self._calls.timeout = timeout.total_seconds()
-        self._comm.set_timeout(timeout.total_seconds())
+        self._calls.set_timeout(timeout.total_seconds())
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self.set_timeout(timeout)
@@ -112,7 +111,7 @@ class RoundelayBackend(Operations, Backend):
         """End the group on all ranks at once: operations that wait, or follow, raise an error."""
         if self._comm.is_here:  # In a forked child nothing is aborted, and the call below says so.
             self._calls.aborted()
-        self._comm.abort("abort() was called on the process group")
+        self._calls.abort("abort() was called on the process group")
 
     def shutdown(self) -> None:
         """End this rank's part, after what was started."""

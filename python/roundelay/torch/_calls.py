@@ -14,6 +14,7 @@ import torch.autograd.profiler as profiler
 import torch.distributed as dist
 from torch import Tensor
 
+from .._ending import watch
 from . import NAME
 from . import _batches as batches
 from . import _profile as profile
@@ -52,8 +53,18 @@ class Calls:
         """Return the communicator of a GPU; the first call is collective."""
         found = self._devices.get(device.index)
         if found is None:
-            found = self._devices[device.index] = self.comm.cuda(device.index)
+            found = self._devices[device.index] = watch(self.comm.cuda(device.index))
         return found
+
+    def all_comms(self) -> list[Communicator]:
+        """Return the communicator of the hosts, and those of the GPUs."""
+        return [self.comm, *self._devices.values()]
+
+    def set_timeout(self, seconds: float) -> None:
+        """Set the longest time without progress of calls that follow, on the hosts and on the GPUs."""
+        self.timeout = seconds
+        for comm in self.all_comms():
+            comm.set_timeout(seconds)
 
     def play(
         self,
@@ -119,6 +130,11 @@ class Calls:
         else:
             self.record.open = 0
         return error
+
+    def abort(self, why: str) -> None:
+        """End the communicators of the hosts and of the GPUs on all ranks at once."""
+        for comm in self.all_comms():
+            comm.abort(why)
 
     def aborted(self) -> None:
         """Call the hooks of an abort, and write the flight recorder if the environment asks for it."""

@@ -167,12 +167,11 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self._timeout = timeout
-        self._calls.timeout = timeout.total_seconds()
-        self._comm.set_timeout(timeout.total_seconds())
+        self._calls.set_timeout(timeout.total_seconds())
 
     def abort(self) -> None:
         """End the group on all ranks at once."""
-        self._comm.abort("abort() was called on the process group")
+        self._calls.abort("abort() was called on the process group")
 
     def shutdown(self) -> None:
         """End this rank's part, after what was started."""

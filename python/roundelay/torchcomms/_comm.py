@@ -122,11 +122,11 @@ class TorchComm(Collectives):
         """Set the longest time without progress of the operations from now on."""
         self._timeout = checked_timeout(timeout)
         self._options.timeout = self._timeout
-        self._native.set_timeout(timeout.total_seconds())
+        self._engine.set_timeout(self._timeout)
 
     def set_hints(self, hints: Mapping[str, str]) -> None:
         """Set the hints of the operations from now on; the same on all ranks."""
-        self._native.set_hints(checked_hints(hints))
+        self._engine.set_hints(checked_hints(hints))
         self._options.hints = dict(hints)
 
     def finalize(self) -> None:
@@ -150,7 +150,7 @@ class TorchComm(Collectives):
         """End the communicator on all ranks, from any thread, at once: pending and later operations fail."""
         if self._native.is_here:
             self._tell_abort()
-        self._native.abort("abort() was called on the communicator")
+        self._engine.abort("abort() was called on the communicator")
 
     def is_abort_supported(self) -> bool:
         """Return True."""

@@ -93,6 +93,19 @@ class Engine(Operations):
         self._local = _Local()
         self._calls = Calls(_Hinted(native, self._local), timeout.total_seconds())  # type: ignore[arg-type]
 
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Set the longest time without progress of operations that follow, on the hosts and on the GPUs."""
+        self._calls.set_timeout(timeout.total_seconds())
+
+    def abort(self, why: str) -> None:
+        """End the communicators of the hosts and of the GPUs on all ranks at once."""
+        self._calls.abort(why)
+
+    def set_hints(self, hints: Any) -> None:
+        """Set the hints of operations that follow, on the hosts and on the GPUs."""
+        for comm in self._calls.all_comms():
+            comm.set_hints(hints)
+
     def perform(self, operation: Callable[..., Any], opts: Options, *args: Any) -> Any:
         """Make a call with the hints of its options; returns work."""
         self._local.hints = opts.hints

@@ -368,9 +368,7 @@ class Backend : public c10d::Backend {
 
   void setTimeout(Milliseconds timeout) override {
     options_->timeout = timeout;
-    calls_.timeout = timeout;
-    std::shared_ptr<rl_comm> comm = calls_.waits ? calls_.hosts_if_there() : calls_.hosts();
-    calls_.check(rl().rl_set_timeout(comm.get(), timeout.count()), timeout);
+    calls_.set_timeout(timeout);
   }
 
   uint64_t getSequenceNumberForGroup() override {
@@ -409,10 +407,7 @@ class Backend : public c10d::Backend {
   }
 
   void abort_because(const std::string& why) {
-    std::shared_ptr<rl_comm> hosts = calls_.hosts_if_there();
-    if (hosts != nullptr) {
-      calls_.check(rl().rl_abort(hosts.get(), why.c_str()), calls_.timeout.load());
-    }
+    calls_.abort(why);
   }
 
   void shutdown() override {

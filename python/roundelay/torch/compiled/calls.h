@@ -211,6 +211,30 @@ class Calls {
     return found->second;
   }
 
+  // Sets the longest time without progress of operations that follow, on the hosts and on the GPUs.
+  void set_timeout(Milliseconds limit) {
+    timeout = limit;
+    std::shared_ptr<rl_comm> whole = waits ? hosts_if_there() : hosts();
+    check(rl().rl_set_timeout(whole.get(), limit.count()), limit);
+    std::lock_guard<std::mutex> lock(devices_mutex_);
+    for (const auto& [index, comm] : devices_) {
+      check(rl().rl_set_timeout(comm.get(), limit.count()), limit);
+    }
+  }
+
+  // Ends the communicators of the hosts and of the GPUs on all ranks at once.
+  void abort(const std::string& why) {
+    std::shared_ptr<rl_comm> whole = hosts_if_there();
+    if (whole != nullptr) {
+      // Before the lock: a thread that opens a GPU holds it, and waits for others.
+      check(rl().rl_abort(whole.get(), why.c_str()), timeout.load());
+    }
+    std::lock_guard<std::mutex> lock(devices_mutex_);
+    for (const auto& [index, comm] : devices_) {
+      check(rl().rl_abort(comm.get(), why.c_str()), timeout.load());
+    }
+  }
+
   // Notes an operation in the record of calls, where there is one.
   uint64_t note(const Operation& operation, uint64_t number, Milliseconds limit) const {
     if (!Flight::instance().on()) {

@@ -121,6 +121,9 @@ class Base : public TorchCommBackend {
     there("abort");
     tell();
     check(rl().rl_abort(host_, "abort() was called on the communicator"));
+    if (comm_ != nullptr && comm_ != host_) {
+      check(rl().rl_abort(comm_, "abort() was called on the communicator"));
+    }
   }
 
   bool isInitialized() const override {
