@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::support::Ran;
 use roundelay_tests::{Needs, port, skip};
 
-/// How both hosts see the names of each other.
+/// The table of names that both hosts have.
 const NAMES: &str = "127.0.0.1 localhost\n10.81.0.1 first\n10.81.0.2 second\n";
-/// How Debian's installer has a host see its own name.
+/// The table of names that Debian's installer makes on the first host.
 const OWN_NAME_IS_LOOPBACK: &str = "127.0.0.1 localhost\n127.0.1.1 first\n10.81.0.2 second\n";
 
 /// Two hosts and a cable between them; they vanish with this.

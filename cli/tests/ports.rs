@@ -53,7 +53,7 @@ fn ranks_process() {
 /// A process with two ranks, which ends with this.
 struct Ranks {
     child: Child,
-    /// What it has printed.
+    /// The lines that it has printed.
     found: String,
 }
 

@@ -221,11 +221,11 @@ impl Error {
     }
 }
 
-/// What to do where the system gives no process or thread more.
+/// The remedy where the system starts no further process or thread.
 pub(crate) const PROCESS_LIMIT_REMEDY: &str = "raise the limit of processes and threads (`ulimit -u`, or that of the \
                                           container), or start fewer ranks";
 
-/// Returns what to do where the system has no more of something, whatever it was wanted for.
+/// Returns the remedy for a shortage of the system, whatever was asked for.
 pub(crate) fn shortage_remedy(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::MFILE => Some("raise the limit of open files (`ulimit -n`)"),
