@@ -71,6 +71,8 @@ def lives(rank: int) -> list[dict[str, Any]]:
     job = Rank(rank)
     every = list(range(job.size))
     steps = [job.go_on("all", every)]
+    # Those that go on without a rank end the calls that it is still in.
+    job.meet("before the smaller quorum", every)
     if rank != 1:
         steps.append(job.go_on("fewer", [0, 2]))
     steps.append(job.go_on("again", every))
