@@ -1,6 +1,7 @@
 //! Tests `bench`: rows, other libraries beside ours, the summary and the picture.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -388,14 +389,36 @@ fn nothing_is_left_behind_by_a_bench_that_is_killed() {
         "--iters",
         "1000000000",
     ];
-    let mut child =
-        command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a bench");
-    let pid = child.id();
     // Ours would go on for ever: the peers have all been started by then.
     const LIMIT: Duration = Duration::from_secs(600);
-    let own = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let begun = || own().is_ok_and(|pids| pids.split_whitespace().any(is_rank));
-    until(LIMIT, || "the bench does not begin".into(), begun);
+    let start = || {
+        let (null, errors) = (Stdio::null(), Stdio::piped());
+        let mut child = command(&args).stdout(null).stderr(errors).spawn().expect("a bench");
+        let pid = child.id();
+        let own = || std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let begun = || own().is_ok_and(|pids| pids.split_whitespace().any(is_rank));
+        let mut ended = false;
+        until(
+            LIMIT,
+            || "the bench does not begin".into(),
+            || {
+                ended = child.try_wait().expect("a status").is_some();
+                ended || begun()
+            },
+        );
+        match ended {
+            false => Ok(child),
+            true => Err(std::io::read_to_string(child.stderr.expect("its errors"))),
+        }
+    };
+    // Peers are programs of others, and may fail to start beside much else; what is left of them is the matter here.
+    let mut child = start()
+        .or_else(|said| {
+            let _ = writeln!(std::io::stderr(), "started again: {said:?}");
+            start()
+        })
+        .expect("a bench that begins");
+    let pid = child.id();
     let peers = programs_of(pid);
     let signal = Pid::from_raw(pid as i32).expect("a process");
     kill_process(signal, Signal::KILL).expect("a signal is sent");
