@@ -7,7 +7,7 @@ use roundelay_compiler::Shape;
 use crate::args::{Play, Run, Target};
 use crate::choice;
 use crate::job::table::{Columns, ResultRow, head, row};
-use crate::job::{self, Case, Job, JobEvent, Proof, Refusals, Start};
+use crate::job::{self, Case, Job, JobEvent, Proof, RefusedCases, Start};
 use crate::load::{default_shape, load_one};
 use crate::member::membership;
 use crate::progress::Progress;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Run, report: Report) -> Outcome {
     let seed = seed(&args.play);
     job::gpu::check(&args.play)?;
     let start = Start::of(&args.play, false)?;
-    let mut refusals = Refusals::default();
+    let mut refusals = RefusedCases::default();
     for shape in shapes(&args.play, &args.target, &sizes, report)? {
         refusals.join(one_shape(args, report, &shape, &sizes, seed, &start)?);
     }
@@ -183,7 +183,7 @@ fn one_shape(
     sizes: &[u64],
     seed: u64,
     start: &Start,
-) -> Result<Refusals, Failure> {
+) -> Result<RefusedCases, Failure> {
     let play = &args.play;
     let (job, proofs) = plan_job(&args.target, play, shape, sizes, seed, BUDGET)?;
     for proof in &proofs {
@@ -191,7 +191,7 @@ fn one_shape(
     }
     let place = if job.entries.iter().all(|p| p.in_place()) { "in place" } else { "out of place" };
     report.line(format!("seed {seed}, {place}; {}", play.verify.words()));
-    let Some(first) = proofs.first() else { return Ok(Refusals::default()) };
+    let Some(first) = proofs.first() else { return Ok(RefusedCases::default()) };
     let columns = columns(play, &args.target, Some(args.target.root), shape, first)?;
     head(report);
     let progress = Progress::new("run", job.cases.len());

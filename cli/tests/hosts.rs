@@ -13,7 +13,7 @@ const NAMES: &str = "127.0.0.1 localhost\n10.81.0.1 first\n10.81.0.2 second\n";
 const OWN_NAME_IS_LOOPBACK: &str = "127.0.0.1 localhost\n127.0.1.1 first\n10.81.0.2 second\n";
 
 /// Two hosts and a cable between them; they vanish with this.
-struct Hosts {
+struct TwoHosts {
     name: String,
     /// The folder of their tables of names.
     folder: PathBuf,
@@ -29,14 +29,14 @@ fn ip(args: &str) -> Result<(), String> {
     }
 }
 
-impl Hosts {
+impl TwoHosts {
     /// Makes them, and does that much more to the first; `None`, and a skip, where namespaces cannot be made.
-    fn new(names: [&str; 2], more: &[&str]) -> Option<Hosts> {
+    fn new(names: [&str; 2], more: &[&str]) -> Option<TwoHosts> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("rh{}x{number}", std::process::id());
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(&name);
-        let hosts = Hosts { name, folder };
+        let hosts = TwoHosts { name, folder };
         std::fs::create_dir_all(&hosts.folder).expect("a folder");
         for (host, names) in names.iter().enumerate() {
             std::fs::write(hosts.folder.join(host.to_string()), names).expect("a file");
@@ -123,7 +123,7 @@ impl Hosts {
     }
 }
 
-impl Drop for Hosts {
+impl Drop for TwoHosts {
     fn drop(&mut self) {
         for host in 0..2 {
             let _ = ip(&format!("netns del {}h{host}", self.name));
@@ -134,14 +134,14 @@ impl Drop for Hosts {
 
 #[test]
 fn ranks_meet_where_sockets_of_ipv6_are_of_ipv6_alone() {
-    let Some(hosts) = Hosts::new([NAMES, NAMES], &[]) else { return };
+    let Some(hosts) = TwoHosts::new([NAMES, NAMES], &[]) else { return };
     hosts.set("net.ipv6.bindv6only=1");
     hosts.sum();
 }
 
 #[test]
 fn ranks_meet_where_the_own_name_is_loopback_and_nothing_leads_outward() {
-    let Some(hosts) = Hosts::new([OWN_NAME_IS_LOOPBACK, NAMES], &[]) else { return };
+    let Some(hosts) = TwoHosts::new([OWN_NAME_IS_LOOPBACK, NAMES], &[]) else { return };
     hosts.sum();
 }
 
@@ -154,7 +154,7 @@ fn ranks_meet_where_the_way_outward_is_another_network() {
         "link set mgmt up",
         "route add default via 192.168.99.254",
     ];
-    let Some(hosts) = Hosts::new([OWN_NAME_IS_LOOPBACK, NAMES], &management) else { return };
+    let Some(hosts) = TwoHosts::new([OWN_NAME_IS_LOOPBACK, NAMES], &management) else { return };
     hosts.sum();
 }
 
@@ -164,7 +164,7 @@ fn ranks_meet_where_the_way_outward_is_another_network() {
 fn the_transport_is_what_carries_the_data_where_memory_cannot_be_shared() {
     const BYTES: u64 = 1 << 20;
     const CALLS: u64 = 20;
-    let Some(hosts) = Hosts::new([NAMES, NAMES], &[]) else { return };
+    let Some(hosts) = TwoHosts::new([NAMES, NAMES], &[]) else { return };
     let user = &["setpriv", "--reuid", "1", "--regid", "1", "--clear-groups"][..];
     let other = &["setpriv", "--reuid", "2", "--regid", "2", "--clear-groups"][..];
     let program = env!("CARGO_BIN_EXE_roundelay");

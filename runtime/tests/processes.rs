@@ -111,14 +111,14 @@ fn messages(comm: &mut Communicator, ill: &str) -> Result<(), Error> {
 }
 
 /// The number of a user without rights.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// Rank 1 has the system hide its memory in the third round, as programs do that change their user or guard secrets.
 fn unreadable(comm: &mut Communicator) -> Result<(), Error> {
     // The superuser could read it all the same. All threads change, of which the first is the one that peers ask.
     if rustix::process::getuid().is_root() {
         // SAFETY: it changes credentials, and no memory.
-        assert_eq!(unsafe { libc::setuid(NOBODY) }, 0);
+        assert_eq!(unsafe { libc::setuid(UNPRIVILEGED) }, 0);
         set_dumpable_behavior(DumpableBehavior::Dumpable).expect("a memory that may be read");
     }
     let (rank, n) = (comm.rank() as usize, comm.size());
@@ -300,7 +300,7 @@ fn a_limit_on_file_sizes_is_an_error_not_a_signal() {
 fn a_rank_whose_memory_is_hidden_sends_what_was_read() {
     let job = launch("unreadable", FOREVER);
     assert!(job.outcome.success(), "{:?}", job.said);
-    // The first line has the process, and in the first round nobody knows yet that others would read.
+    // The first line has the process, and in the first round no rank knows yet that others would read.
     let pulled: u64 = job.said[1][2].parse().expect("a number");
     assert!(pulled > 0, "nothing was read before it was hidden: {:?}", job.said);
 }

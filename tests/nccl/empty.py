@@ -102,12 +102,12 @@ def one_empty(rank):
         rank.group(("all_reduce", 0 if rank.rank == 1 else COUNT))
         rank.stream.synchronize()
     except RuntimeError as error:
-        return f"told: {error}"
+        return f"error: {error}"
     code = ctypes.c_int(0)
     rank.nccl.ncclCommGetAsyncError(rank.comm, ctypes.byref(code))
     if code.value == 0:
-        raise AssertionError("one rank alone had no elements, and nobody was told")
-    return f"told: code {code.value}, {rank.nccl.ncclGetLastError(rank.comm).decode(errors='replace')}"
+        raise AssertionError("one rank alone had no elements, and no rank has an error")
+    return f"error: code {code.value}, {rank.nccl.ncclGetLastError(rank.comm).decode(errors='replace')}"
 
 
 def everyone(ranks, case):

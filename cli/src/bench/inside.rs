@@ -3,7 +3,7 @@
 
 use super::{Results, Table, TurnTimes};
 use crate::job::table::head;
-use crate::job::{self, Case, Job, JobEvent, Refusals, Turn};
+use crate::job::{self, Case, Job, JobEvent, RefusedCases, Turn};
 use crate::peer::Inside;
 use crate::progress::Progress;
 use crate::report::Failure;
@@ -26,8 +26,8 @@ pub(super) fn fill(
     tables: &[Table<'_>],
     inside: &[Inside],
     results: &mut Results,
-) -> Result<Refusals, Failure> {
-    let mut refusals = Refusals::default();
+) -> Result<RefusedCases, Failure> {
+    let mut refusals = RefusedCases::default();
     for tables in tables.chunk_by(|a, b| a.shape.ranks() == b.shape.ranks()) {
         let (job, parts) = together(tables, inside);
         let mut filling = Filling { tables, inside, parts: &parts, times: Vec::new(), results };

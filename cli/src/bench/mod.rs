@@ -20,7 +20,7 @@ use roundelay_dsl::diag::Diagnostic;
 use crate::args::{Bench, Target};
 use crate::choice::transport_of;
 use crate::job::table::{Beside, Columns, ResultRow, head, row};
-use crate::job::{self, Case, Job, JobEvent, Proof, Refusals, Start, gpu};
+use crate::job::{self, Case, Job, JobEvent, Proof, RefusedCases, Start, gpu};
 use crate::load::{load_one, rooted};
 use crate::member::membership;
 use crate::peer::Peers;
@@ -106,7 +106,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
     let seed = seed(&args.play);
     let start = Start::of(&args.play, true)?;
     let mut tables = Vec::new();
-    let mut refusals = Refusals::default();
+    let mut refusals = RefusedCases::default();
     let labels = labels(args)?;
     for (name, label) in args.names.iter().zip(&labels) {
         let root = args.root.unwrap_or(0);
@@ -245,7 +245,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    fn fill(&self, peers: &mut Peers, results: &mut Results) -> Result<Refusals, Failure> {
+    fn fill(&self, peers: &mut Peers, results: &mut Results) -> Result<RefusedCases, Failure> {
         for proof in &self.proofs {
             self.report.line(&proof.words);
         }
@@ -270,7 +270,7 @@ impl Table<'_> {
     }
 
     /// Measures ours only: all sizes by the same processes.
-    fn alone(&self, results: &mut Results) -> Result<Refusals, Failure> {
+    fn alone(&self, results: &mut Results) -> Result<RefusedCases, Failure> {
         let progress = Progress::new("bench", self.job.cases.len());
         self.ours(&self.job, |told| {
             let case = match &told {
@@ -306,7 +306,7 @@ impl Table<'_> {
         }
     }
 
-    fn ours(&self, job: &Job, tell: impl FnMut(JobEvent)) -> Result<Refusals, Failure> {
+    fn ours(&self, job: &Job, tell: impl FnMut(JobEvent)) -> Result<RefusedCases, Failure> {
         job::play(job, self.start, tell)
     }
 }

@@ -5,7 +5,7 @@ use super::{Results, Table};
 use crate::args::Verify;
 use crate::job::measure::checks;
 use crate::job::table::{Columns, ResultRow};
-use crate::job::{Case, How, Job, JobEvent, Refusals};
+use crate::job::{Case, How, Job, JobEvent, RefusedCases};
 use crate::load::rooted;
 use crate::peer::{Answer, PeerOrder, ReadyPeer};
 use crate::progress::Progress;
@@ -33,13 +33,13 @@ impl Table<'_> {
         &self,
         peers: Vec<&mut ReadyPeer>,
         results: &mut Results,
-    ) -> Result<Refusals, Failure> {
+    ) -> Result<RefusedCases, Failure> {
         let rival =
             |peer| Rival { peer, times: TurnTimes::default(), fault: None, broken: 0, out: false };
         let mut rivals: Vec<Rival<'_>> = peers.into_iter().map(rival).collect();
         let parts = self.job.cases.len() * self.args.turns as usize * (rivals.len() + 1);
         let mut progress = Progress::new("bench", parts);
-        let mut refusals = Refusals::default();
+        let mut refusals = RefusedCases::default();
         for case in &self.job.cases {
             let (own, refused) = self.one_size(case, &mut rivals, &mut progress)?;
             refusals.join(refused);
@@ -56,7 +56,7 @@ impl Table<'_> {
         case: &Case,
         rivals: &mut [Rival<'_>],
         progress: &mut Progress,
-    ) -> Result<(TurnTimes, Refusals), Failure> {
+    ) -> Result<(TurnTimes, RefusedCases), Failure> {
         let mut job = Job { cases: vec![*case], ..self.job.clone() };
         let order = self.order(case);
         let at = format!("{} {}", self.columns.collective, size_text(self.bytes(case)));
@@ -64,7 +64,7 @@ impl Table<'_> {
         for rival in rivals.iter_mut() {
             (rival.times, rival.fault) = (TurnTimes::default(), None);
         }
-        let mut refusals = Refusals::default();
+        let mut refusals = RefusedCases::default();
         for _ in 0..self.args.turns {
             progress.now(&format!("{at}: ours"));
             refusals = self.ours(&job, |told| match told {

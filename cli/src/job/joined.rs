@@ -4,7 +4,7 @@
 use roundelay_dsl::diag::codes;
 
 use super::rank::work;
-use super::{Event, Job, JobEvent, Refusals};
+use super::{Event, Job, JobEvent, RefusedCases};
 use crate::member::Member;
 use crate::report::{Failure, fault};
 
@@ -13,14 +13,14 @@ pub(super) fn play(
     job: &Job,
     member: &Member,
     mut tell: impl FnMut(JobEvent),
-) -> Result<Refusals, Failure> {
+) -> Result<RefusedCases, Failure> {
     member.with(|comm| {
         // The seed of one is the seed of all.
         let seeds = comm.all_gather_u64(job.seed)?;
         let job = Job { seed: seeds[0], ..job.clone() };
         let mut wrong = 0;
         let mut remarks = Vec::new();
-        let mut refusals = Refusals::of(&job);
+        let mut refusals = RefusedCases::of(&job);
         work(&job, comm, &mut |event| match event {
             Event::Job(told) => {
                 wrong += job.wrong(&told);

@@ -11,7 +11,7 @@ use super::cause::{Cause, FLIGHT};
 use super::handed::Handed;
 use super::joined;
 use super::traces::Traces;
-use super::{Event, Job, JobEvent, Output, Refusals};
+use super::{Event, Job, JobEvent, Output, RefusedCases};
 use crate::args::Play;
 use crate::hints;
 use crate::member::Member;
@@ -107,7 +107,7 @@ pub(crate) fn play(
     job: &Job,
     start: &Start,
     mut tell: impl FnMut(JobEvent),
-) -> Result<Refusals, Failure> {
+) -> Result<RefusedCases, Failure> {
     if let Some(member) = &start.member {
         return joined::play(job, member, tell);
     }
@@ -132,7 +132,7 @@ pub(crate) fn play(
         false => launcher,
     };
     let mut heard = Heard::default();
-    let mut refusals = Refusals::of(job);
+    let mut refusals = RefusedCases::of(job);
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
         // All ranks report a case that they refuse.
         Ok(Event::Job(JobEvent::Lacks { .. })) if rank != 0 => {}

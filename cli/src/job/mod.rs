@@ -44,7 +44,7 @@ pub(crate) use data::FACTOR;
 pub(crate) use launch::{Start, play};
 pub(crate) use prove::{Proof, is_choice, prove, resolve};
 pub(crate) use ready::Ready;
-pub(crate) use refusals::Refusals;
+pub(crate) use refusals::RefusedCases;
 pub(crate) use traces::Output;
 
 /// The function that takes a rank's events.

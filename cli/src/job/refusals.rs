@@ -9,7 +9,7 @@ use crate::report::{Failure, Outcome, fault};
 /// The cases that were refused.
 #[derive(Debug, Default)]
 #[must_use = "a case that was refused is a failure of the verb"]
-pub(crate) struct Refusals {
+pub(crate) struct RefusedCases {
     /// Number of sizes that were refused, and of all.
     refused: usize,
     sizes: usize,
@@ -17,11 +17,11 @@ pub(crate) struct Refusals {
     first: Option<(Code, String)>,
 }
 
-impl Refusals {
+impl RefusedCases {
     /// Returns the refusals of a job that has reported nothing yet.
     pub(super) fn of(job: &Job) -> Self {
         let sizes = job.cases.iter().filter(|case| case.turn.first && case.who.is_none());
-        Refusals { sizes: sizes.count(), ..Refusals::default() }
+        RefusedCases { sizes: sizes.count(), ..RefusedCases::default() }
     }
 
     /// Adds a case of ours that was refused, if the event says so and the job does not only try.
@@ -37,7 +37,7 @@ impl Refusals {
     }
 
     /// Adds those of another job.
-    pub(crate) fn join(&mut self, other: Refusals) {
+    pub(crate) fn join(&mut self, other: RefusedCases) {
         self.refused += other.refused;
         self.sizes += other.sizes;
         self.first = self.first.take().or(other.first);

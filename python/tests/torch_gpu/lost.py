@@ -1,4 +1,4 @@
-"""Ranks on GPUs of which one is lost: what the others are told, and when.
+"""Ranks on GPUs of which one is lost: the errors of the others, and when they come.
 
     python lost.py [--ranks 2] [--faces python,compiled] [--kinds killed,stopped,illegal] [--timeout 8]
 
@@ -41,7 +41,7 @@ def hurt(kind: str, rank: int) -> None:
 
 
 def run_rank(kind: str, victim: int, compiled: bool, timeout: float, folder: Path) -> None:
-    """Call until the victim is lost, and print when this rank heard of it."""
+    """Call until the victim is lost, and keep the error of this rank and its time."""
     import torch
     import torch.distributed as dist
 
@@ -67,13 +67,13 @@ def run_rank(kind: str, victim: int, compiled: bool, timeout: float, folder: Pat
             torch.cuda.synchronize()
     except RuntimeError as error:
         text = f"{type(error).__name__}: {error}"
-    (folder / f"told-{rank}").write_text(json.dumps({"at": time.time(), "text": text}))
+    (folder / f"error-{rank}").write_text(json.dumps({"at": time.time(), "text": text}))
     # What still waits on the GPU must not keep the process.
     os._exit(0)
 
 
 def one_job(kind: str, face: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run a job; return what its survivors were told."""
+    """Run a job; return the errors of its survivors."""
     victim = options.ranks - 1
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -93,19 +93,19 @@ def one_job(kind: str, face: str, options: argparse.Namespace) -> dict[str, Any]
             process.kill()
             process.wait()
         began = float((folder / "hurt").read_text()) if (folder / "hurt").exists() else None
-        right, told = began is not None, {}
+        right, errors = began is not None, {}
         limit = SLACK[kind] + (options.timeout if kind == "stopped" else 0)
         for rank in range(options.ranks):
-            file = folder / f"told-{rank}"
+            file = folder / f"error-{rank}"
             if rank == victim:
                 continue
             if began is None or not file.exists():
-                right, told[rank] = False, {"text": "was not told within 90 s"}
+                right, errors[rank] = False, {"text": "no error within 90 s"}
                 continue
             found = json.loads(file.read_text())
-            told[rank] = {"seconds": round(found["at"] - began, 2), "text": found["text"][:400]}
-            right &= f"rank {victim}" in found["text"] and told[rank]["seconds"] <= limit
-    return {"kind": kind, "face": face, "ranks": options.ranks, "right": right, "told": told}
+            errors[rank] = {"seconds": round(found["at"] - began, 2), "text": found["text"][:400]}
+            right &= f"rank {victim}" in found["text"] and errors[rank]["seconds"] <= limit
+    return {"kind": kind, "face": face, "ranks": options.ranks, "right": right, "errors": errors}
 
 
 def main() -> None:

@@ -13,19 +13,19 @@ use crate::abort::AbortRecord;
 use crate::error::shortage_remedy;
 use crate::limits::GUESSERS;
 
-/// The time for which nobody is let in after the system refused to give a descriptor, and for which a stranger may
-/// show then that it is a rank.
+/// The time without accepting after the system refused a descriptor, and the time in which a stranger may show then
+/// that it is a rank.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest time for which ranks are kept out before all are told why; a program that closes files in time
-/// is not disturbed.
+/// The longest time for which ranks are kept out before all are notified; a program that closes files in time is
+/// not disturbed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A refusal of the system, which keeps connections out.
 pub(super) struct ResourceShortage {
-    /// The time since which nobody was let in, if that is so.
+    /// The time since which no connection was accepted, if that is so.
     since: Option<Instant>,
     last: Instant,
-    /// The time until which nobody is let in.
+    /// The time until which no connection is accepted.
     pub(super) paused: Option<Instant>,
     /// The reason and the remedy.
     text: String,
@@ -40,7 +40,7 @@ impl ResourceShortage {
 }
 
 impl Core {
-    /// Lets in whoever waits.
+    /// Accepts the connections that wait.
     pub(super) fn accept(&mut self) {
         loop {
             let stream = match self.listener.accept() {
@@ -114,7 +114,7 @@ impl Core {
     }
 
     fn fail_for_shortage(&mut self, shortage: &ResourceShortage) {
-        // Whoever only reports serves no ranks.
+        // A server that only reports serves no ranks.
         if self.job.report.is_none() {
             self.fail(shortage.failure());
         }

@@ -165,7 +165,7 @@ pub(super) struct Core {
     /// The strangers that are not answered before a time, in its order.
     pub(super) held: VecDeque<(Instant, u64)>,
     pub(super) next: u64,
-    /// The reason for which nobody is let in for a while.
+    /// The reason for which no connection is accepted for a while.
     pub(super) shortage: Option<ResourceShortage>,
     pub(super) guesses: WrongGuesses,
     values: BTreeMap<String, Vec<u8>>,
