@@ -12,6 +12,31 @@ use crate::report::Failure;
 /// The name of the file in messages.
 pub(super) const FLIGHT: &str = "flight recorder";
 
+/// The error that a rank reports before it ends.
+#[derive(Debug, Clone)]
+pub(super) struct RankError {
+    pub(super) rank: u32,
+    /// Stable code.
+    pub(super) code: String,
+    pub(super) message: String,
+    /// True if it only follows another rank.
+    pub(super) aborted: bool,
+    /// The rank that is gone, where that is the error.
+    pub(super) lost: Option<u32>,
+}
+
+impl RankError {
+    /// Returns the error that is closest to the cause. A rank that reported why it ended is no cause for those that saw
+    /// it go, and of several the one that saw a stopped process knows most.
+    pub(super) fn first(errors: &[RankError]) -> Option<&RankError> {
+        let is_reporter = |rank: u32| errors.iter().any(|error| error.rank == rank);
+        errors.iter().min_by_key(|error| {
+            let follows = error.aborted || error.lost.is_some_and(is_reporter);
+            (follows, !error.message.contains("is stopped"), error.rank)
+        })
+    }
+}
+
 /// The dumps of a job as one.
 #[derive(Serialize)]
 pub(super) struct Cause {
@@ -24,18 +49,19 @@ pub(super) struct Cause {
 }
 
 impl Cause {
-    /// Puts the dumps together; `first` is the rank whose error is reported, and `told` are all that said why
-    /// they ended.
+    /// Puts the dumps together; `first` is the rank whose error is reported, and `reporters` are all that
+    /// reported why they ended.
     pub(super) fn new(
         ranks: u32,
         flights: Vec<Flight>,
         endings: &[Ending],
         first: u32,
-        told: &[u32],
+        reporters: &[u32],
     ) -> Self {
         let standings = merge(ranks, &flights, endings);
         // Who ended with an error of its own has not died of it.
-        let own = |v: &Verdict| v.class == Class::Died && v.ranks.iter().all(|r| told.contains(r));
+        let own =
+            |v: &Verdict| v.class == Class::Died && v.ranks.iter().all(|r| reporters.contains(r));
         let verdict = diagnose(&standings, Some(first)).filter(|v| !own(v));
         Cause { verdict, ranks: standings, flights }
     }
@@ -54,5 +80,36 @@ impl Cause {
     pub(super) fn save(&self, output: &Output) -> Result<(), Failure> {
         output
             .save(FLIGHT, |file| serde_json::to_writer_pretty(file, self).map_err(io::Error::other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(rank: u32, message: &str, aborted: bool, lost: Option<u32>) -> RankError {
+        RankError { rank, code: String::new(), message: message.into(), aborted, lost }
+    }
+
+    fn first(errors: &[RankError]) -> Option<u32> {
+        RankError::first(errors).map(|error| error.rank)
+    }
+
+    #[test]
+    fn a_rank_that_said_why_it_ended_is_reported_by_its_own_words() {
+        let gone = |rank, lost| error(rank, "is gone", false, Some(lost));
+        let refused = error(1, "no such operator", false, None);
+        assert_eq!(first(&[gone(0, 1), refused.clone()]), Some(1));
+        assert_eq!(
+            first(&[gone(0, 1), error(1, "rank 2 failed", true, None), gone(2, 3)]),
+            Some(2)
+        );
+        // Rank 1 said nothing.
+        assert_eq!(first(&[gone(0, 1), gone(2, 1)]), Some(0));
+        // A circle has no beginning.
+        assert_eq!(first(&[gone(2, 1), gone(1, 2)]), Some(1));
+        let stopped = error(2, "rank 1 is stopped", false, None);
+        assert_eq!(first(&[error(0, "no message", false, None), stopped]), Some(2));
+        assert_eq!(first(&[]), None);
     }
 }

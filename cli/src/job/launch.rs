@@ -7,7 +7,7 @@ use roundelay::{Hints, Launcher, Layout, Outcome};
 use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
-use super::cause::{Cause, FLIGHT};
+use super::cause::{Cause, FLIGHT, RankError};
 use super::handed::Handed;
 use super::joined;
 use super::traces::Traces;
@@ -90,8 +90,7 @@ impl Start {
 /// The reports of the ranks of a job.
 #[derive(Default)]
 struct Heard {
-    /// Rank, code, message, and whether it only followed another rank.
-    errors: Vec<(u32, String, String, bool)>,
+    errors: Vec<RankError>,
     /// The flight recorders of those ranks.
     flights: Vec<Flight>,
     /// The faults found in results, in words.
@@ -142,8 +141,8 @@ pub(crate) fn play(
             tell(told);
         }
         Ok(Event::Wrong(text)) => heard.remarks.push(text),
-        Ok(Event::Error { code, message, aborted, flight }) => {
-            heard.errors.push((rank, code, message, aborted));
+        Ok(Event::Error { code, message, aborted, lost, flight }) => {
+            heard.errors.push(RankError { rank, code, message, aborted, lost });
             heard.flights.extend(flight.map(|flight| *flight));
         }
         Ok(Event::Trace(trace)) => heard.traces.add(*trace),
@@ -158,15 +157,12 @@ pub(crate) fn play(
 }
 
 impl Heard {
-    fn verdict(mut self, outcome: Outcome, start: &Start, ranks: u32) -> Result<(), Failure> {
-        // The rank that saw the cause itself comes first.
-        self.errors.sort_by_key(|(rank, _, text, aborted)| {
-            (*aborted, !text.contains("is stopped"), *rank)
-        });
-        let told: Vec<u32> = self.errors.iter().map(|(rank, ..)| *rank).collect();
-        if let Some((first, code, message, _)) = self.errors.into_iter().next() {
+    fn verdict(self, outcome: Outcome, start: &Start, ranks: u32) -> Result<(), Failure> {
+        if let Some(first) = RankError::first(&self.errors) {
+            let RankError { rank, code, message, .. } = first.clone();
             let code = codes::find(&code).map_or(codes::LOST_RANK, |(code, _)| code);
-            let cause = Cause::new(ranks, self.flights, &outcome.endings, first, &told);
+            let reporters: Vec<u32> = self.errors.iter().map(|error| error.rank).collect();
+            let cause = Cause::new(ranks, self.flights, &outcome.endings, rank, &reporters);
             if let Some(output) = &start.flight {
                 cause.save(output)?;
             }

@@ -8,7 +8,7 @@
 //! call that is checked, `measure` the course of a case; `rank` has what differs on the host, `gpu` what differs on
 //! GPUs. `table` prints;
 //! `prove` and `launch` are the first process's side, `cause` and `traces` what it makes of what ranks
-//! remember; `joined` is for ranks that somebody else started.
+//! report and remember; `joined` is for ranks that somebody else started.
 
 mod buffers;
 mod cause;
@@ -302,6 +302,9 @@ pub(crate) enum Event {
         message: String,
         /// True if it only follows another rank.
         aborted: bool,
+        /// The rank that is gone, where that is the error.
+        #[serde(default)]
+        lost: Option<u32>,
         /// The flight recorder of the rank.
         flight: Option<Box<Flight>>,
     },

@@ -77,10 +77,15 @@ fn agreed(
 }
 
 fn give_up(error: &Error, comm: Option<&mut Communicator>, say: &mut Say<'_>) -> Failure {
+    let lost = match error {
+        Error::LostRank { lost, .. } => Some(*lost),
+        _ => None,
+    };
     say(Event::Error {
         code: error.code().to_string(),
         message: error.to_string(),
         aborted: matches!(error, Error::Aborted { .. }),
+        lost,
         flight: comm.and_then(|comm| comm.flight().ok()).map(Box::new),
     });
     Failure::Said(FAILED)

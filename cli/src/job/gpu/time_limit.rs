@@ -21,7 +21,8 @@ impl TimeLimit {
         let _ = std::thread::Builder::new().spawn(move || {
             if ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
                 let code = codes::TIMEOUT.to_string();
-                let event = Event::Error { code, message, aborted: false, flight: None };
+                let (aborted, lost, flight) = (false, None, None);
+                let event = Event::Error { code, message, aborted, lost, flight };
                 if let Ok(text) = serde_json::to_string(&event) {
                     print(&text);
                 }
