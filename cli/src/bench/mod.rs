@@ -100,6 +100,12 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
         0 => None,
         count => {
             report.remark(&format!("beside {count} busy programs of niceness {}", args.nice));
+            if args.has_few_slices() {
+                report.remark(&format!(
+                    "turns of {:?} have few slices of the scheduler, and chance decides: leave --budget out for 1s",
+                    args.budget()
+                ));
+            }
             Some(neighbours::Neighbours::start(count, args.nice)?)
         }
     };
@@ -112,7 +118,7 @@ fn measure(args: &Bench, report: Report, results: &mut Results) -> Outcome {
         let root = args.root.unwrap_or(0);
         let target = Target::of(name.clone(), None, root);
         for shape in shapes(&args.play, &target, &sizes, report)? {
-            let budget = args.budget.as_secs_f64();
+            let budget = args.budget().as_secs_f64();
             let (mut job, proofs) = plan_job(&target, &args.play, &shape, &sizes, seed, budget)?;
             job.root = args.root;
             let Some(first) = proofs.first() else { continue };
