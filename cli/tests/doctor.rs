@@ -1,5 +1,6 @@
 //! Tests `doctor --store`: ranks that are processes and share no memory, seen over the network.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -48,6 +49,7 @@ impl Job {
                 .env("ROUNDELAY_HOST", format!("host{rank}"))
                 .env("ROUNDELAY_SECRET", SECRET)
                 .env("ROUNDELAY_HINTS", "doctor=true,timeout=300s")
+                .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
@@ -69,10 +71,13 @@ impl Job {
     fn told(&self, verdict: &Value) -> Value {
         let mut told = Value::Null;
         let wanted = verdict.as_object().expect("members");
-        let seen = || format!("the verdict {verdict} does not come");
+        let last = RefCell::new(String::new());
+        let seen =
+            || format!("the verdict {verdict} does not come; the last answer: {}", last.borrow());
         until(FOREVER, seen, || {
             let ran = self.doctor(SECRET, &["--json", "--timeout", "60s"]);
             told = if ran.code == 0 { ran.json().remove(0) } else { Value::Null };
+            *last.borrow_mut() = format!("{}{}", ran.out, ran.err);
             wanted.iter().all(|(name, value)| told["verdict"][name] == *value)
         });
         told
@@ -108,7 +113,11 @@ fn calls(play: &str) -> Result<(), Error> {
         ("stuck", 1) => loop {
             std::thread::park();
         },
-        ("mismatch", 2) => comm.all_reduce(&mut data[..32], RedOp::Sum).map(drop),
+        // It comes last: a rank that hears of the difference before its call makes none, and of two nobody is the odd one.
+        ("mismatch", 2) => {
+            std::io::stdin().read_exact(&mut [0]).expect("the word to go on");
+            comm.all_reduce(&mut data[..32], RedOp::Sum).map(drop)
+        }
         _ => comm.all_reduce(&mut data, RedOp::Sum).map(drop),
     };
     // A rank that has failed is there still.
@@ -161,7 +170,10 @@ fn a_rank_that_does_something_else_is_named_and_so_is_its_death() {
 
 #[test]
 fn another_call_is_named() {
-    let job = Job::start("mismatch", RANKS);
+    let mut job = Job::start("mismatch", RANKS);
+    job.told(&json!({"class": "late", "ranks": [2], "waiters": [0, 1]}));
+    let last = job.ranks[2].stdin.as_mut().expect("a pipe");
+    last.write_all(b"!").expect("it is written");
     job.told(&json!({"class": "mismatch", "ranks": [2]}));
 }
 
