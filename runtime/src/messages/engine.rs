@@ -456,6 +456,11 @@ impl Engine {
         self.transfers().any(|(_, transfer)| transfer.what == What::Send)
     }
 
+    /// Returns the time at which a connection moved last.
+    pub(super) fn last_moved(&self) -> Option<Instant> {
+        self.links.values().map(|link| link.since).max()
+    }
+
     /// Ends everything by an error, and tells the others.
     #[cold]
     pub(super) fn fail(&mut self, error: Error) {

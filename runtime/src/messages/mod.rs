@@ -69,7 +69,8 @@ use crate::group::{AlarmClock, Group};
 use crate::interrupt::{self, Deferred};
 use crate::window::{Exposed, Remote};
 
-/// The time that a rank stays for packets that no operation waits for.
+/// The time that a rank stays for packets that no operation waits for, such as that it has received a message, while no
+/// connection moves: a peer that takes them slowly waits for them.
 const LINGER: Duration = Duration::from_secs(2);
 /// The longest sleep for what peers may want of windows: where a socket shows it, or memory does, and where some of it is
 /// seen nowhere.
@@ -434,7 +435,7 @@ impl Messenger {
             waiting.fetch_add(1, Ordering::SeqCst);
             leaving.store(true, Ordering::SeqCst);
             clock.ring();
-            let until = Instant::now() + LINGER;
+            let began = Instant::now();
             let mut state = lock(turn);
             while state.is_taken {
                 let waited = changed.wait_timeout(state, TICK);
@@ -445,7 +446,8 @@ impl Messenger {
             let mut is_over = false;
             loop {
                 self.drive_until(&mut |engine| {
-                    let is_late = Instant::now() >= until && !engine.sends();
+                    let moved = engine.last_moved().map_or(began, |moved| moved.max(began));
+                    let is_late = moved.elapsed() >= LINGER && !engine.sends();
                     is_over = engine.usable().is_err() || engine.is_drained() || is_late;
                     is_over
                 });

@@ -92,7 +92,7 @@ impl Engine {
             return None;
         }
         self.looked = now;
-        let latest = self.links.values().map(|link| link.since).max();
+        let latest = self.last_moved();
         let is_late = |(peer, transfer): &(Option<u32>, &Transfer)| {
             let link = peer.and_then(|peer| self.links.get(&peer)).map(|link| link.since);
             let moved = if peer.is_some() { link } else { latest };
