@@ -319,6 +319,7 @@ fn a_timeout_names_the_tag_and_what_is_there_instead() {
 
 #[test]
 fn after_an_error_and_of_nobody_there_are_no_messages() {
+    let both_wait = std::sync::Barrier::new(2);
     threads(layout(2, 4096), |comm, r| {
         let messages = comm.messages().expect("messages");
         let nobody = messages.send(&[0u8], 2, 0).expect_err("there is no rank 2");
@@ -328,6 +329,7 @@ fn after_an_error_and_of_nobody_there_are_no_messages() {
         comm.barrier().expect("these were no errors that end a job");
         let abort = comm.abort_handle();
         let pending = messages.start_recv(vec![0u8], 1 - r as u32, 0).expect("a receive");
+        both_wait.wait();
         if r == 0 {
             abort.abort("enough");
         }

@@ -340,11 +340,14 @@ fn wrong_counts_are_refused_and_do_no_harm() {
 fn algorithms_that_need_equal_blocks_are_refused() {
     let entry = of("all_to_all").next().expect("an algorithm");
     let plans = plans(entry, 2, "").expect("plans");
+    // Who is refused ends the job, also the calls that others are in.
+    let both_are_over = std::sync::Barrier::new(2);
     let errors = threads(layout(2, 1024), |comm, rank| {
         let (counts, mut output) = ([1, 2], [0u8; 3]);
         let equal =
             internal::run_cut(comm, &plans[rank], RedOp::Sum, &[1, 1], &[1u8; 2], &mut output[..2]);
         equal.expect("equal blocks are fine");
+        both_are_over.wait();
         internal::run_cut(comm, &plans[rank], RedOp::Sum, &counts, &[0u8; 3], &mut output)
             .expect_err("unfit")
     });
