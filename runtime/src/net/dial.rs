@@ -257,6 +257,8 @@ impl Dial {
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
         let stream = TcpStream::from(socket.map_err(nobody)?);
         give_up_in_children(&stream);
+        // Its port serves listeners while the connection ends slowly.
+        rustix::net::sockopt::set_socket_reuseaddr(&stream, true).map_err(nobody)?;
         if let Some(from) = from {
             rustix::net::bind(&stream, &SocketAddr::new(from, 0)).map_err(nobody)?;
         }

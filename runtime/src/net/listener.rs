@@ -547,10 +547,8 @@ fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
         give_up_in_children(&socket);
-        if port != 0 {
-            // Connections of an earlier process that end slowly do not keep its port from the next.
-            rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-        }
+        // Connections of earlier processes that end slowly do not keep their ports from the next.
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
         let mut at = at;
         at.set_port(port);
         rustix::net::bind(&socket, &at)?;
@@ -558,9 +556,13 @@ fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error
         Ok(TcpListener::from(socket))
     };
     bind_within(ports, listen_at).map_err(|e| {
-        let remedy = match ports {
-            Some(_) => "choose other ports, or another network interface",
-            None => "choose another network interface",
+        let remedy = match (ports, e.kind()) {
+            (Some(_), _) => "choose other ports, or another network interface",
+            (None, std::io::ErrorKind::AddrInUse) => {
+                "no port is free: wait a minute until those of closed connections are, or widen \
+                 `sysctl net.ipv4.ip_local_port_range`"
+            }
+            (None, _) => "choose another network interface",
         };
         Error::system(format!("ranks cannot be reached at {}: {e}", at.ip()), e, remedy)
     })

@@ -302,6 +302,8 @@ fn connect(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let stream =
         TcpStream::from(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?);
+    // Its port serves listeners while the connection ends slowly.
+    sockopt::set_socket_reuseaddr(&stream, true)?;
     match rustix::net::connect(&stream, &address) {
         Ok(()) => {}
         Err(Errno::INPROGRESS | Errno::INTR) => {
