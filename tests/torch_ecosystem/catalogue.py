@@ -15,7 +15,8 @@ Command = Callable[[], list[str]]
 
 @dataclass
 class Program:
-    """One program. `kind`: `ranks` (two processes, as torchrun starts them) or `pytest` (one process).
+    """One program. `kind`: `ranks` (two processes, as torchrun starts them), `pytest` (one process), or `alone` (one
+    process, which starts others itself).
 
     `before` is code that runs once, alone, before the first run: what a program compiles at its first use takes long.
     """
@@ -84,6 +85,10 @@ OPERATORS = (
 )
 """What `deepspeed.init_distributed` loads, and compiles where it is not there."""
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_allv", "broadcast", "reduce", "gather", "scatter")
+TRAINED = (("hsdp",), ("diloco",), ("streaming", "--recover", "group"))
+"""The programs of `train_torchft.py`, the last with the state through the process group."""
+TRAINING = 600.0
+"""The seconds that three runs of one may take, each of which has a limit of its own."""
 WITHOUT_GLOO = {"reduce_scatter", "all_to_allv"}
 """Collectives of PARAM that may be missing in Gloo, depending on its version."""
 
@@ -119,6 +124,10 @@ def programs(sources: Path | None) -> list[Program]:
             300,
         ),
     ]
+    for name, *options in TRAINED:
+        found.append(
+            Program(f"torchft train {name}", "torchft", _own("train_torchft", name, *options), "alone", TRAINING)
+        )
     for collective in COLLECTIVES:
         command = (
             "-m param_bench.train.comms.pt.comms --backend gloo --device cpu --b 8 --e 256K --n 5 --w 2 --f 8 --z 1 --c 1 "

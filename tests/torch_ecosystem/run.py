@@ -84,6 +84,8 @@ def run(program: Program, replace: bool, sources: Path | None) -> Outcome:
         if program.kind == "pytest":
             command += ["--junitxml", f"{folder}/report.xml", *(["-p", "torchft_roundelay"] if replace else [])]
             jobs.append((command, base))
+        elif program.kind == "alone":
+            jobs.append((command, base))
         else:
             port = free_port()
             for rank in range(RANKS):
@@ -117,6 +119,9 @@ def run(program: Program, replace: bool, sources: Path | None) -> Outcome:
         told = re.findall(r"^OUTCOME (.*)$", text, re.MULTILINE)
         if told:
             detail["outcomes"] = sorted((json.loads(each) for each in told), key=json.dumps)
+        figures = re.findall(r"^FIGURES (.*)$", text, re.MULTILINE)
+        if figures:
+            detail["figures"] = [json.loads(each) for each in figures]
         used = any(name.startswith("used-") for name in os.listdir(folder))
         state = "hung" if None in codes else "fail" if any(codes) else "pass"
         return Outcome(state, round(time.monotonic() - begin, 1), detail, text[-4000:], used)

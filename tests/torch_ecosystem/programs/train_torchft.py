@@ -1,7 +1,7 @@
 """Trains with torchft through a replica that is killed and comes back, and compares with a run without a fault.
 
     python train_torchft.py hsdp|diloco|streaming [--process-group gloo|roundelay] [--recover http|group]
-                            [--runs without killed forgotten] [--json FILE]
+                            [--runs killed forgotten] [--json FILE]
 
 A lighthouse runs here; replicas are processes of this machine. In `hsdp` each of two replicas is two ranks, which have
 shards of the parameters (`fully_shard`), and gradients are averaged among replicas by torchft's manager. In `diloco`
@@ -19,7 +19,8 @@ alone, so both runs are to end alike, and all replicas with the same parameters:
 - `streaming`: two survivors go on without the third one's data, so parameters differ for a while. The problem is
   strictly convex: they come back to the one place where no replica moves, and losses are within 1e-9.
 
-In `forgotten` the new process recovers the step, and none of the state. The comparison has to fail.
+The new process is started once the survivors have made a step without it, where they do. In `forgotten` it recovers
+the step, and none of the state: the comparison has to fail.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ LOST = 0
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """How a program is run: a replica is killed in step `kill`; from step `hold` on all have to be there, as in step 0."""
+    """How a program is run. One replica is killed in step `kill`; in step 0 and from `hold` on all have to be there."""
 
     replicas: int
     ranks: int
@@ -161,7 +162,7 @@ class RankJob:
         else:
             port = int(self.meeting.get(key))
             self.store = dist.TCPStore("127.0.0.1", port, None, False, QUORUM, wait_for_workers=False)
-        self.manager: Any = None
+        self.manager: StepManager
 
     def note(self, event: str, **what: Any) -> None:
         """Leave a line for whoever runs this."""
@@ -205,7 +206,8 @@ class RankJob:
     def stepped(self, before: int, losses: dict[str, float]) -> None:
         """Note a step, if it counts, with its losses by what they are of."""
         after = self.manager.current_step()
-        self.note("step" if after > before else "failed", step=before, losses=losses, group=self.manager.num_participants())
+        event = "step" if after > before else "failed"
+        self.note(event, step=before, losses=losses, group=self.manager.num_participants())
 
     def finish(self, loss: float, parameters: Iterable[torch.Tensor]) -> None:
         """Note the outcome, and wait for the others: one that leaves would be a fault for those in their last step."""
@@ -215,7 +217,8 @@ class RankJob:
         self.note("end", loss=loss, parameters=digest.hexdigest()[:16])
         place, plan = self.place, self.plan
         self.meeting.set(f"end/{place.replica}/{place.rank}", "")
-        self.meeting.wait([f"end/{replica}/{rank}" for replica in range(plan.replicas) for rank in range(plan.ranks)], QUORUM)
+        every = [f"end/{replica}/{rank}" for replica in range(plan.replicas) for rank in range(plan.ranks)]
+        self.meeting.wait(every, QUORUM)
         self.manager.shutdown(wait=False)
 
 
@@ -244,7 +247,7 @@ def train_hsdp(job: RankJob) -> None:
     dist.init_process_group(place.group, store=job.store, rank=place.rank, world_size=plan.ranks, timeout=PATIENCE)
     mesh = init_device_mesh("cpu", (plan.ranks,), mesh_dim_names=("shard",))
     model = layers()
-    for layer in model:
+    for layer in model.children():
         if isinstance(layer, torch.nn.Linear):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -309,7 +312,7 @@ def train_diloco(job: RankJob) -> None:
             before = manager.current_step()
             round_of(before, inner)
             after = manager.current_step()
-            job.stepped(max(after - 1, before) if after > before else before, losses)
+            job.stepped(after - 1 if after > before else before, losses)
     data, target = batch(-1)
     job.finish(float(mse_loss(model(data), target).detach()), model.parameters())
 
@@ -320,12 +323,11 @@ class AddedFragments(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.fragments = torch.nn.ModuleList(
-            torch.nn.ModuleList(torch.nn.Linear(4, 4, bias=False, dtype=torch.float64) for _ in range(2)) for _ in range(2)
-        )
+        parts = [torch.nn.Linear(4, 4, bias=False, dtype=torch.float64) for _ in range(4)]
+        self.fragments = torch.nn.ModuleList([torch.nn.ModuleList(parts[:2]), torch.nn.ModuleList(parts[2:])])
 
     def forward(self, data: torch.Tensor) -> torch.Tensor:
-        parts = [part for fragment in self.fragments for part in fragment]  # type: ignore[union-attr]
+        parts = [part for fragment in self.fragments for part in fragment.children()]
         return sum((part(columns) for part, columns in zip(parts, data.chunk(4, 1), strict=True)), torch.zeros(()))
 
 
@@ -361,7 +363,8 @@ def train_streaming(job: RankJob) -> None:
             inner.step()
             if diloco._local_step < local + 1:  # A fragment was due.
                 after = manager.current_step()
-                job.stepped(max(after - 1, step) if after > step else step, {f"replica {place.replica}": float(loss.detach())})
+                of = {f"replica {place.replica}": float(loss.detach())}
+                job.stepped(after - 1 if after > step else step, of)
     # What the replicas share; beside it each has moved on by itself in the fragment that is not due.
     shared = [part.original_parameters for part in diloco._fragments]
     for fragment, parameters in zip(model.fragments, shared, strict=True):
@@ -438,6 +441,7 @@ class TrainRun:
         self.meeting = dist.TCPStore("127.0.0.1", 0, None, True, QUORUM, wait_for_workers=False)
         self.running: list[RankProcess] = []
         self.gone: list[RankProcess] = []
+        self.again = False
 
     def start(self, replica: int, life: int) -> None:
         for rank in range(self.plan.ranks):
@@ -470,7 +474,10 @@ class TrainRun:
         begin = time.monotonic()
         try:
             self.lighthouse = LighthouseServer(
-                bind="127.0.0.1:0", min_replicas=self.plan.least, heartbeat_timeout_ms=HEARTBEAT_MS, join_timeout_ms=60_000
+                bind="127.0.0.1:0",
+                min_replicas=self.plan.least,
+                heartbeat_timeout_ms=HEARTBEAT_MS,
+                join_timeout_ms=60_000,
             )
             for replica in range(self.plan.replicas):
                 self.start(replica, 0)
@@ -489,16 +496,18 @@ class TrainRun:
         """Wait for all; return what went wrong, if anything did, and who waited."""
         while True:
             open_ = [each for each in self.running if each.process.poll() is None]
-            for each in self.running:
-                code = each.process.returncode
-                if code == -signal.SIGKILL and each.place.kill and not each.place.life:
-                    self.replace()
-                    break
-                if code:
-                    return f"{each.place.name()} ended with {code}:\n{each.tail()}"
-            else:
-                if not open_:
-                    return ""
+            ended = [each for each in self.running if each.process.returncode]
+            if any(self.killed(each) for each in ended):
+                self.reap()
+                continue
+            if self.gone and not self.again and self.gone_on():
+                self.again = True
+                self.start(LOST, 1)
+                continue
+            if ended:
+                return f"{ended[0].place.name()} ended with {ended[0].process.returncode}:\n{ended[0].tail()}"
+            if not open_:
+                return ""
             if time.monotonic() > until:
                 for each in open_:
                     each.process.send_signal(signal.SIGUSR1)  # Its stacks.
@@ -508,14 +517,28 @@ class TrainRun:
                 return "\n".join([f"the run '{self.name}' has not ended in {LIMIT:g} s", *said, *stacks])
             time.sleep(0.02)
 
-    def replace(self) -> None:
-        """End what is left of the replica that was killed, as an agent does, and start it once more."""
+    def killed(self, each: RankProcess) -> bool:
+        """Return if a rank was killed as planned."""
+        return each.process.returncode == -signal.SIGKILL and each.place.kill and not each.place.life
+
+    def reap(self) -> None:
+        """End what is left of the replica that was killed, as an agent does."""
         self.gone = [each for each in self.running if each.place.replica == LOST]
         for each in self.gone:
             each.process.kill()
             each.process.wait()
         self.running = [each for each in self.running if each.place.replica != LOST]
-        self.start(LOST, 1)
+
+    def gone_on(self) -> bool:
+        """Return if the survivors have made a step without the lost replica, where they can."""
+        if self.plan.least == self.plan.replicas:
+            return True
+        return all(self.without(each) for each in self.running)
+
+    def without(self, each: RankProcess) -> list[int]:
+        """Return the steps that a survivor has made without the lost replica."""
+        events = [event for event in each.events() if event["event"] == "step"]
+        return [event["step"] for event in events if event["group"] < self.plan.replicas]
 
     def collect(self, outcome: RunOutcome) -> None:
         """Read what processes have noted."""
@@ -527,6 +550,8 @@ class TrainRun:
                 if event["event"] == "end":
                     name = f"replica {each.place.replica} rank {each.place.rank}"
                     outcome.ends[name] = (event["loss"], event["parameters"])
+        times = [one["time"] for each in self.running for one in each.events() if one["event"] in ("step", "end")]
+        outcome.figures = {"training_s": round(max(times) - min(times), 1)} if times else {}
         kills = [event["time"] for each in self.gone for event in each.events() if event["event"] == "kill"]
         if not kills:
             return
@@ -536,16 +561,15 @@ class TrainRun:
 
         def after(ranks: list[RankProcess], event: str) -> float | None:
             """Return when the last of these ranks first noted an event, in seconds after the kill."""
-            first = [
-                min((one["time"] for one in each.events() if one["event"] == event and one["time"] > kill), default=math.inf)
-                for each in ranks
-            ]
+            times = [[one["time"] for one in each.events() if one["event"] == event] for each in ranks]
+            first = [min((time for time in each if time > kill), default=math.inf) for each in times]
             return round(max(first) - kill, 3) if max(first) < math.inf else None
 
-        outcome.figures = {
+        outcome.figures |= {
             "killed_in_step": self.plan.kill,
             "kill_to_failed_step_s": after(survivors, "failed"),
             "kill_to_next_step_s": after(survivors, "step"),
+            "steps_without": len(self.without(survivors[0])),
             "kill_to_new_process_s": after(newcomers, "start"),
             "kill_to_rejoined_step_s": after(newcomers, "step"),
             "rejoined_in_step": next((one["step"] for one in newcomers[0].events() if one["event"] == "step"), None),
@@ -557,6 +581,8 @@ def compared(plan: TrainPlan, without: RunOutcome, other: RunOutcome) -> list[st
     if other.error:
         return [other.error]
     found = []
+    if other.name != "without" and plan.least < plan.replicas and not other.figures.get("steps_without"):
+        found.append("the survivors have not made a step without the lost replica")
     for run in (without, other):
         if len({digest for _, digest in run.ends.values()}) != 1:
             found.append(f"the parameters of the replicas differ in the run '{run.name}': {run.ends}")
@@ -627,7 +653,8 @@ def main() -> int:
         killed = outcomes["killed"]
         loss, digest = next(iter(killed.ends.values()))
         # The order in which three replicas are added is the group's own.
-        print("OUTCOME " + json.dumps({"losses": [loss], "parameters": digest if plan.replicas == 2 else ""}), flush=True)
+        told = {"losses": [loss], "parameters": digest if plan.replicas == 2 else ""}
+        print("OUTCOME " + json.dumps(told), flush=True)
     return status
 
 
