@@ -1,14 +1,14 @@
 """Trains with torchft through a replica that is killed and comes back, and compares with a run without a fault.
 
     python train_torchft.py hsdp|diloco|streaming [--process-group gloo|roundelay] [--recover http|group]
-                            [--runs killed forgotten] [--json FILE]
+                            [--runs killed forgotten] [--kill STEP] [--lost REPLICA] [--json FILE]
 
 A lighthouse runs here; replicas are processes of this machine. In `hsdp` each of two replicas is two ranks, which have
 shards of the parameters (`fully_shard`), and gradients are averaged among replicas by torchft's manager. In `diloco`
 two replicas train apart and average what they have learned after every round. In `streaming` three do, one of two
 fragments at a time, while they go on training.
 
-The run `without` has no fault. In `killed` all ranks of replica 0 end by SIGKILL in the middle of a step, between two
+The run `without` has no fault. In `killed` all ranks of a replica end by SIGKILL in the middle of a step, between two
 of its all_reduces, and new processes take the place: they recover from a replica that lives. Data depend on the step
 alone, so both runs are to end alike, and all replicas with the same parameters:
 
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import faulthandler
 import hashlib
 import json
@@ -58,13 +59,14 @@ LIMIT = float(os.environ.get("TRAIN_LIMIT", "180"))
 """The seconds after which a run counts as hung."""
 HEARTBEAT_MS = 2000
 """The lighthouse takes a replica for lost that was not heard for so long."""
-LOST = 0
-"""The replica that is killed: the first one, whose store the quorum has."""
 
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """How a program is run. One replica is killed in step `kill`; in step 0 and from `hold` on all have to be there."""
+    """How a program is run. Replica `lost` is killed in step `kill`; in step 0 and from `hold` on all have to be there.
+
+    The first replica is the one whose store the quorum has.
+    """
 
     replicas: int
     ranks: int
@@ -73,6 +75,7 @@ class TrainPlan:
     kill: int
     hold: int
     tolerance: float
+    lost: int = 0
 
 
 PLANS = {
@@ -87,9 +90,10 @@ class RankPlace:
     """Which process this is, and what it needs to find the others. `life` counts the processes of a replica."""
 
     program: str
+    plan: TrainPlan
     group: str
     recover: str
-    kill: bool
+    fault: bool
     forget: bool
     replica: int
     rank: int
@@ -140,7 +144,8 @@ class StepManager(Manager):  # type: ignore[misc]
     def allreduce(self, *arguments: Any, **settings: Any) -> Any:
         self.calls += 1
         job = self.job
-        if job.place.kill and not job.place.life and self.current_step() == job.plan.kill and self.calls == 2:
+        fault = job.place.fault and job.place.replica == job.plan.lost and not job.place.life
+        if fault and self.current_step() == job.plan.kill and self.calls == 2:
             job.note("kill", step=self.current_step())
             os.kill(os.getpid(), signal.SIGKILL)
         return super().allreduce(*arguments, **settings)
@@ -151,7 +156,7 @@ class RankJob:
 
     def __init__(self, place: RankPlace) -> None:
         self.place = place
-        self.plan = PLANS[place.program]
+        self.plan = place.plan
         self.log = open(place.log, "w", buffering=1)
         self.note("start")
         self.meeting = dist.TCPStore("127.0.0.1", place.port, None, False, QUORUM, wait_for_workers=False)
@@ -434,9 +439,9 @@ def quiet(log: Path) -> Iterator[None]:
 class TrainRun:
     """One run of a program: its lighthouse, and the processes of its replicas."""
 
-    def __init__(self, program: str, group: str, recover: str, name: str, folder: Path) -> None:
-        self.program, self.group, self.recover, self.name, self.folder = program, group, recover, name, folder
-        self.plan = PLANS[program]
+    def __init__(self, program: str, plan: TrainPlan, group: str, recover: str, name: str, folder: Path) -> None:
+        self.program, self.plan, self.group, self.recover = program, plan, group, recover
+        self.name, self.folder = name, folder
         self.lighthouse: Any = None
         self.meeting = dist.TCPStore("127.0.0.1", 0, None, True, QUORUM, wait_for_workers=False)
         self.running: list[RankProcess] = []
@@ -448,9 +453,10 @@ class TrainRun:
             stem = self.folder / f"{replica}.{rank}.{life}"
             place = RankPlace(
                 program=self.program,
+                plan=self.plan,
                 group=self.group,
                 recover=self.recover,
-                kill=self.name != "without" and replica == LOST,
+                fault=self.name != "without",
                 forget=self.name == "forgotten",
                 replica=replica,
                 rank=rank,
@@ -502,7 +508,7 @@ class TrainRun:
                 continue
             if self.gone and not self.again and self.gone_on():
                 self.again = True
-                self.start(LOST, 1)
+                self.start(self.plan.lost, 1)
                 continue
             if ended:
                 return f"{ended[0].place.name()} ended with {ended[0].process.returncode}:\n{ended[0].tail()}"
@@ -519,15 +525,17 @@ class TrainRun:
 
     def killed(self, each: RankProcess) -> bool:
         """Return if a rank was killed as planned."""
-        return each.process.returncode == -signal.SIGKILL and each.place.kill and not each.place.life
+        place = each.place
+        planned = place.fault and place.replica == self.plan.lost and not place.life
+        return planned and each.process.returncode == -signal.SIGKILL
 
     def reap(self) -> None:
         """End what is left of the replica that was killed, as an agent does."""
-        self.gone = [each for each in self.running if each.place.replica == LOST]
+        self.gone = [each for each in self.running if each.place.replica == self.plan.lost]
         for each in self.gone:
             each.process.kill()
             each.process.wait()
-        self.running = [each for each in self.running if each.place.replica != LOST]
+        self.running = [each for each in self.running if each.place.replica != self.plan.lost]
 
     def gone_on(self) -> bool:
         """Return if the survivors have made a step without the lost replica, where they can."""
@@ -566,6 +574,7 @@ class TrainRun:
             return round(max(first) - kill, 3) if max(first) < math.inf else None
 
         outcome.figures |= {
+            "lost": self.plan.lost,
             "killed_in_step": self.plan.kill,
             "kill_to_failed_step_s": after(survivors, "failed"),
             "kill_to_next_step_s": after(survivors, "step"),
@@ -606,12 +615,15 @@ def main() -> int:
     parser.add_argument("--process-group", choices=("gloo", "roundelay"), default=replaced)
     parser.add_argument("--recover", choices=("http", "group"), default="http", help="how a new process gets the state")
     parser.add_argument("--runs", nargs="*", choices=("killed", "forgotten"), default=["killed", "forgotten"])
+    parser.add_argument("--kill", type=int, help="the step in which a replica is killed")
+    parser.add_argument("--lost", type=int, default=0, help="the replica that is killed")
     parser.add_argument("--json", help="a file for the figures")
     parser.add_argument("--rank", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        place = RankPlace(**json.loads(options.rank))
+        told = json.loads(options.rank)
+        place = RankPlace(**told | {"plan": TrainPlan(**told["plan"])})
         if place.group == "roundelay":
             import roundelay.torch  # noqa: F401
         job = RankJob(place)
@@ -620,9 +632,12 @@ def main() -> int:
     rows, status = [], 0
     outcomes: dict[str, RunOutcome] = {}
     plan = PLANS[options.program]
+    plan = dataclasses.replace(plan, kill=plan.kill if options.kill is None else options.kill, lost=options.lost)
+    if not 0 < plan.kill < (plan.hold or plan.steps) or not 0 <= plan.lost < plan.replicas:
+        parser.error(f"--kill is from 1 to {(plan.hold or plan.steps) - 1}, --lost to {plan.replicas - 1}")
     for name in ["without", *options.runs]:
         with tempfile.TemporaryDirectory() as folder, quiet(Path(folder) / "lighthouse.txt"):
-            run = TrainRun(options.program, options.process_group, options.recover, name, Path(folder)).run()
+            run = TrainRun(options.program, plan, options.process_group, options.recover, name, Path(folder)).run()
         outcomes[name] = run
         differences = compared(plan, outcomes["without"], run)
         ok = bool(differences) and not run.error if name == "forgotten" else not differences
@@ -653,8 +668,8 @@ def main() -> int:
         killed = outcomes["killed"]
         loss, digest = next(iter(killed.ends.values()))
         # The order in which three replicas are added is the group's own.
-        told = {"losses": [loss], "parameters": digest if plan.replicas == 2 else ""}
-        print("OUTCOME " + json.dumps(told), flush=True)
+        result = {"losses": [loss], "parameters": digest if plan.replicas == 2 else ""}
+        print("OUTCOME " + json.dumps(result), flush=True)
     return status
 
 
