@@ -13,6 +13,7 @@ from ._calls import Calls
 from ._ending import alive
 from ._errors import missing
 from ._flight import describe
+from ._holder import forward_queries
 from ._join import join
 from ._operations import Operations
 from ._options import Options, hints_of
@@ -151,10 +152,6 @@ class RoundelayBackend(Operations, Backend):
 
     # What is not there.
 
-    def recv_anysource(self, tensors: Any, tag: int = 0) -> NoReturn:
-        """Raise: torch cannot ask a backend in Python where a message came from."""
-        missing("recv from any source", "name the rank: dist.recv(tensor, src=…)")
-
     def merge(self, *_: Any) -> NoReturn:
         """Raise ``NotImplementedError``."""
         missing("merge_remote_group", "make a new group")
@@ -204,4 +201,5 @@ def create(opts: Any, group_options: Any, name: str) -> RoundelayBackend | None:
     options.global_ranks_in_group = ranks or list(range(opts.group_size))
     options.group_name = opts.group_id
     comm = join(opts.store, opts.group_rank, opts.group_size, opts.timeout, hints)
+    forward_queries()
     return RoundelayBackend(opts.store, opts.group_rank, opts.group_size, comm, options, name)

@@ -24,7 +24,7 @@ from torch import Tensor
 from .. import errors
 from ._errors import MismatchError, face, timed_out
 from ._memory import Finish, address
-from ._work import OnStream, Promise, seconds
+from ._work import BackendWork, OnStream, Promise, seconds
 
 if TYPE_CHECKING:
     from .._native import Communicator
@@ -102,6 +102,15 @@ class Batch:
             self._settle()
         if self.error is not None:
             raise self.error
+
+    def is_ended(self) -> bool:
+        """Issue the messages if they are not yet; return True if they have ended, or are in the stream of a GPU."""
+        self.start()
+        if not self.ended:
+            if self.native is None or not self.native.done():
+                return False
+            self._settle()
+        return True
 
     def on_end(self, callback: Any) -> None:
         """Have a function called when the messages have ended; issue them if they are not yet."""
@@ -302,7 +311,7 @@ def flush_others(own: Messages) -> None:
             group.start()
 
 
-class CollectedWork(Work):
+class CollectedWork(BackendWork):
     """A send or receive."""
 
     def __init__(self, batch: Batch, message: Message) -> None:
@@ -318,7 +327,7 @@ class CollectedWork(Work):
             self._batch.on_stream.wait()
         return True
 
-    def get_future(self) -> Any:
+    def _future(self) -> Any:
         """Return a future of the tensor; issue what was collected."""
         if self._batch.stream is not None:
             self._batch.start()
@@ -333,10 +342,8 @@ class CollectedWork(Work):
         return promise.future
 
     def is_completed(self) -> bool:
-        """Issue what was collected; return True if it has ended."""
-        self._batch.start()
-        native = self._batch.native
-        return self._batch.ended or (native is not None and native.done())
+        """Issue what was collected; return True if it has ended, and the tensors are written."""
+        return self._batch.is_ended() and (self._batch.on_stream is None or self._batch.on_stream.is_completed())
 
     def is_success(self) -> bool:
         """Return True if the messages have ended with success."""

@@ -185,10 +185,6 @@ class RoundelayGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     def _set_sequence_number_for_group(self) -> None:
         pass
 
-    def recv_anysource(self, tensors: Any, tag: int = 0) -> Any:
-        """Receive a tensor from any rank, which the work names."""
-        return self._message(tensors, None, tag, False)
-
 
 def create(opts: Any, group_options: Any, name: str) -> RoundelayGroup:
     """Make the group, as torch asks for it by a name."""

@@ -375,6 +375,10 @@ class Operations:
         """Receive a tensor; one on a GPU is collected until it is waited for."""
         return self._message(tensors, src, tag, False)
 
+    def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
+        """Receive a tensor of the CPU from any rank, which the work names."""
+        return self._message(tensors, None, tag, False)
+
     def _message(self, tensors: list[Tensor], peer: int | None, tag: int, is_send: bool) -> Any:
         tensor = _one(tensors, "send" if is_send else "recv")
         finish: list[Finish] = []
@@ -430,10 +434,10 @@ class Together(Done):
             work.wait(timeout)
         return True
 
-    def get_future(self) -> Any:
+    def _future(self) -> Any:
         """Return a future that is completed with the last one."""
         if not self._works:
-            return super().get_future()
+            return super()._future()
         return torch.futures.collect_all([work.get_future() for work in self._works])
 
     def is_completed(self) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from ._errors import described, face, timed_out
+from ._holder import NO_FUTURE, found_in_holder, searched_holders
 from ._memory import Finish
 from ._version import VERSION
 
@@ -65,7 +66,18 @@ def seconds(timeout: timedelta | None) -> float | None:
     return total if total > 0 else None
 
 
-class Done(Work):
+class BackendWork(Work):
+    """Work that a backend in Python returns, which torch passes to programs in a holder (:mod:`._holder`)."""
+
+    def get_future(self) -> Any:
+        """Return the future of the operation."""
+        return NO_FUTURE if searched_holders and found_in_holder(self) else self._future()
+
+    def _future(self) -> Any:
+        raise NotImplementedError
+
+
+class Done(BackendWork):
     """Work that has ended with success."""
 
     def __init__(self, result: Any = None, source: int = -1) -> None:
@@ -77,7 +89,7 @@ class Done(Work):
         """Return at once."""
         return True
 
-    def get_future(self) -> Any:
+    def _future(self) -> Any:
         """Return a completed future of the output tensors."""
         future: Any = Future()
         future.set_result(self._result)
@@ -118,7 +130,7 @@ def ended(result: Any) -> Done | None:
     return None if VERSION >= (2, 8) else Done(result)
 
 
-class Pending(Work):
+class Pending(BackendWork):
     """Operations in the background, which end in the order in which they were started."""
 
     def __init__(
@@ -195,7 +207,7 @@ class Pending(Work):
             raise self._error
         return True
 
-    def get_future(self) -> Any:
+    def _future(self) -> Any:
         """Return a future of the output tensors: completed if the operations have ended, or else on a thread that may
         wait for others.
 
@@ -220,8 +232,12 @@ class Pending(Work):
             self._promise.end(self._result, self._error)
 
     def is_completed(self) -> bool:
-        """Return True if the operations have ended, with or without success."""
-        return all(native.done() for native in self._natives)
+        """Return True if the operations have ended, with or without success, and the output tensors are written."""
+        if not self._ended:
+            if not all(native.done() for native in self._natives):
+                return False
+            self._settle()
+        return True
 
     def is_success(self) -> bool:
         """Return True if the operations have ended with success."""
@@ -300,7 +316,7 @@ def _tensors(kept: Any, found: dict[int, torch.Tensor]) -> None:
             _tensors(each, found)
 
 
-class OnStream(Work):
+class OnStream(BackendWork):
     """Operations in the current stream of a GPU, or in one beside it, up to the event that follows them.
 
     It keeps their tensors as long as it lives. If no stream has waited by then, their memory is used anew only when the
@@ -342,7 +358,7 @@ class OnStream(Work):
             self._event.wait(current_stream(index))
         return True
 
-    def get_future(self) -> Any:
+    def _future(self) -> Any:
         """Return a future of the output tensors, which are there in the order of the streams.
 
         It is complete for those streams that wait for it. DDP asks for one of each bucket, between its kernels: what
