@@ -10,8 +10,10 @@ Importing this module loads Ray.
 from __future__ import annotations
 
 import datetime
+import socket
 from typing import Any
 
+import ray  # type: ignore[import-not-found, unused-ignore]
 import ray.experimental.internal_kv as kv  # type: ignore[import-not-found, unused-ignore]
 from ray.util.collective import types  # type: ignore[import-not-found, unused-ignore]
 from ray.util.collective.backend_registry import (  # type: ignore[import-not-found, unused-ignore]
@@ -31,6 +33,9 @@ __all__ = ["NAME", "RoundelayGroup", "register"]
 NAME = "ROUNDELAY"
 """The name of the backend."""
 
+_CONNECT_TIMEOUT = 1.0
+"""Seconds in which an address of rank 0 answers."""
+
 _OPERATORS: dict[str, RedOp] = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max"}
 
 
@@ -43,20 +48,32 @@ def register() -> None:
 
 
 class _Notes:
-    """The key-value store of Ray's cluster, by which actors join."""
+    """The key-value store of Ray's cluster, by which actors of one namespace join."""
 
     def __init__(self, group: str) -> None:
-        self._prefix = f"roundelay/{group}/"
+        self._prefix = f"roundelay/{ray.get_runtime_context().namespace}/{group}/"
 
     def set(self, key: str, value: bytes, /) -> None:
         kv._internal_kv_put(self._prefix + key, value, overwrite=True)
 
     def get(self, key: str, /) -> bytes | None:
         found: bytes | None = kv._internal_kv_get(self._prefix + key)
-        return found
+        return found if found is not None and _is_reachable(found) else None
 
     def forget(self, key: str) -> None:
         kv._internal_kv_del(self._prefix + key)
+
+
+def _is_reachable(note: bytes) -> bool:
+    """Return True if rank 0 listens at an address of its note; a rank 0 that was killed leaves its note behind."""
+    for address in note.decode().partition(";")[2].split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
+        except OSError:
+            continue
+        return True
+    return False
 
 
 class RoundelayGroup(BaseGroup):  # type: ignore[misc, unused-ignore]
@@ -65,11 +82,13 @@ class RoundelayGroup(BaseGroup):  # type: ignore[misc, unused-ignore]
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)
         notes = _Notes(group_name)
-        self._comm = Communicator.join(rank, world_size, notes)
         self._gpu: Communicator | None = None
-        if rank == 0:
-            # All have joined: a later group of this name must not find it.
-            notes.forget("roundelay/world")
+        try:
+            self._comm = Communicator.join(rank, world_size, notes)
+        finally:
+            if rank == 0:
+                # All have joined, or will not: a later group of this name must not find it.
+                notes.forget("roundelay/world")
 
     def destroy_group(self) -> None:
         """End this actor's part."""

@@ -40,7 +40,9 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             raise ValueError(f"Backend {name} already registered")
         backends[name] = group
 
+    context = SimpleNamespace(namespace="job")
     modules: dict[str, Any] = {
+        "ray": dict(get_runtime_context=lambda: context),
         "ray.experimental.internal_kv": dict(
             _internal_kv_put=put, _internal_kv_get=notes.get, _internal_kv_del=lambda key: notes.pop(key)
         ),
@@ -48,14 +50,16 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         "ray.util.collective.backend_registry": dict(register_collective_backend=registered),
         "ray.util.collective.collective_group.base_collective_group": dict(BaseGroup=BaseGroup),
     }
+    made: dict[str, ModuleType] = {}
     for name, content in modules.items():
         parts = name.split(".")
         for depth in range(1, len(parts) + 1):
             path = ".".join(parts[:depth])
-            if path not in sys.modules:
-                monkeypatch.setitem(sys.modules, path, ModuleType(path))
+            if path not in made:
+                made[path] = ModuleType(path)
+                monkeypatch.setitem(sys.modules, path, made[path])
             if depth > 1:
-                monkeypatch.setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], sys.modules[path], raising=False)
+                setattr(made[".".join(parts[: depth - 1])], parts[depth - 1], made[path])
         vars(sys.modules[name]).update(content)
     monkeypatch.delitem(sys.modules, "roundelay.ray", raising=False)
     import roundelay.ray as module
