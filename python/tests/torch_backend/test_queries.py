@@ -20,8 +20,11 @@ def deadline() -> None:
 
 @both
 def test_a_work_is_completed_after_the_other_rank_has_acted(face: str) -> None:
+    import queries
+
     seen = ranks.run("queries", "completion", 2, **faces.environment(face))[0]
     names = ["recv", "recv_strided", "recv_any_source", "send", "batch", "all_reduce", "all_reduce_strided"]
+    names += [f"recv_strided_{turn}" for turn in range(1, queries.TURNS_STRIDED)]
     # Not completed before; then the tensors are written, and the work has ended with success.
     assert seen == {name: [False, True, True, True] for name in names}
 
