@@ -1,9 +1,9 @@
 """Holders: what torch gives to programs in the place of the works of a backend in Python.
 
 A holder is a work in C++ that passes on ``wait`` and ``get_future`` only. To other queries it answers as one that has
-just begun: ``is_completed()`` is false, ``exception()`` None, and ``source_rank()`` raises. :func:`forward_queries` puts
-methods in the place of torch's own that find the work in Python first. Nothing is kept for it: the work is found by
-``get_future``, which the holder passes on.
+just begun: ``is_completed()`` is false, ``exception()`` is None, and ``source_rank()`` raises. :func:`forward_queries`
+puts methods in the place of torch's own that find the work in Python first. Nothing is kept for it: the work is found
+by ``get_future``, which the holder passes on.
 """
 
 from __future__ import annotations

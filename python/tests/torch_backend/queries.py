@@ -172,7 +172,7 @@ def sources(rank: int) -> list[Any]:
 
 
 def threads(rank: int) -> list[int]:
-    """Threads of rank 0 ask works that have ended and one that goes on, at the same time: each gets the answer of its own."""
+    """Threads of rank 0 ask works that have ended and one that goes on, at the same time."""
     count = 6
     if rank == 1:
         for number in range(count):
