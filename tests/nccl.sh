@@ -7,9 +7,10 @@
 # linked against libnccl.so.2; results go to FOLDER: summary.txt (a line a step), log.txt, times.txt (a line a size,
 # medians of both libraries by turns), turns.txt (each time), rows.txt (all that nccl-tests printed), empty.txt, losses.jsonl.
 #
-# Parts: ranks empty check options torch killed times graphs types processes hosts; all by default but types, which checks
-# every type and operator, and two that need `mpirun` and TESTS built with MPI=1: processes, a GPU each, and hosts,
-# these on two hosts by label, joined by TCP over loopback. Nothing is built but a small program in C. NCCL is that of
+# Parts: ranks empty messages check options torch killed times graphs types processes hosts; all by default but messages,
+# which times sends and receives beside NCCL (messages.txt), types, which checks every type and operator, and two that need
+# `mpirun` and TESTS built with MPI=1: processes, a GPU each, and hosts, these on two hosts by label, joined by TCP over
+# loopback. Nothing is built but a small program in C. NCCL is that of
 # PyTorch's wheel, or NCCL_LIB. These may be set: RANKS (all GPUs), MINUTES (9), MOST (1G, the most bytes that are
 # checked), MODELS (of the part torch: all), TURNS (3, of times), SWEEPS (least and most bytes and calls of times),
 # NAMES (functions of times), WAYS (of times: threads, processes, one thread for all, hosts), FACTOR (8, from size to
@@ -109,6 +110,10 @@ fi
 if wanted empty; then
     step "calls without elements, in groups" 120 "$rows" python3 "$here/nccl/empty.py" "$library" "$ranks"
     cat said.txt >>"$folder/empty.txt"
+fi
+if wanted messages; then
+    step "messages beside NCCL" 400 "$folder/messages.txt" python3 "$here/nccl/messages.py" "$library" \
+        "$theirs/libnccl.so.2" --ranks "$ranks" --turns "${TURNS:-3}"
 fi
 # check WAY...: all programs with ranks of these kinds.
 check() {

@@ -117,16 +117,17 @@ impl Gpu {
         let (ends, order) =
             ends(&place, &transfers, &mail, |rank| self.arena.base(rank)).map_err(refused)?;
         let (lanes, sms) = (batch::lanes(self.ranks), self.sms);
-        let most = ends.len() as u32 * lanes;
-        if most > sms {
-            return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks: most, sms }));
-        }
+        let count = ends.len() as u32;
         let of_each = |t: &Transfer| batch::parts(t.bytes, lanes, mail.contains_key(&t.peer));
         let others = transfers.iter().filter(|t| t.peer != self.rank);
-        let each = others.map(of_each).max().unwrap_or(1);
+        let lanes = others.map(of_each).max().unwrap_or(1);
+        let each = batch::blocks(count, lanes, sms);
+        if each == 0 {
+            return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks: count, sms }));
+        }
         let far = far_ends(&ends, &order, &transfers, &mail);
-        let params = self.batch_params(each, &ends);
-        let blocks = each * ends.len() as u32;
+        let params = self.batch_params(each, lanes, &ends);
+        let blocks = each * count;
         Ok(Arranged { transfers, pairs, order, far, blocks, params })
     }
 
@@ -166,13 +167,13 @@ impl Gpu {
     }
 
     /// Returns the words of the kernel's parameter, without messages.
-    fn batch_params(&self, blocks: u32, ends: &[batch::End]) -> Vec<u64> {
+    fn batch_params(&self, blocks: u32, lanes: u32, ends: &[batch::End]) -> Vec<u64> {
         let (abort, report) = self.mailbox.addresses();
         let state = self.arena.base(self.rank) + self.layout.states;
         let fixed = abi::Params { state, abort, report, ..abi::Params::default() };
         let mut params = vec![0; PARAMS / 8];
         params[..WORDS].copy_from_slice(&words(&fixed));
-        params[FIRST_END - 1] = blocks.into();
+        params[FIRST_END - 1] = pair(blocks, lanes);
         for (at, end) in params[FIRST_END..].chunks_exact_mut(END).zip(ends) {
             at.copy_from_slice(&end_words(end));
         }
@@ -206,8 +207,8 @@ fn address(message: &DeviceMessage) -> u64 {
     }
 }
 
-/// The word of the first end: behind an address a rank of four kinds, for which this kernel has no use, and the blocks of
-/// an end.
+/// The word of the first end: behind an address a rank of four kinds, for which this kernel has no use, and the blocks and
+/// the lanes of an end.
 const FIRST_END: usize = WORDS + 5;
 /// Words of an end.
 pub(super) const END: usize = size_of::<batch::End>() / 8;
@@ -269,8 +270,12 @@ fn far_ends(
 
 /// Returns an end as words of the kernel's structure.
 pub(super) fn end_words(end: &batch::End) -> [u64; END] {
-    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     [end.slots, end.freed, end.count, pair(end.peer, end.how), pair(end.first, end.messages)]
+}
+
+/// Returns two numbers as the word in which they lie.
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
 }
 
 /// Returns the ends of messages with other ranks, and the order in which the ends have the messages; `base` is where

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
 use roundelay_compiler::emit::cuda::KERNEL;
-use roundelay_compiler::emit::cuda::batch::lanes;
+use roundelay_compiler::emit::cuda::batch::{blocks, lanes};
 use roundelay_compiler::emit::cuda::counted::{Fixed, PARAMS, PEERS, RING, Vector, counted};
 use roundelay_compiler::plan::Dir;
 
@@ -149,12 +149,14 @@ impl Gpu {
         // A stream that is being captured would not let this thread load code.
         let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
         let fixed = agree(core, fixed)?;
-        let blocks = self.counted_blocks();
         let ends = 2 * (self.ranks as usize - 1);
-        let playable = match (ends <= 2 * PEERS, blocks <= self.sms) {
+        let playable = match (ends <= 2 * PEERS, self.counted_blocks() > 0) {
             (true, true) => Ok(()),
             (false, _) => Err(Unplayable::Ends(ends)),
-            (_, false) => Err(Unplayable::Blocks { ends, blocks, sms: self.sms }),
+            // This rank's own block is beside them.
+            (_, false) => {
+                Err(Unplayable::Blocks { ends, blocks: 2 * self.ranks - 1, sms: self.sms })
+            }
         };
         playable.map_err(|why| Error::Unsupported(format!("{NAME}: {why}")))?;
         let (dtype, row, most) = key;
@@ -174,9 +176,10 @@ impl Gpu {
         Ok(fixed)
     }
 
-    /// Returns the blocks of a call: the lanes of each direction of each peer, and those of this rank's own block.
+    /// Returns the blocks of a call: those of each direction of each peer, and of this rank's own block.
     fn counted_blocks(&self) -> u32 {
-        (2 * self.ranks - 1) * lanes(self.ranks)
+        let ends = 2 * self.ranks - 1;
+        ends * blocks(ends, lanes(self.ranks), self.sms)
     }
 
     fn counted_kernel(&mut self) -> Result<Arc<Kernel>, Error> {

@@ -25,7 +25,7 @@ static void kernel(const void *c) { roundelay_kernel(*(const Counted *)c); }
 
 int main(int argc, char **argv) {
     ranks = atoi(argv[1]);
-    const unsigned calls = atoi(argv[2]), blocks = (2 * ranks - 1) * LANES;
+    const unsigned calls = atoi(argv[2]);
     const bool beyond = argc > 3;
     const size_t counts = 4096, turns = 12288, told = 16384, inboxes = 65536;
     std::vector<char *> arena, input, output, mail, sends;
@@ -67,8 +67,11 @@ int main(int argc, char **argv) {
             }
         }
         if (wrong) ((u32 *)sends[0])[1] = MOST + 1;
-        for (unsigned r = 0; r < ranks; ++r)
+        for (unsigned r = 0; r < ranks; ++r) {
+            // Each rank has room for another number of blocks.
+            const unsigned blocks = (2 * ranks - 1) * (3 * r % LANES + 1);
             for (unsigned b = 0; b < blocks; ++b) begun.push_back(begin_block(kernel, &all[r], b, blocks, THREADS));
+        }
         well = end_blocks(begun) && well;
         for (unsigned r = 0; r < ranks; ++r) {
             print_report(r, *(const Report *)(mail[r] + 64));

@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
             };
             const auto inbox = [&](unsigned of, unsigned from) { return (u64)arena[of] + inboxes + from * LANES * SLOTS * SLOT; };
             unsigned end = 0, first = 0;
-            b.blocks = 1;
+            b.lanes = 1;
             for (unsigned p = 0; p < ranks; ++p) {
                 if (p == r) continue;
                 b.ends[end++] = {inbox(p, r), words(r, 0, p), words(r, 1, p), p, 0, first, EACH_WAY};
@@ -69,15 +69,18 @@ int main(int argc, char **argv) {
                     const size_t bytes = length(call, r, p, m) + (wrong && r == 0 && p == 1 && m == 2);
                     for (size_t i = 0; i < bytes; ++i) at[i] = byte(call, r, p, m, i);
                     b.messages[first++] = {(u64)at, bytes, bytes};
-                    b.blocks = std::max(b.blocks, (u64)parts(bytes));
+                    b.lanes = std::max(b.lanes, (u32)parts(bytes));
                 }
                 b.ends[end++] = {inbox(r, p), words(p, 0, r), words(r, 2, p), p, 1, first, EACH_WAY};
                 for (unsigned m = 0; m < EACH_WAY; ++m) {
                     const size_t bytes = length(call, p, r, m);
                     b.messages[first++] = {(u64)output[r] + place(p, m, p, r), bytes, bytes};
-                    b.blocks = std::max(b.blocks, (u64)parts(bytes));
+                    b.lanes = std::max(b.lanes, (u32)parts(bytes));
                 }
             }
+            // Each rank has room for another number of blocks.
+            const u32 room = drawn(call, r, r, 0) % 5 + 1;
+            b.blocks = std::min(b.lanes, room);
         }
         for (unsigned r = 0; r < ranks; ++r) {
             const unsigned blocks = ends * all[r].blocks;

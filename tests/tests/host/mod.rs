@@ -107,7 +107,7 @@ fn messages_in_packets_and_pieces() {
         // What loses pieces waits for them.
         let main = match name {
             "lossy" => patient.replace("60000000000ull", "5000000000ull"),
-            "few" => patient.replace("(u64)parts(bytes)", "1ull"),
+            "few" => patient.replace("(u32)parts(bytes)", "1u"),
             _ => patient.to_owned(),
         };
         built(name, &(text + &main))
@@ -115,7 +115,7 @@ fn messages_in_packets_and_pieces() {
     let Some(program) = changed("messages", &[]) else { return };
     assert_eq!(said(&program, &[2, 20]), "well\n");
     assert_eq!(said(&program, &[3, 6]), "well\n");
-    // A launch with fewer blocks than lanes have a part leaves those parts where they were.
+    // A launch of fewer lanes than have a part leaves those parts where they were.
     let Some(program) = changed("few", &[]) else { return };
     assert!(said(&program, &[2, 4]).ends_with("wrong\n"));
     // The first lane of the message that is another than the one that was sent says so, with both tags.

@@ -1,9 +1,10 @@
 //! The kernel that sends and receives messages between single ranks: one for all of them, which is no program's.
 //!
-//! Every direction of every peer is an *end*, and all ends are played side by side, each by as many blocks, its
-//! [`lanes`], that share every message between them. A lane is a queue of [`SLOTS`] slots of [`SLOT`] bytes in the
-//! receiver's arena: the sender copies a piece into a slot and writes its number there; the receiver copies it out and
-//! tells the sender. Both count on from batch to batch in memory of their own, so a launch can be replayed.
+//! Every direction of every peer is an *end*. Its [`lanes`] share every message between them, and all ends are moved side
+//! by side, each by as many [`blocks`] as a launch of so many ends has room for: a block moves lanes one after the other.
+//! How a message is cut does not depend on the blocks, which either side chooses by itself. A lane is a queue of [`SLOTS`]
+//! slots of [`SLOT`] bytes in the receiver's arena: the sender copies a piece into a slot and writes its number there; the
+//! receiver copies it out and tells the sender. Both count on from batch to batch in memory of their own, so a launch can be replayed.
 //! The pieces are a function of the length alone, and each carries the message's tag beside its number: a receiver that
 //! expects another message sees so at the first piece. Short messages travel as packets, in memory of the slots that
 //! holds nothing else. No rank waits for one that it exchanges nothing with, and no epoch is touched.
@@ -16,37 +17,51 @@ use crate::num::wide32;
 pub const ENDS: usize = 32;
 /// Most messages of a launch.
 pub const MESSAGES: usize = 88;
-/// Blocks of an end, at least and at most.
-const LANES: [u32; 2] = [4, 32];
-/// Blocks that are kept for all ends of a rank and what it copies in its own memory, if that leaves each the least: fewer
-/// than a GPU with NVLink of this architecture has multiprocessors.
+/// Lanes of an end, at least and at most.
+const LANES: [u32; 2] = [4, 56];
+/// Lanes to a rank from all others, if that leaves each the least: they have memory in its arena.
+const LANES_OF_ALL: u32 = 128;
+/// Most blocks of a launch: fewer than a GPU with NVLink of this architecture has multiprocessors.
 const BLOCKS: u32 = 112;
 /// Slots of a lane.
 pub const SLOTS: u32 = 4;
-/// Bytes of a slot: 16 for the number and the tag, 16 a thread for packets, the others for a piece.
-pub const SLOT: u64 = (136 << 10) + 256;
+/// Most packets of a piece that each thread moves.
+const PACKETS_EACH: u64 = 2;
+/// Bytes of a slot: 16 for the number and the tag, 16 a packet, the others for a piece.
+pub const SLOT: u64 = PACKETS_EACH * (8 << 10) + (128 << 10) + 256;
 /// Bytes of a slot before a piece's content: its number and the tag.
 pub const HEAD: u64 = 16;
 /// Most bytes of a piece.
-pub const PIECE: u64 = SLOT - HEAD - 16 * wide32(THREADS);
-/// Bytes that a block has of a message at least, if there are as many: two for each thread.
+pub const PIECE: u64 = SLOT - HEAD - 16 * PACKETS_EACH * wide32(THREADS);
+/// Bytes that a lane has of a message at least, if there are as many: two for each thread.
 const LEAST: u64 = 2 * wide32(THREADS);
 /// The same of a message between hosts: each piece costs those who carry it a packet.
 const CARRIED_LEAST: u64 = 16 << 10;
 
-/// Bytes of the parameters: the common ones, an address a rank of four kinds, the blocks of an end, ends and messages.
+/// Bytes of the parameters: the common ones, an address a rank of four kinds, blocks and lanes of an end, ends and messages.
 pub const PARAMS: usize =
     size_of::<Params>() + 4 * 8 + 8 + ENDS * size_of::<End>() + MESSAGES * size_of::<Message>();
 
 const _: () = assert!(PARAMS <= 4096);
 
-/// Returns the blocks of an end between that many ranks: a link needs many, and all ends must run at once.
+/// Returns the lanes of an end between that many ranks: a link needs many.
 pub const fn lanes(ranks: u32) -> u32 {
-    let share = BLOCKS / (2 * ranks.saturating_sub(1) + 1);
+    let share = LANES_OF_ALL / if ranks == 0 { 1 } else { ranks };
     match (share < LANES[0], share > LANES[1]) {
         (true, _) => LANES[0],
         (_, true) => LANES[1],
         _ => share,
+    }
+}
+
+/// Returns the blocks that move [`lanes`] of each of so many ends on a GPU with so many multiprocessors: as many as have
+/// room together, since all ends must run at once, and no more than lanes are left for in the last turn. 0 if there is no
+/// room.
+pub const fn blocks(ends: u32, lanes: u32, sms: u32) -> u32 {
+    let all = if sms < BLOCKS { sms } else { BLOCKS };
+    match all / if ends == 0 { 1 } else { ends } {
+        0 => 0,
+        share => lanes.div_ceil(lanes.div_ceil(share)),
     }
 }
 
@@ -56,7 +71,7 @@ pub const fn inbox(ranks: u32) -> u64 {
 }
 
 /// Returns the number of those of an end's [`lanes`] that have a part of a message of so many bytes; `is_far` says that it
-/// is carried between hosts. A launch needs no more blocks.
+/// is carried between hosts. A launch moves no others.
 pub fn parts(bytes: u64, lanes: u32, is_far: bool) -> u32 {
     let parts = bytes.div_ceil(each(bytes, lanes, is_far)).max(1);
     u32::try_from(parts).unwrap_or(lanes).min(lanes)
@@ -68,14 +83,13 @@ fn each(bytes: u64, lanes: u32, is_far: bool) -> u64 {
     (bytes.div_ceil(16 * wide32(lanes)) * 16).max(least)
 }
 
-/// Returns the bytes of the pieces in which one of [`lanes`] blocks moves a message of so many bytes between hosts: the
-/// kernel's own way to cut it, for those who carry the pieces. A block without a part of the message has no piece, but for
-/// the first.
-pub fn pieces(bytes: u64, block: u32, lanes: u32) -> impl Iterator<Item = u64> {
+/// Returns the bytes of the pieces in which one of [`lanes`] moves a message of so many bytes between hosts: the kernel's
+/// own way to cut it, for those who carry the pieces. A lane without a part of the message has no piece, but for the first.
+pub fn pieces(bytes: u64, lane: u32, lanes: u32) -> impl Iterator<Item = u64> {
     let each = each(bytes, lanes, true);
-    let begin = wide32(block) * each;
+    let begin = wide32(lane) * each;
     let length = bytes.saturating_sub(begin).min(each);
-    let count = match block {
+    let count = match lane {
         0 => length.div_ceil(PIECE).max(1),
         _ => length.div_ceil(PIECE),
     };
@@ -143,6 +157,7 @@ pub(super) fn common(what: &str, ranks: u32) -> String {
     text.push_str(PRELUDE);
     text.push_str(&format!("constexpr u64 LEAST = {LEAST}, CARRIED_LEAST = {CARRIED_LEAST};\n"));
     text.push_str(&format!("constexpr u64 LANES = {lanes}, SLOTS = {SLOTS}, SLOT = {SLOT};\n"));
+    text.push_str(&format!("constexpr u32 PACKETS_EACH = {PACKETS_EACH};\n"));
     text + LANES_TEXT
 }
 
@@ -158,13 +173,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ends_of_a_rank_run_at_once() {
-        for ranks in 1..=9 {
-            assert!((2 * (ranks - 1) + 1) * lanes(ranks) <= BLOCKS, "{ranks}");
+    fn all_ends_of_a_launch_run_at_once() {
+        for ends in 1..=ENDS as u32 {
+            for lanes in [4, 7, 16, 25, 32] {
+                let blocks = blocks(ends, lanes, 132);
+                assert!((1..=lanes).contains(&blocks) && ends * blocks <= BLOCKS, "{ends} {lanes}");
+                // No fewer have as few turns.
+                let turns = lanes.div_ceil(blocks);
+                assert!(blocks == 1 || lanes.div_ceil(blocks - 1) > turns, "{ends} {lanes}");
+            }
         }
-        assert_eq!([1, 2, 4, 5, 8, 16].map(lanes), [32, 32, 16, 12, 7, 4]);
-        // As many as an H100 has, with as many peers as a kernel has room for.
-        assert!(30 * lanes(16) <= 132 && inbox(2) == 32 * 4 * SLOT);
+        assert_eq!([1, 2, 6, 14, 30, 32].map(|ends| blocks(ends, 32, 132)), [32, 32, 16, 8, 3, 3]);
+        // One direction each, a ring, and more than there is room for, on a small GPU.
+        assert_eq!([1, 2, 21].map(|ends| blocks(ends, 32, 20)), [16, 8, 0]);
+    }
+
+    #[test]
+    fn slots_of_all_ranks_take_as_much_as_those_of_a_few() {
+        assert_eq!([1, 2, 3, 4, 5, 8, 16, 32, 120].map(lanes), [56, 56, 42, 32, 25, 16, 8, 4, 4]);
+        for ranks in 1..=32 {
+            assert!(u64::from(ranks) * inbox(ranks) <= 75 << 20, "{ranks}");
+        }
+        assert_eq!(inbox(2), 56 * 4 * SLOT);
     }
 
     #[test]
@@ -186,11 +216,11 @@ mod tests {
 
     #[test]
     fn the_text_has_the_lanes_of_its_ranks() {
-        assert!(batch(2).contains("LANES = 32,") && batch(8).contains("LANES = 7,"));
+        assert!(batch(2).contains("LANES = 56,") && batch(8).contains("LANES = 16,"));
     }
 
     #[test]
-    fn lanes_without_a_part_need_no_block() {
+    fn lanes_without_a_part_are_not_moved() {
         for (bytes, is_far, wanted) in [
             (0, false, 1),
             (1, false, 1),

@@ -61,12 +61,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
     if (threadIdx.x == 0) failed = look32(params.state + 8);
     __syncthreads();
     if (failed) return;
-    const u32 number = blockIdx.x / LANES, thread = threadIdx.x;
+    const u32 blocks = gridDim.x / (2 * (c.ranks - 1) + 1), block = blockIdx.x % blocks;
+    const u32 number = blockIdx.x / blocks, thread = threadIdx.x;
     const bool own = number == 2 * (c.ranks - 1);
     const u32 turn = (u32)look<false>(c.turns + 8 * blockIdx.x) + 1;
     const End &end = c.ends[own ? 0 : number];
-    Lane lane{(u32)(blockIdx.x % LANES)};
-    if (!own) lane = lane_of(end, lane.number);
     if (thread < c.ranks) sends[thread] = look32(c.sends + 4 * thread);
     __syncthreads();
     if (thread == 0) check(c, c.input, sends);
@@ -80,23 +79,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) roundelay_kernel(const 
         follow();
         if (thread == 0) check(c, c.output, receives);
         follow();
-        if (own && lane.number == 0 && thread < c.ranks) put<4>(c.receives + 4 * thread, {{receives[thread]}});
-    } else if (lane.number == 0 && thread == 0) {
+        if (own && block == 0 && thread < c.ranks) put<4>(c.receives + 4 * thread, {{receives[thread]}});
+    } else if (block == 0 && thread == 0) {
         tell(c.tell[end.peer] + 8 * (turn % RING), (u64)turn << 32 | sends[end.peer]);
     }
     const auto place = [&](const Vector &vector, const u32 *counts, u32 block) {
         return vector.at + c.row * row_of(vector, counts, block);
     };
     if (own) {
-        const u64 bytes = c.row * sends[c.rank], each = (bytes + 16 * LANES - 1) / (16 * LANES) * 16;
-        const u64 begin = lane.number * each < bytes ? lane.number * each : bytes;
+        const u64 bytes = c.row * sends[c.rank], each = (bytes + 16 * blocks - 1) / (16 * blocks) * 16;
+        const u64 begin = block * each < bytes ? block * each : bytes;
         const u64 to = place(c.output, receives, c.rank), from = place(c.input, sends, c.rank);
         carry(to + begin, from + begin, bytes - begin < each ? bytes - begin : each);
     } else {
         const u32 *counts = receiving ? receives : sends;
         const u64 at = place(receiving ? c.output : c.input, counts, end.peer);
-        move(params, end, lane, {at, c.row * counts[end.peer], c.tag});
-        if (thread == 0) tell(end.count + 8 * lane.number, lane.count);
+        const Message message{at, c.row * counts[end.peer], c.tag};
+#pragma unroll 1
+        for (u32 l = block; l < LANES; l += blocks) {
+            Lane lane = lane_of(end, l);
+            // No thread counts the lane on before all have read its count.
+            __syncthreads();
+            move(params, end, lane, message);
+            if (thread == 0) tell(end.count + 8 * l, lane.count);
+        }
     }
     if (thread == 0) tell(c.turns + 8 * blockIdx.x, turn);
 }

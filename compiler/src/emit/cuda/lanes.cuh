@@ -18,12 +18,12 @@ enum : u32 { RECEIVES = 1, CARRIED = 2 };
 // Kinds of words, and what a report says of a message that is another than the one that is received.
 enum : u32 { ARRIVED = 5, ROOM = 6, OTHER = 3 };
 
-// A slot is a word, room for a piece, and room for a packet of each thread. The word is the number of the piece, beside
+// A slot is a word, room for a piece, and room for the packets of each thread. The word is the number of the piece, beside
 // its tag. Nothing but packets is ever written where they lie, so that no content looks like one. Their numbers come
 // again after 2^31 pieces, so a receiver clears a slot's packets now and then: after as many uses as stand here.
-constexpr u64 PACKET_ROOM = 16 * THREADS, PIECE = SLOT - 16 - PACKET_ROOM, USES = 1 << 24;
+constexpr u64 PACKET_ROOM = 16 * PACKETS_EACH * THREADS, PIECE = SLOT - 16 - PACKET_ROOM, USES = 1 << 24;
 // Bytes that a lane sends as packets at most.
-constexpr u64 AS_PACKETS = 8 * THREADS;
+constexpr u64 AS_PACKETS = 8 * PACKETS_EACH * THREADS;
 
 INLINE u64 headed(u64 count, u64 tag) { return count << 32 | (u32)tag; }
 
@@ -39,7 +39,7 @@ INLINE void await_count(const Params &params, u64 word, u64 wanted, u32 kind, u3
     }
 }
 
-// This block's lane of an end: the pieces that it has moved, and those that it knows the receiver to have taken.
+// A lane of an end: the pieces that this rank has moved, and those that it knows the receiver to have taken.
 struct Lane {
     u32 number;
     u64 count, freed;
@@ -103,29 +103,30 @@ INLINE void put_part(u64 to, const Piece<8> &x, u64 bytes) {
     for (u32 k = 0; k < 8 && k < bytes; ++k) put<1>(to + k, {{(u32)(all >> 8 * k) & 255}});
 }
 
-// Moves a piece as packets, one a thread: without a fence, and without a barrier before its content is there. Threads of a
-// sender do not wait for each other, and not for room that there was when the kernel began.
+// Moves a piece as packets, a few a thread: without a fence, and without a barrier before its content is there. Threads of
+// a sender do not wait for each other, and not for room that there was when the kernel began.
 INLINE void move_packets(const Params &params, const End &end, const Lane &lane, u64 tag, u64 slot, u64 user, u64 bytes) {
-    const u64 at = slot + SLOT - PACKET_ROOM + 16 * threadIdx.x, begin = 8 * threadIdx.x, count = lane.count;
+    const u64 packets = slot + SLOT - PACKET_ROOM, count = lane.count;
     const u32 epoch = (u32)count | 1u << 31;
-    const bool has = begin < bytes;
+    const auto place = [](u32 k) -> u64 { return threadIdx.x + k * THREADS; };
+    const auto has = [&](u32 k) { return 8 * place(k) < bytes; };
     if (!(end.how & RECEIVES)) {
-        Piece<8> x{};
-        if (has) x = part(user + begin, bytes - begin);
+        Piece<8> x[PACKETS_EACH]{};
+        EACH(PACKETS_EACH, if (has(k)) x[k] = part(user + 8 * place(k), bytes - 8 * place(k));)
         const bool room = count <= SLOTS || reached(lane.freed, count - SLOTS);
-        if (!room && (has || threadIdx.x == 0)) await_room(params, end, lane);
+        if (!room && (has(0) || threadIdx.x == 0)) await_room(params, end, lane);
         if (threadIdx.x == 0) tell(slot, headed(count, tag));
-        if (has) post(at, {x.w[0], epoch, x.w[1], epoch});
+        EACH(PACKETS_EACH, if (has(k)) post(packets + 16 * place(k), {x[k].w[0], epoch, x[k].w[1], epoch});)
         return;
     }
     if (threadIdx.x == 0) await_piece(params, end, slot, count, tag);
-    if (has) {
+    EACH(PACKETS_EACH, if (has(k)) {
         Packet got;
-        for (Patience patience; !(got = peek(at)).is(epoch);)
+        for (Patience patience; !(got = peek(packets + 16 * place(k))).is(epoch);)
             if (const u32 what = patience.ends(params))
                 fail(params, {what, ARRIVED, end.peer, NOWHERE, NOWHERE, 0, epoch, got.at_a});
-        put_part(user + begin, {{got.a, got.b}}, bytes - begin);
-    }
+        put_part(user + 8 * place(k), {{got.a, got.b}}, bytes - 8 * place(k));
+    })
 }
 
 // Moves a piece through its slot, by all threads of the block.
@@ -174,7 +175,10 @@ INLINE void move(const Params &params, const End &end, Lane &lane, const Message
         else move_staged(params, end, lane, message.tag, slot, user, bytes);
         if (receives) {
             const bool clears = lane.count / SLOTS % USES == 0 && !carried;
-            if (clears) post(slot + SLOT - PACKET_ROOM + 16 * threadIdx.x, {0, 0, 0, 0});
+            const u64 packet = slot + SLOT - PACKET_ROOM + 16 * threadIdx.x;
+            if (clears) {
+                EACH(PACKETS_EACH, post(packet + 16 * k * THREADS, {0, 0, 0, 0});)
+            }
             __syncthreads();
             if ((clears || !packed) && threadIdx.x == 0) {
                 release();
