@@ -36,8 +36,14 @@ impl FromStr for PortRange {
     }
 }
 
+/// The setting of the system that has the range of ports from which it chooses.
+const SYSTEM_RANGE: &str = "net.ipv4.ip_local_port_range";
+
 /// Binds a socket to a port that the system chooses, or to a free one of a range. Ranks that share a range begin at
 /// places of their own.
+///
+/// The system passes over the ports of connections that have ended within the last minute, and gives up where there is no
+/// other. A socket that allows it (`SO_REUSEADDR`) can be bound to one by its number, so that is tried then.
 ///
 /// # Errors
 ///
@@ -46,7 +52,16 @@ pub fn bind_within<T>(
     ports: Option<PortRange>,
     mut bind: impl FnMut(u16) -> io::Result<T>,
 ) -> io::Result<T> {
-    let Some(range) = ports else { return bind(0) };
+    let (range, setting) = match ports {
+        Some(range) => (range, "hint `ports`"),
+        None => match bind(0) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => match system_range() {
+                Some(range) => (range, SYSTEM_RANGE),
+                None => return Err(e),
+            },
+            bound => return bound,
+        },
+    };
     let count = u32::from(range.last - range.first) + 1;
     let begin = random().map_or(0, u32::from_le_bytes) % count;
     for at in 0..count {
@@ -56,8 +71,16 @@ pub fn bind_within<T>(
             bound => return bound,
         }
     }
-    let text = format!("all ports of the range {range} are taken (hint `ports`)");
+    let text = format!("all ports of the range {range} are taken ({setting})");
     Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+}
+
+/// Returns the range from which the system chooses ports.
+fn system_range() -> Option<PortRange> {
+    let path = format!("/proc/sys/{}", SYSTEM_RANGE.replace('.', "/"));
+    let text = std::fs::read_to_string(path).ok()?;
+    let (first, last) = text.trim().split_once(char::is_whitespace)?;
+    PortRange::new(first.trim().parse().ok()?, last.trim().parse().ok()?)
 }
 
 #[cfg(test)]
@@ -88,6 +111,13 @@ mod tests {
         assert_eq!(taken, BTreeSet::from([65533, 65534, 65535]));
         let full = bind_within::<()>(range, |_| Err(io::ErrorKind::AddrInUse.into()));
         assert!(full.expect_err("none is free").to_string().contains("65533-65535"));
+        // Where the system has none to choose, each of its range is tried by its number.
+        let system = system_range().expect("the system has a range");
+        let last = bind_within(None, |port| match port == system.last {
+            true => Ok(port),
+            false => Err(io::ErrorKind::AddrInUse.into()),
+        });
+        assert_eq!(last.ok(), Some(system.last));
         let denied = bind_within::<()>(range, |_| Err(io::ErrorKind::PermissionDenied.into()));
         assert_eq!(denied.map_err(|e| e.kind()), Err(io::ErrorKind::PermissionDenied));
     }

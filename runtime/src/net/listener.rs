@@ -559,8 +559,7 @@ fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error
         let remedy = match (ports, e.kind()) {
             (Some(_), _) => "choose other ports, or another network interface",
             (None, std::io::ErrorKind::AddrInUse) => {
-                "no port is free: wait a minute until those of closed connections are, or widen \
-                 `sysctl net.ipv4.ip_local_port_range`"
+                "end programs that listen, or widen `sysctl net.ipv4.ip_local_port_range`"
             }
             (None, _) => "choose another network interface",
         };

@@ -14,6 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use super::protocol::digest;
 use crate::fork::give_up_in_children;
 use crate::interrupt;
+use crate::ports::bind_within;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -124,9 +125,9 @@ impl StoreListener {
 
     /// Listens at a port of the system's choice, for this host alone.
     pub(crate) fn loopback() -> io::Result<StoreListener> {
-        let ways: [SocketAddr; 2] =
-            [(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
-        TcpListener::bind(ways.as_slice()).map(StoreListener::Tcp)
+        let at = |ip: IpAddr| bind_within(None, |port| TcpListener::bind((ip, port)));
+        let listener = at(Ipv4Addr::LOCALHOST.into());
+        listener.or_else(|_| at(Ipv6Addr::LOCALHOST.into())).map(StoreListener::Tcp)
     }
 
     /// Listens at that port of every address; 0 is one of the system's choice.
