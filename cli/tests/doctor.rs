@@ -113,7 +113,7 @@ fn calls(play: &str) -> Result<(), Error> {
         ("stuck", 1) => loop {
             std::thread::park();
         },
-        // It comes last: a rank that hears of the difference before its call makes none, and of two nobody is the odd one.
+        // It comes last: after an abort a rank makes no call, and of two calls neither is the odd one.
         ("mismatch", 2) => {
             std::io::stdin().read_exact(&mut [0]).expect("the word to go on");
             comm.all_reduce(&mut data[..32], RedOp::Sum).map(drop)

@@ -74,7 +74,7 @@ fn the_odd_call_is_found_from_the_dumps() {
         for round in 0..5 {
             let is_odd = rank == 2 && round == 3;
             if is_odd {
-                // A rank that hears of the difference before its call does not make it.
+                // A rank that has not begun the call when another aborts does not make it.
                 await_callers(comm, 4);
             }
             let op = if is_odd { RedOp::Max } else { RedOp::Sum };

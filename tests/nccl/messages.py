@@ -1,10 +1,10 @@
 """Times messages between GPUs by NCCL's interface: messages.py LIBRARY [LIBRARY ...] [--ranks N] [--turns N]
 
-Each library in a process of its own, by turns: a thread a rank, a GPU each. A `ring` sends to the next rank and receives
-from the one before, a `pair` exchanges with one other rank, and in `all` everybody sends to everybody. Eager calls follow each
-other in a stream; captured ones are replayed in a graph. What came is compared first. Prints a line a point: the pattern,
-the bytes of a message, and the median of the turns in microseconds for each library, then the first one's time over that of
-each other. Ends with 1 if something that came is wrong."""
+Each library in a process of its own, by turns: a thread a rank, a GPU each. A `ring` sends to the next rank and
+receives from the one before, a `pair` exchanges with one other rank, and in `all` every rank sends to every other.
+Eager calls follow each other in a stream; captured ones are replayed in a graph. What came is compared first. Prints
+a line a point: the pattern, the bytes of a message, and the median of the turns in microseconds for each library,
+then the first one's time over that of each other. Ends with 1 if something that came is wrong."""
 
 import argparse
 import ctypes
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 
-SIZES = [1 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 8 << 20, 32 << 20, 128 << 20, 512 << 20]
+SIZES = [size << 10 for size in (1, 16, 64, 128, 256, 512, 1 << 10, 2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10)]
 UINT8 = 1
 
 
@@ -30,7 +30,8 @@ class RankThread:
     def call(self, name, *args):
         code = getattr(self.nccl, name)(*args)
         if code != 0:
-            raise RuntimeError(f"{name}: code {code}, {(self.nccl.ncclGetLastError(self.comm) or b'').decode(errors='replace')}")
+            text = self.nccl.ncclGetLastError(self.comm) or b""
+            raise RuntimeError(f"{name}: code {code}, {text.decode(errors='replace')}")
 
     def peers(self, pattern):
         """Return the ranks that this one sends to, and those that it receives from."""
@@ -74,7 +75,7 @@ class RankThread:
                 raise AssertionError(f"{pattern} of {bytes_} bytes: what came from rank {peer} is wrong")
 
     def timed(self, calls, run):
-        """Return the microseconds of a call, of so many together."""
+        """Return the microseconds of a call, if `calls` of them follow each other."""
         first, last = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         with self.torch.cuda.stream(self.stream):
             run()
@@ -166,8 +167,9 @@ def main():
     failed = False
     for _ in range(options.turns):
         for at, library in enumerate(options.libraries):
-            rest = ["--one", "--ranks", str(options.ranks), "--patterns", options.patterns, "--sizes", options.sizes]
-            ran = subprocess.run([sys.executable, __file__, library, *rest], stdout=subprocess.PIPE, text=True, timeout=400)
+            command = [sys.executable, __file__, library, "--one", "--ranks", str(options.ranks)]
+            command += ["--patterns", options.patterns, "--sizes", options.sizes]
+            ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400)
             failed |= ran.returncode != 0
             for line in filter(lambda line: line.startswith("["), ran.stdout.splitlines()):
                 pattern, way, bytes_, time = json.loads(line)

@@ -69,8 +69,7 @@ use crate::group::{AlarmClock, Group};
 use crate::interrupt::{self, Deferred};
 use crate::window::{Exposed, Remote};
 
-/// The time that a rank stays for packets that no operation waits for, such as that it has received a message, while no
-/// connection moves: a peer that takes them slowly waits for them.
+/// The time that a rank stays for packets that no operation waits for, while no connection moves.
 const LINGER: Duration = Duration::from_secs(2);
 /// The longest sleep for what peers may want of windows: where a socket shows it, or memory does, and where some of it is
 /// seen nowhere.

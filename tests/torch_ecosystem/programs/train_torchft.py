@@ -58,7 +58,7 @@ QUORUM = timedelta(seconds=120)
 LIMIT = float(os.environ.get("TRAIN_LIMIT", "180"))
 """The seconds after which a run counts as hung."""
 HEARTBEAT_MS = 2000
-"""The lighthouse takes a replica for lost that was not heard for so long."""
+"""The lighthouse takes a replica for lost that is silent for this time."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class RankJob:
         self.manager: StepManager
 
     def note(self, event: str, **what: Any) -> None:
-        """Leave a line for whoever runs this."""
+        """Leave a line for the process that runs this."""
         print(json.dumps({"event": event, "time": time.monotonic(), **what}), file=self.log, flush=True)
 
     def manage(self, load: Callable[[Any], None], state: Callable[[], Any]) -> StepManager:

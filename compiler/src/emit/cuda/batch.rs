@@ -1,13 +1,14 @@
 //! The kernel that sends and receives messages between single ranks: one for all of them, which is no program's.
 //!
-//! Every direction of every peer is an *end*. Its [`lanes`] share every message between them, and all ends are moved side
-//! by side, each by as many [`blocks`] as a launch of so many ends has room for: a block moves lanes one after the other.
-//! How a message is cut does not depend on the blocks, which either side chooses by itself. A lane is a queue of [`SLOTS`]
-//! slots of [`SLOT`] bytes in the receiver's arena: the sender copies a piece into a slot and writes its number there; the
-//! receiver copies it out and tells the sender. Both count on from batch to batch in memory of their own, so a launch can be replayed.
-//! The pieces are a function of the length alone, and each carries the message's tag beside its number: a receiver that
-//! expects another message sees so at the first piece. Short messages travel as packets, in memory of the slots that
-//! holds nothing else. No rank waits for one that it exchanges nothing with, and no epoch is touched.
+//! Every direction of every peer is an *end*. Its [`lanes`] share every message between them, and all ends are moved
+//! side by side, each by as many [`blocks`] as a launch has room for: a block moves lanes one after the other. The
+//! lanes alone decide how a message is cut, so either side chooses its blocks by itself. A lane is a queue of
+//! [`SLOTS`] slots of [`SLOT`] bytes in the receiver's arena: the sender copies a piece into a slot and writes its
+//! number there; the receiver copies it out and signals that to the sender. Both count on from batch to batch in
+//! memory of their own, so a launch can be replayed. The pieces are a function of the length alone, and each carries
+//! the message's tag beside its number: a receiver that expects another message sees so at the first piece. Short
+//! messages travel as packets, in memory of the slots that holds nothing else. No rank waits for one that it exchanges
+//! nothing with, and no epoch is touched.
 
 use super::PRELUDE;
 use crate::device::abi::{Params, THREADS};
@@ -38,7 +39,8 @@ const LEAST: u64 = 2 * wide32(THREADS);
 /// The same of a message between hosts: each piece costs those who carry it a packet.
 const CARRIED_LEAST: u64 = 16 << 10;
 
-/// Bytes of the parameters: the common ones, an address a rank of four kinds, blocks and lanes of an end, ends and messages.
+/// Bytes of the parameters: the common ones, an address a rank of four kinds, blocks and lanes of an end, ends and
+/// messages.
 pub const PARAMS: usize =
     size_of::<Params>() + 4 * 8 + 8 + ENDS * size_of::<End>() + MESSAGES * size_of::<Message>();
 
@@ -54,9 +56,9 @@ pub const fn lanes(ranks: u32) -> u32 {
     }
 }
 
-/// Returns the blocks that move [`lanes`] of each of so many ends on a GPU with so many multiprocessors: as many as have
-/// room together, since all ends must run at once, and no more than lanes are left for in the last turn. 0 if there is no
-/// room.
+/// Returns the number of blocks that move the [`lanes`] of each end, on a GPU with `sms` multiprocessors: as many as
+/// have room together, since all ends must run at once, and no more than lanes are left for in the last turn. 0 if
+/// there is no room.
 pub const fn blocks(ends: u32, lanes: u32, sms: u32) -> u32 {
     let all = if sms < BLOCKS { sms } else { BLOCKS };
     match all / if ends == 0 { 1 } else { ends } {
@@ -83,8 +85,9 @@ fn each(bytes: u64, lanes: u32, is_far: bool) -> u64 {
     (bytes.div_ceil(16 * wide32(lanes)) * 16).max(least)
 }
 
-/// Returns the bytes of the pieces in which one of [`lanes`] moves a message of so many bytes between hosts: the kernel's
-/// own way to cut it, for those who carry the pieces. A lane without a part of the message has no piece, but for the first.
+/// Returns the bytes of the pieces in which one of [`lanes`] moves a message of `bytes` between hosts: the kernel's
+/// own way to cut it, for those who carry the pieces. A lane without a part of the message has no piece, but for the
+/// first.
 pub fn pieces(bytes: u64, lane: u32, lanes: u32) -> impl Iterator<Item = u64> {
     let each = each(bytes, lanes, true);
     let begin = wide32(lane) * each;
