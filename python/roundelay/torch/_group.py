@@ -1,4 +1,4 @@
-"""The face for torch 2.6 to 2.13: a ``ProcessGroup`` in Python, which takes the place of torch's own.
+"""The face for torch 2.11 to 2.13: a ``ProcessGroup`` in Python, which takes the place of torch's own.
 
 It serves CPU and CUDA tensors alike, so names such as ``cpu:gloo,cuda:roundelay`` need torch 2.14.
 """
