@@ -155,9 +155,12 @@ impl Parts {
         self.group.lock().aborted(Some(location))
     }
 
-    /// Returns the error of a refused operation.
+    /// Returns the error of a refused operation. A peer whose job has ended takes its part away: then that is the cause.
     #[cold]
     pub(super) fn refused(&self, what: impl Fn() -> String, refusal: Refusal) -> Error {
+        if matches!(refusal, Refusal::Rights { .. }) && !self.goes_on() {
+            return self.ended(what);
+        }
         Error::Window { rank: self.rank, what: what(), refusal }
     }
 
