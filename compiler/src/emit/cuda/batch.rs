@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn all_ends_of_a_launch_run_at_once() {
         for ends in 1..=ENDS as u32 {
-            for lanes in [4, 7, 16, 25, 32] {
+            for lanes in [4, 7, 16, 25, 32, 56] {
                 let blocks = blocks(ends, lanes, 132);
                 assert!((1..=lanes).contains(&blocks) && ends * blocks <= BLOCKS, "{ends} {lanes}");
                 // No fewer have as few turns.
