@@ -8,7 +8,7 @@
 //! call that is checked, `measure` the course of a case; `rank` has what differs on the host, `gpu` what differs on
 //! GPUs. `table` prints;
 //! `prove` and `launch` are the first process's side, `cause` and `traces` what it makes of what ranks
-//! report and remember; `joined` is for ranks that somebody else started.
+//! report and remember; `joined` is for ranks that another launcher started.
 
 mod buffers;
 mod cause;
