@@ -16,5 +16,5 @@ mod print;
 pub mod span;
 
 pub use escape::escaped;
-pub use parse::{MAX_BYTES, MAX_DEPTH, check_text, parse, too_deep};
+pub use parse::{MAX_BYTES, MAX_DEPTH, check_text, parse, too_deep, with_stack};
 pub use print::format;

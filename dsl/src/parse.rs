@@ -27,7 +27,7 @@ use crate::diag::{Diagnostic, Diagnostics, codes};
 use crate::lex::{Kind, Token, lex};
 use crate::span::{SourceId, SourceMap, Span};
 
-pub use limits::{MAX_BYTES, MAX_DEPTH, check_text, too_deep};
+pub use limits::{MAX_BYTES, MAX_DEPTH, check_text, too_deep, with_stack};
 
 /// Number of faults after which the rest of a file is not looked at.
 const MAX_FAULTS: usize = 50;
@@ -43,6 +43,10 @@ struct Grammar;
 /// larger than [`MAX_BYTES`] or nested deeper than [`MAX_DEPTH`], RL0103 for NUL bytes, RL0104 if it
 /// declares nothing, RL0105 for numbers beyond 64 bits, RL0208 for misplaced statements.
 pub fn parse(sources: &SourceMap, id: SourceId) -> Result<File, Diagnostics> {
+    with_stack(|| parse_within(sources, id))
+}
+
+fn parse_within(sources: &SourceMap, id: SourceId) -> Result<File, Diagnostics> {
     let input = Input::new(sources, id)?;
     let mut file =
         File { docs: Vec::new(), items: Vec::new(), span: input.span(0, input.text.len()) };

@@ -23,6 +23,10 @@ const LEVEL: usize = 4;
 /// # Errors
 /// Those of [`parse`]: only what parses is formatted.
 pub fn format(sources: &SourceMap, id: SourceId) -> Result<String, Diagnostics> {
+    crate::with_stack(|| format_within(sources, id))
+}
+
+fn format_within(sources: &SourceMap, id: SourceId) -> Result<String, Diagnostics> {
     parse(sources, id)?;
     let input = Input::new(sources, id)?;
     let layout = layout(&input)?;

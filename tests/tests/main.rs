@@ -3,6 +3,7 @@
 mod blame;
 mod compile_fail;
 mod decode;
+mod deep;
 mod dependencies;
 mod determinism;
 mod device;

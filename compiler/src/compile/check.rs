@@ -71,8 +71,10 @@ pub fn check(
     shape: &Shape,
     options: &Options,
 ) -> Result<Checked, Diagnostics> {
-    judge(program, sources, shape, options)
-        .map_err(|found| crate::blame::sharpen(program, sources, shape, options, found))
+    roundelay_dsl::with_stack(|| {
+        judge(program, sources, shape, options)
+            .map_err(|found| crate::blame::sharpen(program, sources, shape, options, found))
+    })
 }
 
 fn judge(

@@ -65,6 +65,16 @@ pub fn compile(
     options: &Options,
     placement: Placement,
 ) -> Result<Proved, Diagnostics> {
+    roundelay_dsl::with_stack(|| compile_within(program, sources, shape, options, placement))
+}
+
+fn compile_within(
+    program: &Arc<Program>,
+    sources: &SourceMap,
+    shape: &Shape,
+    options: &Options,
+    placement: Placement,
+) -> Result<Proved, Diagnostics> {
     let instance = Arc::new(Instance::new(program, shape, options)?);
     let split = cost::split(&instance)?;
     let graph = verify::verify(unroll(&instance)?)?;
@@ -88,8 +98,10 @@ pub fn tolerant(
     shape: &Shape,
     options: &Options,
 ) -> Result<Tolerant, Diagnostics> {
-    let instance = Arc::new(Instance::new(program, shape, options)?);
-    tolerance::prove(&verify::verify(unroll(&instance)?)?, sources)
+    roundelay_dsl::with_stack(|| {
+        let instance = Arc::new(Instance::new(program, shape, options)?);
+        tolerance::prove(&verify::verify(unroll(&instance)?)?, sources)
+    })
 }
 
 /// The lowering of a proved graph to the plans of one placement.

@@ -58,6 +58,8 @@ pub struct Program {
     pub header: Span,
     /// True if a `use` or a `split` occurs in it.
     pub composed: bool,
+    /// The blocks around its deepest statement, in algorithms that it uses too: at most [`roundelay_dsl::MAX_DEPTH`].
+    pub height: usize,
     /// All texts that it depends on, ascending.
     #[serde(skip)]
     pub sources: Vec<SourceId>,

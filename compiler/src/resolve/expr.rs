@@ -1,5 +1,6 @@
 //! Expressions: names, arity, types; calls of `fn` become bindings in place.
 
+use roundelay_dsl::MAX_DEPTH;
 use roundelay_dsl::ast::{self, BinOp, ExprKind, UnOp};
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceId;
@@ -15,15 +16,20 @@ pub(super) enum Want {
     Any,
 }
 
-/// Functions being expanded, to find recursion; and how large the expansion grew.
+/// Functions being expanded, to find recursion; and how large and how deep the expansion grew.
 #[derive(Default)]
 pub(super) struct Expansion {
     stack: Vec<String>,
     nodes: usize,
+    depth: usize,
 }
 
 /// More nodes than this in one expression are refused: nested calls multiply.
 const MAX_NODES: usize = 20_000;
+
+/// Deeper expressions are refused: functions that call functions nest what a text does not. What walks over expressions
+/// calls itself for each level.
+const MAX_NESTED: usize = 2 * MAX_DEPTH;
 
 /// Returns the diagnostic for a condition on the operator that is written otherwise than `requires
 /// commutative(op)`.
@@ -76,17 +82,34 @@ impl Resolver<'_> {
         x: &mut Expansion,
     ) -> Option<(Expr, bool)> {
         x.nodes += 1;
-        if x.nodes > MAX_NODES {
+        let refusal = if x.nodes > MAX_NODES {
+            Some(("large", "give parts of it names with `let`: what has a name is evaluated once"))
+        } else if x.depth > MAX_NESTED {
+            Some(("deep", "let fewer functions call each other, each with fewer variables"))
+        } else {
+            None
+        };
+        if let Some((how, help)) = refusal {
+            let message = format!("the expression grows too {how} when its functions are expanded");
             self.report(
-                Diagnostic::error(
-                    codes::TOO_LARGE,
-                    "the expression grows too large when its functions are expanded",
-                )
-                .label(e.span, "here")
-                .help("give parts of it names with `let`: what has a name is evaluated once"),
+                Diagnostic::error(codes::TOO_LARGE, message).label(e.span, "here").help(help),
             );
             return None;
         }
+        x.depth += 1;
+        let found = self.expr_within(id, names, e, want, x);
+        x.depth -= 1;
+        found
+    }
+
+    fn expr_within(
+        &mut self,
+        id: SourceId,
+        names: &mut Names,
+        e: &ast::Expr,
+        want: Want,
+        x: &mut Expansion,
+    ) -> Option<(Expr, bool)> {
         let (node, truth) = match &e.kind {
             ExprKind::Int(v) => (Node::Int(*v), false),
             ExprKind::Name(name) => {
@@ -239,6 +262,8 @@ impl Resolver<'_> {
             let slot = names.hidden();
             bound.push((param.text.clone(), slot, false, arg));
         }
+        let depth = x.depth;
+        x.depth += bound.len();
         names.visible = bound.iter().map(|(n, s, t, _)| (n.clone(), *s, *t)).collect();
         let mut ok = true;
         for (name, value) in &f.lets {
@@ -247,11 +272,13 @@ impl Resolver<'_> {
                     let slot = names.hidden();
                     names.visible.push((name.text.clone(), slot, truth));
                     bound.push((name.text.clone(), slot, truth, value));
+                    x.depth += 1;
                 }
                 None => ok = false,
             }
         }
         let body = if ok { self.expr(home, names, &f.value, Want::Any, x) } else { None };
+        x.depth = depth;
         x.stack.pop();
         names.visible = caller;
         let (body, truth) = body?;

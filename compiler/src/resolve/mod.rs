@@ -60,6 +60,8 @@ pub(crate) struct Resolver<'a> {
     programs: BTreeMap<(SourceId, String, String), Arc<Program>>,
     /// Algorithms being resolved, to find recursion.
     stack: Vec<(SourceId, String, String)>,
+    /// The blocks around the algorithm being resolved, in those that use it.
+    nested: usize,
     diagnostics: Diagnostics,
 }
 
@@ -84,6 +86,15 @@ pub fn resolve_tree(
     file: &ast::File,
     library: &dyn Library,
 ) -> Result<Vec<Arc<Program>>, Diagnostics> {
+    roundelay_dsl::with_stack(|| resolve_within(sources, id, file, library))
+}
+
+fn resolve_within(
+    sources: &mut SourceMap,
+    id: SourceId,
+    file: &ast::File,
+    library: &dyn Library,
+) -> Result<Vec<Arc<Program>>, Diagnostics> {
     let mut resolver = Resolver {
         sources,
         library,
@@ -92,6 +103,7 @@ pub fn resolve_tree(
         customs: BTreeMap::new(),
         programs: BTreeMap::new(),
         stack: Vec::new(),
+        nested: 0,
         diagnostics: Vec::new(),
     };
     resolver.declare(id, file, &mut Vec::new());

@@ -1,7 +1,9 @@
 //! Algorithms: clauses, statements, and `each` bodies flattened into rules.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use roundelay_dsl::MAX_DEPTH;
 use roundelay_dsl::ast::{self, ExprKind};
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceId;
@@ -25,6 +27,9 @@ pub(super) struct Body {
     pub(super) collective: String,
     /// Statements with parts so far.
     sites: u32,
+    /// The blocks around a statement; and the most around any so far, in algorithms that are used too.
+    level: usize,
+    height: usize,
     /// Texts of the programs used.
     pub(super) used: Vec<SourceId>,
 }
@@ -64,6 +69,8 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
         composed: false,
         collective: a.collective.text.clone(),
         sites: 0,
+        level: 0,
+        height: 0,
         used: Vec::new(),
     };
     let mut commutative = false;
@@ -164,6 +171,7 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
         coordinates,
         header: a.header,
         composed: body.composed,
+        height: body.height,
         sources,
     })
 }
@@ -171,7 +179,10 @@ pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) ->
 impl Body {
     fn block(&mut self, r: &mut Resolver<'_>, stmts: &[ast::Stmt]) -> Vec<Stmt> {
         let depth = self.names.visible.len();
+        self.level += 1;
+        self.height = self.height.max(self.level);
         let out = stmts.iter().filter_map(|s| self.stmt(r, s)).collect();
+        self.level -= 1;
         self.names.visible.truncate(depth);
         out
     }
@@ -265,7 +276,7 @@ impl Body {
         if let Some(c) = &u.collective {
             r.kind(self.id, c)?;
         }
-        let program = r.program(self.id, &collective, &u.name.text, u.name.span);
+        let program = self.used(r, &collective, u);
         let over = match &u.over {
             None => None,
             Some(name) => match self.axes.names.iter().position(|a| *a == name.text) {
@@ -322,6 +333,38 @@ impl Body {
         }
         let site = self.site();
         Some(Use { program, over, on, to, root, via, site, span: u.span })
+    }
+
+    /// Resolves the algorithm that is used. What walks over algorithms calls itself for each block, so blocks in blocks are
+    /// limited, wherever they are written.
+    fn used(
+        &mut self,
+        r: &mut Resolver<'_>,
+        collective: &str,
+        u: &ast::Use,
+    ) -> Option<Arc<Program>> {
+        let around = r.nested;
+        r.nested += self.level;
+        let program = if r.nested <= MAX_DEPTH {
+            r.program(self.id, collective, &u.name.text, u.name.span)
+        } else {
+            None
+        };
+        let is_deep = r.nested > MAX_DEPTH
+            || program.as_ref().is_some_and(|p| self.level + p.height > MAX_DEPTH);
+        r.nested = around;
+        if is_deep {
+            let message =
+                format!("algorithms that use each other are nested more than {MAX_DEPTH} deep");
+            r.report(
+                Diagnostic::error(codes::TOO_LARGE, message)
+                    .label(u.span, "here")
+                    .help("let fewer algorithms use each other, or in fewer blocks"),
+            );
+            return None;
+        }
+        self.height = self.height.max(self.level + program.as_ref()?.height);
+        program
     }
 
     /// Returns a new number for a statement with parts.

@@ -10,6 +10,14 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// The deepest nesting of brackets, blocks, `else if` chains and operators.
 pub const MAX_DEPTH: usize = 200;
 
+/// Stack for what calls itself for each level, in code without optimisation too: some 10 KB a level were seen.
+const STACK: usize = 16 << 20;
+
+/// Calls a function with a stack on which what is nested [`MAX_DEPTH`] deep can be walked over, whatever the thread has.
+pub fn with_stack<R>(walk: impl FnOnce() -> R) -> R {
+    stacker::maybe_grow(STACK, 2 * STACK, walk)
+}
+
 /// Returns the bytes of a file as text.
 ///
 /// # Errors
