@@ -3,9 +3,11 @@
 //!
 //! On an idle core all take less than a second. The limit leaves room for cores that are shared, and an input whose
 //! cost grows without bound is beyond any limit. With many ranks more is allowed, since sensible programs take as
-//! long.
+//! long. `ROUNDELAY_CI=full` tries all depths, and all families with many ranks.
 
 use std::process::{Command, Output};
+
+use roundelay_tests::is_full;
 
 /// A text of depth k.
 type Family = (&'static str, fn(usize) -> String);
@@ -217,9 +219,10 @@ fn judged(text: &str, n: u32, seconds: u32, addresses: u32) -> Output {
         .unwrap()
 }
 
-fn within(n: u32, seconds: u32, addresses: u32, depths: &[usize]) {
+/// Judges every `stride`-th family at these depths.
+fn within(n: u32, seconds: u32, addresses: u32, depths: &[usize], stride: usize) {
     let mut beyond = Vec::new();
-    for (name, text) in FAMILIES {
+    for (name, text) in FAMILIES.iter().step_by(stride) {
         for &k in depths {
             let out = judged(&text(k), n, seconds, addresses);
             let said = String::from_utf8_lossy(&out.stderr);
@@ -233,13 +236,15 @@ fn within(n: u32, seconds: u32, addresses: u32, depths: &[usize]) {
 
 #[test]
 fn few_ranks_take_some_seconds_at_most() {
-    within(4, 6, 512 << 10, &[1, 3, 8, 40]);
-    within(16, 6, 512 << 10, &[6, 12]);
+    let (of_4, of_16): (&[usize], &[usize]) =
+        if is_full() { (&[1, 3, 8, 40], &[6, 12]) } else { (&[40], &[6]) };
+    within(4, 6, 512 << 10, of_4, 1);
+    within(16, 6, 512 << 10, of_16, 1);
 }
 
 #[test]
 fn many_ranks_take_a_minute_at_most() {
-    within(131_072, 60, 2 << 20, &[3]);
+    within(131_072, 60, 2 << 20, &[3], if is_full() { 1 } else { 4 });
 }
 
 /// An algorithm of the library behind a round that only rank 1 plays: no symmetry, so every step of every rank is
@@ -255,7 +260,8 @@ fn unrolled(name: &str) -> String {
 
 #[test]
 fn the_largest_unrolled_proofs_take_half_a_minute_at_most() {
-    for name in ["all_reduce.two_shot", "all_reduce.bidirectional_ring", "all_gather.direct"] {
+    let all = ["all_gather.direct", "all_reduce.two_shot", "all_reduce.bidirectional_ring"];
+    for name in if is_full() { &all[..] } else { &all[..1] } {
         let out = judged(&unrolled(name), 512, 30, 900 << 10);
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(

@@ -3,8 +3,8 @@
 //!
 //! Whatever a text can repeat draws on one of these: turns of loops outside rounds with what they enter, turns and
 //! ranks inside rounds that lead to no transfer, transfers, and chunks. Few ranks can be repeated only so often
-//! with sense, so the first two grow with the ranks. `tests/tests/budget.rs` holds texts of every construct against
-//! half a second and 256 MB.
+//! with sense, so the first two grow with the ranks. `cli/tests/budget.rs` holds texts of every construct against
+//! seconds of processor time and a limit of addresses.
 
 use std::cell::Cell;
 

@@ -109,6 +109,11 @@ pub fn say(sources: &SourceMap, faults: &Diagnostics) -> String {
     lines.join(" | ")
 }
 
+/// Returns true where tests take all cases and not a sample of them: what a gate runs by the switch that it has for it.
+pub fn is_full() -> bool {
+    std::env::var_os("ROUNDELAY_CI").is_some_and(|v| v == "full")
+}
+
 /// Returns true if the algorithm runs on a grid of several axes.
 pub fn is_grid(program: &Program) -> bool {
     program.axes.names.len() > 1

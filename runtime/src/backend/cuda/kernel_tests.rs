@@ -1,5 +1,5 @@
 //! Compiles the kernels of the library, where there is the CUDA compiler, and reads what it says of them: registers,
-//! spills, instructions. A sample of them, or all if `ROUNDELAY_TEST_KERNELS` is `all`.
+//! spills, instructions. A sample of them, or all if `ROUNDELAY_CI` is `full`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -15,6 +15,7 @@ use roundelay_compiler::emit::cuda::window::window;
 use roundelay_compiler::emit::cuda::{Element, Operator, Spec, cuda, cuda_function};
 use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
+use roundelay_tests::is_full;
 
 use super::nvrtc::{Nvrtc, Options as How};
 
@@ -24,7 +25,7 @@ const REGISTERS: u32 = 128;
 /// The distance of the kernels in the sample; and, where all of the library are compiled, of those of all types, and of
 /// functions, whose bodies those kernels have too. Types come by pairs, functions by placements and protocols: a
 /// distance that had 2 or 3 as a factor would pass over the same ones every time.
-const STRIDE: usize = 11;
+const STRIDE: usize = 23;
 const TYPES: usize = 7;
 const FUNCTIONS: usize = 5;
 
@@ -141,13 +142,12 @@ fn code(text: &str) -> String {
 
 /// Compiles them, or each `stride`-th where all of the library are asked for: each code once, two at a time.
 fn check(nvrtc: &Nvrtc, texts: &[Text], stride: usize) {
-    let all = std::env::var("ROUNDELAY_TEST_KERNELS").is_ok_and(|v| v == "all");
     let mut known = BTreeSet::new();
     let mut chosen: Vec<&Text> = texts.iter().collect();
     chosen.retain(|(_, text)| known.insert(code(text)));
     let distinct = chosen.len();
     let chosen: Vec<&Text> =
-        chosen.into_iter().step_by(if all { stride } else { STRIDE }).collect();
+        chosen.into_iter().step_by(if is_full() { stride } else { STRIDE }).collect();
     let (next, faults, started) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());
     let times = Mutex::new(Vec::new());
     let work = || {
