@@ -84,66 +84,92 @@ if wanted wheel; then
     ls -sh "$folder"/*.whl
 fi
 
-# A fresh environment with the wheel, and what the tests need from elsewhere: PyTorch too, where there is one.
-environment=$folder/env
+# Fresh environments with the wheel and what the tests need from elsewhere: one without PyTorch, since nothing of the
+# package but its torch modules may need it, and one with, where there is one.
+environment=$folder/env alone=$folder/env-alone
 torch=$(dirname "${ROUNDELAY_TEST_TORCHRUN:-/}")/python
 find_torch='import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))'
 place=$("$torch" -c "$find_torch" 2>/dev/null || true)
+# fresh ENVIRONMENT [FOLDER OF PACKAGES]
 fresh() {
-    rm -rf "$environment"
-    python3 -m venv --without-pip "$environment"
+    rm -rf "$1"
+    python3 -m venv --without-pip "$1"
     local own
-    own=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    "$tools/bin/pip" --python "$environment/bin/python" install -q --no-deps --no-index "$folder"/*.whl
+    own=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    "$tools/bin/pip" --python "$1/bin/python" install -q --no-deps --no-index "$folder"/*.whl
     "$tools/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/tools.pth"
+    [ -z "${2:-}" ] || echo "$2" >"$own/torch.pth"
 }
 
 tests=python/tests
-check() { "$environment/bin/python" -m pytest -q -p no:cacheprovider --timeout 300 --durations 10 "$@"; }
+# check ENVIRONMENT WHAT ...
+check() {
+    local python=$1/bin/python
+    shift
+    "$python" -m pytest -q -p no:cacheprovider --timeout 300 --durations 10 "$@"
+}
 
-if wanted types || wanted test || wanted torch || wanted faults; then
-    fresh
-fi
-# Before torch is there: nothing of the package but its torch modules may need it.
-if wanted test; then
-    check "$tests" --ignore-glob "$tests/torch*"
-fi
-if [ -n "$place" ] && [ -d "$environment" ]; then
-    echo "$place" >"$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
-fi
-if wanted types && [ -n "$place" ]; then
-    "$tools/bin/python" -m mypy --strict --python-executable "$environment/bin/python" -p roundelay
-fi
-if wanted torch || wanted faults; then
+if wanted types || wanted torch || wanted faults; then
+    fresh "$environment" "$place"
     if [ -z "$place" ]; then
         echo "skipped: types, and all that needs PyTorch: ROUNDELAY_TEST_TORCHRUN names no environment that has it" >&2
-        exit 77
     fi
-    export PATH=$tools/bin:$PATH OMP_NUM_THREADS=1
 fi
-if wanted torch; then
-    # Ranks wait for each other most of the time: two lanes of suites, of which the second is shown when it has ended.
-    second() {
-        local suite
-        for suite in torch_comms torch_compiled torch_bench; do
-            check "$tests/$suite" || return
-        done
-    }
-    second >"$folder/second.log" 2>&1 &
-    lane=$!
-    trap 'kill "$lane" 2>/dev/null || true' EXIT
+
+package() {
+    fresh "$alone"
+    check "$alone" "$tests" --ignore-glob "$tests/torch*"
+}
+
+types() { "$tools/bin/python" -m mypy --strict --python-executable "$environment/bin/python" -p roundelay; }
+
+# suites NAME ...: of what needs PyTorch.
+suites() {
+    local suite
+    for suite; do
+        PATH=$tools/bin:$PATH OMP_NUM_THREADS=1 check "$environment" "$tests/$suite" || return
+    done
+}
+
+# Ranks wait for each other most of the time: three lanes, which are shown one after the other.
+first() {
+    ! wanted test || package || return
+    [ -n "$place" ] || return 0
+    ! wanted types || types || return
+    wanted torch || return 0
+    local suite others=()
     for suite in "$tests"/torch*/; do
         case $suite in
-        */torch_faults/ | */torch_comms/ | */torch_compiled/ | */torch_bench/) ;;
-        *) check "$suite" ;;
+        */torch_faults/ | */torch_backend/ | */torch_comms/ | */torch_compiled/ | */torch_bench/) ;;
+        *) others+=("$(basename "$suite")") ;;
         esac
     done
-    rc=0
-    wait "$lane" || rc=$?
-    trap - EXIT
-    cat "$folder/second.log"
-    [ "$rc" = 0 ] || exit "$rc"
+    suites "${others[@]}"
+}
+
+lanes=() logs=()
+# lane COMMAND ...
+lane() {
+    logs+=("$folder/lane.${#lanes[@]}.log")
+    "$@" >"${logs[-1]}" 2>&1 &
+    lanes+=($!)
+}
+trap 'kill "${lanes[@]}" 2>/dev/null || true' EXIT
+if wanted torch && [ -n "$place" ]; then
+    lane suites torch_backend
+    lane suites torch_comms torch_compiled torch_bench
 fi
-if wanted faults; then
-    check "$tests/torch_faults"
+rc=0
+first || rc=$?
+for i in "${!lanes[@]}"; do
+    [ "$rc" = 0 ] || break
+    wait "${lanes[$i]}" || rc=$?
+    cat "${logs[$i]}"
+done
+[ "$rc" = 0 ] || exit "$rc"
+if wanted faults && [ -n "$place" ]; then
+    suites torch_faults
+fi
+if [ -z "$place" ] && { wanted types || wanted torch || wanted faults; }; then
+    exit 77
 fi
