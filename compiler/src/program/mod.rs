@@ -59,6 +59,7 @@ pub struct Program {
     /// True if a `use` or a `split` occurs in it.
     pub composed: bool,
     /// The blocks around its deepest statement, in algorithms that it uses too: at most [`roundelay_dsl::MAX_DEPTH`].
+    #[serde(skip)]
     pub height: usize,
     /// All texts that it depends on, ascending.
     #[serde(skip)]
