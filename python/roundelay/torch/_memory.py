@@ -93,7 +93,7 @@ def units(tensor: Tensor) -> int:
 
 def is_plain(tensor: Tensor) -> bool:
     """Return True if the memory of a tensor is its elements, one after the other."""
-    return tensor.is_contiguous() and not (tensor.is_complex() and tensor.is_conj())
+    return tensor.is_contiguous() and not tensor.is_neg() and not (tensor.is_complex() and tensor.is_conj())
 
 
 def plain(tensor: Tensor) -> Address | None:
@@ -102,7 +102,7 @@ def plain(tensor: Tensor) -> Address | None:
     Nearly all can; each question of the general way costs as much as a short call of the native part.
     """
     name = _NAMES.get(tensor.dtype)
-    if name is None or tensor.layout is not _STRIDED or not tensor.is_contiguous():
+    if name is None or tensor.layout is not _STRIDED or not tensor.is_contiguous() or tensor.is_neg():
         return None
     return tensor.data_ptr(), tensor.numel(), name, tensor.is_cuda
 
@@ -123,7 +123,7 @@ def readable(tensor: Tensor) -> Tensor:
     if tensor.layout is not torch.strided:
         raise ValueError(f"roundelay: a tensor of layout {tensor.layout} has no plain memory: make it dense first")
     tensor = tensor.detach()
-    return tensor if is_plain(tensor) else tensor.resolve_conj().contiguous()
+    return tensor if is_plain(tensor) else tensor.resolve_conj().resolve_neg().contiguous()
 
 
 def writable(tensor: Tensor, finish: list[Finish], keep: bool = False) -> Tensor:
@@ -134,7 +134,7 @@ def writable(tensor: Tensor, finish: list[Finish], keep: bool = False) -> Tensor
     if is_plain(tensor):
         return tensor
     if keep:
-        staged = tensor.resolve_conj().contiguous()
+        staged = tensor.resolve_conj().resolve_neg().contiguous()
     else:
         staged = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     finish.append(lambda: _copy(tensor, staged))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ._memory import address
+from ._memory import address, readable
 
 if TYPE_CHECKING:
     from ._calls import Calls
@@ -28,7 +28,7 @@ def sum_sparse(calls: Calls, tensor: Tensor, opts: Any) -> None:
         raise ValueError(f"roundelay: all_reduce does not take the layout {tensor.layout}; convert it with to_sparse_coo")
     own = tensor.detach().coalesce()
     here = _Here(opts)
-    indices, values = own.indices().contiguous(), own.values().contiguous()
+    indices, values = readable(own.indices()), readable(own.values())
     rows = torch.tensor([indices.shape[1]], dtype=torch.int64)
     counts = torch.zeros(calls.size, dtype=torch.int64)
     calls.play(here, None, [("all_gather", address(counts), address(rows))], (), None)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import odd
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -78,6 +79,19 @@ def all_reduce_strided(group: Any) -> Any:
     tensor = values(12).view(3, 4).t()
     dist.all_reduce(tensor, group=group)
     return tensor
+
+
+@alone
+def odd_tensors(group: Any) -> Any:
+    wrong = odd.faults(
+        dist.get_rank(),
+        dist.get_world_size(),
+        lambda tensor: dist.all_reduce(tensor, group=group),
+        lambda tensor, root: dist.broadcast(tensor, root, group=group),
+        lambda outputs, tensor: dist.all_gather(outputs, tensor, group=group),
+        is_dispatched=True,
+    )
+    return [(wrong, [])]
 
 
 @case

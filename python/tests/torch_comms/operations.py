@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+import odd
 import torch
 from torch import Tensor
 
@@ -61,6 +62,20 @@ def every(comm: TorchComm) -> dict[str, str]:
             outcomes[name] = traceback.format_exc()
     comm.finalize()
     return outcomes
+
+
+@case
+def odd_tensors(comm: TorchComm, background: bool) -> None:
+    if on_gpu(comm):
+        return
+    wrong = odd.faults(
+        comm.get_rank(),
+        comm.get_size(),
+        lambda tensor: comm.all_reduce(tensor, ReduceOp.SUM, background).wait(),
+        lambda tensor, root: comm.broadcast(tensor, root, background).wait(),
+        lambda outputs, tensor: comm.all_gather(outputs, tensor, background).wait(),
+    )
+    assert wrong == [], "; ".join(wrong)
 
 
 @case

@@ -93,15 +93,15 @@ struct Call {
   }
 
   at::Tensor readable(const at::Tensor& tensor) {
-    keep.push_back(tensor.detach().resolve_conj().contiguous());
+    keep.push_back(tensor.detach().resolve_conj().resolve_neg().contiguous());
     return keep.back();
   }
 
   at::Tensor writable(const at::Tensor& tensor, bool values = false) {
     at::Tensor plain = tensor.detach();
-    if (!plain.is_contiguous() || plain.is_conj()) {
+    if (!plain.is_contiguous() || plain.is_conj() || plain.is_neg()) {
       at::Tensor target = plain;
-      plain = values ? target.resolve_conj().contiguous() : at::empty(target.sizes(), target.options());
+      plain = values ? target.resolve_conj().resolve_neg().contiguous() : at::empty(target.sizes(), target.options());
       if (plain.is_same(target)) {
         plain = plain.clone();
       }
