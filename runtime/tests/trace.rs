@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::{Part, chunk, data, header, layout, local, patiently, ring, threads};
+use crate::support::{
+    Part, chunk, data, everywhere, header, layout, local, patiently, ring, threads,
+};
 use roundelay::trace::{
     Class, Entry, Kind, SPANS, Span, Trace, delays, diagnose, live, merge, write,
 };
@@ -64,6 +66,35 @@ fn await_callers(comm: &mut Communicator, call: u64) {
         let begun = flights.flat_map(|live| &live.flights).filter(|f| f.calls >= call);
         begun.filter(|flight| flight.rank != own.rank).count() as u32 == own.ranks - 1
     });
+}
+
+/// A wait that was published is taken back when it is over, however the awaited message came: sockets bring it in parts,
+/// and others would be told for ever that this rank waits.
+#[test]
+fn a_wait_that_is_over_is_not_told() {
+    const COUNT: usize = 4 << 20;
+    for flights in everywhere(2, 1 << 20, |comm, rank| {
+        let mut data = vec![1.0f32; COUNT];
+        let mut waited = false;
+        // By chance a message comes at once, or is seen whole.
+        for _ in 0..5 {
+            if rank == 1 {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            comm.all_reduce(&mut data, RedOp::Max).expect("it comes late");
+            waited |= comm.flight().expect("its memory").events.iter().any(is_wait);
+        }
+        (comm.flight().expect("its memory"), waited)
+    }) {
+        assert!(flights[0].1, "it has waited: {:?}", flights[0].0);
+        for (flight, _) in flights {
+            assert_eq!(flight.waiting, None, "{flight:?}");
+        }
+    }
+}
+
+fn is_wait(entry: &Entry) -> bool {
+    matches!(entry, Entry::Wait { .. })
 }
 
 #[test]

@@ -52,14 +52,15 @@ impl Player<'_> {
             Look::Again => Ok(()),
             Look::Doze => {
                 self.endpoints.tend();
-                self.attend();
+                let _ = self.attend();
                 self.endpoints.doze(self.bound.ends());
                 Ok(())
             }
             look => {
                 self.endpoints.tend();
-                if self.bound.posted {
-                    self.attend();
+                // The wait that would be looked at is over.
+                if self.bound.posted && self.attend() && look != Look::Aborted {
+                    return Ok(());
                 }
                 self.look(look)
             }
@@ -67,17 +68,20 @@ impl Player<'_> {
     }
 
     /// Looks after sockets in a wait: a part of a message is progress too, and where all that can
-    /// come comes through sockets, the processor is left to others.
+    /// come comes through sockets, the processor is left to others. Returns true if there was progress.
     #[cold]
-    fn attend(&mut self) {
+    fn attend(&mut self) -> bool {
         let moved = self.endpoints.moved(self.bound.ends());
         if moved != self.moved {
             self.moved = moved;
-            self.wait.progress();
-        } else if self.wait.is_long() && self.bound.froms.iter().all(|from| from.posted) {
+            self.progress();
+            return true;
+        }
+        if self.wait.is_long() && self.bound.froms.iter().all(|from| from.posted) {
             self.wait.sleeps();
             self.endpoints.doze(self.bound.ends());
         }
+        false
     }
 
     #[cold]

@@ -136,7 +136,8 @@ impl Wait {
     }
 
     /// Records that something moved: the deadline begins anew. Returns true if the wait was so long that
-    /// peers were examined.
+    /// peers were examined: what was published of it is to be taken back.
+    #[must_use = "a wait that was published would be shown for ever"]
     #[inline]
     pub(crate) fn progress(&mut self) -> bool {
         if self.polls == 0 {

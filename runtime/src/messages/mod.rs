@@ -565,7 +565,8 @@ impl Messenger {
             loop {
                 let Some(moved) = guard.as_mut() else { return };
                 if moved.progress() {
-                    wait.progress();
+                    // Nothing of a wait for messages is published.
+                    let _ = wait.progress();
                 }
                 let is_end = ends(moved);
                 if is_end || !moved.ended.is_empty() {

@@ -136,14 +136,12 @@ impl<'c> Post<'c> {
                 return Ok(Some(message));
             }
             if mail.gone.is_some() {
-                self.wait.progress();
+                self.progress();
                 return Ok(None);
             }
             if self.poll()? {
                 self.since = None;
-                if self.wait.progress() {
-                    watchdog::resumed(self.group, self.recorder);
-                }
+                self.progress();
                 self.not_stopped()?;
                 continue;
             }
@@ -173,6 +171,13 @@ impl<'c> Post<'c> {
                     }
                 }
             }
+        }
+    }
+
+    /// Records that something moved, or that nothing more is waited for.
+    fn progress(&mut self) {
+        if self.wait.progress() {
+            watchdog::resumed(self.group, self.recorder);
         }
     }
 
