@@ -73,7 +73,8 @@ REFUSED: dict[str, Make] = {
 def dense(tensor: Tensor) -> Tensor:
     """Return a plain copy."""
     with torch.no_grad():
-        return tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+        plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+        return plain.clone(memory_format=torch.contiguous_format)
 
 
 def _total(tensors: list[Tensor]) -> Tensor:
