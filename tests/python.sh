@@ -4,9 +4,9 @@
 #   tests/python.sh [PART ...]
 #
 # Parts: packages (what builds and tests, nothing else); wheel (built in cargo's profile $ROUNDELAY_WHEEL_PROFILE, `dev`
-# by default, with $ROUNDELAY_WHEEL_FEATURES); types (mypy); test (the package); torch (all that needs PyTorch, that of the
-# environment which $ROUNDELAY_TEST_TORCHRUN names, but faults); faults (training under faults, at random). All of them
-# by default, but faults.
+# by default, with $ROUNDELAY_WHEEL_FEATURES); types (mypy); test (the package); torch (what needs PyTorch, that of the
+# environment which $ROUNDELAY_TEST_TORCHRUN names); benches (its bench, and the script for GPUs where there are none);
+# faults (training under faults, at random). All of them by default, but faults.
 # In the profile `release` the wheel is one for manylinux_2_28 and later, linked by zig, and auditwheel looks at it.
 # Ends with 77 and the reason where something that it needs cannot be had.
 set -euo pipefail
@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 profile=${ROUNDELAY_WHEEL_PROFILE:-dev}
 folder=$target/python
-parts=" ${*:-wheel types test torch} "
+parts=" ${*:-wheel types test torch benches} "
 export CARGO_TARGET_DIR=$target
 
 wanted() { [[ $parts == *" $1 "* ]]; }
@@ -84,92 +84,71 @@ if wanted wheel; then
     ls -sh "$folder"/*.whl
 fi
 
-# Fresh environments with the wheel and what the tests need from elsewhere: one without PyTorch, since nothing of the
-# package but its torch modules may need it, and one with, where there is one.
-environment=$folder/env alone=$folder/env-alone
+# A fresh environment with the wheel, and what the tests need from elsewhere: PyTorch too, where there is one.
+environment=$folder/env
 torch=$(dirname "${ROUNDELAY_TEST_TORCHRUN:-/}")/python
 find_torch='import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))'
 place=$("$torch" -c "$find_torch" 2>/dev/null || true)
-# fresh ENVIRONMENT [FOLDER OF PACKAGES]
 fresh() {
-    rm -rf "$1"
-    python3 -m venv --without-pip "$1"
+    rm -rf "$environment"
+    python3 -m venv --without-pip "$environment"
     local own
-    own=$("$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    "$tools/bin/pip" --python "$1/bin/python" install -q --no-deps --no-index "$folder"/*.whl
+    own=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    "$tools/bin/pip" --python "$environment/bin/python" install -q --no-deps --no-index "$folder"/*.whl
     "$tools/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$own/tools.pth"
-    [ -z "${2:-}" ] || echo "$2" >"$own/torch.pth"
 }
 
 tests=python/tests
-# check ENVIRONMENT WHAT ...
-check() {
-    local python=$1/bin/python
-    shift
-    "$python" -m pytest -q -p no:cacheprovider --timeout 300 --durations 10 "$@"
-}
+check() { "$environment/bin/python" -m pytest -q -p no:cacheprovider --timeout 300 --durations 10 "$@"; }
 
-if wanted types || wanted torch || wanted faults; then
-    fresh "$environment" "$place"
+if wanted types || wanted test || wanted torch || wanted benches || wanted faults; then
+    fresh
+fi
+# Before torch is there: nothing of the package but its torch modules may need it.
+if wanted test; then
+    check "$tests" --ignore-glob "$tests/torch*"
+fi
+if [ -n "$place" ] && [ -d "$environment" ]; then
+    echo "$place" >"$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
+fi
+if wanted types && [ -n "$place" ]; then
+    "$tools/bin/python" -m mypy --strict --python-executable "$environment/bin/python" -p roundelay
+fi
+if wanted torch || wanted benches || wanted faults; then
     if [ -z "$place" ]; then
         echo "skipped: types, and all that needs PyTorch: ROUNDELAY_TEST_TORCHRUN names no environment that has it" >&2
+        exit 77
     fi
+    export PATH=$tools/bin:$PATH OMP_NUM_THREADS=1
 fi
-
-package() {
-    fresh "$alone"
-    check "$alone" "$tests" --ignore-glob "$tests/torch*"
-}
-
-types() { "$tools/bin/python" -m mypy --strict --python-executable "$environment/bin/python" -p roundelay; }
-
-# suites NAME ...: of what needs PyTorch.
-suites() {
-    local suite
-    for suite; do
-        PATH=$tools/bin:$PATH OMP_NUM_THREADS=1 check "$environment" "$tests/$suite" || return
-    done
-}
-
-# Ranks wait for each other most of the time: three lanes, which are shown one after the other.
-first() {
-    ! wanted test || package || return
-    [ -n "$place" ] || return 0
-    ! wanted types || types || return
-    wanted torch || return 0
-    local suite others=()
+if wanted torch; then
+    # Ranks wait for each other most of the time: two lanes of suites, of which the second is shown when it has ended.
+    second() {
+        local suite
+        for suite in torch_comms torch_compiled torch_programs torch_safety; do
+            check "$tests/$suite" || return
+        done
+    }
+    second >"$folder/second.log" 2>&1 &
+    lane=$!
+    trap 'kill "$lane" 2>/dev/null || true' EXIT
     for suite in "$tests"/torch*/; do
         case $suite in
-        */torch_faults/ | */torch_backend/ | */torch_comms/ | */torch_compiled/ | */torch_bench/) ;;
-        *) others+=("$(basename "$suite")") ;;
+        */torch_comms/ | */torch_compiled/ | */torch_programs/ | */torch_safety/) ;;
+        */torch_bench/ | */torch_gpu/ | */torch_faults/) ;;
+        *) check "$suite" ;;
         esac
     done
-    suites "${others[@]}"
-}
-
-lanes=() logs=()
-# lane COMMAND ...
-lane() {
-    logs+=("$folder/lane.${#lanes[@]}.log")
-    "$@" >"${logs[-1]}" 2>&1 &
-    lanes+=($!)
-}
-trap 'kill "${lanes[@]}" 2>/dev/null || true' EXIT
-if wanted torch && [ -n "$place" ]; then
-    lane suites torch_backend
-    lane suites torch_comms torch_compiled torch_bench
+    rc=0
+    wait "$lane" || rc=$?
+    trap - EXIT
+    cat "$folder/second.log"
+    [ "$rc" = 0 ] || exit "$rc"
 fi
-rc=0
-first || rc=$?
-for i in "${!lanes[@]}"; do
-    [ "$rc" = 0 ] || break
-    wait "${lanes[$i]}" || rc=$?
-    cat "${logs[$i]}"
-done
-[ "$rc" = 0 ] || exit "$rc"
-if wanted faults && [ -n "$place" ]; then
-    suites torch_faults
+if wanted benches; then
+    check "$tests/torch_bench"
+    check "$tests/torch_gpu"
 fi
-if [ -z "$place" ] && { wanted types || wanted torch || wanted faults; }; then
-    exit 77
+if wanted faults; then
+    check "$tests/torch_faults"
 fi
