@@ -62,6 +62,8 @@ def abort_hooks(rank: int) -> list[Any]:
     group.register_abort_hook(2, lambda: told.append("dropped"))
     group.unregister_abort_hook(2)
     dist.barrier(group)
+    # Who is through has not seen the others through: an abort would end their barrier.
+    dist.barrier()
     before = list(told)
     if rank == 0:
         group._get_backend(torch.device("cpu")).abort()

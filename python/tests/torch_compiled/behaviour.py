@@ -153,6 +153,8 @@ def aborted(rank: int) -> list[str]:
     """abort() of one rank ends the operations of another at once."""
     group: Any = dist.new_group()
     dist.barrier(group)
+    # Who is through has not seen the others through: an abort would end their barrier.
+    dist.barrier()
     backend = group._get_backend(torch.device("cpu"))
     began = time.monotonic()
     told = []
