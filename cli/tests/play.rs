@@ -184,7 +184,7 @@ fn as_much_is_verified_as_is_asked_for() {
 /// Work of more than a second says on a terminal what is done, also within a size.
 #[test]
 fn long_work_says_what_it_does() {
-    let run = "run all_reduce.ring -n 2 --bytes 64M,64M,64M --warmup 40 --iters 20";
+    let run = "run all_reduce.ring -n 2 --bytes 64M,64M --warmup 20 --iters 10";
     let line = format!("{} {run}", env!("CARGO_BIN_EXE_roundelay"));
     let Ok(ran) = Command::new("script").args(["-qec", &line, "/dev/null"]).output() else {
         return skip(Needs::Tool, "there is no `script`, which makes a terminal");

@@ -25,7 +25,7 @@ const REGISTERS: u32 = 128;
 /// The distance of the kernels in the sample; and, where all of the library are compiled, of those of all types, and of
 /// functions, whose bodies those kernels have too. Types come by pairs, functions by placements and protocols: a
 /// distance that had 2 or 3 as a factor would pass over the same ones every time.
-const STRIDE: usize = 23;
+const STRIDE: usize = 47;
 const TYPES: usize = 7;
 const FUNCTIONS: usize = 5;
 

@@ -251,7 +251,7 @@ fn ranks_that_do_not_fit_are_refused_with_a_reason() {
     let (_server, at) = serve(2, b"");
     let zero = client(&at, 0, 2);
     // It asks for as long as it may, since that process may end.
-    let taken = refused(connect(&at, 0, 2, b"", FOREVER / 6));
+    let taken = refused(connect(&at, 0, 2, b"", FOREVER / 30));
     assert!(taken.contains("another process is rank 0"), "{taken}");
     let error = refused(connect(&at, 1, 3, b"", FOREVER));
     assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
