@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::support::{Ran, command, file, roundelay};
-use roundelay_tests::{Needs, is_full, skip, until};
+use roundelay_tests::{Needs, skip, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -174,12 +174,8 @@ fn peers_that_fail_are_named_with_their_last_words() {
 #[test]
 fn what_is_installed_is_measured_and_right() {
     let _alone = alone();
-    let names = match is_full() {
-        true => {
-            "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,reduce,gather,scatter,barrier"
-        }
-        false => "all_reduce,gather,barrier",
-    };
+    let names =
+        "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast,reduce,gather,scatter,barrier";
     for (placement, lacking) in [("--in-place", true), ("--out-of-place", false)] {
         let args = [names, "-n", "2", "--bytes", "1000", "--vs", "all", "--json", placement];
         let ran = bench(&args).ok();
