@@ -10,7 +10,7 @@ use roundelay_dsl::ast::{self, BinOp, ExprKind, Index, Name, Op};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use crate::custom::{Algorithm, Files};
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// The transfers of an algorithm, under construction. Diagnostics point at the lines of Rust that called it.
 pub struct Builder {

@@ -1,7 +1,6 @@
 //! Algorithms that users bring: texts, resolved once; proved and compiled when they are first played
 //! at a shape.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -20,8 +19,8 @@ use roundelay_dsl::diag::{Code, Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
 use roundelay_dsl::{MAX_BYTES, check_text};
 
-use crate::error::{Diagnostics, Error, Source};
-use crate::variables;
+use roundelay_net::error::{Diagnostics, Error, Source};
+use roundelay_net::variables;
 
 /// An algorithm of a text: what can be played by
 /// [`Communicator::run_algorithm`](crate::Communicator::run_algorithm) and installed by
@@ -370,7 +369,14 @@ static ALLOWED: OnceLock<Vec<PathBuf>> = OnceLock::new();
 /// Allows texts to import files below these folders too, beside those of `ROUNDELAY_ALLOW_IMPORT`; once a process.
 /// Ranks that a [`Launcher`](crate::Launcher) starts are allowed them too.
 pub fn allow_imports(folders: Vec<PathBuf>) {
-    let _ = ALLOWED.set(folders);
+    let list = variables::raw(ALLOW_IMPORT).unwrap_or_default();
+    let all = std::env::split_paths(&list).chain(folders.iter().cloned());
+    if ALLOWED.set(folders.clone()).is_ok()
+        && !folders.is_empty()
+        && let Ok(all) = std::env::join_paths(all)
+    {
+        variables::set_of_ranks(ALLOW_IMPORT, all);
+    }
 }
 
 /// Returns the folders below which texts may import files, beside that of the file that imports.
@@ -378,14 +384,6 @@ fn allowed() -> ImportFolders {
     let list = variables::raw(ALLOW_IMPORT).unwrap_or_default();
     let own = ALLOWED.get().into_iter().flatten().cloned();
     ImportFolders::new(std::env::split_paths(&list).chain(own))
-}
-
-/// Returns the variable that passes on the folders that this process has allowed, if it has.
-pub(crate) fn allowance() -> Option<(&'static str, OsString)> {
-    let own = ALLOWED.get().filter(|own| !own.is_empty())?;
-    let list = variables::raw(ALLOW_IMPORT).unwrap_or_default();
-    let all = std::env::split_paths(&list).chain(own.iter().cloned());
-    std::env::join_paths(all).ok().map(|all| (ALLOW_IMPORT, all))
 }
 
 /// The reason for which a file was not read.
@@ -412,4 +410,19 @@ fn text(path: &Path) -> Result<String, Unread> {
         why: d.message.clone(),
         source: Some(Source::new(Diagnostics(vec![d]))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn errors_have_what_was_wrong_with_the_file_or_the_text_as_their_source() {
+        let error = Algorithm::read(Path::new("/nowhere.algo")).expect_err("no file");
+        assert!(error.source().is_some_and(|source| source.is::<std::io::Error>()), "{error}");
+        let error = Algorithm::parse("text", "algorithm").expect_err("no algorithm");
+        let source = error.source().and_then(|source| source.downcast_ref::<Diagnostics>());
+        assert_eq!(source.map(|d| d.0[0].code), Some(error.code()));
+    }
 }

@@ -4,22 +4,22 @@
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Shares;
 
-#[cfg(feature = "cuda")]
-pub use crate::backend::cuda::wheels;
 use crate::bind::Stats;
 pub use crate::bootstrap::{host_addresses, listen_everywhere};
 use crate::comm::Communicator;
+#[cfg(feature = "cuda")]
+pub use crate::cuda::backend::wheels;
 pub use crate::custom::{Files, allow_imports};
-use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call};
-use crate::error::Error;
-pub use crate::fork::{OwnerProcess, give_up_in_children};
-use crate::memory::{bytes, bytes_mut};
-pub use crate::net::scale;
-pub use crate::ports::bind_within;
-pub use crate::process::ChildStatuses;
-pub use crate::threads::{run_shared, run_together};
-pub use crate::wire::Wire;
+use roundelay_net::dtype::{Element, RedOp};
+use roundelay_net::error::Error;
+pub use roundelay_net::fork::{OwnerProcess, give_up_in_children};
+use roundelay_net::memory::{bytes, bytes_mut};
+pub use roundelay_net::net::scale;
+pub use roundelay_net::ports::bind_within;
+pub use roundelay_net::process::ChildStatuses;
+pub use roundelay_net::threads::{run_shared, run_together};
+pub use roundelay_net::wire::Wire;
 
 /// Returns the address of the network interface that the hint `interface` names.
 ///
@@ -28,18 +28,19 @@ pub use crate::wire::Wire;
 /// [`Error::Start`] if this host has none.
 pub fn interface_address(interface: &str) -> Result<std::net::IpAddr, Error> {
     let unknown = std::net::Ipv4Addr::UNSPECIFIED.into();
-    crate::net::address::choose(Some(interface), unknown).map(|address| address.ip())
+    roundelay_net::net::address::choose(Some(interface), unknown).map(|address| address.ip())
 }
 
 /// Returns all kinds of messages that come to a listening port, or from a peer that was let in.
 pub fn wires() -> Vec<Wire> {
-    let all = [crate::net::wires(), crate::bootstrap::wires(), crate::messages::wires()];
+    let all =
+        [roundelay_net::net::wires(), roundelay_net::bootstrap::wires(), crate::messages::wires()];
     all.into_iter().flatten().collect()
 }
 
 /// Interrupts of waits: see [`set_interrupt_check`](interrupt::set_interrupt_check).
 pub mod interrupt {
-    pub use crate::interrupt::{INTERVAL, error, is_in_check, set_interrupt_check};
+    pub use roundelay_net::interrupt::{INTERVAL, error, is_in_check, set_interrupt_check};
 }
 
 /// Waits for all operations that were started.
@@ -53,7 +54,7 @@ pub fn settle(comm: &mut Communicator) -> Result<(), Error> {
 
 /// The devices of this host, as the system lists them.
 pub mod system {
-    pub use crate::fabric::system::{SYS, devices, named_paths};
+    pub use roundelay_net::fabric::system::{SYS, devices, named_paths};
 }
 
 /// Sets shares of the parts for plans that are split by bandwidth into as many, in place of those that

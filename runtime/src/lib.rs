@@ -36,54 +36,26 @@
 //! * [`cuda`]: the same on GPUs.
 //! * [`Error`]: what can go wrong, with stable codes.
 
-mod abort;
-mod backend;
 mod bind;
 pub mod bootstrap;
 pub mod build;
 pub mod choose;
 mod collectives;
 mod comm;
-mod contention;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod custom;
-mod digest;
-mod dtype;
-mod endpoints;
 mod engine;
-mod error;
 mod executor;
-pub mod fabric;
-mod fork;
-mod group;
-mod guesses;
 pub mod hints;
 #[doc(hidden)]
 pub mod internal;
-mod interrupt;
 pub mod lang;
-#[doc(hidden)]
-pub mod limits;
-mod memory;
 mod messages;
-mod net;
-mod paths;
-mod ports;
-mod process;
 mod prototype;
 mod remote;
-mod route;
-mod secret;
-mod store;
-mod threads;
 pub mod trace;
-mod transport;
-#[doc(hidden)]
-pub mod variables;
-mod waiting;
 mod window;
-mod wire;
 
 pub use bind::Stats;
 pub use bootstrap::{Ending, Handles, Launcher, Outcome, Setup};
@@ -94,21 +66,24 @@ pub use comm::{
     Work,
 };
 pub use custom::{Algorithm, plan_of};
-pub use dtype::{Bool, DType, Element, RedOp, UnknownName};
 pub use engine::{Args, Call, Reduction};
-pub use error::{Diagnostics, Error, Location, Refusal, Source};
 pub use hints::{HintError, Hints};
-pub use memory::Buffer;
 pub use messages::{Delivered, Peer};
-pub use ports::PortRange;
 pub use prototype::{Playable, Prototype};
 pub use remote::{Endpoint, Link, Region, RemoteRegion};
+pub use roundelay_net::dtype::{Bool, DType, Element, RedOp, UnknownName};
+pub use roundelay_net::error::{Diagnostics, Error, Location, Refusal, Source};
+pub use roundelay_net::fabric;
+pub use roundelay_net::memory::Buffer;
+pub use roundelay_net::ports::PortRange;
+#[doc(hidden)]
+pub use roundelay_net::{limits, variables};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
-pub use route::Route;
-pub use transport::shm::Layout;
-pub use transport::{Transport, Transports, Unavailable};
+pub use roundelay_net::route::Route;
+pub use roundelay_net::transport::shm::Layout;
+pub use roundelay_net::transport::{Transport, Transports, Unavailable};
 pub use window::{Access, Attributes, Rights};
 
 /// Names to which the macros expand; not for use elsewhere.

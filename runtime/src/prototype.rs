@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use roundelay_dsl::diag::codes;
 
 use crate::custom::Algorithm;
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// An algorithm that can be given where one is played, installed or planned.
 pub trait Playable {

@@ -4,8 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules from the lowest floor to the highest. A module may name only modules that stand before it.
-const FLOORS: [&str; 46] = [
+/// The packages, and their modules from the lowest floor to the highest. A module may name only modules that stand
+/// before it.
+const PACKAGES: [(&str, &[&str]); 2] = [("net/src", &NET), ("src", &RUNTIME)];
+
+const NET: [&str; 28] = [
     "wire",
     "error",
     "variables",
@@ -26,18 +29,23 @@ const FLOORS: [&str; 46] = [
     "fabric",
     "backend",
     "transport",
-    "hints",
     "memory",
     "route",
+    "paths",
+    "net",
+    "group",
+    "endpoints",
+    "bootstrap",
+    "lib",
+];
+
+const RUNTIME: [&str; 20] = [
+    "hints",
     "custom",
     "prototype",
     "lang",
     "build",
     "choose",
-    "paths",
-    "net",
-    "group",
-    "endpoints",
     "bind",
     "trace",
     "executor",
@@ -67,8 +75,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the floor of a module.
-fn floor(module: &str) -> Option<usize> {
-    FLOORS.iter().position(|&known| known == module)
+fn floor(floors: &[&str], module: &str) -> Option<usize> {
+    floors.iter().position(|&known| known == module)
 }
 
 /// Returns the modules that a text names as `crate::module`, with the lines where it does, tests and comments aside.
@@ -86,9 +94,10 @@ fn named(text: &str) -> Vec<(usize, String)> {
 }
 
 /// Returns the modules that a file of a module names although they do not stand below it.
-fn climbs(module: &str, text: &str) -> Vec<String> {
-    let own = floor(module);
-    let above = |word: &str| word != module && floor(word).is_some_and(|its| Some(its) > own);
+fn climbs(floors: &[&str], module: &str, text: &str) -> Vec<String> {
+    let own = floor(floors, module);
+    let above =
+        |word: &str| word != module && floor(floors, word).is_some_and(|its| Some(its) > own);
     let wrong = named(text).into_iter().filter(|(_, word)| above(word));
     wrong
         .map(|(line, word)| format!("line {line}: `{module}` names `{word}`, which is above it"))
@@ -97,23 +106,24 @@ fn climbs(module: &str, text: &str) -> Vec<String> {
 
 #[test]
 fn no_module_names_one_above_it() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut faults = Vec::new();
-    for path in files(&source) {
-        let inside = path.strip_prefix(&source).expect("inside").to_path_buf();
-        let parts: Vec<String> =
-            inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-        if parts.iter().any(|part| part.starts_with("tests") || part.ends_with("tests.rs")) {
-            continue;
+    for (folder, floors) in PACKAGES {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        for path in files(&source) {
+            let inside = path.strip_prefix(&source).expect("inside").to_path_buf();
+            let parts: Vec<String> =
+                inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+            if parts.iter().any(|part| part.starts_with("tests") || part.ends_with("tests.rs")) {
+                continue;
+            }
+            let (module, shown) = (parts[0].trim_end_matches(".rs"), inside.display());
+            if floor(floors, module).is_none() {
+                faults.push(format!("{folder}/{shown}: `{module}` has no floor in this test"));
+            }
+            let text = fs::read_to_string(&path).expect("a text");
+            let climbing = climbs(floors, module, &text);
+            faults.extend(climbing.iter().map(|fault| format!("{folder}/{shown}: {fault}")));
         }
-        let module = parts[0].trim_end_matches(".rs");
-        if floor(module).is_none() {
-            faults.push(format!("{}: `{module}` has no floor in this test", inside.display()));
-        }
-        let text = fs::read_to_string(&path).expect("a text");
-        faults.extend(
-            climbs(module, &text).iter().map(|fault| format!("{}: {fault}", inside.display())),
-        );
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
@@ -122,8 +132,11 @@ fn no_module_names_one_above_it() {
 fn a_module_that_climbs_is_found() {
     let text =
         "use crate::error::Error;\n// crate::comm is above\nfn f() { crate::comm::Core::new() }\n";
-    assert_eq!(climbs("net", text), ["line 3: `net` names `comm`, which is above it"]);
-    assert!(climbs("collectives", text).is_empty());
+    assert_eq!(
+        climbs(&RUNTIME, "engine", text),
+        ["line 3: `engine` names `comm`, which is above it"]
+    );
+    assert!(climbs(&RUNTIME, "collectives", text).is_empty());
     let braces = "use crate::{comm, error};";
     assert!(
         named(braces).iter().all(|(_, word)| word.is_empty()),
@@ -133,9 +146,11 @@ fn a_module_that_climbs_is_found() {
 
 #[test]
 fn no_import_of_several_modules_hides_one() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    for path in files(&source) {
-        let text = fs::read_to_string(&path).expect("a text");
-        assert!(!text.contains("use crate::{"), "{}: name the modules one by one", path.display());
+    for (folder, _) in PACKAGES {
+        for path in files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)) {
+            let text = fs::read_to_string(&path).expect("a text");
+            let hides = text.contains("use crate::{");
+            assert!(!hides, "{}: name the modules one by one", path.display());
+        }
     }
 }

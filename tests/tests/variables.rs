@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// The files that may read variables: the place, and one that is built before it.
-const READERS: [&str; 2] = ["runtime/src/variables.rs", "macros/src/prove.rs"];
+const READERS: [&str; 2] = ["runtime/net/src/variables.rs", "macros/src/prove.rs"];
 const PACKAGES: [&str; 9] =
     ["dsl", "compiler", "algorithms", "macros", "runtime", "ffi", "nccl", "python", "cli"];
 

@@ -20,12 +20,12 @@ use super::build::{DIRECT_POSTED, STREAM_BYTES};
 use super::{
     At, Bound, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape, Step,
 };
-use crate::backend::Kernel;
-use crate::dtype::{DType, RedOp};
-use crate::endpoints::Endpoints;
-use crate::error::{Bytes, Error};
-use crate::group::Group;
-use crate::net::{ConnectionId, Deadline};
+use roundelay_net::backend::Kernel;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::endpoints::Endpoints;
+use roundelay_net::error::{Bytes, Error};
+use roundelay_net::group::Group;
+use roundelay_net::net::{ConnectionId, Deadline};
 
 /// The number of pieces in flight on a connection: as many small messages may be sent before one is received.
 const SLOTS: u32 = 8;
@@ -67,7 +67,7 @@ impl Transfer {
         let mask = (1 << LENGTH_BITS) - 1;
         let length = match u32::try_from(self.bytes) {
             Ok(bytes) if bytes <= mask => bytes,
-            _ => (crate::digest::mix(0, self.bytes) as u32 & mask) | 1 << LENGTH_BITS,
+            _ => (roundelay_net::digest::mix(0, self.bytes) as u32 & mask) | 1 << LENGTH_BITS,
         };
         TAG ^ ((self.dtype as u32) << (LENGTH_BITS + 1) | length)
     }

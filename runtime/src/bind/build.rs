@@ -12,15 +12,15 @@ use super::{
     At, Bound, Drained, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape,
     Sizing, Step, digest,
 };
-use crate::backend::Kernel;
-use crate::digest::mix;
-use crate::endpoints::Endpoints;
-use crate::error::Error;
-use crate::group::Group;
-use crate::net::{ConnectionId, Deadline};
+use roundelay_net::backend::Kernel;
+use roundelay_net::digest::mix;
+use roundelay_net::endpoints::Endpoints;
+use roundelay_net::error::Error;
+use roundelay_net::group::Group;
+use roundelay_net::net::{ConnectionId, Deadline};
 
 /// The size from which on messages of memory that peers do not map do without a slot: they come through a
-/// pipe, or are read through the kernel ([`crate::transport::shm`]). Slots are few, so the receiver still has
+/// pipe, or are read through the kernel ([`roundelay_net::transport::shm`]). Slots are few, so the receiver still has
 /// their lines in its cache when they are written again; all_gather of 8 KiB takes 0.77 us through them and
 /// 0.62 through the pipe, and 2.6 and 1.7 between cores that share no cache (docs/performance.md).
 const FOREIGN: usize = 4 << 10;

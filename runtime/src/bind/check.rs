@@ -4,9 +4,9 @@ use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region, Sizes};
 
 use super::Shape;
-use crate::error::Error;
-use crate::group::Group;
-use crate::transport::shm::RING;
+use roundelay_net::error::Error;
+use roundelay_net::group::Group;
+use roundelay_net::transport::shm::RING;
 
 /// Checks that a plan fits the job, and that its parts refer to each other.
 pub(crate) fn references(plan: &Plan, group: &Group) -> Result<(), Error> {

@@ -26,10 +26,10 @@ use std::ops::Range;
 
 use roundelay_compiler::plan::{Header, OpRef, Plan, Shares, Site, WireType};
 
-use crate::backend::Kernel;
-use crate::dtype::{DType, RedOp};
-use crate::endpoints::{RecvEnd, SendEnd};
-use crate::waiting::What;
+use roundelay_net::backend::Kernel;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::endpoints::{RecvEnd, SendEnd};
+use roundelay_net::waiting::What;
 
 /// The index that stands for no address in this rank's memory.
 pub(crate) const NOWHERE: u32 = u32::MAX;

@@ -20,9 +20,9 @@
 use roundelay_compiler::plan::{Buf, Header, LEAST_PIECE, Shares, WHOLE};
 
 use super::{Key, Sizing};
-use crate::digest::mix;
-use crate::dtype::DType;
-use crate::error::Error;
+use roundelay_net::digest::mix;
+use roundelay_net::dtype::DType;
+use roundelay_net::error::Error;
 
 /// The division of a part into passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Calls so short that all their content travels in headers: told when a plan is bound.
 
 use super::{Bound, NOWHERE};
-use crate::transport::shm::INLINE;
+use roundelay_net::transport::shm::INLINE;
 
 /// The amount of data that a call moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,17 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::STORE;
-use super::env::address;
-use super::membership::StoreAt;
-use super::reporter::{Roster, name};
-use super::store::protocol::ROSTER;
-use super::store::{At, Guest, Stranger};
-use super::torch::TorchStore;
-use crate::error::Error;
-use crate::group::ReporterAt;
-use crate::threads::run_shared;
+use super::reporter::name;
 use crate::trace::Live;
+use roundelay_net::bootstrap::env::address;
+use roundelay_net::bootstrap::membership::StoreAt;
+use roundelay_net::bootstrap::store::protocol::ROSTER;
+use roundelay_net::bootstrap::store::{At, Guest, Stranger};
+use roundelay_net::bootstrap::torch::TorchStore;
+use roundelay_net::bootstrap::{Roster, STORE};
+use roundelay_net::error::Error;
+use roundelay_net::group::ReporterAt;
+use roundelay_net::threads::run_shared;
 
 /// Reporters that are asked at one time.
 const AT_ONCE: usize = 64;
@@ -96,7 +96,8 @@ fn enter(at: &At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, 
         return Guest::enter(at.clone(), job, secret, timeout)
             .map_err(|stranger| refused(at, stranger));
     };
-    let Some((job, ways)) = note.as_deref().and_then(super::rendezvous::read) else {
+    let Some((job, ways)) = note.as_deref().and_then(roundelay_net::bootstrap::rendezvous::read)
+    else {
         let why = "it is a store of torch's, and no rank has told it".into();
         return Err(refused(at, Stranger::Other(why)));
     };

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Setup;
-use super::handle::{Handle, names, order};
-use super::limit::Limit;
-use super::store::client::outward;
 use crate::comm::Communicator;
-use crate::error::Error;
-use crate::group::{Group, Identity, Note};
-use crate::net::{Deadline, Generation, Listener, Net};
+use roundelay_net::bootstrap::handle::{Handle, names, order};
+use roundelay_net::bootstrap::limit::Limit;
+use roundelay_net::bootstrap::store::client::outward;
+use roundelay_net::error::Error;
+use roundelay_net::group::{Group, Identity, Note};
+use roundelay_net::net::{Deadline, Generation, Listener, Net};
 
 /// The beginning of an address, which is no handle of a rank.
 const SCHEME: &str = "roundelay:";

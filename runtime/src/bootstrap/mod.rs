@@ -4,78 +4,37 @@
 //! and finds everything else in its environment ([`from_env`](crate::Communicator::from_env)).
 //!
 //! Ranks that somebody else started (torchrun, mpirun, srun, a person) find out who they are in
-//! their environment, [`membership`], and then meet at a [`store`], where they leave each other
+//! their environment, [`membership()`], and then meet at a [`store()`], where they leave each other
 //! the addresses that they listen at.
 //!
 //! With the hint `doctor`, every rank has a `reporter`, which answers whoever looks into a running job by [`gather()`].
 //!
-//! `reconfigure` brings ranks together again, in another generation, and `meeting` two processes that have no job;
-//! `handle` has what they must know of each other.
+//! `reconfigure` brings ranks together again, in another generation, and `meeting` two processes that have no job.
 
-mod env;
 mod gather;
-mod given_secret;
-mod handle;
-mod launcher;
-mod limit;
-mod lines;
 mod meeting;
-mod membership;
-mod pmi;
 mod reconfigure;
-mod rendezvous;
 mod reporter;
 mod setup;
 mod shrink;
-mod slurm;
-mod store;
-#[cfg(test)]
-mod tests;
-mod torch;
-mod wire;
 
-pub use crate::store::Store;
-pub use crate::trace::Ending;
 pub use gather::{Gathered, Told, gather};
-pub use given_secret::secret;
-pub use launcher::{Launcher, Outcome};
 pub(crate) use meeting::{Address, Meeting};
-pub use membership::{ByHand, Launched, Membership, StoreAt, membership, membership_with};
 pub use reconfigure::Handles;
-pub use rendezvous::store;
+pub use roundelay_net::bootstrap::{
+    ByHand, Ending, Launched, Launcher, Membership, Outcome, Store, StoreAt, host_addresses,
+    listen_everywhere, membership, membership_with, secret, store,
+};
 pub use setup::Setup;
-#[cfg(test)]
-pub(crate) use store::InProcessStore;
-pub use store::{host_addresses, listen_everywhere};
-pub(crate) use wire::wires;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::comm::Communicator;
-use crate::error::Error;
-use crate::transport::shm::{Layout, Segment};
-use crate::variables;
-
-/// The environment variable with the file descriptor of the shared memory.
-pub(crate) const SHM_FD: &str = "ROUNDELAY_SHM_FD";
-/// The environment variable with the rank.
-pub(crate) const RANK: &str = "ROUNDELAY_RANK";
-/// The environment variable with the number of ranks.
-pub(crate) const SIZE: &str = "ROUNDELAY_SIZE";
-/// The environment variable with the longest wait for other ranks, in milliseconds.
-pub(crate) const TIMEOUT_MS: &str = "ROUNDELAY_TIMEOUT_MS";
-
-/// The environment variable with the label of the machine. Ranks with different labels count as being on different
-/// machines.
-pub(crate) const HOST: &str = "ROUNDELAY_HOST";
-/// The environment variable with the address at which rank 0 serves the store, `host:port`.
-pub(crate) const STORE: &str = "ROUNDELAY_STORE";
-
-/// The environment variable with the secret, which all ranks of a job know, and nobody else.
-pub(crate) const SECRET: &str = "ROUNDELAY_SECRET";
-/// The environment variable with the path of a file that holds the secret.
-pub(crate) const SECRET_FILE: &str = "ROUNDELAY_SECRET_FILE";
+use roundelay_net::bootstrap::{RANK, SHM_FD, SIZE, STORE, TIMEOUT_MS};
+use roundelay_net::error::Error;
+use roundelay_net::transport::shm::{Layout, Segment};
+use roundelay_net::variables;
 
 /// The number of the process that has joined the job of its environment, or is about to; 0 before.
 static JOINED: AtomicU32 = AtomicU32::new(0);
@@ -134,7 +93,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// The errors of [`membership`].
+    /// The errors of [`membership()`].
     pub fn is_launched() -> Result<bool, Error> {
         Ok(variables::is_set(SHM_FD) || membership()?.is_some())
     }

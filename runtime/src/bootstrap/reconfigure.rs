@@ -7,19 +7,20 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::handle::{Handle, names, order, place};
-use super::limit::Limit;
+use super::Setup;
 use super::reporter;
-use super::store::InProcessStore;
-use super::store::client::outward;
-use super::{Setup, Store as _};
 use crate::comm::Communicator;
-use crate::error::Error;
-use crate::group::{Group, Identity, Note, reporters};
-use crate::net::{Deadline, Generation, Net};
-use crate::paths;
-use crate::paths::{Medium, Options};
-use crate::transport::rdma;
+use roundelay_net::bootstrap::Store as _;
+use roundelay_net::bootstrap::handle::{Handle, names, order, place};
+use roundelay_net::bootstrap::limit::Limit;
+use roundelay_net::bootstrap::store::InProcessStore;
+use roundelay_net::bootstrap::store::client::outward;
+use roundelay_net::error::Error;
+use roundelay_net::group::{Group, Identity, Note, reporters};
+use roundelay_net::net::{Deadline, Generation, Net};
+use roundelay_net::paths;
+use roundelay_net::paths::{Medium, Options};
+use roundelay_net::transport::rdma;
 
 /// The remedy where not all ranks come.
 const LATE: &str =

@@ -1,33 +1,22 @@
 //! A thread of a rank that answers `roundelay doctor`, whatever the rank does.
 //!
-//! It serves the protocol of stores ([`super::store`]) to guests alone, at a port of its own: whoever asks has proved
+//! It serves the protocol of stores ([`roundelay_net::bootstrap::store`]) to guests alone, at a port of its own: whoever asks has proved
 //! that it knows the secret of the job, or where there is none, a number that only the ranks and their store know.
 //! It reads what ranks of this host publish in memory, so that no call, and no message, has anything to do with it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::Store;
-use super::store::protocol::{ROSTER, digest};
-use super::store::server::Job;
-use super::store::{Server, StoreListener};
-use crate::error::Error;
-use crate::group::{Group, ReporterAt, Reporting};
-use crate::net::Listener;
-use crate::ports::bind_within;
-use crate::secret::{Secret, random};
 use crate::trace::live;
-
-/// The ranks of a job, and where they report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Roster {
-    /// The communicator of all ranks, as recorders name it.
-    pub(super) communicator: String,
-    /// The places, by rank.
-    pub(super) reporters: Vec<Option<(IpAddr, ReporterAt)>>,
-}
+use roundelay_net::bootstrap::store::protocol::{ROSTER, digest};
+use roundelay_net::bootstrap::store::server::Job;
+use roundelay_net::bootstrap::store::{Server, StoreListener};
+use roundelay_net::bootstrap::{Roster, Store};
+use roundelay_net::error::Error;
+use roundelay_net::group::{Group, ReporterAt, Reporting};
+use roundelay_net::net::Listener;
+use roundelay_net::ports::bind_within;
+use roundelay_net::secret::{Secret, random};
 
 /// Returns the name by which guests call a reporter.
 pub(super) fn name(key: u128) -> String {

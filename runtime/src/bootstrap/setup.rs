@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::rendezvous::{StorePlace, shared, store_at};
 use super::reporter;
-use super::store::InProcessStore;
-use super::{HOST, Membership, Store, given_secret, secret};
 use crate::comm::Communicator;
-use crate::digest::mix;
-use crate::error::{Error, PROCESS_LIMIT_REMEDY};
-use crate::group::{Group, Note, Terms, reporters};
 use crate::hints::Hints;
-use crate::net::{Listener, Net};
-use crate::paths::Options;
-use crate::ports::PortRange;
-use crate::secret::Secret;
-use crate::threads::run_together;
-use crate::transport::Transports;
-use crate::transport::rdma;
-use crate::variables;
+use roundelay_net::bootstrap::rendezvous::{StorePlace, shared, store_at};
+use roundelay_net::bootstrap::store::InProcessStore;
+use roundelay_net::bootstrap::{HOST, Membership, Store, given_secret, secret};
+use roundelay_net::digest::mix;
+use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_net::group::{Group, Note, Terms, reporters};
+use roundelay_net::net::{Listener, Net};
+use roundelay_net::paths::Options;
+use roundelay_net::ports::PortRange;
+use roundelay_net::secret::Secret;
+use roundelay_net::threads::run_together;
+use roundelay_net::transport::Transports;
+use roundelay_net::transport::rdma;
+use roundelay_net::variables;
 
 /// The settings with which the ranks of a job are brought together. All ranks are given the same.
 #[derive(Debug, Clone)]

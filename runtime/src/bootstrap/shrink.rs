@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::bootstrap::Handles;
 use crate::comm::Communicator;
-use crate::error::Error;
 use crate::executor::watchdog;
+use roundelay_net::error::Error;
 
 impl Communicator {
     /// Goes on with the ranks that are left: after a call has failed, all that still run call this together, without

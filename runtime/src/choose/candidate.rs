@@ -11,9 +11,9 @@ use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceMap;
 
 use super::{NVLINK, Request, Why};
-use crate::dtype::{DType, RedOp};
-use crate::error::Error;
 use crate::hints::{Hints, Lossy};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
 
 /// The most chunk moves that are unrolled to see in which order they add.
 const MOST_MOVES: u64 = 4_000_000;

@@ -28,16 +28,16 @@ use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::{Code, codes};
 
-use crate::backend::host::environment::DefaultEnvironment;
-use crate::dtype::{DType, RedOp};
-use crate::error::{Bytes, Error};
 use crate::hints::{Hints, Level, Merged, Objective};
-use crate::transport::{Transport, Transports};
 use candidate::{Candidate, Known};
 pub use division::{Division, Part};
 use how::fastest;
 pub use how::{How, HowError};
 pub use machine::Machine;
+use roundelay_net::backend::host::environment::DefaultEnvironment;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Bytes, Error};
+use roundelay_net::transport::{Transport, Transports};
 pub use tuned::{Setting, TableFault, Times, Tuned, TunedError, VARIABLE};
 
 /// The factor within which measured times are alike, and those that are predicted for crowded cores.

@@ -17,8 +17,8 @@ use toml::Spanned;
 
 use super::Machine;
 use super::how::{HowError, parts};
-use crate::error::{Error, Source};
-use crate::variables;
+use roundelay_net::error::{Error, Source};
+use roundelay_net::variables;
 
 /// The version of the format.
 const VERSION: u32 = 1;

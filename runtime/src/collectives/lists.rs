@@ -8,7 +8,7 @@ use crate::engine::{
     ALL_GATHER, ALL_TO_ALL, Args, Blocks, Call, Collective, GATHER, REDUCE_SCATTER, Reduction,
     SCATTER, alike, each,
 };
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// A buffer, and no list.
 type One<B> = Blocks<B, Empty<B>>;

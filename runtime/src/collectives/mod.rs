@@ -15,12 +15,12 @@ mod ragged;
 mod tolerant;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::dtype::DType;
 use crate::engine::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Call, Collective, GATHER, REDUCE,
     REDUCE_SCATTER, Reduction, SCATTER, Seat, alike,
 };
-use crate::error::Error;
+use roundelay_net::dtype::DType;
+use roundelay_net::error::Error;
 
 impl Communicator {
     /// Sums (or otherwise reduces) the buffers of all ranks; everyone ends with the result.

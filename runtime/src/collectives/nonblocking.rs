@@ -5,8 +5,8 @@
 use std::ops::{Deref, DerefMut};
 
 use crate::comm::{Communicator, Work};
-use crate::dtype::Element;
 use crate::engine::Reduction;
+use roundelay_net::dtype::Element;
 
 impl Communicator {
     /// Starts [`Communicator::all_reduce`].

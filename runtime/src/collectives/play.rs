@@ -9,8 +9,8 @@ use roundelay_compiler::plan::Placement;
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::custom::Algorithm;
 use crate::engine::{Args, Reduction, alike};
-use crate::error::Error;
 use crate::prototype::Playable;
+use roundelay_net::error::Error;
 
 impl Communicator {
     /// Reads the algorithms of a file and gives the first one. Names are resolved now; what depends

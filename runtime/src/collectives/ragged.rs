@@ -6,11 +6,11 @@
 //! nothing to plan.
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::digest::mix;
 use crate::engine::{
     ALL_GATHER, Args, Call, Collective, Message, REDUCE_SCATTER, Reduction, alike, fits, total,
 };
-use crate::error::Error;
+use roundelay_net::digest::mix;
+use roundelay_net::error::Error;
 
 /// The number that tells this collective from others where calls are compared.
 const ALL_TO_ALL_V: u64 = 2;

@@ -1,9 +1,9 @@
 //! An all-reduce that goes on when a rank fails.
 
 use crate::comm::{Communicator, Host, MemoryMut};
-use crate::dtype::RedOp;
-use crate::error::Error;
 use crate::prototype::Playable;
+use roundelay_net::dtype::RedOp;
+use roundelay_net::error::Error;
 
 impl Communicator {
     /// Reduces the buffers of all ranks, and goes on if one of them ends meanwhile: all others then end with the same

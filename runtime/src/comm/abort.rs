@@ -6,9 +6,9 @@ use std::time::Duration;
 use roundelay_dsl::diag::codes;
 
 use super::Communicator;
-use crate::abort::AbortRecord;
 use crate::engine::Stop;
-use crate::error::Error;
+use roundelay_net::abort::AbortRecord;
+use roundelay_net::error::Error;
 
 /// The longest time that an abort waits for this rank's own threads.
 const LONGEST: Duration = Duration::from_millis(8);

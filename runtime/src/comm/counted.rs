@@ -2,8 +2,8 @@
 
 use super::Communicator;
 use crate::cuda::{CountedCall, CountedShape, CudaSlice};
-use crate::dtype::Element;
-use crate::error::Error;
+use roundelay_net::dtype::Element;
+use roundelay_net::error::Error;
 
 impl Communicator {
     /// Puts an all_to_all of blocks of unequal length into the stream of calls, whose counts the host never reads: they

@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::memory::Engine;
 use super::mixed::{ByHost, STALLED, Staged};
 use super::{CallOptions, Communicator, With, worker};
-use crate::backend::cuda::{Context, Fault};
+use crate::cuda::backend::{Context, Fault};
 use crate::cuda::{
     Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaStream, CudaWork, Device,
     DeviceFunction, DevicePtr, Gpu, GpuDirect, KernelArg, KernelGrid, Launch, Protocol, open,
 };
 use crate::custom::Algorithm;
-use crate::dtype::{DType, Element};
 use crate::engine::{Args, Call, Core, Reduction};
-use crate::error::Error;
+use roundelay_net::dtype::{DType, Element};
+use roundelay_net::error::Error;
 
 /// This rank's GPU, as the ranks have opened theirs.
 pub(super) enum Opened {

@@ -5,9 +5,9 @@ use super::device::Means;
 use super::memory::{Engine, Listed, Memory, MemoryMut, Sealed, count_of};
 use crate::cuda::{Cuda, CudaBuffer, CudaSlice, DevicePtr, Launch};
 use crate::custom::Algorithm;
-use crate::dtype::{DType, Element};
 use crate::engine::{Args, Call, Collective, Message, Reduction};
-use crate::error::Error;
+use roundelay_net::dtype::{DType, Element};
+use roundelay_net::error::Error;
 
 impl Sealed for Cuda {}
 

@@ -3,8 +3,8 @@
 use super::Communicator;
 use super::memory::{Memory, MemoryMut};
 use crate::cuda::{Copied, Cuda, CudaWindow, DevicePtr, There};
-use crate::error::Error;
 use crate::window::Fetch;
+use roundelay_net::error::Error;
 
 /// The bytes of a word that is changed in one step.
 const WORD: usize = 8;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::Communicator;
 use crate::engine::Core;
-use crate::error::Error;
-use crate::group::{Group, Identity, Kept};
-use crate::memory::Arena;
-use crate::net::Deadline;
+use roundelay_net::error::Error;
+use roundelay_net::group::{Group, Identity, Kept};
+use roundelay_net::memory::Arena;
+use roundelay_net::net::Deadline;
 
 impl Communicator {
     /// Returns this rank's identity, which it has once somebody has asked for its handle, or since it joined.

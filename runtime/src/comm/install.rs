@@ -4,11 +4,11 @@ use roundelay_compiler::plan::Placement;
 
 use super::Communicator;
 use crate::choose::Choice;
-use crate::dtype::{DType, RedOp};
 use crate::engine::{Collective, Named, SERVED, served};
-use crate::error::Error;
 use crate::hints::Hints;
 use crate::prototype::Playable;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
 
 impl Communicator {
     /// Sets the hints of this communicator, in place of those it had: they hold for the calls that

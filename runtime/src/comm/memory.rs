@@ -7,10 +7,10 @@ use roundelay_compiler::plan::Header;
 use super::Communicator;
 use crate::bind::Stats;
 use crate::custom::Algorithm;
-use crate::dtype::{DType, Element};
 use crate::engine::{Args, Blocks, Call, Collective, Message, Reduction};
-use crate::error::Error;
-use crate::memory::{Buffer, bytes, bytes_mut};
+use roundelay_net::dtype::{DType, Element};
+use roundelay_net::error::Error;
+use roundelay_net::memory::{Buffer, bytes, bytes_mut};
 
 /// Keeps traits to the types of this crate.
 pub trait Sealed {}

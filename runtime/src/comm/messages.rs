@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use super::Communicator;
 use super::memory::{Host, Memory, MemoryMut};
 use super::work::Status;
-use crate::error::Error;
 use crate::messages::{Delivered, Messenger, Operation, Peer, Place, Shape};
+use roundelay_net::error::Error;
 
 /// Sends and receives messages with tags ([`Communicator::messages`]). Any thread may, whatever else the
 /// communicator does: a message needs no call of it. Clones are the same.
@@ -80,7 +80,7 @@ impl<M> Drop for Kept<M> {
     }
 }
 
-fn place(bytes: &[u8], of: crate::dtype::DType) -> Place {
+fn place(bytes: &[u8], of: roundelay_net::dtype::DType) -> Place {
     let shape = Shape { dtype: of, bytes: bytes.len() as u64 };
     Place { address: bytes.as_ptr().cast_mut(), shape }
 }

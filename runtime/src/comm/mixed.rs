@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::Communicator;
 use super::device::Opened;
 use super::memory::{Listed, count_of};
-use crate::backend::cuda::{Context, Fault};
+use crate::cuda::backend::{Context, Fault};
 use crate::cuda::{Cuda, CudaOptions, CudaStream, DevicePtr, agree, context};
 use crate::custom::Algorithm;
-use crate::dtype::DType;
 use crate::engine::{Args, Blocks, Call, Collective, Core, End, Message, Reduction, Seat};
-use crate::error::Error;
+use roundelay_net::dtype::DType;
+use roundelay_net::error::Error;
 
 /// The number of timeouts that what is in a stream before a call may take.
 pub(super) const STALLED: u32 = 10;

@@ -22,6 +22,8 @@ mod device_engine;
 mod device_window;
 mod generation;
 mod install;
+#[cfg(test)]
+mod interrupt_tests;
 mod memory;
 mod messages;
 #[cfg(feature = "cuda")]
@@ -59,19 +61,19 @@ use worker::Worker;
 
 use crate::bind::Stats;
 use crate::custom::Algorithm;
-use crate::dtype::{Element, RedOp};
 use crate::engine::{Args, Call, Core, Stop};
-use crate::error::Error;
-use crate::fork::OwnerProcess;
-use crate::group::{Group, Identity};
 use crate::hints::OnFailure;
-use crate::memory::{Arena, Buffer, bytes, bytes_mut};
 use crate::messages::Messenger;
-use crate::net::Deadline;
-use crate::route::Route;
-use crate::store::Store;
-use crate::transport::Transports;
-use crate::transport::shm::Segment;
+use roundelay_net::dtype::{Element, RedOp};
+use roundelay_net::error::Error;
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::group::{Group, Identity};
+use roundelay_net::memory::{Arena, Buffer, bytes, bytes_mut};
+use roundelay_net::net::Deadline;
+use roundelay_net::route::Route;
+use roundelay_net::store::Store;
+use roundelay_net::transport::Transports;
+use roundelay_net::transport::shm::Segment;
 
 /// A rank of a job. Calls are collective: all ranks make the same ones in the same order, on the
 /// caller's thread or, by [`Communicator::start`], in the background. After a failed call (other than

@@ -6,7 +6,7 @@
 use super::Communicator;
 use super::memory::{Engine, Memory, MemoryMut};
 use crate::engine::Message;
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// Messages that are sent and received at once ([`Communicator::batch`]).
 ///

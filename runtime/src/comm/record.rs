@@ -1,8 +1,8 @@
 //! Reports of a communicator about itself: its flight recorder, and traces.
 
 use super::Communicator;
-use crate::error::Error;
 use crate::trace::{Flight, Trace, Tracer, now};
+use roundelay_net::error::Error;
 
 impl Communicator {
     /// Returns the record of this rank: its latest calls, its long waits, and after a failure, the wait that

@@ -1,12 +1,12 @@
 //! Communicators of a part of the ranks.
 
 use super::Communicator;
-use crate::digest::mix;
-use crate::error::Error;
-use crate::group::Part;
-use crate::net::Deadline;
-use crate::route::Route;
 use crate::trace::now;
+use roundelay_net::digest::mix;
+use roundelay_net::error::Error;
+use roundelay_net::group::Part;
+use roundelay_net::net::Deadline;
+use roundelay_net::route::Route;
 
 /// The word that a rank shows when its list, or its attempt, is invalid. No list has this digest, and no
 /// descriptor this number.

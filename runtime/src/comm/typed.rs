@@ -3,8 +3,8 @@
 use super::memory::{Host, Memory, MemoryMut, Sealed};
 #[cfg(feature = "cuda")]
 use crate::cuda::{Cuda, DevicePtr};
-use crate::dtype::DType;
-use crate::error::Error;
+use roundelay_net::dtype::DType;
+use roundelay_net::error::Error;
 
 /// Stands for the element type of [`Typed`] memory, which the compiler does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

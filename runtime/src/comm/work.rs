@@ -9,8 +9,8 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use super::worker::Orders;
-use crate::error::Error;
-use crate::fork::OwnerProcess;
+use roundelay_net::error::Error;
+use roundelay_net::fork::OwnerProcess;
 
 /// The progress of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

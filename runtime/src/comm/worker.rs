@@ -15,9 +15,9 @@ use super::Communicator;
 use super::options::Settings;
 use super::work::{Callback, Work, pair};
 use crate::engine::{Core, Stop};
-use crate::error::{Error, PROCESS_LIMIT_REMEDY};
-use crate::fork::OwnerProcess;
-use crate::interrupt;
+use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::interrupt;
 
 type Job = Box<dyn FnOnce(&mut Communicator) + Send>;
 

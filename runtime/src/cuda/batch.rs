@@ -16,10 +16,10 @@ use super::packed::copy_all;
 use super::program::{WORDS, word, words};
 use super::unplayable::Unplayable;
 use super::{CudaStream, DevicePtr};
-use crate::backend::cuda::{Aside, Kernel, Options};
 use crate::bind::{Transfer, own_pairs};
+use crate::cuda::backend::{Aside, Kernel, Options};
 use crate::engine::{Core, End, Message, Recent, peers};
-use crate::error::{Error, Source};
+use roundelay_net::error::{Error, Source};
 
 /// A message on device memory.
 type DeviceMessage = Message<DevicePtr, DevicePtr>;
@@ -318,7 +318,7 @@ fn ends(
 mod tests {
     use super::*;
     use crate::cuda::CudaOptions;
-    use crate::dtype::DType;
+    use roundelay_net::dtype::DType;
 
     fn transfer(peer: u32, dir: Dir, bytes: u64) -> Transfer {
         Transfer { peer, dir, dtype: DType::U8, bytes }

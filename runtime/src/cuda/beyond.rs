@@ -14,13 +14,13 @@ use super::far::{Courier, Errands, Steps, Tray};
 use super::gpu::Gpu;
 use super::served::{Desk, ServedPart};
 use super::window::{Part, THREADS, There, Way, Words, words_of};
-use crate::backend::cuda::{Fault, Kernel};
-use crate::dtype::DType;
+use crate::cuda::backend::{Fault, Kernel};
 use crate::engine::Core;
-use crate::error::Error;
 use crate::messages::Messenger;
-use crate::secret::random;
 use crate::window::{Exposed, Place, Remote, Rights, Span};
+use roundelay_net::dtype::DType;
+use roundelay_net::error::Error;
+use roundelay_net::secret::random;
 
 /// A window as ranks on other hosts have to do with it.
 #[derive(Clone)]

@@ -16,11 +16,11 @@ use super::named::DeviceCall;
 use super::program::{BUFFERS, Lowered, WORDS, word, words};
 use super::region::{Region, Spot};
 use super::unplayable::Unplayable;
-use crate::backend::cuda::{Aside, CudaStream, Kernel, Options};
-use crate::digest::mix;
-use crate::dtype::{DType, RedOp};
+use crate::cuda::backend::{Aside, CudaStream, Kernel, Options};
 use crate::engine::{Core, check_factor};
-use crate::error::{Error, Source};
+use roundelay_net::digest::mix;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Error, Source};
 
 /// Bound calls that are kept.
 const KEPT: usize = 1024;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::CudaStream;
 use super::region::Region;
-use crate::backend::cuda::Fault;
-use crate::dtype::{DType, Element};
-use crate::error::Error;
-use crate::memory::{bytes, bytes_mut};
+use crate::cuda::backend::Fault;
+use roundelay_net::dtype::{DType, Element};
+use roundelay_net::error::Error;
+use roundelay_net::memory::{bytes, bytes_mut};
 
 /// The time that a copy may take.
 const COPIED: Duration = Duration::from_secs(60);

@@ -17,7 +17,7 @@ use super::{CudaStream, Protocol};
 use crate::choose::{How, device};
 use crate::custom::Algorithm;
 use crate::engine::{Args, Core, served};
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// A call, and how it is played.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,9 +4,9 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
+use crate::cuda::nvlink::{DescriptorError, DescriptorMessage, DescriptorSocket};
 use crate::engine::Core;
-use crate::error::{Error, Source};
-use crate::transport::nvlink::{DescriptorError, DescriptorMessage, DescriptorSocket};
+use roundelay_net::error::{Error, Source};
 
 /// The most bytes of a reason that are passed on.
 const REASON: usize = 600;

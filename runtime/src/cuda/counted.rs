@@ -14,12 +14,12 @@ use super::gpu::Gpu;
 use super::program::words;
 use super::unplayable::Unplayable;
 use super::{CudaStream, DevicePtr};
-use crate::backend::cuda::{Aside, Kernel, Options};
 use crate::bind::Transfer;
-use crate::digest::mix;
-use crate::dtype::DType;
+use crate::cuda::backend::{Aside, Kernel, Options};
 use crate::engine::Core;
-use crate::error::{Error, Source};
+use roundelay_net::digest::mix;
+use roundelay_net::dtype::DType;
+use roundelay_net::error::{Error, Source};
 
 /// The layout of the blocks of a vector in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

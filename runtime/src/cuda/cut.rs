@@ -6,7 +6,7 @@ use roundelay_compiler::plan::Header;
 
 use super::far::{CAPACITY, MOST_BLOCKS};
 use super::unplayable::Unplayable;
-use crate::dtype::DType;
+use roundelay_net::dtype::DType;
 
 /// The least bytes of a message that a pass for pipelining alone moves, for each block.
 const LEAST_PIECE: u64 = 16 << 10;

@@ -12,7 +12,7 @@ use roundelay_compiler::plan::{Buf, Sizes};
 
 use super::gpu::Gpu;
 use super::program::{WORDS, word};
-use crate::backend::cuda::{CudaStream, Fault, Kernel};
+use crate::cuda::backend::{CudaStream, Fault, Kernel};
 
 /// A copy into one of this rank's buffers, numbered as in `BUFFERS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use super::gpu::Gpu;
 use super::program::{Lowered, WORDS, word};
 use super::region::Spot;
 use super::{CudaStream, DevicePtr};
-use crate::backend::cuda::{Aside, Grid, Kernel, Options};
+use crate::cuda::backend::{Aside, Grid, Kernel, Options};
 use crate::custom::Algorithm;
 use crate::engine::Core;
-use crate::error::{Error, Source};
+use roundelay_net::error::{Error, Source};
 
 /// A proved schedule as a function of a CUDA kernel: its text, and the handle with which kernels call it.
 ///

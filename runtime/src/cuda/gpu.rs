@@ -21,12 +21,12 @@ use super::region::{Region, Regions};
 use super::served::Desk;
 use super::share::Sharing;
 use super::unplayable::Unplayable;
-use crate::backend::cuda::kernels::Kernels;
-use crate::backend::cuda::{Beside, Context, CudaStream, Fault, Kernel, Mailbox, Range};
-use crate::dtype::{DType, Element, RedOp};
+use crate::cuda::backend::kernels::Kernels;
+use crate::cuda::backend::{Beside, Context, CudaStream, Fault, Kernel, Mailbox, Range};
+use crate::cuda::nvlink::Shared;
 use crate::engine::Core;
-use crate::error::{Error, Source};
-use crate::transport::nvlink::Shared;
+use roundelay_net::dtype::{DType, Element, RedOp};
+use roundelay_net::error::{Error, Source};
 
 /// Plan, protocol, type, operator, and whether memory lies at multiples of 16 bytes.
 type Compiled = ([u8; 16], Protocol, DType, RedOp, bool);

@@ -3,9 +3,9 @@
 use super::CudaStream;
 use super::gpu::Gpu;
 use super::journal::Journal;
-use crate::backend::cuda::{Event, Fault, Graph, Recording};
+use crate::cuda::backend::{Event, Fault, Graph, Recording};
 use crate::engine::Core;
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// Work that was captured, to be played again and again. It is good as long as the communicator whose calls are in it.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::cuda::{CudaStream, Event, Fault};
+use crate::cuda::backend::{CudaStream, Event, Fault};
 
 /// Shared by a communicator and its graphs.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use roundelay_compiler::device::{Protocol, abi};
 use roundelay_compiler::emit::cuda::{batch, counted};
 
 use super::CudaOptions;
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// Bytes of a half of the staging memory by default.
 const SLOTS: u64 = 32 << 20;

@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+pub(crate) mod backend;
 mod batch;
 mod beyond;
 mod bound;
@@ -40,6 +41,7 @@ mod graph;
 mod journal;
 mod layout;
 mod named;
+pub(crate) mod nvlink;
 mod options;
 mod packed;
 mod probe;
@@ -67,7 +69,7 @@ pub(crate) use setup::{context, open};
 pub use window::CudaWindow;
 pub(crate) use window::{Copied, There};
 
-pub use crate::backend::cuda::{CudaStream, Device, DriverError, NvrtcError};
+pub use crate::cuda::backend::{CudaStream, Device, DriverError, NvrtcError};
 pub use roundelay_compiler::device::Protocol;
 
 /// The engine of the memory of NVIDIA GPUs.

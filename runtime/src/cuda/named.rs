@@ -10,7 +10,7 @@ use super::program::Lowered;
 use super::{CudaStream, DevicePtr, Launch};
 use crate::choose::How;
 use crate::engine::{Args, Call, Collective, Core, Named, Recent, writes_output};
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// The choice for a call by name.
 #[derive(Debug, Clone)]

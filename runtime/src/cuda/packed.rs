@@ -4,10 +4,10 @@
 use super::gpu::Gpu;
 use super::named::DeviceCall;
 use super::{CudaStream, DevicePtr};
-use crate::backend::cuda::{Aside, Fault};
+use crate::cuda::backend::{Aside, Fault};
+use crate::cuda::nvlink::{Shared, offer};
 use crate::engine::{Args, Blocks, Call, Collective, Core};
-use crate::error::Error;
-use crate::transport::nvlink::{Shared, offer};
+use roundelay_net::error::Error;
 
 /// Memory of this rank alone for the blocks of calls. What is too small for a call is kept until the communicator
 /// is dropped: calls before it, and graphs, may use it.

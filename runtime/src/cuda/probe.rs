@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::Device;
-use crate::backend::cuda::nvrtc::Nvrtc as Library;
-use crate::backend::cuda::{DriverError, NvrtcError, devices, library, reach};
+use crate::cuda::backend::nvrtc::Nvrtc as Library;
+use crate::cuda::backend::{DriverError, NvrtcError, devices, library, reach};
 
 /// A machine with GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]

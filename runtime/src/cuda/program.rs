@@ -13,7 +13,7 @@ use roundelay_compiler::plan::{Buf, Region, Site};
 
 use super::far::FarPart;
 use super::unplayable::Unplayable;
-use crate::dtype::{DType, RedOp};
+use roundelay_net::dtype::{DType, RedOp};
 
 /// The user's buffers of a call: data, input, output.
 pub(super) const BUFFERS: [&str; 3] = ["data", "input", "output"];

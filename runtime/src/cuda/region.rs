@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::backend::cuda::{Found, IpcMemory, Physical};
-use crate::transport::nvlink::Shared;
+use crate::cuda::backend::{Found, IpcMemory, Physical};
+use crate::cuda::nvlink::Shared;
 
 /// Memory of every rank, as mapped here.
 #[derive(Debug)]

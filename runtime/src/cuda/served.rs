@@ -12,10 +12,10 @@ use roundelay_compiler::device::abi;
 use super::gpu::LEAVE;
 use super::region::Region;
 use super::window::{THREADS, fetches, words_of};
-use crate::backend::cuda::{Aside, Context, CudaStream, Event, Fault, Kernel, Mailbox, Pinned};
-use crate::error::Error;
-use crate::group::Alarm;
+use crate::cuda::backend::{Aside, Context, CudaStream, Event, Fault, Kernel, Mailbox, Pinned};
 use crate::window::{DeviceMemory, Fetch};
+use roundelay_net::error::Error;
+use roundelay_net::group::Alarm;
 
 /// Bytes of a slot, and how many there are.
 const SLOT: usize = 1 << 20;

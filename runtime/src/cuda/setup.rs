@@ -20,16 +20,16 @@ use super::named::Choices;
 use super::packed::Staging;
 use super::region::Regions;
 use super::share::Sharing;
-use crate::backend::cuda::cache::Cache;
-use crate::backend::cuda::kernels::Kernels;
-use crate::backend::cuda::{
+use crate::cuda::backend::cache::Cache;
+use crate::cuda::backend::kernels::Kernels;
+use crate::cuda::backend::{
     Beside, Context, CudaStream, Device, DriverError, Event, Fault, Mailbox, Physical, devices,
     library,
 };
-use crate::digest::mix;
+use crate::cuda::nvlink::{DescriptorSocket, Shared};
 use crate::engine::Core;
-use crate::error::{Error, Source};
-use crate::transport::nvlink::{DescriptorSocket, Shared};
+use roundelay_net::digest::mix;
+use roundelay_net::error::{Error, Source};
 
 /// The time that a copy of some kilobytes may take.
 const PATIENCE: Duration = Duration::from_secs(10);

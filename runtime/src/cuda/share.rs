@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::control::{agree, trade};
 use super::region::Region;
-use crate::backend::cuda::{
+use crate::cuda::backend::{
     Context, CudaStream, Fault, Found, Handle, IpcMemory, Physical, Range, multicast,
 };
+use crate::cuda::nvlink::{DescriptorSocket, Shared, offer};
 use crate::engine::Core;
-use crate::error::{Error, Source};
-use crate::transport::nvlink::{DescriptorSocket, Shared, offer};
+use roundelay_net::error::{Error, Source};
 
 /// The time that zeroing memory may take.
 const ZEROED: Duration = Duration::from_secs(60);

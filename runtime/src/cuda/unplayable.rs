@@ -5,8 +5,8 @@ use roundelay_compiler::emit::cuda::Unsupported;
 use roundelay_compiler::emit::cuda::batch::{ENDS, MESSAGES};
 use thiserror::Error;
 
-use crate::dtype::{DType, RedOp};
-use crate::error::{Bytes, Error};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Bytes, Error};
 
 /// A call that a GPU cannot play, for a reason that all ranks find alike.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

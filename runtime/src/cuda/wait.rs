@@ -8,11 +8,11 @@ use roundelay_compiler::emit::cuda::{batch, counted, function, window};
 use super::far::Lanes;
 use super::gpu::{Gpu, LEAVE};
 use super::program::Lowered;
-use crate::backend::cuda::{Aside, Fault};
 use crate::bind::tagged;
+use crate::cuda::backend::{Aside, Fault};
 use crate::engine::Core;
-use crate::error::{Error, Location};
 use crate::executor::wait::{Look, Wait};
+use roundelay_net::error::{Error, Location};
 
 /// The time that the kernels of a rank that is gone may still take to be seen.
 const LINGER: Duration = Duration::from_secs(1);

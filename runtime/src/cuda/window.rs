@@ -14,11 +14,11 @@ use super::gpu::Gpu;
 use super::program::words;
 use super::region::{Region, Spot};
 use super::{CudaStream, DevicePtr};
-use crate::backend::cuda::{Aside, Kernel, Options};
-use crate::dtype::DType;
+use crate::cuda::backend::{Aside, Kernel, Options};
 use crate::engine::Core;
-use crate::error::{Error, Refusal, Source};
 use crate::window::{Fetch, Remote};
+use roundelay_net::dtype::DType;
+use roundelay_net::error::{Error, Refusal, Source};
 
 /// The threads of the kernel: a warp.
 pub(super) const THREADS: u32 = 32;

@@ -8,11 +8,11 @@
 use super::{Core, Recent};
 use crate::bind::Stats;
 use crate::bind::{self, Bound, Transfer, bind_batch};
-use crate::dtype::DType;
-use crate::error::Error;
 use crate::executor::wait::Wait;
 use crate::executor::{Base, Player};
 use roundelay_compiler::plan::Dir;
+use roundelay_net::dtype::DType;
+use roundelay_net::error::Error;
 
 /// Batches that were played before: one of the same shape is played again at once.
 pub(crate) type Batches = Recent<Bound, 64>;

@@ -5,13 +5,13 @@ use roundelay_compiler::plan::{Placement, Plan};
 
 use super::Core;
 use super::named::PART;
-use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing, bind};
-use crate::dtype::{DType, RedOp};
-use crate::error::Error;
 use crate::executor::wait::Wait;
 use crate::executor::{Base, Player, Work, run_ahead};
+use roundelay_net::backend::{Dst, Kernel, Src, kernel};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
 
 /// One call of a plan, on buffers of any kind.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,13 +6,13 @@ use std::time::Duration;
 use roundelay_dsl::diag::codes;
 
 use super::Core;
-use crate::abort::AbortRecord;
-use crate::digest::mix;
-use crate::error::{Error, Location};
 use crate::executor::wait::{Look, Wait};
 use crate::executor::watchdog::{self, Trouble};
-use crate::group::Shown;
 use crate::trace::{Waiting, What};
+use roundelay_net::abort::AbortRecord;
+use roundelay_net::digest::mix;
+use roundelay_net::error::{Error, Location};
+use roundelay_net::group::Shown;
 
 /// The wait for words after which a rank reports its call to those that it is linked with.
 const REPORTED: Duration = Duration::from_millis(10);

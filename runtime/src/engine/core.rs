@@ -16,22 +16,22 @@ use super::control::SET_UP;
 use super::plans::Plans;
 use super::reduction::check_factor;
 use super::stop::Stop;
-use crate::abort;
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing};
 use crate::choose::Machine;
-use crate::endpoints::Endpoints;
-use crate::error::Error;
 use crate::executor::Work;
-use crate::group::Group;
-use crate::memory::Buffer;
-use crate::memory::{Arena, Cut};
 use crate::messages::{Ending, Messenger};
-use crate::net::Deadline;
-use crate::paths::Balance;
 use crate::trace::{Recorder, Standing};
-use crate::transport::Transports;
 use crate::window::{Block, Life};
+use roundelay_net::abort;
+use roundelay_net::endpoints::Endpoints;
+use roundelay_net::error::Error;
+use roundelay_net::group::Group;
+use roundelay_net::memory::Buffer;
+use roundelay_net::memory::{Arena, Cut};
+use roundelay_net::net::Deadline;
+use roundelay_net::paths::Balance;
+use roundelay_net::transport::Transports;
 
 /// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use super::Core;
 use super::call::{HostCall, kernel_for};
 use super::table::Named;
 use crate::bind::{Bound, Key, Stats, references};
-use crate::dtype::{DType, RedOp};
-use crate::error::Error;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
 
 impl Core {
     /// Performs a call by name without elements, on memory of any kind.

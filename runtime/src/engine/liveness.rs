@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::Core;
-use crate::error::{Error, Location};
 use crate::executor::watchdog::{self, Trouble};
-use crate::process::is_stopped;
-use crate::transport::shm::State;
+use roundelay_net::error::{Error, Location};
+use roundelay_net::process::is_stopped;
+use roundelay_net::transport::shm::State;
 
 impl Core {
     /// Returns the longest time without progress.

@@ -6,8 +6,8 @@ use roundelay_compiler::plan::{Buf, Placement};
 use super::call::{Args, Call, HostCall};
 use super::table::Collective;
 use super::{Blocks, Core};
-use crate::error::Error;
-use crate::memory::Buffer;
+use roundelay_net::error::Error;
+use roundelay_net::memory::Buffer;
 
 /// The bytes of a caller's memory that are written before it is looked whether the job has been aborted.
 pub(super) const PART: usize = 1 << 20;

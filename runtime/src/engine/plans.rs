@@ -13,9 +13,9 @@ use crate::choose::{Choice, Request, Resolver};
 #[cfg(feature = "cuda")]
 use crate::choose::{How, NVLINK};
 use crate::custom::Algorithm;
-use crate::digest::mix;
-use crate::error::Error;
 use crate::hints::Hints;
+use roundelay_net::digest::mix;
+use roundelay_net::error::Error;
 
 /// The plans of a communicator, and the settings that choose them.
 #[derive(Debug, Default)]

@@ -1,10 +1,10 @@
 //! Reports of a rank about itself.
 
 use super::Core;
-use crate::error::Error;
 use crate::executor::watchdog;
-use crate::net::host_name;
 use crate::trace::{Flight, now};
+use roundelay_net::error::Error;
+use roundelay_net::net::host_name;
 
 impl Core {
     /// Returns the record of this rank.

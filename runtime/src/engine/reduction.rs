@@ -1,7 +1,7 @@
 //! Reductions: an operator with its factor.
 
-use crate::dtype::{DType, RedOp};
-use crate::error::Error;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
 
 /// An operator with what belongs to it. Calls that reduce take anything that becomes one: a plain
 /// [`RedOp`], or [`Reduction::premul_sum`].

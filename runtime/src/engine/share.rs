@@ -7,8 +7,8 @@ use roundelay_compiler::plan::{Plan, Shares, Weighted};
 
 use super::Core;
 use crate::bind::Key;
-use crate::error::Error;
-use crate::paths::{Balance, Code};
+use roundelay_net::error::Error;
+use roundelay_net::paths::{Balance, Code};
 
 impl Core {
     /// Returns the shares for a plan that is split by bandwidth: those that were set, or else those of the

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::abort::AbortRecord;
-use crate::error::Error;
-use crate::fork::OwnerProcess;
-use crate::group::{Alarm, AlarmClock, Group};
 use crate::messages::Messenger;
+use roundelay_net::abort::AbortRecord;
+use roundelay_net::error::Error;
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::group::{Alarm, AlarmClock, Group};
 
 /// The time between two looks at a thread that is in a call. A store of its has left its processor by then.
 const LOOK: Duration = Duration::from_micros(50);

@@ -4,8 +4,8 @@
 use roundelay_compiler::plan::Placement;
 
 use super::call::{Args, Call};
-use crate::dtype::{DType, RedOp};
-use crate::error::Error;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
 
 /// The blocks of a call that a buffer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use super::player::{Base, OperandSource, Player, Work};
 use super::watchdog;
-use crate::backend::{CacheLine, Dst, Src};
 use crate::bind::{At, Bound, NOWHERE, Operand, Step};
-use crate::endpoints::Receiver;
-use crate::error::{Error, Source};
-use crate::transport::mapped::MappedReceiver;
-use crate::transport::message::IoVecMut;
-use crate::transport::posted::PostedReceiver;
-use crate::transport::shm;
+use roundelay_net::backend::{CacheLine, Dst, Src};
+use roundelay_net::endpoints::Receiver;
+use roundelay_net::error::{Error, Source};
+use roundelay_net::transport::mapped::MappedReceiver;
+use roundelay_net::transport::message::IoVecMut;
+use roundelay_net::transport::posted::PostedReceiver;
+use roundelay_net::transport::shm;
 
 /// Bytes of another process's memory that are copied at a time: few enough to stay in the cache until
 /// they are folded, enough to pay for the system call.

@@ -8,12 +8,12 @@ use super::fold::pieces;
 use super::player::{Base, Cursor, OperandSource, Player};
 use super::wait::Look;
 use super::watchdog;
-use crate::backend::Dst;
 use crate::bind::{Blocked, NOWHERE, OutEnd, Stats, Step};
-use crate::error::Error;
-use crate::interrupt;
-use crate::transport::message::{IoVec, Kind, meta};
-use crate::transport::shm::INLINE;
+use roundelay_net::backend::Dst;
+use roundelay_net::error::Error;
+use roundelay_net::interrupt;
+use roundelay_net::transport::message::{IoVec, Kind, meta};
+use roundelay_net::transport::shm::INLINE;
 
 impl Player<'_> {
     /// Plays the plan to its end, all lanes from their beginning, or its only lane from a step on.

@@ -6,7 +6,7 @@ use super::wait::Look;
 use super::watchdog;
 use crate::bind::Blocked;
 use crate::bind::{Bound, Step};
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 impl Player<'_> {
     /// Returns true if the peer of a send may still read memory of this call that was not copied, or a socket

@@ -1,12 +1,12 @@
 //! A call in progress: where its buffers lie, how far its lanes have come, and what it uses.
 
 use super::wait::Wait;
-use crate::backend::{CacheLine, Dst, Kernel, Src};
 use crate::bind::{Bound, Stats};
-use crate::endpoints::Endpoints;
-use crate::group::Group;
-use crate::paths::Clock;
 use crate::trace::Recorder;
+use roundelay_net::backend::{CacheLine, Dst, Kernel, Src};
+use roundelay_net::endpoints::Endpoints;
+use roundelay_net::group::Group;
+use roundelay_net::paths::Clock;
 
 /// The place of a buffer of the call.
 #[derive(Debug, Clone, Copy)]

@@ -6,12 +6,12 @@
 //! waits, deadlines, faults and spans.
 
 use super::player::Work;
-use crate::backend::{Dst, Src};
 use crate::bind::{Bound, NOWHERE, Step};
-use crate::endpoints::{Endpoints, Receiver, Sender};
-use crate::transport::mapped::{MappedReceiver, MappedSender};
-use crate::transport::message::{Kind, meta};
-use crate::transport::shm::RING;
+use roundelay_net::backend::{Dst, Src};
+use roundelay_net::endpoints::{Endpoints, Receiver, Sender};
+use roundelay_net::transport::mapped::{MappedReceiver, MappedSender};
+use roundelay_net::transport::message::{Kind, meta};
+use roundelay_net::transport::shm::RING;
 
 /// Plays a short call as far as it goes without long waits: until something has been missing for so
 /// many polls. Returns how many steps are done.

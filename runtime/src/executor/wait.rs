@@ -11,10 +11,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::contention::Core;
-use crate::error::Error;
-use crate::group::{Group, Serving};
-use crate::interrupt;
+use roundelay_net::contention::Core;
+use roundelay_net::error::Error;
+use roundelay_net::group::{Group, Serving};
+use roundelay_net::interrupt;
 
 /// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
 const EAGER: u32 = 64;
@@ -304,9 +304,9 @@ impl Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abort::AbortRecord;
-    use crate::transport::shm::{Layout, Segment, Sleeper};
     use roundelay_dsl::diag::codes;
+    use roundelay_net::abort::AbortRecord;
+    use roundelay_net::transport::shm::{Layout, Segment, Sleeper};
 
     /// Records that others had the rank's core twice.
     fn contend(group: &mut Group) {

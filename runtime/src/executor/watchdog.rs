@@ -9,13 +9,13 @@ use super::player::Player;
 use super::wait::Look;
 use crate::bind::Blocked;
 use crate::bind::{Step, Transfer, tagged};
-use crate::error::{Error, Location, Source};
-use crate::group::Group;
-use crate::process::{has_gone, no_longer};
 use crate::trace::process::condition;
 use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
-use crate::transport::fault::Fault;
-use crate::transport::shm::State;
+use roundelay_net::error::{Error, Location, Source};
+use roundelay_net::group::Group;
+use roundelay_net::process::{has_gone, no_longer};
+use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::shm::State;
 
 /// The fault of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use roundelay_compiler::device::Protocol;
 
-use crate::error::{Error, Source};
-use crate::ports::PortRange;
-use crate::transport::Transports;
-use crate::variables;
 pub use parse::TABLE;
+use roundelay_net::error::{Error, Source};
+use roundelay_net::ports::PortRange;
+use roundelay_net::transport::Transports;
+use roundelay_net::variables;
 
 /// The environment variable that holds hints for everything in a process: `key=value,key=value`.
-pub const VARIABLE: &str = "ROUNDELAY_HINTS";
+pub use roundelay_net::bootstrap::HINTS as VARIABLE;
 
 /// A row of [`TABLE`].
 #[derive(Debug)]
@@ -300,7 +300,7 @@ impl Hints {
         self.ports
     }
 
-    /// Returns the topology file, as [`Fabric::load`](crate::fabric::Fabric::load) reads it.
+    /// Returns the topology file, as [`Fabric::load`](roundelay_net::fabric::Fabric::load) reads it.
     pub fn topology(&self) -> Option<&str> {
         self.topology.as_deref()
     }

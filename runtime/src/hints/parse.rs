@@ -9,7 +9,7 @@ use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
 use super::{HintError, Hints, Key, Lossy, Objective, OnFailure, Unfit};
-use crate::transport::{Transport, Transports};
+use roundelay_net::transport::{Transport, Transports};
 
 /// All keys, in the order of the documentation.
 pub const TABLE: &[Key] = &[

@@ -1,6 +1,7 @@
 //! Tests every key, its faults, and the order of levels.
 
 use super::*;
+use roundelay_dsl::diag::codes;
 
 fn hints(text: &str) -> Hints {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -123,4 +124,13 @@ fn the_documentation_has_every_row() {
     }
     let rows = page.lines().filter(|l| l.starts_with("| `")).count();
     assert_eq!(rows, TABLE.len(), "rows of keys that do not exist");
+}
+
+#[test]
+fn the_error_of_a_call_has_that_of_the_hint_as_its_source() {
+    use std::error::Error as _;
+    let error = Error::from("paths=~".parse::<Hints>().expect_err("no path"));
+    assert_eq!(error.code(), codes::SETTINGS);
+    let source = error.source().and_then(|source| source.downcast_ref::<HintError>());
+    assert!(matches!(source, Some(HintError::Value { key: "paths", .. })), "{error}");
 }

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use super::link::{Link, Out};
 use super::packet::{GET, Packet};
 use super::transfer::{Part, Transfer, What};
-use crate::transport::one_sided::{Access, Grant, News, OneSided};
-use crate::transport::stream::Connection;
 use crate::window::{Exposed, Remote};
+use roundelay_net::transport::one_sided::{Access, Grant, News, OneSided};
+use roundelay_net::transport::stream::Connection;
 
 /// The devices that join this rank and a peer, and what they do.
 pub(super) struct Device {
@@ -282,7 +282,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::one_sided::May;
+    use roundelay_net::transport::one_sided::May;
 
     #[test]
     fn a_device_does_what_was_granted_and_words_only_as_one() {

@@ -12,13 +12,13 @@ use super::operation::{Delivered, Ended, Operation};
 use super::packet::{GET, Packet, Shape};
 use super::served::Awaited;
 use super::transfer::{Part, Transfer, What};
-use crate::abort;
-use crate::endpoints::{Dozing, Endpoints, Receiver, RecvEnd, SendEnd, Sender};
-use crate::error::Error;
 use crate::executor::watchdog::Gone;
-use crate::group::Group;
-use crate::net::ConnectionId;
 use crate::window::{Exposed, Remote};
+use roundelay_net::abort;
+use roundelay_net::endpoints::{Dozing, Endpoints, Receiver, RecvEnd, SendEnd, Sender};
+use roundelay_net::error::Error;
+use roundelay_net::group::Group;
+use roundelay_net::net::ConnectionId;
 
 /// A message that has come before its receive.
 pub(super) enum Early {

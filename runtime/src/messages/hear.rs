@@ -6,13 +6,13 @@ use super::link::{DIGEST, EAGER, Link, Out, SLOTS};
 use super::packet::{BYTES, Packet, Shape};
 use super::served::Landing;
 use super::transfer::{Part, Transfer};
-use crate::endpoints::Receiver;
-use crate::error::Error;
-use crate::transport::mapped::MappedReceiver;
-use crate::transport::message::{IoVecMut, Kind, meta};
-use crate::transport::posted::PostedReceiver;
-use crate::transport::shm;
 use crate::window;
+use roundelay_net::endpoints::Receiver;
+use roundelay_net::error::Error;
+use roundelay_net::transport::mapped::MappedReceiver;
+use roundelay_net::transport::message::{IoVecMut, Kind, meta};
+use roundelay_net::transport::posted::PostedReceiver;
+use roundelay_net::transport::shm;
 
 /// The bytes that are read of the sender's memory before the rank looks at other connections again.
 pub(super) const TURN: u64 = 1 << 20;

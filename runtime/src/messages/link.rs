@@ -7,11 +7,11 @@ use super::device::{Device, Way};
 use super::packet::{BYTES, GET, Packet};
 use super::served::Landing;
 use super::transfer::{Part, Transfer, What};
-use crate::endpoints::Sender;
-use crate::error::Error;
-use crate::group::Connecting;
-use crate::transport::message::{IoVec, Kind, meta};
 use crate::window;
+use roundelay_net::endpoints::Sender;
+use roundelay_net::error::Error;
+use roundelay_net::group::Connecting;
+use roundelay_net::transport::message::{IoVec, Kind, meta};
 
 /// The longest message that is sent before the receiver has a place for it. Longer ones are faster by an offer: between
 /// two ranks of a host 64 KiB took 45 us at once, and 26 us offered.

@@ -17,7 +17,7 @@
 //! something, does what peers want, and sleeps again. It has neither the lock nor the turn while it sleeps, so whoever
 //! waits moves the engine at once; and it sleeps for a time, not on connections, where somebody has just waited, whom
 //! they would wake as well. A thread of the program that polls in a wait for something else, such as a call of
-//! all ranks, does what peers want meanwhile ([`Server`](crate::group::Server)), and the thread that stays is not
+//! all ranks, does what peers want meanwhile ([`Server`](roundelay_net::group::Server)), and the thread that stays is not
 //! needed.
 //!
 //! A short put or accumulate that goes through a socket waits for company, such as the flush or the signal that follows
@@ -61,13 +61,13 @@ pub(crate) use packet::Shape;
 pub(crate) use transfer::What;
 use transfer::transfer;
 
-use crate::endpoints::SHORT;
-use crate::error::Error;
 use crate::executor::wait::{Look, Wait};
-use crate::fork::OwnerProcess;
-use crate::group::{AlarmClock, Group};
-use crate::interrupt::{self, Deferred};
 use crate::window::{Exposed, Remote};
+use roundelay_net::endpoints::SHORT;
+use roundelay_net::error::Error;
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::group::{AlarmClock, Group};
+use roundelay_net::interrupt::{self, Deferred};
 
 /// The time that a rank stays for packets that no operation waits for, while no connection moves.
 const LINGER: Duration = Duration::from_secs(2);

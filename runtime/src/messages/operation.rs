@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::error::Error;
-use crate::fork::OwnerProcess;
+use roundelay_net::error::Error;
+use roundelay_net::fork::OwnerProcess;
 
 /// A message that was sent or received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

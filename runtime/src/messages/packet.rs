@@ -29,10 +29,10 @@
 //! Every packet has the same length, so that both kinds of link know how many bytes come next; content is a message
 //! of its own, of the length that the packet before it says.
 
-use crate::dtype::{DType, RedOp};
-use crate::error::{Bytes, Refusal};
-use crate::transport::one_sided::{Grant, May};
 use crate::window::{Fetch, Place, Rights};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Bytes, Refusal};
+use roundelay_net::transport::one_sided::{Grant, May};
 
 /// Bytes of a packet: what travels in the first cache line of a header in shared memory.
 pub(super) const BYTES: usize = 48;

@@ -18,11 +18,11 @@ use super::link::{Link, Out};
 use super::operation::Operation;
 use super::packet::{GET, Packet, Reason, Shape};
 use super::transfer::{Part, Transfer, What};
-use crate::dtype::RedOp;
-use crate::error::{Error, Location, Refusal};
 use crate::executor::watchdog::{Trouble, examine};
-use crate::transport::shm::Sleeper;
 use crate::window::{DeviceMemory, Entered, Exposed, Failed, Fetch, PIECE, Remote, Rights, STAGED};
+use roundelay_net::dtype::RedOp;
+use roundelay_net::error::{Error, Location, Refusal};
+use roundelay_net::transport::shm::Sleeper;
 
 /// The most bytes that are given as they were at one moment, from a copy.
 const WHOLE: u64 = super::link::EAGER;

@@ -9,9 +9,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::engine::Engine;
 use super::{Messenger, REST, Shared, Turn, lock};
-use crate::endpoints::{Dozing, SHORT};
-use crate::group::Server;
-use crate::interrupt::Deferred;
+use roundelay_net::endpoints::{Dozing, SHORT};
+use roundelay_net::group::Server;
+use roundelay_net::interrupt::Deferred;
 
 /// The time after which a thread that has nothing to do ends.
 const IDLE: Duration = Duration::from_secs(1);

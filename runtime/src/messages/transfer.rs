@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::operation::Operation;
 use super::packet::Shape;
-use crate::dtype::RedOp;
 use crate::window::Fetch;
+use roundelay_net::dtype::RedOp;
 
 /// The purpose of a transfer; of operations on a peer's part of a window with the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

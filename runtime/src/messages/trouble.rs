@@ -7,8 +7,8 @@ use super::engine::{Early, Engine};
 use super::link::Link;
 use super::matching::Peer;
 use super::transfer::{Transfer, What};
-use crate::error::{Error, Location};
 use crate::executor::watchdog::{Gone, Trouble, examine};
+use roundelay_net::error::{Error, Location};
 
 impl Engine {
     /// Looks for peers that are gone and for operations whose time is over.

@@ -1,10 +1,10 @@
 //! Packets of messages and windows, for tests and fuzzers.
 
 use super::packet::{Packet, Reason, Shape};
-use crate::dtype::{DType, RedOp};
-use crate::transport::one_sided::{Grant, May};
 use crate::window::{Fetch, Rights};
-use crate::wire::{Wire, sized};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::transport::one_sided::{Grant, May};
+use roundelay_net::wire::{Wire, sized};
 
 /// Returns packets of all kinds, as one rank sends them to another.
 fn packets() -> Vec<Packet> {

@@ -12,9 +12,9 @@ use super::link::{self, Link};
 use super::region::{Part, Region};
 use crate::bootstrap::{Address, Meeting, Setup};
 use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
-use crate::error::{Error, PROCESS_LIMIT_REMEDY};
-use crate::fork::OwnerProcess;
 use crate::window::{Rights, Span};
+use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_net::fork::OwnerProcess;
 
 /// A place at which peers meet this process, to read and write the memory that it registers: one-sided communication
 /// without a communicator. Clones are the same; any thread may use it.

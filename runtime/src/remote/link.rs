@@ -11,14 +11,14 @@ use super::key::Key;
 use super::region::Part;
 use super::target::{RemoteRegion, Target};
 use crate::comm::{AbortHandle, Communicator, Kept, typed};
-use crate::dtype::DType;
-use crate::error::{Error, Location, Refusal};
 use crate::executor::watchdog::{Trouble, examine};
-use crate::fork::OwnerProcess;
-use crate::group::Group;
 use crate::messages::{Messenger, Operation, Peer, Place, Shape, What};
-use crate::transport::Transports;
 use crate::window::{Exposed, Remote};
+use roundelay_net::dtype::DType;
+use roundelay_net::error::{Error, Location, Refusal};
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::group::Group;
+use roundelay_net::transport::Transports;
 
 /// The tag of notifications: nothing else is sent on a link.
 const NOTICE: u64 = 0;

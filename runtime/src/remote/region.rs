@@ -11,12 +11,12 @@ use super::endpoint::Shared;
 use super::key::Key;
 use super::link::Core;
 use crate::comm::Kept;
-use crate::dtype::DType;
-use crate::error::{Error, Location, Refusal};
-use crate::fork::OwnerProcess;
-use crate::interrupt;
-use crate::secret::random;
 use crate::window::{self, Block, Exposed, Place, Rights, Span};
+use roundelay_net::dtype::DType;
+use roundelay_net::error::{Error, Location, Refusal};
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::interrupt;
+use roundelay_net::secret::random;
 
 /// The time between two looks whether a peer's access is over.
 const LOOK: Duration = Duration::from_micros(100);

@@ -3,7 +3,7 @@
 use super::super::Endpoint;
 use super::*;
 use crate::bootstrap::Setup;
-use crate::transport::Transports;
+use roundelay_net::transport::Transports;
 
 /// Accesses that never end are waited for so long.
 const SHORT: Duration = Duration::from_millis(300);

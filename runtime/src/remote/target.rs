@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::link::Core;
 use crate::comm::{Host, Kept, Memory, MemoryMut, Work, ended, gather, pieces, promised};
-use crate::error::{Bytes, Error};
-use crate::fork::OwnerProcess;
 use crate::messages::{Operation, What};
 use crate::window::{Remote, Rights};
+use roundelay_net::error::{Bytes, Error};
+use roundelay_net::fork::OwnerProcess;
 
 /// A region of the peer of a [`Link`](crate::Link). Clones are the same; any thread may use it. Places are counted in
 /// bytes.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::diagnose::{Class, Verdict, names};
 use super::dump::{Entry, Flight};
-use crate::waiting::What;
+use roundelay_net::waiting::What;
 
 /// The shortest delay that is told.
 const LEAST: Duration = Duration::from_millis(10);

@@ -11,8 +11,8 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use crate::transport::shm::CALLS;
-use crate::waiting::Wait;
+use roundelay_net::transport::shm::CALLS;
+use roundelay_net::waiting::Wait;
 
 /// Ranks that a list names before it only counts.
 const NAMED: usize = 8;

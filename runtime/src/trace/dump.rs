@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::diagnose::{Condition, Seen, Standing};
 use super::flight::{Event, Recorder};
-use crate::waiting::{Wait, What};
+use roundelay_net::bootstrap::Ending;
+use roundelay_net::waiting::{Wait, What};
 
 /// Events that a dump has at most.
 const ENTRIES: usize = 128;
@@ -196,34 +197,4 @@ pub fn merge(ranks: u32, flights: &[Flight], endings: &[Ending]) -> Vec<Standing
         Standing { condition, ..seen }
     };
     (0..ranks).map(standing).collect()
-}
-
-/// The ending of a rank's process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It ended by itself, with that status.
-    Exited(i32),
-    /// It was ended by that signal.
-    Signalled(i32),
-    /// It was still there when the job was over, and the launcher ended it.
-    Killed,
-    /// It ended, and something else in the launching program took its status.
-    Unknown,
-}
-
-impl std::fmt::Display for Ending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Ending::Exited(status) => write!(f, "its process ended with status {status}"),
-            Ending::Signalled(9) => write!(f, "signal 9 (SIGKILL) ended its process"),
-            Ending::Signalled(11) => write!(f, "signal 11 (SIGSEGV) ended its process"),
-            Ending::Signalled(6) => write!(f, "signal 6 (SIGABRT) ended its process"),
-            Ending::Signalled(signal) => write!(f, "signal {signal} ended its process"),
-            Ending::Killed => write!(f, "its process did not end and was killed"),
-            Ending::Unknown => write!(
-                f,
-                "its process ended, and something else in the launching program took its status"
-            ),
-        }
-    }
 }

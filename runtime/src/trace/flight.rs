@@ -3,8 +3,8 @@
 use super::spans::Tracer;
 use super::{coarse, now};
 use crate::bind::Bound;
-use crate::dtype::{DType, RedOp};
-use crate::waiting::Waiting;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::waiting::Waiting;
 
 /// Events that a rank remembers.
 pub const EVENTS: usize = 1024;

@@ -13,11 +13,11 @@ use super::diagnose::{Condition, Seen, Standing};
 use super::dump::{Entry, Flight};
 use super::now;
 use super::process::condition;
-use crate::digest::mix;
-use crate::error::Error;
-use crate::net::host_name;
-use crate::transport::shm::{NAME, Segment, State};
-use crate::waiting::Waiting;
+use roundelay_net::digest::mix;
+use roundelay_net::error::Error;
+use roundelay_net::net::host_name;
+use roundelay_net::transport::shm::{NAME, Segment, State};
+use roundelay_net::waiting::Waiting;
 
 /// The time between the two looks at a rank: a wait that is the same in both is one that lasts.
 const PAUSE: Duration = Duration::from_millis(200);

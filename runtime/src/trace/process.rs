@@ -1,8 +1,8 @@
 //! Tells the condition of ranks of this machine by their processes.
 
 use super::diagnose::Condition;
-use crate::process::{has_gone, is_stopped, no_longer};
-use crate::transport::shm::State;
+use roundelay_net::process::{has_gone, is_stopped, no_longer};
+use roundelay_net::transport::shm::State;
 
 /// Returns the condition of a rank, by its state and its process, if that is of this machine.
 pub(crate) fn condition(state: State, pid: Option<i32>, is_own: bool) -> Condition {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::now;
 use crate::bind::{Blocked, Bound, NOWHERE};
-use crate::waiting::What;
+use roundelay_net::waiting::What;
 
 /// Spans that a rank keeps at most by default.
 pub const SPANS: usize = 16 << 10;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::protocol::{self, Access};
 use super::rights::Rights;
-use crate::error::Error;
-use crate::transport::shm::Segment;
+use roundelay_net::error::Error;
+use roundelay_net::transport::shm::Segment;
 
 const LINE: u64 = 64;
 

@@ -1,7 +1,7 @@
 //! Memory of a part that lies on a device: this process has it read and written.
 
 use super::place::Fetch;
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// The most bytes of a part on a device that are got at once: they lie in memory of the host until the peer has them.
 pub(crate) const STAGED: u64 = 1 << 20;

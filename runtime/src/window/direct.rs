@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::block::Announced;
 use super::place::{Fetch, Place};
 use super::rights::Rights;
-use crate::dtype::RedOp;
-use crate::error::Refusal;
+use roundelay_net::dtype::RedOp;
+use roundelay_net::error::Refusal;
 
 /// A peer's part, with the number by which this rank is known there.
 pub(crate) struct Direct {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::device::DeviceMemory;
 use super::place::Place;
 use super::rights::Rights;
-use crate::transport::one_sided::May;
-use crate::transport::rdma::Exposure;
+use roundelay_net::transport::one_sided::May;
+use roundelay_net::transport::rdma::Exposure;
 
 /// The memory of this rank's part, with whatever owns it.
 pub(crate) struct Exposed {

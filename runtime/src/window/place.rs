@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use super::block::Block;
 use super::rights::Rights;
 use super::span::Span;
-use crate::backend::{Dst, Src, kernel};
-use crate::dtype::{DType, RedOp};
-use crate::error::{Error, Refusal};
+use roundelay_net::backend::{Dst, Src, kernel};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Error, Refusal};
 
 /// The most bytes that are combined while the lock is held.
 const LOCKED: usize = 64 << 10;

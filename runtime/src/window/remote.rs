@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::place::Place;
 use super::rights::Rights;
-use crate::error::Refusal;
+use roundelay_net::error::Refusal;
 
 /// The facts that this rank knows of a peer's part.
 pub(crate) struct Remote {

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::backend::host::copy::copy;
-use crate::error::Refusal;
+use roundelay_net::backend::host::copy::copy;
+use roundelay_net::error::Refusal;
 
 /// The bytes after which whoever copies looks whether the job has ended.
 pub(crate) const PIECE: usize = 4 << 20;

@@ -9,9 +9,9 @@ use super::Communicator;
 use super::nonblocking::Kept;
 use super::operations::Copy;
 use super::parts::Parts;
-use crate::dtype::{DType, RedOp};
-use crate::error::Error;
 use crate::window::{Attributes, Fetch, Rights};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
 
 /// A [`Window`](super::Window) of elements whose type is known when the program runs. Operations are those of
 /// [`Window`](super::Window); their elements are of the window's type, and places are counted in elements.

@@ -8,13 +8,13 @@ use super::super::Communicator;
 use super::Window;
 use super::parts::Reach;
 use crate::bootstrap::Setup;
-use crate::dtype::RedOp;
-use crate::error::{Error, Refusal};
-use crate::memory::Buffer;
 use crate::messages::What;
-use crate::transport::Transports;
 use crate::window::{Fetch, PIECE, Remote, Rights};
 use roundelay_dsl::diag::codes;
+use roundelay_net::dtype::RedOp;
+use roundelay_net::error::{Error, Refusal};
+use roundelay_net::memory::Buffer;
+use roundelay_net::transport::Transports;
 
 const LEN: usize = 100_000;
 const BYTES: u64 = 8 * LEN as u64;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::parts::{Parts, Reach, Service};
 use super::{Communicator, Window};
-use crate::dtype::{DType, Element};
-use crate::error::Error;
-use crate::memory::Buffer;
-use crate::secret::random;
 use crate::window::{Block, Direct, Exposed, Kept, Place, Remote, Rights, Span};
+use roundelay_net::dtype::{DType, Element};
+use roundelay_net::error::Error;
+use roundelay_net::memory::Buffer;
+use roundelay_net::secret::random;
 
 /// The offset of memory that the peers do not map.
 const ELSEWHERE: u64 = u64::MAX;

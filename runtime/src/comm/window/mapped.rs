@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::parts::Reach;
 use super::{AnyWindow, Window};
-use crate::dtype::Element;
-use crate::error::{Error, Refusal};
-use crate::fork::OwnerProcess;
-use crate::transport::shm::Segment;
 use crate::window::{Announced, Rights};
+use roundelay_net::dtype::Element;
+use roundelay_net::error::{Error, Refusal};
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::transport::shm::Segment;
 
 /// A peer's part of a window, mapped here ([`Window::map_remote`]). While it lives the peer cannot
 /// [withdraw](Window::withdraw) rights, nor free the window: it waits for it.

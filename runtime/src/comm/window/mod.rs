@@ -16,9 +16,9 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::Communicator;
-use crate::dtype::{Element, RedOp};
-use crate::error::Error;
 use crate::window::{Attributes, Fetch, Rights};
+use roundelay_net::dtype::{Element, RedOp};
+use roundelay_net::error::Error;
 
 pub use any::AnyWindow;
 pub use mapped::{AnyMapped, Mapped};

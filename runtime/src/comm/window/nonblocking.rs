@@ -12,9 +12,9 @@ use super::operations::Copy;
 use super::parts::{Parts, Reach};
 use super::served::{pieces, typed};
 use crate::comm::work::{Promise, Work, promised};
-use crate::dtype::{Element, RedOp};
-use crate::error::Error;
 use crate::messages::{Operation, What};
+use roundelay_net::dtype::{Element, RedOp};
+use roundelay_net::error::Error;
 
 /// The owner of memory that stays where it is.
 pub(crate) struct Kept<B>(NonNull<B>);

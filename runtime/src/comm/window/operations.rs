@@ -3,10 +3,10 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::parts::{Parts, Reach};
-use crate::dtype::RedOp;
-use crate::error::{Error, Refusal};
 use crate::messages::What;
 use crate::window::{Direct, Failed, Fetch, Place, Remote};
+use roundelay_net::dtype::RedOp;
+use roundelay_net::error::{Error, Refusal};
 
 /// An operation on bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

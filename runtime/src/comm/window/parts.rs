@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::abort;
-use crate::dtype::DType;
-use crate::error::{Error, Location, Refusal};
 use crate::executor::wait::{Look, Wait};
 use crate::executor::watchdog::{Gone, Trouble, examine};
-use crate::fork::OwnerProcess;
-use crate::group::Group;
-use crate::interrupt;
 use crate::messages::Messenger;
-use crate::transport::shm::{Segment, Sleeper};
 use crate::window::{Access, Attributes, Direct, Exposed, Remote, Rights, Span};
+use roundelay_net::abort;
+use roundelay_net::dtype::DType;
+use roundelay_net::error::{Error, Location, Refusal};
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::group::Group;
+use roundelay_net::interrupt;
+use roundelay_net::transport::shm::{Segment, Sleeper};
 
 /// The longest time that a window that is dropped waits for peers that are about to write.
 const DRAIN: Duration = Duration::from_secs(1);

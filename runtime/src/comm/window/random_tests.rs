@@ -9,9 +9,9 @@ use super::parts::Reach;
 use crate::bootstrap::Setup;
 use crate::comm::Communicator;
 use crate::internal::wires;
-use crate::memory::Buffer;
-use crate::transport::Transports;
 use crate::window::Rights;
+use roundelay_net::memory::Buffer;
+use roundelay_net::transport::Transports;
 use roundelay_tests::Dice;
 
 const LEN: usize = 512;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::parts::{Parts, Reach, Service};
-use crate::error::{Error, Refusal};
 use crate::messages::{Delivered, Operation, Place, Shape, What};
 use crate::window::{self, Fetch, Remote, Rights};
+use roundelay_net::error::{Error, Refusal};
 
 impl Parts {
     fn service(&self) -> Result<&Service, Error> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use roundelay_compiler::device::{DeviceProgram, Event, Target, Task, TaskInput};
 use roundelay_compiler::plan::{Dir, Header, Site, Sizes, WireType};
 
-use crate::error::Location;
+use roundelay_net::error::Location;
 
 /// The far links of a rank's program.
 #[derive(Debug)]

@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 use super::lanes::Common;
 use super::pause::Pause;
 use super::tray::{SLOT, SLOTS, Tray};
-use crate::dtype::DType;
-use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::messages::{Messenger, Operation, Place, Shape, What};
 use crate::window::{Fetch, Remote};
+use roundelay_net::dtype::DType;
+use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 
 /// The time for which the courier looks for another errand before it sleeps until one comes, and the longest sleep.
 const BRISK: Duration = Duration::from_micros(500);

@@ -10,10 +10,10 @@ use super::courier::Errands;
 use super::courier_tests::{BYTES, hosts};
 use super::emulated::Left;
 use super::tests::{PATIENCE, hears_the_end};
-use crate::dtype::{DType, RedOp};
-use crate::error::{Error, Refusal};
 use crate::messages::{Place as Memory, Shape, What};
 use crate::window::{Fetch, Remote, Rights, STAGED};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Error, Refusal};
 
 /// Operations that pass by the checks of the origin are refused where the part is, and nothing is written.
 #[test]

@@ -14,9 +14,9 @@ use super::emulated::Left;
 use super::tests::{PATIENCE, Rank, World, everywhere, long};
 use super::tray::{SLOT, SLOTS, Tray};
 use crate::cuda::beyond::Beyond;
-use crate::dtype::DType;
-use crate::error::Error;
 use crate::window::{DeviceMemory, Exposed, Fetch, Place, Rights, Span};
+use roundelay_net::dtype::DType;
+use roundelay_net::error::Error;
 
 /// Bytes of a part.
 pub(super) const BYTES: usize = 12 << 20;

@@ -24,12 +24,12 @@ use super::memory::FarMemory;
 use super::memory::Mapped;
 use super::packet::{Kind, Packet};
 use super::stream::Stream;
-use crate::backend::cuda::{Context, Fault, NetworkMemory};
-use crate::digest::mix;
+use crate::cuda::backend::{Context, Fault, NetworkMemory};
 use crate::engine::Core;
-use crate::error::Error;
-use crate::transport::one_sided::{Access, Grant, May, News, OneSided};
-use crate::transport::rdma::Exposure;
+use roundelay_net::digest::mix;
+use roundelay_net::error::Error;
+use roundelay_net::transport::one_sided::{Access, Grant, May, News, OneSided};
+use roundelay_net::transport::rdma::Exposure;
 
 /// Bytes of a probe, of which each connection has two: what it sends, and what comes.
 const PROBE: u64 = 64;

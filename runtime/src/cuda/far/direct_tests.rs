@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::direct::{Begun, GpuDirect, Placing};
 use super::packet::{Kind, Packet};
 use super::tests::{Slots, World, all_alike, captured, everywhere, flat, grids, long, many_calls};
-use crate::transport::one_sided::{Access, Grant, May, News, OneSided};
-use crate::transport::rdma::Exposure;
+use roundelay_net::transport::one_sided::{Access, Grant, May, News, OneSided};
+use roundelay_net::transport::rdma::Exposure;
 
 #[test]
 fn algorithms_are_bit_exact_where_devices_write_into_slots() {
@@ -73,7 +73,7 @@ fn all_ranks_have_it_or_none_has() {
 fn contents_go_by_hosts_while_the_queue_for_them_is_gone() {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use crate::transport::Carrier;
+    use roundelay_net::transport::Carrier;
 
     for breaks in [0, 1] {
         let world = World { slots: Slots::Direct, ..World::new(&[0, 1], 2) };

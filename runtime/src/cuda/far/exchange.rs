@@ -27,10 +27,10 @@ use super::lane::{End, Lane};
 use super::mail::{Mail, Word};
 use super::packet::{Kind, Packet};
 use super::stream::{Coming, Held};
-use crate::error::{Error, Location};
-use crate::transport::fault::Fault;
-use crate::transport::message::{IoVec, IoVecMut};
-use crate::transport::posted::PostedReceiver;
+use roundelay_net::error::{Error, Location};
+use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::message::{IoVec, IoVecMut};
+use roundelay_net::transport::posted::PostedReceiver;
 
 /// Slots of a queue.
 const SLOTS: u64 = batch::SLOTS as u64;

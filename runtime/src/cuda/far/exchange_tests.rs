@@ -15,7 +15,7 @@ use super::mail::{Mail, Word};
 use super::packet::{self, Kind, Packet};
 use super::stream::DIGEST;
 use super::tests::{PATIENCE, Rank, World, everywhere, hears_the_end, late, long};
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// A message from a rank to another.
 #[derive(Debug, Clone, PartialEq)]
@@ -295,8 +295,8 @@ fn a_peer_that_does_not_receive_is_named_in_time() {
 /// A peer that does not keep to what it was given room for is refused, and nothing of it lands.
 #[test]
 fn pieces_without_a_slot_are_refused() {
-    use crate::transport::message::{IoVec, Kind as Carried, meta};
-    use crate::transport::posted::PostedSender;
+    use roundelay_net::transport::message::{IoVec, Kind as Carried, meta};
+    use roundelay_net::transport::posted::PostedSender;
     let piece = |count, bytes| Packet::of_pieces(Kind::Piece, 0, count, (77, bytes));
     let forged = [
         (piece(2, 32), "no slot"),
@@ -312,7 +312,7 @@ fn pieces_without_a_slot_are_refused() {
             if rank.core.rank() == 1 {
                 // Its lane has no order, and leaves the connection alone.
                 let connection = rank.lanes.connections[0].clone();
-                let mut sender = crate::transport::stream::Sender::new(connection);
+                let mut sender = roundelay_net::transport::stream::Sender::new(connection);
                 let place = sender.stage(1, packet::BYTES);
                 let bytes = packet.encode();
                 // SAFETY: `stage` made room for as many bytes.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::emulated::{Launch, Left};
 use super::tests::{PATIENCE, World, everywhere, hears_the_end, late, long};
-use crate::error::Error;
+use roundelay_net::error::Error;
 
 /// Checks that an error names the lost rank, and the place in the algorithm.
 fn names(error: Option<&Error>, peer: u32) {
@@ -76,7 +76,7 @@ fn an_abort_makes_kernels_leave_and_lanes_end() {
         if rank.core.rank() == 1 {
             let text = "enough".to_string();
             let code = roundelay_dsl::diag::codes::ABORTED;
-            rank.core.group.abort(&crate::abort::AbortRecord { code, rank: 1, text });
+            rank.core.group.abort(&roundelay_net::abort::AbortRecord { code, rank: 1, text });
             // The other one must hear it, and not that the sockets end.
             let since = Instant::now();
             while !rank.device.aborted.load(Ordering::Acquire) && since.elapsed() < PATIENCE {
@@ -141,15 +141,15 @@ fn a_peer_whose_kernel_does_not_come_is_named_in_time() {
 
 #[test]
 fn what_is_no_packet_is_refused() {
-    use crate::transport::message::{Kind, meta};
-    use crate::transport::posted::PostedSender;
+    use roundelay_net::transport::message::{Kind, meta};
+    use roundelay_net::transport::posted::PostedSender;
     let world = World::new(&[0, 1], 1);
     let jobs = long(&world.hosts);
     let failures = everywhere(&world, &jobs, |rank| {
         if rank.core.rank() == 1 {
             // Its lane has no order, and leaves the connection alone.
             let mut sender =
-                crate::transport::stream::Sender::new(rank.lanes.connections[0].clone());
+                roundelay_net::transport::stream::Sender::new(rank.lanes.connections[0].clone());
             sender.stage(1, 32);
             sender.post(meta(7, 32, Kind::Slot), 32);
             hears_the_end(rank.core);

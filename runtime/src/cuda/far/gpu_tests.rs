@@ -14,14 +14,14 @@ use rustix::net::Shutdown;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::direct::GpuDirect;
-use crate::backend::cuda::{Context, NetworkMemory};
 use crate::bootstrap::Setup;
 use crate::comm::Communicator;
+use crate::cuda::backend::{Context, NetworkMemory};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::{CudaBuffer, CudaOptions, Launch, open, probe};
-use crate::dtype::{DType, RedOp};
 use crate::engine::{Args, Call, Core};
-use crate::error::Error;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
 
 /// The variable with the note by which the second process joins.
 const NOTE: &str = "ROUNDELAY_TEST_FAR_NOTE";

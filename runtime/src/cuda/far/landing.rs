@@ -8,11 +8,11 @@ use super::flow::Flow;
 use super::lane::{End, Lane, TURN};
 use super::packet::Kind;
 use super::stream::Coming;
-use crate::backend::cuda;
-use crate::error::Error;
-use crate::transport::fault::Fault;
-use crate::transport::message::IoVecMut;
-use crate::transport::posted::PostedReceiver;
+use crate::cuda::backend;
+use roundelay_net::error::Error;
+use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::message::IoVecMut;
+use roundelay_net::transport::posted::PostedReceiver;
 
 /// The reason for which a packet of a peer is not taken.
 enum Trouble {
@@ -21,11 +21,11 @@ enum Trouble {
     /// It makes another call.
     OtherCall,
     /// This rank's driver has failed.
-    Driver(cuda::Fault),
+    Driver(backend::Fault),
 }
 
-impl From<cuda::Fault> for Trouble {
-    fn from(fault: cuda::Fault) -> Self {
+impl From<backend::Fault> for Trouble {
+    fn from(fault: backend::Fault) -> Self {
         Trouble::Driver(fault)
     }
 }

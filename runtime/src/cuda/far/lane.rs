@@ -17,8 +17,8 @@ use super::memory::{FarMemory, MOST_BLOCKS};
 use super::packet::{Kind, Packet};
 use super::pause::Pause;
 use super::stream::{Held, Stream};
-use crate::error::Error;
-use crate::transport::message::IoVec;
+use roundelay_net::error::Error;
+use roundelay_net::transport::message::IoVec;
 
 /// An order tells a lane what kernels will ask for. What is asked for, and when, kernels say themselves.
 #[derive(Debug)]

@@ -15,14 +15,14 @@ use super::mail::Mail;
 use super::memory::FarMemory;
 use super::stream::Stream;
 use super::tray::Tray;
-use crate::abort;
-use crate::backend::cuda::Fault;
+use crate::cuda::backend::Fault;
 use crate::engine::Core;
-use crate::error::{Error, PROCESS_LIMIT_REMEDY};
-use crate::group::Alarm;
 use crate::messages::Messenger;
-use crate::net::{ConnectionId, Deadline};
-use crate::transport::shm::cores;
+use roundelay_net::abort;
+use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
+use roundelay_net::group::Alarm;
+use roundelay_net::net::{ConnectionId, Deadline};
+use roundelay_net::transport::shm::cores;
 
 /// Most lanes of a rank.
 const MOST: u32 = 8;
@@ -93,7 +93,7 @@ pub(crate) struct Lanes {
     courier: Option<Courier>,
     /// For tests that cut them.
     #[cfg(test)]
-    pub(super) connections: Vec<Arc<crate::transport::stream::Connection>>,
+    pub(super) connections: Vec<Arc<roundelay_net::transport::stream::Connection>>,
 }
 
 impl std::fmt::Debug for Lanes {

@@ -12,7 +12,7 @@ use roundelay_compiler::emit::cuda::batch;
 use roundelay_compiler::plan::Dir;
 
 use super::memory::Mapped;
-use crate::backend::cuda::{Context, Fault};
+use crate::cuda::backend::{Context, Fault};
 
 /// A list of words, one for each block of an end. Both count pieces from the beginning of the communicator on.
 #[derive(Debug, Clone, Copy)]

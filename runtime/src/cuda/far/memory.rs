@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use roundelay_compiler::device::abi;
 
 use super::direct::Direct;
-use crate::backend::cuda::{Context, Fault, Pinned};
+use crate::cuda::backend::{Context, Fault, Pinned};
 
 /// Bytes of the slots of all far links of a kernel.
 pub(in super::super) const CAPACITY: u64 = 64 << 20;

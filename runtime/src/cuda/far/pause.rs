@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::stream::{Coming, Stream};
-use crate::transport::posted::PostedSender;
+use roundelay_net::transport::posted::PostedSender;
 
 /// The number of looks without a pause, and of those that yield, before a lane sleeps.
 const EAGER: u32 = 64;

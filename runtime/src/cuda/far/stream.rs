@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::direct::Placing;
 use super::packet::{self, Kind, Packet};
-use crate::transport::fault::Fault;
-use crate::transport::message::{IoVec, Kind as Carried, meta};
-use crate::transport::posted::{PostedReceiver, PostedSender};
-use crate::transport::stream::{Connection, Receiver, Sender};
+use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::message::{IoVec, Kind as Carried, meta};
+use roundelay_net::transport::posted::{PostedReceiver, PostedSender};
+use roundelay_net::transport::stream::{Connection, Receiver, Sender};
 
 /// The digest in the header of all that a lane sends: no call of the host's has it.
 pub(super) const DIGEST: u32 = 0xfa41_1a9e;

@@ -18,9 +18,9 @@ use super::memory::FarMemory;
 use crate::bootstrap::Setup;
 use crate::comm::Communicator;
 use crate::cuda::program::Lowered;
-use crate::dtype::{DType, RedOp};
 use crate::engine::{Args, Call, Core};
-use crate::error::{Error, Location};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Error, Location};
 
 /// No wait that succeeds comes near it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::memory::Mapped;
-use crate::backend::cuda::{Context, Fault};
+use crate::cuda::backend::{Context, Fault};
 
 /// Bytes of a slot, and how many there are: errands take turns in them by their numbers.
 pub(super) const SLOT: u64 = 1 << 20;

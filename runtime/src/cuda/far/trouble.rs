@@ -8,8 +8,8 @@ use super::call::FarCall;
 use super::flow::Flow;
 use super::lane::{End, Lane, Work};
 use super::pause::{EXAMINE, Pause};
-use crate::error::{Error, Location, Source};
-use crate::transport::fault::Fault;
+use roundelay_net::error::{Error, Location, Source};
+use roundelay_net::transport::fault::Fault;
 
 /// The time after the end of a connection in which its reason may be heard otherwise.
 const LAST_WORDS: Duration = Duration::from_millis(150);

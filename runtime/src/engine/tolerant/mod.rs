@@ -23,12 +23,12 @@ use roundelay_compiler::tolerance::{Header, Part, Round, Tolerant};
 use roundelay_dsl::ast::Op;
 
 use super::Core;
-use crate::backend::{Dst, Kernel, Src, kernel};
-use crate::digest::mix;
-use crate::dtype::{DType, RedOp};
-use crate::error::{Error, Location};
 use crate::executor::watchdog;
 use post::{Call, Post};
+use roundelay_net::backend::{Dst, Kernel, Src, kernel};
+use roundelay_net::digest::mix;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Error, Location};
 
 /// The bytes that a chunk of a message has beside its content: its ranks, and its length.
 const PER_CHUNK: usize = 16;

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use roundelay_dsl::diag::codes;
 
-use crate::abort::AbortRecord;
-use crate::endpoints::{Endpoints, Receiver, RecvEnd, SendEnd, Sender};
-use crate::error::{Error, Location};
 use crate::executor::wait::{Look, Wait};
 use crate::executor::watchdog::{self, Gone, Trouble};
-use crate::group::Group;
-use crate::net::{ConnectionId, Deadline};
 use crate::trace::{Recorder, Waiting, What};
-use crate::transport::message::{Kind, meta};
+use roundelay_net::abort::AbortRecord;
+use roundelay_net::endpoints::{Endpoints, Receiver, RecvEnd, SendEnd, Sender};
+use roundelay_net::error::{Error, Location};
+use roundelay_net::group::Group;
+use roundelay_net::net::{ConnectionId, Deadline};
+use roundelay_net::transport::message::{Kind, meta};
 
 /// Messages in flight on a connection.
 const SLOTS: u64 = 4;

@@ -1,0 +1,41 @@
+//! Abort records: what a rank that fails tells the others, and the error that they report.
+
+use roundelay_dsl::diag::{Code, codes};
+use roundelay_dsl::escaped;
+
+use crate::error::{Error, Location, at};
+
+/// The reason for which all ranks stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AbortRecord {
+    /// The kind of failure.
+    pub code: Code,
+    /// The rank whose failure it is: the one that reported it, or the one that is gone.
+    pub rank: u32,
+    /// The failure in words.
+    pub text: String,
+}
+
+/// Returns the error of a rank that stops because of what another one recorded.
+pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
+    let AbortRecord { code, rank: by, text } = cause;
+    // Words of another process, which may be no rank's where there is no secret.
+    let text = escaped(&text).into_owned();
+    let location = location.map(Box::new);
+    match code == codes::LOST_RANK {
+        true => Error::LostRank { rank, lost: by, how: text, location, source: None },
+        false => Error::Aborted { rank, by, cause: text, code, location },
+    }
+}
+
+/// Makes the abort record of a rank's error, which the others are told.
+pub fn record(rank: u32, error: &Error) -> AbortRecord {
+    match error {
+        // A rank that hears of it between two calls has no place of its own to name.
+        Error::LostRank { lost, how, location, .. } => {
+            let text = format!("{how}{}", at(location));
+            AbortRecord { code: codes::LOST_RANK, rank: *lost, text }
+        }
+        _ => AbortRecord { code: error.code(), rank, text: error.to_string() },
+    }
+}

@@ -1,0 +1,356 @@
+//! Defines [`Kernel`], which callers hold, and the way a fold goes through the loops.
+
+use std::mem::MaybeUninit;
+
+use roundelay_compiler::plan::WireType;
+
+use super::copy::{LINE, copy, fence, stream};
+use super::environment::{self, DefaultEnvironment};
+use super::level::Level;
+use super::loops::{Conversions, Loops};
+use crate::backend::{Dst, Src, Unsupported};
+use crate::dtype::{DType, RedOp};
+
+/// The arithmetic of one element type and operator, resolved for this processor.
+#[derive(Debug, Clone, Copy)]
+pub struct Kernel {
+    loops: &'static Loops,
+    dtype: DType,
+    /// The wire type that is the element type itself.
+    own: Option<WireType>,
+}
+
+/// Returns the kernel of a type and an operator. `avg` and `premul_sum` fold like `sum`.
+pub fn kernel(dtype: DType, op: RedOp) -> Result<Kernel, Unsupported> {
+    kernel_at(best(), dtype, op)
+}
+
+/// Returns the kernel of a type and an operator with the instructions of a level that is available.
+pub(super) fn kernel_at(level: Level, dtype: DType, op: RedOp) -> Result<Kernel, Unsupported> {
+    let loops = level.loops(dtype, op).ok_or(Unsupported::Op { dtype, op })?;
+    Ok(Kernel::of(loops, dtype))
+}
+
+fn best() -> Level {
+    Level::available().last().copied().unwrap_or(Level::Base)
+}
+
+/// Bytes of a block: of accumulators, of results before a streamed output, of a result that is
+/// copied on. Small, so that reading the inputs and writing past the caches overlap.
+const BLOCK: usize = 1024;
+
+/// The least elements that are streamed: with fewer it would not pay.
+const LEAST_STREAMED: usize = 1024;
+
+/// Memory of a block.
+#[repr(align(64))]
+struct Block(MaybeUninit<[u8; BLOCK]>);
+
+impl Block {
+    fn new() -> Self {
+        Block(MaybeUninit::uninit())
+    }
+
+    fn ptr(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+}
+
+/// A block of a fold: positions `at .. at + n` of `count`, and memory for as many accumulators and
+/// for as many results on their way to a streamed output.
+struct Part {
+    at: usize,
+    n: usize,
+    count: usize,
+    acc: *mut u8,
+    staging: *mut u8,
+}
+
+impl Kernel {
+    fn of(loops: &'static Loops, dtype: DType) -> Kernel {
+        let own = match dtype {
+            DType::F16 => Some(WireType::F16),
+            DType::Bf16 => Some(WireType::Bf16),
+            DType::F32 => Some(WireType::F32),
+            _ => None,
+        };
+        Kernel { loops, dtype, own }
+    }
+
+    /// Returns a kernel for folds of one input, that is for copies; every type has it.
+    pub fn copies(dtype: DType) -> Kernel {
+        Kernel::of(best().copies(dtype), dtype)
+    }
+
+    /// Returns the bytes of an element in memory (`None`) or on the wire. Fails if the element type cannot be
+    /// rounded on the wire.
+    pub fn wire_size(&self, wire: Option<WireType>) -> Result<usize, Unsupported> {
+        let floats = [DType::F16, DType::Bf16, DType::F32, DType::F64];
+        match wire {
+            Some(wire) if !floats.contains(&self.dtype) => {
+                Err(Unsupported::WireType { dtype: self.dtype, wire })
+            }
+            _ => Ok(self.format(wire).size),
+        }
+    }
+
+    /// Folds `inputs` first to last, element by element, and writes the result to every output. One
+    /// input is copied. Without inputs or outputs it does nothing.
+    ///
+    /// # Safety
+    /// The caller keeps the promises listed in the [seam's contract](crate::backend).
+    #[inline]
+    pub unsafe fn fold(&self, inputs: &[Src], outputs: &[Dst], count: usize) {
+        // SAFETY: the promises are handed on; each arm passes the operands it matched.
+        unsafe {
+            match (inputs, outputs) {
+                ([], _) | (_, []) => {}
+                ([a], [d, more @ ..])
+                    if outputs.iter().all(|d| self.same(a.wire, d.wire) && !streams(d, count)) =>
+                {
+                    let size = self.format(a.wire).size;
+                    spread(size, d, more, count, |at, n, result| {
+                        copy(a.ptr.add(at * size), result, n * size);
+                    });
+                }
+                _ if environment::is_changed() => self.fold_by_default(inputs, outputs, count),
+                ([a, b], [d, more @ ..])
+                    if self.plain(a.wire)
+                        && self.plain(b.wire)
+                        && outputs.iter().all(|d| self.plain(d.wire) && !streams(d, count)) =>
+                {
+                    let size = self.loops.formats[0].size;
+                    spread(size, d, more, count, |at, n, result| {
+                        let at = at * size;
+                        (self.loops.pair)(a.ptr.add(at), b.ptr.add(at), result, n);
+                    });
+                }
+                _ => self.fold_blocks(inputs, outputs, count),
+            }
+        }
+    }
+
+    /// Multiplies each element by `factor`, rounded to the type that sums are made in. Integers:
+    /// the factor is truncated, the product wraps.
+    ///
+    /// # Safety
+    /// `data` is good for `count` elements, and nobody else uses them.
+    pub unsafe fn scale(&self, data: *mut u8, count: usize, factor: f64) {
+        let _environment = DefaultEnvironment::ensure();
+        // SAFETY: the promise is the same.
+        unsafe { (self.loops.scale)(data, count, factor) };
+    }
+
+    /// Divides each element by `n`, at least 1. Integers truncate towards zero.
+    ///
+    /// # Safety
+    /// `data` is good for `count` elements, and nobody else uses them.
+    pub unsafe fn divide(&self, data: *mut u8, count: usize, n: u64) {
+        let _environment = DefaultEnvironment::ensure();
+        // SAFETY: the promise is the same.
+        unsafe { (self.loops.divide)(data, count, n) };
+    }
+
+    /// Folds in the default floating-point environment, on a thread that has another one.
+    ///
+    /// # Safety
+    /// The requirements of [`Kernel::fold`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn fold_by_default(&self, inputs: &[Src], outputs: &[Dst], count: usize) {
+        let _environment = DefaultEnvironment::enter();
+        // SAFETY: the promise is the same.
+        unsafe { self.fold(inputs, outputs, count) };
+    }
+
+    /// Returns true if elements there are of the kernel's own type.
+    #[inline(always)]
+    fn plain(&self, wire: Option<WireType>) -> bool {
+        wire.is_none() || wire == self.own
+    }
+
+    #[inline(always)]
+    fn format(&self, wire: Option<WireType>) -> &'static Conversions {
+        let [own, f16, bf16, f32] = &self.loops.formats;
+        match wire {
+            _ if self.plain(wire) => own,
+            Some(WireType::F16) => f16,
+            Some(WireType::Bf16) => bf16,
+            Some(WireType::F32) => f32,
+            None => own,
+        }
+    }
+
+    /// Folds anything, block by block, so that each operand passes the caches once.
+    ///
+    /// # Safety
+    /// The seam's promises; there is at least one input and one output.
+    unsafe fn fold_blocks(&self, inputs: &[Src], outputs: &[Dst], count: usize) {
+        let (mut acc, mut staging) = (Block::new(), Block::new());
+        let streamed = outputs.iter().find(|d| streams(d, count));
+        let most = BLOCK / self.loops.width;
+        let mut next = most - streamed.map_or(0, |d| self.skew(d)).min(most - 1);
+        let mut at = 0;
+        while at < count {
+            let n = next.min(count - at);
+            let part = Part { at, n, count, acc: acc.ptr(), staging: staging.ptr() };
+            // SAFETY: positions `at .. at + n` are below count, and n is at most a block's.
+            unsafe { self.fold_part(inputs, outputs, &part) };
+            at += n;
+            next = most;
+        }
+        if streamed.is_some() {
+            fence();
+        }
+    }
+
+    /// Returns the elements that an output begins past a cache line: the first block ends as many early, so
+    /// that the blocks after it begin at one.
+    fn skew(&self, to: &Dst) -> usize {
+        to.ptr.addr() % LINE / self.format(to.wire).size
+    }
+
+    /// Folds one block.
+    ///
+    /// # Safety
+    /// The requirements of `fold_blocks`.
+    unsafe fn fold_part(&self, inputs: &[Src], outputs: &[Dst], part: &Part) {
+        let &Part { at, n, count, acc, staging } = part;
+        // SAFETY: positions `at .. at + n` of all operands are good; `n` values of any format fit a
+        // block, as none is wider than the accumulator. All inputs of a position are read before an
+        // output is written there, by which an output may be an input's memory.
+        unsafe {
+            match inputs {
+                [only] if outputs.iter().all(|d| self.same(d.wire, only.wire)) => {
+                    let result = self.source(only, at);
+                    outputs.iter().for_each(|d| self.put(result, d, part));
+                }
+                [a, b]
+                    if inputs.iter().all(|s| self.plain(s.wire))
+                        && outputs.iter().all(|d| self.plain(d.wire)) =>
+                {
+                    (self.loops.pair)(self.source(a, at), self.source(b, at), staging, n);
+                    outputs.iter().for_each(|d| self.put(staging, d, part));
+                }
+                _ => {
+                    self.accumulate(inputs, at, acc, n);
+                    for d in outputs {
+                        let store = self.format(d.wire).store;
+                        if streams(d, count) {
+                            store(acc, staging, n);
+                            self.put(staging, d, part);
+                        } else {
+                            store(acc, self.target(d, at), n);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Folds positions `at .. at + n` of the inputs into `acc`.
+    ///
+    /// # Safety
+    /// These positions are good for reading, and `acc` for `n` accumulators; it is apart from them.
+    unsafe fn accumulate(&self, inputs: &[Src], at: usize, acc: *mut u8, n: usize) {
+        let unrounded = self.loops.width == self.loops.formats[0].size;
+        // SAFETY: the promises are the same; `pair` writes accumulators if these are in memory's
+        // format.
+        unsafe {
+            let rest = match inputs {
+                [a, b, rest @ ..] if unrounded && self.plain(a.wire) && self.plain(b.wire) => {
+                    (self.loops.pair)(self.source(a, at), self.source(b, at), acc, n);
+                    rest
+                }
+                [a, rest @ ..] => {
+                    (self.format(a.wire).load)(self.source(a, at), acc, n);
+                    rest
+                }
+                [] => &[],
+            };
+            for s in rest {
+                (self.format(s.wire).fold)(self.source(s, at), acc, n);
+            }
+        }
+    }
+
+    /// Returns true if two formats are one.
+    #[inline(always)]
+    fn same(&self, a: Option<WireType>, b: Option<WireType>) -> bool {
+        a == b || self.plain(a) && self.plain(b)
+    }
+
+    /// Returns the address of element `at` of an input.
+    ///
+    /// # Safety
+    /// The input has so many elements.
+    #[inline(always)]
+    unsafe fn source(&self, from: &Src, at: usize) -> *const u8 {
+        // SAFETY: the caller's promise.
+        unsafe { from.ptr.add(at * self.format(from.wire).size) }
+    }
+
+    /// Returns the address of element `at` of an output.
+    ///
+    /// # Safety
+    /// The output has so many elements.
+    #[inline(always)]
+    unsafe fn target(&self, to: &Dst, at: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { to.ptr.add(at * self.format(to.wire).size) }
+    }
+
+    /// Copies a block's `result`, in the format of the output already, to the output.
+    ///
+    /// # Safety
+    /// `result` and the block's positions are good, and apart or the same.
+    #[inline(always)]
+    unsafe fn put(&self, result: *const u8, to: &Dst, part: &Part) {
+        let bytes = part.n * self.format(to.wire).size;
+        // SAFETY: the promises are the same.
+        unsafe {
+            if streams(to, part.count) {
+                stream(result, self.target(to, part.at), bytes);
+            } else {
+                copy(result, self.target(to, part.at), bytes);
+            }
+        }
+    }
+}
+
+/// Makes a result in place in output `d` and copies it to `more`, block by block so that the copy
+/// finds it in the cache. `make(at, n, result)` makes positions `at .. at + n`.
+///
+/// # Safety
+/// All outputs are good for `count` elements of `size` bytes, and apart.
+#[inline(always)]
+unsafe fn spread(
+    size: usize,
+    d: &Dst,
+    more: &[Dst],
+    count: usize,
+    make: impl Fn(usize, usize, *mut u8),
+) {
+    if more.is_empty() {
+        return make(0, count, d.ptr);
+    }
+    let mut at = 0;
+    while at < count {
+        let n = (BLOCK / size).min(count - at);
+        // SAFETY: positions `at .. at + n` are below count.
+        unsafe {
+            let result = d.ptr.add(at * size);
+            make(at, n, result);
+            for d in more {
+                std::ptr::copy_nonoverlapping(result, d.ptr.add(at * size), n * size);
+            }
+        }
+        at += n;
+    }
+}
+
+/// Returns true if stores there go past the caches.
+#[inline(always)]
+fn streams(to: &Dst, count: usize) -> bool {
+    to.stream && count >= LEAST_STREAMED
+}

@@ -1,0 +1,109 @@
+//! The seam between playing a plan and computing: a backend owns memory and arithmetic.
+//!
+//! Everything above this seam moves addresses and counts; only a backend reads or writes elements. There are two, and
+//! an engine uses one of them for a whole call. The executor gives [`host`] one step after the other
+//! ([`Kernel::fold`]). `cuda` is given whole programs: `cuda::Kernel::launch` puts one into a stream, and the text
+//! that the compiler wrote (`compiler/src/emit/cuda`) does what `fold` does, step by step.
+//!
+//! **What a backend promises**
+//!
+//! - *One form.* A step folds some inputs, element by element, and hands the result to some outputs. With one input it
+//!   copies. `premul_sum` multiplies before the first step ([`Kernel::scale`]), `avg` divides after the last
+//!   ([`Kernel::divide`]).
+//! - *Order.* The operands of an element are combined strictly first to last. Nothing about count,
+//!   alignment, block size, instruction set or number of threads changes a bit of the result, except which NaN a NaN
+//!   is.
+//! - *Rounding.* `f32` and `f64` round at every step, as written. `f16` and `bf16` are accumulated in
+//!   `f32` over all inputs of one fold and rounded once, when stored. All roundings are to nearest,
+//!   ties to even, and subnormal numbers are kept, whatever the calling thread has set for itself; a NaN stays a NaN.
+//! - *Integers wrap.* `min` and `max` of floats are NaN if any operand is; of operands that compare
+//!   equal (the two zeros) they keep the first.
+//! - *Wire types.* An operand may hold another float type than the buffer's ([`Src::wire`], [`Dst::wire`]). It is
+//!   converted when loaded and when stored; the arithmetic between is the same. A value goes from the accumulator to
+//!   each destination in one rounding.
+//! - *Memory is passed once.* Long folds go in blocks that stay near the arithmetic: in the first-level cache, in
+//!   registers. A step, or a launch, allocates nothing and logs nothing.
+//!
+//! So both give the same bits for the same plan (`runtime/tests/cuda` compares them), and refuse the same types and
+//! operators.
+//!
+//! **What a caller owes** (and the seam does not check)
+//!
+//! - Every address is good for its elements until the step is over, or the stream has come past the launch; no
+//!   alignment is needed, and kernels for aligned memory are given only that. Nobody else writes the sources, or
+//!   touches the destinations.
+//! - A destination is apart from all other operands, or begins exactly where a source of the same
+//!   type begins (reducing in place). It overlaps nothing in part, and no two destinations overlap.
+//! - The operator has a meaning for the type, and the type can be rounded to the wire's: [`kernel`] and
+//!   [`Kernel::wire_size`] were asked, or the compiler when it wrote the text.
+//! - For `cuda`: the words of a launch are those of the kernel's parameter, all ranks that a program concerns launch
+//!   theirs, in the same order, and no launch has more blocks than are resident at once.
+//!
+//! **Between threads.** `fold` orders nothing: who hands its result to another thread or process stores a
+//! flag with `Release` afterwards. Streaming stores are fenced before `fold` returns. A kernel signals its peers by
+//! itself; what it leaves is visible to what comes after it in the stream.
+
+pub mod host;
+
+use roundelay_compiler::plan::WireType;
+
+use crate::dtype::{DType, RedOp};
+
+pub use host::{Kernel, kernel};
+
+/// The source from which an operand of a fold is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Src {
+    /// The first element; no alignment needed.
+    pub ptr: *const u8,
+    /// Element type there, if not the kernel's.
+    pub wire: Option<WireType>,
+}
+
+/// The destination to which the result of a fold is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dst {
+    /// The first element; no alignment needed.
+    pub ptr: *mut u8,
+    /// Element type there, if not the kernel's.
+    pub wire: Option<WireType>,
+    /// True if nobody reads the result soon: long ones may go past the caches.
+    pub stream: bool,
+}
+
+/// Memory aligned as kernels read it best.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub struct CacheLine(#[allow(dead_code, reason = "only its address is used")] [u8; 64]);
+
+impl CacheLine {
+    /// A line of zeros.
+    pub const ZERO: CacheLine = CacheLine([0; 64]);
+}
+
+/// A combination of element type and operator, or of element type and wire type, without meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// The type has no such operator.
+    #[error("`{op}` of {dtype} has no meaning; {dtype} has {}", operators(*.dtype))]
+    Op {
+        /// The element type.
+        dtype: DType,
+        /// The operator asked for.
+        op: RedOp,
+    },
+    /// A wire type for values that are no floats, which only can be rounded on the wire.
+    #[error("{dtype} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire", .wire.name())]
+    WireType {
+        /// The element type.
+        dtype: DType,
+        /// The wire type asked for.
+        wire: WireType,
+    },
+}
+
+/// Lists the operators of a type, in words.
+fn operators(dtype: DType) -> String {
+    let has = RedOp::ALL.iter().filter(|&&op| kernel(dtype, op).is_ok());
+    has.map(|op| op.name()).collect::<Vec<_>>().join(", ")
+}

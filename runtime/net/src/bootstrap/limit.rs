@@ -1,0 +1,71 @@
+//! The end of an attempt to meet, in place of a store, where nobody sees all ranks.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use super::Store;
+use crate::error::Error;
+
+/// The time that ranks that know each other's handles have to come together.
+#[derive(Clone)]
+pub struct Limit<'a> {
+    until: Instant,
+    timeout: Duration,
+    /// The remedy where they do not come.
+    remedy: &'static str,
+    /// A look for another reason to give up.
+    ends: Option<&'a dyn Fn() -> Option<Error>>,
+}
+
+impl<'a> Limit<'a> {
+    /// Returns a deadline so far from now, with the remedy where the others miss it.
+    pub fn new(timeout: Duration, remedy: &'static str) -> Self {
+        let now = Instant::now();
+        let until = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+        Limit { until, timeout, remedy, ends: None }
+    }
+
+    /// Has the attempt end, too, once there is such an error.
+    pub fn or(self, ends: &'a dyn Fn() -> Option<Error>) -> Self {
+        Limit { ends: Some(ends), ..self }
+    }
+
+    /// Returns the time that is left.
+    pub fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    fn over(&self) -> Error {
+        let Limit { timeout, remedy, .. } = self;
+        Error::Start(format!(
+            "the others did not come within {timeout:?}: {remedy}; if one is only slow, allow more time"
+        ))
+    }
+}
+
+impl Store for Limit<'_> {
+    fn set(&mut self, _: &str, _: &[u8]) -> Result<(), Error> {
+        Err(self.over())
+    }
+
+    fn get(&mut self, _: &str, _: Instant) -> Result<Vec<u8>, Error> {
+        Err(self.over())
+    }
+
+    fn address(&self) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    }
+
+    fn look(&mut self) -> Option<Error> {
+        let ended = self.ends.and_then(|ends| ends());
+        ended.or_else(|| self.left().is_zero().then(|| self.over()))
+    }
+
+    fn fail(&mut self, error: Error) -> Error {
+        error
+    }
+
+    fn finish(&mut self, _: Instant) -> Result<(), Error> {
+        Ok(())
+    }
+}

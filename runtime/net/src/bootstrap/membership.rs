@@ -1,0 +1,125 @@
+//! Finds out which rank of which job this process is.
+
+use super::env;
+use crate::error::Error;
+use crate::variables;
+
+/// The membership of this process in a job whose ranks somebody else started, as the environment describes
+/// it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// This process's rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub size: u32,
+    /// The launcher that started the ranks.
+    pub launcher: Launched,
+    /// The store at which they find each other.
+    pub store: StoreAt,
+}
+
+/// The launcher that started the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launched {
+    /// A person: `--rank`, `--size`, `--store`, or the variables of these names.
+    ByHand,
+    /// Something that speaks for torchcomms: `TORCHCOMM_RANK`, `TORCHCOMM_SIZE`.
+    TorchComms,
+    /// torchrun.
+    Torchrun,
+    /// Something that sets `RANK` and `WORLD_SIZE` as torchrun does.
+    RankVariables,
+    /// Open MPI's mpirun.
+    OpenMpi,
+    /// A process manager that speaks PMI: MPICH's and Intel's mpiexec, `srun --mpi=pmi2`.
+    Pmi,
+    /// Slurm's srun.
+    Slurm,
+    /// HPE's PALS.
+    Pals,
+}
+
+impl Launched {
+    /// Returns its name, as in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Launched::ByHand => "by hand",
+            Launched::TorchComms => "torchcomms",
+            Launched::Torchrun => "torchrun",
+            Launched::RankVariables => "RANK and WORLD_SIZE",
+            Launched::OpenMpi => "Open MPI",
+            Launched::Pmi => "PMI",
+            Launched::Slurm => "Slurm",
+            Launched::Pals => "PALS",
+        }
+    }
+}
+
+/// The store at which the ranks of a job meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreAt {
+    /// The job has one rank, which needs no store.
+    Alone,
+    /// Rank 0 serves it at this address; `job` keeps jobs apart that meet there by accident.
+    Address {
+        /// Name or address of the host of rank 0.
+        host: String,
+        /// The port there.
+        port: u16,
+        /// A text that all ranks of the job know, and no others. May be empty.
+        job: String,
+    },
+    /// All ranks are on this host: rank 0 serves it there, under a name made of that of the job.
+    Local {
+        /// A text that all ranks of the job know, and no others.
+        job: String,
+    },
+    /// Rank 0 serves it at a port of its own choice, which it makes known through the process
+    /// manager.
+    Pmi {
+        /// The file descriptor that leads to the process manager.
+        fd: i32,
+        /// True if all ranks are on this host.
+        one_host: bool,
+    },
+    /// It is torchrun's own, a `TCPStore` that its agent serves.
+    Torch {
+        /// Name or address of the agent's host.
+        host: String,
+        /// The port there.
+        port: u16,
+        /// The prefix of the keys of this job.
+        prefix: String,
+    },
+}
+
+/// The values that a person gives; they go before everything in the environment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ByHand {
+    /// `--rank`.
+    pub rank: Option<u32>,
+    /// `--size`.
+    pub size: Option<u32>,
+    /// `--store`: `host:port`, where rank 0 serves the store.
+    pub store: Option<String>,
+}
+
+/// Returns the membership that this process's environment describes, or `None` if nobody else started it. The
+/// environment of the ranks of a [`Launcher`](super::Launcher) describes none either: they inherit their job.
+///
+/// # Errors
+///
+/// [`Error::Start`] if the environment contradicts itself; the text names the variable, its value
+/// and the remedy.
+pub fn membership() -> Result<Option<Membership>, Error> {
+    membership_with(&ByHand::default())
+}
+
+/// Returns the [`membership`] of this process, with the values of the command line.
+///
+/// # Errors
+///
+/// The errors of [`membership`].
+pub fn membership_with(by_hand: &ByHand) -> Result<Option<Membership>, Error> {
+    env::detect(&env::Variables::new(variables::all()), by_hand)
+}

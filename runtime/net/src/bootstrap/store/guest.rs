@@ -1,0 +1,82 @@
+//! Somebody at a store, or at a reporter, who is no rank of the job.
+
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+use super::client::{Client, Failed};
+use super::protocol::{Op, Verdict};
+use super::stream::At;
+use crate::abort::AbortRecord;
+
+/// The time within which a store says who is missing: it gives the ranks a part of that to answer.
+const WHO: Duration = Duration::from_secs(2);
+
+/// A connection to a store or a reporter that was let in as a guest.
+pub struct Guest(Client);
+
+/// The reason for which a guest was not let in, or heard nothing.
+#[derive(Debug)]
+pub enum Stranger {
+    /// Nothing listens there.
+    Nobody,
+    /// Nothing answers there.
+    Silent(io::Error),
+    /// A program answers that is no store of roundelay.
+    Other(String),
+    /// The store does not let it in, or does not answer: the reason.
+    Refused(String),
+}
+
+impl Guest {
+    /// Gets in by one try.
+    pub fn enter(at: At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, Stranger> {
+        let failed = |failed| match failed {
+            Failed::Never(why) => Stranger::Refused(why),
+            Failed::Again(why, None) => Stranger::Other(why),
+            Failed::Again(why, Some(error)) => match error.kind() {
+                ErrorKind::ConnectionRefused => Stranger::Nobody,
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                    Stranger::Other(why)
+                }
+                _ => Stranger::Silent(error),
+            },
+        };
+        Client::visit(at, job, secret, timeout).map(Guest).map_err(failed)
+    }
+
+    /// Returns a note, if it is there before the deadline.
+    pub fn note(&mut self, key: &str, until: Instant) -> Result<Option<Vec<u8>>, Stranger> {
+        self.asked(Op::Get, &[key.as_bytes()], until)
+    }
+
+    /// Returns the words of the store on who is missing.
+    pub fn who(&mut self) -> Result<Option<String>, Stranger> {
+        let words = self.asked(Op::Who, &[], Instant::now() + WHO)?;
+        Ok(words.map(|words| String::from_utf8_lossy(&words).into_owned()))
+    }
+
+    /// Returns the report of a reporter, if it comes before the deadline.
+    pub fn report(&mut self, until: Instant) -> Result<Option<Vec<u8>>, Stranger> {
+        self.asked(Op::Report, &[], until)
+    }
+
+    /// Returns the reason for which nobody joins any more, if the store said so.
+    pub fn failure(&self) -> Option<&AbortRecord> {
+        self.0.failure()
+    }
+
+    fn asked(
+        &mut self,
+        op: Op,
+        parts: &[&[u8]],
+        until: Instant,
+    ) -> Result<Option<Vec<u8>>, Stranger> {
+        match self.0.ask(op, parts, until) {
+            Ok(Some((Verdict::Ok, body))) => Ok(Some(body)),
+            Ok(Some(_)) => Err(Stranger::Refused("its answer is larger than a message".into())),
+            Ok(None) => Ok(None),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
+            Err(e) => Err(Stranger::Other(e.to_string())),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Encodes what goes over a connection between a rank and the store, and bounds it.
+
+use sha2::{Digest, Sha256};
+
+use crate::abort::AbortRecord;
+use crate::net::known;
+use crate::secret::{NONCE, PROOF};
+
+/// The first bytes of both sides; the last one is the version.
+pub const MAGIC: [u8; 8] = *b"rndlst\0\x02";
+/// The key under which a store keeps the address of its host at which the first rank of another host reached it: an
+/// empty value if all ranks have come from the same host.
+pub(crate) const HOST_KEY: &str = "the address of this host";
+/// The longest key, in bytes.
+pub(crate) const MAX_KEY: usize = 1 << 10;
+/// The longest value, in bytes.
+pub(crate) const MAX_VALUE: usize = 1 << 20;
+/// The most that a store holds, in bytes, beside [`ROOM_A_RANK`].
+pub const ROOM: usize = 64 << 20;
+/// The bytes that each rank adds to it.
+pub(crate) const ROOM_A_RANK: usize = 4 << 10;
+/// The longest text of a failure, in bytes.
+pub(crate) const MAX_FAILURE: usize = 4 << 10;
+/// The longest remainder of a frame after its length, in bytes.
+pub(crate) const MAX_FRAME: usize = FRAME_HEAD + 2 + MAX_KEY + MAX_VALUE;
+/// The bytes of operation and number.
+pub(crate) const FRAME_HEAD: usize = 5;
+
+/// The rank that a guest names: it belongs to the job and is none of its ranks.
+pub(crate) const GUEST: u32 = u32::MAX;
+
+/// The key of the note that guests may read.
+pub const ROSTER: &str = "reporters";
+
+pub(crate) const HELLO: usize = 8 + 4 + 4 + 32 + NONCE;
+pub(crate) const CHALLENGE: usize = 8 + NONCE;
+pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
+
+/// The request of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Body: length of the key (u16), key, value.
+    Set = 1,
+    /// Body: key. Answered when it is there.
+    Get = 2,
+    /// No body. Says that this rank has joined; answered when all ranks have.
+    Finish = 3,
+    /// Body: a failure. Answered with the first failure of the job, which is this one if there was
+    /// none.
+    Fail = 4,
+    /// No body. Asks who has not come, or does not answer; answered in words.
+    Who = 5,
+    /// No body, no answer. Says that this rank, which was asked, is there.
+    Here = 6,
+    /// No body, of a guest. Asks what this process knows of its ranks; answered with the report, see
+    /// [`Job::report`](super::server::Job::report).
+    Report = 7,
+}
+
+impl Op {
+    pub(crate) fn from_byte(byte: u8) -> Option<Op> {
+        [Op::Set, Op::Get, Op::Finish, Op::Fail, Op::Who, Op::Here, Op::Report]
+            .into_iter()
+            .find(|&op| op as u8 == byte)
+    }
+}
+
+/// The server's answer to a client, or to its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was done; the body is the result.
+    Ok = 0,
+    /// The proof is of another secret.
+    Secret = 1,
+    /// The client belongs to another job.
+    Job = 2,
+    /// The client counts other ranks than the server, whose number follows.
+    Size = 3,
+    /// Somebody else is this rank already.
+    Taken = 4,
+    /// The store has no room, or no frame has room for the answer.
+    Full = 5,
+    /// Nobody asked for that: the first failure of the job follows.
+    Failed = 6,
+    /// Nobody asked for that: the client is to say [`Op::Here`].
+    Ask = 7,
+}
+
+impl Verdict {
+    pub(crate) fn from_byte(byte: u8) -> Option<Verdict> {
+        use Verdict::{Ask, Failed, Full, Job, Ok, Secret, Size, Taken};
+        let all = [Ok, Secret, Job, Size, Taken, Full, Failed, Ask];
+        all.into_iter().find(|&v| v as u8 == byte)
+    }
+}
+
+/// Returns the digest that stands for the name of a job.
+pub fn digest(job: &str) -> [u8; 32] {
+    Sha256::digest(job.as_bytes()).into()
+}
+
+/// The first message of a client: its rank, and its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) job: [u8; 32],
+    pub(crate) nonce: [u8; NONCE],
+}
+
+impl Hello {
+    pub(crate) fn bytes(&self) -> [u8; HELLO] {
+        let mut bytes = [0; HELLO];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.size.to_le_bytes());
+        bytes[16..48].copy_from_slice(&self.job);
+        bytes[48..].copy_from_slice(&self.nonce);
+        bytes
+    }
+
+    /// Decodes a hello; `None` if these are not its bytes.
+    pub(crate) fn read(bytes: &[u8; HELLO]) -> Option<Hello> {
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let part = |at: usize| std::array::from_fn(|i| bytes[at + i]);
+        (bytes[..8] == MAGIC).then(|| Hello {
+            rank: word(8),
+            size: word(12),
+            job: part(16),
+            nonce: part(48),
+        })
+    }
+}
+
+/// Appends a frame: `head` is the operation or the verdict.
+pub(crate) fn push_frame(out: &mut Vec<u8>, head: u8, number: u32, parts: &[&[u8]]) {
+    let length = FRAME_HEAD + parts.iter().map(|p| p.len()).sum::<usize>();
+    out.extend_from_slice(&(length as u32).to_le_bytes());
+    out.push(head);
+    out.extend_from_slice(&number.to_le_bytes());
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+/// A message that came, or an answer.
+pub(crate) struct Frame<'a> {
+    /// The operation or the verdict.
+    pub(crate) head: u8,
+    pub(crate) number: u32,
+    pub(crate) body: &'a [u8],
+    /// The length of it all.
+    pub(crate) whole: usize,
+}
+
+/// The bytes cannot be a frame.
+pub(crate) struct NoFrame;
+
+/// Returns the frame at the front of these bytes, or `None` if there is more to come.
+pub(crate) fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, NoFrame> {
+    let Some((length, rest)) = bytes.split_first_chunk() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if !(FRAME_HEAD..=MAX_FRAME).contains(&length) {
+        return Err(NoFrame);
+    }
+    let Some(rest) = rest.get(..length) else { return Ok(None) };
+    let (&head, rest) = rest.split_first().ok_or(NoFrame)?;
+    let (number, body) = rest.split_first_chunk().ok_or(NoFrame)?;
+    Ok(Some(Frame { head, number: u32::from_le_bytes(*number), body, whole: 4 + length }))
+}
+
+/// Encodes the body of a failure.
+pub(crate) fn failure_body(failure: &AbortRecord) -> Vec<u8> {
+    let AbortRecord { code, rank, text } = failure;
+    let mut end = text.len().min(MAX_FAILURE);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    [&rank.to_le_bytes()[..], &[code.0.len() as u8], code.0.as_bytes(), &text.as_bytes()[..end]]
+        .concat()
+}
+
+/// Decodes the failure in such a body.
+pub fn failure(body: &[u8]) -> Option<AbortRecord> {
+    let (rank, rest) = body.split_first_chunk()?;
+    let (&length, rest) = rest.split_first()?;
+    let (code, text) = rest.split_at_checked(length.into())?;
+    let (code, text) = (std::str::from_utf8(code).ok()?, std::str::from_utf8(text).ok()?);
+    let fits = text.len() <= MAX_FAILURE;
+    let rank = u32::from_le_bytes(*rank);
+    fits.then(|| AbortRecord { code: known(code), rank, text: text.into() })
+}
+
+/// Returns key and value of a [`Op::Set`].
+pub(crate) fn key_and_value(body: &[u8]) -> Option<(String, &[u8])> {
+    let (length, rest) = body.split_first_chunk()?;
+    let (key, value) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    (value.len() <= MAX_VALUE).then_some((self::key(key)?, value))
+}
+
+/// Returns a key of a bounded length, as text.
+pub fn key(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    (!text.is_empty() && text.len() <= MAX_KEY).then(|| text.to_owned())
+}

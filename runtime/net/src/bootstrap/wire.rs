@@ -1,0 +1,86 @@
+//! Messages that come to stores and reporters, and the texts that ranks are given, for tests and fuzzers.
+
+use super::handle::Handle;
+use super::roster::Roster;
+use super::store::protocol::{
+    Frame, GUEST, Hello, Op, digest, failure, failure_body, frame, key_and_value, push_frame,
+};
+use crate::abort::AbortRecord;
+use crate::group::ReporterAt;
+use crate::wire::{Wire, again, sized};
+use roundelay_dsl::diag::codes;
+
+/// Returns the messages of stores and reporters, and handles.
+pub fn wires() -> Vec<Wire> {
+    let hello = |rank| Hello { rank, size: 4, job: digest("job"), nonce: [5; 32] }.bytes().to_vec();
+    let framed = |op: Op, body: &[u8]| {
+        let mut bytes = Vec::new();
+        push_frame(&mut bytes, op as u8, 7, &[body]);
+        bytes
+    };
+    let record = AbortRecord { code: codes::LOST_RANK, rank: 1, text: "it is gone".into() };
+    let note = [&[3u8, 0][..], b"key", b"value"].concat();
+    let at = (std::net::Ipv4Addr::LOCALHOST.into(), ReporterAt { port: 4711, key: u128::MAX });
+    let roster = Roster { communicator: "0123".into(), reporters: vec![None, Some(at)] };
+    vec![
+        Wire {
+            name: "store: hello",
+            samples: vec![hello(0), hello(GUEST)],
+            read: |bytes| Some(Hello::read(sized(bytes)?)?.bytes().to_vec()),
+        },
+        Wire {
+            name: "store: frame",
+            samples: vec![
+                framed(Op::Set, &note),
+                framed(Op::Get, b"key"),
+                framed(Op::Fail, &failure_body(&record)),
+                framed(Op::Report, b""),
+            ],
+            read: |bytes| {
+                let Frame { head, number, body, whole } = frame(bytes).ok()??;
+                let mut again = Vec::new();
+                push_frame(&mut again, head, number, &[body]);
+                (again == bytes[..whole]).then_some(again)
+            },
+        },
+        Wire {
+            name: "store: note",
+            samples: vec![note],
+            read: |bytes| {
+                let (key, value) = key_and_value(bytes)?;
+                let length = (key.len() as u16).to_le_bytes();
+                Some([&length[..], key.as_bytes(), value].concat())
+            },
+        },
+        Wire {
+            name: "store: failure",
+            samples: vec![failure_body(&record)],
+            read: |bytes| Some(failure_body(&failure(bytes)?)),
+        },
+        Wire {
+            name: "store: roster",
+            samples: postcard::to_stdvec(&roster).into_iter().collect(),
+            read: again::<Roster>,
+        },
+        Wire {
+            name: "the note of rank 0",
+            samples: vec![b"abc;127.0.0.1:1,[::1]:2".to_vec()],
+            read: |bytes| {
+                let (job, ways) = super::rendezvous::read(std::str::from_utf8(bytes).ok()?)?;
+                let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
+                Some(format!("{job};{}", ways.join(",")).into_bytes())
+            },
+        },
+        Wire {
+            name: "handle",
+            samples: vec![
+                format!("rl1.7.3.{:016x}.{:016x}.{:032x}@127.0.0.1:1,[fe80::1%2]:3", 1, 2, 3)
+                    .into_bytes(),
+            ],
+            read: |bytes| {
+                let handle: Handle = std::str::from_utf8(bytes).ok()?.parse().ok()?;
+                Some(handle.to_string().into_bytes())
+            },
+        },
+    ]
+}

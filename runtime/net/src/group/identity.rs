@@ -1,0 +1,126 @@
+//! The identity with which a rank meets other ranks again: its process, its listener, its terms.
+
+use std::any::Any;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{ReporterAt, Terms};
+use crate::digest::mix;
+use crate::error::Error;
+use crate::net::{GuardedListener, Listener};
+use crate::paths::Options;
+use crate::secret::random;
+use crate::store::Store;
+use crate::transport::rdma;
+
+/// The means by which a rank reports to `roundelay doctor` as long as it lives.
+#[derive(Clone)]
+pub struct Reporting {
+    /// Where it listens, and how guests call it.
+    pub at: ReporterAt,
+    /// The thread that answers, which ends when this is dropped.
+    _reporter: Arc<dyn Any + Send + Sync>,
+    /// The store at which the ranks met and that tells where they report, on the rank that serves it.
+    pub store: Option<Arc<Mutex<Box<dyn Store + Send>>>>,
+}
+
+impl Reporting {
+    /// Keeps a reporter.
+    pub fn new(at: ReporterAt, reporter: impl Any + Send + Sync) -> Self {
+        Reporting { at, _reporter: Arc::new(reporter), store: None }
+    }
+
+    /// Returns the descriptors of a thread that serves: a socket, what it sleeps on, and the two ends by which it is
+    /// ended; of a store, which is one, also those of this rank's own connection.
+    fn descriptors(&self) -> u64 {
+        if self.store.is_some() { 4 + 6 } else { 4 }
+    }
+}
+
+/// The identity of a rank over the generations of its communicator.
+#[derive(Clone)]
+pub struct Identity {
+    /// What the ranks ask of the group.
+    pub terms: Terms,
+    /// The paths between hosts, and how connections are made.
+    pub options: Options,
+    /// The RDMA devices.
+    pub devices: rdma::Choice,
+    /// The address of this host where the options name none.
+    address: IpAddr,
+    /// The listener that the ranks of the next generation connect to, once somebody asked for its address.
+    listener: Option<Arc<GuardedListener>>,
+    /// The number of this rank in no other communicator and process.
+    pub process: u64,
+    /// The number that the handle of now has, and none before.
+    pub nonce: u128,
+    /// The generation of the communicator.
+    pub generation: u64,
+    /// The number of the communicator, which all of its ranks have, and those of no other.
+    pub comm: u64,
+    /// The means by which it reports, if the hint `doctor` is given.
+    pub reporting: Option<Reporting>,
+}
+
+impl Identity {
+    /// Makes the identity of a rank that has not met others yet.
+    pub fn new(
+        terms: Terms,
+        options: Options,
+        devices: rdma::Choice,
+        address: IpAddr,
+    ) -> Result<Self, Error> {
+        let (process, comm) = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
+        let (listener, nonce, generation) = (None, u128::from_le_bytes(random()?), 0);
+        Ok(Identity {
+            terms,
+            options,
+            devices,
+            address,
+            listener,
+            process,
+            nonce,
+            generation,
+            comm,
+            reporting: None,
+        })
+    }
+
+    /// Returns the identity of the same process in a part of its communicator, of which `part` tells it from others.
+    pub fn of_part(&self, part: u64) -> Result<Self, Error> {
+        let comm = mix(self.comm, part);
+        let (process, nonce) = (u64::from_le_bytes(random()?), u128::from_le_bytes(random()?));
+        // The store tells of the whole.
+        let reporting = self.reporting.clone().map(|r| Reporting { store: None, ..r });
+        Ok(Identity { process, nonce, comm, reporting, ..self.clone() })
+    }
+
+    /// Takes a listener that is open.
+    pub fn listens(&mut self, listener: Arc<Listener>) {
+        self.listener = Some(Arc::new(GuardedListener::new(listener)));
+    }
+
+    /// Returns the listener, opened now if it was not before.
+    pub fn listener(&mut self) -> Result<Arc<Listener>, Error> {
+        if let Some(listener) = &self.listener {
+            return Ok(listener.listener().clone());
+        }
+        let listener = Arc::new(Listener::open(self.options.clone(), self.address)?);
+        self.listens(listener.clone());
+        Ok(listener)
+    }
+
+    /// Returns the descriptors of its listener, and of what reports.
+    pub fn descriptors(&self) -> u64 {
+        let reporting = self.reporting.as_ref().map_or(0, Reporting::descriptors);
+        reporting + self.listener.as_ref().map_or(0, |guarded| guarded.listener().descriptors())
+    }
+
+    /// Makes the handle that was given out so far one of the past: nobody meets this rank by it again.
+    pub fn renew(&mut self) -> Result<(), Error> {
+        self.nonce = u128::from_le_bytes(random()?);
+        Ok(())
+    }
+}

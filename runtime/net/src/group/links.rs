@@ -1,0 +1,216 @@
+//! Connections for data, and the paths that they go over.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use roundelay_compiler::cost::PathCost;
+use roundelay_dsl::diag::codes;
+
+use super::Group;
+use crate::error::{Error, Source};
+use crate::net::{ConnectionId, Deadline, Net, Opening};
+use crate::transport::fault::Fault;
+use crate::transport::rdma;
+use crate::transport::stream::{Connection, Handshake, handshake};
+use crate::transport::{Carrier, Transport};
+
+/// The time that a rank stays until its peers' systems have what it sent over several paths.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A connection that is being made while this rank does other things.
+pub struct Connecting {
+    connection: ConnectionId,
+    stage: Stage,
+}
+
+enum Stage {
+    Opening(Opening),
+    Meeting(Handshake),
+    Made,
+}
+
+impl Group {
+    /// Connects to ranks that do not share memory with this one: a socket for each peer, channel and
+    /// path. They do the same at the same time.
+    pub fn connect(
+        &mut self,
+        wanted: &[ConnectionId],
+        deadline: Deadline<'_>,
+    ) -> Result<Vec<Arc<Connection>>, Error> {
+        let Some(mut net) = self.net() else {
+            return Err(Error::Plan("it names a rank that cannot be reached".into()));
+        };
+        let Deadline { timeout, watch, members } = deadline;
+        let stopped = || self.is_aborted().then(|| self.aborted(None));
+        let watch = &mut |peer| watch(peer).or_else(stopped);
+        let sockets = net.open(wanted, Deadline { timeout, watch, members })?;
+        let (mut made, mut begun, mut meetings) = (Vec::new(), Vec::new(), Vec::new());
+        for (&connection, fd) in wanted.iter().zip(sockets) {
+            match self.meet(&net, connection, fd) {
+                Ok(stream) => made.push(Some(stream)),
+                Err(meeting) => {
+                    begun.push((made.len(), connection));
+                    meetings.push(meeting);
+                    made.push(None);
+                }
+            }
+        }
+        drop(net);
+        let stopped = || {
+            self.listen();
+            self.is_aborted()
+        };
+        let carriers = handshake(meetings, Instant::now() + timeout, &stopped);
+        for ((at, connection), carrier) in begun.into_iter().zip(carriers) {
+            made[at] = Some(self.carried(connection, carrier)?);
+        }
+        let made: Vec<Arc<Connection>> = made.into_iter().flatten().map(Arc::new).collect();
+        self.streamed.extend(made.iter().filter(|c| !c.wakes()).map(Arc::downgrade));
+        Ok(made)
+    }
+
+    /// Makes a connection of a fresh socket, or has the ends of what carries it meet over the socket.
+    fn meet(
+        &self,
+        net: &Net,
+        connection: ConnectionId,
+        fd: OwnedFd,
+    ) -> Result<Connection, Handshake> {
+        match net.listener().device(connection.path.into()) {
+            Some(device) => Err(rdma::over_path(fd, device)),
+            None => match net.stream(connection, fd) {
+                Ok(stream) => Ok(Connection::over_paths(stream)),
+                Err(fd) => Err(self.link(connection.peer).begin(fd, &self.means)),
+            },
+        }
+    }
+
+    /// Begins to connect to a rank that does not share memory with this one, without waiting for it.
+    pub fn begin_connection(&self, connection: ConnectionId) -> Result<Connecting, Error> {
+        let Some(net) = self.net() else {
+            return Err(Error::Plan("it names a rank that cannot be reached".into()));
+        };
+        Ok(Connecting { connection, stage: Stage::Opening(net.begin_open(connection)) })
+    }
+
+    /// Goes as far as possible with a connection; returns it once both ends have met.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if there is no way to the peer; that of the job if it was aborted.
+    pub fn go_on(&mut self, connecting: &mut Connecting) -> Result<Option<Arc<Connection>>, Error> {
+        let made = self.approach(connecting);
+        if made.is_err() {
+            // A peer that fails closes what it was about to open, and says why elsewhere.
+            self.hear_out();
+            if self.is_aborted() {
+                return Err(self.aborted(None));
+            }
+        }
+        made
+    }
+
+    fn approach(&mut self, connecting: &mut Connecting) -> Result<Option<Arc<Connection>>, Error> {
+        let connection = connecting.connection;
+        let made = match std::mem::replace(&mut connecting.stage, Stage::Made) {
+            Stage::Opening(mut opening) => {
+                let Some(mut net) = self.net() else { return Ok(None) };
+                match net.go_on(&mut opening)? {
+                    None => {
+                        connecting.stage = Stage::Opening(opening);
+                        return Ok(None);
+                    }
+                    Some(fd) => self.meet(&net, connection, fd),
+                }
+            }
+            Stage::Meeting(handshake) => Err(handshake.turn()),
+            Stage::Made => return Ok(None),
+        };
+        let made = match made {
+            Ok(made) => made,
+            Err(handshake @ Handshake::Waiting(_)) => {
+                connecting.stage = Stage::Meeting(handshake);
+                return Ok(None);
+            }
+            Err(handshake) => self.carried(connection, handshake.finish())?,
+        };
+        let made = Arc::new(made);
+        if !made.wakes() {
+            self.streamed.push(Arc::downgrade(&made));
+        }
+        Ok(Some(made))
+    }
+
+    /// Makes a connection of what carries it. Without a rail there is none; a path may come to work later.
+    fn carried(
+        &self,
+        connection: ConnectionId,
+        carrier: Result<Carrier, Fault>,
+    ) -> Result<Connection, Error> {
+        if self.carried.is_some() {
+            let stream = self.net().and_then(|net| net.stream_over_device(connection, carrier));
+            let stream =
+                stream.ok_or_else(|| Error::Plan("it rides a path that is none".into()))?;
+            return Ok(Connection::over_paths(stream));
+        }
+        match carrier {
+            Ok(carrier) => Ok(Connection::new(carrier)),
+            Err(_) if self.is_aborted() => Err(self.aborted(None)),
+            Err(fault) => {
+                let (rank, peer) = (self.rank, connection.peer);
+                let link = self.link(peer).title();
+                let text = format!(
+                    "rank {rank} cannot reach rank {peer} by {link}: {fault}; without it: transport=shm,tcp"
+                );
+                Err(Error::System { code: codes::START, text, source: Source::new(fault) })
+            }
+        }
+    }
+
+    /// Returns the transport to a rank that shares no memory with this one, where there is one path.
+    fn link(&self, peer: u32) -> Transport {
+        let route = self.routes.get(peer as usize);
+        route.and_then(|route| route.transports.iter().next()).unwrap_or(Transport::Tcp)
+    }
+
+    /// Sets the devices that carry connections which are made from now on.
+    pub fn choose_devices(&mut self, devices: rdma::Choice) {
+        self.means.devices = devices;
+    }
+
+    /// Returns the paths between hosts; none where there is only one.
+    pub fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    /// Returns the latency and bandwidth of the paths between hosts, as far as the system or a topology file
+    /// says, the same on all ranks; empty where there is only one.
+    pub fn path_costs(&self) -> &[PathCost] {
+        &self.costs
+    }
+
+    /// Returns the paths, by number, on which a stream of this rank does not go though it should.
+    pub fn lost_paths(&self) -> u64 {
+        let away = |connection: Arc<Connection>| {
+            let stream = connection.stream()?;
+            (stream.path() != Some(stream.home())).then_some(1 << stream.home())
+        };
+        self.streamed.iter().filter_map(Weak::upgrade).filter_map(away).fold(0, |all, p| all | p)
+    }
+
+    /// Waits before this rank leaves: what was sent may have to be sent again over another path, which nobody
+    /// can do for it later.
+    pub(super) fn linger(&self) {
+        let deadline = Instant::now() + LINGER;
+        let waits = |connection: &Arc<Connection>| {
+            connection.stream().is_some_and(|mut s| s.fault().is_none() && !s.is_acknowledged())
+        };
+        let connections: Vec<Arc<Connection>> =
+            self.streamed.iter().filter_map(Weak::upgrade).collect();
+        while connections.iter().any(waits) && !self.is_aborted() && Instant::now() < deadline {
+            self.listen();
+            rustix::thread::sched_yield();
+        }
+    }
+}

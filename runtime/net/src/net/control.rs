@@ -1,0 +1,260 @@
+//! Exchanges control messages between ranks while they work: alarms, deaths, goodbyes.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use roundelay_dsl::diag::{Code, codes};
+use rustix::event::{PollFd, PollFlags};
+
+use super::Net;
+use super::connect::pause;
+use super::link::{Frame, Link};
+use super::overlay::steps;
+use super::waits::{StopReport, WaitReport};
+use crate::abort::AbortRecord;
+
+/// The longest text of an alarm, in bytes.
+const TEXT_MAX: usize = 2048;
+/// Deaths that are passed on. Far fewer end a communicator.
+const DEATHS: usize = 64;
+/// The time between two looks, while nothing comes.
+const TICK: Duration = Duration::from_millis(5);
+/// The number of looks at memory, each after others had this rank's core, before it sleeps.
+const YIELDS: u32 = 16;
+const ANNOUNCES: u32 = YIELDS + 1;
+/// The time that a goodbye may take, if a peer reads nothing.
+const GOODBYE: Duration = Duration::from_millis(200);
+
+/// The state of a wait for a peer.
+pub(super) struct Rest {
+    /// The looks at memory since something came.
+    polls: u32,
+    /// The last time that sockets were looked at.
+    heard: Instant,
+}
+
+impl Rest {
+    pub(super) fn new() -> Self {
+        Rest { polls: 0, heard: Instant::now() }
+    }
+}
+
+/// Returns the code that another rank named.
+pub fn known(code: &str) -> Code {
+    codes::ALL.iter().find(|(c, _)| c.0 == code).map_or(codes::LOST_RANK, |(c, _)| *c)
+}
+
+impl Net {
+    /// Reads what peers said, with one system call if that is nothing. Never waits.
+    pub(crate) fn poll(&mut self) {
+        self.wait(Duration::ZERO);
+    }
+
+    /// Does what [`Net::poll`] does; waits up to a moment until a peer says something.
+    pub(crate) fn wait(&mut self, moment: Duration) {
+        let moving = self.moving();
+        // What has come over memory is not waited for.
+        let has_come = moving.iter().any(|&at| self.links[at].is_near());
+        let moment = if has_come { Duration::ZERO } else { moment };
+        let awaited: Vec<(usize, Arc<OwnedFd>)> = self
+            .links
+            .iter()
+            .enumerate()
+            .filter(|(_, link)| link.end().is_none())
+            .filter_map(|(at, link)| Some((at, link.fd()?)))
+            .collect();
+        let mut fds = vec![PollFd::from_borrowed_fd(self.listener.events(), PollFlags::IN)];
+        for (at, fd) in &awaited {
+            let is_full = self.links[*at].is_full() && !moving.contains(at);
+            let room = if is_full { PollFlags::OUT } else { PollFlags::empty() };
+            fds.push(PollFd::new(&**fd, PollFlags::IN | room));
+        }
+        pause(&mut fds, moment);
+        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let is_listener = is_ready(&fds[0]) || self.listener.is_hearing();
+        let ready = awaited.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
+        let mut order: Vec<usize> = ready.map(|((at, _), _)| *at).chain(moving).collect();
+        drop(fds);
+        order.sort_unstable();
+        order.dedup();
+        if is_listener {
+            self.listener.progress();
+        }
+        self.hear_links(&order);
+    }
+
+    /// Returns the places of the links that must be looked at, whatever their descriptors say.
+    fn moving(&mut self) -> Vec<usize> {
+        let links = self.links.iter_mut().enumerate().filter(|(_, link)| link.end().is_none());
+        links.filter_map(|(at, link)| link.tend().then_some(at)).collect()
+    }
+
+    /// Waits a moment for a peer. Where the link to it goes over memory, this rank leaves its core to others, and soon
+    /// sleeps until a peer in memory does something; what comes through sockets is heard now and then.
+    pub(super) fn rest(&mut self, peer: u32, rest: &mut Rest) {
+        let is_near = self.links.iter().any(|link| link.peer == peer && link.is_near());
+        if !is_near || rest.heard.elapsed() >= TICK {
+            self.wait(if is_near { Duration::ZERO } else { TICK });
+            rest.heard = Instant::now();
+            return;
+        }
+        let links = self.links.iter().enumerate();
+        let moving = links.filter(|(_, link)| link.end().is_none() && link.is_moving());
+        let moving: Vec<usize> = moving.map(|(at, _)| at).collect();
+        let Some((board, _)) = &self.near else { return };
+        if !moving.is_empty() {
+            board.rise();
+            rest.polls = 0;
+            return self.hear_links(&moving);
+        }
+        rest.polls += 1;
+        match rest.polls {
+            ..=YIELDS => rustix::thread::sched_yield(),
+            // All is looked at once more before this rank sleeps.
+            ANNOUNCES => board.announce_sleep(),
+            _ => {
+                board.sleep(TICK);
+                rest.polls = YIELDS;
+            }
+        }
+    }
+
+    fn hear_links(&mut self, order: &[usize]) {
+        for &at in order {
+            self.links[at].flush();
+            let frames = self.links[at].receive();
+            let peer = self.links[at].peer;
+            for frame in frames {
+                self.hear(peer, frame);
+            }
+            let link = &self.links[at];
+            if let Some(how) = link.end().map(str::to_owned) {
+                self.note_gone(peer, how, link.has_left(), peer);
+            }
+        }
+    }
+
+    fn hear(&mut self, peer: u32, frame: Frame) {
+        match frame {
+            Frame::Words { round, step, words } => {
+                if self.words.hear(peer, round, step, words) {
+                    self.advance_words();
+                } else {
+                    self.refuse(peer);
+                }
+            }
+            Frame::Endpoints(step, endpoints) => {
+                let is_known = self.early.iter().any(|(p, s, _)| (*p, *s) == (peer, step));
+                if is_known || !self.endpoints.is_empty() || step >= steps(self.size) {
+                    return self.refuse(peer);
+                }
+                self.early.push((peer, step, endpoints));
+            }
+            Frame::Alarm(code, rank, text) => {
+                self.note_alarm(AbortRecord { code: known(&code), rank, text }, Some(peer));
+            }
+            Frame::Gone(rank, how) if rank != self.rank && rank < self.size => {
+                self.note_gone(rank, how, false, peer);
+            }
+            Frame::Wait { rank, number, words, asks } => {
+                self.hear_wait(peer, WaitReport { rank, number, words, asks });
+            }
+            Frame::Stopped { rank, witness, number } => {
+                self.hear_stopped(peer, StopReport { rank, witness, number });
+            }
+            Frame::Call { call, digest } => self.calls.add(peer, call, digest),
+            Frame::Ended(rank, how) if rank != self.rank && rank < self.size => {
+                self.note_ended(rank, how, Some(peer));
+            }
+            Frame::Gone(..) | Frame::Ended(..) | Frame::Left => {}
+        }
+    }
+
+    /// Makes all ranks stop. The first cause is kept, here and elsewhere; later ones are consequences.
+    pub(crate) fn alarm(&mut self, record: &AbortRecord) {
+        let mut end = record.text.len().min(TEXT_MAX);
+        while !record.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let text = record.text[..end].to_owned();
+        self.note_alarm(AbortRecord { text, ..record.clone() }, None);
+    }
+
+    fn note_alarm(&mut self, record: AbortRecord, from: Option<u32>) {
+        if self.alarmed.is_none() {
+            let frame = Frame::Alarm(record.code.0.to_owned(), record.rank, record.text.clone());
+            self.tell_all(&frame, from);
+            self.alarmed = Some(record);
+        }
+    }
+
+    /// Records that a rank is gone, for everybody. One that left is of interest only to those who wait for
+    /// it, and all leave at the end: that is not passed on.
+    fn note_gone(&mut self, rank: u32, how: String, has_left: bool, from: u32) {
+        if self.gone.contains_key(&rank) {
+            return;
+        }
+        if !has_left && self.gone.len() < DEATHS {
+            self.tell_all(&Frame::Gone(rank, how.clone()), Some(from));
+        }
+        self.gone.insert(rank, how);
+    }
+
+    /// Tells everybody that a rank has ended, which this one has seen on its own machine. Whoever hears an alarm that is
+    /// raised afterwards has heard of this before.
+    pub(crate) fn tell_ended(&mut self, rank: u32, how: &str) {
+        self.note_ended(rank, how.to_owned(), None);
+    }
+
+    fn note_ended(&mut self, rank: u32, how: String, from: Option<u32>) {
+        if self.ended.len() < DEATHS && !self.ended.contains_key(&rank) {
+            self.tell_all(&Frame::Ended(rank, how.clone()), from);
+            self.gone.entry(rank).or_insert_with(|| how.clone());
+            self.ended.insert(rank, how);
+        }
+    }
+
+    /// Says goodbye and closes the links, so that peers can tell leaving from dying.
+    pub(crate) fn leave(&mut self) {
+        // In memory the end of this rank's board says so.
+        let links = self.links.iter_mut().filter(|link| link.end().is_none() && !link.is_near());
+        links.for_each(|link| link.send(&Frame::Left));
+        let deadline = Instant::now() + GOODBYE;
+        while self.links.iter().any(Link::is_full) && Instant::now() < deadline {
+            self.wait(Duration::from_millis(5));
+        }
+        for mut link in std::mem::take(&mut self.links) {
+            link.shut();
+            // Closing a socket with something unread would take back what was just said.
+            link.receive();
+            self.counts.bytes_in += link.bytes_in;
+            self.counts.bytes_out += link.bytes_out;
+        }
+        self.near = None;
+    }
+
+    pub(super) fn tell_all(&mut self, frame: &Frame, except: Option<u32>) {
+        for link in &mut self.links {
+            if link.end().is_none() && Some(link.peer) != except {
+                link.send(frame);
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, peer: u32, frame: &Frame) {
+        let link = self.links.iter_mut().find(|link| link.peer == peer);
+        if let Some(link) = link.filter(|link| link.end().is_none()) {
+            link.send(frame);
+        }
+    }
+
+    /// Ends the link to a peer that does not keep to the protocol.
+    pub(super) fn refuse(&mut self, peer: u32) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.peer == peer) {
+            link.refuse();
+            let how = link.end().unwrap_or_default().to_owned();
+            self.note_gone(peer, how, false, peer);
+        }
+    }
+}

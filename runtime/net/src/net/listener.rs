@@ -1,0 +1,590 @@
+//! Listens for the connections of all communicators of a process, on one socket.
+//!
+//! Nobody waits here. Whoever waits for something in [`net`](super) lets the listener make progress: it
+//! takes new connections in, hears who they are, and keeps those that proved to be ranks of this job
+//! until somebody asks for them. Strangers cost a bounded number of descriptors, of bytes and of
+//! seconds, and never a rank's place.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::dial::DialTarget;
+use super::hello::{HELLO, Hello, Name, Refusal, Reply};
+use super::{Medium, Options, address};
+use crate::error::Error;
+use crate::fabric::system;
+use crate::fork::give_up_in_children;
+use crate::guesses::WrongGuesses;
+use crate::limits::LISTENER;
+use crate::ports::{PortRange, bind_within};
+use crate::secret::{NONCE, PROOF, Side, random};
+use crate::transport::rdma;
+
+/// Closed communicators that are remembered, to refuse whoever still connects for them.
+const ENDED: usize = 4096;
+/// New connections taken in at one time.
+const BATCH: usize = 64;
+/// The time that a new connection has before it gives way where descriptors are missing.
+const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
+/// The token of the clock among the events.
+const CLOCK: u64 = u64::MAX;
+
+/// The listening sockets of a process, one for each path, shared by its communicators.
+pub struct Listener {
+    /// The addresses at which it listens, by path.
+    addresses: Vec<SocketAddr>,
+    options: Options,
+    listeners: Vec<TcpListener>,
+    events: OwnedFd,
+    /// A clock that is among the events: it rings when a stranger's time is over, and for good once nobody guards this
+    /// listener any more.
+    clock: OwnedFd,
+    inner: Mutex<Inner>,
+    /// Connections that carry on a stream, and nobody has taken.
+    again: AtomicU64,
+    pending: AtomicU64,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Jobs whose ranks may come in, and how many communicators each has here.
+    jobs: BTreeMap<u128, usize>,
+    pending: BTreeMap<u64, Pending>,
+    /// Those that are not answered before a time, in its order.
+    held: VecDeque<(Instant, u64)>,
+    next: u64,
+    kept: BTreeMap<Name, TcpStream>,
+    ended: VecDeque<(u128, u64, u32)>,
+    last_refused: Option<String>,
+    shortage: Option<(Instant, Errno)>,
+    guesses: WrongGuesses,
+    /// The time for which the clock is set.
+    rings: Option<Instant>,
+    is_dismissed: bool,
+}
+
+/// A connection that has not proved yet what it is.
+struct Pending {
+    stream: TcpStream,
+    from: IpAddr,
+    since: Instant,
+    heard: Vec<u8>,
+    asked: Option<([u8; HELLO], Hello, [u8; NONCE])>,
+    was_held: bool,
+}
+
+/// The result of hearing a connection.
+enum Heard {
+    NotAll,
+    /// It is answered from that time on.
+    Held(Instant),
+    Rank(Name),
+    Refused(Refusal),
+    Closed,
+}
+
+impl Listener {
+    /// Returns the number of descriptors of a listener: those that listen, the one that says that
+    /// somebody is there, and its clock.
+    pub(crate) fn descriptors(&self) -> u64 {
+        self.listeners.len() as u64 + 2
+    }
+
+    /// Opens the listener at the addresses that the options choose, one for each path, else at `seen`, the
+    /// address of this rank in the eyes of the rendezvous store.
+    pub fn open(options: Options, seen: IpAddr) -> Result<Listener, Error> {
+        let failed = |e: rustix::io::Errno| {
+            let text = format!("the listener of a rank cannot wait for connections: {e}");
+            Error::system(text, e, "")
+        };
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for (at, wanted) in (0..).zip(address::all(&options, seen)?) {
+            let listener = listen(wanted, options.ports)?;
+            let (data, flags) = (epoll::EventData::new_u64(at), epoll::EventFlags::IN);
+            epoll::add(&events, &listener, data, flags).map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(|e| {
+                Error::system(format!("the listening socket has no address: {e}"), e, "")
+            })?);
+            listeners.push(listener);
+        }
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let clock = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
+        let (data, flags) = (epoll::EventData::new_u64(CLOCK), epoll::EventFlags::IN);
+        epoll::add(&events, &clock, data, flags).map_err(failed)?;
+        let next = listeners.len() as u64;
+        Ok(Listener {
+            addresses,
+            options,
+            listeners,
+            events,
+            clock,
+            inner: Mutex::new(Inner { next, ..Inner::default() }),
+            again: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// Returns the addresses at which it listens, by path; that of path 0 first.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns the targets for the addresses of a peer, by path.
+    pub(super) fn targets_to(&self, addresses: &[SocketAddr]) -> Vec<DialTarget> {
+        let target = |(&own, &to): (&SocketAddr, &SocketAddr)| {
+            let from = (self.addresses.len() > 1).then(|| own.ip());
+            DialTarget { from, to: address::reachable(to, own) }
+        };
+        self.addresses.iter().zip(addresses).map(target).collect()
+    }
+
+    /// Returns the address at which it listens on path 0.
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// Returns the speed of each path according to the system, in Mbit/s; 0 if it says nothing.
+    pub(crate) fn speeds(&self) -> Vec<u32> {
+        let speed = |(at, medium): (&SocketAddr, &Medium)| match medium {
+            Medium::Interface(_) => address::speed(at.ip()),
+            Medium::Device(choice) => choice.devices.first().map_or(0, |name| system::mbit(name)),
+        };
+        self.addresses.iter().zip(&self.options.media).map(speed).collect()
+    }
+
+    /// Returns the device that carries data on a path, if one does and there are several paths.
+    pub(crate) fn device(&self, path: usize) -> Option<&rdma::Choice> {
+        self.options.media.get(path).filter(|_| self.options.paths.len() > 1)?.device()
+    }
+
+    /// Returns the options with which it was opened.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Returns the number of connections that proved to belong to the job, so far.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of connections that were turned away, so far.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns a descriptor that is readable when [`Listener::progress`] has something to do.
+    pub(super) fn events(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+
+    /// Returns true if somebody is being heard, whose time may run out.
+    pub(super) fn is_hearing(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lets the ranks of a job in. Ends with [`Listener::close`].
+    pub(crate) fn expect(&self, job: u128) {
+        *self.lock().jobs.entry(job).or_default() += 1;
+    }
+
+    /// Forgets a communicator: its connections are closed, and new ones refused.
+    pub(crate) fn close(&self, job: u128, comm: u64, rank: u32) {
+        let mut inner = self.lock();
+        let left = inner.jobs.get_mut(&job).map(|count| {
+            *count -= 1;
+            *count
+        });
+        if left == Some(0) {
+            inner.jobs.remove(&job);
+        }
+        inner.kept.retain(|name, _| (name.job, name.comm, name.to) != (job, comm, rank));
+        self.count(&inner);
+        if inner.ended.len() == ENDED {
+            inner.ended.pop_front();
+        }
+        inner.ended.push_back((job, comm, rank));
+    }
+
+    /// Returns the connection of this name, if it has come.
+    pub(super) fn take(&self, name: &Name) -> Option<TcpStream> {
+        let mut inner = self.lock();
+        let taken = inner.kept.remove(name);
+        self.count(&inner);
+        taken
+    }
+
+    /// Returns true if a connection has come that carries on a stream. Costs nothing to ask.
+    pub(super) fn is_again(&self) -> bool {
+        self.again.load(Ordering::Relaxed) > 0
+    }
+
+    fn count(&self, inner: &Inner) {
+        let again = inner.kept.keys().filter(|name| name.is_again()).count();
+        self.again.store(again as u64, Ordering::Relaxed);
+    }
+
+    /// Describes those who were refused, for messages of those who wait; begins with its own punctuation.
+    pub(super) fn remark(&self) -> String {
+        let inner = self.lock();
+        let refused = inner.last_refused.iter().map(|last| {
+            let (refused, accepted) = (self.refused(), self.accepted());
+            format!(
+                "; {refused} connections were refused here, the last {last}, and {accepted} let in"
+            )
+        });
+        refused.collect()
+    }
+
+    /// Returns the reason for which a connection that waits cannot be taken in, and since when that is so: this
+    /// process has too many descriptors.
+    pub(super) fn shortage(&self) -> Option<(Instant, Errno)> {
+        self.lock().shortage
+    }
+
+    /// Takes in and hears whoever is there, without waiting.
+    pub(super) fn progress(&self) {
+        let mut inner = self.lock();
+        let mut events = Vec::with_capacity(BATCH);
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&self.events, buffer, Some(&now)).is_err() {
+            return;
+        }
+        for event in events {
+            let token = event.data.u64();
+            if token == CLOCK {
+                continue;
+            }
+            match self.listeners.get(token as usize) {
+                Some(listener) => self.take_in(&mut inner, listener),
+                None => self.hear(&mut inner, token),
+            }
+        }
+        let now = Instant::now();
+        while let Some(&(_, token)) = inner.held.front().filter(|(until, _)| *until <= now) {
+            inner.held.pop_front();
+            if let Some(pending) = inner.pending.get(&token) {
+                self.listen_to(pending, token, epoll::EventFlags::IN);
+                self.hear(&mut inner, token);
+            }
+        }
+        let late = |p: &Pending| p.since.elapsed() > self.options.hearing;
+        while let Some((&token, _)) = inner.pending.first_key_value().filter(|(_, p)| late(p)) {
+            self.turn_away(&mut inner, token, "did not say who it is");
+        }
+        self.pending.store(inner.pending.len() as u64, Ordering::Relaxed);
+        let first = inner.pending.first_key_value();
+        let late = first.map(|(_, pending)| pending.since + self.options.hearing);
+        let rings = inner.held.front().map(|&(until, _)| until).into_iter().chain(late).min();
+        if rings != inner.rings && !inner.is_dismissed {
+            inner.rings = rings;
+            self.set_clock(rings);
+        }
+    }
+
+    /// Has the clock ring a moment after a time, or not at all.
+    fn set_clock(&self, rings: Option<Instant>) {
+        let zero = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let left = rings.map(|at| at.saturating_duration_since(Instant::now()));
+        // A time of zero would stop it.
+        let left = left.map_or(Duration::ZERO, |left| left + Duration::from_millis(1));
+        let it_value = rustix::time::Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let time = Itimerspec { it_interval: zero, it_value };
+        let _ = timerfd_settime(&self.clock, TimerfdTimerFlags::empty(), &time);
+    }
+
+    /// Ends the thread that guards this listener.
+    pub(super) fn dismiss(&self) {
+        let mut inner = self.lock();
+        inner.is_dismissed = true;
+        self.set_clock(Some(Instant::now()));
+    }
+
+    /// Returns true if the thread that guards this listener is to end, at once or within that time.
+    pub(super) fn is_dismissed_within(&self, time: Duration) -> bool {
+        let timeout =
+            Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let is_dismissed = || self.lock().is_dismissed;
+        // A clock that rings for a stranger is reason enough to go on at once.
+        is_dismissed()
+            || poll(&mut [PollFd::new(&self.clock, PollFlags::IN)], Some(&timeout)).is_ok()
+                && is_dismissed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_in(&self, inner: &mut Inner, listener: &TcpListener) {
+        for _ in 0..BATCH {
+            let (stream, from) = match listener.accept() {
+                Ok(new) => new,
+                Err(e) => {
+                    // Too many descriptors, or no memory: whoever waits for a connection says so.
+                    let is_usual = matches!(
+                        e.kind(),
+                        ErrorKind::WouldBlock
+                            | ErrorKind::Interrupted
+                            | ErrorKind::ConnectionAborted
+                    );
+                    // A stranger's descriptor may be what is missing; one that came just now may be a rank.
+                    let oldest = inner.pending.first_key_value().filter(|_| !is_usual);
+                    let oldest =
+                        oldest.filter(|(_, pending)| pending.since.elapsed() >= HANDSHAKE_GRACE);
+                    if let Some(token) = oldest.map(|(&token, _)| token) {
+                        self.turn_away(inner, token, "was one of too many");
+                        continue;
+                    }
+                    if !is_usual {
+                        let errno = Errno::from_io_error(&e).unwrap_or(Errno::MFILE);
+                        let since = inner.shortage.map_or_else(Instant::now, |(since, _)| since);
+                        inner.shortage = Some((since, errno));
+                        // The connection stays, and so does the reason to look again at once.
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    return;
+                }
+            };
+            give_up_in_children(&stream);
+            inner.shortage = None;
+            let (since, from) = (Instant::now(), from.ip().to_canonical());
+            if inner.pending.len() >= LISTENER.places() {
+                let oldest = inner.pending.keys().next().copied();
+                oldest.inspect(|&token| self.turn_away(inner, token, "was one of too many"));
+            }
+            let token = inner.next;
+            inner.next += 1;
+            let data = epoll::EventData::new_u64(token);
+            let is_ready = stream.set_nonblocking(true).is_ok()
+                && epoll::add(&self.events, &stream, data, epoll::EventFlags::IN).is_ok();
+            if is_ready {
+                let pending = Pending {
+                    stream,
+                    from,
+                    since,
+                    heard: Vec::new(),
+                    asked: None,
+                    was_held: false,
+                };
+                inner.pending.insert(token, pending);
+                self.hear(inner, token);
+            }
+        }
+    }
+
+    /// Hears what a connection says.
+    fn hear(&self, inner: &mut Inner, token: u64) {
+        let Some(pending) = inner.pending.get_mut(&token) else { return };
+        let may_come = |name: &Name| {
+            if inner.ended.contains(&(name.job, name.comm, name.to)) {
+                return Err(Refusal::Ended);
+            }
+            if inner.jobs.contains_key(&name.job) { Ok(()) } else { Err(Refusal::Job) }
+        };
+        // A connection that names a job of this process does not guess.
+        let held = |name: &Name, from: IpAddr| {
+            let is_known = inner.jobs.contains_key(&name.job);
+            if is_known { None } else { inner.guesses.held_until(from, Instant::now()) }
+        };
+        match pending.hear(&self.options, &may_come, &held) {
+            Heard::NotAll => {}
+            Heard::Held(until) => {
+                self.listen_to(pending, token, epoll::EventFlags::empty());
+                // The strangers that came first are turned away first.
+                let more = (inner.held.len() + 1).saturating_sub(2 * LISTENER.strangers);
+                inner.held.drain(..more);
+                inner.held.push_back((until, token));
+            }
+            Heard::Closed => self.turn_away(inner, token, "closed before it said who it is"),
+            Heard::Refused(why) => {
+                if why != Refusal::Stranger {
+                    // It may have gone already.
+                    let _ = pending.stream.write(&Reply::Refused(why).encode());
+                }
+                if why == Refusal::SecretWrong {
+                    let from = pending.from;
+                    inner.guesses.count(from, Instant::now(), LISTENER.port);
+                }
+                self.turn_away(inner, token, why.text());
+            }
+            Heard::Rank(name) => {
+                let Some(Pending { stream, .. }) = inner.pending.remove(&token) else { return };
+                let _ = epoll::delete(&self.events, &stream);
+                if tune(&stream, self.options.timeout, name.is_control()).is_ok() {
+                    self.accepted.fetch_add(1, Ordering::Relaxed);
+                    inner.kept.insert(name, stream);
+                    self.count(inner);
+                }
+            }
+        }
+    }
+
+    fn listen_to(&self, pending: &Pending, token: u64, flags: epoll::EventFlags) {
+        let data = epoll::EventData::new_u64(token);
+        let _ = epoll::modify(&self.events, &pending.stream, data, flags);
+    }
+
+    fn turn_away(&self, inner: &mut Inner, token: u64, why: &str) {
+        if let Some(pending) = inner.pending.remove(&token) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            inner.last_refused = Some(format!("from {}: {why}", pending.from));
+        }
+    }
+}
+
+impl Pending {
+    /// Reads on, up to the end of the message that is awaited; false if that is not there yet.
+    fn read(&mut self, length: usize) -> Result<bool, Heard> {
+        while self.heard.len() < length {
+            let mut buffer = [0; HELLO];
+            match self.stream.read(&mut buffer[..length - self.heard.len()]) {
+                Ok(0) => return Err(Heard::Closed),
+                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(_) => return Err(Heard::Closed),
+            }
+        }
+        Ok(true)
+    }
+
+    fn hear(
+        &mut self,
+        options: &Options,
+        may_come: &dyn Fn(&Name) -> Result<(), Refusal>,
+        held: &dyn Fn(&Name, IpAddr) -> Option<Instant>,
+    ) -> Heard {
+        self.try_hear(options, may_come, held).unwrap_or_else(|end| end)
+    }
+
+    fn try_hear(
+        &mut self,
+        options: &Options,
+        may_come: &dyn Fn(&Name) -> Result<(), Refusal>,
+        held: &dyn Fn(&Name, IpAddr) -> Option<Instant>,
+    ) -> Result<Heard, Heard> {
+        if self.asked.is_none() {
+            let is_whole = self.read(HELLO)?;
+            if !Hello::may_begin(&self.heard) {
+                return Err(Heard::Refused(Refusal::Stranger));
+            }
+            let Some(said) = self.heard.first_chunk::<HELLO>().copied().filter(|_| is_whole) else {
+                return Ok(Heard::NotAll);
+            };
+            let hello = Hello::decode(&said).map_err(Heard::Refused)?;
+            match (&options.secret, hello.has_secret) {
+                (Some(_), false) => return Err(Heard::Refused(Refusal::SecretWanted)),
+                (None, true) => return Err(Heard::Refused(Refusal::SecretUnwanted)),
+                (None, false) => {
+                    may_come(&hello.name).map_err(Heard::Refused)?;
+                    self.say(Reply::Accepted([0; PROOF]))?;
+                    return Ok(Heard::Rank(hello.name));
+                }
+                (Some(_), true) => {
+                    if !self.was_held
+                        && let Some(until) = held(&hello.name, self.from)
+                    {
+                        self.was_held = true;
+                        return Ok(Heard::Held(until));
+                    }
+                    let nonce = random().map_err(|_| Heard::Closed)?;
+                    self.heard.clear();
+                    self.asked = Some((said, hello, nonce));
+                    self.say(Reply::Challenge(nonce))?;
+                }
+            }
+        }
+        if !self.read(PROOF)? {
+            return Ok(Heard::NotAll);
+        }
+        let (Some((said, hello, nonce)), Some(secret)) = (&self.asked, &options.secret) else {
+            return Err(Heard::Closed);
+        };
+        if !secret.accepts(&self.heard, Side::Connecting, &[said, nonce]) {
+            return Err(Heard::Refused(Refusal::SecretWrong));
+        }
+        // A peer that does not know the secret learns nothing about jobs.
+        may_come(&hello.name).map_err(Heard::Refused)?;
+        let proof = secret.proof(Side::Accepting, &[said, nonce, &self.heard]);
+        let name = hello.name;
+        self.say(Reply::Accepted(proof))?;
+        Ok(Heard::Rank(name))
+    }
+
+    /// Sends a reply, which always fits into the buffer of a new connection.
+    fn say(&mut self, reply: Reply) -> Result<(), Heard> {
+        match self.stream.write(&reply.encode()) {
+            Ok(n) if n == reply.encode().len() => Ok(()),
+            _ => Err(Heard::Closed),
+        }
+    }
+}
+
+/// Listens at an address, at a port of the range if there is one.
+fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error> {
+    let listen_at = |port| -> std::io::Result<TcpListener> {
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        give_up_in_children(&socket);
+        // Connections of earlier processes that end slowly do not keep their ports from the next.
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        let mut at = at;
+        at.set_port(port);
+        rustix::net::bind(&socket, &at)?;
+        rustix::net::listen(&socket, 4096)?;
+        Ok(TcpListener::from(socket))
+    };
+    bind_within(ports, listen_at).map_err(|e| {
+        let remedy = match (ports, e.kind()) {
+            (Some(_), _) => "choose other ports, or another network interface",
+            (None, std::io::ErrorKind::AddrInUse) => {
+                "end programs that listen, or widen `sysctl net.ipv4.ip_local_port_range`"
+            }
+            (None, _) => "choose another network interface",
+        };
+        Error::system(format!("ranks cannot be reached at {}: {e}", at.ip()), e, remedy)
+    })
+}
+
+/// Makes a socket fit for messages between ranks. A host that vanished is noticed in about
+/// `timeout`, on an idle connection by probes. What is not acknowledged ends only links for control:
+/// on data, a peer that is busy for long with something else must not look like one that vanished.
+pub(super) fn tune(
+    stream: &TcpStream,
+    timeout: Duration,
+    is_control: bool,
+) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    let second = Duration::from_secs(1);
+    let timeout = timeout.clamp(3 * second, 3600 * second);
+    sockopt::set_tcp_nodelay(stream, true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, (timeout / 3).max(second))?;
+    sockopt::set_tcp_keepintvl(stream, (timeout / 6).max(second))?;
+    sockopt::set_tcp_keepcnt(stream, 4)?;
+    if is_control {
+        sockopt::set_tcp_user_timeout(stream, timeout.as_millis() as u32)?;
+    }
+    Ok(())
+}

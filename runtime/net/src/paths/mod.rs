@@ -1,0 +1,28 @@
+//! The paths between hosts that a communicator has, what they are measured to do, and the shares that
+//! follow.
+//!
+//! The module `net` knows what a path is on each host, and who listens there; `transport/stream/resume` lets a
+//! stream go on over another path when its own fails. This module decides how much each path is given.
+//! [`Balance`] begins with what the model says. Each rank measures, for every call that is split over the
+//! paths, when each part of it was there and how much its sockets moved. Every so many calls the ranks
+//! exchange this as words: of each path the longest time a byte took anywhere, and whether it is lost to
+//! anyone. So all come to the same shares at the same call.
+//!
+//! Calls of sizes at which the model expects little gain are tried, divided and whole, and the faster is
+//! kept ([`trial`]).
+//!
+//! Shares are changed only if the slowest part would be there sooner by a twentieth; a path that is lost
+//! has none until it is back with all ranks. They never change a result: they are where the vector is
+//! cut, and a plan is right for any.
+
+mod balance;
+mod list;
+mod measure;
+mod options;
+mod trial;
+
+pub use balance::Balance;
+pub(crate) use list::{TopologyFile, carried};
+pub use list::{costs, host_name, settle};
+pub use measure::{Clock, Code, Measured};
+pub use options::{Medium, Options};

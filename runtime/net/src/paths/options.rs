@@ -1,0 +1,86 @@
+//! Options of the links between ranks: addresses, paths, times, the secret.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::TopologyFile;
+use crate::limits::LISTENER;
+use crate::ports::PortRange;
+use crate::secret::Secret;
+use crate::transport::Transport;
+use crate::transport::rdma;
+
+/// The kind of a path on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Medium {
+    /// A network interface, an address or a network, as [`Options::interface`].
+    Interface(String),
+    /// An RDMA device. Connections through it begin as sockets where [`Options::interface`] says.
+    Device(rdma::Choice),
+}
+
+impl Medium {
+    /// Returns the transport that it is a path of.
+    pub(crate) fn transport(&self) -> Transport {
+        match self {
+            Medium::Interface(_) => Transport::Tcp,
+            Medium::Device(_) => Transport::Rdma,
+        }
+    }
+
+    /// Returns the device, if it is one.
+    pub(crate) fn device(&self) -> Option<&rdma::Choice> {
+        match self {
+            Medium::Interface(_) => None,
+            Medium::Device(choice) => Some(choice),
+        }
+    }
+}
+
+/// The options of the links between ranks.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The address to listen at: the name of a network interface, an address, or a network such as
+    /// `10.0.0.0/8`; `None` for the address that the store sees. Not on paths that are interfaces.
+    pub interface: Option<String>,
+    /// The ports to listen at; `None` for any.
+    pub ports: Option<PortRange>,
+    /// The paths to other hosts, in order, where there are several; the same on all ranks.
+    pub paths: Vec<String>,
+    /// The kind of each of them on this host.
+    pub media: Vec<Medium>,
+    /// A topology file, and what it says once it was read.
+    pub topology: Option<String>,
+    pub(crate) topology_file: Option<Arc<TopologyFile>>,
+    /// The secret that all ranks of the job know and nobody else.
+    pub secret: Option<Secret>,
+    /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
+    pub timeout: Duration,
+    /// The longest time that a new connection may take to identify itself.
+    pub(crate) hearing: Duration,
+    /// Ranks with different labels count as being on different hosts.
+    pub host_label: Option<String>,
+}
+
+/// The time that a new connection may take by default: with the time that passes before it is taken in, that of the
+/// listener's bounds.
+const HEARING: Duration = LISTENER.patience.saturating_sub(Duration::from_secs(1));
+
+impl Default for Options {
+    fn default() -> Self {
+        let (timeout, hearing) = (Duration::from_secs(30), HEARING);
+        let (paths, media) = (Vec::new(), Vec::new());
+        Options {
+            interface: None,
+            ports: None,
+            paths,
+            media,
+            topology: None,
+            topology_file: None,
+            secret: None,
+            timeout,
+            hearing,
+            host_label: None,
+        }
+    }
+}

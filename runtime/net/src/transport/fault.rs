@@ -1,0 +1,100 @@
+//! Why a connection moves nothing any more.
+
+use std::fmt;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::error::Source;
+
+/// The reason for which a connection moves nothing any more, said of the peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The peer closed the connection.
+    Closed,
+    /// The peer reset the connection.
+    Reset,
+    /// The peer's system does not answer.
+    Mute,
+    /// A system call failed.
+    Failed(Errno),
+    /// The connection could not be made fit for messages.
+    SetUp(Errno),
+    /// Nothing was `acknowledged`, or `delivered`, for so long though something was under way.
+    Silent(&'static str, Duration),
+    /// The two ends of a handshake did not meet in time.
+    Late,
+    /// The peer did what the protocol excludes, or this process did.
+    Protocol(&'static str),
+    /// So many bytes were acknowledged and have not arrived.
+    Missing(u64),
+    /// A device failed, or the attempt to make a connection did, with an error of its own.
+    Other(Source),
+    /// No path is left: the names of all, and what was found on each.
+    NoPath(Vec<(String, Option<Fault>)>),
+}
+
+impl Fault {
+    /// Makes the fault of an error that this module does not know.
+    pub(crate) fn other(error: impl std::error::Error + Send + Sync + 'static) -> Fault {
+        Fault::Other(Source::new(error))
+    }
+
+    /// Returns the fault that an error of the system shows; `None` if nothing has ended.
+    #[cold]
+    pub(crate) fn of(error: Errno) -> Option<Fault> {
+        match error {
+            // No news: the next poll tries again.
+            Errno::AGAIN | Errno::INTR => None,
+            Errno::PIPE => Some(Fault::Closed),
+            Errno::CONNRESET => Some(Fault::Reset),
+            Errno::TIMEDOUT => Some(Fault::Mute),
+            error => Some(Fault::Failed(error)),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Closed => f.write_str("it closed the connection"),
+            Fault::Reset => f.write_str("it reset the connection"),
+            Fault::Mute => f.write_str("it does not answer on the connection"),
+            Fault::Failed(error) => write!(f, "the connection to it failed: {error}"),
+            Fault::SetUp(error) => write!(f, "its connection could not be set up: {error}"),
+            Fault::Silent(what, time) => {
+                write!(f, "nothing was {what} for {} ms", time.as_millis())
+            }
+            Fault::Late => f.write_str("it did not answer in time"),
+            Fault::Protocol(what) => f.write_str(what),
+            Fault::Missing(bytes) => {
+                write!(
+                    f,
+                    "{bytes} bytes were acknowledged and never came: is there a proxy between?"
+                )
+            }
+            Fault::Other(error) => error.fmt(f),
+            Fault::NoPath(paths) => {
+                f.write_str("no path to it is left (")?;
+                for (at, (name, fault)) in paths.iter().enumerate() {
+                    f.write_str(if at == 0 { "" } else { "; " })?;
+                    match fault {
+                        None => write!(f, "{name}: no answer")?,
+                        Some(fault) => write!(f, "{name}: {fault}")?,
+                    }
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Fault::Failed(error) | Fault::SetUp(error) => Some(error),
+            Fault::Other(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}

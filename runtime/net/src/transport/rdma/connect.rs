@@ -1,0 +1,322 @@
+//! The devices of this process, and how the two ends of a connection meet.
+
+use std::io::{ErrorKind, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::error::VerbsError;
+use super::registrations::Registrations;
+use super::stream::{ConnectionInfo, DEPTH, Stream};
+use super::verbs::Device;
+use super::{Choice, DeviceStream};
+use crate::error::Source;
+#[cfg(test)]
+use crate::transport::Carrier;
+use crate::transport::Unavailable;
+use crate::transport::fault::Fault;
+use crate::transport::stream::{self, Handshake};
+#[cfg(test)]
+use crate::transport::tcp::Socket;
+
+/// The number of queue pairs on each device, for each connection: with one device too a queue that fails
+/// leaves another.
+pub(super) const PAIRS: usize = 2;
+/// The number of queue pairs of a connection on a path: if it fails, the stream above goes on over another
+/// connection.
+const PATH_PAIRS: usize = 1;
+/// The most bytes of a connection info.
+const INFO: usize = 1 << 12;
+/// The byte that both ends send when their queues are connected.
+const READY: u8 = 0x52;
+/// The time that this may take over the devices.
+const PROOF: Duration = Duration::from_secs(3);
+
+/// Returns the devices of this process, opened once.
+fn devices() -> Result<&'static [Arc<Device>], VerbsError> {
+    static DEVICES: OnceLock<Result<Vec<Arc<Device>>, VerbsError>> = OnceLock::new();
+    let opened = DEVICES.get_or_init(|| {
+        let devices = Device::all().map_err(|error| {
+            let (code, source) = (error.raw_os_error(), Source::new(error));
+            match code {
+                Some(libc::ENOSYS | libc::ENOENT) => VerbsError::NoSupport { source },
+                Some(libc::EACCES | libc::EPERM) => VerbsError::NoAccess { source },
+                _ => VerbsError::NotOpened { source },
+            }
+        })?;
+        if devices.is_empty() { Err(VerbsError::NoDevice) } else { Ok(devices) }
+    });
+    opened.as_ref().map(Vec::as_slice).map_err(Clone::clone)
+}
+
+/// Lists the devices that would be used, a line each, or says why there are none.
+pub(super) fn found() -> Result<Vec<String>, VerbsError> {
+    Ok(devices()?.iter().map(Device::describe).collect())
+}
+
+/// Returns the devices of a choice.
+pub(super) fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, VerbsError> {
+    let all = devices()?;
+    if choice.devices.is_empty() {
+        return Ok(all.to_vec());
+    }
+    let find = |name: &String| {
+        all.iter().find(|device| device.name == *name).cloned().ok_or_else(|| {
+            let devices = all.iter().map(|device| device.name.clone()).collect();
+            VerbsError::NoSuchDevice { name: name.clone(), devices }
+        })
+    };
+    choice.devices.iter().map(find).collect()
+}
+
+/// Fails unless a choice can be had.
+pub fn check(choice: &Choice) -> Result<(), Unavailable> {
+    let devices = chosen(choice);
+    let each = |all: Vec<Arc<Device>>| all.iter().try_for_each(|d| d.gid(choice.gid).map(drop));
+    devices.and_then(each).map_err(Unavailable::devices)
+}
+
+/// The reason for which a peer's connection info says nothing of its queues.
+#[derive(Debug, thiserror::Error)]
+enum InfoError {
+    #[error("its connection info has {0} bytes: it is no rank of roundelay's")]
+    TooLong(u32),
+    #[error("its connection info: {0}")]
+    Malformed(#[source] postcard::Error),
+}
+
+/// Two ends that tell each other of their queues over a fresh socket and connect them; they do the same, in any
+/// order. Nothing here waits: to connect a queue the kernel may ask the network for a second who has an address,
+/// and a thread of its own waits for that.
+pub(super) struct Meeting {
+    socket: TcpStream,
+    stage: Stage,
+    purpose: Purpose,
+    /// The bytes that the socket has yet to take, and those that came.
+    said: Vec<u8>,
+    heard: Vec<u8>,
+}
+
+/// The purpose of the stream.
+enum Purpose {
+    /// A connection of its own; devices may know this memory.
+    Rails(Option<Arc<Registrations>>),
+    /// A path: this end must have heard the other over the devices too.
+    Path,
+}
+
+enum Stage {
+    /// The peer's connection info is awaited.
+    Hearing(Box<Stream>),
+    Connecting(JoinHandle<Result<Box<Stream>, Fault>>),
+    /// The peer's word is awaited that its end is connected.
+    Waiting(Box<Stream>),
+    /// The end waits for the same byte over the devices, since then.
+    Proving(Box<Stream>, Instant),
+}
+
+impl Meeting {
+    /// Offers an end on the rails of a choice.
+    pub(super) fn over_rails(
+        socket: OwnedFd,
+        choice: &Choice,
+        registrations: &Arc<Registrations>,
+    ) -> Result<Meeting, Fault> {
+        let purpose = Purpose::Rails(Some(registrations.clone()));
+        Self::begin(socket, (choice, (PAIRS, true)), DEPTH, purpose)
+    }
+
+    /// Offers an end on a path, where an end that exists also works.
+    pub(super) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<Meeting, Fault> {
+        Self::begin(socket, (choice, (PATH_PAIRS, false)), DEPTH, Purpose::Path)
+    }
+
+    /// Offers an end with so many queue pairs on each device, and so many receives in each; whether it is one-sided
+    /// too.
+    fn begin(
+        socket: OwnedFd,
+        (choice, pairs): (&Choice, (usize, bool)),
+        receives: u32,
+        purpose: Purpose,
+    ) -> Result<Meeting, Fault> {
+        let stream = chosen(choice).and_then(|all| Stream::new(&all, pairs, choice.gid, receives));
+        let stream = stream.map_err(Fault::other)?;
+        let socket = TcpStream::from(socket);
+        socket.set_nonblocking(true).map_err(Fault::other)?;
+        let info = postcard::to_allocvec(&stream.info()).map_err(Fault::other)?;
+        let mut said = (info.len() as u32).to_le_bytes().to_vec();
+        said.extend(info);
+        let (stage, heard) = (Stage::Hearing(Box::new(stream)), Vec::new());
+        Ok(Meeting { socket, stage, purpose, said, heard })
+    }
+
+    /// Takes a step, and returns true if it could be taken; or ends.
+    fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Handshake> {
+        match self.stage {
+            Stage::Hearing(mut stream) => {
+                let info = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
+                    let len = self.heard.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
+                    if len as usize > INFO {
+                        return Err(Fault::other(InfoError::TooLong(len)));
+                    }
+                    let len = 4 + len as usize;
+                    Ok(is_there && hear(&mut self.socket, &mut self.heard, len)?)
+                });
+                if !info.map_err(Handshake::Failed)? {
+                    return Ok((Meeting { stage: Stage::Hearing(stream), ..self }, false));
+                }
+                let info = postcard::from_bytes::<ConnectionInfo>(&self.heard[4..]);
+                let info = info.map_err(|e| failed(InfoError::Malformed(e)))?;
+                self.heard.clear();
+                let connecting = move || stream.connect(&info).map(|()| stream);
+                let thread = std::thread::Builder::new().name("roundelay-rdma".into());
+                let thread = thread.spawn(connecting);
+                let no_thread = |e| VerbsError::NoThread { source: Source::new(e) };
+                let thread = thread.map_err(|e| failed(no_thread(e)))?;
+                Ok((Meeting { stage: Stage::Connecting(thread), ..self }, true))
+            }
+            Stage::Connecting(thread) if !thread.is_finished() => {
+                Ok((Meeting { stage: Stage::Connecting(thread), ..self }, false))
+            }
+            Stage::Connecting(thread) => {
+                let panicked = |_| Err(Fault::Protocol("connecting a queue panicked"));
+                let stream = thread.join().unwrap_or_else(panicked).map_err(Handshake::Failed)?;
+                self.said.push(READY);
+                Ok((Meeting { stage: Stage::Waiting(stream), ..self }, true))
+            }
+            Stage::Waiting(mut stream) => {
+                let is_heard = is_said
+                    && hear(&mut self.socket, &mut self.heard, 1).map_err(Handshake::Failed)?;
+                if !is_heard {
+                    return Ok((Meeting { stage: Stage::Waiting(stream), ..self }, false));
+                }
+                if self.heard != [READY] {
+                    let why = "it did not say that it is ready: another version";
+                    return Err(Handshake::Failed(Fault::Protocol(why)));
+                }
+                if let Purpose::Rails(registrations) = &self.purpose {
+                    if let Some(registrations) = registrations {
+                        stream.register(registrations);
+                    }
+                    return Err(done(self.socket, *stream));
+                }
+                self.heard.clear();
+                stream.write([&[READY][..]].into_iter());
+                Ok((Meeting { stage: Stage::Proving(stream, Instant::now()), ..self }, true))
+            }
+            Stage::Proving(mut stream, since) => {
+                let mut word = [0];
+                if self.heard.is_empty() && stream.read(&mut [IoSliceMut::new(&mut word)]) > 0 {
+                    self.heard.push(word[0]);
+                }
+                if stream.settle() && self.heard == [READY] {
+                    // The network that it goes over may be lost: devices have one of their own.
+                    let is_alone = sockopt::set_socket_keepalive(&self.socket, false);
+                    is_alone.map_err(|e| Handshake::Failed(Fault::SetUp(e)))?;
+                    return Err(done(self.socket, *stream));
+                }
+                match stream.trouble() {
+                    Some(why) => Err(failed(why)),
+                    None if since.elapsed() > PROOF => Err(Handshake::Failed(Fault::Protocol(
+                        "nothing comes through, though its system answers",
+                    ))),
+                    None => Ok((Meeting { stage: Stage::Proving(stream, since), ..self }, false)),
+                }
+            }
+        }
+    }
+
+    /// Sends what the socket takes; returns true if that was all.
+    fn say(&mut self) -> Result<bool, Fault> {
+        while !self.said.is_empty() {
+            match self.socket.write(&self.said) {
+                Ok(n) => drop(self.said.drain(..n)),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(broken(&e)),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl stream::Meeting for Meeting {
+    fn turn(self: Box<Self>) -> Handshake {
+        let mut meeting = *self;
+        loop {
+            let is_said = match meeting.say() {
+                Ok(is_said) => is_said,
+                Err(fault) => return Handshake::Failed(fault),
+            };
+            meeting = match meeting.advance(is_said) {
+                Ok((meeting, true)) => meeting,
+                Ok((meeting, false)) => return Handshake::Waiting(Box::new(meeting)),
+                Err(handshake) => return handshake,
+            };
+        }
+    }
+}
+
+fn done(socket: TcpStream, stream: Stream) -> Handshake {
+    Handshake::Done(DeviceStream::new(socket.into(), stream).into())
+}
+
+/// Hears until so many bytes are there; returns true if they are.
+fn hear(socket: &mut TcpStream, heard: &mut Vec<u8>, wanted: usize) -> Result<bool, Fault> {
+    while heard.len() < wanted {
+        let mut place = [0; 256];
+        let most = (wanted - heard.len()).min(place.len());
+        match socket.read(&mut place[..most]) {
+            Ok(0) => return Err(Fault::Closed),
+            Ok(n) => heard.extend_from_slice(&place[..n]),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(e) => return Err(broken(&e)),
+        }
+    }
+    Ok(true)
+}
+
+fn broken(error: &std::io::Error) -> Fault {
+    Fault::Failed(Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Handshake {
+    Handshake::Failed(Fault::other(error))
+}
+
+/// Makes streams of some fresh sockets, whose other ends do the same at the same time, in any order. An
+/// error says which of them it is about.
+#[cfg(test)]
+pub(super) fn connect(
+    sockets: Vec<OwnedFd>,
+    choice: &Choice,
+    deadline: Instant,
+) -> Result<Vec<(Socket, Stream)>, (usize, Fault)> {
+    connect_with(sockets, (choice, false), DEPTH, deadline)
+}
+
+/// Connects with so many receives in each queue.
+#[cfg(test)]
+pub(super) fn connect_with(
+    sockets: Vec<OwnedFd>,
+    (choice, one_sided): (&Choice, bool),
+    receives: u32,
+    deadline: Instant,
+) -> Result<Vec<(Socket, Stream)>, (usize, Fault)> {
+    let pairs = (PAIRS, one_sided);
+    let begin =
+        |socket| Meeting::begin(socket, (choice, pairs), receives, Purpose::Rails(None)).into();
+    let all = stream::handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
+    let end = |(at, carrier)| match carrier {
+        Ok(Carrier::Rdma(stream)) => Ok(stream.into_parts()),
+        Ok(Carrier::Tcp(_)) => Err((at, Fault::Protocol("no device carries it"))),
+        Err(fault) => Err((at, fault)),
+    };
+    all.into_iter().enumerate().map(end).collect()
+}

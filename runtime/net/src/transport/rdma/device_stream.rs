@@ -1,0 +1,229 @@
+//! A connection whose bytes devices move, and the socket over which its two ends met.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::exposure::Exposure;
+use super::stream::Stream;
+use crate::transport::fault::Fault;
+use crate::transport::one_sided::{Access, Grant, May, News, OneSided};
+use crate::transport::stream::ByteStream;
+use crate::transport::tcp::Socket;
+
+/// The number of reads that find nothing before the socket is looked at.
+const IDLE: u32 = 256;
+/// The time of silence. DeviceStream send again what was lost after half a second, and do not always say that it is
+/// in vain.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A stream through devices. Its socket carries nothing: it shows the end of the peer at once.
+pub struct DeviceStream {
+    socket: Socket,
+    state: Box<Mutex<State>>,
+}
+
+struct State {
+    stream: Stream,
+    /// Reads that found nothing since the socket was last looked at.
+    idle: u32,
+    /// Bytes that were taken.
+    taken: u64,
+    /// Bytes that were delivered when that was last looked at; since when it is so.
+    waits: (u64, Instant),
+}
+
+impl DeviceStream {
+    pub(super) fn new(socket: OwnedFd, stream: Stream) -> Self {
+        let state = State { stream, idle: 0, taken: 0, waits: (0, Instant::now()) };
+        DeviceStream { socket: Socket::new(socket), state: Box::new(Mutex::new(state)) }
+    }
+
+    /// Returns the end of the socket, if the peer has closed it.
+    fn end(&self) -> Option<Fault> {
+        match rustix::net::recv(&**self.socket.fd(), &mut [0u8; 1], RecvFlags::PEEK) {
+            Ok((_, 0)) => Some(Fault::Closed),
+            Ok(_) => Some(Fault::Protocol("it sent bytes beside the device: a fault of roundelay")),
+            Err(error) => Fault::of(error),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what it is made of.
+    #[cfg(test)]
+    pub(super) fn into_parts(self) -> (Socket, Stream) {
+        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (self.socket, state.stream)
+    }
+
+    /// Ends the queue that accesses go over, as a fault of the device would, for tests; returns true if there is one.
+    #[doc(hidden)]
+    pub fn break_one_sided(&self) -> bool {
+        self.state().stream.break_one_sided()
+    }
+
+    /// Lets all queues die.
+    #[cfg(test)]
+    pub(crate) fn break_all(&self) {
+        self.state().stream.break_all();
+    }
+
+    /// Returns what was read, or the reason why nothing comes any more.
+    fn came(
+        &self,
+        state: &mut State,
+        places: &mut [IoSliceMut<'_>],
+        read: usize,
+    ) -> Result<usize, Fault> {
+        if read > 0 {
+            state.idle = 0;
+            return Ok(read);
+        }
+        state.idle += 1;
+        let trouble = state.stream.trouble().map(Fault::other);
+        if trouble.is_none() && state.idle < IDLE {
+            return Ok(0);
+        }
+        state.idle = 0;
+        let Some(fault) = trouble.or_else(|| self.end()) else { return Ok(0) };
+        // The bytes that came before are there now, if they were not just before.
+        match state.stream.read(places) {
+            0 => Err(fault),
+            read => Ok(read),
+        }
+    }
+}
+
+impl State {
+    /// Returns the number of bytes that were taken, or the reason why none will be.
+    fn took(&mut self, taken: usize) -> Result<usize, Fault> {
+        self.taken += taken as u64;
+        match self.stream.trouble() {
+            Some(why) if taken == 0 => Err(Fault::other(why)),
+            _ => Ok(taken),
+        }
+    }
+}
+
+impl ByteStream for DeviceStream {
+    fn tune(&self) -> Result<(), Errno> {
+        self.socket.tune()
+    }
+
+    fn fd(&self) -> &Arc<OwnedFd> {
+        self.socket.fd()
+    }
+
+    fn wakes(&self) -> bool {
+        false
+    }
+
+    fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+        let mut state = self.state();
+        let read = state.stream.read(places);
+        self.came(&mut state, places, read)
+    }
+
+    unsafe fn read_placed(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+        let mut state = self.state();
+        // SAFETY: promised by the caller.
+        let read = unsafe { state.stream.read_placed(places) };
+        self.came(&mut state, places, read)
+    }
+
+    fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+        let mut state = self.state();
+        let taken = state.stream.write(places.iter().map(|place| &**place));
+        state.took(taken)
+    }
+
+    unsafe fn write_zero_copy(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+        let mut state = self.state();
+        // SAFETY: promised by the caller.
+        let taken = unsafe { state.stream.write_zero_copy(places.iter().map(|place| &**place)) };
+        state.took(taken)
+    }
+
+    fn zero_copy(&self) -> u64 {
+        self.state().stream.zero_copy()
+    }
+
+    fn settle(&self) -> Result<bool, Fault> {
+        let mut state = self.state();
+        if state.stream.settle() {
+            return Ok(true);
+        }
+        state.stream.trouble().map_or(Ok(false), |why| Err(Fault::other(why)))
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        self.state().stream.undelivered()
+    }
+
+    /// A device acknowledges whatever its process does, so what it does not deliver is not on its way.
+    fn silence(&mut self, now: Instant) -> Option<Fault> {
+        let mut state = self.state();
+        let is_settled = state.stream.settle();
+        let delivered = state.taken - state.stream.undelivered().min(state.taken);
+        if is_settled || delivered != state.waits.0 {
+            state.waits = (delivered, now);
+        }
+        let silence = now - state.waits.1;
+        (silence >= SILENCE).then_some(Fault::Silent("delivered", silence))
+    }
+
+    fn over(&self) -> Option<Fault> {
+        self.end()
+    }
+
+    fn shut(&self) {
+        self.socket.shut();
+    }
+
+    fn cut(&self) {
+        self.state().stream.cut();
+    }
+
+    /// Nothing but this process sends what has yet to be sent.
+    fn linger(&self) {
+        self.state().stream.linger(|| self.end().is_some());
+    }
+
+    fn pinned(&self) -> u64 {
+        self.state().stream.pinned()
+    }
+
+    fn one_sided(&self) -> Option<&dyn OneSided> {
+        self.state().stream.is_one_sided().then_some(self as &dyn OneSided)
+    }
+}
+
+impl OneSided for DeviceStream {
+    fn is_up(&self) -> bool {
+        self.state().stream.takes_accesses()
+    }
+
+    fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant> {
+        self.state().stream.grant(exposure, may)
+    }
+
+    fn lend(&self, exposure: &Arc<Exposure>) {
+        self.state().stream.lend(exposure);
+    }
+
+    unsafe fn begin(&self, access: Access) {
+        // SAFETY: promised by the caller.
+        unsafe { self.state().stream.begin_access(access) };
+    }
+
+    fn hear(&self, each: &mut dyn FnMut(News)) {
+        self.state().stream.hear_accesses(each);
+    }
+}

@@ -1,0 +1,94 @@
+//! InfiniBand and RoCE: a stream of bytes that devices move.
+//!
+//! A connection begins as a socket (`net`), over which both ends exchange what their queues need to know
+//! ([`Meeting`]). From then on a [`DeviceStream`] carries the bytes; the socket stays open and is how the end
+//! of a peer shows at once, long before a device gives up on it. Framing, staging and landing are those of
+//! `transport/stream`.
+//!
+//! * `verbs`: the library's calls, and all that is `unsafe`.
+//! * `device_stream`: the stream and its socket, as `transport/stream` sees them.
+//! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails;
+//!   `words`: what ends tell each other; `rails`: the queues of a stream.
+//! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
+//! * `exposure`: parts of windows, which peers' devices read and write by themselves.
+//! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
+//! * `error`: why devices cannot be used, and why a queue failed.
+//! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
+//!   whether it is there.
+//!
+//! Every device with an active port is a *rail*, unless a [`Choice`] names some: pieces go over all of
+//! them in turn. A device that is a path of a communicator (`paths`) carries connections of its own, one
+//! queue pair each. `docs/rdma.md` has the protocol.
+
+#[cfg(not(feature = "rdma"))]
+mod absent;
+#[cfg(feature = "rdma")]
+mod connect;
+#[cfg(feature = "rdma")]
+mod device_stream;
+#[cfg(feature = "rdma")]
+mod error;
+#[cfg(feature = "rdma")]
+mod exposure;
+#[cfg(feature = "rdma")]
+mod joins;
+#[cfg(feature = "rdma")]
+mod rails;
+#[cfg(feature = "rdma")]
+mod registrations;
+#[cfg(feature = "rdma")]
+mod stream;
+#[cfg(feature = "rdma")]
+mod targets;
+#[cfg(all(test, feature = "rdma"))]
+mod tests;
+#[cfg(feature = "rdma")]
+mod verbs;
+#[cfg(feature = "rdma")]
+mod words;
+
+use std::os::fd::OwnedFd;
+
+#[cfg(not(feature = "rdma"))]
+pub use absent::{DeviceStream, Exposure, Registrations, check};
+#[cfg(not(feature = "rdma"))]
+use absent::{Meeting, found};
+#[cfg(feature = "rdma")]
+pub use connect::check;
+#[cfg(feature = "rdma")]
+use connect::{Meeting, found};
+#[cfg(feature = "rdma")]
+pub use device_stream::DeviceStream;
+#[cfg(feature = "rdma")]
+pub use exposure::Exposure;
+#[cfg(feature = "rdma")]
+pub use registrations::Registrations;
+
+use crate::transport::stream::Handshake;
+use crate::transport::{Means, Unavailable};
+
+/// The devices that carry a connection, and the addresses they use. Both ends choose for themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The names of the devices, in this order; if empty all that there are.
+    pub(crate) devices: Vec<String>,
+    /// The entry of each device's table of GIDs. By default the one of RoCE v2 over IPv4, else the
+    /// first that is not 0.
+    pub gid: Option<u32>,
+}
+
+/// Lists the devices that would be used, a line each.
+pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
+    found().map_err(Unavailable::devices)
+}
+
+/// Begins to meet the peer over a fresh socket, on the rails of a choice; devices read what lies in registered
+/// memory from there.
+pub(super) fn begin(socket: OwnedFd, means: &Means) -> Handshake {
+    Meeting::over_rails(socket, &means.devices, &means.registrations).into()
+}
+
+/// Begins to meet the peer on a path, where an end that exists also works.
+pub(crate) fn over_path(socket: OwnedFd, choice: &Choice) -> Handshake {
+    Meeting::over_path(socket, choice).into()
+}

@@ -1,0 +1,290 @@
+//! Accesses to memory of the peer, of which its process hears nothing.
+//!
+//! They go over one queue, in order, beside the pieces: a device that refuses one ends the queue, and no message is
+//! lost with it. What lies in registered memory, or in memory that was lent, is read and written there, all else by way
+//! of a *stage*.
+//!
+//! **Invariant:** accesses that have no end when the queue fails have failed once *both* sides have ended it, and not
+//! before: then nothing of them moves any more, and they may be made good in another way.
+//!
+//! A write that is complete has reached the peer's device. What comes later through the same device is seen after it,
+//! as devices keep the order in which they write to memory. If other devices carry pieces too, a read behind the write
+//! pushes it there before it counts.
+
+use super::super::exposure::Exposure;
+use super::super::verbs::{self, Registration, is_refused};
+use super::*;
+use crate::transport::one_sided::{Access, Grant, May, News};
+
+/// The slots of the stage, and their bytes.
+const STAGE: (usize, usize) = (16, 64 << 10);
+/// The most work that is posted at once.
+const MOST: usize = DEPTH as usize / 2;
+/// The most bytes of one piece of work.
+const MOST_BYTES: u64 = 1 << 30;
+/// The bytes of a read that confirms writes.
+const CONFIRMING: u32 = 8;
+
+/// Accesses that have not ended.
+#[derive(Default)]
+pub(super) struct Accesses {
+    tasks: VecDeque<Task>,
+    /// The number of tasks, from the first on, of which all is posted.
+    posted: usize,
+    /// Work that is posted, in order, and the number of the last.
+    open: VecDeque<Work>,
+    number: u64,
+    /// Memory of accesses to what devices do not know, and its slots that are free.
+    stage: Option<(Region, Vec<usize>)>,
+    /// Memory of this end's that the device of the queue knows.
+    lent: Vec<Arc<Exposure>>,
+    /// True if the peer's device has refused an access.
+    refused: bool,
+    news: Vec<News>,
+}
+
+struct Task {
+    access: Access,
+    posted: u64,
+    done: u64,
+}
+
+// SAFETY: the memory of an access is good for it until its end was heard of, whoever hears that.
+unsafe impl Send for Task {}
+
+/// A part of an access that is posted.
+struct Work {
+    number: u64,
+    len: u64,
+    reads: bool,
+    here: Here,
+}
+
+/// The memory of work.
+enum Here {
+    Slot(usize),
+    Block(Found),
+    Lent(Arc<Registration>),
+    /// A slot, for the read that confirms what was written.
+    Confirms(usize),
+}
+
+impl Accesses {
+    /// Returns the bytes that devices keep in place for it.
+    pub(super) fn pinned(&self) -> u64 {
+        self.stage.as_ref().map_or(0, |(region, _)| region.pinned())
+    }
+
+    /// Lets all that have no end fail.
+    pub(super) fn fail(&mut self) {
+        let refused = std::mem::take(&mut self.refused);
+        if !self.tasks.is_empty() {
+            self.news.push(News::Failed { refused });
+        }
+        self.tasks.clear();
+        for work in std::mem::take(&mut self.open) {
+            self.give_back(&work.here);
+        }
+        self.posted = 0;
+    }
+
+    /// Gives the slot of work that has ended to others.
+    fn give_back(&mut self, here: &Here) {
+        if let (Here::Slot(slot) | Here::Confirms(slot), Some((_, free))) = (here, &mut self.stage)
+        {
+            free.push(*slot);
+        }
+    }
+
+    /// Takes a slot of the stage, which is made if there is none; `None` if there is none to be had now.
+    fn slot(&mut self, device: &Arc<Device>) -> Result<Option<usize>, QueueError> {
+        if self.stage.is_none() {
+            let region = Region::new(STAGE.0 * STAGE.1, std::slice::from_ref(device))?;
+            self.stage = Some((region, (0..STAGE.0).collect()));
+        }
+        Ok(self.stage.as_mut().and_then(|(_, free)| free.pop()))
+    }
+
+    /// Ends the first work that is open.
+    fn completed(&mut self, number: u64) {
+        if self.open.front().is_none_or(|work| work.number != number) {
+            return;
+        }
+        let (Some(work), Some(task)) = (self.open.pop_front(), self.tasks.front_mut()) else {
+            return;
+        };
+        if let (true, Here::Slot(slot), Some((region, _))) = (work.reads, &work.here, &self.stage) {
+            let to = task.access.here.wrapping_add(task.done as usize);
+            // SAFETY: a part of the memory of an access that has no end, as whoever began it promised.
+            let to = unsafe { std::slice::from_raw_parts_mut(to, work.len as usize) };
+            region.get(slot * STAGE.1, to);
+        }
+        task.done += work.len;
+        let (id, bytes) = (task.access.id, task.done);
+        if bytes < task.posted || self.posted == 0 {
+            self.news.push(News::Moved { id, bytes: bytes.min(task.access.len) });
+        } else {
+            self.tasks.pop_front();
+            self.posted -= 1;
+            self.news.push(News::Done { id });
+        }
+        self.give_back(&work.here);
+    }
+}
+
+impl Stream {
+    /// Returns true if a queue is for accesses to memory.
+    pub(crate) fn is_one_sided(&self) -> bool {
+        self.accesses.is_some()
+    }
+
+    /// Ends the queue that accesses go over; returns true if there is one.
+    pub(in super::super) fn break_one_sided(&mut self) -> bool {
+        let queue = self.rails.one_sided().and_then(|at| self.rails.all[at].queue());
+        queue.inspect(|queue| queue.end()).is_some()
+    }
+
+    /// Returns true if that queue lives.
+    pub(crate) fn takes_accesses(&self) -> bool {
+        self.accesses.is_some() && self.rails.one_sided().is_some()
+    }
+
+    /// Lets the peer access memory through the device of that queue.
+    pub(crate) fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant> {
+        let device = &self.rails.all.iter().find(|rail| rail.is_one_sided)?.source.0;
+        let (address, key, may) = exposure.key(device, may)?;
+        Some(Grant { address, key, may, words: device.is_on_bus })
+    }
+
+    /// Lets accesses that begin in that memory here do so without a stop, as far as it was granted to the peer too.
+    pub(crate) fn lend(&mut self, exposure: &Arc<Exposure>) {
+        if let Some(accesses) = &mut self.accesses {
+            accesses.lent.push(exposure.clone());
+        }
+    }
+
+    /// Begins an access, after those before it.
+    ///
+    /// # Safety
+    ///
+    /// Its memory is good for it until its end was heard of, or until [`Self::cut`].
+    pub(crate) unsafe fn begin_access(&mut self, access: Access) {
+        let Some(accesses) = &mut self.accesses else { return };
+        accesses.tasks.push_back(Task { access, posted: 0, done: 0 });
+        self.progress();
+    }
+
+    /// Hears what became of accesses.
+    pub(crate) fn hear_accesses(&mut self, each: &mut dyn FnMut(News)) {
+        self.progress();
+        if let Some(accesses) = &mut self.accesses {
+            accesses.news.drain(..).for_each(each);
+        }
+    }
+
+    /// Handles what was completed on the queue for accesses.
+    pub(super) fn access_completed(&mut self, completion: Completion) {
+        match (completion, &mut self.accesses) {
+            (Completion::Written(number), Some(accesses)) if number != TOLD => {
+                accesses.completed(number);
+            }
+            (Completion::Failed { write: true, status }, Some(accesses)) => {
+                accesses.refused |= is_refused(status);
+            }
+            (Completion::Arrived { immediate, len }, _) => self.heard(immediate, len),
+            _ => {}
+        }
+    }
+
+    /// Posts what can be posted of accesses.
+    pub(super) fn push_accesses(&mut self) {
+        let Some(mut accesses) = self.accesses.take() else { return };
+        match self.rails.one_sided() {
+            Some(at) => {
+                if let Err(why) = self.post_accesses(at, &mut accesses) {
+                    self.lose(at, why);
+                }
+            }
+            // What is open ends when both sides have ended its queue.
+            None if accesses.open.is_empty() => accesses.fail(),
+            None => {}
+        }
+        self.accesses = Some(accesses);
+    }
+
+    fn post_accesses(&mut self, at: usize, accesses: &mut Accesses) -> Result<(), QueueError> {
+        // One device keeps the order in which it writes.
+        let device = self.rails.all[at].source.0.clone();
+        let confirms = self.rails.all.iter().any(|rail| !Arc::ptr_eq(&rail.source.0, &device));
+        while accesses.posted < accesses.tasks.len()
+            && accesses.open.len() < MOST
+            && self.rails.has_room(at)
+        {
+            let Task { access, posted, .. } = accesses.tasks[accesses.posted];
+            let here = access.here.wrapping_add(posted as usize);
+            let left = access.len.saturating_sub(posted);
+            let start = here;
+            let lent = accesses.lent.iter().find_map(|lent| lent.find(&device, start, left));
+            let lent = lent.filter(|_| left > 0);
+            let found = if lent.is_none() { self.known(here, left) } else { None };
+            let (here, len, key, there) = match (lent, found, left) {
+                (Some(lent), _, _) => {
+                    (Here::Lent(lent), left.min(MOST_BYTES), access.key, access.there + posted)
+                }
+                (None, Some(found), _) => {
+                    let len = left.min(found.len as u64);
+                    (Here::Block(found), len, access.key, access.there + posted)
+                }
+                (None, None, 0) => {
+                    let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
+                    let (key, there) = (self.rails.all[at].peer_key, self.peer + ARRIVED as u64);
+                    (Here::Confirms(slot), u64::from(CONFIRMING), key, there)
+                }
+                (None, None, _) => {
+                    let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
+                    let len = left.min(STAGE.1 as u64);
+                    if let (false, Some((region, _))) = (access.reads, &accesses.stage) {
+                        // SAFETY: a part of the memory of an access that has no end, as whoever began it promised.
+                        let from = unsafe { std::slice::from_raw_parts(here, len as usize) };
+                        region.put(slot * STAGE.1, from);
+                    }
+                    (Here::Slot(slot), len, access.key, access.there + posted)
+                }
+            };
+            let span = match (&here, &accesses.stage) {
+                (Here::Block(found), _) => {
+                    found.block.span(found.offset, len as u32, self.rails.all[at].device.1)
+                }
+                (Here::Lent(registration), _) => registration.span(start, len as u32),
+                (Here::Slot(slot) | Here::Confirms(slot), Some((region, _))) => {
+                    region.span(slot * STAGE.1, len as u32, 0)
+                }
+                _ => return Ok(()),
+            };
+            let reads = access.reads || matches!(here, Here::Confirms(_));
+            let fenced = !reads && accesses.open.iter().any(|work| work.reads);
+            let number = accesses.number + 1;
+            let work = verbs::Access { id: number, reads, fenced, here: span, there, key };
+            if let Err(why) = self.rails.access(at, &work) {
+                accesses.give_back(&here);
+                return Err(why);
+            }
+            accesses.number = number;
+            let is_last = match here {
+                Here::Confirms(_) => true,
+                _ => posted + len == access.len && (access.reads || !confirms),
+            };
+            accesses.tasks[accesses.posted].posted += len;
+            accesses.posted += usize::from(is_last);
+            accesses.open.push_back(Work { number, len, reads, here });
+        }
+        Ok(())
+    }
+
+    /// Finds the registered memory of so many bytes, if they are worth it.
+    fn known(&self, here: *mut u8, len: u64) -> Option<Found> {
+        let registrations = self.registrations.as_ref().filter(|_| len >= PIECE as u64)?;
+        // SAFETY: a part of the memory of an access that has no end; only its address is used.
+        registrations.find(unsafe { std::slice::from_raw_parts(here, len as usize) })
+    }
+}

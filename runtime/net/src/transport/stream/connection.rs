@@ -1,0 +1,260 @@
+//! A connection, shared by its two ends.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::byte_stream::ByteStream;
+use super::resume::Resumable;
+use crate::transport::Carrier;
+use crate::transport::fault::Fault;
+use crate::transport::one_sided::OneSided;
+
+/// The way that the bytes go. Both ends of a connection belong to one thread: no lock is waited for.
+enum Over {
+    /// One carrier, to the end.
+    One(Carrier),
+    /// One carrier after the other, over any of the paths.
+    Paths {
+        stream: Box<Mutex<Resumable>>,
+        /// Reads and writes that moved nothing since the stream was last looked after.
+        idle: AtomicU32,
+    },
+}
+
+/// A connection that never blocks, and what became of it.
+pub struct Connection {
+    over: Over,
+    fault: OnceLock<Fault>,
+}
+
+/// The number of reads and writes that move nothing before a stream over several paths is looked after.
+const IDLE: u32 = 256;
+
+impl Connection {
+    /// Takes over a carrier and tunes it. If that fails, it is the connection's fault.
+    pub(crate) fn new(carrier: impl Into<Carrier>) -> Self {
+        let carrier = carrier.into();
+        let tuned = carrier.tune();
+        let connection = Connection { over: Over::One(carrier), fault: OnceLock::new() };
+        if let Err(error) = tuned {
+            connection.fail(Fault::SetUp(error));
+        }
+        connection
+    }
+
+    /// Makes a connection that goes on over another path if one fails.
+    pub(crate) fn over_paths(stream: Resumable) -> Self {
+        let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
+        Connection { over: Over::Paths { stream, idle }, fault: OnceLock::new() }
+    }
+
+    /// Returns the stream, if it goes over several paths.
+    pub fn stream(&self) -> Option<MutexGuard<'_, Resumable>> {
+        match &self.over {
+            Over::One(_) => None,
+            Over::Paths { stream, .. } => Some(locked(stream)),
+        }
+    }
+
+    /// Looks after what moves only while this process looks at it.
+    pub fn tend(&self) {
+        match self.stream() {
+            Some(mut stream) => {
+                stream.tend();
+                self.heed(&stream);
+            }
+            None => {
+                self.settle();
+            }
+        }
+    }
+
+    /// Returns true if all that was written is on its way for good; a socket knows no better.
+    #[inline]
+    pub(super) fn settle(&self) -> bool {
+        match &self.over {
+            Over::One(carrier) => match carrier.settle() {
+                Ok(settled) => settled,
+                Err(fault) => {
+                    self.fail(fault);
+                    false
+                }
+            },
+            Over::Paths { stream, .. } => locked(stream).settle(),
+        }
+    }
+
+    /// Returns the number of bytes from the first that is still read where it lies to the last that was written.
+    #[inline]
+    pub(super) fn zero_copy(&self) -> u64 {
+        match &self.over {
+            Over::One(carrier) => carrier.zero_copy(),
+            Over::Paths { .. } => 0,
+        }
+    }
+
+    /// Takes back the memory of a call that has failed: from now on nothing reads or writes it.
+    #[cold]
+    pub(crate) fn cut(&self) {
+        if let Over::One(carrier) = &self.over {
+            carrier.cut();
+        }
+    }
+
+    /// Returns the bytes of memory that devices keep in place for it.
+    pub(crate) fn pinned(&self) -> u64 {
+        match &self.over {
+            Over::One(carrier) => carrier.pinned(),
+            Over::Paths { stream, .. } => locked(stream).pinned(),
+        }
+    }
+
+    /// Returns the way by which devices access memory of either end, if there is one.
+    pub fn one_sided(&self) -> Option<&dyn OneSided> {
+        match &self.over {
+            Over::One(carrier) => carrier.one_sided(),
+            Over::Paths { .. } => None,
+        }
+    }
+
+    /// Returns what carries the bytes, if it is one thing.
+    pub fn carrier(&self) -> Option<&Carrier> {
+        match &self.over {
+            Over::One(carrier) => Some(carrier),
+            Over::Paths { .. } => None,
+        }
+    }
+
+    /// Returns the descriptor to sleep on.
+    pub fn fd(&self) -> Option<Arc<OwnedFd>> {
+        match &self.over {
+            Over::One(carrier) => Some(carrier.fd().clone()),
+            Over::Paths { stream, .. } => locked(stream).fd(),
+        }
+    }
+
+    /// Returns true if the system moves its bytes by itself, and the descriptor shows whatever comes.
+    pub fn wakes(&self) -> bool {
+        matches!(&self.over, Over::One(carrier) if carrier.wakes())
+    }
+
+    fn heed(&self, stream: &Resumable) {
+        if let Some(fault) = stream.fault() {
+            self.fail(fault.clone());
+        }
+    }
+
+    /// Looks after a stream over several paths now and then, while nothing moves on it.
+    fn idled(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
+        if moved > 0 {
+            idle.store(0, Ordering::Relaxed);
+        } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE {
+            idle.store(0, Ordering::Relaxed);
+            stream.tend();
+            self.heed(stream);
+        }
+        moved
+    }
+
+    /// Returns the reason for which nothing moves here any more; the first reason stays.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.fault.get()
+    }
+
+    /// Returns true if all that was written has arrived, or will. Of sockets only the system knows.
+    pub(super) fn has_arrived(&self) -> bool {
+        match &self.over {
+            Over::One(carrier) => carrier.settle() == Ok(true),
+            Over::Paths { stream, .. } => locked(stream).has_arrived(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_faulty(&self) -> bool {
+        self.fault.get().is_some()
+    }
+
+    #[cold]
+    fn fail(&self, fault: Fault) {
+        let _ = self.fault.set(fault);
+    }
+
+    /// Reads what is there into a place that is not empty; returns the number of bytes.
+    #[inline]
+    pub(super) fn read(&self, to: &mut [u8]) -> usize {
+        let places = &mut [IoSliceMut::new(to)];
+        match &self.over {
+            Over::One(carrier) => self.moved(carrier.read(places)),
+            Over::Paths { stream, idle } => {
+                let mut stream = locked(stream);
+                let read = stream.read(places);
+                self.idled(&mut stream, idle, read)
+            }
+        }
+    }
+
+    /// Reads to several places, at most [`super::IOV_MAX`], to which the peer may also write between calls.
+    ///
+    /// # Safety
+    ///
+    /// As of [`ByteStream::read_placed`].
+    #[inline]
+    pub(super) unsafe fn read_to(&self, places: &mut [IoSliceMut<'_>]) -> usize {
+        match &self.over {
+            _ if places.is_empty() => {
+                let why = "nobody said where its message is to be: a fault of roundelay";
+                self.fail(Fault::Protocol(why));
+                0
+            }
+            // SAFETY: promised by the caller.
+            Over::One(carrier) => self.moved(unsafe { carrier.read_placed(places) }),
+            Over::Paths { stream, idle } => {
+                let mut stream = locked(stream);
+                let read = stream.read(places);
+                self.idled(&mut stream, idle, read)
+            }
+        }
+    }
+
+    #[inline]
+    fn moved(&self, result: Result<usize, Fault>) -> usize {
+        result.unwrap_or_else(|fault| {
+            self.fail(fault);
+            0
+        })
+    }
+
+    /// Hands over what is taken of some places, at most [`super::IOV_MAX`]; returns how many bytes.
+    ///
+    /// # Safety
+    ///
+    /// As of [`ByteStream::write_zero_copy`].
+    #[inline]
+    pub(super) unsafe fn write(&self, places: &[IoSlice<'_>]) -> usize {
+        match &self.over {
+            // SAFETY: promised by the caller.
+            Over::One(carrier) => self.moved(unsafe { carrier.write_zero_copy(places) }),
+            Over::Paths { stream, idle } => {
+                let mut stream = locked(stream);
+                let taken = stream.write(places);
+                self.idled(&mut stream, idle, taken)
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// Sends first what only this process sends, unless the peer is gone.
+    fn drop(&mut self) {
+        match &self.over {
+            Over::One(carrier) if !self.is_faulty() => carrier.linger(),
+            _ => {}
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,499 @@
+//! A stream of bytes between two ranks that survives the connections which carry it.
+//!
+//! A communicator with more than one path has such streams instead of sockets. A stream is at home on
+//! one path. When the connection there fails, or is silent while it should not be, the ranks make
+//! another one over any path that works, and go on with the first byte that has not arrived: every byte
+//! arrives once. When the path at home works again the stream returns to it.
+//!
+//! **What is kept.** What a connection has taken is kept here too, until the peer's system has it (bytes
+//! taken less those that the system still holds: no word on the wire says it). So the memory that a
+//! message came from is free as soon as the connection has taken it, as with a plain socket, and no call
+//! waits for an acknowledgement. The price is one copy of what is sent.
+//!
+//! **Whose word counts.** Each rank may find that a connection is lost, at any moment, and both dial.
+//! The lower rank of the two *chooses*: it makes an *offer* on one connection, whoever dialed it, the
+//! peer *answers* there, and the chooser *starts*. Each says how many bytes it has received and, knowing
+//! that of the other, at which byte its own stream begins on this connection: not before what it has kept.
+//!
+//! ```text
+//!   not choosing                        choosing
+//!   Knock: my last offer was g    --->                             (if it is the one who dials)
+//!                                 <---  Offer: number, received
+//!   Answer: received, begins at   --->                             (its bytes may follow at once)
+//!                                 <---  Start: begins at           (its bytes follow)
+//! ```
+//!
+//! A byte is the same whichever connection brings it. So a rank reads from any connection whose position
+//! is not beyond what it has received, and skips what it knows. What the peer no longer keeps was
+//! acknowledged, and so lies in this system's buffer of an older connection, which stays open until the
+//! new one has caught up: nothing is lost between the last look at the old and the first at the new.
+//!
+//! **What a failure is.** An error or the end of a connection; or a *stall*: bytes are under way, and
+//! for a quarter of a second and three round trips nothing was acknowledged. A peer
+//! that does not read is no stall: its system answers. If the peer's listener refuses, the peer is gone. If
+//! no path is left, the fault names what was found on each.
+//!
+//! **Which connections.** A connection is a TCP socket, or devices that both ends agreed on over one
+//! ([`Carrier`]). All of the above holds of both; acknowledged is then what the peer's memory has, where it stays
+//! to be read though the devices fail, and a stall takes two seconds.
+//!
+//! Nothing moves by itself here either: [`Resumable::tend`] must be called by whoever waits, for
+//! whatever it waits.
+
+mod bearer;
+mod kept;
+mod seek;
+#[cfg(test)]
+mod tests;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bearer::{Bearer, Stage, Word};
+use kept::Kept;
+
+use super::ByteStream;
+use crate::transport::Carrier;
+use crate::transport::fault::Fault;
+
+/// The source of new connections to the peer.
+pub(crate) trait Reach: Send {
+    /// Returns the names of the paths, in order.
+    fn paths(&self) -> &[String];
+    /// Goes on with an attempt to connect over a path, or begins one.
+    fn dial(&mut self, path: usize) -> Dialed;
+    /// Gives up all attempts.
+    fn rest(&mut self);
+    /// Returns a connection that the peer made, and its path.
+    fn incoming(&mut self) -> Option<(usize, Carrier)>;
+}
+
+/// The result of an attempt.
+pub(crate) enum Dialed {
+    /// An attempt under way: true if the peer's system is there, and the faults so far.
+    Waiting { answers: bool, trouble: Option<Fault> },
+    /// A connection that the peer's listener has let in.
+    Made(Carrier),
+    /// The peer's listener is closed, or refuses this rank.
+    Refused(Fault),
+}
+
+/// The time for which an offer may remain without an answer, and an answer without a start.
+const REPLY: Duration = Duration::from_secs(2);
+/// The pause between attempts to return home: at first, and at most.
+const HOME: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+/// The time between two looks at whether a connection is silent.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The reason for which a connection is dropped that came too late.
+const OVERTAKEN: Fault = Fault::Protocol("another connection overtook it");
+
+/// The reason for which the stream has no connection.
+struct Lost {
+    since: Instant,
+    why: Fault,
+    /// The path that was silent: it is tried last.
+    silent: Option<usize>,
+}
+
+/// A stream that goes on over another connection when its own fails.
+pub struct Resumable {
+    reach: Box<dyn Reach>,
+    /// True if this rank chooses.
+    chooses: bool,
+    home: usize,
+    /// Connections that bytes may come from, the oldest first.
+    conns: Vec<Bearer>,
+    /// Connections on which nothing was offered yet.
+    hopes: Vec<Bearer>,
+    received: u64,
+    kept: Kept,
+    /// The byte that is written next.
+    at: u64,
+    /// Offers made or answered, and the last of them that led to something.
+    offers: u32,
+    opened: u32,
+    lost: Option<Lost>,
+    fault: Option<Fault>,
+    /// The faults of the last connection of each path.
+    troubles: Vec<Option<Fault>>,
+    looked: Instant,
+    /// The time of the next attempt to return home, the pause after that, and the time since which it is
+    /// there.
+    homing: (Instant, Duration, Instant),
+    timeout: Duration,
+    resumed: u64,
+}
+
+impl Resumable {
+    /// Makes a stream that is at home on the first of these paths, and begins on a connection of the second;
+    /// or without one, if that was not to be had.
+    pub(crate) fn new(
+        carrier: Result<Carrier, Fault>,
+        (home, path): (usize, usize),
+        chooses: bool,
+        timeout: Duration,
+        reach: Box<dyn Reach>,
+    ) -> Self {
+        let now = Instant::now();
+        let mut troubles = vec![None; reach.paths().len()];
+        let (conns, lost) = match carrier {
+            Ok(carrier) => (vec![Bearer::new(carrier, path, Stage::Open)], None),
+            Err(why) => {
+                troubles.iter_mut().skip(path).take(1).for_each(|at| *at = Some(why.clone()));
+                (Vec::new(), Some(Lost { since: now, why, silent: None }))
+            }
+        };
+        Resumable {
+            reach,
+            chooses,
+            home,
+            conns,
+            hopes: Vec::new(),
+            received: 0,
+            kept: Kept::default(),
+            at: 0,
+            offers: 0,
+            opened: 0,
+            lost,
+            fault: None,
+            troubles,
+            looked: now,
+            homing: (now, HOME.0, now),
+            timeout,
+            resumed: 0,
+        }
+    }
+
+    /// Returns the reason for which nothing moves any more, said of the peer.
+    pub fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+
+    /// Returns the number of times that it went on over another connection.
+    #[cfg(test)]
+    fn resumed(&self) -> u64 {
+        self.resumed
+    }
+
+    /// Returns the path that carries it, if one does.
+    pub(crate) fn path(&self) -> Option<usize> {
+        let carrier = self.carrier().filter(|_| self.lost.is_none())?;
+        Some(self.conns[carrier].path)
+    }
+
+    /// Returns true while it goes from one connection to another.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.lost.is_some() || self.conns.len() > 1 || self.at < self.kept.end()
+    }
+
+    /// Returns the path that it is at home on.
+    pub(crate) fn home(&self) -> usize {
+        self.home
+    }
+
+    /// Returns the bytes of memory that are kept for what may have to be sent again.
+    pub(crate) fn kept(&self) -> u64 {
+        self.kept.capacity()
+    }
+
+    /// Returns the bytes of memory that devices keep in place for it.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.conns.iter().map(|conn| conn.carrier.pinned()).sum()
+    }
+
+    /// Returns the descriptor to sleep on.
+    pub(crate) fn fd(&self) -> Option<Arc<OwnedFd>> {
+        self.conns.last().map(|conn| conn.carrier.fd().clone())
+    }
+
+    /// Ends writing. The peer can still read what was written.
+    pub(crate) fn shut(&self) {
+        self.conns.iter().for_each(|conn| conn.carrier.shut());
+    }
+
+    /// Returns the connection that takes bytes.
+    fn carrier(&self) -> Option<usize> {
+        self.conns.iter().rposition(Bearer::carries)
+    }
+
+    /// Reads what is there; 0 if nothing is.
+    pub(crate) fn read(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
+        if self.fault.is_some() {
+            return 0;
+        }
+        if self.conns.len() > 1 {
+            self.hear(Instant::now());
+        }
+        let (mut read, received) = (0, self.received);
+        for conn in self.conns.iter_mut().filter(|conn| conn.is_readable(received)) {
+            if conn.skip(received) {
+                read = conn.read(places);
+            }
+            if read > 0 {
+                self.received += read as u64;
+                break;
+            }
+        }
+        if self.conns.len() > 1 {
+            self.forget();
+            if read == 0 {
+                self.miss();
+            }
+        }
+        self.notice();
+        read
+    }
+
+    /// Checks that what the peer no longer keeps has arrived: if it is in none of the older connections,
+    /// something on the way has lost what it acknowledged.
+    fn miss(&mut self) {
+        let newest = self.conns.last().filter(|c| c.stage == Stage::Open && !c.mute);
+        let Some(missing) = newest.and_then(|c| c.position.checked_sub(self.received)) else {
+            return;
+        };
+        if missing > 0 {
+            self.fault = Some(Fault::Missing(missing));
+        }
+    }
+
+    /// Hands over what the connection takes of some places; returns the number of bytes.
+    pub(crate) fn write(&mut self, places: &[IoSlice<'_>]) -> usize {
+        if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
+            return 0;
+        }
+        let Some(carrier) = self.carrier() else { return 0 };
+        let conn = &mut self.conns[carrier];
+        self.kept.trim(|| conn.acknowledged(self.at));
+        if self.kept.is_full() {
+            return 0;
+        }
+        let taken = conn.write(places);
+        self.kept.push(places, taken);
+        self.at += taken as u64;
+        self.notice();
+        taken
+    }
+
+    /// Writes again what an older connection had taken; returns true if that is done.
+    fn rewrite(&mut self) -> bool {
+        let Some(carrier) = self.carrier() else { return false };
+        while self.at < self.kept.end() {
+            let taken = self.conns[carrier].write(&self.kept.from(self.at));
+            if taken == 0 {
+                self.notice();
+                return false;
+            }
+            self.at += taken as u64;
+        }
+        true
+    }
+
+    /// Returns true if everything written is with a connection that works, and needs nobody here to arrive;
+    /// does it as far as it can be done.
+    pub(crate) fn settle(&mut self) -> bool {
+        if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
+            return false;
+        }
+        let is_settled = self.carrier().is_some_and(|carrier| self.conns[carrier].settle());
+        self.notice();
+        is_settled && self.lost.is_none()
+    }
+
+    /// Returns true if the peer's system has everything.
+    pub fn is_acknowledged(&mut self) -> bool {
+        let Some(carrier) = self.carrier() else { return false };
+        self.settle() && self.conns[carrier].acknowledged(self.at) >= self.at
+    }
+
+    /// Returns true if the peer's system has everything, as far as the last connection knew.
+    pub(crate) fn has_arrived(&self) -> bool {
+        let end = self.kept.end();
+        self.conns.last().map_or(end == 0, |conn| conn.acknowledged(self.at) >= end)
+    }
+
+    /// Looks after the stream; costs little if it was just done.
+    pub(crate) fn tend(&mut self) {
+        if self.fault.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let is_time = now - self.looked >= LOOK;
+        if is_time {
+            self.looked = now;
+            self.examine(now);
+        }
+        while let Some((path, carrier)) = self.reach.incoming() {
+            let stage = if self.chooses { Stage::Knocking } else { Stage::Hoping };
+            self.hopes.push(Bearer::new(carrier, path, stage));
+        }
+        self.hear(now);
+        self.notice();
+        if self.lost.is_some() {
+            self.seek(now);
+        } else {
+            if is_time && self.chooses {
+                self.go_home(now);
+            }
+            self.rewrite();
+        }
+    }
+
+    /// Ends the connection if it is silent and should not be.
+    fn examine(&mut self, now: Instant) {
+        let Some(carrier) = self.carrier().filter(|_| self.lost.is_none()) else { return };
+        let conn = &mut self.conns[carrier];
+        let unanswered = conn.stage == Stage::Answered && now - conn.since > REPLY;
+        if unanswered {
+            conn.dead = Some(Fault::Protocol("it did not start"));
+        }
+        conn.examine(now);
+    }
+
+    /// Understands what came outside the stream.
+    fn hear(&mut self, now: Instant) {
+        for at in 0..self.conns.len() {
+            let is_last = at + 1 == self.conns.len();
+            match (self.conns[at].stage, self.conns[at].hear()) {
+                (Stage::Offered, Some(Word::Answer { number, received, begins })) => {
+                    let conn = &mut self.conns[at];
+                    if number != conn.number {
+                        conn.dead = Some(Fault::Protocol("it answers what was not asked"));
+                        continue;
+                    }
+                    (conn.stage, conn.position) = (Stage::Open, begins);
+                    if is_last {
+                        self.opened = number;
+                        self.start(at, received);
+                    } else {
+                        // Another offer was made since: nothing is sent here.
+                        conn.mute = true;
+                    }
+                }
+                (Stage::Answered, Some(Word::Start { begins })) => {
+                    let conn = &mut self.conns[at];
+                    (conn.stage, conn.position) = (Stage::Open, begins);
+                }
+                _ => {}
+            }
+        }
+        self.forget();
+        let mut hopes = std::mem::take(&mut self.hopes);
+        hopes.retain_mut(|hope| {
+            match hope.hear() {
+                Some(Word::Knock { number }) if self.chooses => {
+                    // Not one that was overtaken by an offer of this rank.
+                    if number >= self.opened {
+                        hope.stage = Stage::Hoping;
+                        self.lose(Fault::Protocol("it lost the connection"), None, now);
+                    } else {
+                        hope.dead = Some(OVERTAKEN);
+                    }
+                }
+                Some(Word::Offer { number, received }) if !self.chooses => {
+                    if number > self.offers {
+                        (hope.number, hope.stage) = (number, Stage::Answered);
+                        hope.offered = received;
+                    } else {
+                        hope.dead = Some(OVERTAKEN);
+                    }
+                }
+                Some(_) => hope.dead = Some(OVERTAKEN),
+                None => {}
+            }
+            hope.dead.is_none() && !hope.ended
+        });
+        let newest = (0..hopes.len()).filter(|&at| hopes[at].stage == Stage::Answered);
+        match newest.max_by_key(|&at| hopes[at].number) {
+            Some(at) => self.answer(hopes.swap_remove(at), now),
+            None => self.hopes = hopes,
+        }
+    }
+
+    /// Answers an offer, and goes on there.
+    fn answer(&mut self, mut conn: Bearer, now: Instant) {
+        let received = conn.offered;
+        let begins = received.max(self.kept.base());
+        if received > self.kept.end() {
+            self.fault =
+                Some(Fault::Protocol("it received more than was sent: a fault of roundelay"));
+            return;
+        }
+        (self.offers, self.opened) = (conn.number, conn.number);
+        let number = conn.number;
+        conn.say(&Word::Answer { number, received: self.received, begins });
+        conn.since = now;
+        self.conns.push(conn);
+        self.carry_on(begins);
+    }
+
+    /// Starts on a connection whose offer was answered.
+    fn start(&mut self, at: usize, received: u64) {
+        if received > self.kept.end() {
+            self.fault =
+                Some(Fault::Protocol("it received more than was sent: a fault of roundelay"));
+            return;
+        }
+        let begins = received.max(self.kept.base());
+        self.conns[at].say(&Word::Start { begins });
+        if self.conns[at].path == self.home {
+            self.homing.2 = Instant::now();
+        }
+        self.carry_on(begins);
+    }
+
+    fn carry_on(&mut self, begins: u64) {
+        self.at = begins;
+        self.lost = None;
+        self.hopes.clear();
+        self.reach.rest();
+        self.resumed += 1;
+        self.rewrite();
+    }
+
+    /// Offers to go on over a connection.
+    fn offer(&mut self, mut conn: Bearer, now: Instant) {
+        self.offers += 1;
+        conn.number = self.offers;
+        (conn.stage, conn.since) = (Stage::Offered, now);
+        conn.say(&Word::Offer { number: conn.number, received: self.received });
+        self.conns.push(conn);
+    }
+
+    /// Closes connections that a newer one has overtaken.
+    fn forget(&mut self) {
+        let received = self.received;
+        let newest = self
+            .conns
+            .iter()
+            .rposition(|c| c.stage == Stage::Open && !c.mute && c.position <= received);
+        if let Some(newest) = newest {
+            self.conns.drain(..newest);
+        }
+        // An offer that came to nothing: all that had come there was read.
+        let over = |c: &Bearer| c.stage == Stage::Offered && c.ended;
+        self.conns.retain(|c| !over(c));
+    }
+
+    /// Finds out whether the connection that carries the stream has ended.
+    #[inline]
+    fn notice(&mut self) {
+        if self.lost.is_none() && !matches!(&self.conns[..], [only] if only.dead.is_none()) {
+            self.noticed();
+        }
+    }
+
+    #[cold]
+    fn noticed(&mut self) {
+        let Some(carrier) = self.carrier() else {
+            return self.lose(Fault::Protocol("the connection to it failed"), None, Instant::now());
+        };
+        let conn = &self.conns[carrier];
+        let Some(why) = conn.dead.clone() else { return };
+        let silent = conn.silent.then_some(conn.path);
+        self.troubles[conn.path] = Some(why.clone());
+        self.lose(why, silent, Instant::now());
+    }
+}

@@ -1,0 +1,149 @@
+//! A socket that carries the bytes of a connection.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sockopt};
+
+use crate::transport::fault::Fault;
+use crate::transport::stream::ByteStream;
+
+/// The time without an acknowledgement, while bytes are under way, that is silence. Systems acknowledge
+/// within 200 ms, however little there is.
+const SILENCE: Duration = Duration::from_millis(250);
+/// The number of attempts without an answer that are silence, whatever else comes.
+const ATTEMPTS: u8 = 4;
+/// Bytes that may wait to be sent to a peer on this machine (the kernel doubles the number for its own
+/// use).
+///
+/// Over loopback the two ends share the caches: what is sent should be read before it has left them, and both
+/// directions should move at once, which a write that takes all at once prevents. The kernel would let it
+/// grow to 4 MiB. Measured, the least of six rounds on two ranks with 112, 176 and 256 KiB: all_gather of 16
+/// MiB 3.2, 3.0, 2.8 ms, all_to_all of 1 MiB 115, 110, 108 us, broadcast of 1 MiB 185, 170, 152 us; with 512
+/// KiB the last takes 124 to 197 us, but all_to_all of 1 MiB on four ranks and two cores once 402 and once
+/// 844 us, with 256 KiB 307. Between machines the kernel knows better: it grows the buffers to what the path
+/// holds.
+const LOCAL_SEND_BUFFER: usize = 256 << 10;
+
+/// A connected socket, which never blocks.
+pub struct Socket {
+    fd: Arc<OwnedFd>,
+    /// Bytes under way when that was last looked at; since when it is so.
+    waits: (u64, Instant),
+}
+
+impl Socket {
+    /// Takes over a connected socket.
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Socket { fd: Arc::new(fd), waits: (0, Instant::now()) }
+    }
+
+    /// Returns true if the peer is on this machine.
+    fn is_local(&self) -> bool {
+        let own = rustix::net::getsockname(&*self.fd).map(SocketAddr::try_from);
+        let peer = rustix::net::getpeername(&*self.fd).map(|a| a.map(SocketAddr::try_from));
+        match (own, peer) {
+            (Ok(Ok(own)), Ok(Some(Ok(peer)))) => peer.ip().is_loopback() || own.ip() == peer.ip(),
+            _ => false,
+        }
+    }
+
+    fn info(&self) -> Option<libc::tcp_info> {
+        // SAFETY: it is made of numbers, all of which may be zero.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+        let (fd, place) = (self.fd.as_raw_fd(), (&raw mut info).cast());
+        // SAFETY: the place is as long as is said; the system writes no more than that.
+        let result =
+            unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, place, &raw mut len) };
+        (result == 0).then_some(info)
+    }
+}
+
+impl ByteStream for Socket {
+    fn tune(&self) -> Result<(), Errno> {
+        rustix::io::ioctl_fionbio(&self.fd, true)?;
+        sockopt::set_tcp_nodelay(&self.fd, true)?;
+        if self.is_local() {
+            sockopt::set_socket_send_buffer_size(&self.fd, LOCAL_SEND_BUFFER)?;
+        }
+        Ok(())
+    }
+
+    fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+
+    fn wakes(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn read(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
+        let result = match places {
+            [place] => rustix::io::read(&*self.fd, &mut place[..]),
+            places => rustix::io::readv(&*self.fd, places),
+        };
+        match result {
+            Ok(0) => Err(Fault::Closed),
+            Ok(n) => Ok(n),
+            Err(error) => Fault::of(error).map_or(Ok(0), Err),
+        }
+    }
+
+    /// Hands places to the kernel. A peer that is gone is an error, not the signal that ends the process.
+    #[inline]
+    fn write(&self, places: &[IoSlice<'_>]) -> Result<usize, Fault> {
+        let result = match places {
+            [place] => rustix::net::send(&*self.fd, place, SendFlags::NOSIGNAL),
+            places => {
+                let mut nothing = SendAncillaryBuffer::default();
+                rustix::net::sendmsg(&*self.fd, places, &mut nothing, SendFlags::NOSIGNAL)
+            }
+        };
+        result.or_else(|error| Fault::of(error).map_or(Ok(0), Err))
+    }
+
+    /// The kernel sees to it.
+    #[inline]
+    fn settle(&self) -> Result<bool, Fault> {
+        Ok(true)
+    }
+
+    fn unacknowledged(&self) -> u64 {
+        let mut left: libc::c_int = 0;
+        // SAFETY: this request of a TCP socket writes one number to where it is told.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
+        // If it cannot be known, nothing counts as acknowledged.
+        if result == 0 { left.unsigned_abs().into() } else { u64::MAX }
+    }
+
+    fn silence(&mut self, now: Instant) -> Option<Fault> {
+        let unacknowledged = self.unacknowledged();
+        if unacknowledged != self.waits.0 || unacknowledged == 0 {
+            self.waits = (unacknowledged, now);
+            return None;
+        }
+        if now - self.waits.1 < SILENCE {
+            return None;
+        }
+        let info = self.info()?;
+        let silence = Duration::from_millis(info.tcpi_last_ack_recv.into());
+        let limit = SILENCE.max(3 * Duration::from_micros(info.tcpi_rtt.into()));
+        let silent = match info.tcpi_unacked {
+            // All is sent that the peer has room for: its system answers whoever asks.
+            0 => info.tcpi_probes >= 2 && silence >= limit,
+            _ => silence >= limit || info.tcpi_retransmits.max(info.tcpi_backoff) >= ATTEMPTS,
+        };
+        silent.then_some(Fault::Silent("acknowledged", silence))
+    }
+
+    fn shut(&self) {
+        // It may be closed already.
+        let _ = rustix::net::shutdown(&*self.fd, Shutdown::Write);
+    }
+}
