@@ -38,7 +38,7 @@ build() {
         { echo "$said" >&2 && exit 1; }
     mkdir -p "$programs"
     cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay_net-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/stream"
-    cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/lanes"
+    cp "$(sed -n 's|.*Executable unittests src/lib.rs (\(.*/roundelay_cuda-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/lanes"
     cp "$(sed -n 's|.*Executable tests/main.rs (\(.*/runtime_tests-[0-9a-f]*\))|\1|p' <<<"$said")" "$programs/tests"
     cp "$target/debug/roundelay" "$programs/roundelay"
 }
@@ -78,8 +78,8 @@ fi
 if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
     # Lanes between GPUs, whose kernels threads play.
-    far=cuda::far::direct_tests
-    one+=("$programs/lanes $far::slots $far::contents cuda::far::tests::captured --test-threads=1")
+    far=far::direct_tests
+    one+=("$programs/lanes $far::slots $far::contents far::tests::captured --test-threads=1")
 fi
 if wanted endpoints; then
     one+=("TEST_WAY=rdma $programs/tests transport:: --test-threads=1")

@@ -3,7 +3,7 @@
 
     tests/repeat.py [FILTER ...] [--since REV] [--times 200] [--loops 6] [--at-once 2] [--budget SECONDS] [--log FILE]
 
-A FILTER is a part of `PROGRAM::TEST`, as `runtime_tests::elastic::` or `roundelay::net::`. Without filters the tests of what has
+A FILTER is a part of `PROGRAM::TEST`, as `runtime_tests::elastic::` or `roundelay_net::net::`. Without filters the tests of what has
 changed since REV (the last commit by default) are repeated: of a module its unit tests, of a test file its tests. Only
 Rust's own harness can list tests, so `files` and Python's tests are left out. A test that needs a GPU skips itself as ever.
 
@@ -82,6 +82,9 @@ def changed(since: str) -> list[str]:
         parts = Path(line).with_suffix("").parts
         if not line.endswith(".rs") or len(parts) < 3:
             continue
+        # A folder of the runtime may be a package of its own.
+        if parts[0] == "runtime" and parts[2] == "src" and len(parts) > 3:
+            parts = parts[1:]
         package, kind, module = parts[:3]
         if kind == "tests":
             filters.add(f"{'cross' if package == 'tests' else package}_tests::{module}::")

@@ -4,13 +4,13 @@
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Shares;
 
-use crate::bind::Stats;
 pub use crate::bootstrap::{host_addresses, listen_everywhere};
 use crate::comm::Communicator;
 #[cfg(feature = "cuda")]
-pub use crate::cuda::backend::wheels;
-pub use crate::custom::{Files, allow_imports};
-use crate::engine::{Args, Call};
+pub use roundelay_cuda::backend::wheels;
+use roundelay_engine::bind::Stats;
+pub use roundelay_engine::custom::{Files, allow_imports};
+use roundelay_engine::{Args, Call, Core};
 use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 pub use roundelay_net::fork::{OwnerProcess, give_up_in_children};
@@ -33,14 +33,26 @@ pub fn interface_address(interface: &str) -> Result<std::net::IpAddr, Error> {
 
 /// Returns all kinds of messages that come to a listening port, or from a peer that was let in.
 pub fn wires() -> Vec<Wire> {
-    let all =
-        [roundelay_net::net::wires(), roundelay_net::bootstrap::wires(), crate::messages::wires()];
+    let all = [
+        roundelay_net::net::wires(),
+        roundelay_net::bootstrap::wires(),
+        roundelay_engine::messages::wires(),
+    ];
     all.into_iter().flatten().collect()
 }
 
 /// Interrupts of waits: see [`set_interrupt_check`](interrupt::set_interrupt_check).
 pub mod interrupt {
     pub use roundelay_net::interrupt::{INTERVAL, error, is_in_check, set_interrupt_check};
+}
+
+/// Returns the state of a rank, ready for a call.
+///
+/// # Errors
+///
+/// [`Error::Work`] if the progress thread is gone.
+pub fn core(comm: &mut Communicator) -> Result<&mut Core, Error> {
+    comm.core()
 }
 
 /// Waits for all operations that were started.

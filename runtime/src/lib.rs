@@ -36,55 +36,104 @@
 //! * [`cuda`]: the same on GPUs.
 //! * [`Error`]: what can go wrong, with stable codes.
 
-mod bind;
 pub mod bootstrap;
-pub mod build;
-pub mod choose;
 mod collectives;
 mod comm;
-#[cfg(feature = "cuda")]
-pub mod cuda;
-mod custom;
-mod engine;
-mod executor;
-pub mod hints;
 #[doc(hidden)]
 pub mod internal;
 pub mod lang;
-mod messages;
 mod prototype;
 mod remote;
-pub mod trace;
-mod window;
 
-pub use bind::Stats;
 pub use bootstrap::{Ending, Handles, Launcher, Outcome, Setup};
-pub use choose::{Choice, DecidedBy, Machine, Request, Resolver};
 pub use comm::{
     AbortHandle, AnyElement, AnyMapped, AnyWindow, Batch, CallOptions, Communicator, Engine, Host,
     Mapped, Memory, MemoryMut, Messages, PendingMessage, Resources, Status, Typed, Window, With,
     Work,
 };
-pub use custom::{Algorithm, plan_of};
-pub use engine::{Args, Call, Reduction};
-pub use hints::{HintError, Hints};
-pub use messages::{Delivered, Peer};
 pub use prototype::{Playable, Prototype};
 pub use remote::{Endpoint, Link, Region, RemoteRegion};
-pub use roundelay_net::dtype::{Bool, DType, Element, RedOp, UnknownName};
-pub use roundelay_net::error::{Diagnostics, Error, Location, Refusal, Source};
-pub use roundelay_net::fabric;
-pub use roundelay_net::memory::Buffer;
-pub use roundelay_net::ports::PortRange;
-#[doc(hidden)]
-pub use roundelay_net::{limits, variables};
+pub use roundelay_engine::bind::Stats;
+pub use roundelay_engine::choose::{Choice, DecidedBy, Machine, Request, Resolver};
+pub use roundelay_engine::custom::{Algorithm, plan_of};
+pub use roundelay_engine::hints::{HintError, Hints};
+pub use roundelay_engine::messages::{Delivered, Peer};
+pub use roundelay_engine::window::{Access, Attributes, Rights};
+pub use roundelay_engine::{Args, Call, Reduction};
 // No item may have the name of one of these: without the feature, it would hide rustc's note that names it.
 #[cfg(feature = "macros")]
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
+pub use roundelay_net::dtype::{Bool, DType, Element, RedOp, UnknownName};
+pub use roundelay_net::error::{Diagnostics, Error, Location, Refusal, Source};
+pub use roundelay_net::memory::Buffer;
+pub use roundelay_net::ports::PortRange;
 pub use roundelay_net::route::Route;
 pub use roundelay_net::transport::shm::Layout;
 pub use roundelay_net::transport::{Transport, Transports, Unavailable};
-pub use window::{Access, Attributes, Rights};
+#[doc(hidden)]
+pub use roundelay_net::{limits, variables};
+
+/// Algorithms that Rust code builds at run time, for one number of ranks: searched, measured, computed.
+pub mod build {
+    pub use roundelay_engine::build::{
+        Buffer, Builder, Hop, Moved, Region, Round, data, input, output,
+    };
+}
+
+/// The choice of the algorithm where a collective was called by its name.
+pub mod choose {
+    pub use roundelay_engine::choose::{
+        Choice, DecidedBy, Division, How, HowError, Lost, Machine, NVLINK, Part, Request, Resolver,
+        Setting, TableFault, Times, Tuned, TunedError, VARIABLE, Why, like_this_host, setting,
+    };
+}
+
+/// Buffers and streams on NVIDIA GPUs. `docs/cuda.md` is the user's view.
+///
+/// ```no_run
+/// # fn main() -> Result<(), roundelay::Error> {
+/// # let mut comm = roundelay::Communicator::local(1)?.remove(0);
+/// use roundelay::RedOp;
+/// use roundelay::cuda::CudaOptions;
+///
+/// let mut comm = comm.cuda(CudaOptions::default())?;
+/// let mut buffer = comm.alloc_device::<f32>(1 << 20)?;
+/// buffer.copy_from(&vec![1.0; 1 << 20])?;
+/// comm.all_reduce(&mut buffer, RedOp::Sum)?;
+/// comm.synchronize(&comm.stream()?)?;
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "cuda")]
+pub mod cuda {
+    pub use roundelay_cuda::{
+        Blocks, CountedShape, Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaSlice,
+        CudaStream, CudaWindow, CudaWork, Device, DeviceFunction, DevicePtr, DriverError,
+        GpuDirect, KernelArg, KernelGrid, Launch, Machine, Nvrtc, NvrtcError, Protocol, probe,
+    };
+}
+
+/// Topology files: the paths between hosts, what they are on each host, and what they can do.
+pub mod fabric {
+    pub use roundelay_net::fabric::{
+        Class, Device, Fabric, FabricError, Host, NetworkPath, Pair, RDMA, TCP, VERSION,
+    };
+}
+
+/// Hints: what users wish of collectives, as pairs of strings, checked at once. `docs/hints.md` has all of them.
+pub mod hints {
+    pub use roundelay_engine::hints::{
+        HintError, Hints, Key, Level, Lossy, Merged, Objective, OnFailure, TABLE, VARIABLE,
+    };
+}
+
+/// Records of what ranks did, and what they wait for.
+pub mod trace {
+    pub use roundelay_engine::trace::{
+        Class, Condition, EVENTS, Ending, Entry, Flight, Flow, Kind, Live, SPANS, Seen, Span,
+        Standing, Trace, Verdict, Wait, What, deadlock, delays, diagnose, live, merge, write,
+    };
+}
 
 /// Names to which the macros expand; not for use elsewhere.
 #[doc(hidden)]

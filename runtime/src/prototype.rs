@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use roundelay_dsl::diag::codes;
 
-use crate::custom::Algorithm;
+use roundelay_engine::custom::Algorithm;
 use roundelay_net::error::Error;
 
 /// An algorithm that can be given where one is played, installed or planned.

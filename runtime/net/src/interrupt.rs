@@ -77,7 +77,7 @@ pub struct Deferred(());
 
 impl Deferred {
     /// Defers interrupts of this thread until it is dropped.
-    pub fn new() -> Self {
+    pub fn begin() -> Self {
         Deferred::count(1);
         Deferred(())
     }

@@ -114,7 +114,7 @@ impl Cut {
     }
 
     /// Returns its size in bytes, at least what was asked for.
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.len as usize
     }
 }
@@ -241,7 +241,7 @@ mod tests {
             for i in order {
                 cuts[i] = None;
             }
-            assert_eq!(arena.cut(3 * 4096).expect("one piece again").len(), 3 * 4096);
+            assert_eq!(arena.cut(3 * 4096).expect("one piece again").bytes(), 3 * 4096);
         }
     }
 

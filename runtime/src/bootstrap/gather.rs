@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::reporter::name;
-use crate::trace::Live;
+use roundelay_engine::trace::Live;
 use roundelay_net::bootstrap::env::address;
 use roundelay_net::bootstrap::membership::StoreAt;
 use roundelay_net::bootstrap::store::protocol::ROSTER;

@@ -7,7 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::trace::live;
+use roundelay_engine::trace::live;
 use roundelay_net::bootstrap::store::protocol::{ROSTER, digest};
 use roundelay_net::bootstrap::store::server::Job;
 use roundelay_net::bootstrap::store::{Server, StoreListener};

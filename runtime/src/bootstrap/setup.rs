@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::reporter;
 use crate::comm::Communicator;
-use crate::hints::Hints;
+use roundelay_engine::hints::Hints;
 use roundelay_net::bootstrap::rendezvous::{StorePlace, shared, store_at};
 use roundelay_net::bootstrap::store::InProcessStore;
 use roundelay_net::bootstrap::{HOST, Membership, Store, given_secret, secret};

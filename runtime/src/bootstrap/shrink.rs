@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::bootstrap::Handles;
 use crate::comm::Communicator;
-use crate::executor::watchdog;
+use roundelay_engine::executor::watchdog;
 use roundelay_net::error::Error;
 
 impl Communicator {

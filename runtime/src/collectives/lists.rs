@@ -4,7 +4,7 @@
 use std::iter::Empty;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::engine::{
+use roundelay_engine::{
     ALL_GATHER, ALL_TO_ALL, Args, Blocks, Call, Collective, GATHER, REDUCE_SCATTER, Reduction,
     SCATTER, alike, each,
 };

@@ -15,7 +15,7 @@ mod ragged;
 mod tolerant;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::engine::{
+use roundelay_engine::{
     ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Call, Collective, GATHER, REDUCE,
     REDUCE_SCATTER, Reduction, SCATTER, Seat, alike,
 };

@@ -5,7 +5,7 @@
 use std::ops::{Deref, DerefMut};
 
 use crate::comm::{Communicator, Work};
-use crate::engine::Reduction;
+use roundelay_engine::Reduction;
 use roundelay_net::dtype::Element;
 
 impl Communicator {

@@ -7,9 +7,9 @@ use roundelay_compiler::Plan;
 use roundelay_compiler::plan::Placement;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::custom::Algorithm;
-use crate::engine::{Args, Reduction, alike};
 use crate::prototype::Playable;
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::{Args, Reduction, alike};
 use roundelay_net::error::Error;
 
 impl Communicator {

@@ -6,7 +6,7 @@
 //! nothing to plan.
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use crate::engine::{
+use roundelay_engine::{
     ALL_GATHER, Args, Call, Collective, Message, REDUCE_SCATTER, Reduction, alike, fits, total,
 };
 use roundelay_net::digest::mix;

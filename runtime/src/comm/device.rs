@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::memory::Engine;
 use super::mixed::{ByHost, STALLED, Staged};
 use super::{CallOptions, Communicator, With, worker};
-use crate::cuda::backend::{Context, Fault};
-use crate::cuda::{
+use roundelay_cuda::backend::{Context, Fault};
+use roundelay_cuda::{
     Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaStream, CudaWork, Device,
     DeviceFunction, DevicePtr, Gpu, GpuDirect, KernelArg, KernelGrid, Launch, Protocol, open,
 };
-use crate::custom::Algorithm;
-use crate::engine::{Args, Call, Core, Reduction};
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::{Args, Call, Core, Reduction};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 
@@ -146,7 +146,7 @@ impl Communicator {
     /// `cudaMalloc` can).
     pub fn register(&mut self, ptr: DevicePtr, bytes: u64) -> Result<(), Error> {
         let (core, gpu) = self.both()?;
-        gpu.register(core, ptr.0, bytes)
+        gpu.register(core, ptr.address(), bytes)
     }
 
     /// Copies host memory to an address, any device memory of this process. Waits until it is done.
@@ -156,7 +156,7 @@ impl Communicator {
     /// [`Error::Cuda`] if the driver refuses, or the copy does not end within the timeout.
     pub fn write(&mut self, to: DevicePtr, from: &[u8]) -> Result<(), Error> {
         // SAFETY: whoever made the address promised it; the copy is waited for.
-        self.beside(|stream| unsafe { stream.write(to.0, from) })
+        self.beside(|stream| unsafe { stream.write(to.address(), from) })
     }
 
     /// Copies from an address to host memory, as [`Communicator::write`].
@@ -166,7 +166,7 @@ impl Communicator {
     /// The errors of [`Communicator::write`].
     pub fn read(&mut self, from: DevicePtr, to: &mut [u8]) -> Result<(), Error> {
         // SAFETY: whoever made the address promised it; the copy is waited for.
-        self.beside(|stream| unsafe { stream.read(to, from.0) })
+        self.beside(|stream| unsafe { stream.read(to, from.address()) })
     }
 
     /// Sets bytes from an address on, as [`Communicator::write`].
@@ -176,7 +176,7 @@ impl Communicator {
     /// The errors of [`Communicator::write`].
     pub fn fill(&mut self, at: DevicePtr, byte: u8, bytes: usize) -> Result<(), Error> {
         // SAFETY: whoever made the address promised it; it is waited for.
-        self.beside(|stream| unsafe { stream.set(at.0, byte, bytes as u64) })
+        self.beside(|stream| unsafe { stream.set(at.address(), byte, bytes as u64) })
     }
 
     /// Puts a barrier into the stream of calls: what is put there after it runs when all ranks have come here in
@@ -189,7 +189,7 @@ impl Communicator {
         let Reduction { op, factor } = Reduction::NONE;
         let args = Args::InPlace { data: DevicePtr::NULL };
         let call = Call { count: 0, dtype: DType::U8, op, factor, args };
-        Cuda::perform(self, &crate::engine::BARRIER, 0, call)
+        Cuda::perform(self, &roundelay_engine::BARRIER, 0, call)
     }
 
     /// Puts a call of an algorithm (of a text, or of the library by [`Communicator::algorithm`]) into a stream.

@@ -3,9 +3,9 @@
 use super::Communicator;
 use super::device::Means;
 use super::memory::{Engine, Listed, Memory, MemoryMut, Sealed, count_of};
-use crate::cuda::{Cuda, CudaBuffer, CudaSlice, DevicePtr, Launch};
-use crate::custom::Algorithm;
-use crate::engine::{Args, Call, Collective, Message, Reduction};
+use roundelay_cuda::{Cuda, CudaBuffer, CudaSlice, DevicePtr, Launch};
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::{Args, Call, Collective, Message, Reduction};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 

@@ -2,8 +2,9 @@
 
 use super::Communicator;
 use super::memory::{Memory, MemoryMut};
-use crate::cuda::{Copied, Cuda, CudaWindow, DevicePtr, There};
-use crate::window::Fetch;
+use roundelay_cuda::{Copied, Cuda, CudaRank, CudaWindow, DevicePtr, Gpu, There};
+use roundelay_engine::Core;
+use roundelay_engine::window::Fetch;
 use roundelay_net::error::Error;
 
 /// The bytes of a word that is changed in one step.
@@ -207,18 +208,9 @@ impl Communicator {
     }
 }
 
-impl<M> CudaWindow<M> {
-    /// Ends the window, and returns its memory: nobody puts to it or gets from it any more. All ranks call together; each
-    /// waits for what it has put into streams. Dropped without it, the memory stays mapped until the communicator is
-    /// dropped.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Communicator::finish`].
-    pub fn free(self, comm: &mut Communicator) -> Result<M, Error> {
-        let (core, gpu) = comm.both()?;
-        gpu.free_window(core, self.part())?;
-        Ok(self.into_memory())
+impl CudaRank for Communicator {
+    fn parts(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
+        self.both()
     }
 }
 

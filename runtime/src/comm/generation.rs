@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Communicator;
-use crate::engine::Core;
+use roundelay_engine::Core;
 use roundelay_net::error::Error;
 use roundelay_net::group::{Group, Identity, Kept};
 use roundelay_net::memory::Arena;

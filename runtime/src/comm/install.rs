@@ -3,10 +3,10 @@
 use roundelay_compiler::plan::Placement;
 
 use super::Communicator;
-use crate::choose::Choice;
-use crate::engine::{Collective, Named, SERVED, served};
-use crate::hints::Hints;
 use crate::prototype::Playable;
+use roundelay_engine::choose::Choice;
+use roundelay_engine::hints::Hints;
+use roundelay_engine::{Collective, Named, SERVED, served};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 

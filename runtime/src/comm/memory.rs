@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use roundelay_compiler::plan::Header;
 
 use super::Communicator;
-use crate::bind::Stats;
-use crate::custom::Algorithm;
-use crate::engine::{Args, Blocks, Call, Collective, Message, Reduction};
+use roundelay_engine::bind::Stats;
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::{Args, Blocks, Call, Collective, Message, Reduction};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 use roundelay_net::memory::{Buffer, bytes, bytes_mut};

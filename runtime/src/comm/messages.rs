@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::Communicator;
 use super::memory::{Host, Memory, MemoryMut};
 use super::work::Status;
-use crate::messages::{Delivered, Messenger, Operation, Peer, Place, Shape};
+use roundelay_engine::messages::{Delivered, Messenger, Operation, Peer, Place, Shape};
 use roundelay_net::error::Error;
 
 /// Sends and receives messages with tags ([`Communicator::messages`]). Any thread may, whatever else the

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::Communicator;
 use super::device::Opened;
 use super::memory::{Listed, count_of};
-use crate::cuda::backend::{Context, Fault};
-use crate::cuda::{Cuda, CudaOptions, CudaStream, DevicePtr, agree, context};
-use crate::custom::Algorithm;
-use crate::engine::{Args, Blocks, Call, Collective, Core, End, Message, Reduction, Seat};
+use roundelay_cuda::backend::{Context, Fault};
+use roundelay_cuda::{Cuda, CudaOptions, CudaStream, DevicePtr, agree, context};
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::{Args, Blocks, Call, Collective, Core, End, Message, Reduction, Seat};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 
@@ -95,7 +95,7 @@ impl<'c> ByHost<'c> {
         let mut host = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
         if bytes > 0 {
             // SAFETY: whoever made the address promised it, and the copy is waited for.
-            let begun = unsafe { self.stream.read(&mut host, from.0) };
+            let begun = unsafe { self.stream.read(&mut host, from.address()) };
             self.drain(begun)?;
         }
         Ok(host)
@@ -107,7 +107,7 @@ impl<'c> ByHost<'c> {
             return Ok(());
         }
         // SAFETY: as in `fetch`.
-        let begun = unsafe { self.stream.write(to.0, host) };
+        let begun = unsafe { self.stream.write(to.address(), host) };
         self.drain(begun)
     }
 

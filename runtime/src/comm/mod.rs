@@ -59,11 +59,11 @@ pub(crate) use work::promised;
 pub use work::{Status, Work};
 use worker::Worker;
 
-use crate::bind::Stats;
-use crate::custom::Algorithm;
-use crate::engine::{Args, Call, Core, Stop};
-use crate::hints::OnFailure;
-use crate::messages::Messenger;
+use roundelay_engine::bind::Stats;
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::hints::OnFailure;
+use roundelay_engine::messages::Messenger;
+use roundelay_engine::{Args, Call, Core, Stop};
 use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 use roundelay_net::fork::OwnerProcess;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::Communicator;
 #[cfg(feature = "cuda")]
-use crate::cuda::CudaStream;
-use crate::hints::Hints;
+use roundelay_cuda::CudaStream;
+use roundelay_engine::hints::Hints;
 
 /// The default timeout of a wait for another rank.
 const TIMEOUT: Duration = Duration::from_secs(30);

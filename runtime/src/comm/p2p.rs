@@ -5,7 +5,7 @@
 
 use super::Communicator;
 use super::memory::{Engine, Memory, MemoryMut};
-use crate::engine::Message;
+use roundelay_engine::Message;
 use roundelay_net::error::Error;
 
 /// Messages that are sent and received at once ([`Communicator::batch`]).

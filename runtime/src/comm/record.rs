@@ -1,13 +1,13 @@
 //! Reports of a communicator about itself: its flight recorder, and traces.
 
 use super::Communicator;
-use crate::trace::{Flight, Trace, Tracer, now};
+use roundelay_engine::trace::{Flight, Trace, Tracer, now};
 use roundelay_net::error::Error;
 
 impl Communicator {
     /// Returns the record of this rank: its latest calls, its long waits, and after a failure, the wait that
     /// failed and the observed state of the other ranks. Dumps of several ranks are put together by
-    /// [`trace::merge`](crate::trace::merge).
+    /// [`trace::merge`](roundelay_engine::trace::merge).
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl Communicator {
     }
 
     /// Ends what [`Communicator::start_trace`] began, and hands out the spans of this rank;
-    /// [`trace::write`](crate::trace::write) makes a file of those of all ranks.
+    /// [`trace::write`](roundelay_engine::trace::write) makes a file of those of all ranks.
     pub fn take_trace(&mut self) -> Option<Trace> {
         let tracer = self.core().ok()?.recorder.tracer.take();
         tracer.map(|tracer| tracer.finish())

@@ -1,7 +1,7 @@
 //! Communicators of a part of the ranks.
 
 use super::Communicator;
-use crate::trace::now;
+use roundelay_engine::trace::now;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 use roundelay_net::group::Part;

@@ -2,7 +2,7 @@
 
 use super::memory::{Host, Memory, MemoryMut, Sealed};
 #[cfg(feature = "cuda")]
-use crate::cuda::{Cuda, DevicePtr};
+use roundelay_cuda::{Cuda, DevicePtr};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 

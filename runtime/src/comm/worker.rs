@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::Communicator;
 use super::options::Settings;
 use super::work::{Callback, Work, pair};
-use crate::engine::{Core, Stop};
+use roundelay_engine::{Core, Stop};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::fork::OwnerProcess;
 use roundelay_net::interrupt;

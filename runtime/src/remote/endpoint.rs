@@ -12,7 +12,7 @@ use super::link::{self, Link};
 use super::region::{Part, Region};
 use crate::bootstrap::{Address, Meeting, Setup};
 use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
-use crate::window::{Rights, Span};
+use roundelay_engine::window::{Rights, Span};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::fork::OwnerProcess;
 

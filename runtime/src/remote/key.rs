@@ -1,6 +1,6 @@
 //! The bytes by which a peer names a region.
 
-use crate::window::Rights;
+use roundelay_engine::window::Rights;
 use roundelay_net::error::Error;
 
 /// The beginning of a key of this version.

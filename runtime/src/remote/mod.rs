@@ -10,7 +10,7 @@
 //! | `key.rs` | the bytes by which a peer names a region |
 //!
 //! A link is a communicator of two ranks of its own, which makes no calls: that brings the shared memory or the
-//! sockets, the secret, deaths, aborts and deadlines. A region is what a part of a [window](crate::window) is that is
+//! sockets, the secret, deaths, aborts and deadlines. A region is what a part of a [window](roundelay_engine::window) is that is
 //! served: the same packets over the connection for messages, with the same checks at the target; but the peer learns
 //! of it by the key, in whatever way the program has, and no two processes do anything together.
 //!

@@ -11,7 +11,7 @@ use super::endpoint::Shared;
 use super::key::Key;
 use super::link::Core;
 use crate::comm::Kept;
-use crate::window::{self, Block, Exposed, Place, Rights, Span};
+use roundelay_engine::window::{self, Block, Exposed, Place, Rights, Span};
 use roundelay_net::dtype::DType;
 use roundelay_net::error::{Error, Location, Refusal};
 use roundelay_net::fork::OwnerProcess;

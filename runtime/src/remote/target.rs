@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::link::Core;
 use crate::comm::{Host, Kept, Memory, MemoryMut, Work, ended, gather, pieces, promised};
-use crate::messages::{Operation, What};
-use crate::window::{Remote, Rights};
+use roundelay_engine::messages::{Operation, What};
+use roundelay_engine::window::{Remote, Rights};
 use roundelay_net::error::{Bytes, Error};
 use roundelay_net::fork::OwnerProcess;
 

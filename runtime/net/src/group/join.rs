@@ -180,7 +180,7 @@ impl Group {
         Kept { heap, number, control, own: self.own(), locals }
     }
 
-    /// Makes a group of the ranks that `net` has brought together. Collective. Ranks that were in groups before
+    /// Makes a group of the ranks that `net` has brought together. All of them call together. Ranks that were in groups before
     /// name the memory that they may keep, here as in their notes.
     pub fn join(
         rank: u32,

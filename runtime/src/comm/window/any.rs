@@ -9,7 +9,7 @@ use super::Communicator;
 use super::nonblocking::Kept;
 use super::operations::Copy;
 use super::parts::Parts;
-use crate::window::{Attributes, Fetch, Rights};
+use roundelay_engine::window::{Attributes, Fetch, Rights};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 

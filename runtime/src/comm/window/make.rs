@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::parts::{Parts, Reach, Service};
 use super::{Communicator, Window};
-use crate::window::{Block, Direct, Exposed, Kept, Place, Remote, Rights, Span};
+use roundelay_engine::window::{Block, Direct, Exposed, Kept, Place, Remote, Rights, Span};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 use roundelay_net::memory::Buffer;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::parts::Reach;
 use super::{AnyWindow, Window};
-use crate::window::{Announced, Rights};
+use roundelay_engine::window::{Announced, Rights};
 use roundelay_net::dtype::Element;
 use roundelay_net::error::{Error, Refusal};
 use roundelay_net::fork::OwnerProcess;

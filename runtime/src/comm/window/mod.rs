@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::Communicator;
-use crate::window::{Attributes, Fetch, Rights};
+use roundelay_engine::window::{Attributes, Fetch, Rights};
 use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 

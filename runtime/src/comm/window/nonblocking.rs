@@ -12,7 +12,7 @@ use super::operations::Copy;
 use super::parts::{Parts, Reach};
 use super::served::{pieces, typed};
 use crate::comm::work::{Promise, Work, promised};
-use crate::messages::{Operation, What};
+use roundelay_engine::messages::{Operation, What};
 use roundelay_net::dtype::{Element, RedOp};
 use roundelay_net::error::Error;
 

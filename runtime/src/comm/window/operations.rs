@@ -3,8 +3,8 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::parts::{Parts, Reach};
-use crate::messages::What;
-use crate::window::{Direct, Failed, Fetch, Place, Remote};
+use roundelay_engine::messages::What;
+use roundelay_engine::window::{Direct, Failed, Fetch, Place, Remote};
 use roundelay_net::dtype::RedOp;
 use roundelay_net::error::{Error, Refusal};
 

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::executor::wait::{Look, Wait};
-use crate::executor::watchdog::{Gone, Trouble, examine};
-use crate::messages::Messenger;
-use crate::window::{Access, Attributes, Direct, Exposed, Remote, Rights, Span};
+use roundelay_engine::executor::wait::{Look, Wait};
+use roundelay_engine::executor::watchdog::{Gone, Trouble, examine};
+use roundelay_engine::messages::Messenger;
+use roundelay_engine::window::{Access, Attributes, Direct, Exposed, Remote, Rights, Span};
 use roundelay_net::abort;
 use roundelay_net::dtype::DType;
 use roundelay_net::error::{Error, Location, Refusal};

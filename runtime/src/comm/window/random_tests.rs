@@ -9,7 +9,7 @@ use super::parts::Reach;
 use crate::bootstrap::Setup;
 use crate::comm::Communicator;
 use crate::internal::wires;
-use crate::window::Rights;
+use roundelay_engine::window::Rights;
 use roundelay_net::memory::Buffer;
 use roundelay_net::transport::Transports;
 use roundelay_tests::Dice;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::parts::{Parts, Reach, Service};
-use crate::messages::{Delivered, Operation, Place, Shape, What};
-use crate::window::{self, Fetch, Remote, Rights};
+use roundelay_engine::messages::{Delivered, Operation, Place, Shape, What};
+use roundelay_engine::window::{self, Fetch, Remote, Rights};
 use roundelay_net::error::{Error, Refusal};
 
 impl Parts {

@@ -354,7 +354,7 @@ impl Store for Client {
 
     fn fail(&mut self, mut error: Error) -> Error {
         // The others are notified of an interrupt, too.
-        let _deferred = interrupt::Deferred::new();
+        let _deferred = interrupt::Deferred::begin();
         // A failure that was told before counts.
         let _ = self.look();
         if let Error::Timeout { remark, .. } = &mut error {

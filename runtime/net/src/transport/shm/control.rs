@@ -63,7 +63,7 @@ pub enum State {
 /// waits for a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sleeper {
-    /// Calls of a collective operation.
+    /// Calls of all ranks.
     Calls,
     /// Messages between two ranks.
     Messages,

@@ -1,0 +1,393 @@
+//! Makes a [`Bound`] of a batch of messages: no plan, only bytes from rank to rank.
+//!
+//! Every direction of every peer is a lane, and all lanes are played side by side. A lane waits for
+//! nothing but its own connection: a sending one for room, which the peer's receiving lane makes, a
+//! receiving one for the next message, which the peer's sending lane posts. So batches that match
+//! come to their end in whatever order their messages were listed.
+//!
+//! **Pieces.** A message longer than a slot travels in pieces of a slot each, a function of its
+//! length alone, so that both ends cut alike. A message without content is one empty piece.
+//!
+//! **Tags.** The messages of a batch travel on a channel of their own, which no plan uses
+//! ([`channel`]). In place of a call's digest they carry a tag, made of element type and length: a
+//! receiver that expects another message sees so at the first piece.
+
+use std::time::Duration;
+
+use roundelay_compiler::plan::{CopyPolicy, Dir, Header, KEPT_BYTES, Placement};
+
+use super::build::{DIRECT_POSTED, STREAM_BYTES};
+use super::{
+    At, Bound, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape, Step,
+};
+use roundelay_net::backend::Kernel;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::endpoints::Endpoints;
+use roundelay_net::error::{Bytes, Error};
+use roundelay_net::group::Group;
+use roundelay_net::net::{ConnectionId, Deadline};
+
+/// The number of pieces in flight on a connection: as many small messages may be sent before one is received.
+const SLOTS: u32 = 8;
+/// The size from which on messages of memory that peers do not map are read through the kernel: the sender
+/// waits until they are, and shorter ones had better be on their way.
+const FOREIGN_BYTES: u64 = 64 << 10;
+/// The most pieces of a batch: the steps of more would fill the memory.
+const MOST_PIECES: u64 = 1 << 24;
+/// The value that a tag without content has, so that no message reads as zeros.
+const TAG: u32 = 0x5265_6c61;
+/// Bits of a tag that hold a length; the bit above says that they hold the digest of a longer one.
+const LENGTH_BITS: u32 = 27;
+
+/// A message, as one of its ends sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// The other end.
+    pub peer: u32,
+    /// The direction in which it goes at this end.
+    pub dir: Dir,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// The messages that a bound batch was made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BatchShape {
+    /// `batch`, `send`, `recv`, or the collective that is played as a batch.
+    pub(crate) name: &'static str,
+    /// The messages, in the order in which they were listed.
+    pub(crate) transfers: Vec<Transfer>,
+}
+
+impl Transfer {
+    /// Returns the tag that every piece of the message carries in place of a digest.
+    pub fn tag(&self) -> u32 {
+        let mask = (1 << LENGTH_BITS) - 1;
+        let length = match u32::try_from(self.bytes) {
+            Ok(bytes) if bytes <= mask => bytes,
+            _ => (roundelay_net::digest::mix(0, self.bytes) as u32 & mask) | 1 << LENGTH_BITS,
+        };
+        TAG ^ ((self.dtype as u32) << (LENGTH_BITS + 1) | length)
+    }
+}
+
+const _: () = assert!(DType::ALL.len() <= 1 << (32 - LENGTH_BITS - 1));
+
+/// Describes a message that carries such a tag, in words.
+pub fn tagged(tag: u32) -> String {
+    let word = tag ^ TAG;
+    let bytes = u64::from(word & ((1 << LENGTH_BITS) - 1));
+    let Some(dtype) = DType::ALL.get((word >> (LENGTH_BITS + 1)) as usize) else {
+        return "something else".into();
+    };
+    match word >> LENGTH_BITS & 1 {
+        0 => content(*dtype, bytes),
+        _ => format!("more than {} of {dtype}", Bytes((1 << LENGTH_BITS) - 1)),
+    }
+}
+
+fn content(dtype: DType, bytes: u64) -> String {
+    format!("{bytes} bytes ({} x {dtype})", bytes / dtype.size() as u64)
+}
+
+impl std::fmt::Display for Transfer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let content = content(self.dtype, self.bytes);
+        match self.dir {
+            Dir::Send => write!(f, "send {content} to rank {}", self.peer),
+            Dir::Recv => write!(f, "receive {content} from rank {}", self.peer),
+        }
+    }
+}
+
+/// Makes steps of a batch, and opens the connections that it uses. Buffer `i` of the call is the
+/// memory of message `i`.
+pub(crate) fn bind_batch(
+    batch: BatchShape,
+    group: &mut Group,
+    endpoints: &mut Endpoints,
+    timeout: Duration,
+) -> Result<Bound, Error> {
+    let (own, channel) = (group.rank(), group.layout().batch_channel());
+    let peers = batch.transfers.iter().map(|t| t.peer);
+    let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
+    let connection = |peer| ConnectionId { peer, channel, path: 0 };
+    endpoints.connect(group, peers.filter(|&peer| peer != own).map(connection), deadline)?;
+    let slot_bytes = group.layout().slot_bytes;
+    let mut builder = Builder { slot_bytes, bound: empty(batch) };
+    let transfers = builder.bound.batch.as_ref().map(|b| b.transfers.clone()).unwrap_or_default();
+    builder.check(&transfers)?;
+    builder.own_part(own, &transfers)?;
+    let remote = |t: &&Transfer| t.peer != own;
+    let mut connections: Vec<(u32, Dir)> =
+        transfers.iter().filter(remote).map(|t| (t.peer, t.dir)).collect();
+    // Every rank begins with its neighbour, so that not all turn to one rank at once.
+    let size = group.size();
+    connections.sort_unstable_by_key(|&(peer, dir)| match dir {
+        Dir::Send => ((peer + size - own) % size, dir),
+        Dir::Recv => ((own + size - peer) % size, dir),
+    });
+    connections.dedup();
+    for (peer, dir) in connections {
+        let posted = group.local(peer).is_none();
+        builder.bound.posted |= posted;
+        let first = builder.bound.steps.len() as u32;
+        let listed = transfers.iter().enumerate();
+        let listed = listed.filter(|(_, t)| (t.peer, t.dir) == (peer, dir));
+        match dir {
+            Dir::Send => {
+                let sender = endpoints.sender(group, connection(peer))?;
+                let end = SendEnd { sender, peer, channel, path: 0, messages: 0, posted };
+                listed.for_each(|(i, t)| builder.send(i, t, &end));
+                builder.bound.sends.push(end);
+            }
+            Dir::Recv => {
+                let receiver = endpoints.receiver(group, connection(peer))?;
+                let end = RecvEnd { receiver, peer, channel, path: 0, posted };
+                listed.for_each(|(i, t)| builder.receive(i, t, &end));
+                builder.bound.froms.push(end);
+            }
+        }
+        builder.bound.lanes.push(first..builder.bound.steps.len() as u32);
+    }
+    endpoints.try_reach();
+    Ok(builder.bound)
+}
+
+/// Makes a bound batch without steps. What plans say of the whole vector has no meaning here: the elements
+/// are bytes, and the lengths are those of the messages.
+fn empty(batch: BatchShape) -> Bound {
+    let key = Key { hash: [0; 16], count: 0, dtype: DType::U8, op: RedOp::Sum };
+    let lens: Vec<u64> = batch.transfers.iter().map(|t| t.bytes).collect();
+    let (shape, kernel) = (Shape::bytes(lens), Kernel::copies(DType::U8));
+    let mut bound = Bound::new(key, shape, kernel, header(batch.name));
+    (bound.widest, bound.agreed, bound.batch) = (2, true, Some(batch));
+    bound
+}
+
+fn header(name: &str) -> Header {
+    Header {
+        hash: [0; 16],
+        algorithm: String::new(),
+        collective: name.into(),
+        ranks: 0,
+        root: 0,
+        placement: Placement::OutOfPlace,
+        chunks: 1,
+        blocks: 1,
+        input_chunks: 0,
+        output_chunks: 0,
+        scratch: Vec::new(),
+        slots: SLOTS,
+        pipeline: 1,
+        message: 1,
+        reduces: false,
+        lossy: false,
+        protocol: CopyPolicy::Auto,
+        split: None,
+    }
+}
+
+/// Returns the messages that a rank sends to itself, the first one sent with the first one received.
+pub fn own_pairs(own: u32, transfers: &[Transfer]) -> Result<Vec<(usize, usize)>, Error> {
+    let mine = |dir| {
+        let listed = transfers.iter().enumerate();
+        listed.filter(move |(_, t)| (t.peer, t.dir) == (own, dir))
+    };
+    let (sent, received) = (mine(Dir::Send).count(), mine(Dir::Recv).count());
+    if sent != received {
+        return Err(Error::Usage(format!(
+            "rank {own} sends {sent} messages to itself and receives {received}: what a rank \
+             sends to itself it must receive in the same batch"
+        )));
+    }
+    let pairs = mine(Dir::Send).zip(mine(Dir::Recv));
+    let alike = pairs.map(|((from, send), (to, recv))| {
+        match (send.dtype, send.bytes) == (recv.dtype, recv.bytes) {
+            true => Ok((from, to)),
+            false => Err(Error::Usage(format!(
+                "rank {own} sends {} to itself, and receives {}: both must be alike",
+                content(send.dtype, send.bytes),
+                content(recv.dtype, recv.bytes)
+            ))),
+        }
+    });
+    alike.collect()
+}
+
+struct Builder {
+    slot_bytes: u64,
+    bound: Bound,
+}
+
+impl Builder {
+    fn check(&self, transfers: &[Transfer]) -> Result<(), Error> {
+        let all = transfers.iter().map(|t| u128::from(t.bytes.div_ceil(self.slot_bytes).max(1)));
+        let pieces: u128 = all.sum();
+        if pieces <= u128::from(MOST_PIECES) {
+            return Ok(());
+        }
+        Err(Error::Memory {
+            what: "the messages of this call".into(),
+            wanted: transfers.iter().fold(0, |sum, t| t.bytes.saturating_add(sum)),
+            cause: format!(
+                "in slots of {} they would take {pieces} pieces, and {MOST_PIECES} is the most",
+                Bytes(self.slot_bytes)
+            ),
+            remedy: "start the ranks with larger slots (`--slot-bytes`)".into(),
+            source: None,
+        })
+    }
+
+    /// Adds the rank's messages to itself: copies, in a lane of their own.
+    fn own_part(&mut self, own: u32, transfers: &[Transfer]) -> Result<(), Error> {
+        let first = self.bound.steps.len() as u32;
+        for (from, to) in own_pairs(own, transfers)? {
+            let send = &transfers[from];
+            for (offset, len) in self.pieces(send.bytes) {
+                self.local();
+                let buffers = [from, to];
+                self.step(send, to, &buffers, (offset, len), 1);
+            }
+        }
+        let end = self.bound.steps.len() as u32;
+        if end > first {
+            self.bound.lanes.push(first..end);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, index: usize, transfer: &Transfer, end: &SendEnd) {
+        let direct = match end.posted {
+            true => DIRECT_POSTED,
+            false if transfer.bytes >= KEPT_BYTES => 1,
+            false => usize::MAX,
+        };
+        let far = !end.posted && transfer.bytes >= FOREIGN_BYTES;
+        let cma = if far { 1 } else { usize::MAX };
+        self.bound.cma |= far;
+        for (offset, len) in self.pieces(transfer.bytes) {
+            self.local();
+            self.bound.outs.push(OutEnd {
+                send: self.bound.sends.len() as u32,
+                sender: end.sender,
+                wire: None,
+                size: 1,
+                buffer: index as u32,
+                direct,
+                cma,
+                place: 0,
+                before: 0,
+                posted: end.posted,
+            });
+            self.step(transfer, index, &[index], (offset, len), NOWHERE);
+        }
+    }
+
+    fn receive(&mut self, index: usize, transfer: &Transfer, end: &RecvEnd) {
+        for (offset, len) in self.pieces(transfer.bytes) {
+            self.bound.operands.push(Operand {
+                receiver: end.receiver,
+                ahead: 0,
+                // A piece lies as far from the beginning of the peer's memory as of this rank's.
+                place: if end.posted { NOWHERE } else { 0 },
+                wire: None,
+                size: 1,
+                span: (offset, offset + len),
+                posted: end.posted,
+            });
+            self.step(transfer, index, &[index], (offset, len), 0);
+            // A message that lands is written before its tag is compared, and not all bytes are a `bool`.
+            let lands = transfer.dtype != DType::Bool;
+            if let Some(step) = self.bound.steps.last_mut() {
+                step.lands = lands;
+            }
+        }
+    }
+
+    /// Returns the pieces of a message: first byte and length.
+    fn pieces(&self, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let slot = self.slot_bytes;
+        (0..bytes.div_ceil(slot).max(1)).map(move |k| (k * slot, slot.min(bytes - k * slot)))
+    }
+
+    /// Adds an operand in this rank's memory, at the first place of its step.
+    fn local(&mut self) {
+        self.bound.operands.push(Operand {
+            receiver: NOWHERE,
+            ahead: 0,
+            place: 0,
+            wire: None,
+            size: 1,
+            span: (0, 0),
+            posted: false,
+        });
+    }
+
+    /// Adds the step of the operand, and perhaps the message, that were listed last. A piece lies at the same
+    /// offset in all these buffers; `store` is the place of the result among them.
+    fn step(
+        &mut self,
+        transfer: &Transfer,
+        index: usize,
+        buffers: &[usize],
+        (offset, len): (u64, u64),
+        store: u32,
+    ) {
+        let bound = &mut self.bound;
+        let segments = bound.segments.len() as u32;
+        if len > 0 {
+            bound.segments.push(Segment { elements: len, places: bound.places.len() as u32 });
+            bound.places.extend(buffers.iter().map(|&b| At { buffer: b as u32, offset }));
+        }
+        let outs = bound.outs.len() as u32;
+        let inputs = bound.operands.len() as u32;
+        let out = u32::from(store == NOWHERE);
+        bound.steps.push(Step {
+            pace: Pace::ONCE,
+            inputs: inputs - 1..inputs,
+            outs: outs - out..outs,
+            after: 0..0,
+            drained: 0..0,
+            segments: segments..bound.segments.len() as u32,
+            store,
+            dead: false,
+            stream: transfer.bytes >= STREAM_BYTES,
+            lands: false,
+            tag: transfer.tag(),
+            elements: len,
+            site: 0,
+            round: index as u32,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_tell_types_and_lengths() {
+        let transfer = |dtype, bytes| Transfer { peer: 1, dir: Dir::Send, dtype, bytes };
+        let mut tags = Vec::new();
+        for &dtype in DType::ALL {
+            for bytes in [0, 8, 16, (1 << 27) - 8, 1 << 27, 1 << 33, (1 << 33) + (1 << 28)] {
+                let tag = transfer(dtype, bytes).tag();
+                let count = bytes / dtype.size() as u64;
+                let text = match bytes < 1 << 27 {
+                    true => format!("{bytes} bytes ({count} x {dtype})"),
+                    false => format!("more than 128.0 MiB of {dtype}"),
+                };
+                assert_eq!(tagged(tag), text);
+                tags.push(tag);
+            }
+        }
+        let all = tags.len();
+        tags.sort_unstable();
+        tags.dedup();
+        assert_eq!(tags.len(), all);
+        assert_eq!(tagged(!0 ^ TAG), "something else");
+    }
+}

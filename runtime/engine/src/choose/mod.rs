@@ -1,0 +1,532 @@
+//! Chooses the algorithm that is played where a collective was called by its name: the one resolver, for the
+//! communicator, the command line and later front ends.
+//!
+//! A hint on the call goes before one on the communicator, that before the environment, that before the
+//! tuned table, that before the cost model. Where nothing moves (one rank) the first algorithm of the
+//! library that fits is played by default.
+//!
+//! Every algorithm of the library is a candidate. It is instantiated at the shape, so a precondition that
+//! does not hold is found before a byte moves, and it is named: a hinted algorithm that cannot be played
+//! is an error, never passed over. A [`Choice`] says why each other candidate lost.
+//!
+//! A choice is a function of what all ranks have in common: the request, the hints, the table and the
+//! library. Ranks compare the plans that they come to before the first byte moves, so different hints or
+//! tables on different ranks end as an error.
+
+mod candidate;
+pub mod device;
+mod division;
+mod how;
+mod machine;
+mod tuned;
+
+use std::fmt;
+
+use roundelay_algorithms::Entry;
+use roundelay_compiler::cost::{Rates, Topology};
+use roundelay_compiler::{Placement, Shape};
+use roundelay_dsl::diag::{Code, codes};
+
+use crate::hints::{Hints, Level, Merged, Objective};
+use candidate::{Candidate, Known};
+pub use division::{Division, Part};
+use how::fastest;
+pub use how::{How, HowError};
+pub use machine::Machine;
+use roundelay_net::backend::host::environment::DefaultEnvironment;
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Bytes, Error};
+use roundelay_net::transport::{Transport, Transports};
+pub use tuned::{Setting, TableFault, Times, Tuned, TunedError, VARIABLE};
+
+/// The factor within which measured times are alike, and those that are predicted for crowded cores.
+const ALIKE: f64 = 1.03;
+
+/// The transport of buffers on GPUs.
+pub const NVLINK: &str = "nvlink";
+
+/// The part of a call that decides the choice: the same on all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The collective by name.
+    pub collective: &'a str,
+    /// The ranks, their hosts and links.
+    pub topology: &'a Topology,
+    /// The ranks as a grid for algorithms on one; `None` for the one that hosts make.
+    pub grid: Option<&'a Shape>,
+    /// The root, 0 where the collective has none.
+    pub root: u32,
+    /// Bytes of the whole vector: one rank's buffer in all_reduce, broadcast and reduce, all blocks
+    /// elsewhere.
+    pub bytes: u64,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Operator, of no meaning where the collective only copies.
+    pub op: RedOp,
+    /// The placement of the call: in place or out of place.
+    pub placement: Placement,
+    /// Capacity of a slot in bytes, if it is not [`Transports::slot_bytes`].
+    pub slot_bytes: Option<u64>,
+    /// The links between ranks, as the tuned table names them: `shm`, `tcp`, `shm+tcp` where they are on
+    /// several hosts, or `nvlink` for buffers on GPUs.
+    pub transport: &'a str,
+}
+
+/// Bytes of a chunk that a kernel between hosts moves in a pass: 512 KiB by each of 32 blocks.
+const FAR_PASS: u64 = 16 << 20;
+
+impl Request<'_> {
+    fn slots(&self) -> u64 {
+        if self.transport == NVLINK {
+            return FAR_PASS;
+        }
+        let apart = self.transport == Transport::Tcp.name();
+        let over = if apart { Transports::TCP } else { Transports::ALL };
+        self.slot_bytes.unwrap_or(over.slot_bytes())
+    }
+}
+
+/// The algorithm to be played, and the reasons for it.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The algorithm of the library.
+    pub entry: &'static Entry,
+    /// The name of the algorithm that is installed for the collective, and played in place of the library's. What
+    /// else is said here is of the library's.
+    pub installed: Option<String>,
+    /// The shape on which it is played.
+    pub shape: Shape,
+    /// The source that decided.
+    pub source: DecidedBy,
+    /// Microseconds by the cost model.
+    pub predicted_us: f64,
+    /// Microseconds by the tuned table.
+    pub measured_us: Option<f64>,
+    /// The setting with which GPUs took that time.
+    pub how: Option<How>,
+    /// The division over the paths, if the call is split by bandwidth.
+    pub division: Option<Division>,
+    /// The other candidates: those that could be played first, fastest first.
+    pub lost: Vec<Lost>,
+    /// Other remarks: a table that does not apply.
+    pub remarks: Vec<String>,
+}
+
+impl Choice {
+    /// Returns the name of the algorithm that is played.
+    pub fn name(&self) -> &str {
+        self.installed.as_deref().unwrap_or(self.entry.name)
+    }
+
+    /// Makes it the choice of an algorithm that is installed.
+    pub(crate) fn install(&mut self, name: &str) {
+        self.installed = Some(name.to_owned());
+        self.source = DecidedBy::Installation;
+    }
+}
+
+/// The source that decided a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// The hint `key` of a level.
+    Hint(Level, &'static str),
+    /// An algorithm was installed for all calls of the collective.
+    Installation,
+    /// Measurements.
+    Tuned,
+    /// A prediction.
+    CostModel,
+    /// The rule of its size for GPUs.
+    Rule,
+    /// Nothing decided: all are alike.
+    Default,
+}
+
+impl fmt::Display for DecidedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecidedBy::Hint(level, key) => write!(f, "{level} ({key})"),
+            DecidedBy::Installation => f.write_str("its installation"),
+            DecidedBy::Tuned => f.write_str("tuned table"),
+            DecidedBy::CostModel => f.write_str("cost model"),
+            DecidedBy::Rule => f.write_str("rule of this size for GPUs"),
+            DecidedBy::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A candidate that is not played.
+#[derive(Debug, Clone)]
+pub struct Lost {
+    /// The algorithm.
+    pub name: &'static str,
+    /// Microseconds by the cost model, if it could be played.
+    pub predicted_us: Option<f64>,
+    /// Microseconds by the tuned table.
+    pub measured_us: Option<f64>,
+    /// The reason for which it lost.
+    pub why: Why,
+}
+
+/// The reason for which a candidate lost.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Why {
+    /// It cannot be played here: a code, and the clause that is violated.
+    Refused(Code, String),
+    /// It rounds what it sends, and that is not allowed.
+    Lossy(String),
+    /// It does not add in the order of the ranks.
+    Unordered,
+    /// It takes this many times as long, by the cost model.
+    Predicted(f64),
+    /// It takes this many times as long, as measured.
+    Measured(f64),
+    /// It was not measured at this size, and others were.
+    Unmeasured,
+    /// The rule of this size names another.
+    Rule,
+    /// A hint names another.
+    Overruled,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slower = |f: &mut fmt::Formatter<'_>, how: &str, times: f64| match times {
+            times if times < 1.005 => write!(f, "{how} no faster"),
+            times if times < 2.0 => write!(f, "{how} {:.0}% slower", (times - 1.0) * 100.0),
+            times => write!(f, "{how} {times:.1} times as long"),
+        };
+        match self {
+            Why::Refused(_, text) | Why::Lossy(text) => f.write_str(text),
+            Why::Unordered => {
+                f.write_str("deterministic=true, and it does not add the ranks in ascending order")
+            }
+            Why::Predicted(times) if *times < 1.0 => f.write_str("predicted alike"),
+            Why::Predicted(times) => slower(f, "predicted", *times),
+            Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
+            Why::Measured(times) => slower(f, "measured", *times),
+            Why::Unmeasured => f.write_str("not measured at this size"),
+            Why::Rule => f.write_str("the rule of this size names another"),
+            Why::Overruled => f.write_str("a hint names another"),
+        }
+    }
+}
+
+/// The inputs of choices, beside the request. Keeps what it learns of algorithms between choices.
+#[derive(Debug)]
+pub struct Resolver {
+    environment: Hints,
+    tuned: Option<Tuned>,
+    remarks: Vec<String>,
+    known: Known,
+}
+
+impl Resolver {
+    /// Makes a resolver with these hints of the environment and this table. A table of another machine than
+    /// `here` does not apply; choices say so.
+    pub fn new(environment: Hints, tuned: Option<Tuned>, here: &Machine) -> Self {
+        let mut remarks = Vec::new();
+        let tuned = tuned.filter(|table| {
+            let same = table.machine == *here;
+            if !same {
+                remarks.push(format!(
+                    "the tuned table does not apply: it was measured on {}, and this is {here}; \
+                     `roundelay tune` measures anew",
+                    table.machine
+                ));
+            }
+            same
+        });
+        Resolver { environment, tuned, remarks, known: Known::default() }
+    }
+
+    /// Forgets what it worked out for the ranks of before.
+    pub(crate) fn forget(&mut self) {
+        self.known = Known::default();
+    }
+
+    /// Makes a resolver with the hints of `ROUNDELAY_HINTS`, and the table of this user.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Settings`] if either is wrong, with the variable, or path and line; [`Error::System`] if the table
+    /// cannot be read.
+    pub fn from_env() -> Result<Self, Error> {
+        let tuned = match Tuned::path() {
+            Some(path) => Tuned::load(&path)?,
+            None => None,
+        };
+        Ok(Resolver::new(Hints::from_env()?, tuned, &Machine::here()))
+    }
+
+    /// Returns the hints that hold for a call.
+    pub fn merged(&self, call: &Hints, communicator: &Hints) -> Merged {
+        Merged::new([
+            (Level::Call, call),
+            (Level::Communicator, communicator),
+            (Level::Environment, &self.environment),
+        ])
+    }
+
+    /// Chooses the algorithm of a call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if the algorithm that a hint names cannot be played, with the clause that it
+    /// violates, or if no algorithm can; [`Error::Usage`] if the library has none of that name.
+    pub fn choose(
+        &mut self,
+        request: &Request<'_>,
+        call: &Hints,
+        communicator: &Hints,
+    ) -> Result<Choice, Error> {
+        // Ranks choose by themselves, by numbers that another rounding would change.
+        let _environment = DefaultEnvironment::ensure();
+        let merged = self.merged(call, communicator);
+        let slot_bytes = merged.hints().slot_bytes().or(request.slot_bytes);
+        let apart_by_hint = merged.hints().transport().is_some_and(|all| all.mapped().is_empty());
+        let topology = request.topology.clone();
+        let (topology, transport) = match request.transport {
+            NVLINK => (topology.of_gpus(), NVLINK),
+            _ if apart_by_hint => (apart(request.topology), Transport::Tcp.name()),
+            transport => (topology, transport),
+        };
+        let request = Request { topology: &topology, slot_bytes, transport, ..*request };
+        let candidates = self.known.candidates(&request, merged.hints())?;
+        if let Some((name, level)) = merged.algorithm(request.collective) {
+            return self.hinted(&request, candidates, name, level);
+        }
+        if candidates.iter().all(|c| c.fit.is_err()) {
+            return Err(nothing(&request, &candidates));
+        }
+        if let Some(objective) = merged.hints().objective() {
+            let level = merged.source("objective").unwrap_or(Level::Call);
+            let bytes = match objective {
+                Objective::Latency => 0,
+                Objective::Bandwidth => 1 << 30,
+            };
+            let source = DecidedBy::Hint(level, "objective");
+            return Ok(self.predicted(&request, candidates, bytes, source));
+        }
+        match self.measured(&request, &candidates) {
+            Some(times) => Ok(self.tuned(&request, candidates, &times)),
+            None if request.transport == NVLINK && request.topology.hosts() == 1 => {
+                self.ruled(&request, candidates)
+            }
+            None => Ok(self.predicted(&request, candidates, request.bytes, DecidedBy::CostModel)),
+        }
+    }
+
+    /// Chooses for GPUs, of which the cost model says nothing: the rule of the size decides.
+    fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
+        let fits =
+            |name: &str| candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok());
+        let by_rule =
+            device::algorithms(request.collective, request.bytes, request.topology.ranks())
+                .find_map(fits);
+        match by_rule.or_else(|| candidates.iter().position(|c| c.fit.is_ok())) {
+            Some(at) => {
+                Ok(self.choice(request, candidates, at, DecidedBy::Rule, None, |_, _| Why::Rule))
+            }
+            None => Err(nothing(request, &candidates)),
+        }
+    }
+
+    fn hinted(
+        &self,
+        request: &Request<'_>,
+        candidates: Vec<Candidate>,
+        name: &str,
+        level: Level,
+    ) -> Result<Choice, Error> {
+        let collective = request.collective;
+        let Some(at) = candidates.iter().position(|c| c.entry.name == name) else {
+            let names: Vec<&str> = candidates.iter().map(|c| c.entry.name).collect();
+            return Err(Error::Usage(format!(
+                "the {level} names `{name}`, and the algorithm library has no {collective}.{name}; for \
+                 {collective} it has {}",
+                names.join(", ")
+            )));
+        };
+        if let Err(why) = &candidates[at].fit {
+            let code = match why {
+                Why::Refused(code, _) => *code,
+                _ => codes::UNSUPPORTED,
+            };
+            return Err(Error::Refused {
+                code,
+                text: format!(
+                    "the {level} names {collective}.{name}, which cannot be played on {} ranks: {why}",
+                    request.topology.ranks()
+                ),
+                source: None,
+            });
+        }
+        let source = DecidedBy::Hint(level, "algorithm");
+        let times = self.table(request);
+        Ok(self.choice(request, candidates, at, source, times.as_ref(), |_, _| Why::Overruled))
+    }
+
+    /// Returns the measured times that count: those of candidates that can be played.
+    fn measured(&self, request: &Request<'_>, candidates: &[Candidate]) -> Option<Times> {
+        let times = self.table(request)?;
+        let played = |c: &Candidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
+        // A table of one path says nothing of several.
+        let divided = |c: &Candidate| c.is_divided() && fastest(&times, c.entry.name).is_none();
+        (candidates.iter().any(played) && !candidates.iter().any(divided)).then_some(times)
+    }
+
+    fn table(&self, request: &Request<'_>) -> Option<Times> {
+        let setting = setting(request);
+        self.tuned.as_ref()?.times(&setting, request.bytes)
+    }
+
+    fn tuned(&self, request: &Request<'_>, candidates: Vec<Candidate>, times: &Times) -> Choice {
+        let time = |c: &Candidate| match &c.fit {
+            Ok(_) => fastest(times, c.entry.name).map(|(us, _)| us),
+            Err(_) => None,
+        };
+        let all = candidates.iter().filter_map(time);
+        let least_us = all.fold(f64::INFINITY, f64::min);
+        let best = least(&candidates, ALIKE, |c| time(c).unwrap_or(f64::INFINITY));
+        self.choice(request, candidates, best, DecidedBy::Tuned, Some(times), |_, measured| {
+            measured.map_or(Why::Unmeasured, |us| Why::Measured(us / least_us))
+        })
+    }
+
+    fn predicted(
+        &self,
+        request: &Request<'_>,
+        candidates: Vec<Candidate>,
+        bytes: u64,
+        source: DecidedBy,
+    ) -> Choice {
+        let time = |c: &Candidate| c.time_us(bytes, request.slots());
+        // The error of the model for ranks that take turns grows with the rounds.
+        let alike = if request.topology.has_crowd() { ALIKE } else { 1.0 };
+        let best = least(&candidates, alike, time);
+        let least = time(&candidates[best]);
+        let moves = least > 0.0 && request.topology.ranks() > 1;
+        let source = if moves { source } else { DecidedBy::Default };
+        let times = self.table(request);
+        let all: Vec<f64> = candidates.iter().map(time).collect();
+        self.choice(request, candidates, best, source, times.as_ref(), |at, _| {
+            Why::Predicted(if least > 0.0 { all[at] / least } else { 1.0 })
+        })
+    }
+
+    /// Returns the choice of candidate `at`; `why` says why another that could be played lost.
+    fn choice(
+        &self,
+        request: &Request<'_>,
+        candidates: Vec<Candidate>,
+        at: usize,
+        source: DecidedBy,
+        times: Option<&Times>,
+        why: impl Fn(usize, Option<f64>) -> Why,
+    ) -> Choice {
+        let predicted = |c: &Candidate| c.time_us(request.bytes, request.slots());
+        let known = |c: &Candidate| times.and_then(|t| fastest(t, c.entry.name));
+        let measured = |c: &Candidate| known(c).map(|(us, _)| us);
+        let chosen = &candidates[at];
+        let shape = chosen.fit.as_ref().map_or_else(|_| Shape::flat(1), |fit| fit.shape.clone());
+        let mut lost: Vec<Lost> = Vec::new();
+        for (i, c) in candidates.iter().enumerate().filter(|(i, _)| *i != at) {
+            lost.push(match &c.fit {
+                Ok(_) => Lost {
+                    name: c.entry.name,
+                    predicted_us: Some(predicted(c)),
+                    measured_us: measured(c),
+                    why: why(i, measured(c)),
+                },
+                Err(why) => Lost {
+                    name: c.entry.name,
+                    predicted_us: None,
+                    measured_us: None,
+                    why: why.clone(),
+                },
+            });
+        }
+        let key = |l: &Lost| match source {
+            DecidedBy::Tuned => l.measured_us.or(l.predicted_us.map(|us| us * 1e12)),
+            _ => l.predicted_us,
+        };
+        lost.sort_by(|a, b| {
+            let (a, b) = (key(a).unwrap_or(f64::INFINITY), key(b).unwrap_or(f64::INFINITY));
+            a.total_cmp(&b)
+        });
+        Choice {
+            entry: chosen.entry,
+            installed: None,
+            shape,
+            source,
+            predicted_us: predicted(chosen),
+            measured_us: measured(chosen),
+            how: known(chosen).and_then(|(_, how)| how),
+            division: Division::of(chosen, request),
+            lost,
+            remarks: self.remarks.clone(),
+        }
+    }
+}
+
+/// Returns the topology of ranks that are spread evenly over hosts like this one; `None` if they cannot be.
+pub fn like_this_host(ranks: u32, hosts: u32) -> Option<Topology> {
+    let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
+    (hosts > 0 && ranks.is_multiple_of(hosts))
+        .then(|| Topology::even(hosts, ranks / hosts).with(rates))
+}
+
+/// Returns the row of the table that a request would be found in.
+pub fn setting(request: &Request<'_>) -> Setting {
+    Setting {
+        collective: request.collective.into(),
+        ranks: request.topology.ranks(),
+        hosts: request.topology.hosts(),
+        transport: request.transport.into(),
+        in_place: request.placement == Placement::InPlace,
+    }
+}
+
+/// Returns the topology with ranks of one host that may not share memory.
+fn apart(topology: &Topology) -> Topology {
+    topology.clone().with(topology.rates.apart())
+}
+
+/// Returns the candidate that takes least. Those that take up to `alike` times as long are told apart by
+/// rounds, then by the length of the text.
+fn least(candidates: &[Candidate], alike: f64, time: impl Fn(&Candidate) -> f64) -> usize {
+    let least = candidates.iter().map(&time).fold(f64::INFINITY, f64::min) * alike;
+    let key = |c: &Candidate| (time(c).max(least), c.rounds(), c.entry.text.len());
+    let mut best = 0;
+    for (at, c) in candidates.iter().enumerate() {
+        let (a, b) = (key(c), key(&candidates[best]));
+        let better = a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)).is_lt();
+        let playable = c.fit.is_ok();
+        if playable && (better || candidates[best].fit.is_err()) {
+            best = at;
+        }
+    }
+    best
+}
+
+fn nothing(request: &Request<'_>, candidates: &[Candidate]) -> Error {
+    let whys: Vec<String> = candidates
+        .iter()
+        .filter_map(|c| c.fit.as_ref().err().map(|why| format!("{}: {why}", c.entry.name)))
+        .collect();
+    Error::Refused {
+        code: codes::UNSUPPORTED,
+        text: format!(
+            "no algorithm for {} of {} on {} ranks can be played: {}",
+            request.collective,
+            Bytes(request.bytes),
+            request.topology.ranks(),
+            whys.join("; ")
+        ),
+        source: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! Prepares a call: the plan's addresses, the caller's buffers, scratch memory, and what `avg` and
+//! `premul_sum` do before and after.
+
+use roundelay_compiler::plan::{Placement, Plan};
+
+use super::Core;
+use super::named::PART;
+use crate::bind::Stats;
+use crate::bind::{Bound, Key, Sizing, bind};
+use crate::executor::wait::Wait;
+use crate::executor::{Base, Player, Work, run_ahead};
+use roundelay_net::backend::{Dst, Kernel, Src, kernel};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::Error;
+
+/// One call of a plan, on buffers of any kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Call<I, O> {
+    /// Element count, in the unit of the plan's collective: the vector has `blocks * count` elements.
+    pub count: u64,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// The operator that reduces contributions; of no meaning where the collective only copies.
+    pub op: RedOp,
+    /// The factor by which this rank's elements are multiplied first, for [`RedOp::PremulSum`].
+    pub factor: f64,
+    /// The buffers.
+    pub args: Args<I, O>,
+}
+
+/// The buffers of a call: bytes of this host, or addresses on a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Args<I, O> {
+    /// The buffer of a plan in place: the whole vector.
+    InPlace {
+        /// The vector, read and written.
+        data: O,
+    },
+    /// The buffers of a plan out of place. A buffer that this rank's part of the plan never touches may be
+    /// empty.
+    OutOfPlace {
+        /// The input, which is never written.
+        input: I,
+        /// The output, which is written.
+        output: O,
+    },
+}
+
+/// A call on memory of this host.
+pub(crate) type HostCall<'a> = Call<&'a [u8], &'a mut [u8]>;
+
+/// The blocks of a call: in one buffer, or in a buffer each.
+#[derive(Debug)]
+pub enum Blocks<B, L> {
+    /// All of them, one after the other.
+    One(B),
+    /// A buffer for each.
+    Each(L),
+}
+
+impl<B, L: ExactSizeIterator> Blocks<B, L> {
+    /// Returns the number of buffers in the list, if it is one.
+    pub fn listed(&self) -> u64 {
+        match self {
+            Blocks::One(_) => 0,
+            Blocks::Each(list) => list.len() as u64,
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn bind(
+        &mut self,
+        plan: &Plan,
+        key: Key,
+        sizing: Sizing<'_>,
+    ) -> Result<usize, Error> {
+        let kernel = kernel_for(plan, key.dtype, key.op)?;
+        let bound =
+            bind(plan, key, sizing, kernel, &mut self.group, &mut self.endpoints, self.timeout);
+        let bound = match bound {
+            Ok(bound) => bound,
+            // All ranks find that alike, before anything has moved.
+            Err(error @ (Error::Usage(_) | Error::Plan(_))) => return Err(error),
+            Err(error @ Error::Unsupported(_)) if sizing.counts.is_empty() => return Err(error),
+            // Memory is short, a connection did not come about, or the plan is unfit for blocks of
+            // unequal length, on this rank only: the others must not wait for it.
+            Err(error) => {
+                let error = self.explain(error);
+                return Err(self.fail(error));
+            }
+        };
+        self.recorder.learn(self.bounds.next(), &bound);
+        Ok(self.bounds.keep(bound))
+    }
+
+    /// Compares the buffers of a call with its plan, and notes where they lie.
+    pub(crate) fn buffers(
+        &mut self,
+        at: usize,
+        args: &mut Args<&[u8], &mut [u8]>,
+    ) -> Result<(), Error> {
+        let bound = &self.bounds[at];
+        let placement = bound.header.placement;
+        let wanted = |index: usize| (bound.shape.lens[index] * bound.shape.size) as usize;
+        let refused = |what: &str, has: usize, wanted: usize| {
+            Err(Error::Usage(format!(
+                "the {what} has {has} bytes, and {} of {} x {} needs {wanted}",
+                bound.name(),
+                bound.extent(),
+                bound.key.dtype
+            )))
+        };
+        let none = (std::ptr::null_mut(), 0);
+        let lent = match (args, placement) {
+            (Args::InPlace { data }, Placement::InPlace) => {
+                if data.len() != wanted(0) {
+                    return refused("data", data.len(), wanted(0));
+                }
+                [(data.as_mut_ptr(), data.len()), none, none]
+            }
+            (Args::OutOfPlace { input, output }, Placement::OutOfPlace) => {
+                if input.len() != wanted(1) && (bound.reads_input || !input.is_empty()) {
+                    return refused("input", input.len(), wanted(1));
+                }
+                if output.len() != wanted(2) && (bound.writes_output || !output.is_empty()) {
+                    return refused("output", output.len(), wanted(2));
+                }
+                // The plan never writes to its input: `bind` checked that.
+                let input = (input.as_ptr().cast_mut(), input.len());
+                [none, input, (output.as_mut_ptr(), output.len())]
+            }
+            (_, Placement::InPlace) => return Err(Error::Usage("the plan is in place".into())),
+            (_, Placement::OutOfPlace) => {
+                return Err(Error::Usage("the plan is out of place".into()));
+            }
+        };
+        self.work.bases.clear();
+        for (address, len) in lent {
+            // An empty slice has an address too, but nothing may be read or written there.
+            let address = if len == 0 { std::ptr::null_mut() } else { address };
+            let mapped = self.arena.find(address, len);
+            self.work.bases.push(Base { address, mapped });
+        }
+        Ok(())
+    }
+
+    /// Cuts the scratch buffers of a plan, and room for a scaled copy of the input, from memory that
+    /// is kept between calls.
+    fn scratch(&mut self, at: usize, copies_input: bool) -> Result<(), Error> {
+        let shape = &self.bounds[at].shape;
+        let size = |index: usize| (shape.lens[index] * shape.size).next_multiple_of(64) as usize;
+        let input = if copies_input { size(1) } else { 0 };
+        let total = input + (3..shape.buffers.len()).map(size).sum::<usize>();
+        if total == 0 {
+            return Ok(());
+        }
+        if self.scratch.as_ref().is_none_or(|cut| cut.bytes() < total) {
+            self.scratch = None;
+            self.scratch = Some(self.arena.cut(total)?);
+        }
+        let Some(cut) = &self.scratch else { return Ok(()) };
+        let mut address = cut.address();
+        let mut next = |len: usize| {
+            let base = Base { address, mapped: self.arena.find(address, len) };
+            address = address.wrapping_add(len);
+            base
+        };
+        for index in 3..shape.buffers.len() {
+            self.work.bases.push(next(size(index)));
+        }
+        if copies_input {
+            self.work.bases.push(next(input));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn play(&mut self, at: usize, factor: f64, in_place: bool) -> Result<Stats, Error> {
+        let call_digest = self.enter(self.bounds[at].digest, Some(at));
+        let op = self.bounds[at].key.op;
+        let reduces = self.bounds[at].reduces;
+        let (premul, avg) = (reduces && op == RedOp::PremulSum, reduces && op == RedOp::Avg);
+        self.scratch(at, premul && !in_place)?;
+        if !self.bounds[at].agreed {
+            self.agree(at, call_digest)?;
+            self.bounds[at].agreed = true;
+            self.endpoints.try_reach();
+        }
+        if premul {
+            let stopped = || self.group.is_stopped();
+            scale(&self.bounds[at], &mut self.work, factor, in_place, &stopped);
+            self.not_stopped()?;
+        }
+        self.measure(at);
+        let stats = self.play_bound(at, call_digest)?;
+        self.measured(at);
+        if avg {
+            let bound = &self.bounds[at];
+            let index = if in_place { 0 } else { 2 };
+            let data = self.work.bases[index].address;
+            let count = if data.is_null() { 0 } else { bound.shape.lens[index] };
+            let ranks = u64::from(self.group.size());
+            for (part, count) in parts(data, count as usize, bound.shape.size as usize) {
+                self.not_stopped()?;
+                // SAFETY: `buffers` compared the buffer with that size, and the call is over: it is
+                // this rank's alone.
+                unsafe { bound.kernel.divide(part, count, ranks) };
+            }
+        }
+        Ok(stats)
+    }
+
+    /// Plays a plan whose buffers are noted.
+    fn play_bound(&mut self, at: usize, call_digest: u32) -> Result<Stats, Error> {
+        let bound = &self.bounds[at];
+        // A poll of a socket is a system call: to yield as well costs little beside it.
+        let yields = bound.posted || self.group.layout().crowded;
+        let mut done = 0;
+        if let (Some(stats), None) = (&bound.short, &self.recorder.tracer) {
+            let polls = Wait::polls(yields);
+            done = run_ahead(bound, &mut self.work, &mut self.endpoints, call_digest, polls);
+            if done as usize == bound.steps.len() {
+                return Ok(*stats);
+            }
+        }
+        let mut player = Player {
+            bound,
+            work: &mut self.work,
+            endpoints: &mut self.endpoints,
+            kernel: bound.kernel,
+            rank: self.group.rank(),
+            call: self.calls,
+            digest: call_digest,
+            entered: Some(call_digest),
+            wait: Wait::new(self.timeout, yields).for_sockets(bound.posted),
+            group: &mut self.group,
+            stats: Stats::default(),
+            reads_peer: false,
+            moved: 0,
+            taken: 0,
+            recorder: &mut self.recorder,
+        };
+        let stats = player.play(done)?;
+        Ok(bound.short.unwrap_or(stats))
+    }
+}
+
+/// Returns the arithmetic of a call. Copies need none, and so have no operator.
+pub(super) fn kernel_for(plan: &Plan, dtype: DType, op: RedOp) -> Result<Kernel, Error> {
+    let sums = matches!(op, RedOp::Sum | RedOp::Avg | RedOp::PremulSum);
+    if plan.header.lossy && plan.header.reduces && !sums {
+        return Err(Error::Unsupported(format!(
+            "{}.{} rounds on the wire, which is for sums only, not for {}: choose an algorithm \
+             without a wire type",
+            plan.header.collective,
+            plan.header.algorithm,
+            op.name()
+        )));
+    }
+    match plan.header.reduces {
+        true => kernel(dtype, op).map_err(|e| Error::Unsupported(e.to_string())),
+        false => Ok(Kernel::copies(dtype)),
+    }
+}
+
+/// Returns the parts of a buffer of so many elements of that size which are written before it is looked whether the
+/// job has been aborted.
+fn parts(data: *mut u8, count: usize, size: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+    let most = (PART / size.max(1)).max(1);
+    (0..count).step_by(most).map(move |at| (data.wrapping_add(at * size), most.min(count - at)))
+}
+
+/// Multiplies this rank's elements before a call: in place, or in a copy that replaces the input.
+fn scale(bound: &Bound, work: &mut Work, factor: f64, in_place: bool, stopped: &dyn Fn() -> bool) {
+    let kernel = &bound.kernel;
+    let data = work.bases[usize::from(!in_place)];
+    let count = bound.shape.lens[usize::from(!in_place)] as usize;
+    if data.address.is_null() {
+        return;
+    }
+    let target = match in_place {
+        true => data.address,
+        false => {
+            let Some(copy) = work.bases.pop() else { return };
+            let from = Src { ptr: data.address, wire: None };
+            let to = Dst { ptr: copy.address, wire: None, stream: false };
+            // SAFETY: `buffers` compared the input with `count` elements, and `scratch` cut a copy
+            // of that size; they do not overlap.
+            unsafe { kernel.fold(&[from], &[to], count) };
+            work.bases[1] = copy;
+            copy.address
+        }
+    };
+    for (part, count) in parts(target, count, bound.shape.size as usize) {
+        if stopped() {
+            return;
+        }
+        // SAFETY: `count` elements lie there, as above, and no call is in progress.
+        unsafe { kernel.scale(part, count, factor) };
+    }
+}

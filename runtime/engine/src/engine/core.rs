@@ -1,0 +1,287 @@
+//! Holds all that a rank needs to make calls: the group, its connections, the plans bound so far.
+//!
+//! A `Communicator` holds it, or its progress thread does while asynchronous
+//! work is pending. Whoever holds it makes the calls, so there is nothing to lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use roundelay_compiler::cost::{Rates, Topology};
+use roundelay_compiler::plan::{Plan, Shares};
+
+use super::Recent;
+use super::batch::Batches;
+use super::call::{Args, HostCall};
+use super::control::SET_UP;
+use super::plans::Plans;
+use super::reduction::check_factor;
+use super::stop::Stop;
+use crate::bind::Stats;
+use crate::bind::{Bound, Key, Sizing};
+use crate::choose::Machine;
+use crate::executor::Work;
+use crate::messages::{Ending, Messenger};
+use crate::trace::{Recorder, Standing};
+use crate::window::{Block, Life};
+use roundelay_net::abort;
+use roundelay_net::endpoints::Endpoints;
+use roundelay_net::error::Error;
+use roundelay_net::group::Group;
+use roundelay_net::memory::Buffer;
+use roundelay_net::memory::{Arena, Cut};
+use roundelay_net::net::Deadline;
+use roundelay_net::paths::Balance;
+use roundelay_net::transport::Transports;
+
+/// The memory that calls keep for the next ones.
+#[derive(Debug, Default)]
+pub(crate) struct Staging {
+    pub(crate) input: Option<Buffer<u8>>,
+    pub(crate) output: Option<Buffer<u8>>,
+}
+
+/// The state with which a rank makes calls; see the [module](self).
+pub struct Core {
+    /// The word that tells windows that it has ended: before anything else does.
+    pub life: Life,
+    /// The messages with tags, once somebody wanted some. They end before the group does.
+    messages: Option<Ending>,
+    /// The means to end its calls from any thread.
+    pub stop: Arc<Stop>,
+    /// The ranks, and how each is reached.
+    pub group: Group,
+    /// The longest time without progress in the next call.
+    pub timeout: Duration,
+    /// The memory of this rank that others map.
+    pub arena: Arc<Arena>,
+    pub(crate) scratch: Option<Cut>,
+    /// The connections that are open.
+    pub endpoints: Endpoints,
+    pub(crate) work: Work,
+    /// Bound plans.
+    pub(crate) bounds: Recent<Bound, 256>,
+    pub(crate) batches: Batches,
+    /// The bound plan of the call in progress, or of the last one.
+    pub(crate) current: Option<usize>,
+    /// The name of a call without a plan.
+    pub(super) control: &'static str,
+    /// The number of calls made, and a digest of all of them in order.
+    pub(crate) calls: u64,
+    pub(crate) history: u64,
+    /// The failure that ended the communicator.
+    pub failed: Option<String>,
+    /// The flight recorder.
+    pub recorder: Recorder,
+    /// The observed state of the other ranks when a call failed.
+    pub(crate) seen: Vec<Standing>,
+    /// The plans of calls by name.
+    pub plans: Plans,
+    /// Shares that the caller set, for plans that are split by bandwidth into as many parts.
+    pub shares: Option<Shares>,
+    /// The measurements of the paths, once a plan is split over them.
+    pub(crate) balance: Option<Balance>,
+    /// Bytes sent and received over each path before the call in progress.
+    pub(crate) moved: Vec<(u64, u64)>,
+    pub(crate) staging: Staging,
+}
+
+impl AsMut<Group> for Core {
+    fn as_mut(&mut self) -> &mut Group {
+        &mut self.group
+    }
+}
+
+impl Core {
+    /// Returns the state of a rank of a group, before its first call.
+    pub fn new(group: Group, arena: Arc<Arena>, timeout: Duration) -> Self {
+        Core {
+            life: Life::default(),
+            messages: None,
+            stop: Arc::new(Stop::of(&group)),
+            group,
+            timeout,
+            arena,
+            scratch: None,
+            endpoints: Endpoints::default(),
+            work: Work::default(),
+            bounds: Recent::default(),
+            batches: Batches::default(),
+            current: None,
+            control: SET_UP,
+            calls: 0,
+            history: 0,
+            failed: None,
+            recorder: Recorder::new(),
+            seen: Vec::new(),
+            plans: Plans::default(),
+            shares: None,
+            balance: None,
+            moved: Vec::new(),
+            staging: Staging::default(),
+        }
+    }
+
+    /// Opens the connections that calls will need, unless that is to be done when they need them.
+    pub fn open_links(&mut self, deadline: Deadline<'_>) -> Result<(), Error> {
+        let wanted = self.group.links_at_once();
+        self.endpoints.connect(&mut self.group, wanted.into_iter(), deadline)
+    }
+
+    /// Returns the ranks, their machines and links, as far as all ranks know them alike.
+    pub fn topology(&self) -> Topology {
+        let topology = Topology::new(self.group.hosts());
+        let rates = Rates { cores: Machine::here().cores, ..Rates::default() };
+        let rates = if self.group.shares_memory() { rates } else { rates.apart() };
+        let topology = topology.with(rates);
+        topology.over(self.group.path_costs().to_vec())
+    }
+
+    /// Returns the number of paths between the hosts.
+    pub fn paths(&self) -> u32 {
+        (self.group.paths().len() as u32).max(1)
+    }
+
+    /// Returns the transports that carry calls; the tuned table has them as they are printed.
+    pub fn transports(&self) -> Transports {
+        self.group.transports()
+    }
+
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        self.group.layout().slot_bytes
+    }
+
+    /// Returns this rank.
+    pub fn rank(&self) -> u32 {
+        self.group.rank()
+    }
+
+    /// Returns the number of ranks.
+    pub fn size(&self) -> u32 {
+        self.group.size()
+    }
+
+    /// Plays a plan; see `Communicator::run`.
+    pub fn run(&mut self, plan: &Plan, call: HostCall<'_>) -> Result<Stats, Error> {
+        self.call(plan, call, &[])
+    }
+
+    /// Plays a plan with so many elements in each block.
+    pub fn run_cut(
+        &mut self,
+        plan: &Plan,
+        call: HostCall<'_>,
+        counts: &[usize],
+    ) -> Result<Stats, Error> {
+        let counts: Vec<u64> = counts.iter().map(|&c| c as u64).collect();
+        let blocks = counts.len() as u64 == u64::from(plan.header.blocks);
+        match counts.first() {
+            Some(&count) if blocks && counts.iter().all(|&c| c == count) => {
+                self.call(plan, HostCall { count, ..call }, &[])
+            }
+            _ => {
+                let count = counts.iter().fold(0u64, |sum, &c| sum.saturating_add(c));
+                self.call(plan, HostCall { count, ..call }, &counts)
+            }
+        }
+    }
+
+    fn call(&mut self, plan: &Plan, call: HostCall<'_>, counts: &[u64]) -> Result<Stats, Error> {
+        self.usable()?;
+        if call.count == 0 && plan.header.collective != "barrier" {
+            return self.call_empty(plan, call);
+        }
+        let HostCall { count, dtype, op, factor, mut args } = call;
+        if plan.header.reduces {
+            check_factor(dtype, op, factor)?;
+        }
+        let key = Key { hash: plan.header.hash, count, dtype, op };
+        let shares = self.divide(plan, &key)?;
+        let sizing = Sizing { counts, shares: shares.as_ref() };
+        let same = |of: &[u64]| of.len() == counts.len() && (of.is_empty() || of == counts);
+        let known = |b: &Bound| {
+            b.key == key
+                && same(&b.counts)
+                && b.shares.as_ref() == sizing.shares
+                && plan.part.rank == self.rank()
+        };
+        // Most calls are like the one before.
+        let at = match self.current.filter(|&at| known(&self.bounds[at])) {
+            Some(at) => at,
+            None => match self.bounds.position(known) {
+                Some(at) => at,
+                None => self.bind(plan, key, sizing)?,
+            },
+        };
+        self.buffers(at, &mut args)?;
+        self.current = Some(at);
+        let in_place = matches!(args, Args::InPlace { .. });
+        let result = self.not_aborted().and_then(|()| self.play(at, factor, in_place));
+        result.map_err(|error| self.fail_call(error))
+    }
+
+    /// Cuts the words of this rank's part of a window from its arena: all zero, and known to nobody yet.
+    pub fn cut_words(&self) -> Result<(Cut, Block), Error> {
+        let cut = self.arena.cut(Block::bytes(self.size()) as usize)?;
+        // SAFETY: the piece has at least that many bytes, and is nobody else's yet.
+        unsafe { cut.address().write_bytes(0, cut.bytes()) };
+        let lost = || Error::Work("a piece of an arena lies outside of it".into());
+        let at = self.arena.find(cut.address(), cut.bytes()).ok_or_else(lost)?;
+        let block = Block::new(self.group.heap().clone(), at, self.size())?;
+        Ok((cut, block))
+    }
+
+    /// Returns what moves messages with tags.
+    pub fn messenger(&mut self) -> Messenger {
+        let (group, timeout) = (&self.group, self.timeout);
+        let Ending(messenger) =
+            self.messages.get_or_insert_with(|| Ending(Messenger::new(group.beside(), timeout)));
+        self.stop.of_messages(messenger.clone());
+        messenger.clone()
+    }
+
+    /// Makes a call that may write to memory of a caller, and says so meanwhile.
+    #[inline]
+    pub fn lend<R>(&mut self, call: impl FnOnce(&mut Core) -> R) -> R {
+        self.stop.enter();
+        let result = call(self);
+        self.stop.leave();
+        result
+    }
+
+    /// Fails if an earlier call failed.
+    pub fn usable(&self) -> Result<(), Error> {
+        match &self.failed {
+            None => Ok(()),
+            Some(cause) => Err(Error::Usage(format!(
+                "this communicator cannot be used after an error ({cause}): start the job again"
+            ))),
+        }
+    }
+
+    /// Fails if some rank has ended the job: a call whose data is all there would else come through. Asked after
+    /// the arguments were checked, so that a call that is wrong on all ranks has the same error on all of them.
+    pub(crate) fn not_aborted(&self) -> Result<(), Error> {
+        match self.group.is_aborted() {
+            true => Err(self.group.aborted(None)),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails if this rank itself has ended the job, from another thread: nothing more is written then.
+    pub(crate) fn not_stopped(&self) -> Result<(), Error> {
+        match self.group.is_stopped() {
+            true => Err(self.group.aborted(None)),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes an error that ends the job, and tells the others.
+    #[cold]
+    pub fn fail(&mut self, error: Error) -> Error {
+        self.look_around(&error);
+        self.group.abort(&abort::record(self.rank(), &error));
+        self.endpoints.cut();
+        self.failed = Some(error.to_string());
+        error
+    }
+}

@@ -1,0 +1,39 @@
+//! Reports of a rank about itself.
+
+use super::Core;
+use crate::executor::watchdog;
+use crate::trace::{Flight, now};
+use roundelay_net::error::Error;
+use roundelay_net::net::host_name;
+
+impl Core {
+    /// Returns the record of this rank.
+    pub fn flight(&self) -> Flight {
+        let (recorded, events) = self.recorder.entries(self.calls, self.failed.is_some());
+        let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
+        Flight {
+            rank: self.rank(),
+            ranks: self.size(),
+            pid: rustix::process::getpid().as_raw_nonzero().get(),
+            host: host_name(),
+            communicator: format!("{:016x}", self.group.number()),
+            now: now(),
+            calls: self.calls,
+            waiting: self.recorder.waiting().map(|w| w.spell(sites)),
+            error: self.failed.clone(),
+            recorded,
+            events,
+            seen: self.seen.clone(),
+        }
+        .bounded()
+    }
+
+    /// Records the state of the others before they learn of an error and leave.
+    pub(crate) fn look_around(&mut self, error: &Error) {
+        // A rank that only follows another one has nothing to add.
+        if !matches!(error, Error::Aborted { .. }) {
+            let sites = self.current.map(|at| &self.bounds[at].sites[..]).unwrap_or_default();
+            self.seen = watchdog::standings(&self.group, sites);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Ends the calls and messages of a rank from any thread, and says when they write to nobody's memory any more.
+
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::messages::Messenger;
+use roundelay_net::abort::AbortRecord;
+use roundelay_net::error::Error;
+use roundelay_net::fork::OwnerProcess;
+use roundelay_net::group::{Alarm, AlarmClock, Group};
+
+/// The time between two looks at a thread that is in a call. A store of its has left its processor by then.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// The number of calls, one inside another, in which the thread that makes calls uses memory of callers. That thread
+/// alone changes it, and nothing else shares its cache line.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Inside(AtomicU32);
+
+/// The means to end the calls and messages of a rank from any thread.
+pub struct Stop {
+    /// The process that is the rank.
+    process: OwnerProcess,
+    alarm: Alarm,
+    clock: AlarmClock,
+    inside: Inside,
+    messages: Mutex<Option<Messenger>>,
+}
+
+impl Stop {
+    pub(super) fn of(group: &Group) -> Self {
+        let (alarm, clock) = (group.alarm(), group.alarm_clock());
+        let (process, messages) = (OwnerProcess::here(), Mutex::new(None));
+        Stop { process, alarm, clock, inside: Inside::default(), messages }
+    }
+
+    /// Makes known what moves this rank's messages with tags.
+    pub(super) fn of_messages(&self, messenger: Messenger) {
+        *self.messages.lock().unwrap_or_else(PoisonError::into_inner) = Some(messenger);
+    }
+
+    /// Records that a call begins. It has to look at the abort word before it writes.
+    #[inline]
+    pub(super) fn enter(&self) {
+        let inside = &self.inside.0;
+        inside.store(inside.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Records that a call has ended.
+    #[inline]
+    pub(super) fn leave(&self) {
+        let inside = &self.inside.0;
+        inside.store(inside.load(Ordering::Relaxed) - 1, Ordering::Release);
+    }
+
+    /// Returns the number of this rank.
+    pub fn rank(&self) -> u32 {
+        self.alarm.rank()
+    }
+
+    /// Returns the number that the memory of this rank's communicator has, and no other.
+    pub fn memory(&self) -> u64 {
+        self.alarm.memory()
+    }
+
+    /// Returns true once a rank has made all ranks stop.
+    pub fn is_raised(&self) -> bool {
+        self.alarm.is_raised()
+    }
+
+    /// Makes all ranks stop. Waits, but no longer than that, until this rank writes to no caller's memory; returns
+    /// true if so. Fails in a child of the rank's process, which ends nothing.
+    pub fn raise(&self, cause: &AbortRecord, longest: Duration) -> Result<bool, Error> {
+        self.process.check("communicator")?;
+        let until = Instant::now() + longest;
+        self.alarm.raise(cause);
+        let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let silent = messages.is_none_or(|messages| messages.cancel(until));
+        // A call that began before the alarm has said so, and one that begins now sees the alarm.
+        fence(Ordering::SeqCst);
+        loop {
+            self.clock.ring();
+            std::thread::sleep(LOOK);
+            if self.inside.0.load(Ordering::Acquire) == 0 {
+                return Ok(silent);
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A call in progress: where its buffers lie, how far its lanes have come, and what it uses.
+
+use super::wait::Wait;
+use crate::bind::{Bound, Stats};
+use crate::trace::Recorder;
+use roundelay_net::backend::{CacheLine, Dst, Kernel, Src};
+use roundelay_net::endpoints::Endpoints;
+use roundelay_net::group::Group;
+use roundelay_net::paths::Clock;
+
+/// The place of a buffer of the call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Base {
+    pub(crate) address: *mut u8,
+    /// Its offset in the shared file, if peers can read it.
+    pub(crate) mapped: Option<u64>,
+}
+
+/// Memory that calls use again and again.
+#[derive(Default)]
+pub struct Work {
+    pub(super) cursors: Vec<Cursor>,
+    pub(super) sources: Vec<OperandSource>,
+    pub(super) targets: Vec<Dst>,
+    pub(super) inputs: Vec<Src>,
+    pub(super) outputs: Vec<Dst>,
+    /// The memory to which that of other processes is copied to be folded.
+    pub(super) bounce: Vec<CacheLine>,
+    /// Messages sent on each end before the call.
+    pub(super) before: Vec<u64>,
+    pub(crate) bases: Vec<Base>,
+    /// The times at which the parts of a split by bandwidth were there.
+    pub(crate) clock: Clock,
+}
+
+// SAFETY: the addresses inside are used only within a call, which fills them in anew.
+unsafe impl Send for Work {}
+
+/// The position of a lane.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cursor {
+    pub(super) pass: u32,
+    /// Index into the steps of all lanes.
+    pub(super) step: u32,
+    /// Conditions of the step already seen to hold, in the order in which they are tested.
+    pub(super) satisfied: u32,
+    /// Elements that the step moves in this pass.
+    pub(super) elements: u64,
+}
+
+impl Cursor {
+    /// Returns step and pass.
+    pub(super) fn at(self) -> (u32, u32) {
+        (self.step, self.pass)
+    }
+}
+
+/// The source from which an input of a step is read.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum OperandSource {
+    Local,
+    /// The step's store, where all inputs went straight.
+    Landed,
+    /// A message's content, without gaps.
+    Dense(*const u8),
+    /// The peer's memory, from the base of its buffer.
+    ZeroCopy(*const u8),
+    /// Memory of the peer's own, from the base of its buffer, to be read through the kernel.
+    Cma {
+        pid: i32,
+        base: u64,
+        /// The address to which the part at hand was copied.
+        copy: *mut u8,
+    },
+}
+
+/// A call in progress.
+pub struct Player<'a> {
+    pub(crate) bound: &'a Bound,
+    pub(crate) work: &'a mut Work,
+    pub(crate) endpoints: &'a mut Endpoints,
+    pub(crate) group: &'a mut Group,
+    pub(crate) kernel: Kernel,
+    pub(crate) rank: u32,
+    pub(crate) call: u64,
+    pub(crate) digest: u32,
+    /// The digest that peers compare with their calls; `None` for messages between some ranks.
+    pub(crate) entered: Option<u32>,
+    pub(crate) wait: Wait,
+    pub(crate) stats: Stats,
+    /// True if memory of other ranks was read.
+    pub(crate) reads_peer: bool,
+    /// Bytes that sockets had moved when that was last looked at, and pipes up to where they were taken.
+    pub(crate) moved: u64,
+    pub(crate) taken: u64,
+    pub(crate) recorder: &'a mut Recorder,
+}

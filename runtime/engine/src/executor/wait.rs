@@ -1,0 +1,451 @@
+//! Waits: spins, then yields or sleeps, and looks up now and then.
+//!
+//! A rank with a core of its own never sleeps: to be woken costs more (35 us and up) than most calls. It spins for
+//! about as long as a peer may lag behind within a call, then gives its core away between polls, and at once where
+//! ranks outnumber cores. Where other programs want the core it sleeps in place of yielding (`contention`): on a
+//! futex, of which peers in shared memory know, or until a socket has something. The abort record is looked at
+//! only every so many polls.
+//!
+//! A rank whose windows are served does so itself while it polls; before it sleeps it leaves that to the thread that
+//! the rank has for it.
+
+use std::time::{Duration, Instant};
+
+use roundelay_net::contention::Core;
+use roundelay_net::error::Error;
+use roundelay_net::group::{Group, Serving};
+use roundelay_net::interrupt;
+
+/// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
+const EAGER: u32 = 64;
+/// The number of polls before the first yield, a tenth of a millisecond.
+const SPINS: u32 = 3000;
+/// The number of polls where ranks outnumber cores: whoever is awaited is likely not running.
+const SPINS_CROWDED: u32 = 8;
+/// The time that a rank polls sockets, without a pause, before it sleeps where others want its core: a peer
+/// that runs answers sooner, and to be woken costs more than what is left of a slice.
+const BRISK: Duration = Duration::from_micros(30);
+/// The longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than
+/// this.
+const NAP: Duration = Duration::from_micros(200);
+/// The longest sleep for words of all ranks, the last of which misses no sleeper.
+const LONG_NAP: Duration = Duration::from_millis(5);
+/// The longest sleep where something may come that wakes nobody.
+const SHORT_NAP: Duration = Duration::from_micros(50);
+/// The time after which a wait for sockets sleeps.
+const LONG: Duration = Duration::from_millis(20);
+/// The interval at which peers are examined.
+const EXAMINE: Duration = Duration::from_millis(1);
+/// The number of polls between two looks at what peers ask of windows: where a poll is a load, and where it is a call
+/// of the system.
+const SERVE: (u32, u32) = (64, 8);
+/// The number of polls, each with such a look, after peers have asked for something: they often ask again.
+const BUSY: u32 = 1024;
+
+/// The next action of a waiting rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Poll again.
+    Again,
+    /// Sleep until a socket has something, then poll again.
+    Doze,
+    /// See whether the peer is still there, then poll again.
+    Examine,
+    /// Some rank failed: stop.
+    Aborted,
+    /// The deadline has passed.
+    Expired,
+}
+
+/// One wait, from the last progress on.
+pub struct Wait {
+    timeout: Duration,
+    spins: u32,
+    polls: u32,
+    began: Option<Instant>,
+    examined: Option<Instant>,
+    /// True if anything may come through sockets.
+    sockets: bool,
+    /// The longest sleep for shared memory, and whether the next one may be longer.
+    nap: Duration,
+    grows: bool,
+    /// True if peers were told that this rank sleeps.
+    announced: bool,
+    /// True if a peer was woken on this rank's core and could not run yet.
+    owing: bool,
+    /// True if peers were examined since the last progress.
+    long: bool,
+    /// This rank's service for its windows, while it polls.
+    serving: Option<Serving>,
+    /// The number of times that it was needed, and the last time that was seen to grow.
+    served: (u64, Option<Instant>),
+    /// The poll up to which it is likely needed again.
+    busy: u32,
+    /// True if an interrupt aborts the group; otherwise the caller looks for interrupts.
+    is_interruptible: bool,
+}
+
+impl Wait {
+    /// Begins a wait that may take so long without progress, of ranks that have fewer cores than they are or enough.
+    pub fn new(timeout: Duration, crowded: bool) -> Self {
+        let spins = if crowded { SPINS_CROWDED } else { SPINS };
+        let (began, examined) = (None, None);
+        let (sockets, announced, owing, long) = (false, false, false, false);
+        let (serving, served, busy) = (None, (0, None), 0);
+        Wait {
+            timeout,
+            spins,
+            polls: 0,
+            began,
+            examined,
+            sockets,
+            nap: NAP,
+            grows: false,
+            announced,
+            owing,
+            long,
+            serving,
+            served,
+            busy,
+            is_interruptible: true,
+        }
+    }
+
+    /// Leaves interrupts to the caller, which holds a lock while it waits.
+    pub fn without_interrupts(self) -> Self {
+        Wait { is_interruptible: false, ..self }
+    }
+
+    /// Makes the wait one for sockets, too: `pause` says when to sleep for them.
+    pub(crate) fn for_sockets(self, sockets: bool) -> Self {
+        Wait { sockets, ..self }
+    }
+
+    /// Makes it a wait for a word of each rank: of many that wait, each would wake often for nothing.
+    pub(crate) fn for_words(self) -> Self {
+        Wait { grows: true, ..self }
+    }
+
+    /// Returns the number of polls without a pause.
+    pub fn polls(crowded: bool) -> u32 {
+        if crowded { SPINS_CROWDED } else { EAGER }
+    }
+
+    /// Returns the longest time without progress.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Records that something moved: the deadline begins anew. Returns true if the wait was so long that
+    /// peers were examined: what was published of it is to be taken back.
+    #[must_use = "a wait that was published would be shown for ever"]
+    #[inline]
+    pub(crate) fn progress(&mut self) -> bool {
+        if self.polls == 0 {
+            return false;
+        }
+        (self.polls, self.busy, self.began) = (0, 0, None);
+        (self.announced, self.serving) = (false, None);
+        std::mem::take(&mut self.long)
+    }
+
+    /// Returns the time without progress, as far as it was looked at.
+    pub(crate) fn waited(&self) -> Duration {
+        self.began.map(|began| began.elapsed()).unwrap_or_default()
+    }
+
+    /// Returns true if this wait is so long that to be woken late costs little beside it, and peers have asked for
+    /// nothing meanwhile.
+    pub(crate) fn is_long(&self) -> bool {
+        let is_past = |at: Instant| at.elapsed() > LONG;
+        self.polls > self.spins
+            && self.began.is_some_and(is_past)
+            && self.served.1.is_none_or(is_past)
+    }
+
+    /// Records that this rank is about to sleep: its thread for windows serves meanwhile.
+    pub(crate) fn sleeps(&mut self) {
+        self.serving = None;
+    }
+
+    /// Polls until there is something. `look` is called where the wait needs more than another poll: to examine
+    /// peers, and when some rank failed or the deadline passed; what it returns without an error is waited on.
+    pub fn until<R: AsMut<Group>, T>(
+        &mut self,
+        rank: &mut R,
+        mut poll: impl FnMut(&mut R) -> Result<Option<T>, Error>,
+        mut look: impl FnMut(&mut R, Look, Duration) -> Result<(), Error>,
+    ) -> Result<T, Error> {
+        loop {
+            if let Some(found) = poll(rank)? {
+                return Ok(found);
+            }
+            match self.pause(rank.as_mut()) {
+                Look::Again | Look::Doze => {}
+                next => look(rank, next, self.waited())?,
+            }
+        }
+    }
+
+    /// Records that nothing moved, and returns the next action.
+    #[inline]
+    pub fn pause(&mut self, group: &mut Group) -> Look {
+        self.polls = self.polls.saturating_add(1);
+        if self.polls <= EAGER.min(self.spins) {
+            return Look::Again;
+        }
+        self.pause_longer(group)
+    }
+
+    fn pause_longer(&mut self, group: &mut Group) -> Look {
+        let core = match group.contention.is_known() {
+            true => group.contention.core(Instant::now()),
+            false => Core::Own,
+        };
+        let contended = matches!(core, Core::Contended | Core::Computing);
+        if self.polls == EAGER.min(self.spins) + 1 {
+            group.rise();
+            self.owing = group.owes_core();
+        }
+        let spinning = match core {
+            // Whoever is awaited has been woken, and waits for this core.
+            _ if self.owing => false,
+            Core::Shared | Core::Computing => false,
+            Core::Contended if self.sockets => {
+                self.began.get_or_insert_with(Instant::now).elapsed() < BRISK
+            }
+            Core::Own | Core::Contended => self.polls <= self.spins,
+        };
+        self.serve(group, spinning, contended && !spinning);
+        if spinning {
+            std::hint::spin_loop();
+            if !self.polls.is_multiple_of(256) {
+                return Look::Again;
+            }
+        }
+        let mut now = Instant::now();
+        if !spinning && !contended {
+            rustix::thread::sched_yield();
+            let back = Instant::now();
+            group.contention.yielded(back, back - now);
+            now = back;
+        }
+        if !spinning && contended {
+            match (self.sockets, self.announced) {
+                (true, _) => return self.look_up(group, now, Look::Doze),
+                // Once more all is polled: whoever did something before knew of no sleeper.
+                (false, false) => group.announce_sleep(),
+                (false, true) => {
+                    group.sleep(if group.is_networked() { SHORT_NAP } else { self.nap });
+                    if self.grows {
+                        self.nap = (2 * self.nap).min(LONG_NAP);
+                    }
+                    group.announce_sleep();
+                }
+            }
+            self.announced = true;
+        } else if !spinning && !self.polls.is_multiple_of(16) && self.polls != u32::MAX {
+            return Look::Again;
+        }
+        self.look_up(group, now, Look::Again)
+    }
+
+    /// Serves peers now and then, unless this rank is about to sleep.
+    fn serve(&mut self, group: &Group, spins: bool, sleeps: bool) {
+        let Some(server) = group.server() else { return };
+        let often = match spins && !self.sockets {
+            _ if self.polls <= self.busy => 1,
+            true => SERVE.0,
+            false => SERVE.1,
+        };
+        if sleeps {
+            self.serving = None;
+        } else if self.polls.is_multiple_of(often) {
+            if self.is_long() {
+                self.serving = None;
+                return;
+            }
+            let before = server.served();
+            self.serving.get_or_insert_with(|| Serving::new(server)).serve();
+            if server.served() != before {
+                self.busy = self.polls.saturating_add(BUSY);
+            }
+        }
+    }
+
+    /// Returns the next action: `then`, if nothing has happened.
+    fn look_up(&mut self, group: &mut Group, now: Instant, then: Look) -> Look {
+        if let Some(served) = group.server().map(|server| server.served())
+            && served != self.served.0
+        {
+            self.served = (served, Some(now));
+        }
+        if group.is_aborted() {
+            self.long = true;
+            return Look::Aborted;
+        }
+        let began = *self.began.get_or_insert(now);
+        if now - began >= self.timeout {
+            self.long = true;
+            return Look::Expired;
+        }
+        if now - *self.examined.get_or_insert(began) >= EXAMINE {
+            (self.examined, self.long) = (Some(now), true);
+            group.listen();
+            if self.is_interruptible && interrupt::is_requested() {
+                group.abort(&interrupt::record(group.rank()));
+                return Look::Aborted;
+            }
+            return Look::Examine;
+        }
+        then
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use roundelay_dsl::diag::codes;
+    use roundelay_net::abort::AbortRecord;
+    use roundelay_net::transport::shm::{Layout, Segment, Sleeper};
+
+    /// Records that others had the rank's core twice.
+    fn contend(group: &mut Group) {
+        for _ in 0..2 {
+            group.contention.yielded(Instant::now(), Duration::from_millis(3));
+        }
+    }
+
+    #[test]
+    fn who_is_woken_does_not_sleep_on() {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let long = Duration::from_millis(900);
+        let timed = |before: &dyn Fn()| {
+            segment.announce_sleep(0, Sleeper::Calls);
+            before();
+            let began = Instant::now();
+            segment.sleep(0, Sleeper::Calls, long);
+            began.elapsed()
+        };
+        assert!(timed(&|| ()) >= long, "nobody woke it");
+        assert!(timed(&|| segment.wake(0, Sleeper::Calls)) < long, "it was woken before it slept");
+        let other = segment.clone();
+        let waker = std::thread::spawn(move || {
+            roundelay_tests::until(
+                Duration::from_secs(10),
+                || "no sleeper".into(),
+                || {
+                    other.wake(1, Sleeper::Calls);
+                    other.is_aborted()
+                },
+            );
+        });
+        segment.announce_sleep(1, Sleeper::Calls);
+        let began = Instant::now();
+        segment.sleep(1, Sleeper::Calls, long);
+        assert!(began.elapsed() < long, "it was woken while it slept");
+        segment.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
+        waker.join().expect("the waker");
+    }
+
+    #[test]
+    fn a_core_is_owed_to_whoever_was_woken_there_until_it_runs() {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let owed = || segment.owes_core(0..2, Sleeper::Calls);
+        let pinned = std::thread::scope(|scope| {
+            let test = scope.spawn(|| {
+                let mut here = rustix::thread::CpuSet::new();
+                here.set(rustix::thread::sched_getcpu());
+                rustix::thread::sched_setaffinity(None, &here).expect("a core that runs this");
+                assert!(!owed(), "all are awake");
+                segment.announce_sleep(1, Sleeper::Calls);
+                assert!(!owed(), "it sleeps");
+                segment.wake(1, Sleeper::Calls);
+                assert!(owed(), "it was woken");
+                segment.sleep(1, Sleeper::Calls, Duration::from_millis(900));
+                assert!(!owed(), "it runs");
+            });
+            test.join()
+        });
+        pinned.expect("no panic");
+    }
+
+    /// A rank that does nothing but wait.
+    struct Waiter(Group);
+
+    impl AsMut<Group> for Waiter {
+        fn as_mut(&mut self) -> &mut Group {
+            &mut self.0
+        }
+    }
+
+    #[test]
+    fn a_loop_ends_by_what_comes_or_by_what_a_look_says() {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let mut rank = Waiter(Group::whole(segment, 0));
+        let mut wait = Wait::new(Duration::from_millis(5), true);
+        let mut polls = 0;
+        let third = |_: &mut Waiter| {
+            polls += 1;
+            Ok((polls == 3).then_some(polls))
+        };
+        let found = wait.until(&mut rank, third, |_, look, _| panic!("it came, and {look:?}"));
+        assert_eq!(found, Ok(3));
+        assert!(!wait.progress(), "nobody was examined");
+        let vain = |look: Look, waited: Duration| match look {
+            Look::Expired => Err(Error::Usage(format!("{}", waited.as_millis() >= 5))),
+            _ => Ok(()),
+        };
+        let nothing = |_: &mut Waiter| Ok(None::<()>);
+        let expired = wait.until(&mut rank, nothing, |_, look, waited| vain(look, waited));
+        assert_eq!(expired, Err(Error::Usage("true".into())));
+        let refused = |_: &mut Waiter| Err::<Option<()>, _>(Error::Usage("a poll failed".into()));
+        let refused = wait.until(&mut rank, refused, |_, _, _| Ok(()));
+        assert_eq!(refused, Err(Error::Usage("a poll failed".into())));
+    }
+
+    #[test]
+    fn a_wait_ends_by_deadline_or_abort() {
+        let layout = Layout { arena_bytes: 4096, slot_bytes: 64, ..Layout::new(2) };
+        let segment = Segment::create(layout).expect("a small segment");
+        let mut group = Group::whole(segment, 0);
+        for crowded in [false, true] {
+            let mut wait = Wait::new(Duration::from_millis(5), crowded);
+            let began = Instant::now();
+            let mut examined = 0;
+            loop {
+                match wait.pause(&mut group) {
+                    Look::Again | Look::Doze => {}
+                    Look::Examine => examined += 1,
+                    look => break assert_eq!(look, Look::Expired),
+                }
+            }
+            assert!(began.elapsed() >= Duration::from_millis(5));
+            assert!(examined <= 5);
+        }
+        contend(&mut group);
+        let mut wait = Wait::new(Duration::from_millis(5), true);
+        let (began, mut polls) = (Instant::now(), 0);
+        while wait.pause(&mut group) != Look::Expired {
+            polls += 1;
+        }
+        assert!(began.elapsed() >= Duration::from_millis(5));
+        assert!(polls < 1000, "it polled {polls} times in place of sleeping");
+        let mut wait = Wait::new(Duration::from_millis(5), true).for_sockets(true);
+        let mut dozes = 0;
+        loop {
+            match wait.pause(&mut group) {
+                Look::Doze => dozes += 1,
+                Look::Expired => break,
+                _ => {}
+            }
+        }
+        assert!(dozes > 0, "nobody was asked to sleep for sockets");
+        group.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
+        let mut wait = Wait::new(Duration::from_secs(60), false);
+        while wait.pause(&mut group) != Look::Aborted {}
+    }
+}

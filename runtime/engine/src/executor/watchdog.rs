@@ -1,0 +1,460 @@
+//! Reports a failed wait: who waited, where in the algorithm, for what, from whom, and what is known of the
+//! peer.
+
+use std::time::Duration;
+
+use roundelay_compiler::plan::Site;
+
+use super::player::Player;
+use super::wait::Look;
+use crate::bind::Blocked;
+use crate::bind::{Step, Transfer, tagged};
+use crate::trace::process::condition;
+use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
+use roundelay_net::error::{Error, Location, Source};
+use roundelay_net::group::Group;
+use roundelay_net::process::{has_gone, no_longer};
+use roundelay_net::transport::fault::Fault;
+use roundelay_net::transport::shm::State;
+
+/// The fault of a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// It has left or died; whatever it sent before is still there.
+    Gone(Gone),
+    /// A rank, not always the one that was examined, made another call of that number.
+    OtherCall {
+        /// The rank.
+        peer: u32,
+        /// The number of the call.
+        call: u64,
+    },
+}
+
+/// The way in which a peer is gone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Gone {
+    /// It said so.
+    #[error("it left the job")]
+    Left,
+    /// Its process, of this number, has ended.
+    #[error("{}", no_longer(*.0))]
+    Ended(i32),
+    /// The connections on which ranks talk show it.
+    #[error("{0}")]
+    Told(String),
+    /// A connection for messages has ended.
+    #[error("{0}")]
+    Cut(#[source] Fault),
+}
+
+impl Gone {
+    /// Returns the error of a rank that waited at that place for something that the peer kept from it.
+    pub fn lost(self, peer: u32, awaited: &str, location: Location) -> Error {
+        let rank = location.rank;
+        let how = format!("{self} while rank {rank} waited for {awaited}");
+        let source = match self {
+            Gone::Cut(fault) => Some(Source::new(fault)),
+            _ => None,
+        };
+        Error::LostRank { rank, lost: peer, how, location: Some(location.into()), source }
+    }
+}
+
+/// Examines a peer that this rank waits for.
+pub fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) -> Option<Trouble> {
+    let theirs = digest.and_then(|_| group.call_of(peer, call));
+    if theirs.is_some() && theirs != digest {
+        return Some(Trouble::OtherCall { peer, call });
+    }
+    if let Some(trouble) = digest.and_then(|_| reported(group)) {
+        return Some(trouble);
+    }
+    if let Some(how) = group.gone(peer) {
+        return Some(Trouble::Gone(Gone::Told(how)));
+    }
+    match group.state(peer) {
+        (State::Absent, _) => None,
+        (State::Died, Some(pid)) => Some(Trouble::Gone(Gone::Ended(pid))),
+        (State::Left | State::Died | State::Moved, _) => Some(Trouble::Gone(Gone::Left)),
+        (State::Present, pid) => missing(pid?).map(Trouble::Gone),
+    }
+}
+
+/// Returns the trouble of a linked rank elsewhere that waits for words in a call, and this rank made another one of that
+/// number.
+fn reported(group: &Group) -> Option<Trouble> {
+    group.other_call().map(|(peer, call)| Trouble::OtherCall { peer, call })
+}
+
+/// Returns true if a rank is known to have ended: it shares memory with this one, and said so, or its process is gone.
+pub fn has_ended(group: &Group, peer: u32) -> bool {
+    group.local(peer).is_some() && end_here(group, peer).is_some()
+}
+
+/// Returns the way in which a rank is known to have ended: it said so, or its process is gone, as this rank sees on its
+/// own machine, or one of the peer's machine saw and told. That a connection to it has ended is no proof.
+pub(crate) fn end_of(group: &Group, peer: u32) -> Option<Gone> {
+    match is_elsewhere(group, peer) {
+        true => group.ended(peer).map(Gone::Told),
+        false => end_here(group, peer),
+    }
+}
+
+/// Returns the way in which a rank of this machine has ended.
+fn end_here(group: &Group, peer: u32) -> Option<Gone> {
+    match group.state(peer) {
+        (State::Left, _) => Some(Gone::Left),
+        (State::Died, Some(pid)) => Some(Gone::Ended(pid)),
+        (State::Present, Some(pid)) => missing(pid),
+        _ => None,
+    }
+}
+
+/// Tells ranks elsewhere which of this machine have ended.
+pub(crate) fn bear_witness(group: &Group) {
+    let peers = (0..group.size()).filter(|&peer| group.is_networked() && peer != group.rank());
+    for (peer, end) in peers.filter_map(|peer| Some((peer, end_here(group, peer)?))) {
+        group.tell_ended(peer, &format!("{end}, as rank {} on its machine saw", group.rank()));
+    }
+}
+
+/// Returns true if a rank is on a machine of which this one sees nothing by itself.
+pub(crate) fn is_elsewhere(group: &Group, peer: u32) -> bool {
+    group.state(peer) == (State::Present, None)
+}
+
+/// Returns the end of a process; `None` if it still runs.
+fn missing(pid: i32) -> Option<Gone> {
+    has_gone(pid).then_some(Gone::Ended(pid))
+}
+
+/// Returns the reason for which a rank waits in vain, as far as that can be seen from here, and the remedy.
+pub fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
+    let mut looks = Looks::default();
+    loop {
+        match looks.add(seen(group, waiting, sites), group.rank()) {
+            Some(text) => return text,
+            None => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Returns the text of [`remark`], for a wait that is over if what is awaited comes while the others are
+/// looked at: then `None`.
+fn remark_unless_it_comes(
+    player: &mut Player<'_>,
+    waiting: &Waiting,
+    mut comes: impl FnMut(&mut Player<'_>) -> Result<bool, Error>,
+) -> Result<Option<String>, Error> {
+    let mut looks = Looks::default();
+    loop {
+        let seen = seen(player.group, waiting, &player.bound.sites);
+        if let Some(text) = looks.add(seen, player.rank) {
+            return Ok(Some(text));
+        }
+        std::thread::sleep(PAUSE);
+        if comes(player)? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Returns the state of all ranks as one that waits can see it.
+fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
+    let mut standings = standings(group, sites);
+    // This rank's own wait is known best.
+    if let Some(own) = standings.get_mut(group.rank() as usize) {
+        own.waiting = Some(waiting.spell(sites));
+    }
+    standings
+}
+
+/// Returns the state of all ranks, as far as it can be seen.
+pub(crate) fn standings(group: &Group, sites: &[Site]) -> Vec<Standing> {
+    (0..group.size()).map(|rank| standing(group, rank, sites)).collect()
+}
+
+fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
+    let (state, pid) = group.state(rank);
+    let calls = group.latest_call(rank);
+    let condition = condition(state, pid, rank == group.rank());
+    let latest = calls.unwrap_or(0);
+    let recent = Seen::recent(latest, |call| group.call_of(rank, call));
+    let waiting: Option<Wait> = group.wait_of(rank).map(|w| w.spell(sites));
+    // Nothing is known of a rank whose calls cannot be seen but what it says.
+    let condition = match (&waiting, condition) {
+        (_, Condition::Unknown) if group.is_stopped_elsewhere(rank) => Condition::Stopped,
+        (Some(_), Condition::Unknown) => Condition::Running,
+        (None, Condition::Running) if calls.is_none() => Condition::Unknown,
+        (_, condition) => condition,
+    };
+    let pid = pid.filter(|&pid| pid > 0);
+    Standing { rank, pid, condition, calls: latest, recent, waiting }
+}
+
+/// Returns the time at which a wait began that has lasted so long: as recorded, if it is.
+pub fn began(recorder: &Recorder, waited: Duration) -> u64 {
+    match recorder.waiting() {
+        Some(waiting) => waiting.since,
+        None => now().saturating_sub(u64::try_from(waited.as_nanos()).unwrap_or(0)),
+    }
+}
+
+/// Records and publishes a wait that has become long.
+pub fn waits(group: &mut Group, recorder: &mut Recorder, waiting: &Waiting) {
+    recorder.waits(waiting);
+    group.publish_wait(Some(waiting));
+}
+
+/// Records that a wait that was long is over.
+#[cold]
+pub(crate) fn resumed(group: &mut Group, recorder: &mut Recorder) {
+    recorder.resumes();
+    group.publish_wait(None);
+}
+
+/// Describes the wait of the lanes of a blocked rank.
+fn waiting(
+    player: &mut Player<'_>,
+    lane: Option<usize>,
+    blocked: Blocked,
+) -> Result<Waiting, Error> {
+    let since = began(player.recorder, player.wait.waited());
+    let (what, peer) = player.bound.awaited(blocked, player.rank);
+    let mut waiting = Waiting::new(what, peer, player.call, player.digest, since);
+    waiting.channel = match blocked {
+        Blocked::Message(receiver) => {
+            let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
+            from.map_or(0, |f| f.channel)
+        }
+        Blocked::Room(i) | Blocked::Drained(i) => {
+            player.bound.sends.get(i as usize).map_or(0, |s| s.channel)
+        }
+        Blocked::After(_) => 0,
+    };
+    if let Some(step) = player.at(lane, Some(blocked)) {
+        let site = player.bound.sites.get(step.site as usize);
+        (waiting.line, waiting.column) = site.map_or((0, 0), |s| (s.line, s.column));
+        waiting.step = step.round;
+        waiting.pass = lane.map_or(u16::MAX, |lane| player.pass(lane));
+    }
+    for other in player.obstacles()? {
+        waiting.also(player.bound.awaited(other, player.rank).1);
+    }
+    Ok(waiting)
+}
+
+/// Returns the error of a message that is not the one that a step receives.
+#[cold]
+pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrived: u64) -> Error {
+    let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
+    let (Some(_), Some(from)) = (&player.bound.batch, from) else {
+        return mismatch(player, receiver);
+    };
+    Error::MessageMismatch {
+        location: location(player, Some(step)).into(),
+        peer: from.peer,
+        sent: tagged((arrived >> 32) as u32 ^ player.digest),
+    }
+}
+
+/// Returns the error of a message that belongs to another call.
+#[cold]
+pub fn mismatch(player: &Player<'_>, receiver: u32) -> Error {
+    let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
+    let peer = from.map_or(player.rank, |f| f.peer);
+    other_call(player.group, peer, player.call, &player.bound.describe())
+}
+
+/// Returns the words for a call of this rank that differs from a peer's: `current` is the number of the call at hand,
+/// if it is one of all ranks.
+pub(crate) fn spell_call(
+    (peer, call): (u32, u64),
+    current: Option<u64>,
+    describe: impl FnOnce() -> String,
+) -> String {
+    match current == Some(call) {
+        true => describe(),
+        false => format!("another one than that of rank {peer}"),
+    }
+}
+
+/// Returns the error of a rank whose call number `call`, which is `what`, is not the one that a peer makes.
+/// If the job has ended already, that is the cause: where a part failed, its ranks no longer do what the
+/// others do.
+#[cold]
+pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Error {
+    group.listen();
+    if group.is_aborted() {
+        return group.aborted(None);
+    }
+    let rank = group.rank();
+    Error::PlanMismatch { rank, peer, detail: format!("call {call} of rank {rank} is {what}") }
+}
+
+/// Decides what becomes of a wait.
+#[cold]
+pub(crate) fn look(
+    player: &mut Player<'_>,
+    look: Look,
+    lane: Option<usize>,
+    blocked: Option<Blocked>,
+) -> Result<(), Error> {
+    let location = location(player, player.at(lane, blocked));
+    let waits = blocked.map(|b| waiting(player, lane, b)).transpose()?;
+    if let Some(waits) = &waits {
+        self::waits(player.group, player.recorder, waits);
+    }
+    if look == Look::Aborted {
+        return Err(player.group.aborted(Some(location)));
+    }
+    let described = blocked.map(|b| describe(player, b)).zip(waits);
+    let Some(((peer, awaited), waits)) = described else { return Ok(()) };
+    let trouble = examine(player.group, peer, player.call, player.entered)
+        .or_else(|| reported(player.group))
+        .or_else(|| player.endpoints.fault(peer).map(|fault| Trouble::Gone(Gone::Cut(fault))));
+    // Whoever waits for that may be somebody else, who cannot know why it does not come.
+    let elsewhere =
+        if trouble.is_none() { player.endpoints.lost(&player.bound.sends) } else { None };
+    let (gone, trouble) = match elsewhere {
+        Some((gone, fault)) => (gone, Some(Trouble::Gone(Gone::Cut(fault)))),
+        None => (peer, trouble),
+    };
+    if trouble.is_none() && look == Look::Expired {
+        player.group.ask_around();
+    }
+    // Whatever the peer did before is visible now: it may have come just in time.
+    let still = player.obstacle()? == (lane, blocked);
+    if still && matches!(trouble, Some(Trouble::Gone(_))) {
+        player.group.hear_out();
+    }
+    match trouble {
+        _ if !still => Ok(()),
+        Some(Trouble::OtherCall { peer, call }) => {
+            let current = player.entered.map(|_| player.call);
+            let what = spell_call((peer, call), current, || player.bound.describe());
+            Err(other_call(player.group, peer, call, &what))
+        }
+        Some(Trouble::Gone(_)) if player.group.is_aborted() => {
+            Err(player.group.aborted(Some(location)))
+        }
+        Some(Trouble::Gone(way)) => Err(way.lost(gone, &awaited, location)),
+        None if look == Look::Expired => {
+            let batch = player.bound.batch.as_ref();
+            let in_batch = blocked.filter(|_| batch.is_some());
+            let comes = |player: &mut Player<'_>| Ok(player.obstacle()? != (lane, blocked));
+            let Some(known) = remark_unless_it_comes(player, &waits, comes)? else { return Ok(()) };
+            let remark = match in_batch {
+                Some(blocked) => batch_remark(player, peer, blocked, &known),
+                None => known,
+            };
+            // Others may have given up first, and a rank that did looks gone: theirs is the cause.
+            player.group.listen();
+            if player.group.is_aborted() {
+                return Err(player.group.aborted(Some(location)));
+            }
+            let after: Duration = player.wait.timeout();
+            Err(Error::Timeout { location: location.into(), awaited, peer, after, remark })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Describes the rank and the event that a blocked lane waits for.
+fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
+    let channel = |channel: u16| match channel {
+        0 => String::new(),
+        _ if player.bound.batch.is_some() => String::new(),
+        c => format!(" (channel {c})"),
+    };
+    let send = |index: u32| player.bound.sends.get(index as usize);
+    match blocked {
+        Blocked::Message(receiver) => {
+            match player.bound.froms.iter().find(|f| f.receiver == receiver) {
+                Some(f) => {
+                    (f.peer, format!("a message from rank {}{}", f.peer, channel(f.channel)))
+                }
+                None => (player.rank, "a message".into()),
+            }
+        }
+        Blocked::Room(index) => match send(index) {
+            Some(s) => {
+                let to = format!("rank {}{}", s.peer, channel(s.channel));
+                (s.peer, format!("{to} to take earlier messages"))
+            }
+            None => (player.rank, "room for a message".into()),
+        },
+        Blocked::Drained(index) => match send(index) {
+            Some(s) => {
+                let by = format!("rank {}{}", s.peer, channel(s.channel));
+                (s.peer, format!("{by} to read this rank's buffer"))
+            }
+            None => (player.rank, "a buffer to be read".into()),
+        },
+        Blocked::After(op) => {
+            (player.rank, format!("operation {} of its own lane {}", op.op, op.lane))
+        }
+    }
+}
+
+/// Returns the text of [`remark`] for messages that only two ranks know of.
+fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -> String {
+    let rank = player.rank;
+    match blocked {
+        Blocked::Message(_) => {
+            let known = known.strip_prefix(';').unwrap_or(known);
+            format!("; does rank {peer} send to rank {rank}?{known}")
+        }
+        _ => format!(
+            "; does rank {peer} receive from rank {rank}? If both ranks send first, make one batch \
+             of what each sends and receives{known}"
+        ),
+    }
+}
+
+/// Returns the place in its algorithm at which a rank is.
+pub fn location(player: &Player<'_>, step: Option<&Step>) -> Location {
+    if let Some(batch) = &player.bound.batch {
+        let index = step.map_or(0, |s| s.round);
+        let transfer = batch.transfers.get(index as usize);
+        return Location {
+            rank: player.rank,
+            name: batch.name.into(),
+            step: index,
+            site: String::new(),
+            text: transfer.map(Transfer::to_string).unwrap_or_default(),
+        };
+    }
+    let site = step.and_then(|s| player.bound.sites.get(s.site as usize));
+    Location {
+        rank: player.rank,
+        name: player.bound.name(),
+        step: step.map_or(0, |s| s.round),
+        site: site.map(|s| format!("{}:{}:{}", s.file, s.line, s.column)).unwrap_or_default(),
+        text: site.map(|s| s.text.clone()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn the_fault_of_a_connection_is_the_source_of_a_lost_rank() {
+        let (name, site, text) = ("all_reduce.ring".into(), String::new(), String::new());
+        let here = Location { rank: 1, name, step: 2, site, text };
+        let fault = Fault::Failed(Errno::NETUNREACH);
+        let error = Gone::Cut(fault.clone()).lost(3, "a message", here.clone());
+        let wanted = format!("rank 3 is gone: {fault} while rank 1 waited for a message; {here}");
+        assert_eq!(error.to_string(), wanted);
+        let source = error.source().expect("the fault");
+        assert_eq!(source.downcast_ref(), Some(&fault));
+        assert!(source.source().is_some_and(|source| source.is::<Errno>()));
+        assert!(Gone::Left.lost(3, "a message", here).source().is_none());
+    }
+}

@@ -1,0 +1,132 @@
+//! A peer's part of a window that is mapped here: an operation is loads and stores, and the peer takes no part.
+
+use std::time::Duration;
+
+use super::block::Announced;
+use super::place::{Fetch, Place};
+use super::rights::Rights;
+use roundelay_net::dtype::RedOp;
+use roundelay_net::error::Refusal;
+
+/// A peer's part, with the number by which this rank is known there.
+pub struct Direct {
+    place: Place,
+    own: u32,
+}
+
+impl Direct {
+    /// Returns the part of a peer that is mapped here, as rank `own` accesses it.
+    pub fn new(place: Place, own: u32) -> Self {
+        Direct { place, own }
+    }
+
+    /// Returns where it lies.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Announces an access. While it lives, the owner does not believe that it is over.
+    #[inline]
+    pub fn enter(&self, needed: Rights) -> Result<Announced<'_>, Refusal> {
+        let entered = self.place.block().enter(self.own, needed);
+        entered.map_err(|has| Place::lacks(needed, has))
+    }
+
+    /// Announces an access that lasts until [`Self::release`].
+    pub fn hold(&self, needed: Rights) -> Result<(), Refusal> {
+        self.enter(needed).map(std::mem::forget)
+    }
+
+    /// Ends what [`Self::hold`] announced.
+    pub fn release(&self) {
+        self.place.block().leave(self.own);
+    }
+
+    /// Copies into the peer's memory; returns false if it ended early, since it may not go on.
+    ///
+    /// # Safety
+    ///
+    /// `from` is good for reading so many bytes.
+    #[inline]
+    pub unsafe fn put(
+        &self,
+        place: (u64, usize),
+        from: *const u8,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Refusal> {
+        // SAFETY: the caller's promise.
+        let copy = |may: &dyn Fn() -> bool| unsafe { self.place.put(place, from, may) };
+        self.copies(Rights::WRITE, place, goes_on, copy)
+    }
+
+    /// Copies from the peer's memory, as [`Self::put`] does into it.
+    ///
+    /// # Safety
+    ///
+    /// `to` is good for writing so many bytes.
+    #[inline]
+    pub unsafe fn get(
+        &self,
+        place: (u64, usize),
+        to: *mut u8,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Refusal> {
+        // SAFETY: the caller's promise.
+        let copy = |may: &dyn Fn() -> bool| unsafe { self.place.get(place, to, may) };
+        self.copies(Rights::READ, place, goes_on, copy)
+    }
+
+    /// Copies while the right is there; returns false if the copy ended early, since it may not go on.
+    #[inline]
+    fn copies(
+        &self,
+        needed: Rights,
+        (offset, len): (u64, usize),
+        goes_on: impl Fn() -> bool,
+        copy: impl FnOnce(&dyn Fn() -> bool) -> Result<bool, Refusal>,
+    ) -> Result<bool, Refusal> {
+        self.place.at(offset, len as u64)?;
+        let _access = self.enter(needed)?;
+        let rights = || self.place.block().rights();
+        let whole = copy(&|| goes_on() && rights().contains(needed))?;
+        if !whole && goes_on() {
+            return Err(Place::lacks(needed, rights()));
+        }
+        Ok(whole)
+    }
+
+    /// Does an atomic operation on a word of the peer's; returns what it was before.
+    #[inline]
+    pub fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Refusal> {
+        let _access = self.enter(Rights::ATOMICS)?;
+        self.place.fetch(offset, fetch)
+    }
+
+    /// Combines elements with the peer's. See [`Place::accumulate`].
+    ///
+    /// # Safety
+    ///
+    /// `from` is good for reading so many bytes.
+    pub unsafe fn accumulate<E: From<Refusal>>(
+        &self,
+        place: (u64, usize),
+        operand: (*const u8, RedOp),
+        waits: impl FnMut(u32, Duration) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.place.accumulates(self.place.dtype(), operand.1, place.0, place.1 as u64)?;
+        let _access = self.enter(Rights::ATOMICS)?;
+        // SAFETY: the caller's promise.
+        unsafe { self.place.accumulate(place, operand, self.own, waits) }
+    }
+
+    /// Signals the peer.
+    #[inline]
+    pub fn signal(&self) {
+        self.place.block().signal(self.own);
+    }
+
+    /// Says that this rank looks at the peer's words, or does not any more.
+    pub fn attach(&self, attached: bool) {
+        self.place.block().attach(self.own, attached);
+    }
+}

@@ -1,0 +1,67 @@
+//! Windows: memory that other ranks put to and get from while its owner does something else.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `rights.rs` | what peers may do |
+//! | `protocol.rs` | the words on which owner and origins agree, checked on all orders of a weak memory |
+//! | `block.rs` | where these words lie |
+//! | `span.rs` | memory that others use at the same time |
+//! | `place.rs` | a part's memory with its words, and what is done in it |
+//! | `direct.rs` | a peer's part that is mapped here |
+//! | `remote.rs` | a peer's part that its own process serves |
+//! | `exposed.rs` | this rank's part, with whatever owns its memory |
+//! | `device.rs` | this rank's part, if it lies on a device |
+//!
+//! A peer's part is *mapped* if it lies in the heap that both share: an operation is loads and stores here. Otherwise
+//! it is *served*: an operation is a packet on the connection for messages (`messages/served.rs`), and whatever moves
+//! the messages of the peer's process does there what is done here for a part that is mapped.
+//!
+//! **Invariant:** bounds are checked where an operation begins, and rights by the owner's words after the access was
+//! announced, before a byte is written. Of a part that is served its own process checks both.
+//!
+//! **Invariant:** memory goes back to the arena only when no peer can write to it any more; where that cannot be
+//! known, it never does.
+
+mod block;
+mod device;
+mod direct;
+mod exposed;
+mod place;
+mod protocol;
+mod remote;
+mod rights;
+mod span;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use block::{Announced, Block};
+pub use device::{DeviceMemory, STAGED};
+pub use direct::Direct;
+pub use exposed::{Entered, Exposed, Kept};
+pub use place::{Failed, Fetch, Place};
+pub use remote::Remote;
+pub use rights::{Access, Attributes, Rights};
+pub use span::{PIECE, Span};
+
+/// Tells the windows of a communicator's generation that it has ended.
+#[derive(Debug, Default)]
+pub struct Life(Arc<AtomicBool>);
+
+impl Life {
+    /// Returns the flag, which is true once it has ended.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+
+    /// Ends it.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

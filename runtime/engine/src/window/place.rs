@@ -1,0 +1,262 @@
+//! The memory of a rank's part of a window, and what is done in it: by a peer that maps it, or by the thread that
+//! serves it.
+//!
+//! Other ranks read and write it at any time, so nothing here makes a reference to it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::block::Block;
+use super::rights::Rights;
+use super::span::Span;
+use roundelay_net::backend::{Dst, Src, kernel};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Error, Refusal};
+
+/// The most bytes that are combined while the lock is held.
+const LOCKED: usize = 64 << 10;
+/// The polls of a lock before whoever wants it gives its core away.
+const SPINS: u32 = 200;
+
+/// The memory of one rank's part, with its words.
+pub struct Place {
+    span: Span,
+    dtype: DType,
+    block: Block,
+}
+
+/// An atomic operation on a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fetch {
+    /// Adds, wrapping around.
+    Add(u64),
+    /// Stores the second if the word is the first.
+    Swap(u64, u64),
+}
+
+/// The reason for which an accumulate failed.
+pub enum Failed {
+    /// The operation is not allowed.
+    Refused(Refusal),
+    /// The communicator has ended.
+    Ended(Error),
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Failed::Refused(refusal)
+    }
+}
+
+impl Place {
+    /// Returns the place of that memory.
+    pub fn new(span: Span, dtype: DType, block: Block) -> Self {
+        Place { span, dtype, block }
+    }
+
+    /// Returns its words.
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// Returns its memory.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Returns its length.
+    pub fn bytes(&self) -> u64 {
+        self.span.bytes()
+    }
+
+    /// Returns the type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Returns the address of `len` bytes at an offset, if they are inside.
+    #[inline]
+    pub fn at(&self, offset: u64, len: u64) -> Result<*mut u8, Refusal> {
+        self.span.at(offset, len)
+    }
+
+    /// Copies into the memory, as [`Span::put`] does.
+    ///
+    /// # Safety
+    ///
+    /// `from` is good for reading so many bytes.
+    #[inline]
+    pub unsafe fn put(
+        &self,
+        place: (u64, usize),
+        from: *const u8,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Refusal> {
+        // SAFETY: the caller's promise.
+        unsafe { self.span.put(place, from, goes_on) }
+    }
+
+    /// Copies from the memory, as [`Span::get`] does.
+    ///
+    /// # Safety
+    ///
+    /// `to` is good for writing so many bytes.
+    #[inline]
+    pub unsafe fn get(
+        &self,
+        place: (u64, usize),
+        to: *mut u8,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Refusal> {
+        // SAFETY: the caller's promise.
+        unsafe { self.span.get(place, to, goes_on) }
+    }
+
+    /// Does an atomic operation on a word; returns what it was before.
+    #[inline]
+    pub(crate) fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Refusal> {
+        let word = self.span.word(offset)?;
+        Ok(match fetch {
+            Fetch::Add(value) => word.fetch_add(value, Ordering::AcqRel),
+            Fetch::Swap(from, to) => word
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+                .unwrap_or_else(|now| now),
+        })
+    }
+
+    /// Fails unless elements of a type can be accumulated here by an operator.
+    pub(crate) fn accumulates(
+        &self,
+        dtype: DType,
+        op: RedOp,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Refusal> {
+        Place::combines((self.dtype, dtype), op, offset, len)?;
+        self.at(offset, len).map(drop)
+    }
+
+    /// Fails unless elements of the second type can be accumulated in a window of the first by an operator.
+    pub fn combines(
+        (of_window, dtype): (DType, DType),
+        op: RedOp,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Refusal> {
+        let size = dtype.size() as u64;
+        if dtype != of_window {
+            let text = format!("the elements are {dtype}, and those of the window are {of_window}");
+            return Err(Refusal::Elements(text));
+        }
+        if matches!(op, RedOp::Avg | RedOp::PremulSum) {
+            let text = format!(
+                "`{op}` counts or scales the ranks of a call, and an accumulate has none: use `sum`"
+            );
+            return Err(Refusal::Elements(text));
+        }
+        kernel(dtype, op).map_err(|error| Refusal::Elements(error.to_string()))?;
+        if !offset.is_multiple_of(size) || !len.is_multiple_of(size) {
+            let text =
+                format!("bytes {offset} to {} are no whole elements of {size} bytes", offset + len);
+            return Err(Refusal::Elements(text));
+        }
+        Ok(())
+    }
+
+    /// Combines elements with those in the memory, each of them as one. `waits` is asked while a rank holds the lock,
+    /// and ends the wait by an error.
+    ///
+    /// # Safety
+    ///
+    /// `from` is good for reading so many bytes.
+    pub(crate) unsafe fn accumulate<E: From<Refusal>>(
+        &self,
+        (offset, len): (u64, usize),
+        (from, op): (*const u8, RedOp),
+        own: u32,
+        mut waits: impl FnMut(u32, Duration) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (size, to) = (self.dtype.size(), self.at(offset, len as u64)?);
+        if let Some(combine) = by_words(self.dtype, op) {
+            for at in (0..len).step_by(size) {
+                let word = self.span.word(offset + at as u64)?;
+                // SAFETY: in bounds, as the caller promises.
+                let value = unsafe { from.add(at).cast::<u64>().read_unaligned() };
+                combine(word, value);
+            }
+            return Ok(());
+        }
+        let kernel =
+            kernel(self.dtype, op).map_err(|error| Refusal::Elements(error.to_string()))?;
+        let mut at = 0;
+        while at < len {
+            let (began, mut polls) = (Instant::now(), 0u32);
+            let _locked = loop {
+                match self.block.try_lock(own) {
+                    Ok(locked) => break locked,
+                    Err(_) if polls < SPINS => std::hint::spin_loop(),
+                    Err(holder) => {
+                        waits(holder, began.elapsed())?;
+                        rustix::thread::sched_yield();
+                    }
+                }
+                polls = polls.saturating_add(1);
+            };
+            let part = LOCKED.min(len - at);
+            let there = to.wrapping_add(at);
+            let inputs = [
+                Src { ptr: there, wire: None },
+                // SAFETY: in bounds, as the caller promises.
+                Src { ptr: unsafe { from.add(at) }, wire: None },
+            ];
+            let output = Dst { ptr: there, wire: None, stream: false };
+            // SAFETY: the memory is in bounds, `from` as the caller promises; the output begins where the first input
+            // does.
+            unsafe { kernel.fold(&inputs, &[output], part / size) };
+            at += part;
+        }
+        Ok(())
+    }
+
+    /// Returns the refusal of an access that lacks rights.
+    #[cold]
+    pub(crate) fn lacks(needed: Rights, has: Rights) -> Refusal {
+        let name = match needed {
+            Rights::READ => "read",
+            Rights::WRITE => "write",
+            _ => "atomics",
+        };
+        Refusal::Rights { needed: name, has: has.to_string() }
+    }
+}
+
+/// Returns what combines a 64-bit integer with a word, atomically with everything else that is done to it.
+fn by_words(dtype: DType, op: RedOp) -> Option<fn(&AtomicU64, u64)> {
+    fn update(word: &AtomicU64, combine: impl Fn(u64) -> u64) {
+        let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(combine(old)));
+    }
+    Some(match (dtype, op) {
+        (DType::U64 | DType::I64, RedOp::Sum) => |word, x| {
+            word.fetch_add(x, Ordering::AcqRel);
+        },
+        (DType::U64 | DType::I64, RedOp::And) => |word, x| {
+            word.fetch_and(x, Ordering::AcqRel);
+        },
+        (DType::U64 | DType::I64, RedOp::Or) => |word, x| {
+            word.fetch_or(x, Ordering::AcqRel);
+        },
+        (DType::U64 | DType::I64, RedOp::Xor) => |word, x| {
+            word.fetch_xor(x, Ordering::AcqRel);
+        },
+        (DType::U64, RedOp::Min) => |word, x| {
+            word.fetch_min(x, Ordering::AcqRel);
+        },
+        (DType::U64, RedOp::Max) => |word, x| {
+            word.fetch_max(x, Ordering::AcqRel);
+        },
+        (DType::I64, RedOp::Min) => |word, x| update(word, |old| (old as i64).min(x as i64) as u64),
+        (DType::I64, RedOp::Max) => |word, x| update(word, |old| (old as i64).max(x as i64) as u64),
+        (DType::U64 | DType::I64, RedOp::Prod) => |word, x| update(word, |old| old.wrapping_mul(x)),
+        _ => return None,
+    })
+}

@@ -1,0 +1,98 @@
+//! A peer's part of a window that is reached through a connection: the peer's process does what this rank asks for.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::place::Place;
+use super::rights::Rights;
+use roundelay_net::error::Refusal;
+
+/// The facts that this rank knows of a peer's part.
+pub struct Remote {
+    peer: u32,
+    /// The number that a packet names it by, which nobody guesses.
+    key: u64,
+    bytes: u64,
+    rights: AtomicU64,
+    /// True if something was begun that only a flush says the end of.
+    is_due: AtomicBool,
+    /// The operations that a device has done.
+    by_device: AtomicU64,
+    /// The offset and the reason of the first operation that was refused since that was asked last.
+    refused: Mutex<Option<(u64, Refusal)>>,
+}
+
+impl Remote {
+    /// Describes the part of a peer, which the key names.
+    pub fn new(peer: u32, key: u64, bytes: u64, rights: Rights) -> Self {
+        let (rights, refused) = (AtomicU64::new(rights.bits()), Mutex::new(None));
+        let (is_due, by_device) = (AtomicBool::new(false), AtomicU64::new(0));
+        Remote { peer, key, bytes, rights, is_due, by_device, refused }
+    }
+
+    /// Returns the peer.
+    pub fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    /// Returns the key.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Returns the length.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the rights that are known last.
+    pub fn rights(&self) -> Rights {
+        Rights::of_bits(self.rights.load(Ordering::Relaxed))
+    }
+
+    /// Learns of the rights that are left.
+    pub(crate) fn know(&self, rights: Rights) {
+        self.rights.store(rights.bits(), Ordering::Relaxed);
+    }
+
+    /// Fails unless bytes lie inside and may be accessed, as far as is known: the peer checks that again.
+    #[inline]
+    pub fn check(&self, offset: u64, bytes: u64, needed: Rights) -> Result<(), Refusal> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(Refusal::Bounds { bytes: self.bytes });
+        }
+        let has = self.rights();
+        if has.contains(needed) { Ok(()) } else { Err(Place::lacks(needed, has)) }
+    }
+
+    /// Records that something was begun whose end only a flush shows, or that a flush has; returns what was so before.
+    pub fn set_due(&self, is_due: bool) -> bool {
+        self.is_due.swap(is_due, Ordering::Relaxed)
+    }
+
+    /// Counts an operation that a device has done.
+    pub(crate) fn count(&self) {
+        self.by_device.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of operations that a device has done.
+    pub fn by_device(&self) -> u64 {
+        self.by_device.load(Ordering::Relaxed)
+    }
+
+    /// Records a refusal of an operation that nobody waits for.
+    pub(crate) fn refuse(&self, offset: u64, refusal: Refusal) {
+        self.refused.lock().get_or_insert((offset, refusal));
+    }
+
+    /// Returns the first refusal, which stays: of a part whose rights and length never grow.
+    pub fn refusal(&self) -> Option<(u64, Refusal)> {
+        self.refused.lock().clone()
+    }
+
+    /// Takes the first refusal since this was asked last.
+    pub fn take_refusal(&self) -> Option<(u64, Refusal)> {
+        self.refused.lock().take()
+    }
+}

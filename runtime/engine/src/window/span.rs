@@ -1,0 +1,124 @@
+//! Memory that other ranks read and write at any time: nothing here makes a reference to it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use roundelay_net::backend::host::copy::copy;
+use roundelay_net::error::Refusal;
+
+/// The bytes after which whoever copies looks whether the job has ended.
+pub const PIECE: usize = 4 << 20;
+
+/// The memory of a part.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    memory: *mut u8,
+    bytes: u64,
+}
+
+// SAFETY: whoever makes one says that the memory is shared memory that outlives it; it is used by copies, atomics and
+// kernels on addresses, as their callers promise.
+unsafe impl Send for Span {}
+// SAFETY: as above.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// Returns the span of so many bytes, which can be read and written for as long as it is used.
+    pub fn new(memory: *mut u8, bytes: u64) -> Self {
+        Span { memory, bytes }
+    }
+
+    /// Returns the length.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Returns the address of `len` bytes at an offset, if they are inside.
+    #[inline]
+    pub fn at(&self, offset: u64, len: u64) -> Result<*mut u8, Refusal> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.bytes => Ok(self.memory.wrapping_add(offset as usize)),
+            _ => Err(Refusal::Bounds { bytes: self.bytes }),
+        }
+    }
+
+    /// Returns the word at an offset, if one begins there.
+    #[inline]
+    pub(super) fn word(&self, offset: u64) -> Result<&AtomicU64, Refusal> {
+        let at = self.at(offset, 8)?;
+        if !(at as usize).is_multiple_of(8) {
+            return Err(Refusal::Alignment { offset });
+        }
+        // SAFETY: in bounds and aligned; the memory outlives `self`.
+        Ok(unsafe { &*at.cast::<AtomicU64>() })
+    }
+
+    /// Writes the word at an offset, or reads it, as one: a word at its own alignment is never seen in part.
+    #[inline]
+    fn whole(&self, offset: u64, len: usize) -> Option<&AtomicU64> {
+        if len == 8 { self.word(offset).ok() } else { None }
+    }
+
+    /// Copies into the memory, piece by piece; ends early if `goes_on` says so, and returns false then.
+    ///
+    /// # Safety
+    ///
+    /// `from` is good for reading so many bytes.
+    #[inline]
+    pub unsafe fn put(
+        &self,
+        (offset, len): (u64, usize),
+        from: *const u8,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Refusal> {
+        let to = self.at(offset, len as u64)?;
+        if let Some(word) = self.whole(offset, len) {
+            // SAFETY: 8 bytes, which the caller promises.
+            word.store(unsafe { from.cast::<u64>().read_unaligned() }, Ordering::Relaxed);
+            return Ok(true);
+        }
+        // SAFETY: `to` is in bounds, and the caller promises `from`.
+        Ok(unsafe { copy_while(from, to, len, goes_on) })
+    }
+
+    /// Copies from the memory, as [`Self::put`] does into it.
+    ///
+    /// # Safety
+    ///
+    /// `to` is good for writing so many bytes.
+    #[inline]
+    pub unsafe fn get(
+        &self,
+        (offset, len): (u64, usize),
+        to: *mut u8,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Refusal> {
+        let from = self.at(offset, len as u64)?;
+        if let Some(word) = self.whole(offset, len) {
+            // SAFETY: 8 bytes, which the caller promises.
+            unsafe { to.cast::<u64>().write_unaligned(word.load(Ordering::Relaxed)) };
+            return Ok(true);
+        }
+        // SAFETY: `from` is in bounds, and the caller promises `to`.
+        Ok(unsafe { copy_while(from, to, len, goes_on) })
+    }
+}
+
+/// Copies while it may go on; returns true if all was copied.
+///
+/// # Safety
+///
+/// `from` is good for reading and `to` for writing so many bytes, and they are apart or the same.
+#[inline]
+unsafe fn copy_while(from: *const u8, to: *mut u8, len: usize, goes_on: impl Fn() -> bool) -> bool {
+    let mut at = 0;
+    while at < len {
+        if at > 0 && !goes_on() {
+            return false;
+        }
+        let part = PIECE.min(len - at);
+        // SAFETY: a part of what the caller promises.
+        unsafe { copy(from.add(at), to.add(at), part) };
+        at += part;
+    }
+    true
+}
