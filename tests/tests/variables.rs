@@ -4,8 +4,20 @@ use std::path::{Path, PathBuf};
 
 /// The files that may read variables: the place, and one that is built before it.
 const READERS: [&str; 2] = ["runtime/net/src/variables.rs", "macros/src/prove.rs"];
-const PACKAGES: [&str; 9] =
-    ["dsl", "compiler", "algorithms", "macros", "runtime", "ffi", "nccl", "python", "cli"];
+const PACKAGES: [&str; 12] = [
+    "dsl",
+    "compiler",
+    "algorithms",
+    "macros",
+    "runtime/net",
+    "runtime/engine",
+    "runtime/cuda",
+    "runtime",
+    "ffi",
+    "nccl",
+    "python",
+    "cli",
+];
 
 /// Returns the sources below a folder, without those of tests.
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {

@@ -115,7 +115,7 @@ fn nearer_levels_go_first_key_by_key() {
 
 #[test]
 fn the_documentation_has_every_row() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/hints.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/hints.md");
     let page = std::fs::read_to_string(path).expect("docs/hints.md");
     for row in TABLE {
         let line =
