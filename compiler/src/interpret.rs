@@ -17,7 +17,7 @@
 //! * writes of one round that overlap without being into the same region;
 //! * a chunk moved onto, or added to, one of another length.
 
-mod failure;
+pub mod failure;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -32,7 +32,6 @@ use crate::plan::Buf;
 use crate::postcondition::{self, PostconditionError};
 use crate::program::{Buffer, Kind, Style};
 use crate::walk::{Transfer, walk};
-pub use failure::interpret_failure;
 
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

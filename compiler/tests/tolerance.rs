@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use roundelay_compiler::interpret::interpret_failure;
+use roundelay_compiler::interpret::failure::interpret_failure;
 use roundelay_compiler::tolerance::Tolerant;
 use roundelay_compiler::{Instance, NoLibrary, Options, Program, Shape, check, resolve, tolerant};
 use roundelay_dsl::diag::{Diagnostic, codes};

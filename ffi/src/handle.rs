@@ -1,6 +1,7 @@
 //! A communicator that any thread may use.
 
 use std::any::Any;
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -466,20 +467,13 @@ impl Handle {
 
     /// Has a communicator of GPUs watched while its program waits for them.
     fn watched(self) -> Self {
-        gpu_watch::add(&self);
+        let shared = Arc::downgrade(&self.shared);
+        gpu_watch::add(Box::new(move || look(&shared)));
         self
     }
 
-    pub(crate) fn downgrade(&self) -> Weak<Shared> {
-        Arc::downgrade(&self.shared)
-    }
-
-    pub(crate) fn upgrade(shared: &Weak<Shared>) -> Option<Handle> {
-        shared.upgrade().map(|shared| Handle { shared })
-    }
-
     /// Returns true if it was shut down, as far as that can be seen at once.
-    pub(crate) fn is_shut_down(&self) -> bool {
+    fn is_shut_down(&self) -> bool {
         self.shared.comm.try_lock().is_some_and(|comm| comm.is_none())
     }
 
@@ -592,6 +586,26 @@ impl Pending {
             What::Work(work) => work.on_completion(callback),
             What::Sent(message) => message.on_completion(callback),
             What::Received(message) => message.on_completion(callback),
+        }
+    }
+}
+
+/// Looks at a communicator once; returns true if it is to be watched further.
+fn look(watched: &Weak<Shared>) -> bool {
+    let Some(shared) = watched.upgrade() else { return false };
+    let handle = Handle { shared };
+    match handle.try_with(roundelay::Communicator::look_beside) {
+        None | Some(Ok(())) => true,
+        Some(Err(_)) if handle.is_shut_down() => false,
+        Some(Err(error)) => {
+            // The program may wait for its stream and never make another call.
+            let rank = handle.rank();
+            let text = format!(
+                "roundelay: rank {rank}: {error} [{}]; what its GPU calls since then have written is undefined\n",
+                error.code().0
+            );
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            false
         }
     }
 }

@@ -267,7 +267,7 @@ impl Comm {
         match open.look() {
             Ok(()) => Code::Success,
             Err(failure) => {
-                crate::failure::remember("ncclCommGetAsyncError", &failure);
+                crate::last_error::remember("ncclCommGetAsyncError", &failure);
                 self.fail(&failure);
                 failure.code
             }

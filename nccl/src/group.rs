@@ -7,7 +7,8 @@ use roundelay::internal::run_together;
 
 use crate::call::Call;
 use crate::comm::{Comm, Handle, soon};
-use crate::failure::{Code, Failure, Outcome, remember};
+use crate::failure::{Code, Failure, Outcome};
+use crate::last_error::remember;
 use crate::open::{Open, is_host};
 
 /// The ranks of a communicator that come together; `None` is a rank that is in none.

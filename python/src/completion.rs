@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-use crate::work::SIGNALS;
-
+/// The time between two looks for signals, as Ctrl-C.
+pub(crate) const SIGNALS: Duration = Duration::from_millis(50);
 /// The time for which a thread waits for the next callback.
 const IDLE: Duration = Duration::from_secs(5);
 /// The longest time for which the end of the program waits for callbacks: as long as an operation waits by default.

@@ -9,9 +9,10 @@ use roundelay::{Error, Rights, Setup};
 use roundelay_ffi::remote::{self, Registered};
 
 use crate::arguments::{Address, hints, seconds};
+use crate::completion::SIGNALS;
 use crate::errors::{exception, raised};
 use crate::window::rights;
-use crate::work::{SIGNALS, Work};
+use crate::work::Work;
 
 /// A place at which peers meet this process; any thread may use it.
 #[pyclass(module = "roundelay._native", frozen)]

@@ -7,11 +7,8 @@ use roundelay::Status;
 use roundelay_ffi::Pending;
 
 use crate::arguments::seconds;
-use crate::completion;
+use crate::completion::{self, SIGNALS};
 use crate::errors::exception;
-
-/// The time between two looks for signals, as Ctrl-C.
-pub(crate) const SIGNALS: Duration = Duration::from_millis(50);
 
 /// An operation in the background; dropped, it goes on.
 #[pyclass(module = "roundelay._native", frozen)]

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roundelay_algorithms::{CATALOGUE, Entry};
-use roundelay_compiler::interpret::{interpret, interpret_failure};
+use roundelay_compiler::interpret::failure::interpret_failure;
+use roundelay_compiler::interpret::interpret;
 use roundelay_compiler::{Instance, Options, Placement, Program, Shape, compile, graph, verify};
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;

@@ -8,7 +8,8 @@ use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
 use serde::{Deserialize, Serialize};
 
-use super::{Rates, Target};
+use super::chaos::Rates;
+use super::target::Target;
 use crate::values::{Ranks, Sizes, bytes, duration};
 
 /// The options that every job has.

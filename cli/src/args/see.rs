@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use roundelay::{DType, RedOp};
 use roundelay_compiler::device;
 
-use super::{Device, Target, TransportName};
+use super::play::{Device, TransportName};
+use super::target::Target;
 use crate::values::{Ranks, Sizes, bytes, duration};
 
 /// `roundelay check`

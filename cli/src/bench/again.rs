@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use roundelay_dsl::diag::codes;
 
-use super::{Results, names, title};
+use super::names;
+use super::table::{Results, title};
 use crate::job::table::{ResultRow, head};
 use crate::report::{Failure, Outcome, Report, fault, refused};
 use crate::values::median;

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use roundelay_dsl::diag::codes;
 
 use super::summary::{Against, Summary};
-use super::{again, markdown, names, title};
+use super::table::title;
+use super::{again, markdown, names};
 use crate::job::table::ResultRow;
 use crate::plot::Plot;
 use crate::report::{Failure, Outcome, Report, fault, refused, unwritten};

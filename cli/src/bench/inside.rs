@@ -1,7 +1,8 @@
 //! Measures ours and the libraries inside our ranks, on GPUs: all tables at once, by the same processes,
 //! which take seconds to start. Every size is measured by turns.
 
-use super::{Results, Table, TurnTimes};
+use super::table::{Results, Table};
+use super::turns::TurnTimes;
 use crate::job::table::head;
 use crate::job::{self, Case, Job, JobEvent, RefusedCases, Turn};
 use crate::peer::Inside;

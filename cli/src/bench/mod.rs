@@ -11,6 +11,7 @@ mod markdown;
 mod names;
 mod neighbours;
 mod summary;
+mod table;
 mod turns;
 
 use roundelay::choose::NVLINK;
@@ -19,8 +20,8 @@ use roundelay_dsl::diag::Diagnostic;
 
 use crate::args::{Bench, Target};
 use crate::choice::transport_of;
-use crate::job::table::{Beside, Columns, ResultRow, head, row};
-use crate::job::{self, Case, Job, JobEvent, Proof, RefusedCases, Start, gpu};
+use crate::job::table::{Beside, Columns, head};
+use crate::job::{self, Case, Job, JobEvent, RefusedCases, Start, gpu};
 use crate::load::{load_one, rooted};
 use crate::member::membership;
 use crate::peer::Peers;
@@ -29,7 +30,7 @@ use crate::progress::Progress;
 use crate::report::{Failure, Outcome, Report, unwritten, writable};
 use crate::run::{columns, plan_job, seed, shapes};
 use crate::values::{size_text, steps};
-use summary::{ComparedPoint, Summary};
+use table::{Results, Table};
 use turns::TurnTimes;
 
 /// The last size where none is named, unless the first is more.
@@ -199,55 +200,6 @@ fn save(plot: &Plot, path: &std::path::Path, report: Report) -> Outcome {
     std::fs::write(path, picture).map_err(|e| unwritten(PICTURE, path, &e))?;
     report.line(format!("drawn in {}", path.display()));
     Ok(())
-}
-
-/// The results that are written when all tables are done.
-#[derive(Default)]
-struct Results {
-    summary: Summary,
-    plot: Plot,
-    /// The rows of each size: ours, then the peers'.
-    sizes: Vec<Vec<ResultRow>>,
-}
-
-impl Results {
-    /// Keeps the rows of a size, and prints them. `label` is what ours is called in a picture.
-    fn show(&mut self, report: Report, label: &str, lines: Vec<ResultRow>) {
-        if lines.is_empty() {
-            return;
-        }
-        for line in &lines {
-            row(report, line);
-            self.plot.add(&title(line), line.peer.as_deref().unwrap_or(label), line);
-        }
-        if let Some(point) = ComparedPoint::of(&lines) {
-            self.summary.add(point);
-        }
-        self.sizes.push(lines);
-    }
-}
-
-/// Returns the title of the picture that a row belongs to.
-fn title(line: &ResultRow) -> String {
-    let ResultRow { collective, ranks, dtype, op, transport, .. } = line;
-    let ranks = line.shape.clone().unwrap_or_else(|| ranks.to_string());
-    let op = if op == "none" { String::new() } else { format!(", {op}") };
-    let graph = if line.graph.is_some() { ", in a graph" } else { "" };
-    let beside = line.beside.map_or(String::new(), |b| format!(", {b}"));
-    format!("{collective}, {ranks} ranks, {dtype}{op}, {transport}{graph}{beside}")
-}
-
-/// The results of one name at one shape.
-struct Table<'a> {
-    args: &'a Bench,
-    report: Report,
-    shape: Shape,
-    /// The label of our results in a picture.
-    label: &'a str,
-    columns: Columns,
-    job: Job,
-    proofs: Vec<Proof>,
-    start: &'a Start,
 }
 
 impl Table<'_> {

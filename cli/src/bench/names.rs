@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::title;
+use super::table::title;
 use crate::job::table::ResultRow;
 
 /// The label of ours, where an algorithm was chosen for each size.

@@ -1,7 +1,7 @@
 //! Measures one size after the other, ours and every peer's by turns, so that what else the machine does hits
 //! all alike.
 
-use super::{Results, Table};
+use super::table::{Results, Table};
 use crate::args::Verify;
 use crate::job::measure::checks;
 use crate::job::table::{Columns, ResultRow};

@@ -29,8 +29,8 @@ use crate::run;
 use crate::values::median;
 use board::Board;
 use left::Left;
-use process::{Rank, State};
-use rank::{Order, Tally};
+use process::{Order, Rank, State};
+use rank::Tally;
 
 /// The ranks that faults leave running.
 const LEFT: usize = 2;

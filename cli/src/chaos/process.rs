@@ -4,12 +4,29 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
 
 use super::board::Board;
-use super::rank::Order;
 
 /// The looks of a turn of a rank that is slow: it runs from the last but one to the last.
 const TURNS: u32 = 5;
+
+/// The orders of a rank.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The process that starts ranks, with which they end.
+    pub(super) parent: u32,
+    pub(super) name: String,
+    pub(super) folder: String,
+    /// The attempt that it comes with.
+    pub(super) attempt: u64,
+    pub(super) hints: String,
+    /// The machine that it believes to be on, if it is to believe something.
+    pub(super) host: Option<String>,
+    pub(super) timeout_ms: u64,
+    /// Elements of the calls, in turn.
+    pub(super) counts: Vec<u64>,
+}
 
 /// The state of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

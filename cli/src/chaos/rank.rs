@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::board::Board;
 use super::left::{Held, Left, threads};
-use super::process::{disturbed, late};
+use super::process::{Order, disturbed, late};
 use crate::report::{Failure, Outcome, usage};
 
 /// Rounds after which a rank says that its generation works.
@@ -20,23 +20,6 @@ const LOOK: Duration = Duration::from_millis(2);
 /// The time after which what is still held counts as left behind, in a generation and in the end. A thread that connects
 /// a device's queue to a rank that is gone asks the network for that rank for some seconds.
 const SETTLED: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(15)];
-
-/// The orders of a rank.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Order {
-    /// The process that starts ranks, with which they end.
-    pub(super) parent: u32,
-    pub(super) name: String,
-    pub(super) folder: String,
-    /// The attempt that it comes with.
-    pub(super) attempt: u64,
-    pub(super) hints: String,
-    /// The machine that it believes to be on, if it is to believe something.
-    pub(super) host: Option<String>,
-    pub(super) timeout_ms: u64,
-    /// Elements of the calls, in turn.
-    pub(super) counts: Vec<u64>,
-}
 
 /// The report of a rank.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -5,17 +5,12 @@
 //! where they are needed, of their rank and index: no rank holds what another one contributes.
 
 use half::{bf16, f16};
-use roundelay::{DType, RedOp};
+use roundelay::DType;
 use roundelay_compiler::plan::WireType;
 
 use super::element::{ReferenceValue, Truth, Value};
 use super::places::{Contributors, Part};
-
-/// Elements that are made and judged together.
-pub(super) const BLOCK: usize = 1024;
-
-/// The factor by which `premul_sum` multiplies.
-pub(crate) const FACTOR: f64 = 3.0;
+use super::rule::{BLOCK, Rule, Spread};
 
 /// Returns the rounding of a wire type, relative to the value.
 pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
@@ -23,55 +18,6 @@ pub(crate) fn wire_epsilon(wire: WireType) -> f64 {
         WireType::F16 => f16::EPSILON.to_f64(),
         WireType::Bf16 => bf16::EPSILON.to_f64(),
         WireType::F32 => f32::EPSILON.into(),
-    }
-}
-
-/// The properties that the elements of one call have in common.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rule {
-    /// The seed of the data.
-    pub(crate) seed: u64,
-    /// Number of ranks.
-    pub(crate) ranks: u32,
-    /// Type.
-    pub(crate) dtype: DType,
-    /// Operator.
-    pub(crate) op: RedOp,
-    /// Rounding on the wire, relative to the value.
-    pub(crate) wire: f64,
-    /// Floats are whole numbers so small that every sum of them is exact.
-    pub(crate) whole: bool,
-}
-
-impl Rule {
-    /// Returns the largest whole number such that sums over all ranks are exact in the type, if there is one.
-    fn most(&self) -> Option<f64> {
-        let bits = match self.dtype {
-            DType::Bf16 => 8,
-            DType::F16 => 11,
-            DType::F32 => 24,
-            _ => 53,
-        };
-        let factor = if self.op == RedOp::PremulSum { FACTOR } else { 1.0 };
-        let most = ((1u64 << bits) as f64 / f64::from(self.ranks) / factor).floor().min(1000.0);
-        (self.whole && most >= 1.0).then_some(most)
-    }
-
-    /// Returns how elements are spread, by the operator and the type.
-    fn spread(&self) -> Spread {
-        match (self.op, self.most()) {
-            (RedOp::Prod, Some(_)) if self.ranks > 8 => Spread::Signs,
-            (RedOp::Prod, Some(_)) => Spread::Powers,
-            (_, Some(most)) => Spread::Whole(most),
-            (RedOp::Prod, None) => Spread::Around(f64::from(self.ranks)),
-            (_, None) => Spread::Unit,
-        }
-    }
-
-    /// Returns true if results are exact, so that only the reference itself is accepted.
-    pub(super) fn exact(&self) -> bool {
-        let divides = self.op == RedOp::Avg && !self.ranks.is_power_of_two();
-        self.wire == 0.0 && !divides && self.most().is_some()
     }
 }
 
@@ -95,40 +41,6 @@ fn random(seed: u64, rank: u32, index: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
-}
-
-/// The distribution of floats. Around 1 and -1, or as powers of two, products stay in range.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Spread {
-    /// Between -1 and 1.
-    Unit,
-    /// Whole numbers up to that.
-    Whole(f64),
-    /// -1 and 1.
-    Signs,
-    /// Powers of two.
-    Powers,
-    /// Around 1 and -1, for products of so many.
-    Around(f64),
-}
-
-impl Spread {
-    /// Returns the float of random bits.
-    #[inline]
-    pub(super) fn of(&self, random: u64) -> f64 {
-        // The conversion of a signed number is one instruction.
-        let unit = (random >> 11).cast_signed() as f64 / (1u64 << 52) as f64 - 1.0;
-        match *self {
-            Spread::Unit => unit,
-            Spread::Whole(most) => (unit * most).round(),
-            Spread::Signs => unit.signum(),
-            Spread::Powers => {
-                let power = 2.0f64.powi((unit * 1.5).round() as i32);
-                power * if random & 1 == 0 { 1.0 } else { -1.0 }
-            }
-            Spread::Around(ranks) => (1.0 + unit.abs() / ranks) * unit.signum(),
-        }
-    }
 }
 
 /// Evaluates the expression with `$name` as the type of the elements; a `bool` is a byte.
@@ -325,6 +237,7 @@ fn judge_one<T: Value>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roundelay::RedOp;
 
     fn rule(dtype: DType, op: RedOp) -> Rule {
         Rule { seed: 7, ranks: 3, dtype, op, wire: 0.0, whole: false }

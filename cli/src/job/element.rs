@@ -8,7 +8,7 @@
 use half::{bf16, f16};
 use roundelay::RedOp;
 
-use super::data::{BLOCK, FACTOR, Rule, Spread};
+use super::rule::{BLOCK, FACTOR, Rule, Spread};
 
 /// The reference's value, where a result is not: as text, with what a result may be off.
 #[derive(Debug, thiserror::Error)]

@@ -3,8 +3,10 @@
 
 use roundelay_dsl::diag::codes;
 
+use super::event::{Event, JobEvent};
+use super::order::Job;
 use super::rank::work;
-use super::{Event, Job, JobEvent, RefusedCases};
+use super::refusals::RefusedCases;
 use crate::member::Member;
 use crate::report::{Failure, fault};
 

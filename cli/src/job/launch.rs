@@ -8,10 +8,13 @@ use roundelay_compiler::Shape;
 use roundelay_dsl::diag::codes;
 
 use super::cause::{Cause, FLIGHT, RankError};
+use super::event::{Event, JobEvent};
 use super::handed::Handed;
 use super::joined;
+use super::order::Job;
+use super::refusals::RefusedCases;
+use super::traces::Output;
 use super::traces::Traces;
-use super::{Event, Job, JobEvent, Output, RefusedCases};
 use crate::args::Play;
 use crate::hints;
 use crate::member::Member;

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use roundelay::internal::run_shared;
 
-use super::data::{Rule, fill, judge};
+use super::data::{fill, judge};
 use super::places::Part;
+use super::rule::Rule;
 
 /// Fewer elements are not worth a thread.
 const LEAST: usize = 1 << 16;

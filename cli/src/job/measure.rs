@@ -6,10 +6,11 @@ use roundelay::trace::Trace;
 use roundelay::{Error, internal};
 
 use super::buffers::CallMemory;
-use super::data::Rule;
+use super::event::{Event, JobEvent, Say};
+use super::order::Job;
 use super::ready::Ready;
+use super::rule::Rule;
 use super::trial::Trial;
-use super::{Event, Job, JobEvent, Say};
 use crate::args::Verify;
 use crate::values::median;
 

@@ -152,7 +152,8 @@ mod tests {
     use roundelay_compiler::{NoLibrary, resolve};
     use roundelay_dsl::span::SourceMap;
 
-    use super::super::data::{Rule, fill, judge};
+    use super::super::data::{fill, judge};
+    use super::super::rule::Rule;
     use super::*;
 
     #[test]

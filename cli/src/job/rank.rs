@@ -7,11 +7,13 @@ use roundelay::{Call, Communicator, Error};
 use roundelay_compiler::{Placement, Plan, compile};
 
 use super::buffers::{Buffers, HostMemory};
-use super::data::FACTOR;
+use super::event::{Event, JobEvent, Say};
+use super::gpu;
 use super::handed::Handed;
 use super::measure::{self, CaseCalls};
+use super::order::{Job, JobEntry};
 use super::ready::Ready;
-use super::{Event, Job, JobEntry, JobEvent, Say, gpu};
+use super::rule::FACTOR;
 use crate::report::{FAILED, Failure, Outcome, print};
 
 /// Calls of each size that are traced.

@@ -3,7 +3,8 @@
 use roundelay_dsl::diag::Code;
 use roundelay_dsl::diag::codes;
 
-use super::{Job, JobEvent};
+use super::event::JobEvent;
+use super::order::Job;
 use crate::report::{Failure, Outcome, fault};
 
 /// The cases that were refused.

@@ -3,9 +3,9 @@
 use roundelay::Error;
 
 use super::buffers::{CallMemory, digest_of};
-use super::data::Rule;
 use super::many::{fill_all, judge_all, threads};
 use super::ready::Ready;
+use super::rule::Rule;
 use super::sample::share;
 use crate::args::Verify;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, test_kill_process};
 
-use super::PeerError;
+use super::error::PeerError;
 
 /// Its name, before the number of the process.
 const PREFIX: &str = "roundelay-peers-";

@@ -12,6 +12,7 @@
 //! Whatever cannot be had is reported in words: a library that is not installed, a program that does not
 //! compile, a collective that a library lacks, ranks that crash or hang. None of it ends a bench.
 
+mod error;
 mod folder;
 mod gloo;
 mod mpi;
@@ -19,7 +20,6 @@ pub(crate) mod nccl;
 mod oneccl;
 mod session;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -29,7 +29,9 @@ use roundelay::variables;
 use serde::{Deserialize, Serialize};
 
 use crate::args::Peer;
+pub(crate) use error::{PeerError, Remedy};
 use folder::Folder;
+pub(crate) use session::Answer;
 use session::Session;
 
 /// The environment variable that names the folder of Python's virtual environments.
@@ -37,47 +39,6 @@ pub(crate) const FOLDER: &str = "ROUNDELAY_PEERS";
 
 /// The header that all programs include.
 const HEADER: (&str, &str) = ("peer.h", include_str!("../../peers/peer.h"));
-
-/// The reason for which a library beside our ranks is not measured.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PeerError {
-    /// The library, its launcher or a compiler.
-    #[error("{what} is not installed; {remedy}")]
-    NotInstalled { what: String, remedy: Remedy },
-    /// A header or a library that the compiler did not find.
-    #[error("the {kind} {name} is missing; {remedy}")]
-    Missing { kind: &'static str, name: String, remedy: Remedy },
-    #[error("{tool} failed: {said}")]
-    Compiler { tool: String, said: String },
-    /// A file, or a program that is to be started.
-    #[error("{what}: {error}")]
-    At { what: String, error: io::Error },
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// Its ranks did not start, ended, hang, or answer with something else.
-    #[error("{0}")]
-    Ranks(String),
-}
-
-impl PeerError {
-    /// Returns the error of a path.
-    fn at(path: &Path) -> impl FnOnce(io::Error) -> PeerError + use<> {
-        let what = path.display().to_string();
-        move |error| PeerError::At { what, error }
-    }
-}
-
-/// The commands that get a library.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Remedy(String);
-
-impl Remedy {
-    /// Returns the command that installs Debian's packages.
-    fn debian(packages: &str) -> Remedy {
-        Remedy(format!("Debian: apt install {packages}"))
-    }
-}
 
 /// A library that is opened by our ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,17 +154,6 @@ impl PeerOrder {
         let calls = if self.iters.is_some() { 240.0 } else { 0.0 };
         Duration::from_secs_f64(base + calls + 15.0 * self.budget.min(1e4))
     }
-}
-
-/// The outcome of an order.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Answer {
-    /// Microseconds a call, and wrong elements on all ranks.
-    Measured(f64, u64),
-    /// The library has no such call: the reason.
-    Lacks(String),
-    /// It crashed or did not end: what is known.
-    Broken(String),
 }
 
 /// A peer that was compiled.

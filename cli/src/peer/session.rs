@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::{Answer, PeerError};
+use super::error::PeerError;
 
 /// The longest time that all ranks may take to start.
 const START: Duration = Duration::from_secs(60);
@@ -23,6 +23,17 @@ const END: Duration = Duration::from_secs(3);
 const LOOK: Duration = Duration::from_millis(100);
 /// No answer is longer.
 const LONGEST: usize = 4096;
+
+/// The outcome of an order.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Answer {
+    /// Microseconds a call, and wrong elements on all ranks.
+    Measured(f64, u64),
+    /// The library has no such call: the reason.
+    Lacks(String),
+    /// It crashed or did not end: what is known.
+    Broken(String),
+}
 
 /// A started program.
 pub(crate) struct Session {

@@ -8,7 +8,7 @@ use roundelay_algorithms::find;
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::library::ready;
-use super::rank::{Lost, RankReport, say};
+use super::report::{Lost, RankReport, say};
 use super::{Played, Said, StressOrder};
 use crate::args::StressPart;
 use crate::job::Ready;

@@ -8,6 +8,7 @@ mod first;
 mod library;
 mod loss;
 pub(crate) mod rank;
+mod report;
 mod series;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -238,7 +239,7 @@ struct Played {
     /// The reports of all ranks together.
     said: Said,
     /// The ranks that gave up: rank, and error with the seconds since it had last done something.
-    errors: Vec<(u32, rank::Lost)>,
+    errors: Vec<(u32, report::Lost)>,
     endings: Vec<Ending>,
 }
 
@@ -266,7 +267,7 @@ fn job(order: &StressOrder, ranks: u32) -> Result<Played, String> {
         .grace(timeout * 2 + Duration::from_secs(10));
     let (mut said, mut errors) = (Said::default(), Vec::new());
     let outcome = launcher.run(|rank, line| match serde_json::from_str(line) {
-        Ok(rank::RankReport::End(end)) => {
+        Ok(report::RankReport::End(end)) => {
             let Said { checks, faults, wrong, left, digest, words } = end;
             said.checks += if rank == 0 { checks } else { 0 };
             said.wrong += wrong;
@@ -281,7 +282,7 @@ fn job(order: &StressOrder, ranks: u32) -> Result<Played, String> {
                 said.words = words;
             }
         }
-        Ok(rank::RankReport::Lost(lost)) => errors.push((rank, lost)),
+        Ok(report::RankReport::Lost(lost)) => errors.push((rank, lost)),
         Err(_) => {}
     });
     let endings = outcome.map_err(|e| e.to_string())?.endings;

@@ -4,55 +4,13 @@ use std::time::{Duration, Instant};
 
 use roundelay::cuda::CudaOptions;
 use roundelay::{Communicator, Error};
-use serde::{Deserialize, Serialize};
 
+use super::report::{Lost, RankReport, say};
 use super::{Said, StressOrder, first, library, loss, series};
 use crate::args::StressPart;
 use crate::job::gpu::player::Player;
 use crate::job::gpu::time_limit::TimeLimit;
-use crate::report::{FAILED, Failure, Outcome, print};
-
-/// The report of a rank, a line of JSON.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum RankReport {
-    /// It is done.
-    End(Said),
-    /// It gives up.
-    Lost(Lost),
-}
-
-/// An error.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Lost {
-    /// Stable code.
-    pub(super) code: String,
-    /// The error.
-    pub(super) message: String,
-    /// True if it only follows another rank.
-    pub(super) aborted: bool,
-    /// Seconds that the call took that failed.
-    pub(super) seconds: f64,
-    /// True if calls behind it were played.
-    pub(super) played_on: bool,
-}
-
-impl Lost {
-    pub(super) fn of(error: &Error, began: Instant) -> Self {
-        Lost {
-            code: error.code().to_string(),
-            message: error.to_string(),
-            aborted: matches!(error, Error::Aborted { .. }),
-            seconds: began.elapsed().as_secs_f64(),
-            played_on: false,
-        }
-    }
-}
-
-pub(super) fn say(line: &RankReport) {
-    if let Ok(text) = serde_json::to_string(line) {
-        print(&text);
-    }
-}
+use crate::report::{FAILED, Failure, Outcome};
 
 /// Does what the order asks of this process.
 pub(crate) fn rank(order: &str) -> Outcome {

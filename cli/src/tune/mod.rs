@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 
 use roundelay::Machine;
 use roundelay::choose::Tuned;
-use serde::Serialize;
 
 use crate::args::{Device, Tune};
 use crate::progress::Progress;
@@ -33,20 +32,6 @@ const HOPELESS: f64 = 4.0;
 
 /// A choice is good if it takes at most so many times as long as the best.
 const NEAR: f64 = 1.1;
-
-/// A point as programs read it.
-#[derive(Serialize)]
-struct PointRow<'a> {
-    collective: &'a str,
-    ranks: u32,
-    transport: &'a str,
-    placement: &'static str,
-    bytes: u64,
-    algorithm: &'a str,
-    time_us: Option<f64>,
-    /// `measured`, `known` from an earlier run, or `planned`.
-    state: &'static str,
-}
 
 /// Runs the verb.
 pub(crate) fn tune(args: &Tune, report: Report) -> Outcome {

@@ -8,20 +8,35 @@ use roundelay::{Choice, DType, Hints, Machine, RedOp, Request, Resolver};
 use roundelay_compiler::Placement;
 use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
+use serde::Serialize;
 
-use super::PointRow;
-use super::turns::TURNS;
 use crate::args::{TransportName, Tune};
 use crate::choice;
 use crate::load::{collective, in_place};
 use crate::report::Failure;
 
+/// Times that the algorithms of a size are measured in turn in one round; the median counts.
+pub(super) const TURNS: u32 = 3;
 /// Starting and ending the ranks of a job, in seconds.
 pub(super) const START: f64 = 0.2;
 /// The factor over the best, by the cost model, beyond which a candidate is not measured.
 const FAR: f64 = 12.0;
 /// Most ranks by default.
 const MOST: u32 = 16;
+
+/// A point as programs read it.
+#[derive(Serialize)]
+pub(super) struct PointRow<'a> {
+    collective: &'a str,
+    ranks: u32,
+    transport: &'a str,
+    placement: &'static str,
+    bytes: u64,
+    algorithm: &'a str,
+    time_us: Option<f64>,
+    /// `measured`, `known` from an earlier run, or `planned`.
+    state: &'static str,
+}
 
 /// Calls of one kind.
 pub(super) struct Group {

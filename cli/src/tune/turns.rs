@@ -3,14 +3,11 @@
 use roundelay::choose::Setting;
 use roundelay_compiler::Shape;
 
-use super::plan::Group;
+use super::plan::{Group, TURNS};
 use crate::args::{Play, Target, TransportName, Tune};
 use crate::job::{self, Case, Job, JobEvent, Proof, Start, Turn};
 use crate::report::Failure;
 use crate::values::median;
-
-/// Times that the algorithms of a size are measured in turn in one round; the median counts.
-pub(super) const TURNS: u32 = 3;
 
 /// Plays one size with several algorithms for one round, each checked and timed. Those that come to the same plans
 /// are played once.

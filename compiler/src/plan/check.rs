@@ -1,10 +1,11 @@
 //! The check that a plan is consistent in itself: every index, region and count. What it takes several
 //! ranks to see is [`crate::verify::plan`]'s.
 
-use super::{
+use super::contract::{
     Buf, Dir, Header, Input, MAX_CHUNKS, MAX_PLACES, MOST_MOVED, Op, Placement, Plan, Region,
-    Sizes, UnprovedPlan, Weighted,
+    Sizes, UnprovedPlan,
 };
+use super::shares::Weighted;
 use crate::chunks::ChunkSet;
 use crate::num::{index, wide};
 use crate::shape::MAX_RANKS;
@@ -87,7 +88,7 @@ impl UnprovedPlan {
     fn paths(&self) -> Result<(), Inconsistent> {
         let mut path_of = std::collections::BTreeMap::new();
         for c in &self.part.conns {
-            if u32::from(c.path) >= super::MAX_PATHS {
+            if u32::from(c.path) >= super::contract::MAX_PATHS {
                 return Err("a connection rides no path".into());
             }
             if *path_of.entry(c.channel).or_insert(c.path) != c.path {
@@ -253,7 +254,7 @@ impl UnprovedPlan {
 fn header(h: &Header) -> Result<(), Inconsistent> {
     need((1..=MAX_RANKS).contains(&h.ranks.into()), "the ranks are out of range")?;
     need(h.root < h.ranks, "the root is not one of the ranks")?;
-    need((1..=super::MAX_SLOTS).contains(&h.slots), "slots are out of range")?;
+    need((1..=super::contract::MAX_SLOTS).contains(&h.slots), "slots are out of range")?;
     need(h.chunks >= 1 && h.blocks >= 1, "there are no chunks")?;
     need(h.chunks <= MAX_CHUNKS, "there are too many chunks")?;
     need(h.chunks.is_multiple_of(h.blocks), "the blocks are no whole chunks")?;

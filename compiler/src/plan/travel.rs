@@ -1,7 +1,7 @@
 //! Decides how messages travel: the size from which on one is read in place, and the least length of the
 //! pieces of a pipeline. The runtime follows it.
 
-use super::CopyPolicy;
+use super::contract::CopyPolicy;
 
 /// Memory that the call also writes is read in place from this size on: below, copying into a slot costs
 /// less than having the sender wait until the peer has read.

@@ -3,7 +3,7 @@
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::{Fail, value};
+use super::value::{Fail, value};
 use crate::advice::Indexed;
 use crate::chunks::ChunkSet;
 use crate::num::narrow;

@@ -2,17 +2,15 @@
 //! program enters another.
 
 mod index;
+mod value;
 
 use roundelay_dsl::diag::{Diagnostic, Label, codes};
 
 use crate::bounds::Bounds;
-use crate::eval::eval;
 use crate::num::{count, index};
 use crate::program::{Buffer, Custom, Expr, Index, Kind, Program, Region, Split, Stmt, Style, Use};
 pub(crate) use index::index_set;
-
-/// A finding that ends what was being done.
-pub(crate) type Fail = Box<Diagnostic>;
+pub(crate) use value::{Fail, value};
 
 /// More chunks than this in one buffer are refused.
 pub(crate) const MAX_CHUNKS: i64 = 1 << 22;
@@ -36,11 +34,6 @@ pub(crate) fn custom_environment(custom: &Custom, env: &[i64]) -> Vec<i64> {
         own[usize::from(slot)] = if custom.axes.grid { env[1 + i] } else { env[0] };
     }
     own
-}
-
-/// Returns the value of an expression.
-pub(crate) fn value(e: &Expr, env: &mut [i64]) -> Result<i64, Fail> {
-    eval(e, env).map_err(|e| Box::new(e.diagnostic()))
 }
 
 /// Returns the sizes as `n = 3`, or `node.size = 2, gpu.size = 4`.

@@ -9,6 +9,7 @@ use crate::debug;
 use crate::failure::{self, Code, Failure, Outcome};
 use crate::group;
 use crate::id::VERSION;
+use crate::last_error;
 use crate::memory;
 
 /// `NCCL_WIN_COLL_SYMMETRIC`.
@@ -129,7 +130,7 @@ extern "C" fn profiled_error_string(code: c_int) -> *const c_char {
 /// again.
 #[unsafe(export_name = "ncclGetLastError")]
 extern "C" fn last_error(_comm: Handle) -> *const c_char {
-    std::panic::catch_unwind(failure::last).unwrap_or(c"".as_ptr())
+    std::panic::catch_unwind(last_error::last).unwrap_or(c"".as_ptr())
 }
 
 /// As `ncclGetLastError`.

@@ -25,7 +25,7 @@ macro_rules! exported {
         $(#[$doc])*
         #[unsafe(export_name = $name)]
         unsafe extern "C" fn $function($($argument: $type),*) -> std::ffi::c_int {
-            $crate::failure::guard($name, || $body)
+            $crate::guard::guard($name, || $body)
         }
 
         const _: () = {

@@ -9,8 +9,7 @@ use roundelay_compiler::program::Kind;
 
 use super::super::buffers::GUARD;
 use super::buffers::Areas;
-use super::rank::SETUP;
-use super::time_limit::TimeLimit;
+use super::time_limit::{SETUP, TimeLimit};
 use crate::peer::Inside;
 use crate::peer::nccl::{Joined, NcclError, Opened, Windows};
 

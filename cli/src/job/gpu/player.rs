@@ -3,8 +3,8 @@
 use roundelay::cuda::{CudaStream, Launch, Protocol};
 use roundelay::{Algorithm, Call, Communicator, DType, Error, RedOp};
 
-use super::super::data::{FACTOR, Rule};
 use super::super::ready::Ready;
+use super::super::rule::{FACTOR, Rule};
 use super::super::trial::Trial;
 use super::buffers::{Areas, DeviceMemory, HostCopy, View};
 use crate::args::Verify;

@@ -5,22 +5,20 @@ use std::time::{Duration, Instant};
 use roundelay::cuda::{CudaGraph, CudaOptions, probe};
 use roundelay::{Algorithm, Communicator, Error, internal};
 
+use super::super::event::{Event, How, JobEvent, Say};
 use super::super::measure;
+use super::super::order::{Case, GpuSettings, Job};
 use super::super::ready::Ready;
-use super::super::{Case, Event, GpuSettings, How, Job, JobEvent, Say};
 use super::buffers::{Areas, DeviceMemory, View, room};
 use super::library::Libraries;
 use super::load::load;
 use super::player::{Calls, Player};
-use super::time_limit::TimeLimit;
+use super::time_limit::{SETUP, TimeLimit};
 use crate::peer::nccl::{self, Joined, NcclError, Opened};
 use crate::report::Outcome;
 
-/// The longest time that a GPU may take to be set up, and a case to be played, beside the timeout of single waits.
-pub(crate) const SETUP: Duration = Duration::from_secs(120);
-
 /// Plays all cases of a job.
-pub(in super::super) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'_>) -> Outcome {
+pub(crate) fn work(job: &Job, comm: &mut Communicator, say: &mut Say<'_>) -> Outcome {
     let rank = comm.rank();
     let setup = TimeLimit::new(SETUP, rank, "the GPU's driver");
     let mut gpu = comm.cuda(CudaOptions::default())?;

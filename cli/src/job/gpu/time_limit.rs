@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use roundelay_dsl::diag::codes;
 
-use super::super::Event;
+use super::super::event::Event;
 use crate::report::{FAILED, print};
+
+/// The longest time that a GPU may take to be set up, and a case to be played, beside the timeout of single waits.
+pub(crate) const SETUP: Duration = Duration::from_secs(120);
 
 /// While it lives, this process ends after a time, saying what it was at.
 pub(crate) struct TimeLimit(#[expect(dead_code, reason = "its end is what is heard")] Sender<()>);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 use roundelay::cuda::DevicePtr;
 
-use super::NcclError;
+use super::error::NcclError;
 
 /// Bytes of what one rank makes and all others need to join it.
 pub(super) const ID_BYTES: usize = 128;

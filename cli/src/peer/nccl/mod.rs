@@ -4,6 +4,7 @@
 //! It is measured in two ways, each a peer of its own: with the buffers that ours have, and with buffers
 //! that are symmetric windows, for which it has other kernels.
 
+mod error;
 mod find;
 #[expect(unsafe_code, reason = "functions of a foreign library")]
 mod library;
@@ -14,34 +15,12 @@ use roundelay::cuda::DevicePtr;
 use roundelay::{Communicator, DType, Error, RedOp};
 use roundelay_compiler::program::Kind;
 
-pub(crate) use find::VARIABLE;
+pub(crate) use error::NcclError;
 use library::{Comm, ID_BYTES, Move, Nccl, Stream, Window};
 
 /// A variable that ranks have, if nobody set it: NCCL without multicast in the switches, which roundelay
 /// does not use either.
 pub(crate) const MULTICAST: (&str, &str) = ("NCCL_NVLS_ENABLE", "0");
-
-/// The reason for which NCCL is not measured.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum NcclError {
-    /// None of the libraries can be opened, for these reasons.
-    #[error("{}; `pip install nvidia-nccl-cu13`, or set {VARIABLE} to the path of libnccl.so.2", .0.join("; "))]
-    NotFound(Vec<String>),
-    /// It refused a call, in its words.
-    #[error("{call}: {text}")]
-    Call { call: &'static str, text: String },
-    #[error("it has no windows, which came with NCCL 2.27")]
-    NoWindows,
-    #[error("ncclCommWindowRegister gave no window: it is not possible here")]
-    Impossible,
-    /// Another rank cannot go on.
-    #[error("rank {rank} {what}")]
-    Elsewhere { rank: usize, what: &'static str },
-    #[error("it has not joined")]
-    NotJoined,
-    #[error("it has left")]
-    Left,
-}
 
 /// Describes the NCCL that is found.
 pub(crate) fn probe() -> Result<String, NcclError> {

@@ -1,10 +1,10 @@
 //! The flight recorder: a ring of the latest calls and long waits.
 
 use super::spans::Tracer;
-use super::{coarse, now};
 use crate::bind::Bound;
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::waiting::Waiting;
+use roundelay_net::waiting::{What, coarse, now};
 
 /// Events that a rank remembers.
 pub const EVENTS: usize = 1024;
@@ -44,7 +44,7 @@ pub(super) struct Short {
     pub(super) line: u32,
     pub(super) channel: u16,
     pub(super) pass: u16,
-    pub(super) what: super::What,
+    pub(super) what: What,
     pub(super) since: u64,
 }
 
@@ -161,7 +161,6 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::What;
     use super::*;
 
     #[test]

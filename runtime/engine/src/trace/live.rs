@@ -11,13 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::diagnose::{Condition, Seen, Standing};
 use super::dump::{Entry, Flight};
-use super::now;
 use super::process::condition;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 use roundelay_net::net::host_name;
 use roundelay_net::transport::shm::{NAME, Segment, State};
-use roundelay_net::waiting::Waiting;
+use roundelay_net::waiting::{Waiting, now};
 
 /// The time between the two looks at a rank: a wait that is the same in both is one that lasts.
 const PAUSE: Duration = Duration::from_millis(200);

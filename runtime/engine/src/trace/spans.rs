@@ -5,9 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::now;
 use crate::bind::{Blocked, Bound, NOWHERE};
 use roundelay_net::waiting::What;
+use roundelay_net::waiting::now;
 
 /// Spans that a rank keeps at most by default.
 pub const SPANS: usize = 16 << 10;

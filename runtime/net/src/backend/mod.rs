@@ -44,66 +44,7 @@
 //! itself; what it leaves is visible to what comes after it in the stream.
 
 pub mod host;
+mod operand;
 
-use roundelay_compiler::plan::WireType;
-
-use crate::dtype::{DType, RedOp};
-
-pub use host::{Kernel, kernel};
-
-/// The source from which an operand of a fold is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Src {
-    /// The first element; no alignment needed.
-    pub ptr: *const u8,
-    /// Element type there, if not the kernel's.
-    pub wire: Option<WireType>,
-}
-
-/// The destination to which the result of a fold is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dst {
-    /// The first element; no alignment needed.
-    pub ptr: *mut u8,
-    /// Element type there, if not the kernel's.
-    pub wire: Option<WireType>,
-    /// True if nobody reads the result soon: long ones may go past the caches.
-    pub stream: bool,
-}
-
-/// Memory aligned as kernels read it best.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-pub struct CacheLine(#[allow(dead_code, reason = "only its address is used")] [u8; 64]);
-
-impl CacheLine {
-    /// A line of zeros.
-    pub const ZERO: CacheLine = CacheLine([0; 64]);
-}
-
-/// A combination of element type and operator, or of element type and wire type, without meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unsupported {
-    /// The type has no such operator.
-    #[error("`{op}` of {dtype} has no meaning; {dtype} has {}", operators(*.dtype))]
-    Op {
-        /// The element type.
-        dtype: DType,
-        /// The operator asked for.
-        op: RedOp,
-    },
-    /// A wire type for values that are no floats, which only can be rounded on the wire.
-    #[error("{dtype} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire", .wire.name())]
-    WireType {
-        /// The element type.
-        dtype: DType,
-        /// The wire type asked for.
-        wire: WireType,
-    },
-}
-
-/// Lists the operators of a type, in words.
-fn operators(dtype: DType) -> String {
-    let has = RedOp::ALL.iter().filter(|&&op| kernel(dtype, op).is_ok());
-    has.map(|op| op.name()).collect::<Vec<_>>().join(", ")
-}
+pub use host::{Kernel, Unsupported, kernel};
+pub use operand::{CacheLine, Dst, Src};

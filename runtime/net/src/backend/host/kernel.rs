@@ -8,8 +8,35 @@ use super::copy::{LINE, copy, fence, stream};
 use super::environment::{self, DefaultEnvironment};
 use super::level::Level;
 use super::loops::{Conversions, Loops};
-use crate::backend::{Dst, Src, Unsupported};
+use crate::backend::operand::{Dst, Src};
 use crate::dtype::{DType, RedOp};
+
+/// A combination of element type and operator, or of element type and wire type, without meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// The type has no such operator.
+    #[error("`{op}` of {dtype} has no meaning; {dtype} has {}", operators(*.dtype))]
+    Op {
+        /// The element type.
+        dtype: DType,
+        /// The operator asked for.
+        op: RedOp,
+    },
+    /// A wire type for values that are no floats, which only can be rounded on the wire.
+    #[error("{dtype} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire", .wire.name())]
+    WireType {
+        /// The element type.
+        dtype: DType,
+        /// The wire type asked for.
+        wire: WireType,
+    },
+}
+
+/// Lists the operators of a type, in words.
+fn operators(dtype: DType) -> String {
+    let has = RedOp::ALL.iter().filter(|&&op| kernel(dtype, op).is_ok());
+    has.map(|op| op.name()).collect::<Vec<_>>().join(", ")
+}
 
 /// The arithmetic of one element type and operator, resolved for this processor.
 #[derive(Debug, Clone, Copy)]

@@ -20,4 +20,4 @@ mod ops;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::{Kernel, kernel};
+pub use kernel::{Kernel, Unsupported, kernel};

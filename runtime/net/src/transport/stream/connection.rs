@@ -195,7 +195,7 @@ impl Connection {
         }
     }
 
-    /// Reads to several places, at most [`super::IOV_MAX`], to which the peer may also write between calls.
+    /// Reads to several places, at most [`super::header::IOV_MAX`], to which the peer may also write between calls.
     ///
     /// # Safety
     ///
@@ -226,7 +226,7 @@ impl Connection {
         })
     }
 
-    /// Hands over what is taken of some places, at most [`super::IOV_MAX`]; returns how many bytes.
+    /// Hands over what is taken of some places, at most [`super::header::IOV_MAX`]; returns how many bytes.
     ///
     /// # Safety
     ///

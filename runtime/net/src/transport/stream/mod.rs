@@ -42,6 +42,7 @@
 mod byte_stream;
 mod connection;
 mod handshake;
+mod header;
 mod receiver;
 mod resume;
 mod ring;
@@ -58,26 +59,3 @@ pub(crate) use resume::Dialed;
 pub(crate) use resume::Reach;
 pub use resume::Resumable;
 pub use sender::Sender;
-
-/// Bytes of the header of a short message, and of any message's word.
-const HEADER: usize = 8;
-/// Bytes of the header of a long message: a cache line.
-const LONG_HEADER: usize = 64;
-/// The least content of a long message, in bytes. A slow copy of it would take 0.4 us.
-const LONG: usize = 1 << 10;
-/// The most bytes in one message: the length has 30 bits.
-pub const LONGEST: usize = (1 << 30) - 1;
-/// The most pieces that one system call takes.
-const IOV_MAX: usize = 1024;
-
-/// Returns the bytes of the header of a message with so much content.
-#[inline]
-fn header(len: usize) -> usize {
-    if len < LONG { HEADER } else { LONG_HEADER }
-}
-
-/// Returns the length that a header announces.
-#[inline]
-fn announced(meta: u64) -> usize {
-    (meta as u32 >> 2) as usize
-}

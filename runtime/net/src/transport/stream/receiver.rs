@@ -4,8 +4,9 @@ use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::Connection;
+use super::header::{HEADER, IOV_MAX, announced, header};
 use super::ring::Ring;
-use super::{Connection, HEADER, IOV_MAX, announced, header};
 use crate::transport::message::{IoVecMut, Message};
 use crate::transport::posted::PostedReceiver;
 

@@ -1,6 +1,6 @@
 //! Kept memory for messages: each slot has a header and, right behind it, aligned content.
 
-use super::{HEADER, LONG_HEADER};
+use super::header::{HEADER, LONG_HEADER};
 
 /// The alignment of content, in bytes.
 const ALIGN: usize = 64;

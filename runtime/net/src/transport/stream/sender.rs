@@ -5,8 +5,9 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::Connection;
+use super::header::{HEADER, IOV_MAX, LONGEST, announced, header};
 use super::ring::Ring;
-use super::{Connection, HEADER, IOV_MAX, LONGEST, announced, header};
 use crate::transport::fault::Fault;
 use crate::transport::message::IoVec;
 use crate::transport::posted::PostedSender;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use roundelay_tests::Dice;
 use rustix::net::sockopt;
 
+use super::header::{IOV_MAX, LONG, LONGEST, announced, header};
 use super::*;
 use crate::transport::fault::Fault;
 use crate::transport::message::{self, IoVec, IoVecMut, Kind, Message};

@@ -1,0 +1,52 @@
+//! What a rank reports to the process that started it.
+
+use std::time::Instant;
+
+use roundelay::Error;
+use serde::{Deserialize, Serialize};
+
+use super::Said;
+use crate::report::print;
+
+/// The report of a rank, a line of JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum RankReport {
+    /// It is done.
+    End(Said),
+    /// It gives up.
+    Lost(Lost),
+}
+
+/// An error.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Lost {
+    /// Stable code.
+    pub(super) code: String,
+    /// The error.
+    pub(super) message: String,
+    /// True if it only follows another rank.
+    pub(super) aborted: bool,
+    /// Seconds that the call took that failed.
+    pub(super) seconds: f64,
+    /// True if calls behind it were played.
+    pub(super) played_on: bool,
+}
+
+impl Lost {
+    pub(super) fn of(error: &Error, began: Instant) -> Self {
+        Lost {
+            code: error.code().to_string(),
+            message: error.to_string(),
+            aborted: matches!(error, Error::Aborted { .. }),
+            seconds: began.elapsed().as_secs_f64(),
+            played_on: false,
+        }
+    }
+}
+
+/// Prints a report.
+pub(super) fn say(line: &RankReport) {
+    if let Ok(text) = serde_json::to_string(line) {
+        print(&text);
+    }
+}
