@@ -25,6 +25,7 @@ class Board:
         self.size = size
         self.changed = threading.Condition()
         self.notes: dict[tuple[int, int], str] = {}
+        self.done: set[tuple[int, int]] = set()
         self.failed = False
 
     def handles(self, generation: int, number: int, comm: Any, ranks: list[int]) -> list[str]:
@@ -34,6 +35,13 @@ class Board:
             keys = [(generation, rank) for rank in ranks]
             self.changed.wait_for(lambda: self.failed or all(key in self.notes for key in keys), 60)
             return [self.notes[key] for key in keys]
+
+    def finished(self, generation: int, number: int, ranks: list[int]) -> None:
+        """Wait until these ranks have made their calls of a generation: a message is sent before it has arrived."""
+        with self.changed:
+            self.done.add((generation, number))
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.failed or all((generation, rank) in self.done for rank in ranks), 60)
 
     def fails(self) -> None:
         with self.changed:
@@ -83,6 +91,7 @@ def test_ranks_come_go_and_come_back() -> None:
             comm.reconfigure(10 + number, [comm.get_init_handle()])
         comm.reconfigure(1, board.handles(1, number, comm, [0, 1, 2]))
         seen.append(told(comm))
+        board.finished(1, number, [0, 1, 2])
         if number != 1:
             comm.reconfigure(2, board.handles(2, number, comm, [0, 2]))
             seen.append(told(comm))

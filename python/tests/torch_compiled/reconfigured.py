@@ -72,6 +72,7 @@ def lives(rank: int) -> dict[str, Any]:
     results["alone"] = job.go_on(100 + rank, [dist.distributed_c10d._get_reconfigure_handle()])
     results["used"] = told(job.go_on, 100 + rank, [dist.distributed_c10d._get_reconfigure_handle()])
     results["all"] = job.go_on(1, job.handles(every))
+    job.meet()  # A message is sent before it has arrived.
     if rank != 1:
         results["fewer"] = job.go_on(2, job.handles([0, 2]))
     else:
