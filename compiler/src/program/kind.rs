@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay_dsl::span::Span;
 use serde::Serialize;
 
-use super::{Axes, Binder, Expr, Index, Rank, Slot};
+use super::expression::{Axes, Binder, Expr, Index, Rank, Slot};
 
 /// The kind of a collective.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use roundelay_dsl::diag::Diagnostic;
 
-use super::{Round, Transfer};
+use super::round::Round;
+use super::transfer::Transfer;
 use crate::plan::{Buf, Region, Sizes};
 
 /// Lengths of sums in scratch that have operands of both kinds, by round, rank and region.

@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use roundelay_dsl::diag::Diagnostics;
 
 use super::lengths::Lengths;
-use super::{Round, Transfer, walk};
+use super::round::Round;
+use super::transfer::Transfer;
+use super::walker::walk;
 use crate::instance::Instance;
 use crate::scope::Fail;
 

@@ -5,8 +5,8 @@ use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
 use super::frame::{Frame, Ride};
+use super::transfer::{Key, Transfer, Turns};
 use super::view::View;
-use super::{Key, Transfer, Turns};
 use crate::advice::{Indexed, Words, no_rank};
 use crate::bounds::Bounds;
 use crate::budget::Budget;

@@ -10,7 +10,7 @@
 //! messages travel as packets, in memory of the slots that holds nothing else. No rank waits for one that it exchanges
 //! nothing with, and no epoch is touched.
 
-use super::PRELUDE;
+use super::spec::PRELUDE;
 use crate::device::abi::{Params, THREADS};
 use crate::num::wide32;
 

@@ -19,7 +19,8 @@
 
 use std::fmt::Write;
 
-use super::{INCLUDE, Spec, Unsupported, whole};
+use super::kernel::{Unsupported, body, whole};
+use super::spec::{INCLUDE, Spec};
 use crate::device::ProvedProgram;
 use crate::device::abi::{FUNCTION_WORDS, THREADS};
 use crate::num::index;
@@ -120,7 +121,7 @@ pub fn cuda_function(
     );
     let mut identities = Vec::new();
     for program in programs {
-        let body = super::body(program, spec)?;
+        let body = body(program, spec)?;
         let identity = identity(&body);
         identities.push(identity);
         let (constants, play) = body.split_once(INCLUDE).unwrap_or(("", &body));

@@ -30,188 +30,19 @@ pub mod batch;
 mod body;
 pub mod counted;
 pub mod function;
+mod kernel;
 mod moves;
 mod multicast;
 mod place;
 mod share;
+mod spec;
 mod task;
 #[cfg(test)]
 mod tests;
 mod types;
 pub mod window;
 
-use std::fmt;
-
-use crate::device::abi::THREADS;
-use crate::device::{Protocol, ProvedProgram};
-use crate::plan::{Placement, WireType};
-
 pub use function::{FunctionSource, cuda_function};
+pub use kernel::{KernelSource, MOST_RANKS, Unsupported, aligned, cuda};
+pub use spec::{KERNEL, Spec};
 pub use types::{Element, Operator};
-
-/// The part that all kernels have in common: instructions, and what is built on them.
-const PRELUDE: &str =
-    concat!(include_str!("machine.cuh"), include_str!("prelude.cuh"), include_str!("numbers.cuh"));
-/// The line that stands for the prelude in the part that is shown.
-const INCLUDE: &str = "#include \"prelude.cuh\"\n";
-
-/// The name of the kernel in every source.
-pub const KERNEL: &str = "roundelay_kernel";
-
-/// The facts that a kernel depends on beside its program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Spec {
-    /// Type of the elements.
-    pub element: Element,
-    /// The operator that combines them; unused by a program that does not reduce.
-    pub operator: Operator,
-    /// True if everything lies at multiples of 16 bytes: the buffers, which the caller knows, and the chunks
-    /// in them, which [`aligned`] tells.
-    pub aligned: bool,
-}
-
-/// Returns true if chunks of a vector of `elements` elements (`blocks * count`) all begin and end at
-/// multiples of 16 bytes.
-pub fn aligned(chunks: u32, elements: u64, element: Element) -> bool {
-    let group = u64::from(16 / element.size());
-    elements.is_multiple_of(u64::from(chunks.max(1)) * group)
-}
-
-/// A kernel's text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KernelSource {
-    body: String,
-}
-
-impl KernelSource {
-    /// Returns the whole source, for a compiler: one file that includes nothing.
-    pub fn text(&self) -> String {
-        whole(&self.body)
-    }
-}
-
-/// Returns a text with the prelude in place of the lines that stand for it.
-fn whole(text: &str) -> String {
-    text.replace(INCLUDE, PRELUDE)
-}
-
-/// The part that is the program's own; the prelude stands there as an `#include`.
-impl fmt::Display for KernelSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.body)
-    }
-}
-
-/// The reasons for which no kernel can be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unsupported {
-    /// The type has no such operator.
-    Operator(Element, Operator),
-    /// Only floats are rounded on the wire.
-    WireType(Element, WireType),
-    /// More ranks than a kernel's parameters have room for, or none.
-    Ranks(u32),
-    /// The switch has no such operator for the type.
-    Reduction(Element, Operator),
-    /// The switch takes 16 bytes at a time.
-    Unaligned,
-    /// Operands cannot be multiplied before the switch adds them.
-    Factor,
-    /// A function cannot start copy engines.
-    Engines,
-    /// A function cannot have its host carry messages.
-    Far,
-    /// A function cannot be called so.
-    Name(String),
-}
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unsupported::Operator(element, operator) => {
-                write!(f, "`{}` of {} has no meaning", operator.name(), element.name())
-            }
-            Unsupported::WireType(element, wire) => write!(
-                f,
-                "{} cannot travel as {}: only f16, bf16, f32 and f64 are rounded on the wire",
-                element.name(),
-                wire.name()
-            ),
-            Unsupported::Ranks(n) => {
-                write!(f, "{n} ranks: the parameters of a kernel have room for {MOST_RANKS}")
-            }
-            Unsupported::Reduction(element, operator) => {
-                write!(f, "the switch has no `{}` of {}", operator.name(), element.name())
-            }
-            Unsupported::Unaligned => f.write_str(
-                "the switch takes 16 bytes at a time: buffers and their chunks must begin at multiples of that",
-            ),
-            Unsupported::Factor => f.write_str(
-                "the switch adds what lies in the buffers: out of place there is no `premul_sum`",
-            ),
-            Unsupported::Engines => f.write_str(
-                "copy engines are started by the host: a function of a kernel plays packet, staged, put or get",
-            ),
-            Unsupported::Far => f.write_str(
-                "messages between hosts are carried by threads that are told of each call: a function of a kernel \
-                 reaches as far as its host",
-            ),
-            Unsupported::Name(name) => write!(
-                f,
-                "`{name}` is no name of a namespace: letters, digits and `_`, no digit first, and no keyword of C++"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Unsupported {}
-
-/// Parameters are at most 4 KiB, and have four addresses a rank.
-pub const MOST_RANKS: u32 = 120;
-
-/// Returns the kernel that plays a program.
-///
-/// # Errors
-/// Returns [`Unsupported`] if there is no kernel for the program.
-pub fn cuda(program: &ProvedProgram, spec: &Spec) -> Result<KernelSource, Unsupported> {
-    let kernel = format!(
-        "\nextern \"C\" __global__ void __launch_bounds__({THREADS}, 1)\n\
-         {KERNEL}(const __grid_constant__ Params params) {{\n    \
-         play(params, {{0, 0, 0, params.count, params.pass, params.passes, gridDim.x}});\n}}\n"
-    );
-    Ok(KernelSource { body: body(program, spec)? + &kernel })
-}
-
-/// Returns the function `play` of a program, with all that it stands on.
-fn body(program: &ProvedProgram, spec: &Spec) -> Result<String, Unsupported> {
-    if program.header.ranks > MOST_RANKS {
-        return Err(Unsupported::Ranks(program.header.ranks));
-    }
-    if program.header.reduces && !spec.element.has(spec.operator) {
-        return Err(Unsupported::Operator(spec.element, spec.operator));
-    }
-    if let Some(wire) = types::wires(program).find(|_| !spec.element.is_float()) {
-        return Err(Unsupported::WireType(spec.element, wire));
-    }
-    if program.protocol == Protocol::Multicast {
-        switched(program, spec)?;
-    }
-    Ok(body::Body::new(program, spec).write())
-}
-
-/// Fails if the switch cannot play a program in this type.
-fn switched(program: &ProvedProgram, spec: &Spec) -> Result<(), Unsupported> {
-    let header = &program.header;
-    if !spec.aligned {
-        return Err(Unsupported::Unaligned);
-    }
-    if !header.reduces {
-        return Ok(());
-    }
-    if spec.operator == Operator::PremulSum && header.placement == Placement::OutOfPlace {
-        return Err(Unsupported::Factor);
-    }
-    let reduced = multicast::reduced(spec.element, spec.operator);
-    reduced.map(drop).ok_or(Unsupported::Reduction(spec.element, spec.operator))
-}

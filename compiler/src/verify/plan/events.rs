@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
 
-use super::{fault, span};
+use super::fault::{fault, span};
 use crate::instance::Instance;
 use crate::num::{count, index, short};
 use crate::plan::{Dir, Input, OpRef, UnprovedPlan};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceMap;
 
-use super::span;
+use super::fault::span;
 use crate::instance::Instance;
 use crate::num::{index, short};
 use crate::plan::{Buf, Input, MessageRef, Op, OpRef, RankPlan, Region};

@@ -26,18 +26,19 @@
 //!   know alike which parts have none.
 
 mod events;
+mod fault;
 mod local;
 mod replay;
 
-use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
-use roundelay_dsl::span::{SourceMap, Span};
+use roundelay_dsl::diag::{Diagnostic, Diagnostics};
+use roundelay_dsl::span::SourceMap;
 
 use crate::graph::StepGraph;
 use crate::instance::Instance;
-use crate::num::index;
-use crate::plan::{Op, Plan, RankPlan, UnprovedPlan};
+use crate::plan::{Plan, UnprovedPlan};
 use crate::verify::Verified;
 use events::Events;
+use fault::fault;
 pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
 
@@ -80,16 +81,4 @@ pub fn verify(
     let known = replay::Replayed { instance, sources, plans: &plans, trees: graph.trees() };
     replay::replay(&known, &order, &events).map_err(one)?;
     Ok(plans.into_iter().map(Plan::proved).collect())
-}
-
-fn fault(instance: &Instance, message: String) -> Diagnostic {
-    Diagnostic::error(codes::PLAN_DAMAGED, message)
-        .label(instance.program.header, format!("lowered for {} ranks", instance.shape))
-        .help("this is a fault of the compiler: please report it with the file")
-}
-
-/// Returns the span of the statement that an operation comes from.
-fn span(sources: &SourceMap, part: &RankPlan, op: &Op) -> Option<Span> {
-    let site = &part.sites[index(op.site)];
-    sources.rest_of_line(&site.file, site.line, site.column)
 }

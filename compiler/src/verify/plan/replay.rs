@@ -7,7 +7,7 @@ use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::span::SourceMap;
 
 use super::events::Events;
-use super::{fault, span};
+use super::fault::{fault, span};
 use crate::cells::Cells;
 use crate::instance::Instance;
 use crate::num::index;

@@ -6,15 +6,14 @@ use roundelay_compiler::plan::{
     Buf, CACHED_VECTOR, Connection, CopyPolicy, Dir, Input, Op, Out, Plan, Region, Sizes,
 };
 
+use super::bound::{At, Bound, Drained, NOWHERE, Operand, OutEnd, Segment, Step};
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
+use super::key::{Key, Sizing};
+use super::shape::{Pace, Shape, digest};
 use super::short::short;
-use super::{
-    At, Bound, Drained, Key, NOWHERE, Operand, OutEnd, Pace, RecvEnd, Segment, SendEnd, Shape,
-    Sizing, Step, digest,
-};
 use roundelay_net::backend::Kernel;
 use roundelay_net::digest::mix;
-use roundelay_net::endpoints::Endpoints;
+use roundelay_net::endpoints::{Endpoints, RecvEnd, SendEnd};
 use roundelay_net::error::Error;
 use roundelay_net::group::Group;
 use roundelay_net::net::{ConnectionId, Deadline};

@@ -3,7 +3,7 @@
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region, Sizes};
 
-use super::Shape;
+use super::shape::Shape;
 use roundelay_net::error::Error;
 use roundelay_net::group::Group;
 use roundelay_net::transport::shm::RING;

@@ -19,7 +19,7 @@
 
 use roundelay_compiler::plan::{Buf, Header, LEAST_PIECE, Shares, WHOLE};
 
-use super::{Key, Sizing};
+use super::key::{Key, Sizing};
 use roundelay_net::digest::mix;
 use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;

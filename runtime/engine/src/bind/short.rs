@@ -1,20 +1,8 @@
 //! Calls so short that all their content travels in headers: told when a plan is bound.
 
-use super::{Bound, NOWHERE};
+use super::bound::{Bound, NOWHERE};
+use super::stats::Stats;
 use roundelay_net::transport::shm::INLINE;
-
-/// The amount of data that a call moved.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// The number of times that the plan was played, each time on a part of every chunk.
-    pub passes: u32,
-    /// Messages sent.
-    pub messages: u64,
-    /// The messages, of these, whose content was not copied on its way out.
-    pub pulled: u64,
-    /// Bytes of content sent.
-    pub bytes: u64,
-}
 
 /// Returns the transfers of a call of a bound plan, if it is short.
 pub(super) fn short(bound: &Bound) -> Option<Stats> {

@@ -10,7 +10,8 @@ use roundelay_compiler::{Instance, Options, Program, Shape, graph, resolve, veri
 use roundelay_dsl::diag::{Code, Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceMap;
 
-use super::{NVLINK, Request, Why};
+use super::lost::Why;
+use super::request::{NVLINK, Request};
 use crate::hints::{Hints, Lossy};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;

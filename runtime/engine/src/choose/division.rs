@@ -3,8 +3,8 @@
 use roundelay_compiler::cost::balance;
 use roundelay_compiler::plan::Shares;
 
-use super::Request;
 use super::candidate::Candidate;
+use super::request::Request;
 
 /// The shares of a call, by the model of its paths.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]

@@ -1,11 +1,13 @@
 //! The setting with which GPUs play an algorithm, as tables of measurements name it: `one_shot packet 8`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use roundelay_compiler::device::Protocol;
 
-use super::Times;
+/// Measured times in microseconds, by algorithm, or by algorithm and [`How`].
+pub type Times = BTreeMap<String, f64>;
 
 /// A protocol for messages, and the blocks of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

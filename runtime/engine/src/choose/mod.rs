@@ -14,203 +14,33 @@
 //! tables on different ranks end as an error.
 
 mod candidate;
+mod choice;
 pub mod device;
 mod division;
 mod how;
+mod lost;
 mod machine;
+mod request;
 mod tuned;
 
-use std::fmt;
-
-use roundelay_algorithms::Entry;
 use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::{Placement, Shape};
-use roundelay_dsl::diag::{Code, codes};
+use roundelay_dsl::diag::codes;
 
 use crate::hints::{Hints, Level, Merged, Objective};
 use candidate::{Candidate, Known};
+pub use choice::{Choice, DecidedBy};
 pub use division::{Division, Part};
 use how::fastest;
-pub use how::{How, HowError};
+pub use how::{How, HowError, Times};
+use lost::ALIKE;
+pub use lost::{Lost, Why};
 pub use machine::Machine;
+pub use request::{NVLINK, Request};
 use roundelay_net::backend::host::environment::DefaultEnvironment;
-use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::{Bytes, Error};
-use roundelay_net::transport::{Transport, Transports};
-pub use tuned::{Setting, TableFault, Times, Tuned, TunedError, VARIABLE};
-
-/// The factor within which measured times are alike, and those that are predicted for crowded cores.
-const ALIKE: f64 = 1.03;
-
-/// The transport of buffers on GPUs.
-pub const NVLINK: &str = "nvlink";
-
-/// The part of a call that decides the choice: the same on all ranks.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// The collective by name.
-    pub collective: &'a str,
-    /// The ranks, their hosts and links.
-    pub topology: &'a Topology,
-    /// The ranks as a grid for algorithms on one; `None` for the one that hosts make.
-    pub grid: Option<&'a Shape>,
-    /// The root, 0 where the collective has none.
-    pub root: u32,
-    /// Bytes of the whole vector: one rank's buffer in all_reduce, broadcast and reduce, all blocks
-    /// elsewhere.
-    pub bytes: u64,
-    /// Type of the elements.
-    pub dtype: DType,
-    /// Operator, of no meaning where the collective only copies.
-    pub op: RedOp,
-    /// The placement of the call: in place or out of place.
-    pub placement: Placement,
-    /// Capacity of a slot in bytes, if it is not [`Transports::slot_bytes`].
-    pub slot_bytes: Option<u64>,
-    /// The links between ranks, as the tuned table names them: `shm`, `tcp`, `shm+tcp` where they are on
-    /// several hosts, or `nvlink` for buffers on GPUs.
-    pub transport: &'a str,
-}
-
-/// Bytes of a chunk that a kernel between hosts moves in a pass: 512 KiB by each of 32 blocks.
-const FAR_PASS: u64 = 16 << 20;
-
-impl Request<'_> {
-    fn slots(&self) -> u64 {
-        if self.transport == NVLINK {
-            return FAR_PASS;
-        }
-        let apart = self.transport == Transport::Tcp.name();
-        let over = if apart { Transports::TCP } else { Transports::ALL };
-        self.slot_bytes.unwrap_or(over.slot_bytes())
-    }
-}
-
-/// The algorithm to be played, and the reasons for it.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// The algorithm of the library.
-    pub entry: &'static Entry,
-    /// The name of the algorithm that is installed for the collective, and played in place of the library's. What
-    /// else is said here is of the library's.
-    pub installed: Option<String>,
-    /// The shape on which it is played.
-    pub shape: Shape,
-    /// The source that decided.
-    pub source: DecidedBy,
-    /// Microseconds by the cost model.
-    pub predicted_us: f64,
-    /// Microseconds by the tuned table.
-    pub measured_us: Option<f64>,
-    /// The setting with which GPUs took that time.
-    pub how: Option<How>,
-    /// The division over the paths, if the call is split by bandwidth.
-    pub division: Option<Division>,
-    /// The other candidates: those that could be played first, fastest first.
-    pub lost: Vec<Lost>,
-    /// Other remarks: a table that does not apply.
-    pub remarks: Vec<String>,
-}
-
-impl Choice {
-    /// Returns the name of the algorithm that is played.
-    pub fn name(&self) -> &str {
-        self.installed.as_deref().unwrap_or(self.entry.name)
-    }
-
-    /// Makes it the choice of an algorithm that is installed.
-    pub(crate) fn install(&mut self, name: &str) {
-        self.installed = Some(name.to_owned());
-        self.source = DecidedBy::Installation;
-    }
-}
-
-/// The source that decided a choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DecidedBy {
-    /// The hint `key` of a level.
-    Hint(Level, &'static str),
-    /// An algorithm was installed for all calls of the collective.
-    Installation,
-    /// Measurements.
-    Tuned,
-    /// A prediction.
-    CostModel,
-    /// The rule of its size for GPUs.
-    Rule,
-    /// Nothing decided: all are alike.
-    Default,
-}
-
-impl fmt::Display for DecidedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DecidedBy::Hint(level, key) => write!(f, "{level} ({key})"),
-            DecidedBy::Installation => f.write_str("its installation"),
-            DecidedBy::Tuned => f.write_str("tuned table"),
-            DecidedBy::CostModel => f.write_str("cost model"),
-            DecidedBy::Rule => f.write_str("rule of this size for GPUs"),
-            DecidedBy::Default => f.write_str("default"),
-        }
-    }
-}
-
-/// A candidate that is not played.
-#[derive(Debug, Clone)]
-pub struct Lost {
-    /// The algorithm.
-    pub name: &'static str,
-    /// Microseconds by the cost model, if it could be played.
-    pub predicted_us: Option<f64>,
-    /// Microseconds by the tuned table.
-    pub measured_us: Option<f64>,
-    /// The reason for which it lost.
-    pub why: Why,
-}
-
-/// The reason for which a candidate lost.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Why {
-    /// It cannot be played here: a code, and the clause that is violated.
-    Refused(Code, String),
-    /// It rounds what it sends, and that is not allowed.
-    Lossy(String),
-    /// It does not add in the order of the ranks.
-    Unordered,
-    /// It takes this many times as long, by the cost model.
-    Predicted(f64),
-    /// It takes this many times as long, as measured.
-    Measured(f64),
-    /// It was not measured at this size, and others were.
-    Unmeasured,
-    /// The rule of this size names another.
-    Rule,
-    /// A hint names another.
-    Overruled,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slower = |f: &mut fmt::Formatter<'_>, how: &str, times: f64| match times {
-            times if times < 1.005 => write!(f, "{how} no faster"),
-            times if times < 2.0 => write!(f, "{how} {:.0}% slower", (times - 1.0) * 100.0),
-            times => write!(f, "{how} {times:.1} times as long"),
-        };
-        match self {
-            Why::Refused(_, text) | Why::Lossy(text) => f.write_str(text),
-            Why::Unordered => {
-                f.write_str("deterministic=true, and it does not add the ranks in ascending order")
-            }
-            Why::Predicted(times) if *times < 1.0 => f.write_str("predicted alike"),
-            Why::Predicted(times) => slower(f, "predicted", *times),
-            Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
-            Why::Measured(times) => slower(f, "measured", *times),
-            Why::Unmeasured => f.write_str("not measured at this size"),
-            Why::Rule => f.write_str("the rule of this size names another"),
-            Why::Overruled => f.write_str("a hint names another"),
-        }
-    }
-}
+use roundelay_net::transport::Transport;
+pub use tuned::{Setting, TableFault, Tuned, TunedError, VARIABLE};
 
 /// The inputs of choices, beside the request. Keeps what it learns of algorithms between choices.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use roundelay_compiler::Placement;
 use roundelay_compiler::cost::{LinkCost, PathCost, Rates, Topology};
 
 use super::*;
+use roundelay_net::dtype::{DType, RedOp};
 
 fn machine() -> Machine {
     Machine { cpu: "test".into(), cores: 64 }

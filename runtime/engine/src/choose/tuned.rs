@@ -16,7 +16,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Machine;
-use super::how::{HowError, parts};
+use super::how::{HowError, Times, parts};
 use roundelay_net::error::{Error, Source};
 use roundelay_net::variables;
 
@@ -39,9 +39,6 @@ pub struct Setting {
     /// True if calls were in place.
     pub in_place: bool,
 }
-
-/// Measured times in microseconds, by algorithm, or by algorithm and [`How`](super::How).
-pub type Times = BTreeMap<String, f64>;
 
 /// A table of measurements.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,8 +13,7 @@
 
 mod sockets;
 
-pub use sockets::give_up_in_children;
-
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -104,6 +103,12 @@ fn wiped_word() -> Option<&'static AtomicU32> {
     }
     // SAFETY: zeros are a number, the page is aligned, is accessed as this alone and stays mapped.
     Some(unsafe { &*page.cast::<AtomicU32>() })
+}
+
+/// Has forked children give up their copies of a socket.
+pub fn give_up_in_children(socket: impl AsFd) {
+    handle_forks();
+    sockets::remember(socket.as_fd());
 }
 
 /// Has [`after_fork`] called in children of this process.

@@ -8,7 +8,7 @@
 //! The table has the inode of each socket by the number of its descriptor. Entries are not removed: a number whose inode
 //! is another one belongs to something else by now, and is left alone.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use rustix::fs::FileType;
@@ -22,10 +22,8 @@ type Part = [AtomicU64; PART];
 
 static TABLE: [AtomicPtr<Part>; PARTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS];
 
-/// Has forked children give up their copies of a socket.
-pub fn give_up_in_children(socket: impl AsFd) {
-    let socket = socket.as_fd();
-    super::handle_forks();
+/// Enters a socket in the table.
+pub(super) fn remember(socket: BorrowedFd<'_>) {
     let number = socket.as_raw_fd().unsigned_abs() as usize;
     let (Some(part), Some(inode)) = (TABLE.get(number / PART), inode(socket)) else { return };
     let mut known = part.load(Ordering::Acquire);

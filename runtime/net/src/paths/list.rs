@@ -5,19 +5,12 @@ use std::sync::Arc;
 
 use roundelay_compiler::cost::{LinkCost, PathCost};
 
-use super::options::{Medium, Options};
+use super::options::{Medium, Options, TopologyFile};
 use crate::digest::mix;
 use crate::error::Error;
 use crate::fabric::{Fabric, RDMA, system};
 use crate::transport::Transports;
 use crate::transport::rdma::{self, Choice};
-
-/// A topology file, and what tells it from others.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TopologyFile {
-    fabric: Fabric,
-    pub(crate) digest: u64,
-}
 
 /// Settles which paths there are and what each is on this host: those of the topology file that the options
 /// name, or of these those that were named; without a file names are of interfaces and RDMA devices.

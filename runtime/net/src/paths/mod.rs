@@ -22,7 +22,7 @@ mod options;
 mod trial;
 
 pub use balance::Balance;
-pub(crate) use list::{TopologyFile, carried};
+pub(crate) use list::carried;
 pub use list::{costs, host_name, settle};
 pub use measure::{Clock, Code, Measured};
 pub use options::{Medium, Options};

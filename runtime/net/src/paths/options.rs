@@ -3,12 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::TopologyFile;
+use crate::fabric::Fabric;
 use crate::limits::LISTENER;
 use crate::ports::PortRange;
 use crate::secret::Secret;
 use crate::transport::Transport;
 use crate::transport::rdma;
+
+/// A topology file, and what tells it from others.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TopologyFile {
+    pub(super) fabric: Fabric,
+    pub(crate) digest: u64,
+}
 
 /// The kind of a path on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,51 @@
+//! What moves in a round.
+
+use roundelay_dsl::ast::Op;
+use roundelay_dsl::span::Span;
+use smallvec::SmallVec;
+
+use crate::plan::{Region, WireType};
+
+/// Lanes that the parts of splits are dealt to; lane 0 is everything else.
+pub const MAX_LANES: u16 = 16;
+
+/// One thing that moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transfer {
+    /// The round, counted from 0.
+    pub round: u32,
+    /// Order inside the round, the same whoever asks.
+    pub key: Key,
+    /// The lane that plays it. Everything on one lane rides one path, for one part.
+    pub lane: u16,
+    /// The path between hosts that it rides.
+    pub path: u16,
+    /// The part of a split by bandwidth that it is of.
+    pub part: Option<u16>,
+    /// Reads here.
+    pub src: u32,
+    /// Writes there.
+    pub dst: u32,
+    /// Copy or reduce.
+    pub op: Op,
+    /// The region that is read.
+    pub from: Region,
+    /// The region that is written.
+    pub to: Region,
+    /// Narrower type on the wire.
+    pub wire: Option<WireType>,
+    /// Its statement.
+    pub span: Span,
+}
+
+/// Rule and rank of the `each`, and the turns of its inner loops, outermost first. No two transfers of a
+/// round have the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub(super) rule: u32,
+    pub(super) inner: Turns,
+    pub(super) rank: u32,
+}
+
+/// The number of turns that each loop around a transfer has made before, outermost first.
+pub(super) type Turns = SmallVec<[u32; 4]>;

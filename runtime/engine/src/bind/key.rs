@@ -1,0 +1,35 @@
+//! What tells one bound plan from another.
+
+use roundelay_compiler::plan::Shares;
+
+use roundelay_net::dtype::{DType, RedOp};
+
+/// The key that tells one bound plan from another.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    pub(crate) hash: [u8; 16],
+    pub(crate) count: u64,
+    pub(crate) dtype: DType,
+    pub(crate) op: RedOp,
+}
+
+impl PartialEq for Key {
+    /// Compares words in the order in which they tell calls apart, for it is done in every call.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        let hash = |key: &Key| u128::from_ne_bytes(key.hash);
+        self.count == other.count
+            && hash(self) == hash(other)
+            && self.dtype == other.dtype
+            && self.op == other.op
+    }
+}
+
+/// The sizes that a caller gives beyond the count; part of what ranks compare.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sizing<'a> {
+    /// Elements of each block; none where all have the call's count.
+    pub(crate) counts: &'a [u64],
+    /// Shares of the parts, for a plan that is split by bandwidth; even ones if nothing is said.
+    pub(crate) shares: Option<&'a Shares>,
+}

@@ -1,0 +1,65 @@
+//! The candidates that are not played, and why.
+
+use std::fmt;
+
+use roundelay_dsl::diag::Code;
+
+/// The factor within which measured times are alike, and those that are predicted for crowded cores.
+pub(super) const ALIKE: f64 = 1.03;
+
+/// A candidate that is not played.
+#[derive(Debug, Clone)]
+pub struct Lost {
+    /// The algorithm.
+    pub name: &'static str,
+    /// Microseconds by the cost model, if it could be played.
+    pub predicted_us: Option<f64>,
+    /// Microseconds by the tuned table.
+    pub measured_us: Option<f64>,
+    /// The reason for which it lost.
+    pub why: Why,
+}
+
+/// The reason for which a candidate lost.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Why {
+    /// It cannot be played here: a code, and the clause that is violated.
+    Refused(Code, String),
+    /// It rounds what it sends, and that is not allowed.
+    Lossy(String),
+    /// It does not add in the order of the ranks.
+    Unordered,
+    /// It takes this many times as long, by the cost model.
+    Predicted(f64),
+    /// It takes this many times as long, as measured.
+    Measured(f64),
+    /// It was not measured at this size, and others were.
+    Unmeasured,
+    /// The rule of this size names another.
+    Rule,
+    /// A hint names another.
+    Overruled,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slower = |f: &mut fmt::Formatter<'_>, how: &str, times: f64| match times {
+            times if times < 1.005 => write!(f, "{how} no faster"),
+            times if times < 2.0 => write!(f, "{how} {:.0}% slower", (times - 1.0) * 100.0),
+            times => write!(f, "{how} {times:.1} times as long"),
+        };
+        match self {
+            Why::Refused(_, text) | Why::Lossy(text) => f.write_str(text),
+            Why::Unordered => {
+                f.write_str("deterministic=true, and it does not add the ranks in ascending order")
+            }
+            Why::Predicted(times) if *times < 1.0 => f.write_str("predicted alike"),
+            Why::Predicted(times) => slower(f, "predicted", *times),
+            Why::Measured(times) if *times <= ALIKE => f.write_str("measured alike"),
+            Why::Measured(times) => slower(f, "measured", *times),
+            Why::Unmeasured => f.write_str("not measured at this size"),
+            Why::Rule => f.write_str("the rule of this size names another"),
+            Why::Overruled => f.write_str("a hint names another"),
+        }
+    }
+}
