@@ -1,4 +1,4 @@
-//! What ranks report while they work.
+//! The events that ranks report while they work.
 
 use roundelay::Error;
 use roundelay::trace::{Flight, Trace};

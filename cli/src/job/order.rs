@@ -1,4 +1,4 @@
-//! The work that all ranks of a job are given.
+//! The job: the work of all ranks.
 
 use roundelay::cuda::Protocol;
 use roundelay::{DType, RedOp};

@@ -1,4 +1,4 @@
-//! What the elements of a call have in common, by which they are made and judged.
+//! The properties that the elements of a call share, by which they are made and judged.
 
 use roundelay::{DType, RedOp};
 

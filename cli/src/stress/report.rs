@@ -1,4 +1,4 @@
-//! What a rank reports to the process that started it.
+//! The reports of a rank to the process that started it.
 
 use std::time::Instant;
 

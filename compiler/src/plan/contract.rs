@@ -1,4 +1,4 @@
-//! What a plan consists of.
+//! The types of a plan.
 
 use std::ops::Deref;
 

@@ -1,4 +1,4 @@
-//! What moves in a round.
+//! The transfers of a round.
 
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::span::Span;

@@ -1,13 +1,22 @@
-//! The engine that plays calls on buffers in the memory of NVIDIA GPUs.
+//! Makes calls on the memory of NVIDIA GPUs: each proved plan becomes a kernel, which the compiler writes.
 //!
-//! A communicator that `Communicator::cuda` made has a GPU, one a rank (several may
-//! share one, which is slow). Between hosts proxies carry what kernels tell each other (`far`). It plays the same proved
-//! plans, each as a kernel of its own that the compiler writes for it. Calls are the communicator's, with a [`CudaBuffer`] or a [`CudaSlice`] in
-//! place of host memory. They are put into a [`CudaStream`] and return at once;
-//! `Communicator::synchronize` waits for them, and says what went wrong.
-//! `docs/cuda.md` is the user's view.
+//! `Communicator::cuda` gives a rank a GPU (several may share one, which is slow). Calls take a [`CudaBuffer`] or a
+//! [`CudaSlice`] in place of host memory, go into a [`CudaStream`] and return at once; `Communicator::synchronize` waits
+//! for them and reports their errors. CUDA is looked for at run time: [`probe()`] describes what there is, or why nothing
+//! is. `docs/cuda.md` is the user's view, `docs/device.md` the protocol.
 //!
-//! CUDA is looked for at run time: [`probe()`] says what there is, or why nothing is.
+//! A part of `roundelay`, which re-exports what its users need as `roundelay::cuda`. There is no promise of stability.
+//!
+//! | to read | for |
+//! |---|---|
+//! | [`backend`] | the driver: contexts, streams, memory, NVRTC, kernels |
+//! | `nvlink` | memory that the GPUs of one host share, and the descriptors that pass it |
+//! | `gpu`, `setup`, `options` | a rank's GPU, and how it is opened |
+//! | `program`, `region`, `cut`, `bound`, `call`, `named` | a call: lowered, placed, cut into passes, bound, launched |
+//! | `graph`, `batch`, `counted`, `function` | calls in graphs, messages, counts on the GPU, schedules inside kernels |
+//! | `window`, `served`, `beyond` | windows of device memory |
+//! | `far` | the proxies that carry messages between hosts |
+//! | `control`, `journal`, `wait`, `unplayable` | agreement of ranks, pending launches, waits, refusals |
 
 #![allow(
     rustdoc::private_intra_doc_links,

@@ -1,7 +1,18 @@
-//! What makes a call of a plan: which algorithm serves it, the plan as it is bound to a group, the executor, messages
-//! between single ranks, and windows, all of host memory; and what engines of other memory build on.
+//! Makes calls of plans on host memory: chooses the algorithm, binds its plan, executes it. Engines of other memory
+//! (`roundelay-cuda`) share its table of collectives, its choice and its state of a rank.
 //!
-//! This package is a part of `roundelay`, which gives its users what they need of it; there is no promise of stability.
+//! A part of `roundelay`, which re-exports what its users need. There is no promise of stability.
+//!
+//! | to read | for |
+//! |---|---|
+//! | [`Core`], [`Call`], [`Collective`] | the state of a rank, a call as data, the table of collectives |
+//! | [`hints`], [`choose`] | the wishes of a caller, and the one resolver |
+//! | [`custom`], [`build`] | algorithms that callers bring: as texts, or made at run time |
+//! | [`bind`] | plan, count, type and buffers to addresses: checked once, and kept |
+//! | [`executor`] | lanes, folds and waits: the data path, and its watchdog |
+//! | [`messages`] | messages between single ranks, and the progress thread |
+//! | [`window`] | words, memory and rights of windows |
+//! | [`trace`] | the flight recorder, spans, and the diagnosis of waits |
 
 #![allow(
     rustdoc::private_intra_doc_links,
@@ -19,4 +30,8 @@ pub mod messages;
 pub mod trace;
 pub mod window;
 
-pub use engine::*;
+pub use engine::{
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Blocks, Call, Collective, Core,
+    End, GATHER, Message, Named, REDUCE, REDUCE_SCATTER, Recent, Reduction, SCATTER, SERVED, Seat,
+    Stop, alike, check_factor, each, fits, peers, served, total, writes_output,
+};

@@ -1,7 +1,22 @@
-//! What joins the ranks of a job: how processes become ranks, which links they have, and what moves bytes between
-//! host memories. It knows nothing of operations: the runtime (`roundelay`) is built on it.
+//! Joins the ranks of a job: turns processes into ranks, connects them, and moves bytes between host memories. Knows no
+//! collective; the engine (`roundelay-engine`) is built on it.
 //!
-//! This package is a part of `roundelay`, which gives its users what they need of it; there is no promise of stability.
+//! A part of `roundelay`, which re-exports what its users need. There is no promise of stability.
+//!
+//! | to read | for |
+//! |---|---|
+//! | [`bootstrap`] | launchers, the environment of a rank, the store at which ranks meet |
+//! | [`group`], [`net`] | the ranks of a communicator, their addresses, connections and failures |
+//! | [`transport`] | the list of transports; shared memory, streams over TCP and RDMA, one-sided access |
+//! | [`endpoints`], [`route`], [`paths`] | open connections, the link of each pair, the shares of several paths |
+//! | [`backend`], [`dtype`] | element types, operators, and the kernels that fold them on processors |
+//! | [`memory`] | a rank's arena, which peers map, and buffers in it |
+//! | [`error`] | the one error type of the runtime, with stable codes |
+//! | [`fabric`], [`limits`], [`secret`], [`ports`], [`variables`] | settings: topology files, bounds of ports, secrets, the environment |
+//! | [`abort`], [`interrupt`], [`fork`], [`waiting`], [`contention`], [`process`], [`threads`] | what all waits share |
+//!
+//! Conventions: a wait has a deadline and polls the abort word; a message names rank and peer; what strangers send is
+//! bounded by [`limits`].
 
 #![allow(
     rustdoc::private_intra_doc_links,

@@ -1,4 +1,4 @@
-//! What a kernel depends on beside its program, and the text that all kernels have.
+//! The inputs of a kernel beside its program, and the text that all kernels share.
 
 use super::types::{Element, Operator};
 
@@ -19,6 +19,6 @@ pub struct Spec {
     /// The operator that combines them; unused by a program that does not reduce.
     pub operator: Operator,
     /// True if everything lies at multiples of 16 bytes: the buffers, which the caller knows, and the chunks
-    /// in them, which [`aligned`] tells.
+    /// in them, which [`aligned`](super::aligned) tells.
     pub aligned: bool,
 }

@@ -1,4 +1,4 @@
-//! What tells one bound plan from another.
+//! The key of a bound plan, and the sizes that ranks compare.
 
 use roundelay_compiler::plan::Shares;
 

@@ -1,4 +1,4 @@
-//! What a call moved.
+//! The amount of data that a call moved.
 
 /// The amount of data that a call moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What decides a choice.
+//! The request: the facts that decide a choice.
 
 use roundelay_compiler::cost::Topology;
 use roundelay_compiler::{Placement, Shape};

@@ -93,7 +93,7 @@ pub struct Named {
     pub dtype: DType,
     /// The operator.
     pub op: RedOp,
-    /// Where input and output lie.
+    /// The placement of input and output.
     pub placement: Placement,
     /// The name of the collective.
     pub collective: &'static str,

@@ -1,4 +1,4 @@
-//! How the processes of ranks end.
+//! The endings of rank processes.
 
 /// The ending of a rank's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::transport::rdma;
 /// The means by which a rank reports to `roundelay doctor` as long as it lives.
 #[derive(Clone)]
 pub struct Reporting {
-    /// Where it listens, and how guests call it.
+    /// The port of the reporter, and the key that guests present.
     pub at: ReporterAt,
     /// The thread that answers, which ends when this is dropped.
     _reporter: Arc<dyn Any + Send + Sync>,
@@ -42,7 +42,7 @@ impl Reporting {
 /// The identity of a rank over the generations of its communicator.
 #[derive(Clone)]
 pub struct Identity {
-    /// What the ranks ask of the group.
+    /// The settings that the ranks share.
     pub terms: Terms,
     /// The paths between hosts, and how connections are made.
     pub options: Options,

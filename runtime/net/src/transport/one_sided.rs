@@ -11,7 +11,7 @@ pub struct Grant {
     pub address: u64,
     /// The key of the registration there.
     pub key: u32,
-    /// What is permitted.
+    /// The accesses that are permitted.
     pub may: May,
     /// True if an aligned word of 8 bytes is read and written as one.
     pub words: bool,

@@ -13,7 +13,7 @@
 //! with one system call to where they belong. The length in the header only confirms it. If it
 //! differs, the receiver shows the odd `meta` and reads nothing more; whoever asked reports it.
 //!
-//! From [`LONG`] bytes on 56 bytes of nothing follow the word. The kernel copies content behind the
+//! From `LONG` bytes on 56 bytes of nothing follow the word. The kernel copies content behind the
 //! header into pages that begin with it, and where the target lies 1 to 15 bytes further in its page
 //! than the source does in its own, `rep movsb` of AMD's processors copies 2.6 GB/s, else 54
 //! (docs/performance.md). Content that begins with a line of memory is copied to one.
