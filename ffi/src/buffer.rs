@@ -1,16 +1,8 @@
 //! Memory of a caller in another language: an address, a length, a type.
 
 use roundelay::cuda::DevicePtr;
+use roundelay::operation::{CallBuffer, MemoryKind};
 use roundelay::{DType, Error, Typed};
-
-/// The place of a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Device {
-    /// Memory of this host.
-    Host,
-    /// Memory of the communicator's GPU.
-    Cuda,
-}
 
 /// Elements at an address. It is a promise of whoever made it ([`Buffer::new`]), not a borrow.
 #[derive(Debug, Clone, Copy)]
@@ -18,27 +10,18 @@ pub struct Buffer {
     address: u64,
     elements: usize,
     dtype: DType,
-    device: Device,
+    memory: MemoryKind,
 }
 
 impl Buffer {
-    /// A buffer of no elements on this host.
-    pub(crate) const NONE: Buffer =
-        Buffer { address: 0, elements: 0, dtype: DType::U8, device: Device::Host };
-
-    /// Returns a buffer of no elements, of the same type and kind of memory.
-    pub(crate) fn none(&self) -> Self {
-        Buffer { address: 0, elements: 0, ..*self }
-    }
-
     /// Describes elements of a type at an address.
     ///
     /// # Safety
     ///
     /// Until the operation that it is given to has ended, so many elements lie there; nobody else writes them
     /// meanwhile, nor reads them where the operation writes.
-    pub unsafe fn new(address: u64, elements: usize, dtype: DType, device: Device) -> Self {
-        Buffer { address, elements, dtype, device }
+    pub unsafe fn new(address: u64, elements: usize, dtype: DType, memory: MemoryKind) -> Self {
+        Buffer { address, elements, dtype, memory }
     }
 
     /// Returns the address of the first element.
@@ -57,15 +40,25 @@ impl Buffer {
     }
 
     /// Returns where the buffer is.
-    pub fn device(&self) -> Device {
-        self.device
+    pub fn memory(&self) -> MemoryKind {
+        self.memory
+    }
+
+    /// Returns the memory as an operand of a call.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`CallBuffer::new`].
+    pub fn operand<A>(&self) -> Result<CallBuffer<A>, Error> {
+        // SAFETY: `new` promised what this asks for.
+        unsafe { CallBuffer::new(self.address, self.elements, self.dtype, self.memory) }
     }
 
     /// Fails if it is memory of a GPU.
     pub(crate) fn on_host(&self) -> Result<(), Error> {
-        match self.device {
-            Device::Host => Ok(()),
-            Device::Cuda => {
+        match self.memory {
+            MemoryKind::Host => Ok(()),
+            MemoryKind::Device => {
                 let text = "regions and tolerant calls are of memory of this host so far: copy it from the GPU";
                 Err(Error::Unsupported(text.into()))
             }

@@ -9,14 +9,15 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use roundelay::cuda::{CudaOptions, CudaStream};
 use roundelay::internal::{OwnerProcess, interrupt, settle};
+use roundelay::operation::MemoryKind;
 use roundelay::{
     AbortHandle, CallOptions, Communicator, DType, Delivered, Error, Handles, Hints, Messages,
     PendingMessage, RedOp, Reduction, Setup, Status, Typed, Work,
 };
 
-use crate::buffer::{Buffer, Device};
+use crate::buffer::Buffer;
 use crate::gpu_watch;
-use crate::operation::{Operation, Tagged};
+use crate::request::{Request, TaggedMessage};
 
 /// Options of one operation; what is not set is as the communicator has it.
 #[derive(Debug, Clone, Default)]
@@ -157,13 +158,13 @@ impl Handle {
         read(&self.shared.now.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Performs an operation on this thread, after all that were started.
+    /// Performs a request on this thread, after all that were started.
     ///
     /// # Errors
     ///
-    /// The errors of [`Operation::perform`]; [`Error::Usage`] after [`Handle::shutdown`].
-    pub fn perform(&self, operation: &Operation, options: Options) -> Result<(), Error> {
-        self.under(options, |comm| operation.perform(comm))
+    /// The errors of [`Request::perform`]; [`Error::Usage`] after [`Handle::shutdown`].
+    pub fn perform(&self, request: Request, options: Options) -> Result<(), Error> {
+        self.under(options, |comm| request.perform(comm))
     }
 
     /// Calls a function with the communicator under options, as [`Handle::with`].
@@ -196,22 +197,22 @@ impl Handle {
         self.shared.kept.lock()
     }
 
-    /// Starts an operation in the background. `kept` is dropped when it has ended: whatever owns the memory.
+    /// Starts a request in the background. `kept` is dropped when it has ended: whatever owns the memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`] after [`Handle::shutdown`], or if the stream is none. Errors of the operation come with
+    /// [`Error::Usage`] after [`Handle::shutdown`], or if the stream is none. Errors of the call come with
     /// [`Pending::wait`].
     pub fn start(
         &self,
-        operation: Operation,
+        request: Request,
         options: Options,
         kept: Box<dyn Any + Send>,
     ) -> Result<Pending, Error> {
         self.with(|comm| {
             let options = options.of(comm)?;
             let work = comm.with(options).start(move |comm| {
-                let done = operation.perform(comm);
+                let done = request.perform(comm);
                 drop(kept);
                 done
             });
@@ -225,9 +226,13 @@ impl Handle {
     ///
     /// The errors of [`Messages::send`]; [`Error::Unsupported`] for memory of a GPU; [`Error::Usage`] after
     /// [`Handle::shutdown`].
-    pub fn message(&self, message: &Tagged, timeout: Option<Duration>) -> Result<Delivered, Error> {
+    pub fn message(
+        &self,
+        message: &TaggedMessage,
+        timeout: Option<Duration>,
+    ) -> Result<Delivered, Error> {
         let messages = self.messages(message, timeout)?;
-        let Tagged { buffer, peer, tag, is_send } = message;
+        let TaggedMessage { buffer, peer, tag, is_send } = message;
         match is_send {
             false => messages.recv(&mut buffer.write()?, *peer, *tag),
             true => {
@@ -245,12 +250,12 @@ impl Handle {
     /// The errors of [`Messages::start_send`], and those of [`Handle::message`] about its memory.
     pub fn start_message(
         &self,
-        message: &Tagged,
+        message: &TaggedMessage,
         timeout: Option<Duration>,
         kept: Box<dyn Any + Send>,
     ) -> Result<Pending, Error> {
         let messages = self.messages(message, timeout)?;
-        let Tagged { buffer, peer, tag, is_send } = message;
+        let TaggedMessage { buffer, peer, tag, is_send } = message;
         let what = match is_send {
             true => What::Sent(messages.start_send(buffer.read()?, message.receiver()?, *tag)?),
             false => What::Received(messages.start_recv(buffer.write()?, *peer, *tag)?),
@@ -260,8 +265,12 @@ impl Handle {
         Ok(pending)
     }
 
-    fn messages(&self, message: &Tagged, timeout: Option<Duration>) -> Result<Messages, Error> {
-        if message.buffer.device() == Device::Cuda {
+    fn messages(
+        &self,
+        message: &TaggedMessage,
+        timeout: Option<Duration>,
+    ) -> Result<Messages, Error> {
+        if message.buffer.memory() == MemoryKind::Device {
             return Err(Error::Unsupported(
                 "messages with tags move memory of this host only: send what lies on a GPU without a tag, in a \
                  batch"

@@ -10,8 +10,9 @@ use roundelay::{
     Rights, Typed,
 };
 
-use crate::buffer::{Buffer, Device};
+use crate::buffer::Buffer;
 use crate::handle::{Handle, Options, Pending};
+use roundelay::operation::MemoryKind;
 
 /// A window of a communicator. Any thread may use it.
 ///
@@ -94,8 +95,8 @@ impl Handle {
         options: Options,
         kept: Box<dyn Any + Send>,
     ) -> Result<Window, Error> {
-        let inner = match buffer.device() {
-            Device::Host => {
+        let inner = match buffer.memory() {
+            MemoryKind::Host => {
                 let address = std::ptr::with_exposed_provenance_mut(buffer.address() as usize);
                 let (dtype, memory) = (buffer.dtype(), (address, buffer.elements()));
                 buffer.read()?;
@@ -105,7 +106,7 @@ impl Handle {
                 };
                 Inner::Host(Box::new(self.under(options, made)?))
             }
-            Device::Cuda => {
+            MemoryKind::Device => {
                 if rights != Rights::ALL {
                     return Err(not_on_device("fewer rights than all", OPEN));
                 }
@@ -193,30 +194,30 @@ impl Window {
         options: Options,
     ) -> Result<(), Error> {
         let Place { peer, at } = place;
-        self.with(|inner| match (inner, buffer.device(), what) {
-            (Inner::Host(window), Device::Host, Copied::Put) => {
+        self.with(|inner| match (inner, buffer.memory(), what) {
+            (Inner::Host(window), MemoryKind::Host, Copied::Put) => {
                 window.put(&buffer.read()?, peer, at)
             }
-            (Inner::Host(window), Device::Host, Copied::Get) => {
+            (Inner::Host(window), MemoryKind::Host, Copied::Get) => {
                 window.get(&mut buffer.write()?, peer, at)
             }
-            (Inner::Host(window), Device::Host, Copied::Accumulate(op)) => {
+            (Inner::Host(window), MemoryKind::Host, Copied::Accumulate(op)) => {
                 window.accumulate(&buffer.read()?, op, peer, at)
             }
             (Inner::Device(_), _, Copied::Accumulate(_)) => Err(not_on_device(
                 "accumulate",
                 "put to a place of this rank's own, which its owner reduces",
             )),
-            (Inner::Device(window), Device::Cuda, Copied::Put) => {
+            (Inner::Device(window), MemoryKind::Device, Copied::Put) => {
                 let data = buffer.on_device()?;
                 self.enqueue(options, |comm| comm.put(window, &data, peer, at))
             }
-            (Inner::Device(window), Device::Cuda, Copied::Get) => {
+            (Inner::Device(window), MemoryKind::Device, Copied::Get) => {
                 let mut data = buffer.on_device()?;
                 self.enqueue(options, |comm| comm.get(window, &mut data, peer, at))
             }
-            (Inner::Device(_), Device::Host, _) => Err(of_device()),
-            (Inner::Host(_), Device::Cuda, _) => Err(of_host()),
+            (Inner::Device(_), MemoryKind::Host, _) => Err(of_device()),
+            (Inner::Host(_), MemoryKind::Device, _) => Err(of_host()),
         })
     }
 
@@ -235,7 +236,7 @@ impl Window {
     ) -> Result<Pending, Error> {
         let Place { peer, at } = place;
         let work = self.on_host(("work in the background", AT_ONCE), |window| {
-            if buffer.device() == Device::Cuda {
+            if buffer.memory() == MemoryKind::Device {
                 return Err(of_host());
             }
             // SAFETY: `Buffer::new` promises that they lie there until it has ended.
@@ -282,10 +283,10 @@ impl Window {
         before: &Buffer,
         options: Options,
     ) -> Result<(), Error> {
-        self.with(|inner| match (inner, before.device()) {
+        self.with(|inner| match (inner, before.memory()) {
             (Inner::Host(_), _) => Err(of_host()),
-            (Inner::Device(_), Device::Host) => Err(of_device()),
-            (Inner::Device(window), Device::Cuda) => {
+            (Inner::Device(_), MemoryKind::Host) => Err(of_device()),
+            (Inner::Device(window), MemoryKind::Device) => {
                 let mut before = before.on_device()?;
                 self.enqueue(options, |comm| match what {
                     Change::Add(value) => comm.fetch_add(window, value, peer, at, &mut before),

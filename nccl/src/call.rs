@@ -2,8 +2,12 @@
 
 use std::ffi::c_int;
 
+use roundelay::operation::{
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BROADCAST, CallBuffer, GATHER, MemoryKind, Message,
+    Operand, Operation, REDUCE, REDUCE_SCATTER, SCATTER,
+};
 use roundelay::{DType, RedOp, Reduction};
-use roundelay_ffi::{Buffer, Device, Message, Name, Operation, Side};
+use roundelay_ffi::Request;
 
 use crate::failure::{Failure, Outcome};
 use crate::operator::Operator;
@@ -61,7 +65,7 @@ pub(crate) struct Call {
 pub(crate) struct Place {
     pub(crate) rank: u32,
     pub(crate) ranks: u32,
-    pub(crate) device: Device,
+    pub(crate) device: MemoryKind,
 }
 
 /// Returns the rank that an argument names.
@@ -109,87 +113,96 @@ impl Call {
 
     /// Returns what is executed; a call without elements is compared with those of the other ranks. The factor of an
     /// operator may be waited for.
-    pub(crate) fn operation(&self, place: Place) -> Outcome<Operation> {
+    pub(crate) fn request(&self, place: Place) -> Outcome<Request> {
         let Call { kind, send, recv, count, other: root, .. } = *self;
         let all = count * place.ranks as usize;
         let is_root = place.rank == root;
-        let one = |address, elements| Side::One(self.buffer(place, address, elements));
-        let at_root = |address, elements| match is_root {
-            true => one(address, elements),
-            false => Side::None,
-        };
+        let written = |elements| self.operand(place, recv, elements);
+        let read = |elements| self.operand(place, send, elements);
+        let written_at_root =
+            |elements| if is_root { written(elements) } else { Ok(Operand::None) };
+        let read_at_root = |elements| if is_root { read(elements) } else { Ok(Operand::None) };
         let reduction = match kind.reduces() {
             true => self.operator.reduction(self.stream)?,
             false => Reduction::from(RedOp::Sum),
         };
-        let (name, output, input) = match kind {
+        let (collective, output, input) = match kind {
             // Addresses of nothing have no meaning, and differ between ranks.
             Kind::AllReduce if send == recv || count == 0 => {
-                (Name::AllReduce, one(recv, count), Side::None)
+                (&ALL_REDUCE, written(count)?, Operand::None)
             }
-            Kind::AllReduce => (Name::AllReduce, one(recv, count), one(send, count)),
+            Kind::AllReduce => (&ALL_REDUCE, written(count)?, read(count)?),
             // Only the root's memory may change, so that it is never in place.
-            Kind::Reduce => (Name::Reduce, at_root(recv, count), one(send, count)),
-            // The others do not know whether the root is in place, so all play one plan.
+            Kind::Reduce => (&REDUCE, written_at_root(count)?, read(count)?),
+            // The others do not know whether the root is in place, so all execute one plan.
             Kind::Broadcast => {
-                let input = if is_root { one(send, count) } else { one(0, 0) };
-                (Name::Broadcast, one(recv, count), input)
+                let input = if is_root { read(count)? } else { read(0)? };
+                (&BROADCAST, written(count)?, input)
             }
-            Kind::AllGather => (Name::AllGather, one(recv, all), one(send, count)),
-            Kind::ReduceScatter => (Name::ReduceScatter, one(recv, count), one(send, all)),
-            Kind::AlltoAll => (Name::AllToAll, one(recv, all), one(send, all)),
-            Kind::Gather => (Name::Gather, at_root(recv, all), one(send, count)),
-            Kind::Scatter => (Name::Scatter, one(recv, count), at_root(send, all)),
-            Kind::Send | Kind::Recv => {
-                return Ok(Operation::Messages(vec![self.message(place)]));
-            }
+            Kind::AllGather => (&ALL_GATHER, written(all)?, read(count)?),
+            Kind::ReduceScatter => (&REDUCE_SCATTER, written(count)?, read(all)?),
+            Kind::AlltoAll => (&ALL_TO_ALL, written(all)?, read(all)?),
+            Kind::Gather => (&GATHER, written_at_root(all)?, read(count)?),
+            Kind::Scatter => (&SCATTER, written(count)?, read_at_root(all)?),
+            Kind::Send | Kind::Recv => return Ok(Request::Messages(vec![self.message(place)?])),
         };
-        Ok(Operation::Collective { name, output, input, reduction, root })
+        Ok(Request::Collective(Operation { collective, output, input, reduction, root }))
     }
 
-    fn buffer(&self, place: Place, address: u64, elements: usize) -> Buffer {
+    fn operand<A>(
+        &self,
+        place: Place,
+        address: u64,
+        elements: usize,
+    ) -> Outcome<Operand<'static, A>> {
         // SAFETY: callers of NCCL's functions promise that so many elements lie there until the stream has come past
-        // the call, and that nobody else touches them meanwhile.
-        unsafe { Buffer::new(address, elements, self.dtype, place.device) }
+        // the call, and that nothing else touches them meanwhile.
+        Ok(Operand::One(unsafe { CallBuffer::new(address, elements, self.dtype, place.device)? }))
     }
 
     /// Returns elements at an address as bytes.
-    fn bytes(&self, place: Place, address: u64, elements: usize) -> Buffer {
+    fn bytes<A>(&self, place: Place, address: u64) -> Outcome<CallBuffer<A>> {
+        let bytes = self.count * self.dtype.size();
         // SAFETY: as above.
-        unsafe { Buffer::new(address, elements * self.dtype.size(), DType::U8, place.device) }
+        Ok(unsafe { CallBuffer::new(address, bytes, DType::U8, place.device)? })
     }
 
     /// Returns a send or a receive as a message. Its elements are bytes: NCCL does not compare types either.
-    pub(crate) fn message(&self, place: Place) -> Message {
-        let is_send = self.kind == Kind::Send;
-        let address = if is_send { self.send } else { self.recv };
-        Message { buffer: self.bytes(place, address, self.count), peer: self.other, is_send }
+    pub(crate) fn message(&self, place: Place) -> Outcome<Message<'static>> {
+        Ok(match self.kind == Kind::Send {
+            true => Message::sent(self.bytes(place, self.send)?, self.other),
+            false => Message::received(self.bytes(place, self.recv)?, self.other),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use roundelay::operation::MessageEnd;
 
-    const PLACE: Place = Place { rank: 1, ranks: 3, device: Device::Host };
+    const PLACE: Place = Place { rank: 1, ranks: 3, device: MemoryKind::Host };
 
     fn call(kind: Kind, send: u64, recv: u64, other: u32) -> Call {
         let (dtype, operator) = (DType::F32, Operator::NONE);
         Call { kind, send, recv, count: 4, dtype, operator, other, stream: 0 }
     }
 
-    fn form(call: &Call) -> String {
-        let side = |side: &Side| match side {
-            Side::None => "-".to_owned(),
-            Side::One(buffer) => buffer.elements().to_string(),
+    fn elements<A>(operand: &Operand<'_, A>) -> String {
+        match operand {
+            Operand::None => "-".to_owned(),
+            Operand::One(buffer) => buffer.elements().to_string(),
             _ => "?".to_owned(),
-        };
-        match call.operation(PLACE).expect("an operation") {
-            Operation::Collective { name, output, input, .. } => {
-                format!("{name} {} {}", side(&output), side(&input))
+        }
+    }
+
+    fn form(call: &Call) -> String {
+        match call.request(PLACE).expect("a request") {
+            Request::Collective(Operation { collective, output, input, .. }) => {
+                format!("{} {} {}", collective.name, elements(&output), elements(&input))
             }
-            Operation::Messages(messages) => format!("{} messages", messages.len()),
-            Operation::Algorithm { .. } => "?".to_owned(),
+            Request::Messages(messages) => format!("{} messages", messages.len()),
+            Request::Algorithm { .. } => "?".to_owned(),
         }
     }
 
@@ -224,8 +237,10 @@ mod tests {
 
     #[test]
     fn a_message_is_bytes() {
-        let message = call(Kind::Recv, 0, 16, 2).message(PLACE);
-        assert_eq!((message.buffer.elements(), message.peer, message.is_send), (16, 2, false));
+        let message = call(Kind::Recv, 0, 16, 2).message(PLACE).expect("a message");
+        let transfer = message.transfer();
+        assert_eq!((transfer.bytes, transfer.peer, transfer.dtype), (16, 2, DType::U8));
+        assert!(matches!(message.end, MessageEnd::Received(_)));
     }
 
     #[test]

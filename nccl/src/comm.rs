@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use roundelay::internal::OwnerProcess;
-use roundelay_ffi::Device;
+use roundelay::operation::MemoryKind;
 
 use crate::call::{Call, Place};
 use crate::config::Config;
@@ -148,7 +148,7 @@ impl Comm {
     /// Returns where its calls are played.
     pub(crate) fn place(&self) -> Outcome<Place> {
         let &(rank, ranks) = self.seat.get().ok_or_else(early)?;
-        let device = if is_host() { Device::Host } else { Device::Cuda };
+        let device = if is_host() { MemoryKind::Host } else { MemoryKind::Device };
         Ok(Place { rank, ranks, device })
     }
 

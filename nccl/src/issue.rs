@@ -6,8 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use roundelay::operation::{
+    CallBuffer, InputBuffer, MemoryKind, Message, MessageEnd, Operand, Operation,
+};
 use roundelay_compiler::emit::cuda::batch::MESSAGES;
-use roundelay_ffi::{Buffer, Device, Handle, Message, Operation, Options, Side};
+use roundelay_ffi::{Handle, Options, Request};
 
 use crate::call::{Call, Place};
 use crate::cuda;
@@ -35,7 +38,7 @@ impl From<roundelay::Error> for Broken {
 /// Plays the calls of a group on one communicator, whose rank has a GPU.
 pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> Result<(), Broken> {
     for call in calls.iter().filter(|call| !call.kind.is_message()) {
-        perform(handle, place, &call.operation(place)?, call.stream)?;
+        perform(handle, place, call.request(place)?, call.stream)?;
     }
     let messages: Vec<&Call> = calls.iter().filter(|call| call.kind.is_message()).collect();
     let Some(first) = messages.first() else { return Ok(()) };
@@ -45,15 +48,15 @@ pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> R
     others.sort_unstable();
     others.dedup();
     // One kernel moves all messages, in one stream: it comes after what is in the others, and they go on after it.
-    if place.device == Device::Cuda && !others.is_empty() {
+    if place.device == MemoryKind::Device && !others.is_empty() {
         cuda::enter(gpu)?;
         others.iter().try_for_each(|&other| cuda::order(other, main))?;
     }
-    let messages: Vec<Message> = messages.iter().map(|call| call.message(place)).collect();
+    let messages = messages.iter().map(|call| call.message(place)).collect::<Result<_, _>>()?;
     for round in rounds(place.rank, messages) {
-        perform(handle, place, &Operation::Messages(round), main)?;
+        perform(handle, place, Request::Messages(round), main)?;
     }
-    if place.device == Device::Cuda && !others.is_empty() {
+    if place.device == MemoryKind::Device && !others.is_empty() {
         cuda::enter(gpu)?;
         others.iter().try_for_each(|&other| cuda::order(main, other))?;
     }
@@ -65,53 +68,52 @@ pub(crate) fn play(handle: &Handle, place: Place, gpu: u32, calls: &[Call]) -> R
 /// The k-th message of each direction of each peer is not in a later batch than any (k+1)-th. Of all messages that are
 /// not over, take one whose k is least: at both ends, all messages of batches before its own have a lesser k, so they
 /// are over, and both ends play it now. So nobody waits for ever, though ranks with other peers divide otherwise.
-fn rounds(rank: u32, messages: Vec<Message>) -> Vec<Vec<Message>> {
+fn rounds<'a>(rank: u32, messages: Vec<Message<'a>>) -> Vec<Vec<Message<'a>>> {
     if messages.len() <= MESSAGES {
         return vec![messages];
     }
-    let mut ends: BTreeMap<(u32, bool), Vec<Message>> = BTreeMap::new();
+    let mut ends: BTreeMap<(u32, bool), Vec<Message<'a>>> = BTreeMap::new();
     for message in messages {
-        ends.entry((message.peer, message.is_send)).or_default().push(message);
+        let is_send = matches!(message.end, MessageEnd::Sent(_));
+        ends.entry((message.peer, is_send)).or_default().push(message);
     }
     // A rank's messages to itself are copies, and pair within a batch.
     let others = ends.keys().filter(|(peer, _)| *peer != rank).count();
     let most = (MESSAGES / others.max(1)).max(1);
     let longest = ends.values().map(Vec::len).max().unwrap_or(0);
-    let round = |k: usize| {
-        let part = |list: &Vec<Message>| {
-            list[(k * most).min(list.len())..((k + 1) * most).min(list.len())].to_vec()
-        };
-        ends.values().flat_map(part).collect()
-    };
-    (0..longest.div_ceil(most)).map(round).collect()
+    let mut rounds: Vec<Vec<Message<'a>>> = Vec::new();
+    rounds.resize_with(longest.div_ceil(most), Vec::new);
+    for list in ends.into_values() {
+        for (at, message) in list.into_iter().enumerate() {
+            rounds[at / most].push(message);
+        }
+    }
+    rounds
 }
 
-fn perform(
-    handle: &Handle,
-    place: Place,
-    operation: &Operation,
-    stream: u64,
-) -> Result<(), Broken> {
+fn perform(handle: &Handle, place: Place, request: Request, stream: u64) -> Result<(), Broken> {
     match place.device {
-        Device::Cuda => {
+        MemoryKind::Device => {
             let options = Options { stream: Some(stream), ..Options::default() };
-            Ok(handle.perform(operation, options)?)
+            Ok(handle.perform(request, options)?)
         }
-        Device::Host => {
+        MemoryKind::Host => {
             let mut kept = Vec::new();
-            let operation = apart(operation, &mut kept);
-            Ok(handle.perform(&operation, Options::default())?)
+            let request = apart(request, &mut kept)?;
+            Ok(handle.perform(request, Options::default())?)
         }
     }
 }
 
-/// Returns an operation on host memory whose input does not lie in its output: where it does, it is copied.
-fn apart(operation: &Operation, kept: &mut Vec<u64>) -> Operation {
-    let mut apart = operation.clone();
-    let Operation::Collective { output: Side::One(output), input: Side::One(input), .. } =
-        &mut apart
+/// Returns a request on host memory whose input does not lie in its output: where it does, it is copied.
+fn apart(mut request: Request, kept: &mut Vec<u64>) -> Result<Request, roundelay::Error> {
+    let Request::Collective(Operation {
+        output: Operand::One(output),
+        input: Operand::One(input),
+        ..
+    }) = &mut request
     else {
-        return apart;
+        return Ok(request);
     };
     let (from, to) = (span(input), span(output));
     if from.0 < to.1 && to.0 < from.1 {
@@ -121,58 +123,72 @@ fn apart(operation: &Operation, kept: &mut Vec<u64>) -> Operation {
         // SAFETY: the caller of the function promised that so many bytes lie there; the copy has as many.
         unsafe { std::ptr::copy_nonoverlapping(source, kept.as_mut_ptr().cast(), bytes) };
         let address = kept.as_ptr().expose_provenance() as u64;
-        // SAFETY: `kept` lives as long as the operation, which is performed before the caller drops it.
-        *input = unsafe { Buffer::new(address, input.elements(), input.dtype(), Device::Host) };
+        let (elements, dtype) = (input.elements(), input.dtype());
+        // SAFETY: `kept` lives as long as the request, which is performed before the caller drops it.
+        *input = unsafe { InputBuffer::new(address, elements, dtype, MemoryKind::Host)? };
     }
-    apart
+    Ok(request)
 }
 
 /// Returns the first address of a buffer and that after its last one.
-fn span(buffer: &Buffer) -> (u64, u64) {
-    let begin = buffer.address();
-    (begin, begin + (buffer.elements() * buffer.dtype().size()) as u64)
+fn span<A>(buffer: &CallBuffer<A>) -> (u64, u64) {
+    (buffer.address(), buffer.address() + buffer.len() as u64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use roundelay::DType;
+    use roundelay::operation::ALL_GATHER;
 
-    fn message(peer: u32, is_send: bool, number: u64) -> Message {
+    fn message(peer: u32, is_send: bool, number: u64) -> Message<'static> {
         // SAFETY: it is never given to a communicator.
-        let buffer = unsafe { Buffer::new(8 * number, 1, DType::U8, Device::Cuda) };
-        Message { buffer, peer, is_send }
+        match is_send {
+            true => {
+                let buffer = unsafe { CallBuffer::on_device(8 * number, 1, DType::U8) };
+                Message::sent(buffer, peer)
+            }
+            false => {
+                let buffer = unsafe { CallBuffer::on_device(8 * number, 1, DType::U8) };
+                Message::received(buffer, peer)
+            }
+        }
+    }
+
+    fn is_send(message: &Message<'_>) -> bool {
+        matches!(message.end, MessageEnd::Sent(_))
     }
 
     #[test]
     fn few_messages_are_one_batch_in_the_order_of_the_calls() {
-        let messages: Vec<Message> =
-            (0..80).map(|k| message(k % 3, k % 2 == 0, k.into())).collect();
-        let rounds = rounds(0, messages.clone());
+        let messages = || (0..80).map(|k| message(k % 3, k % 2 == 0, k.into())).collect();
+        let rounds = rounds(0, messages());
         assert_eq!(rounds.len(), 1);
         let addresses =
-            |list: &[Message]| list.iter().map(|m| m.buffer.address()).collect::<Vec<_>>();
-        assert_eq!(addresses(&rounds[0]), addresses(&messages));
+            |list: &[Message<'_>]| list.iter().map(Message::address).collect::<Vec<_>>();
+        assert_eq!(addresses(&rounds[0]), addresses(&messages()));
     }
 
     #[test]
     fn many_messages_are_batches_that_keep_the_order_of_each_direction() {
         // One rank talks to two others, one of which has more peers, and so divides otherwise.
         for peers in [1u32, 2, 7, 30] {
-            let messages: Vec<Message> = (0..500u64)
-                .map(|k| message(1 + (k % u64::from(peers)) as u32, k % 3 == 0, k))
-                .collect();
-            let rounds = rounds(0, messages.clone());
+            let messages = || -> Vec<Message<'static>> {
+                let message = |k| message(1 + (k % u64::from(peers)) as u32, k % 3 == 0, k);
+                (0..500u64).map(message).collect()
+            };
+            let rounds = rounds(0, messages());
+            let messages = messages();
             assert!(rounds.iter().all(|round| round.len() <= MESSAGES && !round.is_empty()));
             assert_eq!(rounds.iter().map(Vec::len).sum::<usize>(), 500);
-            let of = |list: &[Message], peer, is_send| -> Vec<u64> {
-                let same = |m: &&Message| (m.peer, m.is_send) == (peer, is_send);
-                list.iter().filter(same).map(|m| m.buffer.address()).collect()
+            let of = |list: &[Message<'_>], peer, sends| -> Vec<u64> {
+                let same = |m: &&Message<'_>| (m.peer, is_send(m)) == (peer, sends);
+                list.iter().filter(same).map(Message::address).collect()
             };
-            for (peer, is_send) in (1..=peers).flat_map(|peer| [(peer, true), (peer, false)]) {
-                let played: Vec<u64> =
-                    rounds.iter().flat_map(|round| of(round, peer, is_send)).collect();
-                assert_eq!(played, of(&messages, peer, is_send));
+            for (peer, sends) in (1..=peers).flat_map(|peer| [(peer, true), (peer, false)]) {
+                let moved: Vec<u64> =
+                    rounds.iter().flat_map(|round| of(round, peer, sends)).collect();
+                assert_eq!(moved, of(&messages, peer, sends));
             }
             // A direction's k-th message is never behind another's (k+1)-th.
             for round in rounds.windows(2) {
@@ -190,24 +206,31 @@ mod tests {
     fn an_input_inside_the_output_is_copied_on_hosts() {
         let data = [1u32, 2, 3, 4, 5, 6];
         let address = data.as_ptr().expose_provenance() as u64;
-        // SAFETY: the elements lie there.
-        let buffer = |at: u64, elements| unsafe {
-            Buffer::new(address + 4 * at, elements, DType::U32, Device::Host)
-        };
-        let operation = |input: Buffer, output: Buffer| Operation::Collective {
-            name: roundelay_ffi::Name::AllGather,
-            output: Side::One(output),
-            input: Side::One(input),
-            reduction: roundelay::RedOp::Sum.into(),
-            root: 0,
-        };
-        let moved = |input: Buffer, output: Buffer| {
+        let moved = |input: (u64, usize), output: (u64, usize)| {
+            let (memory, dtype) = (MemoryKind::Host, DType::U32);
+            // SAFETY: the elements lie there.
+            let (from, to) = unsafe {
+                let from = CallBuffer::new(address + 4 * input.0, input.1, dtype, memory);
+                (from, CallBuffer::new(address + 4 * output.0, output.1, dtype, memory))
+            };
+            let (output, input) = (to.expect("an output"), from.expect("an input"));
+            let given = input.address();
+            let operation = Operation {
+                collective: &ALL_GATHER,
+                output: Operand::One(output),
+                input: Operand::One(input),
+                reduction: roundelay::RedOp::Sum.into(),
+                root: 0,
+            };
             let mut kept = Vec::new();
-            let moved = apart(&operation(input, output), &mut kept);
-            (format!("{moved:?}") != format!("{:?}", operation(input, output)), kept)
+            let moved = apart(Request::Collective(operation), &mut kept).expect("a request");
+            let Request::Collective(Operation { input: Operand::One(input), .. }) = moved else {
+                panic!("{moved:?}")
+            };
+            (input.address() != given, kept)
         };
-        let (is_moved, kept) = moved(buffer(2, 2), buffer(0, 6));
+        let (is_moved, kept) = moved((2, 2), (0, 6));
         assert!(is_moved && kept == [3 | 4 << 32]);
-        assert!(!moved(buffer(0, 2), buffer(2, 4)).0, "side by side");
+        assert!(!moved((0, 2), (2, 4)).0, "side by side");
     }
 }

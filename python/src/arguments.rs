@@ -5,8 +5,9 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
+use roundelay::operation::{Collective, MemoryKind, Operand, served};
 use roundelay::{DType, Error, HintError, Hints, RedOp, Reduction};
-use roundelay_ffi::{Buffer, Device, Name, Options, Side};
+use roundelay_ffi::{Buffer, Options};
 
 use crate::errors::exception;
 
@@ -15,7 +16,7 @@ pub(crate) struct Address(pub(crate) Buffer);
 
 /// The memory of one side of a call: a buffer, a buffer with the counts of its blocks, or a list of buffers. They are
 /// told apart by their shape, since an extraction that fails costs more than a short call.
-pub(crate) struct Memory(pub(crate) Side);
+pub(crate) struct Memory<A: 'static>(pub(crate) Operand<'static, A>);
 
 impl FromPyObject<'_, '_> for Address {
     type Error = PyErr;
@@ -25,22 +26,22 @@ impl FromPyObject<'_, '_> for Address {
     }
 }
 
-impl FromPyObject<'_, '_> for Memory {
+impl<A: 'static> FromPyObject<'_, '_> for Memory<A> {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         let Ok(tuple) = given.cast::<PyTuple>() else {
             let list: Vec<Address> = given.extract()?;
-            return Ok(Memory(Side::List(
-                list.into_iter().map(|Address(buffer)| buffer).collect(),
-            )));
+            let list: Result<_, _> = list.iter().map(|Address(buffer)| buffer.operand()).collect();
+            return Ok(Memory(Operand::List(list.map_err(|e| exception(&e))?)));
         };
         Ok(Memory(match tuple.len() {
             2 => {
                 let Address(buffer) = tuple.get_borrowed_item(0)?.extract()?;
-                Side::Cut(buffer, tuple.get_borrowed_item(1)?.extract()?)
+                let counts: Vec<usize> = tuple.get_borrowed_item(1)?.extract()?;
+                Operand::Cut(buffer.operand().map_err(|e| exception(&e))?, counts.into())
             }
-            _ => Side::One(address(tuple)?),
+            _ => Operand::One(address(tuple)?.operand().map_err(|e| exception(&e))?),
         }))
     }
 }
@@ -51,15 +52,15 @@ fn address(tuple: Borrowed<'_, '_, PyTuple>) -> PyResult<Buffer> {
     let [ptr, elements, dtype, is_cuda] = [0, 1, 2, 3].map(|at| tuple.get_borrowed_item(at));
     let dtype = dtype?;
     let dtype: DType = parse(dtype.cast::<PyString>()?.to_str()?)?;
-    let device = if is_cuda?.is_truthy()? { Device::Cuda } else { Device::Host };
+    let device = if is_cuda?.is_truthy()? { MemoryKind::Device } else { MemoryKind::Host };
     // SAFETY: the package passes addresses of objects that it keeps until the operation has ended; that nobody
     // else touches them meanwhile is what the caller owes, as with every asynchronous interface of Python.
     Ok(unsafe { Buffer::new(ptr?.extract()?, elements?.extract()?, dtype, device) })
 }
 
-/// Returns a side of a call; none where the call is in place, or has none here.
-pub(crate) fn side(memory: Option<Memory>) -> Side {
-    memory.map_or(Side::None, |Memory(side)| side)
+/// Returns an operand of a call; none where the call is in place, or has none here.
+pub(crate) fn operand<A>(memory: Option<Memory<A>>) -> Operand<'static, A> {
+    memory.map_or(Operand::None, |Memory(operand)| operand)
 }
 
 pub(crate) fn parse<T: std::str::FromStr<Err = roundelay::UnknownName>>(text: &str) -> PyResult<T> {
@@ -71,20 +72,9 @@ pub(crate) fn reduction(op: &str, factor: f64) -> PyResult<Reduction> {
     Ok(Reduction { op, factor })
 }
 
-pub(crate) fn name(text: &str) -> PyResult<Name> {
-    let all = [
-        Name::AllReduce,
-        Name::Reduce,
-        Name::Broadcast,
-        Name::AllGather,
-        Name::ReduceScatter,
-        Name::AllToAll,
-        Name::Gather,
-        Name::Scatter,
-        Name::Barrier,
-    ];
-    let unknown = || PyValueError::new_err(format!("no collective is called `{text}`"));
-    all.into_iter().find(|name| name.as_str() == text).ok_or_else(unknown)
+pub(crate) fn collective(name: &str) -> PyResult<&'static Collective> {
+    let unknown = || PyValueError::new_err(format!("no collective is called `{name}`"));
+    served(name).ok_or_else(unknown)
 }
 
 pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {

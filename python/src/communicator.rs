@@ -2,12 +2,13 @@
 
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
+use roundelay::operation::{Message, Operation};
 use roundelay::{Error, Handles, Peer, Setup};
-use roundelay_ffi::{Handle, Message, Operation, Tagged};
+use roundelay_ffi::{Handle, Request, TaggedMessage};
 
 use crate::algorithm::Algorithm;
-use crate::arguments::{Address, Memory, hints, name, options, parse, reduction, seconds, side};
-use crate::errors::raised;
+use crate::arguments::{self, Address, Memory, hints, operand, options, parse, reduction, seconds};
+use crate::errors::{exception, raised};
 use crate::mapping::Mapping;
 use crate::window::Window;
 use crate::work::Work;
@@ -122,8 +123,8 @@ impl Communicator {
         &self,
         py: Python<'_>,
         collective: &str,
-        output: Option<Memory>,
-        input: Option<Memory>,
+        output: Option<Memory<&'static mut [u8]>>,
+        input: Option<Memory<&'static [u8]>>,
         op: &str,
         factor: f64,
         root: u32,
@@ -133,17 +134,18 @@ impl Communicator {
         kept: Option<Py<PyAny>>,
         overlaps: bool,
     ) -> PyResult<Option<Work>> {
-        let operation = Operation::Collective {
-            name: name(collective)?,
-            output: side(output),
-            input: side(input),
+        let operation = Operation {
+            collective: arguments::collective(collective)?,
+            output: operand(output),
+            input: operand(input),
             reduction: reduction(op, factor)?,
             root,
         };
-        self.play(py, operation, options(timeout, given, stream, overlaps)?, kept)
+        let options = options(timeout, given, stream, overlaps)?;
+        self.perform(py, Request::Collective(operation), options, kept)
     }
 
-    /// Plays an algorithm, as `call` does a collective.
+    /// Executes an algorithm, as `call` does a collective.
     #[pyo3(signature = (
         algorithm, output=None, input=None, op="sum", factor=1.0, timeout=None, given=None,
         stream=None, kept=None
@@ -153,8 +155,8 @@ impl Communicator {
         &self,
         py: Python<'_>,
         algorithm: &Algorithm,
-        output: Option<Memory>,
-        input: Option<Memory>,
+        output: Option<Memory<&'static mut [u8]>>,
+        input: Option<Memory<&'static [u8]>>,
         op: &str,
         factor: f64,
         timeout: Option<f64>,
@@ -162,13 +164,13 @@ impl Communicator {
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        let operation = Operation::Algorithm {
+        let request = Request::Algorithm {
             algorithm: algorithm.inner.clone(),
-            output: side(output),
-            input: side(input),
+            output: operand(output),
+            input: operand(input),
             reduction: reduction(op, factor)?,
         };
-        self.play(py, operation, options(timeout, given, stream, false)?, kept)
+        self.perform(py, request, options(timeout, given, stream, false)?, kept)
     }
 
     /// Sends and receives messages at once: of each its buffer, the other rank, and whether it is sent.
@@ -181,9 +183,13 @@ impl Communicator {
         stream: Option<u64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        let message = |(Address(buffer), peer, is_send)| Message { buffer, peer, is_send };
-        let messages = messages.into_iter().map(message).collect();
-        self.play(py, Operation::Messages(messages), options(timeout, None, stream, false)?, kept)
+        let message = |(Address(buffer), peer, is_send): (Address, u32, bool)| match is_send {
+            true => Ok(Message::sent(buffer.operand()?, peer)),
+            false => Ok(Message::received(buffer.operand()?, peer)),
+        };
+        let messages: Result<Vec<_>, Error> = messages.into_iter().map(message).collect();
+        let request = Request::Messages(messages.map_err(|error| exception(&error))?);
+        self.perform(py, request, options(timeout, None, stream, false)?, kept)
     }
 
     /// Sends a message with a tag, on this thread or, with `kept` as what owns the memory, in the background.
@@ -197,7 +203,7 @@ impl Communicator {
         timeout: Option<f64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
-        let message = Tagged { buffer: data.0, peer: Peer::Rank(peer), tag, is_send: true };
+        let message = TaggedMessage { buffer: data.0, peer: Peer::Rank(peer), tag, is_send: true };
         Ok(self.message(py, message, timeout, kept)?.err())
     }
 
@@ -214,7 +220,7 @@ impl Communicator {
         kept: Option<Py<PyAny>>,
     ) -> PyResult<(Option<u32>, Option<Work>)> {
         let peer = peer.map_or(Peer::Any, Peer::Rank);
-        let message = Tagged { buffer: data.0, peer, tag, is_send: false };
+        let message = TaggedMessage { buffer: data.0, peer, tag, is_send: false };
         Ok(match self.message(py, message, timeout, kept)? {
             Ok(source) => (Some(source), None),
             Err(work) => (None, Some(work)),
@@ -363,7 +369,7 @@ impl Communicator {
     fn message(
         &self,
         py: Python<'_>,
-        message: Tagged,
+        message: TaggedMessage,
         timeout: Option<f64>,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Result<u32, Work>> {
@@ -381,20 +387,20 @@ impl Communicator {
         }
     }
 
-    fn play(
+    fn perform(
         &self,
         py: Python<'_>,
-        operation: Operation,
+        request: Request,
         options: roundelay_ffi::Options,
         kept: Option<Py<PyAny>>,
     ) -> PyResult<Option<Work>> {
         match kept {
             None => {
-                raised(py.detach(|| self.handle.perform(&operation, options)))?;
+                raised(py.detach(|| self.handle.perform(request, options)))?;
                 Ok(None)
             }
             Some(kept) => {
-                let pending = py.detach(|| self.handle.start(operation, options, Box::new(kept)));
+                let pending = py.detach(|| self.handle.start(request, options, Box::new(kept)));
                 Ok(Some(Work::new(raised(pending)?)))
             }
         }

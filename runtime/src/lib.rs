@@ -127,6 +127,17 @@ pub mod hints {
     };
 }
 
+/// Calls as data: what bindings, and programs that choose at run time, give to
+/// [`Communicator::perform`]. [`Operation::check`](operation::Operation::check) compares the arguments of a call as the
+/// typed methods do.
+pub mod operation {
+    pub use roundelay_engine::{
+        ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, CallBuffer, CallForm, CallShape,
+        Collective, GATHER, InputBuffer, MemoryKind, Message, MessageEnd, Operand, Operation,
+        OutputBuffer, REDUCE, REDUCE_SCATTER, SCATTER, SERVED, served,
+    };
+}
+
 /// Records of what ranks did, and what they wait for.
 pub mod trace {
     pub use roundelay_engine::trace::{

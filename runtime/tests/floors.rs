@@ -40,9 +40,19 @@ const NET: [&str; 28] = [
     "lib",
 ];
 
-const ENGINE: [&str; 11] = [
-    "hints", "custom", "build", "choose", "bind", "trace", "executor", "window", "messages",
-    "engine", "lib",
+const ENGINE: [&str; 12] = [
+    "hints",
+    "custom",
+    "build",
+    "choose",
+    "bind",
+    "operation",
+    "trace",
+    "executor",
+    "window",
+    "messages",
+    "engine",
+    "lib",
 ];
 
 const RUNTIME: [&str; 8] =

@@ -3,11 +3,14 @@
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
+use super::arguments::CommonArguments;
+use super::comm::rl_comm;
 use super::error::guard;
-use super::{
-    Common, give, object, play, rl_comm, rl_dtype, rl_op, rl_options, rl_work, text, there,
-};
-use crate::operation::Operation;
+use super::perform::perform;
+use super::pointers::{give, object, text, there};
+use super::values::{rl_dtype, rl_op, rl_options};
+use super::work::rl_work;
+use crate::request::Request;
 
 /// An algorithm of a text or a file.
 pub struct rl_algorithm {
@@ -81,16 +84,17 @@ pub unsafe extern "C" fn rl_run(
 ) -> i32 {
     guard(|| {
         // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
+        let (comm, common) =
+            unsafe { (object(comm, "comm")?, CommonArguments::read(dtype, options)?) };
         // SAFETY: as above.
         let algorithm = unsafe { object(algorithm, "algorithm")? }.inner.clone();
         // SAFETY: as above.
         let (output, input) =
-            unsafe { (common.maybe(output, output_count), common.maybe(input, input_count)) };
+            unsafe { (common.maybe(output, output_count)?, common.maybe(input, input_count)?) };
         let reduction = common.reduction(op)?;
-        let operation = Operation::Algorithm { algorithm, output, input, reduction };
+        let request = Request::Algorithm { algorithm, output, input, reduction };
         // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
+        unsafe { perform(comm, request, common.options, work) }
     })
 }
 

@@ -4,7 +4,9 @@ use std::ffi::c_void;
 
 use roundelay::Buffer;
 
-use super::{free, give, guard, object, rl_comm, there};
+use super::comm::rl_comm;
+use super::error::guard;
+use super::pointers::{free, give, object, there};
 
 /// Memory of `rl_alloc`.
 pub struct rl_allocation {

@@ -6,12 +6,48 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use super::error::guard;
-use super::{
-    Common, RL_SUM, RL_U8, object, play, rl_buffer, rl_comm, rl_dtype, rl_op, rl_options, rl_work,
-    there,
+use roundelay::Error;
+use roundelay::operation::{
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, Collective, GATHER, Operand, Operation,
+    REDUCE, REDUCE_SCATTER, SCATTER,
 };
-use crate::operation::{Name, Operation, Side};
+
+use super::arguments::CommonArguments;
+use super::comm::rl_comm;
+use super::error::guard;
+use super::perform::perform;
+use super::pointers::{object, there};
+use super::values::{RL_SUM, RL_U8, rl_buffer, rl_dtype, rl_op, rl_options};
+use super::work::rl_work;
+use crate::request::Request;
+
+/// The operands of a collective: what is written, and what is read.
+type Operands = (Operand<'static, &'static mut [u8]>, Operand<'static, &'static [u8]>);
+
+/// Performs a collective, with operator and root, on operands that are made of the common arguments, the number of ranks
+/// and this rank.
+///
+/// # Safety
+///
+/// `comm` is NULL or a live communicator, `options` is NULL or valid, `work` NULL or a place for a pointer.
+unsafe fn perform_collective(
+    comm: *const rl_comm,
+    (collective, op, root): (&'static Collective, rl_op, u32),
+    (dtype, options, work): (rl_dtype, *const rl_options, *mut *mut rl_work),
+    operands: impl FnOnce(&CommonArguments, u32, u32) -> Result<Operands, Error>,
+) -> i32 {
+    guard(|| {
+        // SAFETY: what the caller promises.
+        let comm = unsafe { object(comm, "comm")? };
+        // SAFETY: as above.
+        let common = unsafe { CommonArguments::read(dtype, options)? };
+        let (output, input) = operands(&common, comm.handle.size(), comm.handle.rank())?;
+        let reduction = common.reduction(op)?;
+        let operation = Operation { collective, output, input, reduction, root };
+        // SAFETY: as above.
+        unsafe { perform(comm, Request::Collective(operation), common.options, work) }
+    })
+}
 
 /// Reduces the vectors of all ranks, each of `count` elements, and leaves the result on every rank.
 ///
@@ -29,16 +65,12 @@ pub unsafe extern "C" fn rl_all_reduce(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.one(data, count), Side::None) };
-        let (name, reduction) = (Name::AllReduce, common.reduction(op)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(comm, (&ALL_REDUCE, op, 0), (dtype, options, work), |common, _, _| {
+            Ok((common.one(data, count)?, Operand::None))
+        })
+    }
 }
 
 /// Reduces the vectors of all ranks, at most 8, in memory of this host, and goes on if one of them ends meanwhile. All
@@ -61,7 +93,8 @@ pub unsafe extern "C" fn rl_tolerant_all_reduce(
     guard(|| {
         there(counted, "counted")?;
         // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, ptr::null())?) };
+        let (comm, common) =
+            unsafe { (object(comm, "comm")?, CommonArguments::read(dtype, ptr::null())?) };
         // SAFETY: as above.
         let (data, op) = unsafe { (common.buffer(data, count), common.reduction(op)?.op) };
         let ranks = comm.handle.tolerant_all_reduce(&data, op)?;
@@ -88,16 +121,12 @@ pub unsafe extern "C" fn rl_all_reduce_into(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.one(output, count), common.one(input, count)) };
-        let (name, reduction) = (Name::AllReduce, common.reduction(op)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(comm, (&ALL_REDUCE, op, 0), (dtype, options, work), |common, _, _| {
+            Ok((common.one(output, count)?, common.one(input, count)?))
+        })
+    }
 }
 
 /// Reduces the inputs of all ranks, each of `count` elements, into the output of the root; elsewhere `output` may be
@@ -119,16 +148,12 @@ pub unsafe extern "C" fn rl_reduce(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.maybe(output, count), common.one(input, count)) };
-        let (name, reduction) = (Name::Reduce, common.reduction(op)?);
-        let operation = Operation::Collective { name, output, input, reduction, root };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(comm, (&REDUCE, op, root), (dtype, options, work), |common, _, _| {
+            Ok((common.maybe(output, count)?, common.one(input, count)?))
+        })
+    }
 }
 
 /// Copies the root's vector of `count` elements to every rank.
@@ -147,16 +172,15 @@ pub unsafe extern "C" fn rl_broadcast(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.one(data, count), Side::None) };
-        let (name, reduction) = (Name::Broadcast, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&BROADCAST, RL_SUM, root),
+            (dtype, options, work),
+            |common, _, _| Ok((common.one(data, count)?, Operand::None)),
+        )
+    }
 }
 
 /// Gathers the inputs of all ranks, each of `count` elements, in the output of every rank, one after the other: it has
@@ -176,19 +200,20 @@ pub unsafe extern "C" fn rl_all_gather_single(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe {
-            (common.one(output, count.saturating_mul(u64::from(ranks))), common.one(input, count))
-        };
-        let (name, reduction) = (Name::AllGather, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&ALL_GATHER, RL_SUM, 0),
+            (dtype, options, work),
+            |common, ranks, _| {
+                Ok((
+                    common.one(output, count.saturating_mul(ranks.into()))?,
+                    common.one(input, count)?,
+                ))
+            },
+        )
+    }
 }
 
 /// Gathers the input of rank r in `outputs[r]` of every rank. All have one length.
@@ -207,17 +232,15 @@ pub unsafe extern "C" fn rl_all_gather(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.list(outputs, ranks), common.one(input, count)) };
-        let (name, reduction) = (Name::AllGather, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&ALL_GATHER, RL_SUM, 0),
+            (dtype, options, work),
+            |common, ranks, _| Ok((common.list(outputs, ranks)?, common.one(input, count)?)),
+        )
+    }
 }
 
 /// Gathers the inputs of all ranks, `counts[r]` elements of rank r, one after the other on every rank.
@@ -236,18 +259,17 @@ pub unsafe extern "C" fn rl_all_gather_v(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) =
-            unsafe { (common.cut(output, counts, ranks)?, common.one(input, own(counts, comm)?)) };
-        let (name, reduction) = (Name::AllGather, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&ALL_GATHER, RL_SUM, 0),
+            (dtype, options, work),
+            |common, ranks, rank| {
+                Ok((common.cut(output, counts, ranks)?, common.one(input, own(counts, rank)?)?))
+            },
+        )
+    }
 }
 
 /// Reduces the inputs, which have `count` elements for each rank, and leaves block r of the result in the output of
@@ -268,19 +290,20 @@ pub unsafe extern "C" fn rl_reduce_scatter_single(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe {
-            (common.one(output, count), common.one(input, count.saturating_mul(u64::from(ranks))))
-        };
-        let (name, reduction) = (Name::ReduceScatter, common.reduction(op)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&REDUCE_SCATTER, op, 0),
+            (dtype, options, work),
+            |common, ranks, _| {
+                Ok((
+                    common.one(output, count)?,
+                    common.one(input, count.saturating_mul(ranks.into()))?,
+                ))
+            },
+        )
+    }
 }
 
 /// Reduces `inputs[r]` of all ranks into the output of rank r. All have one length.
@@ -300,17 +323,15 @@ pub unsafe extern "C" fn rl_reduce_scatter(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.one(output, count), common.list(inputs, ranks)) };
-        let (name, reduction) = (Name::ReduceScatter, common.reduction(op)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&REDUCE_SCATTER, op, 0),
+            (dtype, options, work),
+            |common, ranks, _| Ok((common.one(output, count)?, common.list(inputs, ranks)?)),
+        )
+    }
 }
 
 /// Reduces the inputs and leaves block r of the result, of `counts[r]` elements, on rank r.
@@ -330,18 +351,17 @@ pub unsafe extern "C" fn rl_reduce_scatter_v(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) =
-            unsafe { (common.one(output, own(counts, comm)?), common.cut(input, counts, ranks)?) };
-        let (name, reduction) = (Name::ReduceScatter, common.reduction(op)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&REDUCE_SCATTER, op, 0),
+            (dtype, options, work),
+            |common, ranks, rank| {
+                Ok((common.one(output, own(counts, rank)?)?, common.cut(input, counts, ranks)?))
+            },
+        )
+    }
 }
 
 /// Sends block b of the input of rank a to block a of the output of rank b; a block has `count` elements. In place if
@@ -361,21 +381,21 @@ pub unsafe extern "C" fn rl_all_to_all_single(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        let elements = count.saturating_mul(u64::from(ranks));
-        // Addresses of nothing have no meaning, and differ between ranks.
-        let is_inside = std::ptr::eq(output, input) && !output.is_null() && count > 0;
-        // SAFETY: as above.
-        let side = |at: *const c_void| unsafe { common.one(at, elements) };
-        let (output, input) = (side(output), if is_inside { Side::None } else { side(input) });
-        let (name, reduction) = (Name::AllToAll, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&ALL_TO_ALL, RL_SUM, 0),
+            (dtype, options, work),
+            |common, ranks, _| {
+                let elements = count.saturating_mul(ranks.into());
+                // Addresses of nothing have no meaning, and differ between ranks.
+                let is_inside = std::ptr::eq(output, input) && !output.is_null() && count > 0;
+                let input = if is_inside { Operand::None } else { common.one(input, elements)? };
+                Ok((common.one(output, elements)?, input))
+            },
+        )
+    }
 }
 
 /// Sends `inputs[b]` of rank a to `outputs[a]` of rank b. All have one length.
@@ -393,17 +413,15 @@ pub unsafe extern "C" fn rl_all_to_all(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.list(outputs, ranks), common.list(inputs, ranks)) };
-        let (name, reduction) = (Name::AllToAll, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&ALL_TO_ALL, RL_SUM, 0),
+            (dtype, options, work),
+            |common, ranks, _| Ok((common.list(outputs, ranks)?, common.list(inputs, ranks)?)),
+        )
+    }
 }
 
 /// Sends block b of the input of rank a, of `input_counts[b]` elements, to block a of the output of rank b, of
@@ -424,19 +442,20 @@ pub unsafe extern "C" fn rl_all_to_all_v_single(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe {
-            (common.cut(output, output_counts, ranks)?, common.cut(input, input_counts, ranks)?)
-        };
-        let (name, reduction) = (Name::AllToAll, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root: 0 };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&ALL_TO_ALL, RL_SUM, 0),
+            (dtype, options, work),
+            |common, ranks, _| {
+                Ok((
+                    common.cut(output, output_counts, ranks)?,
+                    common.cut(input, input_counts, ranks)?,
+                ))
+            },
+        )
+    }
 }
 
 /// Gathers the inputs of all ranks, each of `count` elements, in the output of the root, one after the other; elsewhere
@@ -457,19 +476,20 @@ pub unsafe extern "C" fn rl_gather_single(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe {
-            (common.maybe(output, count.saturating_mul(u64::from(ranks))), common.one(input, count))
-        };
-        let (name, reduction) = (Name::Gather, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&GATHER, RL_SUM, root),
+            (dtype, options, work),
+            |common, ranks, _| {
+                Ok((
+                    common.maybe(output, count.saturating_mul(ranks.into()))?,
+                    common.one(input, count)?,
+                ))
+            },
+        )
+    }
 }
 
 /// Gathers the input of rank r in `outputs[r]` of the root; elsewhere `outputs` may be NULL.
@@ -489,17 +509,15 @@ pub unsafe extern "C" fn rl_gather(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.list(outputs, ranks), common.one(input, count)) };
-        let (name, reduction) = (Name::Gather, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&GATHER, RL_SUM, root),
+            (dtype, options, work),
+            |common, ranks, _| Ok((common.list(outputs, ranks)?, common.one(input, count)?)),
+        )
+    }
 }
 
 /// Sends block r of the root's input to the output of rank r, of `count` elements; elsewhere `input` may be NULL.
@@ -519,19 +537,20 @@ pub unsafe extern "C" fn rl_scatter_single(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe {
-            (common.one(output, count), common.maybe(input, count.saturating_mul(u64::from(ranks))))
-        };
-        let (name, reduction) = (Name::Scatter, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&SCATTER, RL_SUM, root),
+            (dtype, options, work),
+            |common, ranks, _| {
+                Ok((
+                    common.one(output, count)?,
+                    common.maybe(input, count.saturating_mul(ranks.into()))?,
+                ))
+            },
+        )
+    }
 }
 
 /// Sends `inputs[r]` of the root to the output of rank r; elsewhere `inputs` may be NULL.
@@ -551,17 +570,15 @@ pub unsafe extern "C" fn rl_scatter(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
-        let ranks = comm.handle.size();
-        // SAFETY: as above.
-        let (output, input) = unsafe { (common.one(output, count), common.list(inputs, ranks)) };
-        let (name, reduction) = (Name::Scatter, common.reduction(RL_SUM)?);
-        let operation = Operation::Collective { name, output, input, reduction, root };
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    // SAFETY: what the caller promises.
+    unsafe {
+        perform_collective(
+            comm,
+            (&SCATTER, RL_SUM, root),
+            (dtype, options, work),
+            |common, ranks, _| Ok((common.one(output, count)?, common.list(inputs, ranks)?)),
+        )
+    }
 }
 
 /// Waits until all ranks have called it.
@@ -575,14 +592,9 @@ pub unsafe extern "C" fn rl_barrier(
     options: *const rl_options,
     work: *mut *mut rl_work,
 ) -> i32 {
-    guard(|| {
-        // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(RL_U8, options)?) };
-        let reduction = common.reduction(RL_SUM)?;
-        let operation = Operation::collective(Name::Barrier, Side::None, Side::None, reduction);
-        // SAFETY: as above.
-        unsafe { play(comm, operation, common.options, work) }
-    })
+    let none = |_: &CommonArguments, _, _| Ok((Operand::None, Operand::None));
+    // SAFETY: what the caller promises.
+    unsafe { perform_collective(comm, (&BARRIER, RL_SUM, 0), (RL_U8, options, work), none) }
 }
 
 /// Returns this rank's count.
@@ -590,9 +602,9 @@ pub unsafe extern "C" fn rl_barrier(
 /// # Safety
 ///
 /// There is a count for each rank.
-unsafe fn own(counts: *const u64, comm: &rl_comm) -> Result<u64, roundelay::Error> {
+unsafe fn own(counts: *const u64, rank: u32) -> Result<u64, Error> {
     // SAFETY: what the caller promises.
     unsafe { object(counts, "counts") }?;
     // SAFETY: as above; ranks are numbered from 0.
-    Ok(unsafe { counts.add(comm.handle.rank() as usize).read() })
+    Ok(unsafe { counts.add(rank as usize).read() })
 }

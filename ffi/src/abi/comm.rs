@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use roundelay::internal::OwnerProcess;
 use roundelay::{Communicator, Error, Handles, HintError, Hints, Setup};
 
+use super::arguments::{dtype, op};
 use super::error::guard;
-use super::{
-    RL_ABI_VERSION, dtype, free, give, object, op, rl_dtype, rl_op, text, text_or_none, there,
-    write_text,
-};
+use super::pointers::{free, give, object, text, text_or_none, there, write_text};
+use super::values::{RL_ABI_VERSION, rl_dtype, rl_op};
 use crate::handle::Handle;
 
 /// One rank's handle on the others. Any thread may use it.

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use roundelay::{Endpoint, Error, Hints, Link, RemoteRegion, Setup};
 
+use super::arguments::CommonArguments;
 use super::error::guard;
+use super::pointers::{free, give, null, object, text, text_or_none, there};
+use super::values::RL_U8;
 use super::window::rights;
-use super::{Common, RL_U8, free, give, null, object, rl_work, text, text_or_none, there};
+use super::work::rl_work;
 use crate::remote::{self, Registered};
 
 /// A place at which peers meet this process. Any thread may use it.
@@ -185,7 +188,7 @@ pub unsafe extern "C" fn rl_endpoint_register(
         // SAFETY: what the caller promises.
         let endpoint = unsafe { &object(endpoint, "endpoint")?.endpoint };
         // SAFETY: as above.
-        let buffer = unsafe { Common::read(RL_U8, std::ptr::null())?.buffer(data, bytes) };
+        let buffer = unsafe { CommonArguments::read(RL_U8, std::ptr::null())?.buffer(data, bytes) };
         let made = remote::register(endpoint, &buffer, rights(peers_may)?, Box::new(()))?;
         // SAFETY: as above.
         unsafe { give(region, Box::into_raw(Box::new(rl_region { region: made })), "region") }
@@ -285,7 +288,7 @@ pub unsafe extern "C" fn rl_remote_write(
         // SAFETY: as above.
         let value = unsafe { value.as_ref() }.copied();
         // SAFETY: as above.
-        let buffer = unsafe { Common::read(RL_U8, std::ptr::null())?.buffer(data, bytes) };
+        let buffer = unsafe { CommonArguments::read(RL_U8, std::ptr::null())?.buffer(data, bytes) };
         if work.is_null() {
             return remote::write(remote, &buffer, at, value);
         }
@@ -313,7 +316,7 @@ pub unsafe extern "C" fn rl_remote_read(
         // SAFETY: what the caller promises.
         let remote = unsafe { &object(remote, "remote")?.remote };
         // SAFETY: as above.
-        let buffer = unsafe { Common::read(RL_U8, std::ptr::null())?.buffer(data, bytes) };
+        let buffer = unsafe { CommonArguments::read(RL_U8, std::ptr::null())?.buffer(data, bytes) };
         if work.is_null() {
             return remote::read(remote, &buffer, at);
         }

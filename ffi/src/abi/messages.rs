@@ -3,12 +3,18 @@
 
 use std::ffi::c_void;
 
+use super::arguments::CommonArguments;
+use super::comm::rl_comm;
 use super::error::guard;
-use super::{Common, RL_U8, object, play, rl_comm, rl_dtype, rl_options, rl_work};
+use super::perform::perform;
+use super::pointers::object;
+use super::values::{RL_U8, rl_dtype, rl_options};
+use super::work::rl_work;
+use roundelay::operation::{MemoryKind, Message};
 use roundelay::{Error, Peer};
 
-use crate::buffer::Device;
-use crate::operation::{Message, Operation, Tagged};
+use crate::buffer::Buffer;
+use crate::request::{Request, TaggedMessage};
 
 /// A message of a batch.
 #[repr(C)]
@@ -75,6 +81,13 @@ pub unsafe extern "C" fn rl_recv(
     guard(|| unsafe { tagged(comm, &message, tag, options, work) })
 }
 
+fn message(buffer: &Buffer, peer: u32, is_send: bool) -> Result<Message<'static>, Error> {
+    Ok(match is_send {
+        true => Message::sent(buffer.operand()?, peer),
+        false => Message::received(buffer.operand()?, peer),
+    })
+}
+
 /// Sends or receives a message with a tag.
 ///
 /// # Safety
@@ -90,17 +103,17 @@ unsafe fn tagged(
     // SAFETY: what the caller promises.
     let comm = unsafe { object(comm, "comm")? };
     // SAFETY: as above.
-    let common = unsafe { Common::read(given.dtype, options)? };
+    let common = unsafe { CommonArguments::read(given.dtype, options)? };
     // SAFETY: as above.
     let buffer = unsafe { common.buffer(given.ptr, given.count) };
     let is_send = given.is_send != 0;
-    if common.device == Device::Cuda && tag == 0 {
-        let message = Message { buffer, peer: given.peer, is_send };
+    if common.memory == MemoryKind::Device && tag == 0 {
+        let request = Request::Messages(vec![message(&buffer, given.peer, is_send)?]);
         // SAFETY: as above.
-        return unsafe { play(comm, Operation::Messages(vec![message]), common.options, work) };
+        return unsafe { perform(comm, request, common.options, work) };
     }
     let peer = if given.peer == RL_ANY_RANK { Peer::Any } else { Peer::Rank(given.peer) };
-    let message = Tagged { buffer, peer, tag, is_send };
+    let message = TaggedMessage { buffer, peer, tag, is_send };
     let timeout = common.options.timeout;
     if work.is_null() {
         return comm.handle.message(&message, timeout).map(drop);
@@ -132,14 +145,14 @@ pub unsafe extern "C" fn rl_batch(
             // SAFETY: as above.
             let given = unsafe { object(messages.wrapping_add(at), "messages")? };
             // SAFETY: as above.
-            let common = unsafe { Common::read(given.dtype, options)? };
+            let common = unsafe { CommonArguments::read(given.dtype, options)? };
             // SAFETY: as above.
             let buffer = unsafe { common.buffer(given.ptr, given.count) };
-            all.push(Message { buffer, peer: given.peer, is_send: given.is_send != 0 });
+            all.push(message(&buffer, given.peer, given.is_send != 0)?);
         }
         // SAFETY: as above.
-        let options = unsafe { Common::read(RL_U8, options)? }.options;
+        let options = unsafe { CommonArguments::read(RL_U8, options)? }.options;
         // SAFETY: as above.
-        unsafe { play(comm, Operation::Messages(all), options, work) }
+        unsafe { perform(comm, Request::Messages(all), options, work) }
     })
 }

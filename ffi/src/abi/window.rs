@@ -4,13 +4,15 @@ use std::ffi::c_void;
 
 use roundelay::{Error, Rights};
 
+use super::arguments::{CommonArguments, op};
+use super::comm::rl_comm;
 use super::error::guard;
-use super::{
-    Common, RL_U64, free, give, object, op, rl_comm, rl_dtype, rl_op, rl_options, rl_work, there,
-};
-use crate::buffer::Device;
+use super::pointers::{free, give, object, there};
+use super::values::{RL_U64, rl_dtype, rl_op, rl_options};
+use super::work::rl_work;
 use crate::handle::Options;
 use crate::window::{Change, Copied, Place, Window};
+use roundelay::operation::MemoryKind;
 
 /// A window. Any thread may use it.
 ///
@@ -52,7 +54,7 @@ unsafe fn under(
     guard(|| {
         // SAFETY: what the caller promises.
         let (window, common) =
-            unsafe { (object(window, "window")?, Common::read(RL_U64, options)?) };
+            unsafe { (object(window, "window")?, CommonArguments::read(RL_U64, options)?) };
         call(&window.window, common.options)
     })
 }
@@ -85,7 +87,8 @@ pub unsafe extern "C" fn rl_window_create(
     guard(|| {
         there(window, "window")?;
         // SAFETY: what the caller promises.
-        let (comm, common) = unsafe { (object(comm, "comm")?, Common::read(dtype, options)?) };
+        let (comm, common) =
+            unsafe { (object(comm, "comm")?, CommonArguments::read(dtype, options)?) };
         // SAFETY: as above.
         let buffer = unsafe { common.buffer(data, count) };
         let rights = rights(peers_may)?;
@@ -140,7 +143,7 @@ unsafe fn access(
     let window = unsafe { &object(window, "window")?.window };
     let dtype = window.dtype()? as rl_dtype;
     // SAFETY: as above.
-    let common = unsafe { Common::read(dtype, options)? };
+    let common = unsafe { CommonArguments::read(dtype, options)? };
     // SAFETY: as above.
     let buffer = unsafe { common.buffer(data, count) };
     if work.is_null() {
@@ -231,11 +234,11 @@ unsafe fn change(
     there(before, "before")?;
     // SAFETY: what the caller promises.
     let (window, common) =
-        unsafe { (&object(window, "window")?.window, Common::read(RL_U64, options)?) };
-    match common.device {
+        unsafe { (&object(window, "window")?.window, CommonArguments::read(RL_U64, options)?) };
+    match common.memory {
         // SAFETY: as above.
-        Device::Host => unsafe { give(before, window.change(what, place)?, "before") },
-        Device::Cuda => {
+        MemoryKind::Host => unsafe { give(before, window.change(what, place)?, "before") },
+        MemoryKind::Device => {
             // SAFETY: as above.
             let before = unsafe { common.buffer(before.cast(), 1) };
             window.change_into(what, place, &before, common.options)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use roundelay::{Error, Status};
 
 use super::error::guard;
-use super::{give, null, object};
+use super::pointers::{give, null, object};
 use crate::handle::Pending;
 
 /// An operation in the background. It goes on when this is freed.

@@ -9,20 +9,17 @@ use roundelay_compiler::emit::cuda::KERNEL;
 use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 use roundelay_compiler::plan::Dir;
 
+use super::CudaStream;
 use super::far::{FarBatch, FarEnd, Mail};
 use super::gpu::Gpu;
 use super::layout::Layout;
 use super::packed::copy_all;
 use super::program::{WORDS, word, words};
 use super::unplayable::Unplayable;
-use super::{CudaStream, DevicePtr};
 use crate::backend::{Aside, Kernel, Options};
 use roundelay_engine::bind::{Transfer, own_pairs};
-use roundelay_engine::{Core, End, Message, Recent, peers};
+use roundelay_engine::{Core, Message, Recent, check_peers};
 use roundelay_net::error::{Error, Source};
-
-/// A message on device memory.
-type DeviceMessage = Message<DevicePtr, DevicePtr>;
 
 /// A batch that was made ready: all that a launch needs but the addresses. Batches of the same messages share it.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ impl Gpu {
         &mut self,
         core: &mut Core,
         name: &'static str,
-        messages: &[DeviceMessage],
+        messages: &[Message<'_>],
         is_collective: bool,
         stream: &CudaStream,
     ) -> Result<(), Error> {
@@ -57,13 +54,14 @@ impl Gpu {
         let at = match self.batches.position(|known| known.is_of(messages)) {
             Some(at) => at,
             None => {
-                peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
+                check_peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
                 let arranged =
                     self.arrange(name, messages.iter().map(Message::transfer).collect())?;
                 self.batches.keep(arranged)
             }
         };
-        if let Some(null) = messages.iter().position(|m| m.bytes > 0 && address(m) == 0) {
+        if let Some(null) = messages.iter().position(|m| m.transfer().bytes > 0 && m.address() == 0)
+        {
             return Err(Error::Usage(format!("{name}: the memory of message {null} is null")));
         }
         let kernel = match self.batches[at].blocks {
@@ -89,7 +87,7 @@ impl Gpu {
         arranged.fill(messages, nanoseconds);
         let arranged = &*arranged;
         let copies = arranged.pairs.iter().map(|&(from, to)| {
-            (address(&messages[to]), address(&messages[from]), messages[from].bytes)
+            (messages[to].address(), messages[from].address(), messages[from].transfer().bytes)
         });
         // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
         // caller's memory is good as whoever made its address promised.
@@ -183,27 +181,19 @@ impl Gpu {
 
 impl Arranged {
     /// Returns true if these are its messages, wherever they lie.
-    fn is_of(&self, messages: &[DeviceMessage]) -> bool {
-        let alike = |(known, message): (&Transfer, &DeviceMessage)| *known == message.transfer();
+    fn is_of(&self, messages: &[Message<'_>]) -> bool {
+        let alike = |(known, message): (&Transfer, &Message<'_>)| *known == message.transfer();
         self.transfers.len() == messages.len() && self.transfers.iter().zip(messages).all(alike)
     }
 
     /// Writes where messages lie into the words of the kernel's parameter.
-    fn fill(&mut self, messages: &[DeviceMessage], timeout: u64) {
+    fn fill(&mut self, messages: &[Message<'_>], timeout: u64) {
         self.params[word!(timeout)] = timeout;
         let listed = self.params[FIRST_END + END * ENDS..].chunks_exact_mut(3);
         for (words, &at) in listed.zip(&self.order) {
             let transfer = &self.transfers[at];
-            words.copy_from_slice(&[address(&messages[at]), transfer.bytes, transfer.tag().into()]);
+            words.copy_from_slice(&[messages[at].address(), transfer.bytes, transfer.tag().into()]);
         }
-    }
-}
-
-/// Returns the address of a message's memory on this rank.
-fn address(message: &DeviceMessage) -> u64 {
-    match message.end {
-        End::Sent(from) => from.0,
-        End::Received(to) => to.0,
     }
 }
 

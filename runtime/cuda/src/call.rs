@@ -16,7 +16,7 @@ use super::unplayable::Unplayable;
 use super::{CudaStream, Protocol};
 use roundelay_engine::choose::{How, device};
 use roundelay_engine::custom::Algorithm;
-use roundelay_engine::{Args, Core, served};
+use roundelay_engine::{Args, BARRIER, Core, served};
 use roundelay_net::error::Error;
 
 /// A call, and how it is played.
@@ -125,7 +125,7 @@ impl Gpu {
         core.usable()?;
         self.listen(core)?;
         let Some(plan) = plans.plans().get(self.rank as usize) else { return Ok(None) };
-        if launch.call.count == 0 && plan.header.collective != "barrier" {
+        if launch.call.count == 0 && plan.header.collective != BARRIER.name {
             checked(plans, launch)?;
             core.run_empty(plan, launch.call.dtype, launch.call.op)?;
             return Ok(None);

@@ -5,7 +5,8 @@
 //!
 //! | to read | for |
 //! |---|---|
-//! | [`Core`], [`Call`], [`Collective`] | the state of a rank, a call as data, the table of collectives |
+//! | [`Operation`], [`Operand`], [`Collective`] | calls as data: the record, its operands, the table of collectives |
+//! | [`Core`] | the state of a rank, which binds calls and executes them |
 //! | [`hints`], [`choose`] | the wishes of a caller, and the one resolver |
 //! | [`custom`], [`build`] | algorithms that callers bring: as texts, or made at run time |
 //! | [`bind`] | plan, count, type and buffers to addresses: checked once, and kept |
@@ -27,11 +28,14 @@ mod engine;
 pub mod executor;
 pub mod hints;
 pub mod messages;
+mod operation;
 pub mod trace;
 pub mod window;
 
-pub use engine::{
-    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Blocks, Call, Collective, Core,
-    End, GATHER, Message, Named, REDUCE, REDUCE_SCATTER, Recent, Reduction, SCATTER, SERVED, Seat,
-    Stop, alike, check_factor, each, fits, peers, served, total, writes_output,
+pub use engine::{Core, Recent, Stop, writes_output};
+pub use operation::{
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Blocks, Call, CallBuffer,
+    CallForm, CallShape, CallerRank, Collective, GATHER, InputBuffer, MemoryKind, Message,
+    MessageEnd, Named, Operand, Operation, OutputBuffer, REDUCE, REDUCE_SCATTER, Reduction,
+    SCATTER, SERVED, check_factor, check_peers, common_memory, served,
 };

@@ -1,17 +1,12 @@
 //! Collectives with a buffer for each rank. The blocks go through one buffer that is kept between
 //! calls, so a list costs one copy of the data here.
 
-use std::iter::Empty;
-
-use crate::comm::{Communicator, Engine, Memory, MemoryMut};
+use crate::comm::{Communicator, Memory, MemoryMut};
 use roundelay_engine::{
-    ALL_GATHER, ALL_TO_ALL, Args, Blocks, Call, Collective, GATHER, REDUCE_SCATTER, Reduction,
-    SCATTER, alike, each,
+    ALL_GATHER, ALL_TO_ALL, Collective, GATHER, Operand, Operation, REDUCE_SCATTER, Reduction,
+    SCATTER,
 };
 use roundelay_net::error::Error;
-
-/// A buffer, and no list.
-type One<B> = Blocks<B, Empty<B>>;
 
 impl Communicator {
     /// Gathers the inputs of all ranks on every rank: that of rank r in `outputs[r]`. All have the length of
@@ -30,7 +25,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.gather_list("all_gather", &ALL_GATHER, outputs, input, 0)
+        self.gather_list(&ALL_GATHER, outputs, input, 0)
     }
 
     /// Reduces the `inputs[r]` of all ranks and leaves the result on rank r. All have the length of `output`.
@@ -54,8 +49,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let collective = &REDUCE_SCATTER;
-        self.scatter_list("reduce_scatter", collective, output, inputs, 0, op.into())
+        self.scatter_list(&REDUCE_SCATTER, output, inputs, 0, op.into())
     }
 
     /// Sends `inputs[b]` of rank a to `outputs[a]` of rank b. All have one length.
@@ -73,21 +67,10 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let (ranks, count) = (self.size(), inputs.first().map_or(0, |input| input.elements()));
-        let lens = inputs.iter().map(|i| i.elements());
-        each("all_to_all", "inputs", ranks, lens, count)?;
-        let lens = outputs.iter().map(|o| o.elements());
-        each("all_to_all", "outputs", ranks, lens, count)?;
-        let dtype = inputs[0].dtype();
-        let all = inputs.iter().map(|i| i.dtype()).chain(outputs.iter().map(|o| o.dtype()));
-        alike("all_to_all", dtype, all)?;
-        let args = Args::OutOfPlace {
-            input: Blocks::Each(inputs.iter().map(|i| i.lend())),
-            output: Blocks::Each(outputs.iter_mut().map(|o| o.lend_mut())),
-        };
-        let (count, dtype, Reduction { op, factor }) = (count as u64, dtype, Reduction::NONE);
-        let call = Call { count, dtype, op, factor, args };
-        O::Engine::perform_listed(self, &ALL_TO_ALL, 0, call)
+        let output = Operand::List(outputs.iter_mut().map(|o| o.operand_mut()).collect());
+        let input = Operand::List(inputs.iter().map(|i| i.operand()).collect());
+        let (collective, reduction) = (&ALL_TO_ALL, Reduction::NONE);
+        self.perform(&mut Operation { collective, output, input, reduction, root: 0 })
     }
 
     /// Gathers the inputs of all ranks on the root: that of rank r in `outputs[r]`. All have the length of
@@ -113,7 +96,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.gather_list("gather", &GATHER, outputs, input, root)
+        self.gather_list(&GATHER, outputs, input, root)
     }
 
     /// Sends `inputs[r]` of the root to rank r. All have the length of `output`. Elsewhere `inputs` has no
@@ -132,12 +115,11 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.scatter_list("scatter", &SCATTER, output, inputs, root, Reduction::NONE)
+        self.scatter_list(&SCATTER, output, inputs, root, Reduction::NONE)
     }
 
     fn gather_list<O, I>(
         &mut self,
-        name: &str,
         collective: &'static Collective,
         outputs: &mut [&mut O],
         input: &I,
@@ -147,50 +129,25 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let seat = self.seat(root);
-        seat.check(name)?;
-        let (outputs, count) = match collective.has_output(seat) {
-            true => (outputs, input.elements()),
-            false => (&mut [][..], input.elements()),
-        };
-        if collective.has_output(seat) {
-            each(name, "outputs", self.size(), outputs.iter().map(|o| o.elements()), count)?;
-        }
-        let dtype = input.dtype();
-        alike(name, dtype, outputs.iter().map(|o| o.dtype()))?;
-        let input: One<_> = Blocks::One(input.lend());
-        let output = Blocks::Each(outputs.iter_mut().map(|o| o.lend_mut()));
-        let (count, dtype, Reduction { op, factor }) = (count as u64, dtype, Reduction::NONE);
-        let call = Call { count, dtype, op, factor, args: Args::OutOfPlace { input, output } };
-        O::Engine::perform_listed(self, collective, root, call)
+        let output = Operand::List(outputs.iter_mut().map(|o| o.operand_mut()).collect());
+        let (input, reduction) = (Operand::One(input.operand()), Reduction::NONE);
+        self.perform(&mut Operation { collective, output, input, reduction, root })
     }
 
     fn scatter_list<O, I>(
         &mut self,
-        name: &str,
         collective: &'static Collective,
         output: &mut O,
         inputs: &[&I],
         root: u32,
-        Reduction { op, factor }: Reduction,
+        reduction: Reduction,
     ) -> Result<(), Error>
     where
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let seat = self.seat(root);
-        seat.check(name)?;
-        let count = output.elements();
-        let inputs = if collective.has_input(seat) { inputs } else { &[] };
-        if collective.has_input(seat) {
-            each(name, "inputs", self.size(), inputs.iter().map(|i| i.elements()), count)?;
-        }
-        let dtype = output.dtype();
-        alike(name, dtype, inputs.iter().map(|i| i.dtype()))?;
-        let input = Blocks::Each(inputs.iter().map(|i| i.lend()));
-        let output: One<_> = Blocks::One(output.lend_mut());
-        let count = count as u64;
-        let call = Call { count, dtype, op, factor, args: Args::OutOfPlace { input, output } };
-        O::Engine::perform_listed(self, collective, root, call)
+        let output = Operand::One(output.operand_mut());
+        let input = Operand::List(inputs.iter().map(|i| i.operand()).collect());
+        self.perform(&mut Operation { collective, output, input, reduction, root })
     }
 }

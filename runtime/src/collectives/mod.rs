@@ -1,5 +1,5 @@
-//! The collectives by name, as a framework calls them, on memory of any kind: arguments are checked before
-//! anything moves, then the engine of the memory finds a plan and plays it.
+//! The collectives by name, as a framework calls them, on memory of any kind. Each method makes an
+//! [`Operation`], which [`Communicator::perform`] checks before anything moves, and gives to the engine of the memory.
 //!
 //! Outputs stand before inputs, as in torchcomms. Collectives whose vector has a block a rank exist
 //! twice: with a buffer a rank (`all_gather`, in `lists`), and with one buffer for all blocks, one
@@ -14,12 +14,11 @@ mod play;
 mod ragged;
 mod tolerant;
 
-use crate::comm::{Communicator, Engine, Memory, MemoryMut};
+use crate::comm::{Communicator, Memory, MemoryMut};
 use roundelay_engine::{
-    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, Args, BARRIER, BROADCAST, Call, Collective, GATHER, REDUCE,
-    REDUCE_SCATTER, Reduction, SCATTER, Seat, alike,
+    ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, BARRIER, BROADCAST, Collective, GATHER, Operand, Operation,
+    REDUCE, REDUCE_SCATTER, Reduction, SCATTER,
 };
-use roundelay_net::dtype::DType;
 use roundelay_net::error::Error;
 
 impl Communicator {
@@ -46,7 +45,7 @@ impl Communicator {
         data: &mut M,
         op: impl Into<Reduction>,
     ) -> Result<(), Error> {
-        self.in_place("all_reduce", &ALL_REDUCE, 0, op.into(), data)
+        self.in_place(&ALL_REDUCE, 0, op.into(), data)
     }
 
     /// Performs [`Communicator::all_reduce`] out of place: both buffers have the same length.
@@ -70,7 +69,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.out_of_place("all_reduce_into", &ALL_REDUCE, 0, op.into(), output, input)
+        self.out_of_place(&ALL_REDUCE, 0, op.into(), output, input)
     }
 
     /// Reduces the buffers of all ranks and leaves the result on the root; the buffers of the others end with
@@ -93,7 +92,7 @@ impl Communicator {
         root: u32,
         op: impl Into<Reduction>,
     ) -> Result<(), Error> {
-        self.in_place("reduce", &REDUCE, root, op.into(), data)
+        self.in_place(&REDUCE, root, op.into(), data)
     }
 
     /// Performs [`Communicator::reduce`] out of place: the root's output has the length of the input; that of
@@ -124,7 +123,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.out_of_place("reduce_into", &REDUCE, root, op.into(), output, input)
+        self.out_of_place(&REDUCE, root, op.into(), output, input)
     }
 
     /// Copies the root's buffer to all ranks.
@@ -142,7 +141,7 @@ impl Communicator {
         data: &mut M,
         root: u32,
     ) -> Result<(), Error> {
-        self.in_place("broadcast", &BROADCAST, root, Reduction::NONE, data)
+        self.in_place(&BROADCAST, root, Reduction::NONE, data)
     }
 
     /// Performs [`Communicator::broadcast`] out of place: the root's input is copied to the outputs of all ranks, its own
@@ -169,7 +168,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.out_of_place("broadcast_into", &BROADCAST, root, Reduction::NONE, output, input)
+        self.out_of_place(&BROADCAST, root, Reduction::NONE, output, input)
     }
 
     /// Gathers the inputs of all ranks on every rank, by rank: `output` is `size()` times as long as `input`.
@@ -187,7 +186,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.out_of_place("all_gather_single", &ALL_GATHER, 0, Reduction::NONE, output, input)
+        self.out_of_place(&ALL_GATHER, 0, Reduction::NONE, output, input)
     }
 
     /// Reduces the inputs and leaves block r of the result on rank r: `input` is `size()` times as long as
@@ -212,7 +211,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.out_of_place("reduce_scatter_single", &REDUCE_SCATTER, 0, op.into(), output, input)
+        self.out_of_place(&REDUCE_SCATTER, 0, op.into(), output, input)
     }
 
     /// Sends block b of rank a's input to block a of rank b's output; both have `size()` equal blocks.
@@ -230,7 +229,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.out_of_place("all_to_all_single", &ALL_TO_ALL, 0, Reduction::NONE, output, input)
+        self.out_of_place(&ALL_TO_ALL, 0, Reduction::NONE, output, input)
     }
 
     /// Performs [`Communicator::all_to_all_single`] in place: block b of rank a and block a of rank b change places.
@@ -250,11 +249,7 @@ impl Communicator {
         &mut self,
         data: &mut M,
     ) -> Result<(), Error> {
-        let (call, elements) = ("all_to_all_in_place", data.elements());
-        let count = ALL_TO_ALL.count(call, self.seat(0), elements, elements)? as u64;
-        let (dtype, Reduction { op, factor }) = (data.dtype(), Reduction::NONE);
-        let args = Args::InPlace { data: data.lend_mut() };
-        M::Engine::perform(self, &ALL_TO_ALL, 0, Call { count, dtype, op, factor, args })
+        self.in_place(&ALL_TO_ALL, 0, Reduction::NONE, data)
     }
 
     /// Gathers the inputs of all ranks on the root, by rank: there, `output` is `size()` times as long as
@@ -275,7 +270,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.out_of_place("gather_single", &GATHER, root, Reduction::NONE, output, input)
+        self.out_of_place(&GATHER, root, Reduction::NONE, output, input)
     }
 
     /// Sends block r of the root's input to rank r: there, `input` is `size()` times as long as `output`;
@@ -300,7 +295,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        self.out_of_place("scatter_single", &SCATTER, root, Reduction::NONE, output, input)
+        self.out_of_place(&SCATTER, root, Reduction::NONE, output, input)
     }
 
     /// Waits until all ranks have come here.
@@ -316,39 +311,27 @@ impl Communicator {
     ///
     /// The errors of [`Communicator::run`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        let core = self.callable()?;
-        match core.is_installed("barrier") {
-            true => {
-                let args = Args::InPlace { data: &mut [][..] };
-                let Reduction { op, factor } = Reduction::NONE;
-                core.perform(&BARRIER, 0, Call { count: 0, dtype: DType::U8, op, factor, args })
-            }
-            false => core.barrier(),
-        }
+        self.perform(&mut Operation::in_place(&BARRIER, Operand::None, Reduction::NONE, 0))
     }
 
     #[inline]
     fn in_place<M: MemoryMut + ?Sized>(
         &mut self,
-        call: &str,
         collective: &'static Collective,
         root: u32,
-        Reduction { op, factor }: Reduction,
+        reduction: Reduction,
         data: &mut M,
     ) -> Result<(), Error> {
-        self.seat(root).check(call)?;
-        let (count, dtype) = (data.elements() as u64, data.dtype());
-        let args = Args::InPlace { data: data.lend_mut() };
-        M::Engine::perform(self, collective, root, Call { count, dtype, op, factor, args })
+        let data = Operand::One(data.operand_mut());
+        self.perform(&mut Operation::in_place(collective, data, reduction, root))
     }
 
     #[inline]
     fn out_of_place<O, I>(
         &mut self,
-        call: &str,
         collective: &'static Collective,
         root: u32,
-        Reduction { op, factor }: Reduction,
+        reduction: Reduction,
         output: &mut O,
         input: &I,
     ) -> Result<(), Error>
@@ -356,15 +339,7 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let count =
-            collective.count(call, self.seat(root), output.elements(), input.elements())? as u64;
-        let dtype = output.dtype();
-        alike(call, dtype, [input.dtype()])?;
-        let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
-        O::Engine::perform(self, collective, root, Call { count, dtype, op, factor, args })
-    }
-
-    fn seat(&self, root: u32) -> Seat {
-        Seat { rank: self.rank(), ranks: self.size(), root }
+        let (output, input) = (Operand::One(output.operand_mut()), Operand::One(input.operand()));
+        self.perform(&mut Operation { collective, output, input, reduction, root })
     }
 }

@@ -8,8 +8,8 @@ use roundelay_compiler::plan::Placement;
 
 use crate::comm::{Communicator, Engine, Memory, MemoryMut};
 use crate::prototype::Playable;
+use roundelay_engine::Reduction;
 use roundelay_engine::custom::Algorithm;
-use roundelay_engine::{Args, Reduction, alike};
 use roundelay_net::error::Error;
 
 impl Communicator {
@@ -105,9 +105,8 @@ impl Communicator {
         data: &mut M,
         op: impl Into<Reduction>,
     ) -> Result<<M::Engine as Engine>::Played, Error> {
-        let (lens, of) = ([data.elements(), 0], (data.dtype(), op.into()));
-        let args = Args::InPlace { data: data.lend_mut() };
-        M::Engine::play(self, algorithm.algorithm()?, of, lens, args)
+        let stats = self.execute(algorithm.algorithm()?, &mut data.operand_mut(), op.into());
+        stats.map(M::Engine::played)
     }
 
     /// Plays an algorithm out of place, as in the example of [`Communicator::load_text`]. A buffer that has no meaning
@@ -128,9 +127,8 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let (lens, of) = ([input.elements(), output.elements()], (output.dtype(), op.into()));
-        alike("run_algorithm_into", output.dtype(), [input.dtype()])?;
-        let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
-        O::Engine::play(self, algorithm.algorithm()?, of, lens, args)
+        let (output, input) = (&mut output.operand_mut(), &input.operand());
+        let stats = self.execute_into(algorithm.algorithm()?, output, input, op.into());
+        stats.map(O::Engine::played)
     }
 }

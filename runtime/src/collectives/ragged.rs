@@ -1,19 +1,13 @@
 //! Collectives whose blocks have lengths of their own.
 //!
-//! On a host, `all_gather_v` and `reduce_scatter_v` play the same proved algorithms as their namesakes
+//! On a host, `all_gather_v` and `reduce_scatter_v` execute the same proved algorithms as their namesakes
 //! (`bind/shape.rs` says why they may); on GPUs blocks are made equal on the way (`cuda/packed.rs`).
 //! `all_to_all_v` is a batch of messages: no rank knows the lengths of the others' blocks, so there is
 //! nothing to plan.
 
-use crate::comm::{Communicator, Engine, Memory, MemoryMut};
-use roundelay_engine::{
-    ALL_GATHER, Args, Call, Collective, Message, REDUCE_SCATTER, Reduction, alike, fits, total,
-};
-use roundelay_net::digest::mix;
+use crate::comm::{Communicator, Memory, MemoryMut};
+use roundelay_engine::{ALL_GATHER, ALL_TO_ALL, Operand, Operation, REDUCE_SCATTER, Reduction};
 use roundelay_net::error::Error;
-
-/// The number that tells this collective from others where calls are compared.
-const ALL_TO_ALL_V: u64 = 2;
 
 impl Communicator {
     /// Gathers the inputs of all ranks on every rank, one after the other; rank r's has `counts[r]` elements.
@@ -43,10 +37,10 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let total = total(self.size(), counts)?;
-        fits("input", input.elements(), counts[self.rank() as usize])?;
-        fits("output", output.elements(), total)?;
-        self.cut(&ALL_GATHER, total, Reduction::NONE, counts, (output, input))
+        let output = Operand::Cut(output.operand_mut(), counts.into());
+        let (input, reduction) = (Operand::One(input.operand()), Reduction::NONE);
+        let collective = &ALL_GATHER;
+        self.perform(&mut Operation { collective, output, input, reduction, root: 0 })
     }
 
     /// Reduces the inputs and leaves block r of the result, which has `counts[r]` elements, on rank r. All
@@ -73,10 +67,10 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        let total = total(self.size(), counts)?;
-        fits("input", input.elements(), total)?;
-        fits("output", output.elements(), counts[self.rank() as usize])?;
-        self.cut(&REDUCE_SCATTER, total, op.into(), counts, (output, input))
+        let output = Operand::One(output.operand_mut());
+        let input = Operand::Cut(input.operand(), counts.into());
+        let (collective, reduction) = (&REDUCE_SCATTER, op.into());
+        self.perform(&mut Operation { collective, output, input, reduction, root: 0 })
     }
 
     /// Sends block b of rank a's input to block a of rank b's output. The blocks of this rank's input have
@@ -105,41 +99,9 @@ impl Communicator {
         O: MemoryMut + ?Sized,
         I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
     {
-        fits("input", input.elements(), total(self.size(), send_counts)?)?;
-        fits("output", output.elements(), total(self.size(), recv_counts)?)?;
-        let dtype = output.dtype();
-        alike("all_to_all_v", dtype, [input.dtype()])?;
-        let (mut input, mut output, size) = (input.lend(), output.lend_mut(), dtype.size());
-        let mut messages = Vec::with_capacity(2 * send_counts.len());
-        for (peer, count) in (0..).zip(send_counts) {
-            let [block, rest] = O::Engine::cut_input(input, count * size);
-            messages.push(Message::sent(block, (dtype, count * size), peer));
-            input = rest;
-        }
-        for (peer, count) in (0..).zip(recv_counts) {
-            let [block, rest] = O::Engine::cut_output(output, count * size);
-            messages.push(Message::received(block, (dtype, count * size), peer));
-            output = rest;
-        }
-        let word = mix(ALL_TO_ALL_V, dtype as u64);
-        O::Engine::exchange(self, "all_to_all_v", &mut messages, Some(word)).map(drop)
-    }
-
-    fn cut<O, I>(
-        &mut self,
-        collective: &'static Collective,
-        total: usize,
-        Reduction { op, factor }: Reduction,
-        counts: &[usize],
-        (output, input): (&mut O, &I),
-    ) -> Result<(), Error>
-    where
-        O: MemoryMut + ?Sized,
-        I: Memory<Element = O::Element, Engine = O::Engine> + ?Sized,
-    {
-        let (count, dtype) = (total as u64, output.dtype());
-        alike(collective.name, dtype, [input.dtype()])?;
-        let args = Args::OutOfPlace { input: input.lend(), output: output.lend_mut() };
-        O::Engine::perform_cut(self, collective, Call { count, dtype, op, factor, args }, counts)
+        let output = Operand::Cut(output.operand_mut(), recv_counts.into());
+        let input = Operand::Cut(input.operand(), send_counts.into());
+        let (collective, reduction) = (&ALL_TO_ALL, Reduction::NONE);
+        self.perform(&mut Operation { collective, output, input, reduction, root: 0 })
     }
 }

@@ -4,16 +4,15 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::memory::Engine;
 use super::mixed::{ByHost, STALLED, Staged};
 use super::{CallOptions, Communicator, With, worker};
 use roundelay_cuda::backend::{Context, Fault};
 use roundelay_cuda::{
-    Cuda, CudaBuffer, CudaGraph, CudaKernel, CudaOptions, CudaStream, CudaWork, Device,
-    DeviceFunction, DevicePtr, Gpu, GpuDirect, KernelArg, KernelGrid, Launch, Protocol, open,
+    CudaBuffer, CudaGraph, CudaKernel, CudaStream, CudaWork, Device, DeviceFunction, DevicePtr,
+    Gpu, GpuDirect, KernelArg, KernelGrid, Launch, Protocol,
 };
 use roundelay_engine::custom::Algorithm;
-use roundelay_engine::{Args, Call, Core, Reduction};
+use roundelay_engine::{Args, BARRIER, Call, Core, Reduction};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 
@@ -32,36 +31,6 @@ pub(super) enum Means<'c> {
 }
 
 impl Communicator {
-    /// Opens these ranks on their GPUs. All ranks call together. The communicator that comes back is a part
-    /// of this one ([`Communicator::split`]) with all its ranks: calls go on side by side, but an error that ends
-    /// it ends this one too. Its calls take memory of the host and of the GPU; those on the GPU are put into a
-    /// stream and return at once.
-    ///
-    /// The device's primary context is current on the calling thread afterwards.
-    ///
-    /// # Errors
-    ///
-    /// On all ranks if any fails, naming the rank and its reason: [`Error::Cuda`] if it has no GPU, no driver or
-    /// no memory, or if GPUs of one host cannot reach each other; [`Error::Usage`] if ranks gave different options;
-    /// [`Error::System`] if ranks on different hosts cannot be connected. Otherwise the errors of [`Communicator::split`].
-    pub fn cuda(&mut self, options: CudaOptions) -> Result<Communicator, Error> {
-        let mut comm = self.whole()?;
-        let gpu = open(comm.core()?, &options)?;
-        comm.gpu = Some(Opened::Kernels(Box::new(gpu)));
-        Ok(comm)
-    }
-
-    /// Makes a part of all ranks, with the same hints.
-    pub(super) fn whole(&mut self) -> Result<Communicator, Error> {
-        let ranks: Vec<u32> = (0..self.size()).collect();
-        let hints = self.core()?.plans.hints().clone();
-        let Some(mut comm) = self.split(&ranks)? else {
-            return Err(Error::Usage("a rank is not among all ranks".into()));
-        };
-        comm.set_hints(hints)?;
-        Ok(comm)
-    }
-
     /// Returns this rank's GPU. As with all methods about GPUs, it is an error without [`Communicator::cuda`].
     ///
     /// # Errors
@@ -189,7 +158,10 @@ impl Communicator {
         let Reduction { op, factor } = Reduction::NONE;
         let args = Args::InPlace { data: DevicePtr::NULL };
         let call = Call { count: 0, dtype: DType::U8, op, factor, args };
-        Cuda::perform(self, &roundelay_engine::BARRIER, 0, call)
+        match self.means()? {
+            Means::Kernels(core, gpu, stream) => gpu.perform(core, &BARRIER, 0, call, &stream),
+            Means::ByHost(host) => host.barrier(),
+        }
     }
 
     /// Puts a call of an algorithm (of a text, or of the library by [`Communicator::algorithm`]) into a stream.

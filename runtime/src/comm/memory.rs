@@ -2,14 +2,9 @@
 
 use std::fmt::Debug;
 
-use roundelay_compiler::plan::Header;
-
-use super::Communicator;
 use roundelay_engine::bind::Stats;
-use roundelay_engine::custom::Algorithm;
-use roundelay_engine::{Args, Blocks, Call, Collective, Message, Reduction};
+use roundelay_engine::{InputBuffer, OutputBuffer};
 use roundelay_net::dtype::{DType, Element};
-use roundelay_net::error::Error;
 use roundelay_net::memory::{Buffer, bytes, bytes_mut};
 
 /// Keeps traits to the types of this crate.
@@ -31,20 +26,31 @@ pub trait Memory: Sealed {
 
     #[doc(hidden)]
     fn lend(&self) -> <Self::Engine as Engine>::Input<'_>;
+
+    /// Returns the memory as an operand that is read.
+    #[doc(hidden)]
+    #[inline]
+    fn operand(&self) -> InputBuffer<'_> {
+        Self::Engine::input(self.lend(), self.elements(), self.dtype())
+    }
 }
 
 /// Elements in memory, as calls read and write them.
 pub trait MemoryMut: Memory {
     #[doc(hidden)]
     fn lend_mut(&mut self) -> <Self::Engine as Engine>::Output<'_>;
+
+    /// Returns the memory as an operand that is written.
+    #[doc(hidden)]
+    #[inline]
+    fn operand_mut(&mut self) -> OutputBuffer<'_> {
+        let (elements, dtype) = (self.elements(), self.dtype());
+        Self::Engine::output(self.lend_mut(), elements, dtype)
+    }
 }
 
-/// The input and the output of a call, each of them one buffer or a list.
-pub(super) type Listed<'a, E, I, O> =
-    Call<Blocks<<E as Engine>::Input<'a>, I>, Blocks<<E as Engine>::Output<'a>, O>>;
-
-/// Whatever binds and plays the calls on a kind of memory: [`Host`], or `roundelay::cuda::Cuda`. It takes the
-/// arguments that the communicator has checked.
+/// The engine of a kind of memory: [`Host`], or `roundelay::cuda::Cuda`. It decides how the memory of a call is named;
+/// the call itself is an [`Operation`](roundelay_engine::Operation), whatever the memory.
 pub trait Engine: Sealed + Sized {
     /// A buffer that is read.
     type Input<'a>: Copy + Debug;
@@ -54,58 +60,13 @@ pub trait Engine: Sealed + Sized {
     type Played;
 
     #[doc(hidden)]
-    fn perform(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        root: u32,
-        call: Call<Self::Input<'_>, Self::Output<'_>>,
-    ) -> Result<(), Error>;
+    fn input<'a: 'a>(lent: Self::Input<'a>, elements: usize, dtype: DType) -> InputBuffer<'a>;
 
     #[doc(hidden)]
-    fn perform_listed<'a: 'a>(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        root: u32,
-        call: Listed<
-            'a,
-            Self,
-            impl ExactSizeIterator<Item = Self::Input<'a>>,
-            impl ExactSizeIterator<Item = Self::Output<'a>>,
-        >,
-    ) -> Result<(), Error>;
+    fn output<'a: 'a>(lent: Self::Output<'a>, elements: usize, dtype: DType) -> OutputBuffer<'a>;
 
     #[doc(hidden)]
-    fn perform_cut(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        call: Call<Self::Input<'_>, Self::Output<'_>>,
-        counts: &[usize],
-    ) -> Result<(), Error>;
-
-    #[doc(hidden)]
-    fn exchange<'a: 'a>(
-        comm: &mut Communicator,
-        name: &'static str,
-        messages: &mut [Message<Self::Input<'a>, Self::Output<'a>>],
-        collective: Option<u64>,
-    ) -> Result<Self::Played, Error>;
-
-    /// Plays an algorithm on buffers of so many elements: input (or data) and output.
-    #[doc(hidden)]
-    fn play(
-        comm: &mut Communicator,
-        algorithm: &Algorithm,
-        of: (DType, Reduction),
-        lens: [usize; 2],
-        args: Args<Self::Input<'_>, Self::Output<'_>>,
-    ) -> Result<Self::Played, Error>;
-
-    /// Cuts a buffer in two, the first one of so many bytes.
-    #[doc(hidden)]
-    fn cut_input<'a: 'a>(input: Self::Input<'a>, bytes: usize) -> [Self::Input<'a>; 2];
-
-    #[doc(hidden)]
-    fn cut_output<'a: 'a>(output: Self::Output<'a>, bytes: usize) -> [Self::Output<'a>; 2];
+    fn played(stats: Stats) -> Self::Played;
 }
 
 /// The engine of this host's memory.
@@ -120,65 +81,17 @@ impl Engine for Host {
     type Played = Stats;
 
     #[inline]
-    fn perform(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        root: u32,
-        call: Call<&[u8], &mut [u8]>,
-    ) -> Result<(), Error> {
-        comm.callable()?.lend(|core| core.perform(collective, root, call))
+    fn input<'a: 'a>(lent: &'a [u8], elements: usize, dtype: DType) -> InputBuffer<'a> {
+        InputBuffer::of_host(lent, elements, dtype)
     }
 
-    fn perform_listed<'a: 'a>(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        root: u32,
-        call: Listed<
-            'a,
-            Self,
-            impl ExactSizeIterator<Item = &'a [u8]>,
-            impl ExactSizeIterator<Item = &'a mut [u8]>,
-        >,
-    ) -> Result<(), Error> {
-        comm.callable()?.lend(|core| core.perform_listed(collective, root, call))
+    #[inline]
+    fn output<'a: 'a>(lent: &'a mut [u8], elements: usize, dtype: DType) -> OutputBuffer<'a> {
+        OutputBuffer::of_host_mut(lent, elements, dtype)
     }
 
-    fn perform_cut(
-        comm: &mut Communicator,
-        collective: &'static Collective,
-        call: Call<&[u8], &mut [u8]>,
-        counts: &[usize],
-    ) -> Result<(), Error> {
-        comm.callable()?.lend(|core| core.perform_cut(collective, call, counts))
-    }
-
-    fn exchange<'a: 'a>(
-        comm: &mut Communicator,
-        name: &'static str,
-        messages: &mut [Message<&'a [u8], &'a mut [u8]>],
-        collective: Option<u64>,
-    ) -> Result<Stats, Error> {
-        comm.callable()?.lend(|core| core.exchange(name, messages, collective))
-    }
-
-    fn play(
-        comm: &mut Communicator,
-        algorithm: &Algorithm,
-        (dtype, Reduction { op, factor }): (DType, Reduction),
-        lens: [usize; 2],
-        args: Args<&[u8], &mut [u8]>,
-    ) -> Result<Stats, Error> {
-        let plan = comm.plan_of(algorithm, args.placement())?;
-        let count = count_of(algorithm, &plan.header, &args, lens)?;
-        comm.run(&plan, Call { count, dtype, op, factor, args })
-    }
-
-    fn cut_input<'a: 'a>(input: &'a [u8], bytes: usize) -> [&'a [u8]; 2] {
-        input.split_at(bytes).into()
-    }
-
-    fn cut_output<'a: 'a>(output: &'a mut [u8], bytes: usize) -> [&'a mut [u8]; 2] {
-        output.split_at_mut(bytes).into()
+    fn played(stats: Stats) -> Stats {
+        stats
     }
 }
 
@@ -221,28 +134,4 @@ host_memory! {
     [T: Element] Vec<T>;
     [T: Element] Box<[T]>;
     [T: Element] Buffer<T>;
-}
-
-/// Returns the elements of a block, of buffers with so many elements.
-pub(super) fn count_of<I, O>(
-    algorithm: &Algorithm,
-    header: &Header,
-    args: &Args<I, O>,
-    [input, output]: [usize; 2],
-) -> Result<u64, Error> {
-    // The blocks in a buffer of so many chunks.
-    let of = |chunks: u32| {
-        u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks).max(1)
-    };
-    let (what, len, blocks) = match args {
-        Args::InPlace { .. } => ("data", input, header.blocks.into()),
-        Args::OutOfPlace { .. } if input > 0 => ("input", input, of(header.input_chunks)),
-        Args::OutOfPlace { .. } => ("output", output, of(header.output_chunks)),
-    };
-    match (len as u64).checked_rem(blocks) {
-        Some(0) => Ok(len as u64 / blocks),
-        _ => Err(Error::Usage(format!(
-            "{algorithm}: the {what} has {len} elements, which are not {blocks} equal blocks"
-        ))),
-    }
 }

@@ -3,18 +3,29 @@
 
 use std::sync::Arc;
 
-use super::Communicator;
-use super::device::Opened;
-use super::memory::{Listed, count_of};
+use roundelay_compiler::plan::Placement;
+
+use super::perform::block_count;
 use roundelay_cuda::backend::{Context, Fault};
-use roundelay_cuda::{Cuda, CudaOptions, CudaStream, DevicePtr, agree, context};
+use roundelay_cuda::{CudaOptions, CudaStream, DevicePtr, context};
 use roundelay_engine::custom::Algorithm;
-use roundelay_engine::{Args, Blocks, Call, Collective, Core, End, Message, Reduction, Seat};
-use roundelay_net::dtype::DType;
+use roundelay_engine::{
+    Args, BARRIER, Call, CallBuffer, CallShape, Core, InputBuffer, MemoryKind, Message, MessageEnd,
+    Operand, Operation, OutputBuffer, Reduction,
+};
 use roundelay_net::error::Error;
 
 /// The number of timeouts that what is in a stream before a call may take.
 pub(super) const STALLED: u32 = 10;
+
+/// Returns the address of a buffer on the GPU.
+pub(super) fn pointer<A>(buffer: &CallBuffer<A>) -> DevicePtr {
+    // SAFETY: the buffer's promise: its elements lie there until the call has ended.
+    unsafe { DevicePtr::new(buffer.address()) }
+}
+
+/// The bytes that no GPU has.
+const MOST_BYTES: u64 = 1 << 46;
 
 /// The GPU of a rank.
 pub(crate) struct Staged {
@@ -22,36 +33,8 @@ pub(crate) struct Staged {
     pub(super) stream: CudaStream,
 }
 
-impl Communicator {
-    /// Opens the GPUs of those ranks that have one: they give options, and the others give none. All ranks call together.
-    /// The communicator that comes back is as of [`Communicator::cuda`], but that its calls take memory of the GPU or of
-    /// the host, on each rank as it is. Results are those of hosts, bit for bit.
-    ///
-    /// This is [`Communicator::cuda`] if all ranks have a GPU. Else a call on memory of a GPU waits for what is in the
-    /// stream, copies its input to the host, makes the call there and copies the result back, and returns when it is
-    /// there. Calls by name, messages, batches and algorithms of one's own are served, and so are streams,
-    /// [`Communicator::read`], [`Communicator::write`] and [`Communicator::fill`]; memory that all ranks map, graphs,
-    /// windows and functions are not.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Communicator::cuda`].
-    pub fn cuda_mixed(&mut self, options: Option<CudaOptions>) -> Result<Communicator, Error> {
-        let with = self.core()?.words(options.is_some().into())?;
-        if let (Some(options), true) = (&options, with.iter().all(|&with| with == 1)) {
-            return self.cuda(options.clone());
-        }
-        let mut comm = self.whole()?;
-        let rank = comm.rank();
-        let made = options.map(|options| Staged::open(rank, &options)).transpose();
-        let staged = agree(comm.core()?, made)?;
-        comm.gpu = staged.map(|staged| Opened::ByHost(Box::new(staged)));
-        Ok(comm)
-    }
-}
-
 impl Staged {
-    fn open(rank: u32, options: &CudaOptions) -> Result<Self, Error> {
+    pub(super) fn open(rank: u32, options: &CudaOptions) -> Result<Self, Error> {
         let context = context(rank, options)?;
         let stream = CudaStream::new(&context);
         let stream = stream.map_err(|fault| fault.on(rank, context.device()))?;
@@ -92,6 +75,12 @@ impl<'c> ByHost<'c> {
 
     /// Copies memory of the GPU to the host, behind what is in the stream.
     fn fetch(&mut self, from: DevicePtr, bytes: u64) -> Result<Vec<u8>, Error> {
+        if bytes > MOST_BYTES {
+            return Err(Error::Usage(format!("a buffer of {bytes} bytes exceeds any GPU")));
+        }
+        if bytes > 0 && from.is_null() {
+            return Err(Error::Usage("a buffer is null".into()));
+        }
         let mut host = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
         if bytes > 0 {
             // SAFETY: whoever made the address promised it, and the copy is waited for.
@@ -117,174 +106,113 @@ impl<'c> ByHost<'c> {
         self.done(done)
     }
 
-    /// Makes a call on buffers of so many bytes: input (or data) and output.
-    fn make(
-        mut self,
-        args: Args<DevicePtr, DevicePtr>,
-        [input_bytes, output_bytes]: [u64; 2],
-        make: impl FnOnce(&mut Core, Args<&[u8], &mut [u8]>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        match args {
-            Args::InPlace { data } => {
-                let mut host = self.fetch(data, input_bytes)?;
-                make(self.core, Args::InPlace { data: &mut host })?;
-                self.deliver(data, &host)
-            }
-            Args::OutOfPlace { input, output } => {
-                let host = self.fetch(input, input_bytes)?;
-                // Elements that a call does not write stay.
-                let mut result = self.fetch(output, output_bytes)?;
-                make(self.core, Args::OutOfPlace { input: &host, output: &mut result })?;
-                self.deliver(output, &result)
-            }
-        }
+    /// Copies buffers of the GPU to the host, each to memory of its own. Elements that a call does not write stay.
+    fn fetch_all<A>(&mut self, buffers: &[CallBuffer<A>]) -> Result<Vec<Vec<u8>>, Error> {
+        buffers.iter().map(|buffer| self.fetch(pointer(buffer), buffer.len() as u64)).collect()
     }
 
-    /// Performs a call by name; `lens` are those of blocks that have lengths of their own.
+    /// Waits until all ranks have come here.
+    pub(super) fn barrier(self) -> Result<(), Error> {
+        let mut operation = Operation::in_place(&BARRIER, Operand::None, Reduction::NONE, 0);
+        let shape = operation.check(self.core.rank(), self.core.size())?;
+        self.core.perform(&mut operation, shape)
+    }
+
+    /// Performs an operation on copies of its buffers.
     pub(super) fn perform(
-        self,
-        (collective, root): (&Collective, u32),
-        call: Call<DevicePtr, DevicePtr>,
-        lens: Option<&[usize]>,
-    ) -> Result<(), Error> {
-        let Call { count, dtype, op, factor, args } = call;
-        let [input, output] = collective.elements(self.seat(root), count, lens);
-        let of = |at, elements| sized(collective.name, at, elements, dtype);
-        let bytes = match args {
-            Args::InPlace { data } => [of(data, input.max(output))?, 0],
-            Args::OutOfPlace { input: from, output: to } => [of(from, input)?, of(to, output)?],
-        };
-        self.make(args, bytes, |core, args| {
-            let call = Call { count, dtype, op, factor, args };
-            match lens {
-                None => core.perform(collective, root, call),
-                Some(lens) => core.perform_cut(collective, call, lens),
-            }
-        })
-    }
-
-    fn seat(&self, root: u32) -> Seat {
-        Seat { rank: self.core.rank(), ranks: self.core.size(), root }
-    }
-
-    /// Performs a call whose input is a list, or its output, or both.
-    pub(super) fn perform_listed<'a>(
         mut self,
-        (collective, root): (&Collective, u32),
-        call: Listed<
-            'a,
-            Cuda,
-            impl ExactSizeIterator<Item = DevicePtr>,
-            impl ExactSizeIterator<Item = DevicePtr>,
-        >,
+        operation: &Operation<'_>,
+        shape: CallShape,
     ) -> Result<(), Error> {
-        let Call { count, dtype, op, factor, args } = call;
-        let Args::OutOfPlace { input, output } = args else { return Ok(()) };
-        let [whole_input, whole_output] = collective.elements(self.seat(root), count, None);
-        let of = |at, elements| sized(collective.name, at, elements, dtype);
-        let (mut one, mut each) = (Vec::new(), Vec::new());
-        let is_listed = matches!(input, Blocks::Each(_));
-        match input {
-            Blocks::One(input) => one = self.fetch(input, of(input, whole_input)?)?,
-            Blocks::Each(list) => {
-                for at in list {
-                    each.push(self.fetch(at, of(at, count)?)?);
-                }
-            }
-        }
-        let input = match is_listed {
-            true => Blocks::Each(each.iter().map(Vec::as_slice)),
-            false => Blocks::One(&one[..]),
+        let Operation { collective, ref output, ref input, reduction, root } = *operation;
+        let inputs = self.fetch_all(input.buffers())?;
+        let mut outputs = self.fetch_all(output.buffers())?;
+        let (mut from, mut to) = (inputs.iter(), outputs.iter_mut());
+        let mut on_host = Operation {
+            collective,
+            output: output.map(|buffer| {
+                let bytes = to.next().map_or(&mut [][..], Vec::as_mut_slice);
+                OutputBuffer::of_host_mut(bytes, buffer.elements(), buffer.dtype())
+            }),
+            input: input.map(|buffer| {
+                let bytes = from.next().map_or(&[][..], Vec::as_slice);
+                InputBuffer::of_host(bytes, buffer.elements(), buffer.dtype())
+            }),
+            reduction,
+            root,
         };
-        // A buffer of the whole output, or one for each block of a list.
-        let (places, is_listed) = match output {
-            Blocks::One(to) => (vec![(to, whole_output)], false),
-            Blocks::Each(list) => (list.map(|to| (to, count)).collect(), true),
-        };
-        let mut hosts = Vec::with_capacity(places.len());
-        for &(to, elements) in &places {
-            hosts.push(self.fetch(to, of(to, elements)?)?);
-        }
-        let mut outputs: Vec<&mut [u8]> = hosts.iter_mut().map(Vec::as_mut_slice).collect();
-        let output = match (is_listed, outputs.pop()) {
-            (false, Some(whole)) => Blocks::One(whole),
-            (_, last) => {
-                outputs.extend(last);
-                Blocks::Each(outputs.into_iter())
-            }
-        };
-        let args = Args::OutOfPlace { input, output };
-        let call = Call { count, dtype, op, factor, args };
-        self.core.perform_listed(collective, root, call)?;
-        places.iter().zip(&hosts).try_for_each(|(&(to, _), host)| self.deliver(to, host))
+        self.core.perform(&mut on_host, CallShape { memory: MemoryKind::Host, ..shape })?;
+        drop(on_host);
+        output
+            .buffers()
+            .iter()
+            .zip(&outputs)
+            .try_for_each(|(buffer, host)| self.deliver(pointer(buffer), host))
     }
 
-    /// Plays a batch of messages.
+    /// Sends and receives copies of messages.
     pub(super) fn exchange(
         mut self,
         name: &'static str,
-        messages: &[Message<DevicePtr, DevicePtr>],
-        collective: Option<u64>,
+        messages: &[Message<'_>],
     ) -> Result<(), Error> {
         let mut hosts = Vec::with_capacity(messages.len());
         for message in messages {
-            let (End::Sent(at) | End::Received(at)) = message.end;
-            let bytes = sized(name, at, message.bytes, DType::U8)?;
-            hosts.push(match message.end {
-                End::Sent(from) => self.fetch(from, bytes)?,
-                End::Received(_) => vec![0; bytes as usize],
+            let bytes = message.transfer().bytes;
+            hosts.push(match &message.end {
+                MessageEnd::Sent(from) => self.fetch(pointer(from), bytes)?,
+                MessageEnd::Received(_) => vec![0; bytes as usize],
             });
         }
-        let mut list: Vec<Message<&[u8], &mut [u8]>> = messages
-            .iter()
-            .zip(&mut hosts)
-            .map(|(message, host)| {
-                let of = (message.dtype, message.bytes as usize);
-                match message.end {
-                    End::Sent(_) => Message::sent(&host[..], of, message.peer),
-                    End::Received(_) => Message::received(&mut host[..], of, message.peer),
+        let each = messages.iter().zip(&mut hosts);
+        let mut list: Vec<Message<'_>> = each
+            .map(|(message, host)| match &message.end {
+                MessageEnd::Sent(from) => {
+                    let copy = InputBuffer::of_host(host, from.elements(), from.dtype());
+                    Message::sent(copy, message.peer)
+                }
+                MessageEnd::Received(to) => {
+                    let copy = OutputBuffer::of_host_mut(host, to.elements(), to.dtype());
+                    Message::received(copy, message.peer)
                 }
             })
             .collect();
-        self.core.exchange(name, &mut list, collective)?;
+        self.core.exchange(name, &mut list, None)?;
         drop(list);
         for (message, host) in messages.iter().zip(&hosts) {
-            if let End::Received(to) = message.end {
-                self.deliver(to, host)?;
+            if let MessageEnd::Received(to) = &message.end {
+                self.deliver(pointer(to), host)?;
             }
         }
         Ok(())
     }
 
-    /// Plays an algorithm on buffers of so many elements.
-    pub(super) fn play(
-        self,
+    /// Executes an algorithm on copies of its buffers, in place without an input.
+    pub(super) fn execute(
+        mut self,
         algorithm: &Algorithm,
-        (dtype, Reduction { op, factor }): (DType, Reduction),
-        lens: [usize; 2],
-        args: Args<DevicePtr, DevicePtr>,
+        output: &OutputBuffer<'_>,
+        input: Option<&InputBuffer<'_>>,
+        Reduction { op, factor }: Reduction,
     ) -> Result<(), Error> {
+        let placement = if input.is_some() { Placement::OutOfPlace } else { Placement::InPlace };
         let (ranks, rank, paths) = (self.core.size(), self.core.rank(), self.core.paths());
-        let plan = algorithm.plan(ranks, rank, algorithm.root(), args.placement(), paths)?;
-        let count = count_of(algorithm, &plan.header, &args, lens)?;
-        let of = |at: DevicePtr, elements: usize| sized("play", at, elements as u64, dtype);
-        let bytes = match args {
-            Args::InPlace { data } => [of(data, lens[0])?, 0],
-            Args::OutOfPlace { input, output } => [of(input, lens[0])?, of(output, lens[1])?],
+        let plan = algorithm.plan(ranks, rank, algorithm.root(), placement, paths)?;
+        let lens = match input {
+            None => [output.elements(), 0],
+            Some(input) => [input.elements(), output.elements()],
         };
-        self.make(args, bytes, |core, args| {
-            core.run(&plan, Call { count, dtype, op, factor, args }).map(drop)
-        })
-    }
-}
-
-/// Returns the elements as bytes, or an error of usage where memory is missing.
-fn sized(name: &str, at: DevicePtr, elements: u64, dtype: DType) -> Result<u64, Error> {
-    let bytes = elements.saturating_mul(dtype.size() as u64);
-    match bytes {
-        0 => Ok(0),
-        _ if at.is_null() => Err(Error::Usage(format!("{name}: a buffer is null"))),
-        bytes if bytes < 1 << 46 => Ok(bytes),
-        bytes => Err(Error::Usage(format!("{name}: {bytes} bytes exceed any GPU"))),
+        let count = block_count(algorithm, &plan.header, placement, lens)?;
+        let from = match input {
+            None => Vec::new(),
+            Some(input) => self.fetch(pointer(input), input.len() as u64)?,
+        };
+        let mut to = self.fetch(pointer(output), output.len() as u64)?;
+        let args = match input {
+            None => Args::InPlace { data: &mut to[..] },
+            Some(_) => Args::OutOfPlace { input: &from[..], output: &mut to[..] },
+        };
+        self.core.run(&plan, Call { count, dtype: output.dtype(), op, factor, args })?;
+        self.deliver(pointer(output), &to)
     }
 }

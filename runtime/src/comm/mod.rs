@@ -17,7 +17,9 @@ mod counted;
 #[cfg(feature = "cuda")]
 mod device;
 #[cfg(feature = "cuda")]
-mod device_engine;
+mod device_calls;
+#[cfg(feature = "cuda")]
+mod device_open;
 #[cfg(feature = "cuda")]
 mod device_window;
 mod generation;
@@ -30,6 +32,7 @@ mod messages;
 mod mixed;
 mod options;
 mod p2p;
+mod perform;
 mod record;
 mod resources;
 mod split;

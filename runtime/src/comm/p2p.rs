@@ -3,6 +3,8 @@
 //! These calls are not collective: a send and its receive concern two ranks, and the others do
 //! something else meanwhile.
 
+use std::marker::PhantomData;
+
 use super::Communicator;
 use super::memory::{Engine, Memory, MemoryMut};
 use roundelay_engine::Message;
@@ -28,13 +30,14 @@ use roundelay_net::error::Error;
 #[derive(Debug)]
 #[must_use = "nothing moves before `run`"]
 pub struct Batch<'a, E: Engine> {
-    messages: Vec<Message<E::Input<'a>, E::Output<'a>>>,
+    messages: Vec<Message<'a>>,
+    engine: PhantomData<E>,
 }
 
 impl<'a, E: Engine> Batch<'a, E> {
     /// Adds a message to a rank; elements may be of another type than those of other messages.
     pub fn send<M: Memory<Engine = E> + ?Sized>(&mut self, data: &'a M, to: u32) -> &mut Self {
-        self.messages.push(sent(data, to));
+        self.messages.push(Message::sent(data.operand(), to));
         self
     }
 
@@ -44,7 +47,7 @@ impl<'a, E: Engine> Batch<'a, E> {
         data: &'a mut M,
         from: u32,
     ) -> &mut Self {
-        self.messages.push(received(data, from));
+        self.messages.push(Message::received(data.operand_mut(), from));
         self
     }
 
@@ -62,7 +65,7 @@ impl<'a, E: Engine> Batch<'a, E> {
     /// peer sends another length or type, [`Error::Timeout`], [`Error::LostRank`],
     /// [`Error::Aborted`], [`Error::Memory`].
     pub fn run(mut self, comm: &mut Communicator) -> Result<E::Played, Error> {
-        E::exchange(comm, "batch", &mut self.messages, None)
+        comm.exchange("batch", &mut self.messages).map(E::played)
     }
 }
 
@@ -92,7 +95,7 @@ impl Communicator {
     ///
     /// The errors of [`Batch::run`].
     pub fn send<M: Memory + ?Sized>(&mut self, data: &M, to: u32) -> Result<(), Error> {
-        M::Engine::exchange(self, "send", &mut [sent(data, to)], None).map(drop)
+        self.exchange("send", &mut [Message::sent(data.operand(), to)]).map(drop)
     }
 
     /// Receives the next message of one rank; [`Communicator::send`] has an example.
@@ -101,27 +104,11 @@ impl Communicator {
     ///
     /// The errors of [`Batch::run`].
     pub fn recv<M: MemoryMut + ?Sized>(&mut self, data: &mut M, from: u32) -> Result<(), Error> {
-        M::Engine::exchange(self, "recv", &mut [received(data, from)], None).map(drop)
+        self.exchange("recv", &mut [Message::received(data.operand_mut(), from)]).map(drop)
     }
 
     /// Returns an empty list of messages, to be sent and received at once.
     pub fn batch<'a, E: Engine>(&self) -> Batch<'a, E> {
-        Batch { messages: Vec::new() }
+        Batch { messages: Vec::new(), engine: PhantomData }
     }
-}
-
-/// A message of memory of a kind.
-type MessageOf<'a, M> = Message<
-    <<M as Memory>::Engine as Engine>::Input<'a>,
-    <<M as Memory>::Engine as Engine>::Output<'a>,
->;
-
-fn sent<M: Memory + ?Sized>(data: &M, to: u32) -> MessageOf<'_, M> {
-    let bytes = data.elements() * data.dtype().size();
-    Message::sent(data.lend(), (data.dtype(), bytes), to)
-}
-
-fn received<M: MemoryMut + ?Sized>(data: &mut M, from: u32) -> MessageOf<'_, M> {
-    let of = (data.dtype(), data.elements() * data.dtype().size());
-    Message::received(data.lend_mut(), of, from)
 }

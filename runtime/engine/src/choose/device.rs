@@ -205,7 +205,7 @@ mod tests {
             let same = pair[0].collective == pair[1].collective && pair[0].ranks == pair[1].ranks;
             assert!(if same { pair[0].up_to < pair[1].up_to } else { pair[0].up_to == ANY });
         }
-        for collective in crate::engine::SERVED.map(|collective| collective.name) {
+        for collective in crate::operation::SERVED.map(|collective| collective.name) {
             assert!(algorithms(collective, u64::MAX, 8).next().is_some(), "{collective}");
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roundelay_dsl::diag::codes;
 
-use super::Core;
+use super::core::{Core, SET_UP};
 use crate::executor::wait::{Look, Wait};
 use crate::executor::watchdog::{self, Trouble};
 use crate::trace::{Waiting, What};
@@ -16,9 +16,6 @@ use roundelay_net::group::Shown;
 
 /// The wait for words after which a rank reports its call to those that it is linked with.
 const REPORTED: Duration = Duration::from_millis(10);
-
-/// The name of calls without a plan that come before others: those of `split`, `cuda`, `window` and `install`.
-pub(super) const SET_UP: &str = "set-up";
 
 impl Core {
     /// Counts a call; the result tells it, with all before it, from others.

@@ -9,18 +9,15 @@ use std::time::Duration;
 use roundelay_compiler::cost::{Rates, Topology};
 use roundelay_compiler::plan::{Plan, Shares};
 
-use super::Recent;
-use super::batch::Batches;
-use super::call::{Args, HostCall};
-use super::control::SET_UP;
 use super::plans::Plans;
-use super::reduction::check_factor;
+use super::recent::Recent;
 use super::stop::Stop;
 use crate::bind::Stats;
 use crate::bind::{Bound, Key, Sizing};
 use crate::choose::Machine;
 use crate::executor::Work;
 use crate::messages::{Ending, Messenger};
+use crate::operation::{Args, BARRIER, Call, check_factor};
 use crate::trace::{Recorder, Standing};
 use crate::window::{Block, Life};
 use roundelay_net::abort;
@@ -32,6 +29,12 @@ use roundelay_net::memory::{Arena, Cut};
 use roundelay_net::net::Deadline;
 use roundelay_net::paths::Balance;
 use roundelay_net::transport::Transports;
+
+/// The name of calls without a plan that come before others: those of `split`, `cuda`, `window` and `install`.
+pub(super) const SET_UP: &str = "set-up";
+
+/// The most bytes of a caller's memory that are written between two looks at whether the job has been aborted.
+pub(super) const PART: usize = 1 << 20;
 
 /// The memory that calls keep for the next ones.
 #[derive(Debug, Default)]
@@ -60,7 +63,8 @@ pub struct Core {
     pub(crate) work: Work,
     /// Bound plans.
     pub(crate) bounds: Recent<Bound, 256>,
-    pub(crate) batches: Batches,
+    /// Batches that were executed before: one of the same shape is executed again at once.
+    pub(crate) batches: Recent<Bound, 64>,
     /// The bound plan of the call in progress, or of the last one.
     pub(crate) current: Option<usize>,
     /// The name of a call without a plan.
@@ -105,7 +109,7 @@ impl Core {
             endpoints: Endpoints::default(),
             work: Work::default(),
             bounds: Recent::default(),
-            batches: Batches::default(),
+            batches: Recent::default(),
             current: None,
             control: SET_UP,
             calls: 0,
@@ -161,7 +165,7 @@ impl Core {
     }
 
     /// Plays a plan; see `Communicator::run`.
-    pub fn run(&mut self, plan: &Plan, call: HostCall<'_>) -> Result<Stats, Error> {
+    pub fn run(&mut self, plan: &Plan, call: Call<&[u8], &mut [u8]>) -> Result<Stats, Error> {
         self.call(plan, call, &[])
     }
 
@@ -169,28 +173,33 @@ impl Core {
     pub fn run_cut(
         &mut self,
         plan: &Plan,
-        call: HostCall<'_>,
+        call: Call<&[u8], &mut [u8]>,
         counts: &[usize],
     ) -> Result<Stats, Error> {
         let counts: Vec<u64> = counts.iter().map(|&c| c as u64).collect();
         let blocks = counts.len() as u64 == u64::from(plan.header.blocks);
         match counts.first() {
             Some(&count) if blocks && counts.iter().all(|&c| c == count) => {
-                self.call(plan, HostCall { count, ..call }, &[])
+                self.call(plan, Call { count, ..call }, &[])
             }
             _ => {
                 let count = counts.iter().fold(0u64, |sum, &c| sum.saturating_add(c));
-                self.call(plan, HostCall { count, ..call }, &counts)
+                self.call(plan, Call { count, ..call }, &counts)
             }
         }
     }
 
-    fn call(&mut self, plan: &Plan, call: HostCall<'_>, counts: &[u64]) -> Result<Stats, Error> {
+    fn call(
+        &mut self,
+        plan: &Plan,
+        call: Call<&[u8], &mut [u8]>,
+        counts: &[u64],
+    ) -> Result<Stats, Error> {
         self.usable()?;
-        if call.count == 0 && plan.header.collective != "barrier" {
+        if call.count == 0 && plan.header.collective != BARRIER.name {
             return self.call_empty(plan, call);
         }
-        let HostCall { count, dtype, op, factor, mut args } = call;
+        let Call { count, dtype, op, factor, mut args } = call;
         if plan.header.reduces {
             check_factor(dtype, op, factor)?;
         }

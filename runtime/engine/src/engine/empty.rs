@@ -8,10 +8,10 @@
 
 use roundelay_compiler::Plan;
 
-use super::Core;
-use super::call::{HostCall, kernel_for};
-use super::table::Named;
+use super::call::kernel_for;
+use super::core::Core;
 use crate::bind::{Bound, Key, Stats, references};
+use crate::operation::{Call, Named};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
@@ -36,7 +36,7 @@ impl Core {
     pub(super) fn call_empty(
         &mut self,
         plan: &Plan,
-        mut call: HostCall<'_>,
+        mut call: Call<&[u8], &mut [u8]>,
     ) -> Result<Stats, Error> {
         references(plan, &self.group)?;
         let at = self.bind_empty(plan, call.dtype, call.op)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Core;
+use super::core::Core;
 use crate::executor::watchdog::{self, Trouble};
 use roundelay_net::error::{Error, Location};
 use roundelay_net::process::is_stopped;

@@ -1,6 +1,6 @@
 //! Reports of a rank about itself.
 
-use super::Core;
+use super::core::Core;
 use crate::executor::watchdog;
 use crate::trace::{Flight, now};
 use roundelay_net::error::Error;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use roundelay_compiler::cost::LinkCost;
 use roundelay_compiler::plan::{Plan, Shares, Weighted};
 
-use super::Core;
+use super::core::Core;
 use crate::bind::Key;
 use roundelay_net::error::Error;
 use roundelay_net::paths::{Balance, Code};

@@ -1,9 +1,10 @@
-//! The table of collectives that have a method of their own: it checks their arguments, and makes the [`Call`]
-//! that engines bind and play, whatever memory the buffers are in.
+//! The table of collectives that are called by name: the blocks that their operands hold, and what follows from that.
+
+use std::fmt::Display;
 
 use roundelay_compiler::plan::Placement;
 
-use super::call::{Args, Call};
+use super::call::Call;
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;
 
@@ -38,6 +39,8 @@ pub struct Collective {
     pub name: &'static str,
     input: Extent,
     output: Extent,
+    /// False if its calls have no operands, and so no elements.
+    has_operands: bool,
 }
 
 /// All reduce.
@@ -57,7 +60,8 @@ pub static GATHER: Collective = collective("gather", Extent::One, Extent::RootEa
 /// Scatter.
 pub static SCATTER: Collective = collective("scatter", Extent::RootEach, Extent::One);
 /// Barrier.
-pub static BARRIER: Collective = collective("barrier", Extent::One, Extent::One);
+pub static BARRIER: Collective =
+    Collective { has_operands: false, ..collective("barrier", Extent::One, Extent::One) };
 
 /// The collectives for which an algorithm can be installed.
 pub static SERVED: [&Collective; 9] = [
@@ -73,7 +77,7 @@ pub static SERVED: [&Collective; 9] = [
 ];
 
 const fn collective(name: &'static str, input: Extent, output: Extent) -> Collective {
-    Collective { name, input, output }
+    Collective { name, input, output, has_operands: true }
 }
 
 /// Returns the collective of that name.
@@ -99,9 +103,9 @@ pub struct Named {
     pub collective: &'static str,
 }
 
-/// A rank among all of a call.
+/// The rank that makes a call, among all that do.
 #[derive(Debug, Clone, Copy)]
-pub struct Seat {
+pub struct CallerRank {
     /// The rank.
     pub rank: u32,
     /// The number of ranks.
@@ -110,10 +114,10 @@ pub struct Seat {
     pub root: u32,
 }
 
-impl Seat {
+impl CallerRank {
     /// Fails unless the root exists; `call` is the method.
     #[inline]
-    pub fn check(self, call: &str) -> Result<(), Error> {
+    pub fn check(self, call: &dyn Display) -> Result<(), Error> {
         match self.root < self.ranks {
             true => Ok(()),
             false => Err(self.rootless(call)),
@@ -121,8 +125,8 @@ impl Seat {
     }
 
     #[cold]
-    fn rootless(self, call: &str) -> Error {
-        let Seat { ranks, root, .. } = self;
+    fn rootless(self, call: &dyn Display) -> Error {
+        let CallerRank { ranks, root, .. } = self;
         Error::Usage(format!(
             "{call}: root {root} is not one of {ranks} ranks; roots go from 0 to {}",
             ranks - 1
@@ -138,6 +142,35 @@ impl Collective {
     /// Returns the blocks of the whole vector.
     fn blocks(&self, ranks: u32) -> u32 {
         if self.input.is_one() && self.output.is_one() { 1 } else { ranks }
+    }
+
+    /// Returns true if calls have operands, and so elements: all but those of a barrier.
+    #[inline]
+    pub fn has_operands(&self) -> bool {
+        self.has_operands
+    }
+
+    /// Returns true if one buffer can be both operands: they hold the same blocks.
+    #[inline]
+    pub(super) fn has_form_in_place(&self) -> bool {
+        self.has_operands && self.input.is_one() == self.output.is_one()
+    }
+
+    /// Returns true if the output holds one block of each rank.
+    #[inline]
+    pub(super) fn gathers(&self) -> bool {
+        !self.output.is_one()
+    }
+
+    /// Returns true if the input holds one block of each rank.
+    #[inline]
+    pub(super) fn scatters(&self) -> bool {
+        !self.input.is_one()
+    }
+
+    /// Returns true if both operands have a meaning on every rank.
+    pub(super) fn is_everywhere(&self) -> bool {
+        self.output.is_everywhere() && self.input.is_everywhere()
     }
 
     /// Returns true if some rank may give no output.
@@ -157,29 +190,13 @@ impl Collective {
     }
 
     /// Returns true if this rank's output has a meaning.
-    pub fn has_output(&self, seat: Seat) -> bool {
-        self.output.is_everywhere() || seat.is_root()
+    pub fn has_output(&self, caller: CallerRank) -> bool {
+        self.output.is_everywhere() || caller.is_root()
     }
 
     /// Returns true if this rank's input has a meaning.
-    pub fn has_input(&self, seat: Seat) -> bool {
-        self.input.is_everywhere() || seat.is_root()
-    }
-
-    /// Returns the elements of this rank's input and output, none of what has no meaning here. `count` is that of the
-    /// call; blocks that have lengths of their own have `lens`.
-    pub fn elements(&self, seat: Seat, count: u64, lens: Option<&[usize]>) -> [u64; 2] {
-        let (block, whole) = match lens {
-            None => (count, count.saturating_mul(seat.ranks.into())),
-            Some(lens) => (lens.get(seat.rank as usize).map_or(0, |&len| len as u64), count),
-        };
-        [(self.input, self.has_input(seat)), (self.output, self.has_output(seat))].map(
-            |(extent, is_there)| match extent.is_one() {
-                _ if !is_there => 0,
-                true => block,
-                false => whole,
-            },
-        )
+    pub fn has_input(&self, caller: CallerRank) -> bool {
+        self.input.is_everywhere() || caller.is_root()
     }
 
     /// Returns what decides the algorithm of a call.
@@ -200,15 +217,15 @@ impl Collective {
     /// Returns the elements of a block, from those of both buffers of the method `call`.
     pub fn count(
         &self,
-        call: &str,
-        seat: Seat,
+        call: &dyn Display,
+        caller: CallerRank,
         output: usize,
         input: usize,
     ) -> Result<usize, Error> {
-        seat.check(call)?;
-        let ranks = seat.ranks as usize;
+        caller.check(call)?;
+        let ranks = caller.ranks as usize;
         let (has_output, has_input) =
-            (self.has_output(seat) || output > 0, self.has_input(seat) || input > 0);
+            (self.has_output(caller) || output > 0, self.has_input(caller) || input > 0);
         match (self.output.is_one(), self.input.is_one()) {
             (true, true) if has_output && has_input => same(call, output, input).map(|()| input),
             (true, true) => Ok(if has_output { output } else { input }),
@@ -230,7 +247,13 @@ impl Collective {
 }
 
 /// Fails unless a buffer has a block of that length for every rank.
-fn blocks(call: &str, what: &str, ranks: usize, len: usize, block: usize) -> Result<usize, Error> {
+fn blocks(
+    call: &dyn Display,
+    what: &str,
+    ranks: usize,
+    len: usize,
+    block: usize,
+) -> Result<usize, Error> {
     match block.checked_mul(ranks) {
         Some(wanted) if wanted == len => Ok(block),
         _ => Err(Error::Usage(format!(
@@ -239,84 +262,13 @@ fn blocks(call: &str, what: &str, ranks: usize, len: usize, block: usize) -> Res
     }
 }
 
-fn same(call: &str, output: usize, input: usize) -> Result<(), Error> {
+fn same(call: &dyn Display, output: usize, input: usize) -> Result<(), Error> {
     match output == input {
         true => Ok(()),
         false => Err(Error::Usage(format!(
             "{call}: the output has {output} elements and the input {input}; both must have the \
              same number"
         ))),
-    }
-}
-
-/// Fails unless a list has a buffer of the wanted length for every rank.
-pub fn each(
-    call: &str,
-    what: &str,
-    ranks: u32,
-    mut lens: impl ExactSizeIterator<Item = usize>,
-    wanted: usize,
-) -> Result<(), Error> {
-    let buffers = lens.len();
-    if buffers != ranks as usize {
-        return Err(Error::Usage(format!(
-            "{call}: there are {buffers} {what}, and {ranks} ranks: one is needed for each"
-        )));
-    }
-    match lens.by_ref().enumerate().find(|&(_, len)| len != wanted) {
-        None => Ok(()),
-        Some((r, len)) => Err(Error::Usage(format!(
-            "{call}: {what}[{r}] has {len} elements, and needs {wanted}: all buffers of the \
-             call have one length"
-        ))),
-    }
-}
-
-/// Fails unless all buffers of a call have one type; that of most is known to the compiler.
-#[inline]
-pub fn alike(
-    call: &str,
-    dtype: DType,
-    others: impl IntoIterator<Item = DType>,
-) -> Result<(), Error> {
-    match others.into_iter().find(|&other| other != dtype) {
-        None => Ok(()),
-        Some(other) => Err(Error::Usage(format!(
-            "{call}: buffers of {dtype} and of {other} were given; all buffers of a call have one type"
-        ))),
-    }
-}
-
-/// Returns the sum of one count a rank.
-pub fn total(ranks: u32, counts: &[usize]) -> Result<usize, Error> {
-    if counts.len() != ranks as usize {
-        return Err(Error::Usage(format!(
-            "{} counts were given to {ranks} ranks: one for each is needed",
-            counts.len()
-        )));
-    }
-    let total = counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
-    total.ok_or_else(|| Error::Usage("the sum of the counts exceeds the address space".into()))
-}
-
-/// Fails unless a buffer has the elements that counts ask for.
-pub fn fits(what: &str, has: usize, wanted: usize) -> Result<(), Error> {
-    match has == wanted {
-        true => Ok(()),
-        false => Err(Error::Usage(format!(
-            "the {what} has {has} elements, and the counts ask for {wanted}"
-        ))),
-    }
-}
-
-impl<I, O> Args<I, O> {
-    /// Returns the placement of a plan that takes these buffers.
-    #[inline]
-    pub fn placement(&self) -> Placement {
-        match self {
-            Args::InPlace { .. } => Placement::InPlace,
-            Args::OutOfPlace { .. } => Placement::OutOfPlace,
-        }
     }
 }
 
@@ -336,12 +288,12 @@ mod tests {
 
     #[test]
     fn counts_come_from_both_buffers() {
-        let seat = |rank, root| Seat { rank, ranks: 3, root };
-        let count = |collective: &Collective, seat, output, input| {
-            collective.count("call", seat, output, input).ok()
+        let caller = |rank, root| CallerRank { rank, ranks: 3, root };
+        let count = |collective: &Collective, caller, output, input| {
+            collective.count(&"call", caller, output, input).ok()
         };
-        let root = seat(1, 1);
-        let other = seat(0, 1);
+        let root = caller(1, 1);
+        let other = caller(0, 1);
         for (collective, output, input, at_root, elsewhere) in [
             (&ALL_REDUCE, 5, 5, Some(5), Some(5)),
             (&ALL_REDUCE, 0, 5, None, None),
@@ -367,6 +319,6 @@ mod tests {
                 "{collective:?} {output}"
             );
         }
-        assert_eq!(count(&BROADCAST, seat(0, 3), 1, 1), None, "there is no such root");
+        assert_eq!(count(&BROADCAST, caller(0, 3), 1, 1), None, "there is no such root");
     }
 }

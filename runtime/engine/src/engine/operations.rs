@@ -1,31 +1,71 @@
-//! Calls by name on the host: the plan of the call is found (`plans`) and played.
+//! Operations on the host: the plan of the call is found (`lookup`) and executed.
 
 use roundelay_compiler::Plan;
 use roundelay_compiler::plan::{Buf, Placement};
 
-use super::call::{Args, Call, HostCall};
-use super::table::Collective;
-use super::{Blocks, Core};
+use super::core::{Core, PART};
+use crate::operation::{
+    Args, Call, CallForm, CallShape, CallerRank, Collective, Operand, Operation,
+};
+use roundelay_net::digest::mix;
 use roundelay_net::error::Error;
 use roundelay_net::memory::Buffer;
 
-/// The bytes of a caller's memory that are written before it is looked whether the job has been aborted.
-pub(super) const PART: usize = 1 << 20;
-
-/// A call whose input and output are each a buffer or a list.
-type Listed<'a, I, O> = Call<Blocks<&'a [u8], I>, Blocks<&'a mut [u8], O>>;
+/// The number that tells `all_to_all_v` from other exchanges where calls are compared.
+const ALL_TO_ALL_V: u64 = 2;
 
 impl Core {
-    /// Performs a call. A buffer that has no meaning on this rank, and so is empty, is replaced by memory that
-    /// is kept if the plan needs it.
+    /// Performs an operation on memory of this host, whose check has found that shape. A buffer that has no meaning on
+    /// this rank, and so is empty, is replaced by memory that is kept if the plan needs it.
     pub fn perform(
+        &mut self,
+        operation: &mut Operation<'_>,
+        shape: CallShape,
+    ) -> Result<(), Error> {
+        let Operation { collective, output, input, reduction, root } = operation;
+        let CallShape { form, count, dtype, .. } = shape;
+        let call = |args| Call { count, dtype, op: reduction.op, factor: reduction.factor, args };
+        match form {
+            CallForm::InPlace
+                if !collective.has_operands() && !self.is_installed(collective.name) =>
+            {
+                self.barrier()
+            }
+            CallForm::InPlace => {
+                let data = output.only_mut();
+                self.perform_whole(collective, *root, call(Args::InPlace { data }))
+            }
+            CallForm::OutOfPlace => {
+                let args = Args::OutOfPlace { input: input.only(), output: output.only_mut() };
+                self.perform_whole(collective, *root, call(args))
+            }
+            CallForm::Listed => self.perform_listed(operation, shape),
+            CallForm::Cut => {
+                let counts = match (&*output, &*input) {
+                    (Operand::Cut(_, counts), _) | (_, Operand::Cut(_, counts)) => counts.to_vec(),
+                    _ => Vec::new(),
+                };
+                let args = Args::OutOfPlace { input: input.only(), output: output.only_mut() };
+                let call = call(args);
+                let named = collective.named(1, 0, &call);
+                self.with_plan(named, |core, plan| core.run_cut(plan, call, &counts).map(drop))
+            }
+            CallForm::Exchange => {
+                let word = mix(ALL_TO_ALL_V, dtype as u64);
+                self.exchange("all_to_all_v", &mut operation.messages(), Some(word)).map(drop)
+            }
+        }
+    }
+
+    /// Performs a call of one buffer an operand.
+    fn perform_whole(
         &mut self,
         collective: &Collective,
         root: u32,
-        call: HostCall<'_>,
+        call: Call<&[u8], &mut [u8]>,
     ) -> Result<(), Error> {
         self.usable()?;
-        if call.count == 0 && collective.name != "barrier" {
+        if call.count == 0 && collective.has_operands() {
             return self.perform_empty(collective.named(self.size(), root, &call));
         }
         let named = collective.named(self.size(), root, &call);
@@ -58,67 +98,49 @@ impl Core {
         })
     }
 
-    /// Performs a call whose blocks have lengths of their own; its `count` is their sum.
-    pub fn perform_cut(
-        &mut self,
-        collective: &Collective,
-        call: HostCall<'_>,
-        counts: &[usize],
-    ) -> Result<(), Error> {
-        let named = collective.named(1, 0, &call);
-        self.with_plan(named, |core, plan| core.run_cut(plan, call, counts).map(drop))
-    }
-
     /// Performs a call whose input is a list, or its output, or both. The blocks go through one buffer that is
-    /// kept between calls and that the other ranks can read, so a list costs one copy of the data here. An
-    /// empty list stands for a buffer of no meaning on this rank.
-    pub fn perform_listed<'a>(
+    /// kept between calls and that the other ranks can read, so a list costs one copy of the data here.
+    fn perform_listed(
         &mut self,
-        collective: &Collective,
-        root: u32,
-        call: Listed<
-            'a,
-            impl ExactSizeIterator<Item = &'a [u8]>,
-            impl ExactSizeIterator<Item = &'a mut [u8]>,
-        >,
+        operation: &mut Operation<'_>,
+        shape: CallShape,
     ) -> Result<(), Error> {
         self.usable()?;
-        let Call { count, dtype, op, factor, args } = call;
+        let Operation { collective, output, input, reduction, root } = operation;
+        let CallShape { count, dtype, .. } = shape;
+        let caller = CallerRank { rank: self.rank(), ranks: self.size(), root: *root };
+        let call = |args| Call { count, dtype, op: reduction.op, factor: reduction.factor, args };
         let block = count as usize * dtype.size();
-        let Args::OutOfPlace { input, output } = args else { return Ok(()) };
         if block == 0 {
             let args = Args::OutOfPlace { input: &[][..], output: &mut [][..] };
-            return self.perform(collective, root, Call { count, dtype, op, factor, args });
+            return self.perform_whole(collective, *root, call(args));
         }
         let mut staged = (None, None);
         let input = match input {
-            Blocks::One(input) => input,
-            Blocks::Each(list) if list.len() == 0 => &[],
-            Blocks::Each(list) => {
+            Operand::List(list) if collective.has_input(caller) => {
                 let len = block.saturating_mul(list.len());
                 let buffer = staged.0.insert(self.stage_input(len)?);
                 for (place, input) in buffer.chunks_exact_mut(block).zip(list) {
-                    place.copy_from_slice(input);
+                    place.copy_from_slice(input.bytes());
                 }
                 &buffer[..len]
             }
+            Operand::One(input) => input.bytes(),
+            _ => &[],
         };
-        let call = |output| {
-            let args = Args::OutOfPlace { input, output };
-            Call { count, dtype, op, factor, args }
-        };
+        let call = |output| call(Args::OutOfPlace { input, output });
         let done = match output {
-            Blocks::One(output) => self.perform(collective, root, call(output)),
-            Blocks::Each(list) if list.len() == 0 => self.perform(collective, root, call(&mut [])),
-            Blocks::Each(list) => {
+            Operand::List(list) if collective.has_output(caller) => {
                 let len = block.saturating_mul(list.len());
                 let buffer = staged.1.insert(self.stage_output(len)?);
-                let done = self.perform(collective, root, call(&mut buffer[..len]));
+                let done = self.perform_whole(collective, *root, call(&mut buffer[..len]));
                 done.and_then(|()| {
-                    let mut pairs = list.zip(buffer.chunks_exact(block));
-                    pairs.try_for_each(|(output, place)| self.deliver(output, place))
+                    let mut pairs = list.iter_mut().zip(buffer.chunks_exact(block));
+                    pairs.try_for_each(|(output, place)| self.deliver(output.bytes_mut(), place))
                 })
             }
+            Operand::One(output) => self.perform_whole(collective, *root, call(output.bytes_mut())),
+            _ => self.perform_whole(collective, *root, call(&mut [])),
         };
         if let Some(input) = staged.0 {
             self.staging.input = Some(input);

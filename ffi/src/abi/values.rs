@@ -1,0 +1,88 @@
+//! The types and constants that functions have in common.
+
+use std::ffi::{c_char, c_void};
+
+/// The version of this interface. Within one functions are only added, and fields only in the padding of structures.
+pub const RL_ABI_VERSION: u32 = 3;
+
+/// The type of elements in memory: `RL_F16` to `RL_BOOL`.
+pub type rl_dtype = i32;
+/// IEEE binary16.
+pub const RL_F16: rl_dtype = 0;
+/// bfloat16.
+pub const RL_BF16: rl_dtype = 1;
+/// IEEE binary32.
+pub const RL_F32: rl_dtype = 2;
+/// IEEE binary64.
+pub const RL_F64: rl_dtype = 3;
+/// Signed, one byte.
+pub const RL_I8: rl_dtype = 4;
+/// Unsigned, one byte.
+pub const RL_U8: rl_dtype = 5;
+/// Signed, four bytes.
+pub const RL_I32: rl_dtype = 6;
+/// Unsigned, four bytes.
+pub const RL_U32: rl_dtype = 7;
+/// Signed, eight bytes.
+pub const RL_I64: rl_dtype = 8;
+/// Unsigned, eight bytes.
+pub const RL_U64: rl_dtype = 9;
+/// One byte, 0 or 1.
+pub const RL_BOOL: rl_dtype = 10;
+
+/// The operator of a reduction: `RL_SUM` to `RL_XOR`.
+pub type rl_op = i32;
+/// The sum; integers wrap.
+pub const RL_SUM: rl_op = 0;
+/// The product; integers wrap.
+pub const RL_PROD: rl_op = 1;
+/// The least value; NaN if any operand is NaN.
+pub const RL_MIN: rl_op = 2;
+/// The greatest value; NaN if any operand is NaN.
+pub const RL_MAX: rl_op = 3;
+/// The sum divided by the number of ranks; integers truncate towards zero.
+pub const RL_AVG: rl_op = 4;
+/// The sum of operands that are each multiplied by the factor of the options.
+pub const RL_PREMUL_SUM: rl_op = 5;
+/// Bitwise and, of integers and `RL_BOOL`.
+pub const RL_AND: rl_op = 6;
+/// Bitwise or, of integers and `RL_BOOL`.
+pub const RL_OR: rl_op = 7;
+/// Bitwise exclusive or, of integers and `RL_BOOL`.
+pub const RL_XOR: rl_op = 8;
+
+/// The kind of memory that the buffers of a call are in.
+pub type rl_memory = i32;
+/// Memory of this host.
+pub const RL_HOST: rl_memory = 0;
+/// Memory of this rank's GPU; the communicator is one of `rl_cuda`, or of `rl_cuda_mixed` where the rank has one.
+pub const RL_CUDA: rl_memory = 1;
+
+/// A buffer of a list: elements at an address.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct rl_buffer {
+    /// The address of the first element; it may be NULL if there is none.
+    pub ptr: *mut c_void,
+    /// The number of elements.
+    pub count: u64,
+}
+
+/// Options of one call. All bytes 0 is what the communicator has: zero the structure, then set what is needed.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct rl_options {
+    /// The longest time without progress, in milliseconds.
+    pub timeout_ms: u64,
+    /// Hints as `key=value,key=value`, for this call only.
+    pub hints: *const c_char,
+    /// The kind of memory of all buffers.
+    pub memory: rl_memory,
+    /// Other than 0 if kernels of others are to run beside a call on a GPU: it occupies a quarter of the
+    /// multiprocessors at most, unless the hint `max_sms` says otherwise.
+    pub overlaps: i32,
+    /// The CUDA stream (`CUstream`) that the call is put into; the communicator's own if NULL.
+    pub stream: *mut c_void,
+    /// The factor of `RL_PREMUL_SUM`.
+    pub factor: f64,
+}

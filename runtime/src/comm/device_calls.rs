@@ -1,0 +1,182 @@
+//! Calls on GPU memory: they become kernels, or calls of the host where some ranks have no GPU.
+
+use super::Communicator;
+use super::device::Means;
+use super::memory::{Engine, Memory, MemoryMut, Sealed};
+use super::mixed::pointer;
+use super::perform::block_count;
+use roundelay_cuda::{Cuda, CudaBuffer, CudaSlice, DevicePtr, Launch};
+use roundelay_engine::bind::Stats;
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::{
+    Args, Blocks, Call, CallBuffer, CallForm, CallShape, CallerRank, InputBuffer, Message, Operand,
+    Operation, OutputBuffer, Reduction,
+};
+use roundelay_net::dtype::{DType, Element};
+use roundelay_net::error::Error;
+
+impl Sealed for Cuda {}
+
+impl Engine for Cuda {
+    type Input<'a> = DevicePtr;
+    type Output<'a> = DevicePtr;
+    type Played = ();
+
+    fn input<'a: 'a>(lent: DevicePtr, elements: usize, dtype: DType) -> InputBuffer<'a> {
+        // SAFETY: the promise of whoever made the address.
+        unsafe { CallBuffer::on_device(lent.address(), elements, dtype) }
+    }
+
+    fn output<'a: 'a>(lent: DevicePtr, elements: usize, dtype: DType) -> OutputBuffer<'a> {
+        // SAFETY: the promise of whoever made the address.
+        unsafe { CallBuffer::on_device(lent.address(), elements, dtype) }
+    }
+
+    fn played(_: Stats) {}
+}
+
+/// Returns the address of the one buffer of an operand, null if there is none.
+fn only<A>(operand: &Operand<'_, A>) -> DevicePtr {
+    operand.buffers().first().map_or(DevicePtr::NULL, pointer)
+}
+
+/// Returns the addresses of an operand's blocks; none of a list that has no meaning on this rank.
+fn blocks<A>(
+    operand: &Operand<'_, A>,
+    has_meaning: bool,
+) -> Blocks<DevicePtr, std::vec::IntoIter<DevicePtr>> {
+    match operand {
+        Operand::List(list) if has_meaning => {
+            Blocks::Each(list.iter().map(pointer).collect::<Vec<_>>().into_iter())
+        }
+        Operand::List(_) => Blocks::Each(Vec::new().into_iter()),
+        one => Blocks::One(only(one)),
+    }
+}
+
+impl Communicator {
+    /// Performs an operation on memory of this rank's GPU, whose check has found that shape.
+    pub(super) fn perform_on_device(
+        &mut self,
+        operation: &mut Operation<'_>,
+        shape: CallShape,
+    ) -> Result<(), Error> {
+        let (core, gpu, stream) = match self.means()? {
+            Means::Kernels(core, gpu, stream) => (core, gpu, stream),
+            Means::ByHost(host) => return host.perform(operation, shape),
+        };
+        let Operation { collective, output, input, reduction, root } = operation;
+        let CallShape { form, count, dtype, .. } = shape;
+        let (op, factor) = (reduction.op, reduction.factor);
+        let caller = CallerRank { rank: core.rank(), ranks: core.size(), root: *root };
+        match form {
+            CallForm::InPlace => {
+                let args = Args::InPlace { data: only(output) };
+                let call = Call { count, dtype, op, factor, args };
+                gpu.perform(core, collective, *root, call, &stream)
+            }
+            CallForm::OutOfPlace => {
+                let args = Args::OutOfPlace { input: only(input), output: only(output) };
+                let call = Call { count, dtype, op, factor, args };
+                gpu.perform(core, collective, *root, call, &stream)
+            }
+            CallForm::Listed => {
+                let input = blocks(input, collective.has_input(caller));
+                let output = blocks(output, collective.has_output(caller));
+                let args = Args::OutOfPlace { input, output };
+                let call = Call { count, dtype, op, factor, args };
+                gpu.perform_listed(core, collective, *root, call, &stream)
+            }
+            CallForm::Cut => {
+                let args = Args::OutOfPlace { input: only(input), output: only(output) };
+                let call = Call { count, dtype, op, factor, args };
+                let counts = match (&*output, &*input) {
+                    (Operand::Cut(_, counts), _) | (_, Operand::Cut(_, counts)) => counts,
+                    _ => return Ok(()),
+                };
+                gpu.perform_cut(core, collective, call, counts, &stream)
+            }
+            CallForm::Exchange => {
+                gpu.exchange(core, "all_to_all_v", &operation.messages(), true, &stream)
+            }
+        }
+    }
+
+    /// Sends and receives messages of memory of this rank's GPU.
+    pub(super) fn exchange_on_device(
+        &mut self,
+        name: &'static str,
+        messages: &mut [Message<'_>],
+    ) -> Result<Stats, Error> {
+        match self.means()? {
+            Means::Kernels(core, gpu, stream) => {
+                gpu.exchange(core, name, messages, false, &stream)?;
+            }
+            Means::ByHost(host) => host.exchange(name, messages)?,
+        }
+        Ok(Stats::default())
+    }
+
+    /// Executes an algorithm on memory of this rank's GPU, in place without an input.
+    pub(super) fn execute_on_device(
+        &mut self,
+        algorithm: &Algorithm,
+        output: &mut OutputBuffer<'_>,
+        input: Option<&InputBuffer<'_>>,
+        reduction: Reduction,
+    ) -> Result<Stats, Error> {
+        let (core, gpu, stream) = match self.means()? {
+            Means::Kernels(core, gpu, stream) => (core, gpu, stream),
+            Means::ByHost(host) => {
+                host.execute(algorithm, output, input, reduction)?;
+                return Ok(Stats::default());
+            }
+        };
+        let (args, lens) = match input {
+            None => (Args::InPlace { data: pointer(output) }, [output.elements(), 0]),
+            Some(input) => {
+                let args = Args::OutOfPlace { input: pointer(input), output: pointer(output) };
+                (args, [input.elements(), output.elements()])
+            }
+        };
+        let (dtype, Reduction { op, factor }) = (output.dtype(), reduction);
+        let launch = Launch::from(Call { count: 0, dtype, op, factor, args });
+        let plans = gpu.plans(algorithm, &launch)?;
+        let Some(plan) = plans.plans().first() else { return Ok(Stats::default()) };
+        let count = block_count(algorithm, &plan.header, args.placement(), lens)?;
+        let launch = Launch { call: Call { count, ..launch.call }, ..launch };
+        gpu.play(core, &plans, &launch, None, &stream)?;
+        Ok(Stats::default())
+    }
+}
+
+macro_rules! device_memory {
+    ($($memory:ident),*) => {$(
+        impl<T: Element> Sealed for $memory<T> {}
+
+        impl<T: Element> Memory for $memory<T> {
+            type Element = T;
+            type Engine = Cuda;
+
+            fn elements(&self) -> usize {
+                self.len()
+            }
+
+            fn dtype(&self) -> DType {
+                T::DTYPE
+            }
+
+            fn lend(&self) -> DevicePtr {
+                self.ptr()
+            }
+        }
+
+        impl<T: Element> MemoryMut for $memory<T> {
+            fn lend_mut(&mut self) -> DevicePtr {
+                self.ptr()
+            }
+        }
+    )*};
+}
+
+device_memory!(CudaBuffer, CudaSlice);

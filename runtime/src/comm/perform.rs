@@ -1,0 +1,162 @@
+//! Calls as data: what all typed methods, and all other languages, make their calls of.
+
+use roundelay_compiler::plan::{Header, Placement};
+
+use super::Communicator;
+use roundelay_engine::bind::Stats;
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::{
+    Args, Call, InputBuffer, MemoryKind, Message, Operation, OutputBuffer, Reduction, common_memory,
+};
+use roundelay_net::error::Error;
+
+impl Communicator {
+    /// Performs an operation that is given as data. The methods of the collectives' names make theirs from typed memory.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::all_reduce`]; [`Error::Usage`] too if the collective has no such form.
+    #[inline]
+    pub fn perform(&mut self, operation: &mut Operation<'_>) -> Result<(), Error> {
+        let shape = operation.check(self.rank(), self.size())?;
+        match shape.memory {
+            MemoryKind::Host => self.callable()?.lend(|core| core.perform(operation, shape)),
+            MemoryKind::Device => self.perform_on_device(operation, shape),
+        }
+    }
+
+    /// Sends and receives messages that are given as data, side by side, as [`Batch`](super::Batch) does.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Batch::run`](super::Batch::run).
+    #[inline]
+    pub fn exchange(
+        &mut self,
+        name: &'static str,
+        messages: &mut [Message<'_>],
+    ) -> Result<Stats, Error> {
+        match common_memory(messages.iter().map(Message::memory))? {
+            MemoryKind::Host => self.callable()?.lend(|core| core.exchange(name, messages, None)),
+            MemoryKind::Device => self.exchange_on_device(name, messages),
+        }
+    }
+
+    /// Executes an algorithm in place, on memory that is given as data.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::run_algorithm`].
+    pub fn execute(
+        &mut self,
+        algorithm: &Algorithm,
+        data: &mut OutputBuffer<'_>,
+        reduction: Reduction,
+    ) -> Result<Stats, Error> {
+        match data.memory() {
+            MemoryKind::Host => {
+                let plan = self.plan_of(algorithm, Placement::InPlace)?;
+                let (elements, dtype) = (data.elements(), data.dtype());
+                let count =
+                    block_count(algorithm, &plan.header, Placement::InPlace, [elements, 0])?;
+                let args = Args::InPlace { data: data.bytes_mut() };
+                let Reduction { op, factor } = reduction;
+                self.run(&plan, Call { count, dtype, op, factor, args })
+            }
+            MemoryKind::Device => self.execute_on_device(algorithm, data, None, reduction),
+        }
+    }
+
+    /// Executes an algorithm out of place, on memory that is given as data.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Communicator::run_algorithm_into`].
+    pub fn execute_into(
+        &mut self,
+        algorithm: &Algorithm,
+        output: &mut OutputBuffer<'_>,
+        input: &InputBuffer<'_>,
+        reduction: Reduction,
+    ) -> Result<Stats, Error> {
+        let dtype = output.dtype();
+        if input.dtype() != dtype {
+            return Err(Error::Usage(format!(
+                "run_algorithm_into: buffers of {dtype} and of {} were given; all buffers of a call have one type",
+                input.dtype()
+            )));
+        }
+        match common_memory([output.memory(), input.memory()])? {
+            MemoryKind::Host => {
+                let plan = self.plan_of(algorithm, Placement::OutOfPlace)?;
+                let lens = [input.elements(), output.elements()];
+                let count = block_count(algorithm, &plan.header, Placement::OutOfPlace, lens)?;
+                let args = Args::OutOfPlace { input: input.bytes(), output: output.bytes_mut() };
+                let Reduction { op, factor } = reduction;
+                self.run(&plan, Call { count, dtype, op, factor, args })
+            }
+            MemoryKind::Device => self.execute_on_device(algorithm, output, Some(input), reduction),
+        }
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+impl Communicator {
+    fn perform_on_device(
+        &mut self,
+        _: &mut Operation<'_>,
+        _: roundelay_engine::CallShape,
+    ) -> Result<(), Error> {
+        Err(without_cuda())
+    }
+
+    fn exchange_on_device(
+        &mut self,
+        _: &'static str,
+        _: &mut [Message<'_>],
+    ) -> Result<Stats, Error> {
+        Err(without_cuda())
+    }
+
+    fn execute_on_device(
+        &mut self,
+        _: &Algorithm,
+        _: &mut OutputBuffer<'_>,
+        _: Option<&InputBuffer<'_>>,
+        _: Reduction,
+    ) -> Result<Stats, Error> {
+        Err(without_cuda())
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn without_cuda() -> Error {
+    Error::Unsupported(
+        "this build has no GPUs: build roundelay with its feature `cuda` for calls on their memory"
+            .into(),
+    )
+}
+
+/// Returns the elements of a block, of buffers (input or data, and output) with so many elements.
+pub(super) fn block_count(
+    algorithm: &Algorithm,
+    header: &Header,
+    placement: Placement,
+    [input, output]: [usize; 2],
+) -> Result<u64, Error> {
+    // The blocks in a buffer of so many chunks.
+    let of = |chunks: u32| {
+        u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks).max(1)
+    };
+    let (what, len, blocks) = match placement {
+        Placement::InPlace => ("data", input, header.blocks.into()),
+        Placement::OutOfPlace if input > 0 => ("input", input, of(header.input_chunks)),
+        Placement::OutOfPlace => ("output", output, of(header.output_chunks)),
+    };
+    match (len as u64).checked_rem(blocks) {
+        Some(0) => Ok(len as u64 / blocks),
+        _ => Err(Error::Usage(format!(
+            "{algorithm}: the {what} has {len} elements, which are not {blocks} equal blocks"
+        ))),
+    }
+}
