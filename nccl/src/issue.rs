@@ -142,13 +142,14 @@ mod tests {
     use roundelay::operation::ALL_GATHER;
 
     fn message(peer: u32, is_send: bool, number: u64) -> Message<'static> {
-        // SAFETY: it is never given to a communicator.
         match is_send {
             true => {
+                // SAFETY: it is never given to a communicator.
                 let buffer = unsafe { CallBuffer::on_device(8 * number, 1, DType::U8) };
                 Message::sent(buffer, peer)
             }
             false => {
+                // SAFETY: as above.
                 let buffer = unsafe { CallBuffer::on_device(8 * number, 1, DType::U8) };
                 Message::received(buffer, peer)
             }

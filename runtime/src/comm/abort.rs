@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use roundelay_dsl::diag::codes;
 
-use super::Communicator;
+use super::communicator::Communicator;
 use roundelay_engine::Stop;
 use roundelay_net::abort::AbortRecord;
 use roundelay_net::error::Error;

@@ -1,6 +1,6 @@
 //! An all_to_all whose counts lie on the device.
 
-use super::Communicator;
+use super::communicator::Communicator;
 use roundelay_cuda::{CountedCall, CountedShape, CudaSlice};
 use roundelay_net::dtype::Element;
 use roundelay_net::error::Error;

@@ -4,8 +4,11 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::mixed::{ByHost, STALLED, Staged};
-use super::{CallOptions, Communicator, With, worker};
+use super::communicator::Communicator;
+use super::mixed::{ByHost, OpenedGpu, STALLED};
+use super::settings::CallOptions;
+use super::with::With;
+use super::worker;
 use roundelay_cuda::backend::{Context, Fault};
 use roundelay_cuda::{
     CudaBuffer, CudaGraph, CudaKernel, CudaStream, CudaWork, Device, DeviceFunction, DevicePtr,
@@ -15,14 +18,6 @@ use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{Args, BARRIER, Call, Core, Reduction};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
-
-/// This rank's GPU, as the ranks have opened theirs.
-pub(super) enum Opened {
-    /// Every rank has one: calls are kernels.
-    Kernels(Box<Gpu>),
-    /// Some have none: calls are made on the host.
-    ByHost(Box<Staged>),
-}
 
 /// The means to make a call on memory of this rank's GPU.
 pub(super) enum Means<'c> {
@@ -278,7 +273,7 @@ impl Communicator {
     /// kernel passed its deadline, with rank, algorithm, step, peer and source line; [`Error::LostRank`];
     /// [`Error::Aborted`] if another rank failed; [`Error::Cuda`] if the driver reports a fault.
     pub fn synchronize(&mut self, stream: &CudaStream) -> Result<(), Error> {
-        if let Some(Opened::ByHost(_)) = self.gpu {
+        if let Some(OpenedGpu::ByHost(_)) = self.gpu {
             // Its calls have ended; what else is in the stream may take as long.
             let timeout = self.core()?.timeout().saturating_mul(STALLED);
             let done = stream.drain(timeout);
@@ -312,7 +307,7 @@ impl Communicator {
             return Ok(());
         }
         match self.gpu {
-            Some(Opened::Kernels(_)) => self.look(),
+            Some(OpenedGpu::Kernels(_)) => self.look(),
             _ => self.check_process(),
         }
     }
@@ -365,8 +360,8 @@ impl Communicator {
     /// [`Error::Cuda`] if the driver refuses.
     pub fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
         match &self.gpu {
-            Some(Opened::Kernels(gpu)) => gpu.work(stream),
-            Some(Opened::ByHost(_)) => Err(not_everywhere()),
+            Some(OpenedGpu::Kernels(gpu)) => gpu.work(stream),
+            Some(OpenedGpu::ByHost(_)) => Err(not_everywhere()),
             None => Err(none()),
         }
     }
@@ -385,8 +380,8 @@ impl Communicator {
     fn beside(&mut self, put: impl FnOnce(&CudaStream) -> Result<(), Fault>) -> Result<(), Error> {
         let timeout = self.core()?.timeout();
         let stream = match &self.gpu {
-            Some(Opened::Kernels(gpu)) => &gpu.aside,
-            Some(Opened::ByHost(staged)) => &staged.stream,
+            Some(OpenedGpu::Kernels(gpu)) => &gpu.aside,
+            Some(OpenedGpu::ByHost(staged)) => &staged.stream,
             None => return Err(none()),
         };
         let done = put(stream).and_then(|()| stream.drain(timeout));
@@ -397,8 +392,8 @@ impl Communicator {
     fn opened(&self) -> Result<(&Arc<Context>, &CudaStream), Error> {
         self.check_process()?;
         match &self.gpu {
-            Some(Opened::Kernels(gpu)) => Ok((&gpu.context, &gpu.stream)),
-            Some(Opened::ByHost(staged)) => Ok((&staged.context, &staged.stream)),
+            Some(OpenedGpu::Kernels(gpu)) => Ok((&gpu.context, &gpu.stream)),
+            Some(OpenedGpu::ByHost(staged)) => Ok((&staged.context, &staged.stream)),
             None => Err(none()),
         }
     }
@@ -407,8 +402,8 @@ impl Communicator {
     pub(super) fn both(&mut self) -> Result<(&mut Core, &mut Gpu), Error> {
         self.core()?;
         match (self.home.as_deref_mut(), &mut self.gpu) {
-            (Some(core), Some(Opened::Kernels(gpu))) => Ok((core, gpu)),
-            (Some(_), Some(Opened::ByHost(_))) => Err(not_everywhere()),
+            (Some(core), Some(OpenedGpu::Kernels(gpu))) => Ok((core, gpu)),
+            (Some(_), Some(OpenedGpu::ByHost(_))) => Err(not_everywhere()),
             (None, _) => Err(worker::gone()),
             (_, None) => Err(none()),
         }
@@ -416,14 +411,14 @@ impl Communicator {
 
     /// Returns the means to make a call.
     pub(super) fn means(&mut self) -> Result<Means<'_>, Error> {
-        if !matches!(self.gpu, Some(Opened::ByHost(_))) {
+        if !matches!(self.gpu, Some(OpenedGpu::ByHost(_))) {
             let (core, gpu, stream) = self.streamed()?;
             return Ok(Means::Kernels(core, gpu, stream));
         }
         self.callable()?;
         let given = self.settings.stream.clone();
         match (self.home.as_deref_mut(), &self.gpu) {
-            (Some(core), Some(Opened::ByHost(staged))) => {
+            (Some(core), Some(OpenedGpu::ByHost(staged))) => {
                 ByHost::new(core, staged, given).map(Means::ByHost)
             }
             (None, _) => Err(worker::gone()),
@@ -443,7 +438,7 @@ impl Communicator {
 
     /// Waits for the calls in streams before the memory goes.
     pub(super) fn leave_gpu(&mut self) {
-        let Some(Opened::Kernels(mut gpu)) = self.gpu.take() else { return };
+        let Some(OpenedGpu::Kernels(mut gpu)) = self.gpu.take() else { return };
         // After a failure kernels were told to leave already.
         let timeout = match self.core() {
             Ok(core) if core.usable().is_ok() => core.timeout(),

@@ -1,10 +1,10 @@
 //! Calls on GPU memory: they become kernels, or calls of the host where some ranks have no GPU.
 
-use super::Communicator;
+use super::block_count::block_count;
+use super::communicator::Communicator;
 use super::device::Means;
 use super::memory::{Engine, Memory, MemoryMut, Sealed};
 use super::mixed::pointer;
-use super::perform::block_count;
 use roundelay_cuda::{Cuda, CudaBuffer, CudaSlice, DevicePtr, Launch};
 use roundelay_engine::bind::Stats;
 use roundelay_engine::custom::Algorithm;

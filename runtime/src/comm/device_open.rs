@@ -1,8 +1,7 @@
 //! Opens the GPUs of a communicator's ranks.
 
-use super::Communicator;
-use super::device::Opened;
-use super::mixed::Staged;
+use super::communicator::Communicator;
+use super::mixed::{OpenedGpu, Staged};
 use roundelay_cuda::{CudaOptions, agree, open};
 use roundelay_net::error::Error;
 
@@ -22,7 +21,7 @@ impl Communicator {
     pub fn cuda(&mut self, options: CudaOptions) -> Result<Communicator, Error> {
         let mut comm = self.whole()?;
         let gpu = open(comm.core()?, &options)?;
-        comm.gpu = Some(Opened::Kernels(Box::new(gpu)));
+        comm.gpu = Some(OpenedGpu::Kernels(Box::new(gpu)));
         Ok(comm)
     }
 
@@ -59,7 +58,7 @@ impl Communicator {
         let rank = comm.rank();
         let made = options.map(|options| Staged::open(rank, &options)).transpose();
         let staged = agree(comm.core()?, made)?;
-        comm.gpu = staged.map(|staged| Opened::ByHost(Box::new(staged)));
+        comm.gpu = staged.map(|staged| OpenedGpu::ByHost(Box::new(staged)));
         Ok(comm)
     }
 }

@@ -1,6 +1,6 @@
 //! Windows of device memory.
 
-use super::Communicator;
+use super::communicator::Communicator;
 use super::memory::{Memory, MemoryMut};
 use roundelay_cuda::{Copied, Cuda, CudaRank, CudaWindow, DevicePtr, Gpu, There};
 use roundelay_engine::Core;

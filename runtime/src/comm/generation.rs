@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Communicator;
+use super::communicator::Communicator;
 use roundelay_engine::Core;
 use roundelay_net::error::Error;
 use roundelay_net::group::{Group, Identity, Kept};

@@ -2,7 +2,7 @@
 
 use roundelay_compiler::plan::Placement;
 
-use super::Communicator;
+use super::communicator::Communicator;
 use crate::prototype::Playable;
 use roundelay_engine::choose::Choice;
 use roundelay_engine::hints::Hints;

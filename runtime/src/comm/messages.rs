@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::Communicator;
+use super::communicator::Communicator;
 use super::memory::{Host, Memory, MemoryMut};
 use super::work::Status;
 use roundelay_engine::messages::{Delivered, Messenger, Operation, Peer, Place, Shape};

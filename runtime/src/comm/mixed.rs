@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use roundelay_compiler::plan::Placement;
 
-use super::perform::block_count;
+use super::block_count::block_count;
 use roundelay_cuda::backend::{Context, Fault};
-use roundelay_cuda::{CudaOptions, CudaStream, DevicePtr, context};
+use roundelay_cuda::{CudaOptions, CudaStream, DevicePtr, Gpu, context};
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{
     Args, BARRIER, Call, CallBuffer, CallShape, Core, InputBuffer, MemoryKind, Message, MessageEnd,
@@ -26,6 +26,14 @@ pub(super) fn pointer<A>(buffer: &CallBuffer<A>) -> DevicePtr {
 
 /// The bytes that no GPU has.
 const MOST_BYTES: u64 = 1 << 46;
+
+/// This rank's GPU, as the ranks have opened theirs.
+pub(super) enum OpenedGpu {
+    /// Every rank has one: calls are kernels.
+    Kernels(Box<Gpu>),
+    /// Some have none: calls are made on the host.
+    ByHost(Box<Staged>),
+}
 
 /// The GPU of a rank.
 pub(crate) struct Staged {

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use super::Communicator;
+use super::communicator::Communicator;
 use super::memory::{Engine, Memory, MemoryMut};
 use roundelay_engine::Message;
 use roundelay_net::error::Error;

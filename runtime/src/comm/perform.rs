@@ -1,8 +1,9 @@
 //! Calls as data: what all typed methods, and all other languages, make their calls of.
 
-use roundelay_compiler::plan::{Header, Placement};
+use roundelay_compiler::plan::Placement;
 
-use super::Communicator;
+use super::block_count::block_count;
+use super::communicator::Communicator;
 use roundelay_engine::bind::Stats;
 use roundelay_engine::custom::Algorithm;
 use roundelay_engine::{
@@ -135,28 +136,4 @@ fn without_cuda() -> Error {
         "this build has no GPUs: build roundelay with its feature `cuda` for calls on their memory"
             .into(),
     )
-}
-
-/// Returns the elements of a block, of buffers (input or data, and output) with so many elements.
-pub(super) fn block_count(
-    algorithm: &Algorithm,
-    header: &Header,
-    placement: Placement,
-    [input, output]: [usize; 2],
-) -> Result<u64, Error> {
-    // The blocks in a buffer of so many chunks.
-    let of = |chunks: u32| {
-        u64::from(chunks) * u64::from(header.blocks) / u64::from(header.chunks).max(1)
-    };
-    let (what, len, blocks) = match placement {
-        Placement::InPlace => ("data", input, header.blocks.into()),
-        Placement::OutOfPlace if input > 0 => ("input", input, of(header.input_chunks)),
-        Placement::OutOfPlace => ("output", output, of(header.output_chunks)),
-    };
-    match (len as u64).checked_rem(blocks) {
-        Some(0) => Ok(len as u64 / blocks),
-        _ => Err(Error::Usage(format!(
-            "{algorithm}: the {what} has {len} elements, which are not {blocks} equal blocks"
-        ))),
-    }
 }

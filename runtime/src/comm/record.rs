@@ -1,6 +1,6 @@
 //! Reports of a communicator about itself: its flight recorder, and traces.
 
-use super::Communicator;
+use super::communicator::Communicator;
 use roundelay_engine::trace::{Flight, Trace, Tracer, now};
 use roundelay_net::error::Error;
 

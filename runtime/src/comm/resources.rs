@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Communicator;
+use super::communicator::Communicator;
 use roundelay_net::error::Error;
 
 /// The resources that one rank of a communicator holds, and the connections it made to meet the others. Parts

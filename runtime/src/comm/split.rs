@@ -1,6 +1,6 @@
 //! Communicators of a part of the ranks.
 
-use super::Communicator;
+use super::communicator::Communicator;
 use roundelay_engine::trace::now;
 use roundelay_net::digest::mix;
 use roundelay_net::error::Error;

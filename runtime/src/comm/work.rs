@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use super::worker::Orders;
 use roundelay_net::error::Error;
 use roundelay_net::fork::OwnerProcess;
 
@@ -40,13 +40,38 @@ impl Status {
 #[must_use = "errors of the work are found only by waiting for it"]
 pub struct Work<R> {
     shared: Arc<Shared<R>>,
-    /// The sender to the progress thread, if there is one.
-    orders: Option<Orders>,
+    /// The progress thread, if there is one.
+    thread: Option<Arc<dyn CallbackThread>>,
 }
 
 /// The side that does the work. Dropped without a result, it says so.
 pub(crate) struct Promise<R> {
     shared: Arc<Shared<R>>,
+}
+
+/// The progress thread, as pending work reaches it.
+pub(super) trait CallbackThread: Send + Sync {
+    /// Returns the number of threads that wait for it: it has their core, and need not sleep.
+    fn awaited(&self) -> &AtomicU32;
+
+    /// Has the callback called on that thread, or on this one if that is gone.
+    fn call(&self, callback: Callback);
+}
+
+/// A thread that waits for the progress thread, for as long as this lives.
+pub(super) struct Waiter<'a>(&'a AtomicU32);
+
+impl<'a> Waiter<'a> {
+    pub(super) fn new(awaited: &'a AtomicU32) -> Self {
+        awaited.fetch_add(1, Ordering::Relaxed);
+        Waiter(awaited)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A function to call once, when it is run or dropped, whichever comes first.
@@ -82,11 +107,14 @@ impl<R> Shared<R> {
 }
 
 /// Makes both sides of work that is done on that thread.
-pub(super) fn pair<R>(orders: Option<Orders>, thread: Option<ThreadId>) -> (Promise<R>, Work<R>) {
+pub(super) fn pair<R>(
+    worker: Option<Arc<dyn CallbackThread>>,
+    thread: Option<ThreadId>,
+) -> (Promise<R>, Work<R>) {
     let state = State { status: Status::NotStarted, result: None, then: Vec::new(), waker: None };
     let (process, state) = (OwnerProcess::here(), Mutex::new(state));
     let shared = Arc::new(Shared { process, state, done: Condvar::new(), thread });
-    (Promise { shared: shared.clone() }, Work { shared, orders })
+    (Promise { shared: shared.clone() }, Work { shared, thread: worker })
 }
 
 /// Makes both sides of work that no progress thread does.
@@ -156,8 +184,8 @@ impl<R> Work<R> {
         }
         drop(state);
         let callback = Callback { call: Some(Box::new(move || callback(status))) };
-        if let Some(orders) = &self.orders {
-            orders.call(callback);
+        if let Some(thread) = &self.thread {
+            thread.call(callback);
         }
     }
 
@@ -196,7 +224,7 @@ impl<R> Work<R> {
                     .into(),
             ));
         }
-        let _waiter = self.orders.as_ref().map(Orders::waiter);
+        let _waiter = self.thread.as_deref().map(|thread| Waiter::new(thread.awaited()));
         let done = &self.shared.done;
         while !state.status.is_final() {
             state = match until.map(|at| at.saturating_duration_since(Instant::now())) {

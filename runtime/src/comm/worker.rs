@@ -3,7 +3,6 @@
 //! The core travels to it with the first piece and comes back when a call on the caller's thread asks
 //! for it. Nothing that a closure or a callback does ends the thread: panics are caught.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,21 +10,33 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, Sender, channel};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
-use super::Communicator;
-use super::options::Settings;
-use super::work::{Callback, Work, pair};
+use super::settings::Settings;
+use super::work::{Callback, CallbackThread, Promise, Waiter, Work, pair};
 use roundelay_engine::{Core, Stop};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
 use roundelay_net::fork::OwnerProcess;
 use roundelay_net::interrupt;
 
-type Job = Box<dyn FnOnce(&mut Communicator) + Send>;
+/// What the thread does its work with: the communicator that has the core meanwhile.
+pub(super) trait WorkerState: Sized + 'static {
+    /// Takes the core.
+    fn of_core(core: Box<Core>) -> Self;
 
-enum Order {
+    /// Sets the settings of the next piece of work.
+    fn set(&mut self, settings: Settings);
+
+    /// Gives the core back, if it is still there.
+    fn into_core(self) -> Option<Box<Core>>;
+}
+
+/// A piece of work.
+pub(super) type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
+
+pub(super) enum Order<S> {
     /// The state, for the jobs that follow.
     Core(Box<Core>),
     /// A piece of work, with the settings at its start.
-    Job(Job, Settings),
+    Job(Job<S>, Settings),
     /// A callback of work that had ended before.
     Call(Callback),
     /// The state is wanted back.
@@ -35,40 +46,22 @@ enum Order {
 }
 
 /// The communicator's side of its progress thread.
-pub(super) struct Worker {
-    orders: Sender<Order>,
+pub(super) struct Worker<S> {
+    orders: Arc<WorkerOrders<S>>,
     returns: Receiver<Option<Box<Core>>>,
     thread: JoinHandle<()>,
-    awaited: Arc<AtomicU32>,
     /// Pieces of work that were started and have not ended.
     pending: Arc<AtomicU32>,
 }
 
 /// A way to the progress thread for those who may outlive it.
-#[derive(Clone)]
-pub(super) struct Orders {
-    sender: Sender<Order>,
+struct WorkerOrders<S> {
+    sender: Sender<Order<S>>,
     awaited: Arc<AtomicU32>,
 }
 
-/// A thread that waits for the progress thread, for as long as this lives.
-pub(super) struct Waiter<'a>(&'a AtomicU32);
-
-impl<'a> Waiter<'a> {
-    fn new(awaited: &'a AtomicU32) -> Self {
-        awaited.fetch_add(1, Ordering::Relaxed);
-        Waiter(awaited)
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A piece of work that counts as pending while this lives.
-struct PendingWork(Arc<AtomicU32>);
+pub(super) struct PendingWork(Arc<AtomicU32>);
 
 impl PendingWork {
     fn new(pending: &Arc<AtomicU32>) -> Self {
@@ -83,14 +76,12 @@ impl Drop for PendingWork {
     }
 }
 
-impl Orders {
-    /// Says that this thread waits: the progress thread has its core, and need not sleep.
-    pub(super) fn waiter(&self) -> Waiter<'_> {
-        Waiter::new(&self.awaited)
+impl<S: 'static> CallbackThread for WorkerOrders<S> {
+    fn awaited(&self) -> &AtomicU32 {
+        &self.awaited
     }
 
-    /// Has the callback called on that thread, or on this one if that is gone.
-    pub(super) fn call(&self, callback: Callback) {
+    fn call(&self, callback: Callback) {
         // A callback that cannot be sent is dropped, which is a call too.
         let _ = self.sender.send(Order::Call(callback));
     }
@@ -102,15 +93,15 @@ pub(super) fn gone() -> Error {
     Error::Work("this communicator has lost its progress thread: start the job again".into())
 }
 
-impl Worker {
-    fn start(rank: u32) -> Result<Self, Error> {
-        let (orders, inbox) = channel();
+impl<S: WorkerState> Worker<S> {
+    pub(super) fn start(rank: u32) -> Result<Self, Error> {
+        let (sender, inbox) = channel();
         let (outbox, returns) = channel();
         let awaited = Arc::new(AtomicU32::new(0));
         let (waiting, pending) = (awaited.clone(), Arc::new(AtomicU32::new(0)));
         let thread = std::thread::Builder::new()
             .name(format!("roundelay-{rank}"))
-            .spawn(move || serve(&inbox, &outbox, &waiting))
+            .spawn(move || serve::<S>(&inbox, &outbox, &waiting))
             .map_err(|e| {
                 Error::system(
                     format!("cannot start a progress thread: {e}"),
@@ -118,13 +109,29 @@ impl Worker {
                     PROCESS_LIMIT_REMEDY,
                 )
             })?;
-        Ok(Worker { orders, returns, thread, awaited, pending })
+        let orders = Arc::new(WorkerOrders { sender, awaited });
+        Ok(Worker { orders, returns, thread, pending })
     }
 
     /// Returns true if work that was started has not ended.
     #[cfg(feature = "cuda")]
     pub(super) fn is_busy(&self) -> bool {
         self.pending.load(Ordering::Acquire) > 0
+    }
+
+    /// Counts a piece of work that is about to be given.
+    pub(super) fn pending(&self) -> PendingWork {
+        PendingWork::new(&self.pending)
+    }
+
+    /// Makes both sides of work that this thread does.
+    pub(super) fn promise<R>(&self) -> (Promise<R>, Work<R>) {
+        pair(Some(self.orders.clone()), Some(self.id()))
+    }
+
+    /// Gives an order; gives it back if the thread is gone.
+    pub(super) fn order(&self, order: Order<S>) -> Result<(), Order<S>> {
+        self.orders.sender.send(order).map_err(|SendError(order)| order)
     }
 
     fn id(&self) -> ThreadId {
@@ -144,8 +151,8 @@ impl Worker {
                     .into(),
             ));
         }
-        let _waiter = Waiter::new(&self.awaited);
-        self.orders.send(Order::GiveBack).map_err(|_| gone())?;
+        let _waiter = Waiter::new(&self.orders.awaited);
+        self.orders.sender.send(Order::GiveBack).map_err(|_| gone())?;
         loop {
             match self.returns.recv_timeout(interrupt::INTERVAL) {
                 Ok(core) => return core.ok_or_else(gone),
@@ -161,8 +168,8 @@ impl Worker {
 
     /// Waits for all pending work, and ends the thread.
     pub(super) fn stop(self) {
-        let _waiter = Waiter::new(&self.awaited);
-        let _ = self.orders.send(Order::Stop);
+        let _waiter = Waiter::new(&self.orders.awaited);
+        let _ = self.orders.sender.send(Order::Stop);
         // A callback may own the communicator, and drop it on the progress thread itself.
         if !self.is_this_thread() {
             let _ = self.thread.join();
@@ -170,90 +177,28 @@ impl Worker {
     }
 }
 
-impl Communicator {
-    /// Begins work in the background, in issue order: the closure runs on the communicator's own
-    /// progress thread after all work started before, and makes its calls there. Buffers move into
-    /// the closure and come back as its result, so that nobody can touch them meanwhile.
-    ///
-    /// ```
-    /// # use roundelay::{Communicator, RedOp};
-    /// # let mut comm = Communicator::local(1)?.remove(0);
-    /// let mut gradients = comm.alloc::<f32>(1000)?;
-    /// let work = comm.start(move |comm| {
-    ///     comm.all_reduce(&mut gradients, RedOp::Avg)?;
-    ///     Ok(gradients)
-    /// });
-    /// // ... compute something else ...
-    /// let gradients = work.wait()?;
-    /// # assert_eq!(gradients.len(), 1000);
-    /// # Ok::<(), roundelay::Error>(())
-    /// ```
-    ///
-    /// A call on the communicator itself waits for pending work first. Options in force at the start
-    /// ([`Communicator::with`], [`Communicator::set_timeout`]) hold for the work. A closure that panics
-    /// fails its work only; the other ranks find out by what this rank calls next, or by its silence.
-    pub fn start<R, F>(&mut self, work: F) -> Work<R>
-    where
-        R: Send + 'static,
-        F: FnOnce(&mut Communicator) -> Result<R, Error> + Send + 'static,
-    {
-        if let Err(error) = self.check_process() {
-            let (promise, failed) = pair(None, None);
-            promise.end(Err(error));
-            return failed;
-        }
-        let worker = match self.worker.take().map_or_else(|| Worker::start(self.rank), Ok) {
-            Ok(worker) => &*self.worker.insert(worker),
-            Err(error) => {
-                let (promise, failed) = pair(None, None);
-                promise.end(Err(error));
-                return failed;
-            }
-        };
-        let orders = Orders { sender: worker.orders.clone(), awaited: worker.awaited.clone() };
-        let (promise, handle) = pair(Some(orders), Some(worker.id()));
-        let pending = PendingWork::new(&worker.pending);
-        let job: Job = Box::new(move |comm| {
-            promise.begin();
-            let result = catch_unwind(AssertUnwindSafe(|| work(comm)));
-            drop(pending);
-            promise.end(result.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))));
-        });
-        if let Some(core) = self.home.take()
-            && let Err(SendError(Order::Core(core))) = worker.orders.send(Order::Core(core))
-        {
-            self.home = Some(core);
-        }
-        // A job that cannot be sent is dropped, and its promise with it: the work has then failed.
-        let _ = worker.orders.send(Order::Job(job, self.settings.clone()));
-        handle
-    }
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Error::Work(format!("the work panicked: {}", text.unwrap_or("without a message")))
-}
-
-fn serve(inbox: &Receiver<Order>, outbox: &Sender<Option<Box<Core>>>, awaited: &Arc<AtomicU32>) {
+fn serve<S: WorkerState>(
+    inbox: &Receiver<Order<S>>,
+    outbox: &Sender<Option<Box<Core>>>,
+    awaited: &Arc<AtomicU32>,
+) {
     let process = OwnerProcess::here();
-    let mut comm: Option<Communicator> = None;
+    let mut state: Option<S> = None;
     for order in inbox {
         match order {
             Order::Core(mut core) => {
                 core.group.contention.set_background(Some(awaited.clone()));
-                comm = Some(Communicator::new(core, Settings::default()));
+                state = Some(S::of_core(core));
             }
             Order::Job(job, settings) => {
-                let Some(comm) = &mut comm else { continue };
-                comm.settings = settings;
+                let Some(state) = &mut state else { continue };
+                state.set(settings);
                 // The closure's panics are caught inside; this is for what it leaves to be dropped.
-                let _ = catch_unwind(AssertUnwindSafe(|| job(comm)));
+                let _ = catch_unwind(AssertUnwindSafe(|| job(state)));
             }
             Order::Call(callback) => drop(callback),
             Order::GiveBack => {
-                let mut core = comm.take().and_then(Communicator::into_core);
+                let mut core = state.take().and_then(S::into_core);
                 if let Some(core) = &mut core {
                     core.group.contention.set_background(None);
                 }

@@ -238,7 +238,7 @@ impl<'a> Operation<'a> {
         // The other operand has this rank's block.
         match (counts_of(&self.output), counts_of(&self.input)) {
             (Some(counts), None) => {
-                fits("input", self.input.elements(), counts[caller.rank as usize])?
+                fits("input", self.input.elements(), counts[caller.rank as usize])?;
             }
             (None, Some(counts)) => {
                 fits("output", self.output.elements(), counts[caller.rank as usize])?;

@@ -3,12 +3,12 @@
 use std::any::Any;
 use std::time::Duration;
 
-use super::super::memory::{Host, Memory, MemoryMut};
-use super::super::work::Work;
-use super::Communicator;
 use super::nonblocking::Kept;
 use super::operations::Copy;
 use super::parts::Parts;
+use crate::comm::communicator::Communicator;
+use crate::comm::memory::{Host, Memory, MemoryMut};
+use crate::comm::work::Work;
 use roundelay_engine::window::{Attributes, Fetch, Rights};
 use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::Error;

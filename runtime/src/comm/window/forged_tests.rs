@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::Communicator;
-use super::Window;
+use super::element_window::Window;
 use super::parts::Reach;
 use crate::bootstrap::Setup;
+use crate::comm::communicator::Communicator;
 use roundelay_dsl::diag::codes;
 use roundelay_engine::messages::What;
 use roundelay_engine::window::{Fetch, PIECE, Remote, Rights};

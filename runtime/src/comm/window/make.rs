@@ -3,8 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use super::element_window::Window;
 use super::parts::{Parts, Reach, Service};
-use super::{Communicator, Window};
+use crate::comm::communicator::Communicator;
 use roundelay_engine::window::{Block, Direct, Exposed, Kept, Place, Remote, Rights, Span};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;

@@ -4,8 +4,9 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use super::any::AnyWindow;
+use super::element_window::Window;
 use super::parts::Reach;
-use super::{AnyWindow, Window};
 use roundelay_engine::window::{Announced, Rights};
 use roundelay_net::dtype::Element;
 use roundelay_net::error::{Error, Refusal};

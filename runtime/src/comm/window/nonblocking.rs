@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
-use super::Window;
+use super::element_window::Window;
 use super::operations::Copy;
 use super::parts::{Parts, Reach};
 use super::served::{pieces, typed};

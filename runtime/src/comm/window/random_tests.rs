@@ -4,7 +4,7 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use super::Window;
+use super::element_window::Window;
 use super::parts::Reach;
 use crate::bootstrap::Setup;
 use crate::comm::Communicator;

@@ -1,10 +1,8 @@
-//! Options of single calls.
+//! The settings of a communicator, and options of single calls.
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Communicator;
 #[cfg(feature = "cuda")]
 use roundelay_cuda::CudaStream;
 use roundelay_engine::hints::Hints;
@@ -38,7 +36,7 @@ impl Default for Settings {
     }
 }
 
-/// Options of single calls, for [`Communicator::with`]. An option that is not set stays as the communicator
+/// Options of single calls, for [`Communicator::with`](super::Communicator::with). An option that is not set stays as the communicator
 /// has it.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
@@ -69,7 +67,7 @@ impl CallOptions {
     }
 
     /// Sets the stream that calls on GPUs are put into; it is the communicator's own
-    /// ([`Communicator::stream`]) otherwise.
+    /// ([`Communicator::stream`](super::Communicator::stream)) otherwise.
     #[cfg(feature = "cuda")]
     pub fn stream(mut self, stream: &CudaStream) -> Self {
         self.stream = Some(stream.clone());
@@ -84,7 +82,7 @@ impl CallOptions {
         self
     }
 
-    fn over(self, settings: &Settings) -> Settings {
+    pub(super) fn over(self, settings: &Settings) -> Settings {
         let hinted = self.hints.as_deref().and_then(Hints::timeout);
         Settings {
             timeout: self.timeout.or(hinted).unwrap_or(settings.timeout),
@@ -94,52 +92,5 @@ impl CallOptions {
             #[cfg(feature = "cuda")]
             overlaps: self.overlaps || settings.overlaps,
         }
-    }
-}
-
-impl Communicator {
-    /// Returns the communicator with other options, for as long as the guard lives:
-    ///
-    /// ```
-    /// # use roundelay::{CallOptions, Communicator, RedOp};
-    /// # let mut comm = Communicator::local(1)?.remove(0);
-    /// let patient = CallOptions::new().timeout(std::time::Duration::from_secs(300));
-    /// comm.with(patient).all_reduce(&mut [1.0f32], RedOp::Sum)?;
-    /// # Ok::<(), roundelay::Error>(())
-    /// ```
-    ///
-    /// Work that is started takes the options of its start along.
-    pub fn with(&mut self, options: CallOptions) -> With<'_> {
-        let with = options.over(&self.settings);
-        let before = std::mem::replace(&mut self.settings, with);
-        With { comm: self, before }
-    }
-}
-
-/// A communicator with other options; it has its own again when this is dropped.
-#[must_use = "the options hold for calls made through it"]
-#[derive(Debug)]
-pub struct With<'a> {
-    comm: &'a mut Communicator,
-    before: Settings,
-}
-
-impl Deref for With<'_> {
-    type Target = Communicator;
-
-    fn deref(&self) -> &Communicator {
-        self.comm
-    }
-}
-
-impl DerefMut for With<'_> {
-    fn deref_mut(&mut self) -> &mut Communicator {
-        self.comm
-    }
-}
-
-impl Drop for With<'_> {
-    fn drop(&mut self) {
-        std::mem::swap(&mut self.comm.settings, &mut self.before);
     }
 }
