@@ -1,6 +1,6 @@
 """The build backend of `pip install`: maturin's, after the command line was built, which travels in the wheel.
 
-`$ROUNDELAY_WHEEL_PROFILE` is cargo's profile, `release` by default, and `$ROUNDELAY_WHEEL_FEATURES` has features of this
+`$ROUNDELAY_WHEEL_PROFILE` is cargo's profile, `wheel` by default, and `$ROUNDELAY_WHEEL_FEATURES` has features of this
 package, as `rdma`, separated by commas; `rdma` is of the command line too. maturin takes what is in `roundelay.data`, which must
 be there whatever it is asked for.
 """
@@ -101,7 +101,7 @@ def _run(cargo: list[str], terminal: _Terminal) -> None:
 def _with_command(build: Any, *arguments: Any) -> str:
     _check_needs()
     terminal = _Terminal()
-    profile = os.environ.get("ROUNDELAY_WHEEL_PROFILE", "release")
+    profile = os.environ.get("ROUNDELAY_WHEEL_PROFILE", "wheel")
     features = [name for name in os.environ.get("ROUNDELAY_WHEEL_FEATURES", "").split(",") if name]
     cargo = ["cargo", "build", "--locked", "--profile", profile]
     if "shared" in features:

@@ -7,7 +7,6 @@ mod choice;
 mod doctor;
 mod fail;
 mod figures;
-mod floors;
 mod gpu;
 mod hosts;
 mod inputs;

@@ -1,6 +1,5 @@
 //! Tests of the compiler through its public interface. One program for all: each would link everything once more.
 
 mod findings;
-mod floors;
 mod proofs;
 mod tolerance;

@@ -6,7 +6,6 @@
 #[allow(non_camel_case_types, reason = "names of C")]
 pub mod abi;
 mod buffer;
-mod fault;
 mod gpu_watch;
 mod handle;
 pub mod remote;
@@ -17,7 +16,6 @@ mod window;
 pub const HEADER: &str = include_str!("../include/roundelay.h");
 
 pub use buffer::Buffer;
-pub use fault::{Fault, Kind};
 pub use handle::{Handle, Options, Pending};
 pub use request::{Request, TaggedMessage};
 pub use window::{Change, Copied, MappedPart, Place, Window};

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int};
 
 use roundelay::Error;
-use roundelay_ffi::{Fault, Kind};
+use roundelay::ErrorKind;
 
 /// `ncclResult_t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,17 +48,17 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let code = match Fault::of(&error).kind {
-            Kind::Cuda => Code::UnhandledCudaError,
-            Kind::Start | Kind::Memory => Code::SystemError,
-            Kind::Timeout | Kind::LostRank | Kind::Aborted => Code::RemoteError,
-            Kind::Mismatch
-            | Kind::Unsupported
-            | Kind::Usage
-            | Kind::Settings
-            | Kind::Refused
-            | Kind::Window => Code::InvalidUsage,
-            Kind::Other => Code::InternalError,
+        let code = match error.kind() {
+            ErrorKind::Cuda => Code::UnhandledCudaError,
+            ErrorKind::Start | ErrorKind::Memory => Code::SystemError,
+            ErrorKind::Timeout | ErrorKind::LostRank | ErrorKind::Aborted => Code::RemoteError,
+            ErrorKind::Mismatch
+            | ErrorKind::Unsupported
+            | ErrorKind::Usage
+            | ErrorKind::Settings
+            | ErrorKind::Refused
+            | ErrorKind::Window => Code::InvalidUsage,
+            ErrorKind::Other => Code::InternalError,
         };
         Failure { code, text: error.to_string() }
     }
@@ -67,8 +67,8 @@ impl From<Error> for Failure {
 /// Returns true if an error refuses a call: nothing has moved, and the communicator can be used further.
 pub(crate) fn is_refusal(error: &Error) -> bool {
     matches!(
-        Fault::of(error).kind,
-        Kind::Unsupported | Kind::Usage | Kind::Settings | Kind::Refused
+        error.parts().kind,
+        ErrorKind::Unsupported | ErrorKind::Usage | ErrorKind::Settings | ErrorKind::Refused
     )
 }
 

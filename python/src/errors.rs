@@ -3,7 +3,6 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use roundelay::Error;
-use roundelay_ffi::Fault;
 
 use crate::interrupt;
 
@@ -31,7 +30,7 @@ fn made<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let make = MAKE.get_or_try_init(py, || {
         Ok::<_, PyErr>(py.import("roundelay.errors")?.getattr("_make")?.unbind())
     })?;
-    let fault = Fault::of(error);
+    let fault = error.parts();
     let (step, source) = (fault.step(), fault.source());
     let (kind, code) = (fault.kind.name(), error.code().0);
     make.bind(py).call1((kind, code, error.to_string(), fault.rank, fault.peer, step, source))

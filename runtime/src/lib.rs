@@ -65,6 +65,7 @@ pub use roundelay_engine::{Args, Call, Reduction};
 pub use roundelay_macros::{algo_file, algorithm, algorithm_fn};
 pub use roundelay_net::dtype::{Bool, DType, Element, RedOp, UnknownName};
 pub use roundelay_net::error::{Diagnostics, Error, Location, Refusal, Source};
+pub use roundelay_net::error_kind::{ErrorKind, ErrorParts};
 pub use roundelay_net::memory::Buffer;
 pub use roundelay_net::ports::PortRange;
 pub use roundelay_net::route::Route;

@@ -13,7 +13,6 @@ mod empty;
 #[cfg(target_arch = "x86_64")]
 mod environment;
 mod fail;
-mod floors;
 mod fork;
 mod hints;
 mod launchers;

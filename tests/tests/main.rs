@@ -9,6 +9,7 @@ mod determinism;
 mod device;
 mod golden;
 mod host;
+mod imports;
 mod kernels;
 mod large;
 mod mutants;

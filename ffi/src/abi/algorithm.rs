@@ -126,7 +126,7 @@ pub unsafe extern "C" fn rl_uninstall(comm: *const rl_comm, collective: *const c
     })
 }
 
-/// Frees an algorithm. NULL is no fault; a communicator on which it was installed keeps it.
+/// Frees an algorithm. NULL is ignored; a communicator on which it was installed keeps it.
 ///
 /// # Safety
 ///

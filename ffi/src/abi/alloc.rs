@@ -43,7 +43,7 @@ pub unsafe extern "C" fn rl_alloc(
     })
 }
 
-/// Frees memory of `rl_alloc`. NULL is no fault.
+/// Frees memory of `rl_alloc`. NULL is ignored.
 ///
 /// # Safety
 ///

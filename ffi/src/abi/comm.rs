@@ -478,7 +478,7 @@ pub unsafe extern "C" fn rl_is_aborted(comm: *const rl_comm) -> i32 {
     i32::from(unsafe { comm.as_ref() }.is_some_and(|comm| comm.handle.is_aborted()))
 }
 
-/// Frees a communicator after all operations that were started. NULL is no fault. In a process that was forked from the
+/// Frees a communicator after all operations that were started. NULL is ignored. In a process that was forked from the
 /// rank's it frees that process's copy and ends nothing.
 ///
 /// # Safety

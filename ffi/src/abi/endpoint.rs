@@ -158,7 +158,7 @@ pub unsafe extern "C" fn rl_endpoint_close(endpoint: *const rl_endpoint) -> i32 
     })
 }
 
-/// Frees an endpoint; its links and regions live on. NULL is no fault.
+/// Frees an endpoint; its links and regions live on. NULL is ignored.
 ///
 /// # Safety
 ///
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn rl_region_key(
 }
 
 /// Revokes a region, and frees it: no peer reads or writes its memory any more. If it fails, a peer that was stopped in
-/// an access may yet do so until its link is closed: keep the memory until then. NULL is no fault.
+/// an access may yet do so until its link is closed: keep the memory until then. NULL is ignored.
 ///
 /// # Safety
 ///
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn rl_link_open(
     })
 }
 
-/// Frees what `rl_link_open` made. NULL is no fault.
+/// Frees what `rl_link_open` made. NULL is ignored.
 ///
 /// # Safety
 ///
@@ -425,7 +425,7 @@ pub unsafe extern "C" fn rl_link_close(link: *const rl_link) -> i32 {
     })
 }
 
-/// Frees a link; it is closed once its remote regions are freed, too. NULL is no fault.
+/// Frees a link; it is closed once its remote regions are freed, too. NULL is ignored.
 ///
 /// # Safety
 ///

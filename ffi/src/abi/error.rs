@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use roundelay::Error;
 
-use crate::fault::{Fault, Kind};
+use roundelay::ErrorKind;
 
 /// An error of the calling thread.
 #[repr(C)]
@@ -57,13 +57,25 @@ pub const RL_KIND_START: i32 = 11;
 pub const RL_KIND_WINDOW: i32 = 12;
 
 const _: () = {
-    assert!(RL_KIND_TIMEOUT == Kind::Timeout as i32 && RL_KIND_LOST_RANK == Kind::LostRank as i32);
-    assert!(RL_KIND_MISMATCH == Kind::Mismatch as i32 && RL_KIND_ABORTED == Kind::Aborted as i32);
-    assert!(RL_KIND_MEMORY == Kind::Memory as i32 && RL_KIND_CUDA == Kind::Cuda as i32);
-    assert!(RL_KIND_UNSUPPORTED == Kind::Unsupported as i32 && RL_KIND_USAGE == Kind::Usage as i32);
-    assert!(RL_KIND_SETTINGS == Kind::Settings as i32 && RL_KIND_REFUSED == Kind::Refused as i32);
-    assert!(RL_KIND_START == Kind::Start as i32 && RL_KIND_OTHER == Kind::Other as i32);
-    assert!(RL_KIND_WINDOW == Kind::Window as i32);
+    assert!(
+        RL_KIND_TIMEOUT == ErrorKind::Timeout as i32
+            && RL_KIND_LOST_RANK == ErrorKind::LostRank as i32
+    );
+    assert!(
+        RL_KIND_MISMATCH == ErrorKind::Mismatch as i32
+            && RL_KIND_ABORTED == ErrorKind::Aborted as i32
+    );
+    assert!(RL_KIND_MEMORY == ErrorKind::Memory as i32 && RL_KIND_CUDA == ErrorKind::Cuda as i32);
+    assert!(
+        RL_KIND_UNSUPPORTED == ErrorKind::Unsupported as i32
+            && RL_KIND_USAGE == ErrorKind::Usage as i32
+    );
+    assert!(
+        RL_KIND_SETTINGS == ErrorKind::Settings as i32
+            && RL_KIND_REFUSED == ErrorKind::Refused as i32
+    );
+    assert!(RL_KIND_START == ErrorKind::Start as i32 && RL_KIND_OTHER == ErrorKind::Other as i32);
+    assert!(RL_KIND_WINDOW == ErrorKind::Window as i32);
 };
 
 struct Last {
@@ -101,7 +113,7 @@ pub(super) fn guard(body: impl FnOnce() -> Result<(), Error>) -> i32 {
 
 fn set(error: &Error) -> i32 {
     let code = number(error);
-    let fault = Fault::of(error);
+    let fault = error.parts();
     let c = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
     let (text, source) = (c(&error.to_string()), fault.source().map(c));
     let numbers = [fault.rank, fault.peer, fault.step()];

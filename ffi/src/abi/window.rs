@@ -99,7 +99,7 @@ pub unsafe extern "C" fn rl_window_create(
 }
 
 /// Ends a window on all ranks, which call together, and frees it: nobody writes to its memory any more. If it fails, a
-/// peer that was stopped in an access may yet do so: keep the memory then. NULL is no fault.
+/// peer that was stopped in an access may yet do so: keep the memory then. NULL is ignored.
 ///
 /// # Safety
 ///
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn rl_window_free(window: *mut rl_window) -> i32 {
 }
 
 /// Ends a window on this rank alone, and frees it, where the others cannot be called together: peers are refused from
-/// now on. NULL is no fault.
+/// now on. NULL is ignored.
 ///
 /// # Safety
 ///

@@ -113,7 +113,7 @@ pub unsafe extern "C" fn rl_work_on_done(
     })
 }
 
-/// Frees the handle on an operation, which goes on. NULL is no fault.
+/// Frees the handle on an operation, which goes on. NULL is ignored.
 ///
 /// # Safety
 ///

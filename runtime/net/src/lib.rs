@@ -31,6 +31,7 @@ pub mod digest;
 pub mod dtype;
 pub mod endpoints;
 pub mod error;
+pub mod error_kind;
 pub mod fabric;
 pub mod fork;
 pub mod group;
