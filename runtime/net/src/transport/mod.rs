@@ -25,6 +25,8 @@
 //! can be used here; and for posted links the stream, and `begin`, by which two ends meet over a socket that
 //! `net` has made. `tests/conformance` plays one suite over every transport of the list.
 
+mod access;
+mod carrier;
 pub mod fault;
 mod list;
 pub mod mapped;
@@ -32,59 +34,16 @@ pub mod message;
 pub mod one_sided;
 pub mod posted;
 pub mod rdma;
+mod resources;
 mod set;
+mod setup;
 pub mod shm;
 pub mod stream;
 pub mod tcp;
+mod unavailable;
 
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::Instant;
-
-use rustix::io::Errno;
-
+pub use carrier::Carrier;
+pub use list::Transport;
+pub use resources::Means;
 pub use set::Transports;
-
-use crate::error::{Error, Source};
-use fault::Fault;
-use one_sided::OneSided;
-use stream::{ByteStream, Handshake};
-
-list::transports! {
-    /// Shared memory, between ranks of one machine.
-    Shm SHM shm;
-    /// TCP.
-    Tcp TCP tcp carries Socket;
-    /// InfiniBand and RoCE, between ranks that both have it.
-    Rdma RDMA rdma carries DeviceStream;
-}
-
-/// The reason why a transport cannot be used here.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
-    /// Memory cannot be shared.
-    #[error(transparent)]
-    Memory(#[from] Error),
-    /// There are no devices.
-    #[error("{source}")]
-    Devices {
-        /// The reason, and the remedy.
-        source: Source,
-    },
-}
-
-impl Unavailable {
-    fn devices(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Unavailable::Devices { source: Source::new(error) }
-    }
-}
-
-/// The means that streams between ranks may use.
-#[derive(Clone)]
-pub struct Means {
-    /// The devices that carry connections.
-    pub(crate) devices: rdma::Choice,
-    /// The registrations of this rank's arena with devices; parts share them.
-    pub(crate) registrations: Arc<rdma::Registrations>,
-}
+pub use unavailable::Unavailable;

@@ -4,12 +4,24 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Transport;
+use super::list::{Transport, transports};
 use super::shm::Layout;
 
 /// A set of transports. Printed, it is their names with a `+` between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Transports(u8);
+
+macro_rules! define_constants {
+    ($($(#[$doc:meta])* $name:ident $constant:ident $module:ident $(carries $carrier:ident)?;)+) => {
+        impl Transports {
+            $($(#[$doc])* pub const $constant: Transports = Transports::of(Transport::$name);)+
+            /// All of them.
+            pub const ALL: Transports = Transports::NONE$(.with(Transport::$name))+;
+        }
+    };
+}
+
+transports!(define_constants);
 
 impl Transports {
     /// None of them: a rank needs none to reach itself.
@@ -65,7 +77,7 @@ impl Transports {
         self.iter().filter(|transport| !transport.is_mapped()).collect()
     }
 
-    /// Returns the capacity of a slot in bytes if nobody says otherwise.
+    /// Returns the default capacity of a slot, in bytes.
     pub fn slot_bytes(self) -> u64 {
         match self.mapped().is_empty() {
             false => Layout::SLOT_BYTES,
@@ -89,12 +101,6 @@ impl From<Transport> for Transports {
 impl FromIterator<Transport> for Transports {
     fn from_iter<I: IntoIterator<Item = Transport>>(all: I) -> Self {
         all.into_iter().fold(Transports::NONE, Transports::with)
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::byte_stream::ByteStream;
 use super::resume::Resumable;
-use crate::transport::Carrier;
+use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
 use crate::transport::one_sided::OneSided;
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::transport::Carrier;
+use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
 
 /// The time between two looks at whether the ends have met.

@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::Connection;
+use super::connection::Connection;
 use super::header::{HEADER, IOV_MAX, announced, header};
 use super::ring::Ring;
 use crate::transport::message::{IoVecMut, Message};

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::Connection;
+use super::connection::Connection;
 use super::header::{HEADER, IOV_MAX, LONGEST, announced, header};
 use super::ring::Ring;
 use crate::transport::fault::Fault;

@@ -7,8 +7,9 @@ mod socket;
 
 use std::os::fd::OwnedFd;
 
+use super::resources::Means;
 use super::stream::Handshake;
-use super::{Means, Unavailable};
+use super::unavailable::Unavailable;
 pub use socket::Socket;
 
 /// Finds nothing: every machine has it.

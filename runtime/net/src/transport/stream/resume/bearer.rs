@@ -3,9 +3,9 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Instant;
 
-use super::ByteStream;
-use crate::transport::Carrier;
+use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
+use crate::transport::stream::byte_stream::ByteStream;
 
 /// The bytes of a message outside the stream.
 const WORD: usize = 24;

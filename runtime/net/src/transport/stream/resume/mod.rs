@@ -42,6 +42,7 @@
 
 mod bearer;
 mod kept;
+mod reach;
 mod seek;
 #[cfg(test)]
 mod tests;
@@ -51,34 +52,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use reach::{Dialed, Reach};
+
 use bearer::{Bearer, Stage, Word};
 use kept::Kept;
 
-use super::ByteStream;
-use crate::transport::Carrier;
+use super::byte_stream::ByteStream;
+use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
-
-/// The source of new connections to the peer.
-pub(crate) trait Reach: Send {
-    /// Returns the names of the paths, in order.
-    fn paths(&self) -> &[String];
-    /// Goes on with an attempt to connect over a path, or begins one.
-    fn dial(&mut self, path: usize) -> Dialed;
-    /// Gives up all attempts.
-    fn rest(&mut self);
-    /// Returns a connection that the peer made, and its path.
-    fn incoming(&mut self) -> Option<(usize, Carrier)>;
-}
-
-/// The result of an attempt.
-pub(crate) enum Dialed {
-    /// An attempt under way: true if the peer's system is there, and the faults so far.
-    Waiting { answers: bool, trouble: Option<Fault> },
-    /// A connection that the peer's listener has let in.
-    Made(Carrier),
-    /// The peer's listener is closed, or refuses this rank.
-    Refused(Fault),
-}
 
 /// The time for which an offer may remain without an answer, and an answer without a start.
 const REPLY: Duration = Duration::from_secs(2);

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::bearer::{Bearer, Stage, Word};
-use super::{Dialed, HOME, Lost, REPLY, Resumable};
+use super::reach::Dialed;
+use super::{HOME, Lost, REPLY, Resumable};
 use crate::transport::fault::Fault;
 
 /// The time in which other paths may still show that the peer is there if one refuses.

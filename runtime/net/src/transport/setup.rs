@@ -1,0 +1,40 @@
+//! Setup of transports: which of them can be used here, and how the two ends of a posted link begin to meet.
+
+use std::os::fd::OwnedFd;
+
+use super::fault::Fault;
+use super::list::{Transport, transports};
+use super::resources::Means;
+use super::stream::Handshake;
+use super::unavailable::Unavailable;
+use super::{rdma, shm, tcp};
+
+macro_rules! define_setup {
+    ($($(#[$doc:meta])* $name:ident $constant:ident $module:ident $(carries $carrier:ident)?;)+) => {
+        impl Transport {
+            /// Lists the devices that would be used here, a line each, if it needs any.
+            ///
+            /// # Errors
+            ///
+            /// The reason why it cannot be used here, and the remedy.
+            pub fn probe(self) -> Result<Vec<String>, Unavailable> {
+                match self {
+                    $(Transport::$name => $module::probe(),)+
+                }
+            }
+
+            /// Begins to meet the peer at the other end of a fresh socket.
+            pub(crate) fn begin(self, socket: OwnedFd, means: &Means) -> Handshake {
+                match self {
+                    $($(Transport::$name => {
+                        let _ = stringify!($carrier);
+                        $module::begin(socket, means)
+                    })?)+
+                    _ => Handshake::Failed(Fault::Protocol("its links are no streams")),
+                }
+            }
+        }
+    };
+}
+
+transports!(define_setup);
