@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use super::layout::{STREAM, STREAMS};
-use super::{Segment, Sleeper, State};
+use super::control::State;
+use super::layout::{BOARD_LINE, STREAM, STREAMS};
+use super::segment::Segment;
+use super::sleep::Sleeper;
 use crate::error::Error;
 use crate::process::{has_gone, no_longer};
 
-/// The line of a rank's control block that has the name of what its board is for, and whether it has ended.
-const NAME: u64 = 4;
+/// The place on the line of the board that says whether the board has ended; its name is before.
 const ENDED: u64 = 16;
 /// The places in the counts of a stream where its rank says how many bytes it has sent, and read of the peer's.
 const SENT: u64 = 0;
@@ -75,7 +76,7 @@ impl Board {
         segment.reserve(begin, bytes, "the board of a rank")?;
         // 0 is the name of nothing.
         let name = [name as u64 | 1, (name >> 64) as u64];
-        let line = layout.rank_line(own, NAME);
+        let line = layout.rank_line(own, BOARD_LINE);
         segment.word(line).store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         for stream in 0..streams {
@@ -129,7 +130,7 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         self.rise();
-        let line = self.segment.layout().rank_line(self.own, NAME);
+        let line = self.segment.layout().rank_line(self.own, BOARD_LINE);
         // What was sent stays, and can be read.
         self.segment.word(line + ENDED).store(1, Ordering::Release);
     }
@@ -142,7 +143,7 @@ impl BoardStream {
             return self.absent();
         }
         self.met = true;
-        let line = self.segment.layout().rank_line(self.peer.rank, NAME);
+        let line = self.segment.layout().rank_line(self.peer.rank, BOARD_LINE);
         let ended = self.segment.word(line + ENDED).load(Ordering::Acquire) != 0;
         let come = self.count(self.peer, SENT).load(Ordering::Acquire).wrapping_sub(self.read);
         let bytes = (come as usize).min(to.len()).min(STREAM as usize);
@@ -209,7 +210,7 @@ impl BoardStream {
 
     /// Returns true if reading has something to tell. A few loads.
     pub(crate) fn has_news(&self) -> bool {
-        let line = self.segment.layout().rank_line(self.peer.rank, NAME);
+        let line = self.segment.layout().rank_line(self.peer.rank, BOARD_LINE);
         match self.is_there() {
             true => {
                 self.count(self.peer, SENT).load(Ordering::Relaxed) != self.read
@@ -232,7 +233,7 @@ impl BoardStream {
 
     /// Returns true if the peer's board is open under the name of this one.
     fn is_there(&self) -> bool {
-        let line = self.segment.layout().rank_line(self.peer.rank, NAME);
+        let line = self.segment.layout().rank_line(self.peer.rank, BOARD_LINE);
         self.segment.word(line).load(Ordering::Acquire) == self.name[0]
             && self.segment.word(line + 8).load(Ordering::Relaxed) == self.name[1]
     }

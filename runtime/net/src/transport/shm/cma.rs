@@ -5,10 +5,7 @@
 //! word of its own lies, the receiver reads that word through the kernel, and says in the
 //! connection's first page whether it could. Senders then offer private memory as they offer shared.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use super::Segment;
 
 /// The word that others try to read.
 static SIGN: AtomicU64 = AtomicU64::new(WRITTEN);
@@ -33,14 +30,13 @@ pub fn is_refusal(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::PermissionDenied
 }
 
-/// Returns the process of a rank, if its memory can be read from here. It may be this process: a rank that
-/// fails may free what another thread is about to read, which only the kernel survives.
-pub(super) fn reach(segment: &Arc<Segment>, rank: u32) -> Option<i32> {
-    let (_, pid) = segment.state(rank);
+/// Returns true if this process can read the word that a process shows at an address. That may be this process: a rank
+/// that fails may free what another thread is about to read, which only the kernel survives.
+pub(super) fn can_read(pid: i32, sign: u64) -> bool {
     let mut word = [0; 8];
     // SAFETY: the target is eight bytes of this function's own.
-    let read = unsafe { read(pid, segment.sign(rank), word.as_mut_ptr(), word.len()) };
-    (read.is_ok() && u64::from_le_bytes(word) == SIGN.load(Ordering::Relaxed)).then_some(pid)
+    let read = unsafe { read(pid, sign, word.as_mut_ptr(), word.len()) };
+    read.is_ok() && u64::from_le_bytes(word) == SIGN.load(Ordering::Relaxed)
 }
 
 /// Copies from another process's memory.

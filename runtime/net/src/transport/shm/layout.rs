@@ -14,7 +14,6 @@ use std::collections::BTreeSet;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::pipe;
 use crate::error::Error;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -45,6 +44,22 @@ pub(crate) const HEADS: u64 = (HEADERS + RING * HEADER_BYTES).next_multiple_of(P
 const PIPES: u64 = 4 << 20;
 const PIPE_LEAST: u64 = 32 << 10;
 const PIPE_MOST: u64 = 2 << 20;
+/// The bytes of the counts before the content of a pipe: positions up to which was pushed and taken, each in a page of
+/// its own.
+pub(super) const PIPE_COUNTS: u64 = 2 * PAGE;
+/// The lines of a rank's control block.
+pub(super) const PRESENCE_LINE: u64 = 0;
+pub(super) const EXCHANGE_LINE: u64 = 1;
+pub(super) const CALL_LINE: u64 = 2;
+pub(super) const WAIT_LINE: u64 = 3;
+pub(super) const BOARD_LINE: u64 = 4;
+/// The place on the line of presence where the words on which a rank's threads sleep begin.
+pub(super) const SLEEP_WORDS: u64 = 24;
+/// The place on the line of presence with the number of the communicator.
+pub(super) const COMMUNICATOR: u64 = 48;
+/// The places on the line of exchanges with a rank's number in its communicator, and with its address.
+pub(super) const RANK: u64 = 24;
+pub(super) const ADDRESS: u64 = 32;
 /// Offset of the payload in a header.
 pub(crate) const HEADER_PAYLOAD: u64 = 16;
 
@@ -216,7 +231,7 @@ impl Layout {
 
     /// Returns the bytes of the pipe with its counts.
     pub(super) fn pipe(&self) -> u64 {
-        pipe::COUNTS + self.pipe_bytes()
+        PIPE_COUNTS + self.pipe_bytes()
     }
 
     /// Returns the offset of the first byte of a rank's arena.

@@ -21,7 +21,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Segment, populate};
+use super::layout::{PAGE, PIPE_COUNTS};
+use super::segment::Segment;
+use super::views::populate;
 use crate::backend::host::copy;
 use crate::error::Error;
 use crate::transport::message::IoVec;
@@ -32,9 +34,6 @@ const CHUNK: RangeInclusive<u64> = 16 << 10..=256 << 10;
 /// Bytes that are pushed before the rank looks at its other ends again.
 const TURN: u64 = 1 << 20;
 const LINE: u64 = 64;
-/// The bytes of the counts before the content: positions up to which was pushed and taken, each in a page of
-/// its own.
-pub(super) const COUNTS: u64 = 2 * super::PAGE;
 
 /// The pipe of a connection, at an offset of the shared file.
 struct Pipe {
@@ -58,7 +57,7 @@ impl Pipe {
     /// slowness of this way.
     #[cold]
     fn populate(&self) {
-        populate(self.base, COUNTS + self.size);
+        populate(self.base, PIPE_COUNTS + self.size);
     }
 
     #[inline]
@@ -71,12 +70,12 @@ impl Pipe {
     #[inline]
     fn taken(&self) -> &AtomicU64 {
         // SAFETY: as above, the second page.
-        unsafe { &*self.base.add(super::PAGE as usize).cast::<AtomicU64>() }
+        unsafe { &*self.base.add(PAGE as usize).cast::<AtomicU64>() }
     }
 
     #[inline]
     fn at(&self, position: u64) -> *mut u8 {
-        self.base.wrapping_add((COUNTS + position % self.size) as usize)
+        self.base.wrapping_add((PIPE_COUNTS + position % self.size) as usize)
     }
 
     /// Returns the bytes from a position on to the end of the ring.

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::PAGE;
+use super::layout::PAGE;
 
 /// The least bytes of a view, of which its offset in the region is a multiple.
 const GRAIN: u64 = 32 << 20;

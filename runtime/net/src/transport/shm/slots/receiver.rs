@@ -1,16 +1,23 @@
 //! The receiving end of a connection.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::cma;
-use super::super::copy_path::{CopyPath, CopyPaths};
-use super::super::pipe::Taker;
-use super::*;
+use super::end::{POSTED, PUSHED, SlotEnd, WISHES, now, path_of};
 use crate::backend::CacheLine;
+use crate::error::Error;
+use crate::transport::mapped::MappedReceiver;
+use crate::transport::message::{Kind, Message};
+use crate::transport::shm::cma;
+use crate::transport::shm::copy_path::{CopyPath, CopyPaths};
+use crate::transport::shm::layout::{HEADER_PAYLOAD, Layout};
+use crate::transport::shm::pipe::Taker;
+use crate::transport::shm::segment::Segment;
 
 /// The receiving end of a connection.
 pub struct Receiver {
-    pub(super) end: End,
+    pub(super) end: SlotEnd,
     /// Messages consumed since the job began.
     received: u64,
     /// The sender's process, once it is known that its memory can be read.
@@ -46,7 +53,7 @@ impl Receiver {
         to: u32,
         channel: u32,
     ) -> Result<Self, Error> {
-        let end = End::open(segment, (from, to), channel, from)?;
+        let end = SlotEnd::open(segment, (from, to), channel, from)?;
         Ok(Receiver {
             end,
             received: 0,
@@ -159,7 +166,9 @@ impl MappedReceiver for Receiver {
         if self.reach.is_some() || self.taker.is_some() {
             return;
         }
-        self.reach = cma::reach(&self.end.segment, self.from);
+        let (_, pid) = self.end.segment.state(self.from);
+        let sign = self.end.segment.sign(self.from);
+        self.reach = cma::can_read(pid, sign).then_some(pid);
         if !self.end.segment.layout().crowded {
             self.taker = Taker::new(&self.end.segment, self.end.pipe).ok();
         }

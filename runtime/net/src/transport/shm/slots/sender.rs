@@ -1,17 +1,25 @@
 //! The sending end of a connection.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::super::pipe::Pusher;
-use super::super::{cma, copy_path};
-use super::*;
+use super::end::{POSTED, PUSHED, SlotEnd, WISHES, now};
+use crate::error::Error;
+use crate::transport::mapped::MappedSender;
+use crate::transport::message::IoVec;
+use crate::transport::shm::cma;
+use crate::transport::shm::copy_path::{self, CopyPath};
+use crate::transport::shm::layout::{HEADER_PAYLOAD, Layout, RING};
+use crate::transport::shm::pipe::Pusher;
+use crate::transport::shm::segment::Segment;
 
 /// The number of calls without a new sample after which messages no longer go both ways.
 const LATELY: u32 = 32;
 
 /// The sending end of a connection.
 pub struct Sender {
-    end: End,
+    end: SlotEnd,
     /// Messages sent since the job began.
     sent: u64,
     /// Messages known to be consumed.
@@ -28,7 +36,7 @@ pub struct Sender {
     wishes: u64,
     /// The connection from the peer to this rank, if this one is the lower; the samples last seen there, and
     /// how often in a row.
-    back: Option<End>,
+    back: Option<SlotEnd>,
     samples: u32,
     unchanged: u32,
     pusher: Option<Pusher>,
@@ -43,7 +51,7 @@ impl Sender {
         to: u32,
         channel: u32,
     ) -> Result<Self, Error> {
-        let end = End::open(segment, (from, to), channel, to)?;
+        let end = SlotEnd::open(segment, (from, to), channel, to)?;
         Ok(Sender {
             end,
             sent: 0,
@@ -54,7 +62,9 @@ impl Sender {
             slots: 0,
             reserved: 0,
             wishes: 0,
-            back: (from < to).then(|| End::open(segment, (to, from), channel, to)).transpose()?,
+            back: (from < to)
+                .then(|| SlotEnd::open(segment, (to, from), channel, to))
+                .transpose()?,
             samples: 0,
             unchanged: 0,
             readable: Cell::new(None),
