@@ -6,10 +6,12 @@
 //! | `ops.rs` | the operators, and which types have them |
 //! | `loops.rs` | the loops over both, and the form of their table |
 //! | `level.rs` | the same tables compiled for each generation of processors |
-//! | `environment.rs` | the floating-point environment that they compute in |
+//! | `environment.rs`, `register.rs` | the floating-point environment that they compute in, and its control register |
 //! | `copy.rs` | copies, plain and past the caches |
 //! | `kernel.rs` | what callers hold: [`Kernel`], and the way a fold goes through the loops |
 
+#[cfg(test)]
+mod changed_environment;
 pub mod copy;
 pub mod environment;
 mod format;
@@ -17,6 +19,7 @@ mod kernel;
 mod level;
 mod loops;
 mod ops;
+mod register;
 #[cfg(test)]
 mod tests;
 

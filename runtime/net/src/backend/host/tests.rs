@@ -3,10 +3,11 @@
 use proptest::prelude::*;
 use roundelay_compiler::plan::WireType;
 
-use super::environment::changes::{self, Changed};
+use super::changed_environment::{CHANGES, ChangedEnvironment};
 use super::format::{Brain, Format, Half};
 use super::kernel::kernel_at;
 use super::level::Level;
+use super::register::Word;
 use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::dtype::{DType, RedOp};
 
@@ -121,15 +122,15 @@ fn same(memory: DType, a: &[u8], b: &[u8]) -> bool {
 }
 
 /// A small generator of numbers (xorshift), and the floating-point environment of the threads that fold.
-struct Random(u64, Option<changes::Word>);
+struct Random(u64, Option<Word>);
 
 impl Random {
     /// Computes in the environment, and checks that it is there afterwards.
     fn in_environment(&self, compute: impl FnOnce()) {
         let Some(bits) = self.1 else { return compute() };
-        let _changed = Changed::enter(bits);
+        let _changed = ChangedEnvironment::enter(bits);
         compute();
-        assert_eq!(Changed::bits(), bits, "the thread's own environment is restored");
+        assert_eq!(ChangedEnvironment::bits(), bits, "the thread's own environment is restored");
     }
 
     fn next(&mut self) -> u64 {
@@ -420,7 +421,7 @@ fn scaling_and_dividing_equal_the_reference() {
 /// Subnormal operands, results and sums in each changed environment, for every type, operator and level.
 #[test]
 fn results_do_not_depend_on_the_threads_environment() {
-    for bits in changes::ALL {
+    for bits in CHANGES {
         let mut random = Random(0xd1b5_4a32_d192_ed03, Some(bits));
         for &dtype in DType::ALL {
             for &op in RedOp::ALL {
@@ -437,7 +438,7 @@ fn results_do_not_depend_on_the_threads_environment() {
     }
 }
 
-fn check_scales(bits: Option<changes::Word>) {
+fn check_scales(bits: Option<Word>) {
     let mut random = Random(7, bits);
     for &dtype in DType::ALL.iter().filter(|&&d| d != DType::Bool) {
         for &level in Level::available() {
