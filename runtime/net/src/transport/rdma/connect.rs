@@ -10,19 +10,22 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use super::choice::Choice;
+use super::device_stream::DeviceStream;
 use super::error::VerbsError;
 use super::registrations::Registrations;
-use super::stream::{ConnectionInfo, DEPTH, Stream};
-use super::verbs::Device;
-use super::{Choice, DeviceStream};
+use super::stream::{ConnectionInfo, DEPTH, RailStream};
+use super::verbs::{Device, Registration};
 use crate::error::Source;
 #[cfg(test)]
-use crate::transport::Carrier;
-use crate::transport::Unavailable;
+use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
-use crate::transport::stream::{self, Handshake};
+#[cfg(test)]
+use crate::transport::stream::handshake;
+use crate::transport::stream::{Handshake, PendingHandshake};
 #[cfg(test)]
 use crate::transport::tcp::Socket;
+use crate::transport::unavailable::Unavailable;
 
 /// The number of queue pairs on each device, for each connection: with one device too a queue that fails
 /// leaves another.
@@ -56,7 +59,10 @@ fn devices() -> Result<&'static [Arc<Device>], VerbsError> {
 
 /// Lists the devices that would be used, a line each, or says why there are none.
 pub(super) fn found() -> Result<Vec<String>, VerbsError> {
-    Ok(devices()?.iter().map(Device::describe).collect())
+    Ok(devices()?
+        .iter()
+        .map(|device| device.describe(Registration::takes_dmabuf(device)))
+        .collect())
 }
 
 /// Returns the devices of a choice.
@@ -93,47 +99,47 @@ enum InfoError {
 /// Two ends that tell each other of their queues over a fresh socket and connect them; they do the same, in any
 /// order. Nothing here waits: to connect a queue the kernel may ask the network for a second who has an address,
 /// and a thread of its own waits for that.
-pub(super) struct Meeting {
+pub(super) struct QueueHandshake {
     socket: TcpStream,
-    stage: Stage,
-    purpose: Purpose,
+    stage: HandshakeStage,
+    purpose: StreamPurpose,
     /// The bytes that the socket has yet to take, and those that came.
     said: Vec<u8>,
     heard: Vec<u8>,
 }
 
 /// The purpose of the stream.
-enum Purpose {
+enum StreamPurpose {
     /// A connection of its own; devices may know this memory.
     Rails(Option<Arc<Registrations>>),
     /// A path: this end must have heard the other over the devices too.
     Path,
 }
 
-enum Stage {
+enum HandshakeStage {
     /// The peer's connection info is awaited.
-    Hearing(Box<Stream>),
-    Connecting(JoinHandle<Result<Box<Stream>, Fault>>),
+    Hearing(Box<RailStream>),
+    Connecting(JoinHandle<Result<Box<RailStream>, Fault>>),
     /// The peer's word is awaited that its end is connected.
-    Waiting(Box<Stream>),
+    Waiting(Box<RailStream>),
     /// The end waits for the same byte over the devices, since then.
-    Proving(Box<Stream>, Instant),
+    Proving(Box<RailStream>, Instant),
 }
 
-impl Meeting {
+impl QueueHandshake {
     /// Offers an end on the rails of a choice.
     pub(super) fn over_rails(
         socket: OwnedFd,
         choice: &Choice,
         registrations: &Arc<Registrations>,
-    ) -> Result<Meeting, Fault> {
-        let purpose = Purpose::Rails(Some(registrations.clone()));
+    ) -> Result<QueueHandshake, Fault> {
+        let purpose = StreamPurpose::Rails(Some(registrations.clone()));
         Self::begin(socket, (choice, (PAIRS, true)), DEPTH, purpose)
     }
 
     /// Offers an end on a path, where an end that exists also works.
-    pub(super) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<Meeting, Fault> {
-        Self::begin(socket, (choice, (PATH_PAIRS, false)), DEPTH, Purpose::Path)
+    pub(super) fn over_path(socket: OwnedFd, choice: &Choice) -> Result<QueueHandshake, Fault> {
+        Self::begin(socket, (choice, (PATH_PAIRS, false)), DEPTH, StreamPurpose::Path)
     }
 
     /// Offers an end with so many queue pairs on each device, and so many receives in each; whether it is one-sided
@@ -142,23 +148,24 @@ impl Meeting {
         socket: OwnedFd,
         (choice, pairs): (&Choice, (usize, bool)),
         receives: u32,
-        purpose: Purpose,
-    ) -> Result<Meeting, Fault> {
-        let stream = chosen(choice).and_then(|all| Stream::new(&all, pairs, choice.gid, receives));
+        purpose: StreamPurpose,
+    ) -> Result<QueueHandshake, Fault> {
+        let stream =
+            chosen(choice).and_then(|all| RailStream::new(&all, pairs, choice.gid, receives));
         let stream = stream.map_err(Fault::other)?;
         let socket = TcpStream::from(socket);
         socket.set_nonblocking(true).map_err(Fault::other)?;
         let info = postcard::to_allocvec(&stream.info()).map_err(Fault::other)?;
         let mut said = (info.len() as u32).to_le_bytes().to_vec();
         said.extend(info);
-        let (stage, heard) = (Stage::Hearing(Box::new(stream)), Vec::new());
-        Ok(Meeting { socket, stage, purpose, said, heard })
+        let (stage, heard) = (HandshakeStage::Hearing(Box::new(stream)), Vec::new());
+        Ok(QueueHandshake { socket, stage, purpose, said, heard })
     }
 
     /// Takes a step, and returns true if it could be taken; or ends.
-    fn advance(mut self, is_said: bool) -> Result<(Meeting, bool), Handshake> {
+    fn advance(mut self, is_said: bool) -> Result<(QueueHandshake, bool), Handshake> {
         match self.stage {
-            Stage::Hearing(mut stream) => {
+            HandshakeStage::Hearing(mut stream) => {
                 let info = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
                     let len = self.heard.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
                     if len as usize > INFO {
@@ -168,7 +175,10 @@ impl Meeting {
                     Ok(is_there && hear(&mut self.socket, &mut self.heard, len)?)
                 });
                 if !info.map_err(Handshake::Failed)? {
-                    return Ok((Meeting { stage: Stage::Hearing(stream), ..self }, false));
+                    return Ok((
+                        QueueHandshake { stage: HandshakeStage::Hearing(stream), ..self },
+                        false,
+                    ));
                 }
                 let info = postcard::from_bytes::<ConnectionInfo>(&self.heard[4..]);
                 let info = info.map_err(|e| failed(InfoError::Malformed(e)))?;
@@ -178,28 +188,31 @@ impl Meeting {
                 let thread = thread.spawn(connecting);
                 let no_thread = |e| VerbsError::NoThread { source: Source::new(e) };
                 let thread = thread.map_err(|e| failed(no_thread(e)))?;
-                Ok((Meeting { stage: Stage::Connecting(thread), ..self }, true))
+                Ok((QueueHandshake { stage: HandshakeStage::Connecting(thread), ..self }, true))
             }
-            Stage::Connecting(thread) if !thread.is_finished() => {
-                Ok((Meeting { stage: Stage::Connecting(thread), ..self }, false))
+            HandshakeStage::Connecting(thread) if !thread.is_finished() => {
+                Ok((QueueHandshake { stage: HandshakeStage::Connecting(thread), ..self }, false))
             }
-            Stage::Connecting(thread) => {
+            HandshakeStage::Connecting(thread) => {
                 let panicked = |_| Err(Fault::Protocol("connecting a queue panicked"));
                 let stream = thread.join().unwrap_or_else(panicked).map_err(Handshake::Failed)?;
                 self.said.push(READY);
-                Ok((Meeting { stage: Stage::Waiting(stream), ..self }, true))
+                Ok((QueueHandshake { stage: HandshakeStage::Waiting(stream), ..self }, true))
             }
-            Stage::Waiting(mut stream) => {
+            HandshakeStage::Waiting(mut stream) => {
                 let is_heard = is_said
                     && hear(&mut self.socket, &mut self.heard, 1).map_err(Handshake::Failed)?;
                 if !is_heard {
-                    return Ok((Meeting { stage: Stage::Waiting(stream), ..self }, false));
+                    return Ok((
+                        QueueHandshake { stage: HandshakeStage::Waiting(stream), ..self },
+                        false,
+                    ));
                 }
                 if self.heard != [READY] {
                     let why = "it did not say that it is ready: another version";
                     return Err(Handshake::Failed(Fault::Protocol(why)));
                 }
-                if let Purpose::Rails(registrations) = &self.purpose {
+                if let StreamPurpose::Rails(registrations) = &self.purpose {
                     if let Some(registrations) = registrations {
                         stream.register(registrations);
                     }
@@ -207,9 +220,15 @@ impl Meeting {
                 }
                 self.heard.clear();
                 stream.write([&[READY][..]].into_iter());
-                Ok((Meeting { stage: Stage::Proving(stream, Instant::now()), ..self }, true))
+                Ok((
+                    QueueHandshake {
+                        stage: HandshakeStage::Proving(stream, Instant::now()),
+                        ..self
+                    },
+                    true,
+                ))
             }
-            Stage::Proving(mut stream, since) => {
+            HandshakeStage::Proving(mut stream, since) => {
                 let mut word = [0];
                 if self.heard.is_empty() && stream.read(&mut [IoSliceMut::new(&mut word)]) > 0 {
                     self.heard.push(word[0]);
@@ -225,7 +244,10 @@ impl Meeting {
                     None if since.elapsed() > PROOF => Err(Handshake::Failed(Fault::Protocol(
                         "nothing comes through, though its system answers",
                     ))),
-                    None => Ok((Meeting { stage: Stage::Proving(stream, since), ..self }, false)),
+                    None => Ok((
+                        QueueHandshake { stage: HandshakeStage::Proving(stream, since), ..self },
+                        false,
+                    )),
                 }
             }
         }
@@ -245,7 +267,7 @@ impl Meeting {
     }
 }
 
-impl stream::Meeting for Meeting {
+impl PendingHandshake for QueueHandshake {
     fn turn(self: Box<Self>) -> Handshake {
         let mut meeting = *self;
         loop {
@@ -262,7 +284,7 @@ impl stream::Meeting for Meeting {
     }
 }
 
-fn done(socket: TcpStream, stream: Stream) -> Handshake {
+fn done(socket: TcpStream, stream: RailStream) -> Handshake {
     Handshake::Done(DeviceStream::new(socket.into(), stream).into())
 }
 
@@ -297,7 +319,7 @@ pub(super) fn connect(
     sockets: Vec<OwnedFd>,
     choice: &Choice,
     deadline: Instant,
-) -> Result<Vec<(Socket, Stream)>, (usize, Fault)> {
+) -> Result<Vec<(Socket, RailStream)>, (usize, Fault)> {
     connect_with(sockets, (choice, false), DEPTH, deadline)
 }
 
@@ -308,11 +330,12 @@ pub(super) fn connect_with(
     (choice, one_sided): (&Choice, bool),
     receives: u32,
     deadline: Instant,
-) -> Result<Vec<(Socket, Stream)>, (usize, Fault)> {
+) -> Result<Vec<(Socket, RailStream)>, (usize, Fault)> {
     let pairs = (PAIRS, one_sided);
-    let begin =
-        |socket| Meeting::begin(socket, (choice, pairs), receives, Purpose::Rails(None)).into();
-    let all = stream::handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
+    let begin = |socket| {
+        QueueHandshake::begin(socket, (choice, pairs), receives, StreamPurpose::Rails(None)).into()
+    };
+    let all = handshake(sockets.into_iter().map(begin).collect(), deadline, &|| false);
     let end = |(at, carrier)| match carrier {
         Ok(Carrier::Rdma(stream)) => Ok(stream.into_parts()),
         Ok(Carrier::Tcp(_)) => Err((at, Fault::Protocol("no device carries it"))),

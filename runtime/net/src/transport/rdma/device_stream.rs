@@ -9,15 +9,16 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::exposure::Exposure;
-use super::stream::Stream;
+use super::stream::RailStream;
+use crate::transport::access::{Access, Grant, May, News};
 use crate::transport::fault::Fault;
-use crate::transport::one_sided::{Access, Grant, May, News, OneSided};
+use crate::transport::one_sided::OneSided;
 use crate::transport::stream::ByteStream;
 use crate::transport::tcp::Socket;
 
 /// The number of reads that find nothing before the socket is looked at.
 const IDLE: u32 = 256;
-/// The time of silence. DeviceStream send again what was lost after half a second, and do not always say that it is
+/// The time of silence. Devices send again what was lost after half a second, and do not always say that it is
 /// in vain.
 const SILENCE: Duration = Duration::from_secs(2);
 
@@ -28,7 +29,7 @@ pub struct DeviceStream {
 }
 
 struct State {
-    stream: Stream,
+    stream: RailStream,
     /// Reads that found nothing since the socket was last looked at.
     idle: u32,
     /// Bytes that were taken.
@@ -38,7 +39,7 @@ struct State {
 }
 
 impl DeviceStream {
-    pub(super) fn new(socket: OwnedFd, stream: Stream) -> Self {
+    pub(super) fn new(socket: OwnedFd, stream: RailStream) -> Self {
         let state = State { stream, idle: 0, taken: 0, waits: (0, Instant::now()) };
         DeviceStream { socket: Socket::new(socket), state: Box::new(Mutex::new(state)) }
     }
@@ -58,7 +59,7 @@ impl DeviceStream {
 
     /// Returns what it is made of.
     #[cfg(test)]
-    pub(super) fn into_parts(self) -> (Socket, Stream) {
+    pub(super) fn into_parts(self) -> (Socket, RailStream) {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         (self.socket, state.stream)
     }

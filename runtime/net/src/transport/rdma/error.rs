@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::verbs::status;
+use super::verbs::describe_status;
 use crate::error::Source;
 
 /// The reason for which devices carry no connection.
@@ -67,7 +67,7 @@ fn remedy(error: &Source) -> &'static str {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueueError {
     /// Work came back with a status.
-    #[error("{}", status(*.0))]
+    #[error("{}", describe_status(*.0))]
     Status(u32),
     /// The device took no work.
     #[error("{source}")]

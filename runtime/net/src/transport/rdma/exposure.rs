@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::verbs::{Device, Registration};
-use crate::transport::one_sided::May;
+use crate::transport::access::May;
 
 /// Memory that is registered with each device through which a peer asks for it, with just the access that peers have: a
 /// part of a window, or the slots of kernels.

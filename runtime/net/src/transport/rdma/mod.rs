@@ -1,7 +1,7 @@
 //! InfiniBand and RoCE: a stream of bytes that devices move.
 //!
 //! A connection begins as a socket (`net`), over which both ends exchange what their queues need to know
-//! ([`Meeting`]). From then on a [`DeviceStream`] carries the bytes; the socket stays open and is how the end
+//! ([`QueueHandshake`]). From then on a [`DeviceStream`] carries the bytes; the socket stays open and is how the end
 //! of a peer shows at once, long before a device gives up on it. Framing, staging and landing are those of
 //! `transport/stream`.
 //!
@@ -22,6 +22,7 @@
 
 #[cfg(not(feature = "rdma"))]
 mod absent;
+mod choice;
 #[cfg(feature = "rdma")]
 mod connect;
 #[cfg(feature = "rdma")]
@@ -52,11 +53,11 @@ use std::os::fd::OwnedFd;
 #[cfg(not(feature = "rdma"))]
 pub use absent::{DeviceStream, Exposure, Registrations, check};
 #[cfg(not(feature = "rdma"))]
-use absent::{Meeting, found};
+use absent::{QueueHandshake, found};
 #[cfg(feature = "rdma")]
 pub use connect::check;
 #[cfg(feature = "rdma")]
-use connect::{Meeting, found};
+use connect::{QueueHandshake, found};
 #[cfg(feature = "rdma")]
 pub use device_stream::DeviceStream;
 #[cfg(feature = "rdma")]
@@ -64,18 +65,11 @@ pub use exposure::Exposure;
 #[cfg(feature = "rdma")]
 pub use registrations::Registrations;
 
-use crate::transport::stream::Handshake;
-use crate::transport::{Means, Unavailable};
+pub use choice::Choice;
 
-/// The devices that carry a connection, and the addresses they use. Both ends choose for themselves.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Choice {
-    /// The names of the devices, in this order; if empty all that there are.
-    pub(crate) devices: Vec<String>,
-    /// The entry of each device's table of GIDs. By default the one of RoCE v2 over IPv4, else the
-    /// first that is not 0.
-    pub gid: Option<u32>,
-}
+use crate::transport::resources::Means;
+use crate::transport::stream::Handshake;
+use crate::transport::unavailable::Unavailable;
 
 /// Lists the devices that would be used, a line each.
 pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
@@ -85,10 +79,10 @@ pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
 /// Begins to meet the peer over a fresh socket, on the rails of a choice; devices read what lies in registered
 /// memory from there.
 pub(super) fn begin(socket: OwnedFd, means: &Means) -> Handshake {
-    Meeting::over_rails(socket, &means.devices, &means.registrations).into()
+    QueueHandshake::over_rails(socket, &means.devices, &means.registrations).into()
 }
 
 /// Begins to meet the peer on a path, where an end that exists also works.
 pub(crate) fn over_path(socket: OwnedFd, choice: &Choice) -> Handshake {
-    Meeting::over_path(socket, choice).into()
+    QueueHandshake::over_path(socket, choice).into()
 }

@@ -9,7 +9,7 @@ use crate::transport::fault::Fault;
 const TICK: Duration = Duration::from_micros(200);
 
 /// An end that waits for the other. Nothing here waits by itself.
-pub(crate) trait Meeting: Send {
+pub(crate) trait PendingHandshake: Send {
     /// Goes as far as possible.
     fn turn(self: Box<Self>) -> Handshake;
 }
@@ -17,7 +17,7 @@ pub(crate) trait Meeting: Send {
 /// The progress of a meeting.
 pub(crate) enum Handshake {
     /// The peer has yet to say or do something.
-    Waiting(Box<dyn Meeting>),
+    Waiting(Box<dyn PendingHandshake>),
     /// Both ends are connected.
     Done(Carrier),
     /// They will not be, and why.
@@ -43,7 +43,7 @@ impl Handshake {
     }
 }
 
-impl<M: Meeting + 'static> From<Result<M, Fault>> for Handshake {
+impl<M: PendingHandshake + 'static> From<Result<M, Fault>> for Handshake {
     fn from(begun: Result<M, Fault>) -> Handshake {
         match begun {
             Ok(meeting) => Handshake::Waiting(Box::new(meeting)),

@@ -52,8 +52,7 @@ mod tests;
 
 pub(crate) use byte_stream::ByteStream;
 pub use connection::Connection;
-pub(crate) use handshake::Meeting;
-pub(crate) use handshake::{Handshake, handshake};
+pub(crate) use handshake::{Handshake, PendingHandshake, handshake};
 pub use receiver::Receiver;
 pub(crate) use resume::Dialed;
 pub(crate) use resume::Reach;

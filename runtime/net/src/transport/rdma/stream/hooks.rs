@@ -1,16 +1,21 @@
 //! Functions with which tests interfere with a stream.
 
-use super::*;
+use std::time::Duration;
 
-impl Stream {
+use super::rail_stream::RailStream;
+use super::ring::{NOWHERE, SLOTS};
+use crate::transport::rdma::rails::Rail;
+use crate::transport::rdma::verbs::Completion;
+
+impl RailStream {
     /// Describes the state of the stream, and what it waits for.
-    pub(in super::super) fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         let rail = |(at, rail): (usize, &Rail)| format!("{at} {}", rail.state());
         let rails: Vec<String> = self.rails.all.iter().enumerate().map(rail).collect();
         let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
         let sent = pieces.map(|piece| (piece, &self.sent[piece as usize % SLOTS]));
         let open: Vec<_> = sent.filter(|(_, s)| !s.done).map(|(p, s)| (p, s.rail)).collect();
-        let Stream { next, read_there, head, told, again, .. } = self;
+        let RailStream { next, read_there, head, told, again, .. } = self;
         format!(
             "{rails:#?}\n{}\nnext {next}, of which read there {read_there}; pieces on queues {open:?}, on none {again:?}; \
              head {head} {:?}, told {told}\n",
@@ -20,62 +25,62 @@ impl Stream {
     }
 
     /// Returns the number of queues.
-    pub(in super::super) fn rails(&self) -> usize {
+    pub(crate) fn rails(&self) -> usize {
         self.rails.all.len()
     }
 
     /// Returns the number of writes of pieces that are complete.
-    pub(in super::super) fn complete(&self) -> usize {
+    pub(crate) fn complete(&self) -> usize {
         self.sent.iter().filter(|sent| sent.done && sent.len > 0).count()
     }
 
     /// Returns the queues that have failed.
-    pub(in super::super) fn dead(&self) -> Vec<usize> {
+    pub(crate) fn dead(&self) -> Vec<usize> {
         (0..self.rails()).filter(|&at| !self.rails.all[at].is_live()).collect()
     }
 
     /// Takes completions that were held back.
-    pub(in super::super) fn release(&mut self, held: Vec<(usize, Completion)>) {
+    pub(crate) fn release(&mut self, held: Vec<(usize, Completion)>) {
         held.into_iter().for_each(|(at, completion)| self.completed(at, completion));
     }
 
     /// Posts no more receives on a queue.
-    pub(in super::super) fn starve(&mut self, at: usize) {
+    pub(crate) fn starve(&mut self, at: usize) {
         self.rails.starve(at);
     }
 
     /// Returns the number of pieces that were sent by zero-copy, and are not delivered.
-    pub(in super::super) fn zero_copy_pieces(&self) -> usize {
+    pub(crate) fn zero_copy_pieces(&self) -> usize {
         self.zero_copy
     }
 
     /// Returns the bytes that are registered now.
-    pub(in super::super) fn registrations_used(&self) -> u64 {
+    pub(crate) fn registrations_used(&self) -> u64 {
         self.registrations.as_ref().map_or(0, |registrations| registrations.bytes())
     }
 
     /// Has a queue find nobody when it is to be connected.
-    pub(in super::super) fn misplace(&mut self, at: usize) {
+    pub(crate) fn misplace(&mut self, at: usize) {
         self.rails.misplace(at);
     }
 
     /// Lets a queue die.
-    pub(in super::super) fn break_rail(&mut self, at: usize) {
+    pub(crate) fn break_rail(&mut self, at: usize) {
         self.rails.kill(at);
     }
 
     /// Sets the pause before queues are made anew.
-    pub(in super::super) fn renew_after(&mut self, pause: Duration) {
+    pub(crate) fn renew_after(&mut self, pause: Duration) {
         self.renewals.pause = (pause, 8 * pause);
     }
 
     /// Returns the queues that live.
-    pub(in super::super) fn alive(&self) -> Vec<usize> {
+    pub(crate) fn alive(&self) -> Vec<usize> {
         (0..self.rails()).filter(|&at| self.rails.all[at].is_live()).collect()
     }
 
     /// Returns the number of writes that were delivered through a queue.
-    pub(in super::super) fn delivered(&self, at: usize) -> u64 {
+    pub(crate) fn delivered(&self, at: usize) -> u64 {
         self.rails.all[at].delivered
     }
 
@@ -85,32 +90,32 @@ impl Stream {
     }
 
     /// Makes every later write go to a key that the peer never gave.
-    pub(in super::super) fn forge_key(&mut self) {
+    pub(crate) fn forge_key(&mut self) {
         self.rails.all.iter_mut().for_each(|rail| rail.peer_key ^= 0x5a5a);
     }
 
     /// Returns the number of pieces that came where this end wanted them.
-    pub(in super::super) fn came_placed(&self) -> usize {
+    pub(crate) fn came_placed(&self) -> usize {
         self.placed
     }
 
     /// Returns true if it knows where the peer wants bytes.
-    pub(in super::super) fn knows_place(&mut self) -> bool {
+    pub(crate) fn knows_place(&mut self) -> bool {
         self.theirs.place(self.taken).is_some()
     }
 
     /// Uses one queue for what it sends from now on, and gives none up.
-    pub(in super::super) fn use_only(&mut self, at: usize) {
+    pub(crate) fn use_only(&mut self, at: usize) {
         self.rails.only = Some(at);
     }
 
     /// Posts receives again on a queue that had none.
-    pub(in super::super) fn feed(&mut self, at: usize) {
+    pub(crate) fn feed(&mut self, at: usize) {
         self.rails.feed(at);
     }
 
     /// Sends what is open on a queue over the others, without asking whether it has ended.
-    pub(in super::super) fn send_again_at_once(&mut self, at: usize) {
+    pub(crate) fn send_again_at_once(&mut self, at: usize) {
         for piece in 0..self.next {
             let sent = &mut self.sent[piece as usize % SLOTS];
             if sent.rail == at && !sent.done {

@@ -1,20 +1,17 @@
 //! The receiving half of a stream: pieces in their slots, pieces where they belong already, notes.
 
-use super::*;
+use std::io::IoSliceMut;
 
-/// The way in which a piece has arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Arrived {
-    Not,
-    /// The piece is in its slot, with this number of bytes.
-    Slot(u32),
-    /// The piece is where this end wanted it, with this number of bytes.
-    Placed(u32),
-    /// The piece in its slot was a note, which was read.
-    Note,
-}
+use super::note::StreamNote;
+use super::pieces::PieceArrival;
+use super::rail_stream::RailStream;
+use super::ring::{ARRIVED_OFFSET, PIECE, SLOTS};
+use crate::transport::rdma::rails::Rail;
+use crate::transport::rdma::registrations::BLOCK;
+use crate::transport::rdma::targets::{LEAST, PutTarget};
+use crate::transport::rdma::words::ahead;
 
-impl Stream {
+impl RailStream {
     /// Copies what has arrived to some places, in order; returns the number of bytes.
     pub(crate) fn read(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
         self.progress();
@@ -43,15 +40,15 @@ impl Stream {
                 self.skip_notes();
                 let slot = self.head as usize % SLOTS;
                 let (len, placed) = match self.arrived[slot] {
-                    Arrived::Slot(len) => (len as usize, false),
-                    Arrived::Placed(len) => (len as usize, true),
-                    Arrived::Not | Arrived::Note => return total,
+                    PieceArrival::Slot(len) => (len as usize, false),
+                    PieceArrival::Placed(len) => (len as usize, true),
+                    PieceArrival::Not | PieceArrival::Note => return total,
                 };
                 let take = rest.len().min(len - self.offset);
                 let (part, after) = rest.split_at_mut(take);
                 match placed {
                     true => self.take_placed(part),
-                    false => self.region.get(ARRIVED + slot * PIECE + self.offset, part),
+                    false => self.region.get(ARRIVED_OFFSET + slot * PIECE + self.offset, part),
                 }
                 rest = after;
                 (total, self.offset) = (total + take, self.offset + take);
@@ -74,14 +71,14 @@ impl Stream {
 
     /// Records that the piece at the head has been read.
     fn next_piece(&mut self) {
-        self.arrived[self.head as usize % SLOTS] = Arrived::Not;
+        self.arrived[self.head as usize % SLOTS] = PieceArrival::Not;
         (self.head, self.offset) = (self.head + 1, 0);
         self.tell();
     }
 
     /// Skips notes, which were read when they came.
     pub(super) fn skip_notes(&mut self) {
-        while self.arrived[self.head as usize % SLOTS] == Arrived::Note {
+        while self.arrived[self.head as usize % SLOTS] == PieceArrival::Note {
             self.next_piece();
         }
     }
@@ -108,7 +105,7 @@ impl Stream {
                     let keys = self.rails.all.iter().map(key).collect();
                     let (len, address) = (len as u64, found.block.address(found.offset));
                     let target = PutTarget { start, len, address, keys };
-                    if !self.note(&Note::PutTarget(target)) {
+                    if !self.note(&StreamNote::PutTarget(target)) {
                         return;
                     }
                 }
@@ -119,7 +116,7 @@ impl Stream {
     }
 
     /// Records that a piece came, in one of three ways.
-    pub(super) fn came(&mut self, number: u32, how: Arrived) {
+    pub(super) fn came(&mut self, number: u32, how: PieceArrival) {
         let ahead = ahead(number, self.head);
         // Else it was read already, and came once more.
         if ahead >= SLOTS as u64 {
@@ -127,15 +124,15 @@ impl Stream {
         }
         let slot = (self.head + ahead) as usize % SLOTS;
         // The copy that came first stays: a part of it may have been read.
-        if self.arrived[slot] != Arrived::Not {
+        if self.arrived[slot] != PieceArrival::Not {
             return;
         }
         #[cfg(test)]
-        if matches!(how, Arrived::Placed(_)) {
+        if matches!(how, PieceArrival::Placed(_)) {
             self.placed += 1;
         }
         self.arrived[slot] = match how {
-            Arrived::Slot(len) => Arrived::Slot(len.min(PIECE as u32)),
+            PieceArrival::Slot(len) => PieceArrival::Slot(len.min(PIECE as u32)),
             how => how,
         };
     }
@@ -144,14 +141,14 @@ impl Stream {
     pub(super) fn note_came(&mut self, number: u32, len: u32) {
         let ahead = ahead(number, self.head);
         let slot = (self.head + ahead) as usize % SLOTS;
-        if ahead < SLOTS as u64 && self.arrived[slot] == Arrived::Not {
+        if ahead < SLOTS as u64 && self.arrived[slot] == PieceArrival::Not {
             let mut note = vec![0; len.min(PIECE as u32) as usize];
-            self.region.get(ARRIVED + slot * PIECE, &mut note);
-            self.came(number, Arrived::Note);
+            self.region.get(ARRIVED_OFFSET + slot * PIECE, &mut note);
+            self.came(number, PieceArrival::Note);
             // A note that cannot be read is not used: nothing depends on it.
             match postcard::from_bytes(&note) {
-                Ok(Note::PutTarget(target)) => self.theirs.add(target),
-                Ok(Note::Renewal(renewal)) => self.hear_renewal(renewal),
+                Ok(StreamNote::PutTarget(target)) => self.theirs.add(target),
+                Ok(StreamNote::Renewal(renewal)) => self.hear_renewal(renewal),
                 Err(_) => {}
             }
         }

@@ -11,135 +11,27 @@
 //! as devices keep the order in which they write to memory. If other devices carry pieces too, a read behind the write
 //! pushes it there before it counts.
 
-use super::super::exposure::Exposure;
-use super::super::verbs::{self, Registration, is_refused};
-use super::*;
-use crate::transport::one_sided::{Access, Grant, May, News};
+use std::sync::Arc;
 
-/// The slots of the stage, and their bytes.
-const STAGE: (usize, usize) = (16, 64 << 10);
-/// The most work that is posted at once.
-const MOST: usize = DEPTH as usize / 2;
-/// The most bytes of one piece of work.
-const MOST_BYTES: u64 = 1 << 30;
-/// The bytes of a read that confirms writes.
-const CONFIRMING: u32 = 8;
+use super::accesses::{
+    AccessQueue, AccessTask, AccessWork, CONFIRMING, LocalMemory, MOST, MOST_BYTES, STAGE,
+};
+use super::rail_stream::RailStream;
+use super::ring::{ARRIVED_OFFSET, PIECE, TOLD};
+use crate::transport::access::{Access, Grant, May, News};
+use crate::transport::rdma::error::QueueError;
+use crate::transport::rdma::exposure::Exposure;
+use crate::transport::rdma::registrations::Found;
+use crate::transport::rdma::verbs::{self, Completion, is_refused};
 
-/// Accesses that have not ended.
-#[derive(Default)]
-pub(super) struct Accesses {
-    tasks: VecDeque<Task>,
-    /// The number of tasks, from the first on, of which all is posted.
-    posted: usize,
-    /// Work that is posted, in order, and the number of the last.
-    open: VecDeque<Work>,
-    number: u64,
-    /// Memory of accesses to what devices do not know, and its slots that are free.
-    stage: Option<(Region, Vec<usize>)>,
-    /// Memory of this end's that the device of the queue knows.
-    lent: Vec<Arc<Exposure>>,
-    /// True if the peer's device has refused an access.
-    refused: bool,
-    news: Vec<News>,
-}
-
-struct Task {
-    access: Access,
-    posted: u64,
-    done: u64,
-}
-
-// SAFETY: the memory of an access is good for it until its end was heard of, whoever hears that.
-unsafe impl Send for Task {}
-
-/// A part of an access that is posted.
-struct Work {
-    number: u64,
-    len: u64,
-    reads: bool,
-    here: Here,
-}
-
-/// The memory of work.
-enum Here {
-    Slot(usize),
-    Block(Found),
-    Lent(Arc<Registration>),
-    /// A slot, for the read that confirms what was written.
-    Confirms(usize),
-}
-
-impl Accesses {
-    /// Returns the bytes that devices keep in place for it.
-    pub(super) fn pinned(&self) -> u64 {
-        self.stage.as_ref().map_or(0, |(region, _)| region.pinned())
-    }
-
-    /// Lets all that have no end fail.
-    pub(super) fn fail(&mut self) {
-        let refused = std::mem::take(&mut self.refused);
-        if !self.tasks.is_empty() {
-            self.news.push(News::Failed { refused });
-        }
-        self.tasks.clear();
-        for work in std::mem::take(&mut self.open) {
-            self.give_back(&work.here);
-        }
-        self.posted = 0;
-    }
-
-    /// Gives the slot of work that has ended to others.
-    fn give_back(&mut self, here: &Here) {
-        if let (Here::Slot(slot) | Here::Confirms(slot), Some((_, free))) = (here, &mut self.stage)
-        {
-            free.push(*slot);
-        }
-    }
-
-    /// Takes a slot of the stage, which is made if there is none; `None` if there is none to be had now.
-    fn slot(&mut self, device: &Arc<Device>) -> Result<Option<usize>, QueueError> {
-        if self.stage.is_none() {
-            let region = Region::new(STAGE.0 * STAGE.1, std::slice::from_ref(device))?;
-            self.stage = Some((region, (0..STAGE.0).collect()));
-        }
-        Ok(self.stage.as_mut().and_then(|(_, free)| free.pop()))
-    }
-
-    /// Ends the first work that is open.
-    fn completed(&mut self, number: u64) {
-        if self.open.front().is_none_or(|work| work.number != number) {
-            return;
-        }
-        let (Some(work), Some(task)) = (self.open.pop_front(), self.tasks.front_mut()) else {
-            return;
-        };
-        if let (true, Here::Slot(slot), Some((region, _))) = (work.reads, &work.here, &self.stage) {
-            let to = task.access.here.wrapping_add(task.done as usize);
-            // SAFETY: a part of the memory of an access that has no end, as whoever began it promised.
-            let to = unsafe { std::slice::from_raw_parts_mut(to, work.len as usize) };
-            region.get(slot * STAGE.1, to);
-        }
-        task.done += work.len;
-        let (id, bytes) = (task.access.id, task.done);
-        if bytes < task.posted || self.posted == 0 {
-            self.news.push(News::Moved { id, bytes: bytes.min(task.access.len) });
-        } else {
-            self.tasks.pop_front();
-            self.posted -= 1;
-            self.news.push(News::Done { id });
-        }
-        self.give_back(&work.here);
-    }
-}
-
-impl Stream {
+impl RailStream {
     /// Returns true if a queue is for accesses to memory.
     pub(crate) fn is_one_sided(&self) -> bool {
         self.accesses.is_some()
     }
 
     /// Ends the queue that accesses go over; returns true if there is one.
-    pub(in super::super) fn break_one_sided(&mut self) -> bool {
+    pub(crate) fn break_one_sided(&mut self) -> bool {
         let queue = self.rails.one_sided().and_then(|at| self.rails.all[at].queue());
         queue.inspect(|queue| queue.end()).is_some()
     }
@@ -170,7 +62,7 @@ impl Stream {
     /// Its memory is good for it until its end was heard of, or until [`Self::cut`].
     pub(crate) unsafe fn begin_access(&mut self, access: Access) {
         let Some(accesses) = &mut self.accesses else { return };
-        accesses.tasks.push_back(Task { access, posted: 0, done: 0 });
+        accesses.tasks.push_back(AccessTask { access, posted: 0, done: 0 });
         self.progress();
     }
 
@@ -212,7 +104,7 @@ impl Stream {
         self.accesses = Some(accesses);
     }
 
-    fn post_accesses(&mut self, at: usize, accesses: &mut Accesses) -> Result<(), QueueError> {
+    fn post_accesses(&mut self, at: usize, accesses: &mut AccessQueue) -> Result<(), QueueError> {
         // One device keeps the order in which it writes.
         let device = self.rails.all[at].source.0.clone();
         let confirms = self.rails.all.iter().any(|rail| !Arc::ptr_eq(&rail.source.0, &device));
@@ -220,7 +112,7 @@ impl Stream {
             && accesses.open.len() < MOST
             && self.rails.has_room(at)
         {
-            let Task { access, posted, .. } = accesses.tasks[accesses.posted];
+            let AccessTask { access, posted, .. } = accesses.tasks[accesses.posted];
             let here = access.here.wrapping_add(posted as usize);
             let left = access.len.saturating_sub(posted);
             let start = here;
@@ -228,17 +120,21 @@ impl Stream {
             let lent = lent.filter(|_| left > 0);
             let found = if lent.is_none() { self.known(here, left) } else { None };
             let (here, len, key, there) = match (lent, found, left) {
-                (Some(lent), _, _) => {
-                    (Here::Lent(lent), left.min(MOST_BYTES), access.key, access.there + posted)
-                }
+                (Some(lent), _, _) => (
+                    LocalMemory::Lent(lent),
+                    left.min(MOST_BYTES),
+                    access.key,
+                    access.there + posted,
+                ),
                 (None, Some(found), _) => {
                     let len = left.min(found.len as u64);
-                    (Here::Block(found), len, access.key, access.there + posted)
+                    (LocalMemory::Block(found), len, access.key, access.there + posted)
                 }
                 (None, None, 0) => {
                     let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
-                    let (key, there) = (self.rails.all[at].peer_key, self.peer + ARRIVED as u64);
-                    (Here::Confirms(slot), u64::from(CONFIRMING), key, there)
+                    let (key, there) =
+                        (self.rails.all[at].peer_key, self.peer + ARRIVED_OFFSET as u64);
+                    (LocalMemory::Confirms(slot), u64::from(CONFIRMING), key, there)
                 }
                 (None, None, _) => {
                     let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
@@ -248,20 +144,20 @@ impl Stream {
                         let from = unsafe { std::slice::from_raw_parts(here, len as usize) };
                         region.put(slot * STAGE.1, from);
                     }
-                    (Here::Slot(slot), len, access.key, access.there + posted)
+                    (LocalMemory::Slot(slot), len, access.key, access.there + posted)
                 }
             };
             let span = match (&here, &accesses.stage) {
-                (Here::Block(found), _) => {
+                (LocalMemory::Block(found), _) => {
                     found.block.span(found.offset, len as u32, self.rails.all[at].device.1)
                 }
-                (Here::Lent(registration), _) => registration.span(start, len as u32),
-                (Here::Slot(slot) | Here::Confirms(slot), Some((region, _))) => {
+                (LocalMemory::Lent(registration), _) => registration.span(start, len as u32),
+                (LocalMemory::Slot(slot) | LocalMemory::Confirms(slot), Some((region, _))) => {
                     region.span(slot * STAGE.1, len as u32, 0)
                 }
                 _ => return Ok(()),
             };
-            let reads = access.reads || matches!(here, Here::Confirms(_));
+            let reads = access.reads || matches!(here, LocalMemory::Confirms(_));
             let fenced = !reads && accesses.open.iter().any(|work| work.reads);
             let number = accesses.number + 1;
             let work = verbs::Access { id: number, reads, fenced, here: span, there, key };
@@ -271,12 +167,12 @@ impl Stream {
             }
             accesses.number = number;
             let is_last = match here {
-                Here::Confirms(_) => true,
+                LocalMemory::Confirms(_) => true,
                 _ => posted + len == access.len && (access.reads || !confirms),
             };
             accesses.tasks[accesses.posted].posted += len;
             accesses.posted += usize::from(is_last);
-            accesses.open.push_back(Work { number, len, reads, here });
+            accesses.open.push_back(AccessWork { number, len, reads, here });
         }
         Ok(())
     }

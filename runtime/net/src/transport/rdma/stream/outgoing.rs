@@ -1,37 +1,15 @@
 //! The sending half of a stream: pieces, from where, and to where.
 
-use super::*;
+use super::accesses::AccessQueue;
+use super::note::StreamNote;
+use super::pieces::SentPiece;
+use super::rail_stream::RailStream;
+use super::ring::{ARRIVED_OFFSET, NOWHERE, PIECE, SENT_OFFSET, SLOTS, TOLD};
+use crate::transport::rdma::registrations::Found;
+use crate::transport::rdma::verbs::Write;
+use crate::transport::rdma::words::Word;
 
-/// A piece that was sent.
-#[derive(Clone)]
-pub(super) struct Sent {
-    pub(super) len: u32,
-    /// The queue that it is on.
-    pub(super) rail: usize,
-    pub(super) done: bool,
-    /// The number of bytes of the stream before it.
-    start: u64,
-    /// The registered memory it lies in, if not in its slot.
-    pub(super) zero_copy: Option<Found>,
-    /// The place it goes to, if not into its slot at the peer.
-    pub(super) place: Option<RemoteAddress>,
-    /// True if it is a note to the peer's stream, and no part of what readers see.
-    is_note: bool,
-}
-
-impl Sent {
-    pub(super) const NONE: Sent = Sent {
-        len: 0,
-        rail: NOWHERE,
-        done: true,
-        start: 0,
-        zero_copy: None,
-        place: None,
-        is_note: false,
-    };
-}
-
-impl Stream {
+impl RailStream {
     /// Takes what it can of some bytes; returns how many.
     pub(crate) fn write<'a>(&mut self, places: impl Iterator<Item = &'a [u8]>) -> usize {
         self.accept(places, false)
@@ -74,7 +52,7 @@ impl Stream {
                     self.launch(len, Some(found));
                 } else {
                     len = place.len().min(room - fill);
-                    let to = SENT + (self.next as usize % SLOTS) * PIECE + fill;
+                    let to = SENT_OFFSET + (self.next as usize % SLOTS) * PIECE + fill;
                     self.region.put(to, &place[..len]);
                     fill += len;
                     if fill == room {
@@ -112,22 +90,29 @@ impl Stream {
         let (start, place) = (self.taken, self.theirs.place(self.taken));
         self.zero_copy += usize::from(zero_copy.is_some());
         self.taken += len as u64;
-        self.send(Sent { len: len as u32, done: false, start, zero_copy, place, ..Sent::NONE });
+        self.send(SentPiece {
+            len: len as u32,
+            done: false,
+            start,
+            zero_copy,
+            place,
+            ..SentPiece::NONE
+        });
     }
 
     /// Sends a note to the peer's stream, if there is a slot for it.
-    pub(super) fn note(&mut self, note: &Note) -> bool {
+    pub(super) fn note(&mut self, note: &StreamNote) -> bool {
         let note = postcard::to_allocvec(note).unwrap_or_default();
         if !self.has_slot() || note.len() > PIECE || note.is_empty() {
             return false;
         }
-        self.region.put(SENT + (self.next as usize % SLOTS) * PIECE, &note);
+        self.region.put(SENT_OFFSET + (self.next as usize % SLOTS) * PIECE, &note);
         let (len, start) = (note.len() as u32, self.taken);
-        self.send(Sent { len, done: false, start, is_note: true, ..Sent::NONE });
+        self.send(SentPiece { len, done: false, start, is_note: true, ..SentPiece::NONE });
         true
     }
 
-    fn send(&mut self, sent: Sent) {
+    fn send(&mut self, sent: SentPiece) {
         let piece = self.next;
         self.sent[piece as usize % SLOTS] = sent;
         self.next += 1;
@@ -163,7 +148,7 @@ impl Stream {
         sent.rail = at;
         let rail = &self.rails.all[at];
         let number = piece as u32;
-        let ring = (self.peer + (ARRIVED + slot * PIECE) as u64, rail.peer_key);
+        let ring = (self.peer + (ARRIVED_OFFSET + slot * PIECE) as u64, rail.peer_key);
         let place = sent.place.as_ref().and_then(|p| Some((p.address, *p.keys.get(at)?)));
         let (word, (to, to_key)) = match place {
             Some(place) => (Word::Placed(number), place),
@@ -172,7 +157,7 @@ impl Stream {
         };
         let from = match &sent.zero_copy {
             Some(found) => found.block.span(found.offset, sent.len, rail.device.1),
-            None => self.region.span(SENT + slot * PIECE, sent.len, rail.device.0),
+            None => self.region.span(SENT_OFFSET + slot * PIECE, sent.len, rail.device.0),
         };
         let write = Write { id: piece, from, to, to_key, immediate: word.encode() };
         if let Err(why) = self.rails.write(at, &write) {
@@ -183,8 +168,8 @@ impl Stream {
     /// Sends a word without a piece over a queue that was picked.
     pub(super) fn say(&mut self, at: usize, word: Word) {
         let rail = &self.rails.all[at];
-        let (from, to_key) = (self.region.span(SENT, 0, rail.device.0), rail.peer_key);
-        let to = self.peer + ARRIVED as u64;
+        let (from, to_key) = (self.region.span(SENT_OFFSET, 0, rail.device.0), rail.peer_key);
+        let to = self.peer + ARRIVED_OFFSET as u64;
         let write = Write { id: TOLD, from, to, to_key, immediate: word.encode() };
         if let Err(why) = self.rails.write(at, &write) {
             self.lose(at, why);
@@ -198,7 +183,7 @@ impl Stream {
         }
         self.renewals.ended(&mut self.rails.all[at]);
         if self.rails.all[at].is_one_sided {
-            self.accesses.iter_mut().for_each(Accesses::fail);
+            self.accesses.iter_mut().for_each(AccessQueue::fail);
         }
         for piece in self.next.saturating_sub(SLOTS as u64)..self.next {
             let sent = &mut self.sent[piece as usize % SLOTS];

@@ -5,11 +5,10 @@ use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::Choice;
+use super::choice::Choice;
 use super::connect::{connect, connect_with, found};
 use super::error::VerbsError;
-use super::stream::{DEPTH, PIECE, SLOTS, Stream};
-use super::verbs::Completion;
+use super::stream::{CompletionShuffle, DEPTH, PIECE, RailStream, RandomNumbers, SLOTS};
 use crate::transport::fault::Fault;
 
 mod one_sided;
@@ -20,50 +19,13 @@ mod zero_copy;
 /// A time longer than anything takes here, also in a machine that is thirty times slower.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Random numbers from a seed.
-#[derive(Debug, Clone)]
-pub(super) struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        (self.0 >> 33) as usize
-    }
-}
-
-/// Completions between the devices and a stream: some are held back, and all change places.
-#[derive(Debug)]
-pub(super) struct Unruly {
-    random: Random,
-    held: Vec<(usize, Completion)>,
-    /// The number of times that two changed places.
-    swaps: usize,
-}
-
-impl Unruly {
-    fn new(seed: u64) -> Unruly {
-        Unruly { random: Random(seed), held: Vec::new(), swaps: 0 }
-    }
-
-    pub(super) fn stir(&mut self, news: &mut Vec<(usize, Completion)>) {
-        news.append(&mut self.held);
-        for at in (1..news.len()).rev() {
-            let other = self.random.next() % (at + 1);
-            self.swaps += usize::from(other != at);
-            news.swap(at, other);
-        }
-        let keep = news.len() - self.random.next() % (news.len() + 1);
-        self.held = news.split_off(keep);
-    }
-}
-
 /// Connects two ends over so many devices with so many receives; `None` where there is no device.
-fn pair_with(devices: usize, receives: u32) -> Option<(Stream, Stream)> {
+fn pair_with(devices: usize, receives: u32) -> Option<(RailStream, RailStream)> {
     pair_of(devices, false, receives)
 }
 
 /// Connects two ends, which may be one-sided too.
-fn pair_of(devices: usize, one_sided: bool, receives: u32) -> Option<(Stream, Stream)> {
+fn pair_of(devices: usize, one_sided: bool, receives: u32) -> Option<(RailStream, RailStream)> {
     let names = match found() {
         Ok(lines) => lines,
         Err(why) => {
@@ -84,7 +46,7 @@ fn pair_of(devices: usize, one_sided: bool, receives: u32) -> Option<(Stream, St
             receives,
             Instant::now() + LIMIT,
         )?;
-        Ok::<Stream, (usize, Fault)>(ends.remove(0).1)
+        Ok::<RailStream, (usize, Fault)>(ends.remove(0).1)
     };
     let other = std::thread::spawn({
         let end = end.clone();
@@ -93,7 +55,7 @@ fn pair_of(devices: usize, one_sided: bool, receives: u32) -> Option<(Stream, St
     Some((end(near).expect("this end"), other.join().expect("no panic").expect("that end")))
 }
 
-fn pair() -> Option<(Stream, Stream)> {
+fn pair() -> Option<(RailStream, RailStream)> {
     pair_with(usize::MAX, DEPTH)
 }
 
@@ -102,7 +64,7 @@ fn bytes(from: u64, len: usize) -> Vec<u8> {
 }
 
 /// Checks that neither end has failed, and that there is time left.
-fn goes_on((a, b): (&Stream, &Stream), deadline: Instant, place: impl Fn() -> String) {
+fn goes_on((a, b): (&RailStream, &RailStream), deadline: Instant, place: impl Fn() -> String) {
     let said = || format!("{}\n{}{}", place(), a.state(), b.state());
     assert_eq!((a.trouble(), b.trouble()), (None, None), "{}", said());
     assert!(Instant::now() < deadline, "too late: {}", said());
@@ -111,10 +73,10 @@ fn goes_on((a, b): (&Stream, &Stream), deadline: Instant, place: impl Fn() -> St
 /// Moves so many bytes in writes and reads of these lengths, and compares them. `meanwhile` hears how many
 /// have come.
 fn moves_while(
-    (a, b): (&mut Stream, &mut Stream),
+    (a, b): (&mut RailStream, &mut RailStream),
     total: usize,
     mut lengths: impl FnMut() -> usize,
-    mut meanwhile: impl FnMut(&mut Stream, &mut Stream, usize),
+    mut meanwhile: impl FnMut(&mut RailStream, &mut RailStream, usize),
 ) {
     let (mut sent, mut got) = (0, 0);
     let mut rest: Vec<u8> = Vec::new();
@@ -139,13 +101,13 @@ fn moves_while(
     assert_eq!(b.read(&mut [IoSliceMut::new(&mut place)]), 0, "and nothing else");
 }
 
-fn moves(a: &mut Stream, b: &mut Stream, total: usize, lengths: impl FnMut() -> usize) {
+fn moves(a: &mut RailStream, b: &mut RailStream, total: usize, lengths: impl FnMut() -> usize) {
     moves_while((a, b), total, lengths, |_, _, _| {});
 }
 
 /// Returns lengths from a seed: mostly odd ones around a piece, and small ones.
 fn odd(seed: u64) -> impl FnMut() -> usize {
-    let mut random = Random(seed);
+    let mut random = RandomNumbers(seed);
     move || match (random.next() % 16, random.next()) {
         (0..5, x) => x % 64 + 1,
         (5..10, x) => x % 4097 + 1,
@@ -154,7 +116,7 @@ fn odd(seed: u64) -> impl FnMut() -> usize {
 }
 
 /// Polls both ends until the first has failed; returns the reason.
-fn failure(stream: &mut Stream, other: &mut Stream) -> VerbsError {
+fn failure(stream: &mut RailStream, other: &mut RailStream) -> VerbsError {
     let deadline = Instant::now() + LIMIT;
     loop {
         stream.progress();
@@ -184,8 +146,9 @@ fn the_order_of_completions_does_not_matter() {
     let Some((mut a, mut b)) = pair() else { return };
     let mut swaps = 0;
     for seed in 0..10_000 {
-        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
-        let mut random = Random(seed);
+        (a.unruly, b.unruly) =
+            (Some(CompletionShuffle::new(seed)), Some(CompletionShuffle::new(!seed)));
+        let mut random = RandomNumbers(seed);
         let mut lengths = move || 1 + random.next() % 48;
         let (mut sent, mut got, mut all) = (0, 0, Vec::new());
         let deadline = Instant::now() + LIMIT;
@@ -208,7 +171,7 @@ fn the_order_of_completions_does_not_matter() {
             let mut stirred = stream.unruly.take().expect("put there above");
             swaps += stirred.swaps;
             // The completions that it holds come now.
-            stirred.random = Random(0);
+            stirred.random = RandomNumbers(0);
             stream.release(stirred.held);
         }
     }
@@ -273,8 +236,9 @@ fn a_queue_that_dies_in_mid_transfer_is_replaced_and_every_byte_comes_once() {
         // On one device too: it has two queues.
         let devices = if seed < 4 { 1 } else { usize::MAX };
         let Some((mut a, mut b)) = pair_with(devices, DEPTH) else { return };
-        let (mut random, mut broken) = (Random(seed), false);
-        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
+        let (mut random, mut broken) = (RandomNumbers(seed), false);
+        (a.unruly, b.unruly) =
+            (Some(CompletionShuffle::new(seed)), Some(CompletionShuffle::new(!seed)));
         let at = random.next() % (1 << 20);
         let victim = random.next() % a.rails();
         moves_while((&mut a, &mut b), 2 << 20, odd(seed), |a, b, got| {

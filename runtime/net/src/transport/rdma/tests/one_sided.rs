@@ -20,7 +20,7 @@ impl Exposed {
         Exposed { bytes, exposure }
     }
 
-    fn grant(&self, by: &Stream, may: May) -> Grant {
+    fn grant(&self, by: &RailStream, may: May) -> Grant {
         by.grant(&self.exposure, &|| may).expect("a device knows the memory")
     }
 
@@ -38,12 +38,12 @@ impl Drop for Exposed {
     }
 }
 
-fn pair() -> Option<(Stream, Stream)> {
+fn pair() -> Option<(RailStream, RailStream)> {
     pair_of(usize::MAX, true, DEPTH)
 }
 
 /// Begins to put, or to get, at an offset of what was granted.
-fn begin(a: &mut Stream, (id, reads): (u64, bool), grant: Grant, at: u64, memory: &mut [u8]) {
+fn begin(a: &mut RailStream, (id, reads): (u64, bool), grant: Grant, at: u64, memory: &mut [u8]) {
     let (there, len) = (grant.address + at, memory.len() as u64);
     let access = Access { id, reads, here: memory.as_mut_ptr(), there, key: grant.key, len };
     // SAFETY: the memory is kept until the end was heard of, below.
@@ -51,7 +51,7 @@ fn begin(a: &mut Stream, (id, reads): (u64, bool), grant: Grant, at: u64, memory
 }
 
 /// Waits for the end of an access, or for the failure of all: then the other end must look after the stream too.
-fn end(a: &mut Stream, id: u64, mut other: Option<&mut Stream>) -> News {
+fn end(a: &mut RailStream, id: u64, mut other: Option<&mut RailStream>) -> News {
     let deadline = Instant::now() + LIMIT;
     loop {
         let mut last = None;
@@ -117,8 +117,8 @@ fn accesses_take_effect_in_their_order() {
 
 /// Has an access refused, and sees that nothing was written, and that the stream carries on.
 fn refused(
-    a: &mut Stream,
-    b: &mut Stream,
+    a: &mut RailStream,
+    b: &mut RailStream,
     exposed: &Exposed,
     (grant, at): (Grant, u64),
     reads: bool,

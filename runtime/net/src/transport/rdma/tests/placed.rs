@@ -6,7 +6,7 @@ use crate::memory::Buffer;
 use crate::transport::rdma::registrations::BLOCK;
 
 /// Reads to a part of a buffer; returns how much came.
-fn land(stream: &mut Stream, to: &mut [u8]) -> usize {
+fn land(stream: &mut RailStream, to: &mut [u8]) -> usize {
     // SAFETY: tests read on to the same place until it is full, and look at it then.
     unsafe { stream.read_placed(&mut [IoSliceMut::new(to)]) }
 }
@@ -15,13 +15,13 @@ fn land(stream: &mut Stream, to: &mut [u8]) -> usize {
 /// it stays as it is, and what has landed is overwritten at once, and stays so until the next message has
 /// come.
 pub(super) fn lands_while(
-    (a, b): (&mut Stream, &mut Stream),
+    (a, b): (&mut RailStream, &mut RailStream),
     buffers: (&mut Buffer<u8>, &mut Buffer<u8>),
     (total, seed): (usize, u64),
-    mut meanwhile: impl FnMut(&mut Stream, &mut Stream, usize),
+    mut meanwhile: impl FnMut(&mut RailStream, &mut RailStream, usize),
 ) -> usize {
     let (from, to) = buffers;
-    let mut random = Random(seed);
+    let mut random = RandomNumbers(seed);
     let (mut done, mut placed) = (0, 0);
     let deadline = Instant::now() + LIMIT;
     to.fill(POISON);
@@ -101,8 +101,9 @@ fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
         let (mut from, mut to) = (registrant.buffer(BLOCK), registrant.buffer(BLOCK));
         a.register(&registrant.registrations);
         b.register(&registrant.registrations);
-        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
-        let (mut random, mut broken) = (Random(seed), false);
+        (a.unruly, b.unruly) =
+            (Some(CompletionShuffle::new(seed)), Some(CompletionShuffle::new(!seed)));
+        let (mut random, mut broken) = (RandomNumbers(seed), false);
         let (at, victim) = (random.next() % (1 << 20), random.next() % a.rails());
         let both = (&mut a, &mut b);
         lands_while(both, (&mut from, &mut to), (2 << 20, seed), |a, b, got| {

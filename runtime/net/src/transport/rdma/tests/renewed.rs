@@ -10,7 +10,7 @@ use crate::transport::rdma::registrations::BLOCK;
 const SOON: Duration = Duration::from_millis(20);
 
 /// Connects two ends over all devices, which make queues anew after so long.
-fn renewing(pause: Duration) -> Option<(Stream, Stream)> {
+fn renewing(pause: Duration) -> Option<(RailStream, RailStream)> {
     let (mut a, mut b) = pair()?;
     a.renew_after(pause);
     b.renew_after(pause);
@@ -18,7 +18,7 @@ fn renewing(pause: Duration) -> Option<(Stream, Stream)> {
 }
 
 /// Moves bytes both ways until so many queues live on both sides.
-fn until_alive(a: &mut Stream, b: &mut Stream, count: usize) {
+fn until_alive(a: &mut RailStream, b: &mut RailStream, count: usize) {
     let deadline = Instant::now() + LIMIT;
     while a.alive().len() != count || a.alive() != b.alive() {
         moves(a, b, 3 * PIECE, odd(1));
@@ -60,8 +60,8 @@ fn without_new_queues_a_dead_one_is_missing() {
 }
 
 /// Lets queues die at random, but never the last one: then the connection is lost.
-fn dying(seed: u64) -> impl FnMut(&mut Stream, &mut Stream, usize) {
-    let (mut random, mut next, mut killed) = (Random(seed), 0, Vec::new());
+fn dying(seed: u64) -> impl FnMut(&mut RailStream, &mut RailStream, usize) {
+    let (mut random, mut next, mut killed) = (RandomNumbers(seed), 0, Vec::new());
     move |a, b, got| {
         // A death takes a while to be seen.
         let lives = |at: &usize| b.alive().contains(at) && !killed.contains(at);
@@ -85,7 +85,8 @@ fn queues_that_die_and_come_back_lose_and_repeat_nothing() {
     for seed in 0..6 {
         let Some((mut a, mut b)) = renewing(SOON / 10) else { return };
         let count = a.rails();
-        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
+        (a.unruly, b.unruly) =
+            (Some(CompletionShuffle::new(seed)), Some(CompletionShuffle::new(!seed)));
         moves_while((&mut a, &mut b), 6 << 20, odd(seed), dying(seed));
         renewed += a.rails().min(b.rails()) - count;
         moves(&mut b, &mut a, 1 << 20, odd(seed + 100));
@@ -103,7 +104,8 @@ fn nor_does_what_is_sent_and_put_without_a_copy() {
         let (mut from, mut to) = (registrant.buffer(BLOCK), registrant.buffer(BLOCK));
         a.register(&registrant.registrations);
         b.register(&registrant.registrations);
-        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
+        (a.unruly, b.unruly) =
+            (Some(CompletionShuffle::new(seed)), Some(CompletionShuffle::new(!seed)));
         let (both, buffers) = ((&mut a, &mut b), (&mut from, &mut to));
         placed += lands_while(both, buffers, (6 << 20, seed), dying(seed));
         renewed += a.rails().min(b.rails()) - count;
@@ -113,13 +115,13 @@ fn nor_does_what_is_sent_and_put_without_a_copy() {
 }
 
 /// Makes both ends, of which the first finds nobody with some of its queues.
-fn half_found(lost: impl Fn(usize) -> bool) -> Option<Result<(Stream, Stream), Fault>> {
+fn half_found(lost: impl Fn(usize) -> bool) -> Option<Result<(RailStream, RailStream), Fault>> {
     let devices = chosen(&Choice::default()).unwrap_or_default();
     if devices.len() < 2 {
         roundelay_tests::skip(roundelay_tests::Needs::Rdma, "no two devices for RDMA");
         return None;
     }
-    let end = || Stream::new(&devices, (PAIRS, false), None, DEPTH).expect("an end");
+    let end = || RailStream::new(&devices, (PAIRS, false), None, DEPTH).expect("an end");
     let (mut a, mut b) = (end(), end());
     (0..a.rails()).filter(|&at| lost(at)).for_each(|at| a.misplace(at));
     let info = a.info();

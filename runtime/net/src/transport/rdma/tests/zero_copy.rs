@@ -40,14 +40,14 @@ impl Registrant {
 }
 
 /// Sends a part of a buffer; returns how much was taken.
-fn zero_copy(stream: &mut Stream, from: &[u8]) -> usize {
+fn zero_copy(stream: &mut RailStream, from: &[u8]) -> usize {
     // SAFETY: tests write there when `zero_copy` allows it, or to see what comes of it; nothing is unmapped.
     unsafe { stream.write_zero_copy([from].into_iter()) }
 }
 
 /// Connects a pair whose first end has sent all of this part of a buffer by zero-copy, 32 pieces, and whose
 /// second has one receive for each queue: most of it cannot have been read.
-fn all_registered() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize>)> {
+fn all_registered() -> Option<(RailStream, RailStream, Buffer<u8>, std::ops::Range<usize>)> {
     let (mut a, b) = pair_with(usize::MAX, 1)?;
     let registrant = Registrant::new(2 * BLOCK as u64, u64::MAX);
     let (mut buffer, part) = registrant.within(32 * PIECE);
@@ -60,12 +60,12 @@ fn all_registered() -> Option<(Stream, Stream, Buffer<u8>, std::ops::Range<usize
 /// Sends messages of random lengths at random places of a buffer, which is overwritten as soon as that is
 /// allowed, also while nobody has read them. `meanwhile` hears how many bytes have come.
 fn sends_while(
-    (a, b): (&mut Stream, &mut Stream),
+    (a, b): (&mut RailStream, &mut RailStream),
     buffer: &mut Buffer<u8>,
     (total, seed): (usize, u64),
-    mut meanwhile: impl FnMut(&mut Stream, &mut Stream, usize),
+    mut meanwhile: impl FnMut(&mut RailStream, &mut RailStream, usize),
 ) {
-    let mut random = Random(seed);
+    let mut random = RandomNumbers(seed);
     let (mut sent, mut got, mut most) = (0, 0, 0);
     let (mut at, mut len, mut taken) = (0, 0, 0);
     let mut place = vec![0; 3 * PIECE];
@@ -149,8 +149,9 @@ fn a_queue_that_dies_during_zero_copy_takes_nothing_with_it() {
         let mut buffer = registrant.buffer(5 * BLOCK / 2);
         a.register(&registrant.registrations);
         b.register(&registrant.registrations);
-        let (mut random, mut broken) = (Random(seed), false);
-        (a.unruly, b.unruly) = (Some(Unruly::new(seed)), Some(Unruly::new(!seed)));
+        let (mut random, mut broken) = (RandomNumbers(seed), false);
+        (a.unruly, b.unruly) =
+            (Some(CompletionShuffle::new(seed)), Some(CompletionShuffle::new(!seed)));
         let (at, victim) = (random.next() % (1 << 20), random.next() % a.rails());
         sends_while((&mut a, &mut b), &mut buffer, (2 << 20, seed), |a, b, got| {
             if got >= at && !broken {
@@ -240,7 +241,9 @@ fn memory_of_a_gpu_is_registered_where_the_device_can_and_refused_with_the_reaso
         let refused = code(-1).expect("there is no such descriptor");
         let takes = refused == libc::EBADF;
         assert!(takes || [libc::EOPNOTSUPP, libc::EPROTONOSUPPORT].contains(&refused), "{refused}");
-        assert_eq!(device.describe().ends_with("no dmabuf"), !takes, "{}", device.describe());
+        assert_eq!(Registration::takes_dmabuf(&device), takes);
+        let line = device.describe(takes);
+        assert_eq!(line.ends_with("no dmabuf"), !takes, "{line}");
         // A file is none either, whatever the device can do.
         let file =
             rustix::fs::memfd_create("none", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");

@@ -11,9 +11,7 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 use if_addrs::{IfAddr, Interface};
 
-use super::memory::Registration;
-use super::{errno, handle};
-use crate::transport::one_sided::May;
+use super::check::{check_code, check_pointer};
 use crate::transport::rdma::error::VerbsError;
 
 /// An opened port 1 of a device, with a protection domain.
@@ -84,7 +82,7 @@ impl Device {
     pub(crate) fn all() -> io::Result<Vec<Arc<Device>>> {
         let mut count = 0;
         // SAFETY: the library fills in the count; the list is freed below, after its last use.
-        let list = handle(unsafe { ffi::ibv_get_device_list(&mut count) })?;
+        let list = check_pointer(unsafe { ffi::ibv_get_device_list(&mut count) })?;
         let mut devices = Vec::new();
         let mut trouble = None;
         for at in 0..usize::try_from(count).unwrap_or(0) {
@@ -115,7 +113,7 @@ impl Device {
         let folder = unsafe { CStr::from_ptr((*device).ibdev_path.as_ptr()) };
         let mut opened = Device {
             // SAFETY: promised by the caller.
-            context: handle(unsafe { ffi::ibv_open_device(device) })?,
+            context: check_pointer(unsafe { ffi::ibv_open_device(device) })?,
             domain: ptr::null_mut(),
             name: name.to_string_lossy().into_owned(),
             port: ffi::ibv_port_attr::default(),
@@ -124,13 +122,15 @@ impl Device {
         };
         // SAFETY: an open context. The library knows the old form of the structure alone, which is the
         // beginning of this one.
-        errno(unsafe { ffi::ibv_query_port(opened.context, 1, (&raw mut opened.port).cast()) })?;
+        check_code(unsafe {
+            ffi::ibv_query_port(opened.context, 1, (&raw mut opened.port).cast())
+        })?;
         opened.gids = opened.table();
         if opened.port.state != ffi::ibv_port_state::IBV_PORT_ACTIVE || opened.gids.is_empty() {
             return Ok(None);
         }
         // SAFETY: an open context.
-        opened.domain = handle(unsafe { ffi::ibv_alloc_pd(opened.context) })?;
+        opened.domain = check_pointer(unsafe { ffi::ibv_alloc_pd(opened.context) })?;
         Ok(Some(opened))
     }
 
@@ -176,7 +176,8 @@ impl Device {
     pub(crate) fn is_active(&self) -> bool {
         let mut port = ffi::ibv_port_attr::default();
         // SAFETY: as in `open`.
-        let asked = errno(unsafe { ffi::ibv_query_port(self.context, 1, (&raw mut port).cast()) });
+        let asked =
+            check_code(unsafe { ffi::ibv_query_port(self.context, 1, (&raw mut port).cast()) });
         asked.is_ok() && port.state == ffi::ibv_port_state::IBV_PORT_ACTIVE
     }
 
@@ -185,23 +186,15 @@ impl Device {
         128 << self.port.active_mtu
     }
 
-    /// Returns true if memory of a GPU can be registered, as a file descriptor.
-    pub(crate) fn takes_dmabuf(self: &Arc<Self>) -> bool {
-        // There is no such descriptor: a device that could is the one that says so.
-        let may = May { read: false, write: true };
-        let tried = Registration::dmabuf(self, -1, (0, 4096), may);
-        tried.is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
-    }
-
-    /// Describes the device in a line.
-    pub(crate) fn describe(self: &Arc<Self>) -> String {
+    /// Describes the device in a line; `dmabuf` says whether memory of a GPU can be registered with it.
+    pub(crate) fn describe(&self, dmabuf: bool) -> String {
         let Ok(gid) = self.gid(None) else { return self.name.clone() };
         let kind = match (u32::from(self.port.link_layer), gid.routed) {
             (ffi::IBV_LINK_LAYER_ETHERNET, true) => "RoCE v2",
             (ffi::IBV_LINK_LAYER_ETHERNET, false) => "RoCE v1",
             _ => "InfiniBand",
         };
-        let dmabuf = if self.takes_dmabuf() { "" } else { ", no dmabuf" };
+        let dmabuf = if dmabuf { "" } else { ", no dmabuf" };
         let (name, mtu) = (&self.name, self.mtu());
         format!("{name}: {kind}, GID {} is {gid}, packets of {mtu} B{dmabuf}", gid.index)
     }

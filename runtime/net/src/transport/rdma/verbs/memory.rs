@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use ibverbs_sys as ffi;
 
+use super::check::check_pointer;
 use super::device::Device;
-use super::handle;
-use crate::transport::one_sided::May;
+use crate::transport::access::May;
 use crate::transport::shm::Segment;
 
 /// Memory that a device knows.
@@ -61,7 +61,7 @@ impl Registration {
     ) -> io::Result<Registration> {
         // SAFETY: a domain that lives; the rest is promised by the caller.
         let made = unsafe { ffi::ibv_reg_mr(device.domain, start.cast(), len, flags(may)) };
-        Ok(Registration { handle: handle(made)?, _device: device.clone() })
+        Ok(Registration { handle: check_pointer(made)?, _device: device.clone() })
     }
 
     /// Registers memory of another device, a GPU, of which a file descriptor was exported; work has its first byte at
@@ -80,7 +80,14 @@ impl Registration {
         // SAFETY: a domain that lives. Of the descriptor the kernel finds out whether it is one, and of what
         // size; it keeps the memory for as long as the registration lives.
         let made = unsafe { ffi::ibv_reg_dmabuf_mr(device.domain, 0, len, start, fd, flags(may)) };
-        Ok(Registration { handle: handle(made)?, _device: device.clone() })
+        Ok(Registration { handle: check_pointer(made)?, _device: device.clone() })
+    }
+
+    /// Returns true if memory of a GPU can be registered with a device, as a file descriptor.
+    pub(crate) fn takes_dmabuf(device: &Arc<Device>) -> bool {
+        // There is no such descriptor: a device that could register it refuses the descriptor alone.
+        let tried = Registration::dmabuf(device, -1, (0, 4096), WRITES);
+        tried.is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
     }
 
     /// Returns its keys: for work of this process, for a peer.

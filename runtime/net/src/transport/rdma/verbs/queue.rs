@@ -8,9 +8,9 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 use serde::{Deserialize, Serialize};
 
+use super::check::{check_code, check_pointer};
 use super::device::{Device, Gid};
 use super::memory::{Region, Span};
-use super::{errno, handle};
 
 /// The address that a peer needs to connect to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ impl Queue {
     ) -> io::Result<Queue> {
         let entries = 2 * depth as i32;
         // SAFETY: an open context.
-        let completions = handle(unsafe {
+        let completions = check_pointer(unsafe {
             ffi::ibv_create_cq(device.context, entries, ptr::null_mut(), ptr::null_mut(), 0)
         })?;
         let mut queue = Queue {
@@ -142,12 +142,12 @@ impl Queue {
         init.cap.max_recv_sge = 1;
         init.cap.max_inline_data = INLINE;
         // SAFETY: domain and completion queue are of one device, and outlive the pair.
-        queue.pair = match handle(unsafe { ffi::ibv_create_qp(device.domain, &mut init) }) {
+        queue.pair = match check_pointer(unsafe { ffi::ibv_create_qp(device.domain, &mut init) }) {
             Ok(pair) => pair,
             Err(_) => {
                 (init.cap.max_inline_data, queue.inline) = (0, 0);
                 // SAFETY: as above.
-                handle(unsafe { ffi::ibv_create_qp(device.domain, &mut init) })?
+                check_pointer(unsafe { ffi::ibv_create_qp(device.domain, &mut init) })?
             }
         };
         let mut attr = ffi::ibv_qp_attr {
@@ -176,7 +176,7 @@ impl Queue {
     ) -> io::Result<()> {
         let mask = mask.iter().fold(0, |all, m| all | m.0);
         // SAFETY: a pair that lives, and a structure of the library's.
-        errno(unsafe { ffi::ibv_modify_qp(self.pair, attr, mask as i32) })
+        check_code(unsafe { ffi::ibv_modify_qp(self.pair, attr, mask as i32) })
     }
 
     /// Returns the address that the peer needs.
@@ -257,7 +257,7 @@ impl Queue {
         unsafe {
             let post = (*(*self.pair).context).ops.post_recv;
             let Some(post) = post else { return Err(io::ErrorKind::Unsupported.into()) };
-            errno(post(self.pair, &mut work, &mut bad))
+            check_code(post(self.pair, &mut work, &mut bad))
         }
     }
 
@@ -316,7 +316,7 @@ impl Queue {
         unsafe {
             let post = (*(*self.pair).context).ops.post_send;
             let Some(post) = post else { return Err(io::ErrorKind::Unsupported.into()) };
-            errno(post(self.pair, work, &mut bad))
+            check_code(post(self.pair, work, &mut bad))
         }
     }
 

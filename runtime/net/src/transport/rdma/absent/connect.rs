@@ -1,0 +1,50 @@
+//! How two ends would meet.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::memory::Registrations;
+use crate::transport::fault::Fault;
+use crate::transport::rdma::choice::Choice;
+use crate::transport::stream::{Handshake, PendingHandshake};
+use crate::transport::unavailable::Unavailable;
+
+/// The reason why devices carry no connection: this build has no support for them.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this roundelay was built without it; build with `--features rdma`, which needs libibverbs-dev, libclang-dev, \
+     cmake and pkg-config (Debian's names); to run, libibverbs1 and ibverbs-providers"
+)]
+pub(crate) struct RdmaAbsent;
+
+/// A handshake, of which there is none.
+pub(crate) enum QueueHandshake {}
+
+impl QueueHandshake {
+    pub(crate) fn over_rails(
+        _: OwnedFd,
+        _: &Choice,
+        _: &Arc<Registrations>,
+    ) -> Result<QueueHandshake, Fault> {
+        Err(Fault::other(RdmaAbsent))
+    }
+
+    pub(crate) fn over_path(_: OwnedFd, _: &Choice) -> Result<QueueHandshake, Fault> {
+        Err(Fault::other(RdmaAbsent))
+    }
+}
+
+impl PendingHandshake for QueueHandshake {
+    fn turn(self: Box<Self>) -> Handshake {
+        match *self {}
+    }
+}
+
+/// Returns the reason why no device can be used: this build has none.
+pub fn check(_: &Choice) -> Result<(), Unavailable> {
+    Err(Unavailable::devices(RdmaAbsent))
+}
+
+pub(crate) fn found() -> Result<Vec<String>, RdmaAbsent> {
+    Err(RdmaAbsent)
+}

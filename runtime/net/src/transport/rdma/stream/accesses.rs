@@ -1,0 +1,131 @@
+//! The accesses of a stream to the peer's memory that have not ended: what is asked, what is posted, what was reported.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::ring::DEPTH;
+use crate::transport::access::{Access, News};
+use crate::transport::rdma::error::QueueError;
+use crate::transport::rdma::exposure::Exposure;
+use crate::transport::rdma::registrations::Found;
+use crate::transport::rdma::verbs::{Device, Region, Registration};
+
+/// The slots of the stage, and their bytes.
+pub(super) const STAGE: (usize, usize) = (16, 64 << 10);
+/// The most work that is posted at once.
+pub(super) const MOST: usize = DEPTH as usize / 2;
+/// The most bytes of one piece of work.
+pub(super) const MOST_BYTES: u64 = 1 << 30;
+/// The bytes of a read that confirms writes.
+pub(super) const CONFIRMING: u32 = 8;
+
+/// The accesses of a stream that have not ended.
+#[derive(Default)]
+pub(super) struct AccessQueue {
+    pub(super) tasks: VecDeque<AccessTask>,
+    /// The number of tasks, from the first on, of which all is posted.
+    pub(super) posted: usize,
+    /// Work that is posted, in order, and the number of the last.
+    pub(super) open: VecDeque<AccessWork>,
+    pub(super) number: u64,
+    /// Memory of accesses to what devices do not know, and its slots that are free.
+    pub(super) stage: Option<(Region, Vec<usize>)>,
+    /// Memory of this end's that the device of the queue knows.
+    pub(super) lent: Vec<Arc<Exposure>>,
+    /// True if the peer's device has refused an access.
+    pub(super) refused: bool,
+    pub(super) news: Vec<News>,
+}
+
+/// An access, and how far it was posted and is complete.
+pub(super) struct AccessTask {
+    pub(super) access: Access,
+    pub(super) posted: u64,
+    pub(super) done: u64,
+}
+
+// SAFETY: the memory of an access is good for it until its end was heard of, whoever hears that.
+unsafe impl Send for AccessTask {}
+
+/// A part of an access that is posted.
+pub(super) struct AccessWork {
+    pub(super) number: u64,
+    pub(super) len: u64,
+    pub(super) reads: bool,
+    pub(super) here: LocalMemory,
+}
+
+/// The memory of work.
+pub(super) enum LocalMemory {
+    Slot(usize),
+    Block(Found),
+    Lent(Arc<Registration>),
+    /// A slot, for the read that confirms what was written.
+    Confirms(usize),
+}
+
+impl AccessQueue {
+    /// Returns the bytes that devices keep in place for it.
+    pub(super) fn pinned(&self) -> u64 {
+        self.stage.as_ref().map_or(0, |(region, _)| region.pinned())
+    }
+
+    /// Lets all that have no end fail.
+    pub(super) fn fail(&mut self) {
+        let refused = std::mem::take(&mut self.refused);
+        if !self.tasks.is_empty() {
+            self.news.push(News::Failed { refused });
+        }
+        self.tasks.clear();
+        for work in std::mem::take(&mut self.open) {
+            self.give_back(&work.here);
+        }
+        self.posted = 0;
+    }
+
+    /// Gives the slot of work that has ended to others.
+    pub(super) fn give_back(&mut self, here: &LocalMemory) {
+        if let (LocalMemory::Slot(slot) | LocalMemory::Confirms(slot), Some((_, free))) =
+            (here, &mut self.stage)
+        {
+            free.push(*slot);
+        }
+    }
+
+    /// Takes a slot of the stage, which is made if there is none; `None` if there is none to be had now.
+    pub(super) fn slot(&mut self, device: &Arc<Device>) -> Result<Option<usize>, QueueError> {
+        if self.stage.is_none() {
+            let region = Region::new(STAGE.0 * STAGE.1, std::slice::from_ref(device))?;
+            self.stage = Some((region, (0..STAGE.0).collect()));
+        }
+        Ok(self.stage.as_mut().and_then(|(_, free)| free.pop()))
+    }
+
+    /// Ends the first work that is open.
+    pub(super) fn completed(&mut self, number: u64) {
+        if self.open.front().is_none_or(|work| work.number != number) {
+            return;
+        }
+        let (Some(work), Some(task)) = (self.open.pop_front(), self.tasks.front_mut()) else {
+            return;
+        };
+        if let (true, LocalMemory::Slot(slot), Some((region, _))) =
+            (work.reads, &work.here, &self.stage)
+        {
+            let to = task.access.here.wrapping_add(task.done as usize);
+            // SAFETY: a part of the memory of an access that has no end, as whoever began it promised.
+            let to = unsafe { std::slice::from_raw_parts_mut(to, work.len as usize) };
+            region.get(slot * STAGE.1, to);
+        }
+        task.done += work.len;
+        let (id, bytes) = (task.access.id, task.done);
+        if bytes < task.posted || self.posted == 0 {
+            self.news.push(News::Moved { id, bytes: bytes.min(task.access.len) });
+        } else {
+            self.tasks.pop_front();
+            self.posted -= 1;
+            self.news.push(News::Done { id });
+        }
+        self.give_back(&work.here);
+    }
+}

@@ -1,0 +1,151 @@
+//! The progress of a stream: what is done at each look, completions, and what the peer is told in between.
+
+use std::time::{Duration, Instant};
+
+use super::pieces::PieceArrival;
+use super::rail_stream::RailStream;
+use super::ring::{SLOTS, STRIDE, TOLD};
+use crate::transport::rdma::error::QueueError;
+use crate::transport::rdma::verbs::Completion;
+use crate::transport::rdma::words::{Word, ahead};
+
+/// The time that the end of a stream waits for the peer to have all.
+const LINGER: Duration = Duration::from_secs(2);
+/// The number of looks after which queues are asked whether one stalls.
+const LOOKS: u32 = 4;
+
+impl RailStream {
+    /// Does what can be done now.
+    pub(crate) fn progress(&mut self) {
+        let mut news = std::mem::take(&mut self.news);
+        self.rails.poll(&mut news);
+        #[cfg(test)]
+        news.retain(|(at, _)| Some(*at) != self.silent);
+        #[cfg(test)]
+        if let Some(unruly) = &mut self.unruly {
+            unruly.stir(&mut news);
+        }
+        for (at, completion) in news.drain(..) {
+            self.completed(at, completion);
+        }
+        self.news = news;
+        while let Some(at) = self.rails.ended() {
+            self.reclaim(at);
+        }
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS)
+            && let Some((at, waited)) = self.rails.stalled(Instant::now())
+        {
+            self.lose(at, QueueError::Stalled(waited));
+        }
+        for _ in 0..self.again.len() {
+            if let Some(piece) = self.again.pop_front() {
+                self.post(piece);
+            }
+        }
+        self.skip_notes();
+        self.push_accesses();
+        self.tell();
+        self.renew();
+    }
+
+    pub(super) fn completed(&mut self, at: usize, completion: Completion) {
+        match completion {
+            _ if self.rails.all[at].is_one_sided => self.access_completed(completion),
+            Completion::Written(id) if id != TOLD => {
+                let sent = &mut self.sent[id as usize % SLOTS];
+                // If a piece was sent twice, the write that counts is the last.
+                if sent.rail == at {
+                    sent.done = true;
+                    self.zero_copy -= usize::from(sent.zero_copy.take().is_some());
+                }
+            }
+            Completion::Arrived { immediate, len } => self.heard(immediate, len),
+            Completion::Written(_) | Completion::Failed { .. } => {}
+        }
+        if let Some(why) = self.rails.count(at, completion) {
+            self.lose(at, why);
+        }
+    }
+
+    /// Handles a write of the peer.
+    pub(super) fn heard(&mut self, immediate: u32, len: u32) {
+        match Word::decode(immediate) {
+            Some(Word::Piece(number)) => self.came(number, PieceArrival::Slot(len)),
+            Some(Word::Placed(number)) => self.came(number, PieceArrival::Placed(len)),
+            Some(Word::Note(number)) => self.note_came(number, len),
+            Some(Word::Read(number)) => {
+                let more = ahead(number, self.read_there);
+                // Else it is old.
+                if more <= self.next - self.read_there {
+                    self.read_there += more;
+                }
+            }
+            Some(Word::Ended(rails)) => {
+                self.renewals.ended_there |= rails;
+                for at in (0..self.rails.all.len()).filter(|at| rails & 1 << at != 0) {
+                    if std::mem::take(&mut self.rails.all[at].live_there) {
+                        self.lose(at, QueueError::EndedThere);
+                        self.reclaim(at);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Tells the peer what is news to it: how many pieces were read, if that is news enough, and which
+    /// queues have ended.
+    pub(super) fn tell(&mut self) {
+        let ended = self.rails.mask();
+        if ended != self.told_ended {
+            // Over all: one may be as dead as those, and if so that shows.
+            for at in 0..self.rails.all.len() {
+                if self.rails.has_room(at) {
+                    self.told_ended = ended;
+                    self.say(at, Word::Ended(ended));
+                }
+            }
+        }
+        if self.head - self.told >= STRIDE
+            && let Some(at) = self.rails.pick()
+        {
+            self.told = self.head;
+            self.say(at, Word::Read(self.head as u32));
+        }
+    }
+
+    /// Does what can be done now; returns true if the peer's memory has all that was sent, whatever fails from
+    /// now on. Until then this end must be looked at: it may have to send once more.
+    pub(crate) fn settle(&mut self) -> bool {
+        self.progress();
+        self.is_delivered()
+    }
+
+    /// Returns true if the peer has all that was sent.
+    pub(super) fn is_delivered(&self) -> bool {
+        self.again.is_empty() && self.sent.iter().all(|s| s.done)
+    }
+
+    /// Waits before the end until all is delivered, for nothing but this process sends it. Does not wait for
+    /// a peer that is `gone`.
+    pub(crate) fn linger(&mut self, gone: impl Fn() -> bool) {
+        let deadline = Instant::now() + LINGER;
+        while !self.is_delivered()
+            && self.trouble().is_none()
+            && !gone()
+            && Instant::now() < deadline
+        {
+            self.progress();
+            rustix::thread::sched_yield();
+        }
+    }
+
+    /// Ends all that goes on: when this returns no device reads or writes for this stream, and none of it
+    /// is of any use. For calls that have failed, whose memory goes back to the caller.
+    pub(crate) fn cut(&mut self) {
+        self.renewals.clear();
+        self.rails.clear();
+        self.accesses = None;
+    }
+}
