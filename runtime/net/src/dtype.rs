@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 macro_rules! dtypes {
     ($then:ident) => {
         $then! {
-            F16 "f16": half::f16, Half, float, "IEEE binary16.";
-            Bf16 "bf16": half::bf16, Brain, float, "bfloat16: the upper half of an `f32`.";
+            F16 "f16": half::f16, HalfFloat, float, "IEEE binary16.";
+            Bf16 "bf16": half::bf16, BrainFloat, float, "bfloat16: the upper half of an `f32`.";
             F32 "f32": f32, f32, float, "IEEE binary32.";
             F64 "f64": f64, f64, float, "IEEE binary64.";
             I8 "i8": i8, i8, integer, "Signed, one byte.";

@@ -18,11 +18,11 @@ pub struct Arena {
     segment: Arc<Segment>,
     rank: u32,
     base: u64,
-    state: Mutex<Space>,
+    state: Mutex<ArenaSpace>,
 }
 
 /// Free pieces `offset -> length`, none adjacent, and how far the arena was ever used.
-struct Space {
+struct ArenaSpace {
     free: BTreeMap<u64, u64>,
     used: u64,
 }
@@ -31,7 +31,7 @@ impl Arena {
     /// Returns the arena of a rank of the segment.
     pub fn new(segment: Arc<Segment>, rank: u32) -> Arc<Self> {
         let base = segment.layout().arena(rank);
-        let space = Space { free: BTreeMap::new(), used: 0 };
+        let space = ArenaSpace { free: BTreeMap::new(), used: 0 };
         Arc::new(Arena { segment, rank, base, state: Mutex::new(space) })
     }
 
@@ -134,13 +134,13 @@ pub struct Buffer<T: Element> {
     address: *mut T,
     len: usize,
     /// Whatever owns the memory.
-    _owner: Owner,
+    _owner: BufferOwner,
     elements: PhantomData<T>,
 }
 
 /// The owner of a buffer's memory.
 #[expect(dead_code, reason = "it is dropped, and nothing else")]
-enum Owner {
+enum BufferOwner {
     Arena(Cut),
     Process(Box<dyn Any + Send>),
 }
@@ -161,7 +161,7 @@ impl<T: Element> Buffer<T> {
         // SAFETY: the piece has at least that many bytes, is reserved, and nobody else's.
         unsafe { cut.address().write_bytes(0, bytes) };
         let address = cut.address().cast();
-        Ok(Buffer { address, len, _owner: Owner::Arena(cut), elements: PhantomData })
+        Ok(Buffer { address, len, _owner: BufferOwner::Arena(cut), elements: PhantomData })
     }
 
     /// Makes a buffer of memory of this process, which `owner` keeps.
@@ -172,7 +172,7 @@ impl<T: Element> Buffer<T> {
     /// is dropped.
     #[doc(hidden)]
     pub unsafe fn of_process(address: *mut T, len: usize, owner: Box<dyn Any + Send>) -> Self {
-        Buffer { address, len, _owner: Owner::Process(owner), elements: PhantomData }
+        Buffer { address, len, _owner: BufferOwner::Process(owner), elements: PhantomData }
     }
 }
 

@@ -46,5 +46,5 @@
 pub mod host;
 mod operand;
 
-pub use host::{Kernel, Unsupported, kernel};
+pub use host::{Kernel, UnsupportedKernel, kernel};
 pub use operand::{CacheLine, Dst, Src};

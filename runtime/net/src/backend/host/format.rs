@@ -5,7 +5,7 @@
 //! vector instructions on every processor. All round to nearest, ties to even; NaN stays NaN.
 
 /// A representation in memory of values that are computed with as `A`.
-pub(crate) trait Format<A: Copy>: 'static {
+pub(crate) trait ValueFormat<A: Copy>: 'static {
     /// The bytes of one value.
     type Bits: Copy;
 
@@ -44,7 +44,7 @@ pub(crate) trait Format<A: Copy>: 'static {
 pub(crate) const LANES: usize = 8;
 
 /// The format of an element type.
-pub(crate) trait Native: Format<Self::Acc> {
+pub(crate) trait NativeFormat: ValueFormat<Self::Acc> {
     /// The type that its values are computed with.
     type Acc: Copy;
 }
@@ -52,11 +52,11 @@ pub(crate) trait Native: Format<Self::Acc> {
 /// Types that lie in memory as they are computed with.
 macro_rules! plain {
     ($($type:ty)*) => {$(
-        impl Native for $type {
+        impl NativeFormat for $type {
             type Acc = $type;
         }
 
-        impl Format<$type> for $type {
+        impl ValueFormat<$type> for $type {
             type Bits = $type;
 
             #[inline(always)]
@@ -74,7 +74,7 @@ macro_rules! plain {
 
 plain!(f32 f64 i8 u8 i32 u32 i64 u64);
 
-impl Format<f64> for f32 {
+impl ValueFormat<f64> for f32 {
     type Bits = f32;
 
     #[inline(always)]
@@ -89,9 +89,9 @@ impl Format<f64> for f32 {
 }
 
 /// bfloat16.
-pub(crate) struct Brain;
+pub(crate) struct BrainFloat;
 
-impl Format<f32> for Brain {
+impl ValueFormat<f32> for BrainFloat {
     type Bits = u16;
 
     #[inline(always)]
@@ -110,12 +110,12 @@ impl Format<f32> for Brain {
 }
 
 /// IEEE binary16, on any processor.
-pub(crate) struct Half;
+pub(crate) struct HalfFloat;
 
 /// 2^112: from the exponent bias of binary16 to that of `f32`, subnormals included.
 const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
 
-impl Format<f32> for Half {
+impl ValueFormat<f32> for HalfFloat {
     type Bits = u16;
 
     #[inline(always)]
@@ -147,27 +147,27 @@ impl Format<f32> for Half {
 /// Formats of 16 bits are computed with as `f32`, and go to and from `f64` by way of it.
 macro_rules! short {
     ($($type:ty)*) => {$(
-        impl Native for $type {
+        impl NativeFormat for $type {
             type Acc = f32;
         }
 
-        impl Format<f64> for $type {
+        impl ValueFormat<f64> for $type {
             type Bits = u16;
 
             #[inline(always)]
             fn load(bits: u16) -> f64 {
-                f64::from(<Self as Format<f32>>::load(bits))
+                f64::from(<Self as ValueFormat<f32>>::load(bits))
             }
 
             #[inline(always)]
             fn store(value: f64) -> u16 {
-                <Self as Format<f32>>::store(round_to_odd(value))
+                <Self as ValueFormat<f32>>::store(round_to_odd(value))
             }
         }
     )*};
 }
 
-short!(Half Brain);
+short!(HalfFloat BrainFloat);
 
 /// Rounds to `f32` so that a second rounding to 16 bits is as if it were the only one: where the
 /// value is not exact, the last bit is set in place of rounding.
@@ -184,7 +184,7 @@ fn round_to_odd(value: f64) -> f32 {
 pub(crate) struct HalfF16c;
 
 #[cfg(target_arch = "x86_64")]
-impl Format<f32> for HalfF16c {
+impl ValueFormat<f32> for HalfF16c {
     type Bits = u16;
 
     const LANES: bool = true;

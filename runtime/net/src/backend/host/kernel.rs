@@ -6,14 +6,14 @@ use roundelay_compiler::plan::WireType;
 
 use super::copy::{LINE, copy, fence, stream};
 use super::environment::{self, DefaultEnvironment};
-use super::level::Level;
-use super::loops::{Conversions, Loops};
+use super::level::InstructionLevel;
+use super::loops::{FormatConversions, KernelLoops};
 use crate::backend::operand::{Dst, Src};
 use crate::dtype::{DType, RedOp};
 
 /// A combination of element type and operator, or of element type and wire type, without meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unsupported {
+pub enum UnsupportedKernel {
     /// The type has no such operator.
     #[error("`{op}` of {dtype} has no meaning; {dtype} has {}", operators(*.dtype))]
     Op {
@@ -41,25 +41,29 @@ fn operators(dtype: DType) -> String {
 /// The arithmetic of one element type and operator, resolved for this processor.
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel {
-    loops: &'static Loops,
+    loops: &'static KernelLoops,
     dtype: DType,
     /// The wire type that is the element type itself.
     own: Option<WireType>,
 }
 
 /// Returns the kernel of a type and an operator. `avg` and `premul_sum` fold like `sum`.
-pub fn kernel(dtype: DType, op: RedOp) -> Result<Kernel, Unsupported> {
+pub fn kernel(dtype: DType, op: RedOp) -> Result<Kernel, UnsupportedKernel> {
     kernel_at(best(), dtype, op)
 }
 
 /// Returns the kernel of a type and an operator with the instructions of a level that is available.
-pub(super) fn kernel_at(level: Level, dtype: DType, op: RedOp) -> Result<Kernel, Unsupported> {
-    let loops = level.loops(dtype, op).ok_or(Unsupported::Op { dtype, op })?;
+pub(super) fn kernel_at(
+    level: InstructionLevel,
+    dtype: DType,
+    op: RedOp,
+) -> Result<Kernel, UnsupportedKernel> {
+    let loops = level.loops(dtype, op).ok_or(UnsupportedKernel::Op { dtype, op })?;
     Ok(Kernel::of(loops, dtype))
 }
 
-fn best() -> Level {
-    Level::available().last().copied().unwrap_or(Level::Base)
+fn best() -> InstructionLevel {
+    InstructionLevel::available().last().copied().unwrap_or(InstructionLevel::Base)
 }
 
 /// Bytes of a block: of accumulators, of results before a streamed output, of a result that is
@@ -71,11 +75,11 @@ const LEAST_STREAMED: usize = 1024;
 
 /// Memory of a block.
 #[repr(align(64))]
-struct Block(MaybeUninit<[u8; BLOCK]>);
+struct FoldBlock(MaybeUninit<[u8; BLOCK]>);
 
-impl Block {
+impl FoldBlock {
     fn new() -> Self {
-        Block(MaybeUninit::uninit())
+        FoldBlock(MaybeUninit::uninit())
     }
 
     fn ptr(&mut self) -> *mut u8 {
@@ -85,7 +89,7 @@ impl Block {
 
 /// A block of a fold: positions `at .. at + n` of `count`, and memory for as many accumulators and
 /// for as many results on their way to a streamed output.
-struct Part {
+struct FoldPart {
     at: usize,
     n: usize,
     count: usize,
@@ -94,7 +98,7 @@ struct Part {
 }
 
 impl Kernel {
-    fn of(loops: &'static Loops, dtype: DType) -> Kernel {
+    fn of(loops: &'static KernelLoops, dtype: DType) -> Kernel {
         let own = match dtype {
             DType::F16 => Some(WireType::F16),
             DType::Bf16 => Some(WireType::Bf16),
@@ -111,11 +115,11 @@ impl Kernel {
 
     /// Returns the bytes of an element in memory (`None`) or on the wire. Fails if the element type cannot be
     /// rounded on the wire.
-    pub fn wire_size(&self, wire: Option<WireType>) -> Result<usize, Unsupported> {
+    pub fn wire_size(&self, wire: Option<WireType>) -> Result<usize, UnsupportedKernel> {
         let floats = [DType::F16, DType::Bf16, DType::F32, DType::F64];
         match wire {
             Some(wire) if !floats.contains(&self.dtype) => {
-                Err(Unsupported::WireType { dtype: self.dtype, wire })
+                Err(UnsupportedKernel::WireType { dtype: self.dtype, wire })
             }
             _ => Ok(self.format(wire).size),
         }
@@ -197,7 +201,7 @@ impl Kernel {
     }
 
     #[inline(always)]
-    fn format(&self, wire: Option<WireType>) -> &'static Conversions {
+    fn format(&self, wire: Option<WireType>) -> &'static FormatConversions {
         let [own, f16, bf16, f32] = &self.loops.formats;
         match wire {
             _ if self.plain(wire) => own,
@@ -213,14 +217,14 @@ impl Kernel {
     /// # Safety
     /// The seam's promises; there is at least one input and one output.
     unsafe fn fold_blocks(&self, inputs: &[Src], outputs: &[Dst], count: usize) {
-        let (mut acc, mut staging) = (Block::new(), Block::new());
+        let (mut acc, mut staging) = (FoldBlock::new(), FoldBlock::new());
         let streamed = outputs.iter().find(|d| streams(d, count));
         let most = BLOCK / self.loops.width;
         let mut next = most - streamed.map_or(0, |d| self.skew(d)).min(most - 1);
         let mut at = 0;
         while at < count {
             let n = next.min(count - at);
-            let part = Part { at, n, count, acc: acc.ptr(), staging: staging.ptr() };
+            let part = FoldPart { at, n, count, acc: acc.ptr(), staging: staging.ptr() };
             // SAFETY: positions `at .. at + n` are below count, and n is at most a block's.
             unsafe { self.fold_part(inputs, outputs, &part) };
             at += n;
@@ -241,8 +245,8 @@ impl Kernel {
     ///
     /// # Safety
     /// The requirements of `fold_blocks`.
-    unsafe fn fold_part(&self, inputs: &[Src], outputs: &[Dst], part: &Part) {
-        let &Part { at, n, count, acc, staging } = part;
+    unsafe fn fold_part(&self, inputs: &[Src], outputs: &[Dst], part: &FoldPart) {
+        let &FoldPart { at, n, count, acc, staging } = part;
         // SAFETY: positions `at .. at + n` of all operands are good; `n` values of any format fit a
         // block, as none is wider than the accumulator. All inputs of a position are read before an
         // output is written there, by which an output may be an input's memory.
@@ -332,7 +336,7 @@ impl Kernel {
     /// # Safety
     /// `result` and the block's positions are good, and apart or the same.
     #[inline(always)]
-    unsafe fn put(&self, result: *const u8, to: &Dst, part: &Part) {
+    unsafe fn put(&self, result: *const u8, to: &Dst, part: &FoldPart) {
         let bytes = part.n * self.format(to.wire).size;
         // SAFETY: the promises are the same.
         unsafe {

@@ -6,18 +6,18 @@
 
 use std::marker::PhantomData;
 
-use super::format::{Format, LANES};
-use super::ops::{Number, Op};
+use super::format::{LANES, ValueFormat};
+use super::ops::{ArithmeticType, BinaryOp};
 
 /// The loops of one element type and operator. Counts are in elements, addresses need no alignment.
 #[derive(Debug)]
-pub(crate) struct Loops {
+pub(crate) struct KernelLoops {
     /// `d[i] = a[i] op b[i]`, all in memory's format.
     pub(crate) pair: unsafe fn(a: *const u8, b: *const u8, d: *mut u8, n: usize),
     /// Bytes of a value while it is computed with.
     pub(crate) width: usize,
     /// The element type's own format, then those of the wire types in their order.
-    pub(crate) formats: [Conversions; 4],
+    pub(crate) formats: [FormatConversions; 4],
     /// `data[i] *= factor`.
     pub(crate) scale: unsafe fn(data: *mut u8, n: usize, factor: f64),
     /// `data[i] /= by`.
@@ -26,7 +26,7 @@ pub(crate) struct Loops {
 
 /// Loops between one format and an accumulator.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Conversions {
+pub(crate) struct FormatConversions {
     /// Bytes of a value in this format.
     pub(crate) size: usize,
     /// `acc[i] = from[i]`.
@@ -38,7 +38,7 @@ pub(crate) struct Conversions {
 }
 
 /// Something to do at each of a row of positions.
-trait Body {
+trait LoopBody {
     /// True if `lanes` is to be used.
     const LANES: bool;
 
@@ -50,7 +50,7 @@ trait Body {
 }
 
 #[inline(always)]
-unsafe fn each<B: Body>(n: usize, body: B) {
+unsafe fn each<B: LoopBody>(n: usize, body: B) {
     let mut start = 0;
     // SAFETY: only positions below n are visited, each once; the callers' promises hold for these.
     unsafe {
@@ -65,14 +65,16 @@ unsafe fn each<B: Body>(n: usize, body: B) {
 }
 
 /// `d = a op b`, in three formats.
-struct Combine<A: Copy, X: Format<A>, Y: Format<A>, D: Format<A>, O> {
+struct CombineLoop<A: Copy, X: ValueFormat<A>, Y: ValueFormat<A>, D: ValueFormat<A>, O> {
     a: *const X::Bits,
     b: *const Y::Bits,
     d: *mut D::Bits,
     op: PhantomData<(A, O)>,
 }
 
-impl<A: Copy, X: Format<A>, Y: Format<A>, D: Format<A>, O: Op<A>> Body for Combine<A, X, Y, D, O> {
+impl<A: Copy, X: ValueFormat<A>, Y: ValueFormat<A>, D: ValueFormat<A>, O: BinaryOp<A>> LoopBody
+    for CombineLoop<A, X, Y, D, O>
+{
     const LANES: bool = X::LANES || Y::LANES || D::LANES;
 
     #[inline(always)]
@@ -100,29 +102,29 @@ impl<A: Copy, X: Format<A>, Y: Format<A>, D: Format<A>, O: Op<A>> Body for Combi
 }
 
 /// A function of one value.
-trait Unary<A> {
+trait UnaryFunction<A> {
     fn apply(&self, value: A) -> A;
 }
 
-struct Same;
-struct Times<A>(A);
-struct Over<A: Number>(A::Divisor);
+struct SameValue;
+struct TimesFactor<A>(A);
+struct OverDivisor<A: ArithmeticType>(A::Divisor);
 
-impl<A> Unary<A> for Same {
+impl<A> UnaryFunction<A> for SameValue {
     #[inline(always)]
     fn apply(&self, value: A) -> A {
         value
     }
 }
 
-impl<A: Number> Unary<A> for Times<A> {
+impl<A: ArithmeticType> UnaryFunction<A> for TimesFactor<A> {
     #[inline(always)]
     fn apply(&self, value: A) -> A {
         value.times(self.0)
     }
 }
 
-impl<A: Number> Unary<A> for Over<A> {
+impl<A: ArithmeticType> UnaryFunction<A> for OverDivisor<A> {
     #[inline(always)]
     fn apply(&self, value: A) -> A {
         value.over(self.0)
@@ -130,14 +132,16 @@ impl<A: Number> Unary<A> for Over<A> {
 }
 
 /// `d = f(s)`, in two formats.
-struct Map<A: Copy, S: Format<A>, D: Format<A>, F> {
+struct MapLoop<A: Copy, S: ValueFormat<A>, D: ValueFormat<A>, F> {
     s: *const S::Bits,
     d: *mut D::Bits,
     f: F,
     value: PhantomData<A>,
 }
 
-impl<A: Copy, S: Format<A>, D: Format<A>, F: Unary<A>> Body for Map<A, S, D, F> {
+impl<A: Copy, S: ValueFormat<A>, D: ValueFormat<A>, F: UnaryFunction<A>> LoopBody
+    for MapLoop<A, S, D, F>
+{
     const LANES: bool = S::LANES || D::LANES;
 
     #[inline(always)]
@@ -168,13 +172,19 @@ impl<A: Copy, S: Format<A>, D: Format<A>, F: Unary<A>> Body for Map<A, S, D, F> 
 /// `a`, `b` and `d` are good for `n` values of their formats; `d` is apart from each of the others
 /// or begins where it begins, with values of the same size.
 #[inline(always)]
-pub(super) unsafe fn combine<A: Copy, X: Format<A>, Y: Format<A>, D: Format<A>, O: Op<A>>(
+pub(super) unsafe fn combine<
+    A: Copy,
+    X: ValueFormat<A>,
+    Y: ValueFormat<A>,
+    D: ValueFormat<A>,
+    O: BinaryOp<A>,
+>(
     a: *const u8,
     b: *const u8,
     d: *mut u8,
     n: usize,
 ) {
-    let body = |a: *const u8, b: *const u8| Combine::<A, X, Y, D, O> {
+    let body = |a: *const u8, b: *const u8| CombineLoop::<A, X, Y, D, O> {
         a: a.cast(),
         b: b.cast(),
         d: d.cast(),
@@ -199,12 +209,17 @@ pub(super) unsafe fn combine<A: Copy, X: Format<A>, Y: Format<A>, D: Format<A>, 
 /// # Safety
 /// `from` and `to` are good for `n` values of their formats, and apart or the same.
 #[inline(always)]
-pub(super) unsafe fn convert<A: Copy, S: Format<A>, D: Format<A>>(
+pub(super) unsafe fn convert<A: Copy, S: ValueFormat<A>, D: ValueFormat<A>>(
     from: *const u8,
     to: *mut u8,
     n: usize,
 ) {
-    let body = Map::<A, S, D, Same> { s: from.cast(), d: to.cast(), f: Same, value: PhantomData };
+    let body = MapLoop::<A, S, D, SameValue> {
+        s: from.cast(),
+        d: to.cast(),
+        f: SameValue,
+        value: PhantomData,
+    };
     // SAFETY: the caller's promise is what the body needs at positions below n.
     unsafe { each(n, body) };
 }
@@ -214,11 +229,15 @@ pub(super) unsafe fn convert<A: Copy, S: Format<A>, D: Format<A>>(
 /// # Safety
 /// `data` is good for `n` values.
 #[inline(always)]
-pub(super) unsafe fn scale<A: Number, F: Format<A>>(data: *mut u8, n: usize, factor: f64) {
-    let body = Map::<A, F, F, Times<A>> {
+pub(super) unsafe fn scale<A: ArithmeticType, F: ValueFormat<A>>(
+    data: *mut u8,
+    n: usize,
+    factor: f64,
+) {
+    let body = MapLoop::<A, F, F, TimesFactor<A>> {
         s: data.cast(),
         d: data.cast(),
-        f: Times(A::factor(factor)),
+        f: TimesFactor(A::factor(factor)),
         value: PhantomData,
     };
     // SAFETY: the caller's promise is what the body needs at positions below n.
@@ -230,11 +249,15 @@ pub(super) unsafe fn scale<A: Number, F: Format<A>>(data: *mut u8, n: usize, fac
 /// # Safety
 /// `data` is good for `n` values.
 #[inline(always)]
-pub(super) unsafe fn divide<A: Number, F: Format<A>>(data: *mut u8, n: usize, by: u64) {
-    let body = Map::<A, F, F, Over<A>> {
+pub(super) unsafe fn divide<A: ArithmeticType, F: ValueFormat<A>>(
+    data: *mut u8,
+    n: usize,
+    by: u64,
+) {
+    let body = MapLoop::<A, F, F, OverDivisor<A>> {
         s: data.cast(),
         d: data.cast(),
-        f: Over(A::divisor(by)),
+        f: OverDivisor(A::divisor(by)),
         value: PhantomData,
     };
     // SAFETY: the caller's promise is what the body needs at positions below n.

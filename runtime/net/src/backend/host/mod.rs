@@ -23,4 +23,4 @@ mod register;
 #[cfg(test)]
 mod tests;
 
-pub use kernel::{Kernel, Unsupported, kernel};
+pub use kernel::{Kernel, UnsupportedKernel, kernel};

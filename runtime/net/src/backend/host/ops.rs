@@ -1,7 +1,7 @@
 //! The operators: what each does to two values, and which types have it.
 
 /// A binary operator on `A`.
-pub(super) trait Op<A>: 'static {
+pub(super) trait BinaryOp<A>: 'static {
     /// Combines the value so far with the next operand.
     fn apply(so_far: A, next: A) -> A;
 }
@@ -10,7 +10,7 @@ pub(super) trait Op<A>: 'static {
 macro_rules! operators {
     ($($op:ident: $($type:ty)*, $a:ident, $b:ident => $result:expr;)*) => {
         $($(
-            impl Op<$type> for $op {
+            impl BinaryOp<$type> for $op {
                 #[inline(always)]
                 fn apply($a: $type, $b: $type) -> $type {
                     $result
@@ -20,41 +20,41 @@ macro_rules! operators {
     };
 }
 
-pub(super) struct Sum;
-pub(super) struct Prod;
-pub(super) struct Min;
-pub(super) struct Max;
-pub(super) struct And;
-pub(super) struct Or;
-pub(super) struct Xor;
+pub(super) struct SumOp;
+pub(super) struct ProdOp;
+pub(super) struct MinOp;
+pub(super) struct MaxOp;
+pub(super) struct AndOp;
+pub(super) struct OrOp;
+pub(super) struct XorOp;
 
 operators! {
-    Sum: f32 f64, a, b => a + b;
-    Sum: i8 u8 i32 u32 i64 u64, a, b => a.wrapping_add(b);
-    Prod: f32 f64, a, b => a * b;
-    Prod: i8 u8 i32 u32 i64 u64, a, b => a.wrapping_mul(b);
+    SumOp: f32 f64, a, b => a + b;
+    SumOp: i8 u8 i32 u32 i64 u64, a, b => a.wrapping_add(b);
+    ProdOp: f32 f64, a, b => a * b;
+    ProdOp: i8 u8 i32 u32 i64 u64, a, b => a.wrapping_mul(b);
     // Equal operands give the first; if either is NaN, that one.
-    Min: f32 f64, a, b => if (b < a) | b.is_nan() { b } else { a };
-    Max: f32 f64, a, b => if (b > a) | b.is_nan() { b } else { a };
-    Min: i8 u8 i32 u32 i64 u64, a, b => a.min(b);
-    Max: i8 u8 i32 u32 i64 u64, a, b => a.max(b);
-    And: i8 u8 i32 u32 i64 u64, a, b => a & b;
-    Or: i8 u8 i32 u32 i64 u64, a, b => a | b;
-    Xor: i8 u8 i32 u32 i64 u64, a, b => a ^ b;
+    MinOp: f32 f64, a, b => if (b < a) | b.is_nan() { b } else { a };
+    MaxOp: f32 f64, a, b => if (b > a) | b.is_nan() { b } else { a };
+    MinOp: i8 u8 i32 u32 i64 u64, a, b => a.min(b);
+    MaxOp: i8 u8 i32 u32 i64 u64, a, b => a.max(b);
+    AndOp: i8 u8 i32 u32 i64 u64, a, b => a & b;
+    OrOp: i8 u8 i32 u32 i64 u64, a, b => a | b;
+    XorOp: i8 u8 i32 u32 i64 u64, a, b => a ^ b;
 }
 
 /// The operators of each class of types: evaluates `$body` with `$name` as the operator's type, or
 /// is `None` if the class has no such operator.
 macro_rules! with_op {
     (float, $op:expr, $name:ident => $body:expr) => {
-        with_op!(@ $op, $name => $body, Sum | Avg | PremulSum = Sum, Prod = Prod, Min = Min, Max = Max)
+        with_op!(@ $op, $name => $body, Sum | Avg | PremulSum = SumOp, Prod = ProdOp, Min = MinOp, Max = MaxOp)
     };
     (integer, $op:expr, $name:ident => $body:expr) => {
-        with_op!(@ $op, $name => $body, Sum | Avg | PremulSum = Sum, Prod = Prod, Min = Min, Max = Max,
-            And = And, Or = Or, Xor = Xor)
+        with_op!(@ $op, $name => $body, Sum | Avg | PremulSum = SumOp, Prod = ProdOp, Min = MinOp, Max = MaxOp,
+            And = AndOp, Or = OrOp, Xor = XorOp)
     };
     (logical, $op:expr, $name:ident => $body:expr) => {
-        with_op!(@ $op, $name => $body, Min = Min, Max = Max, And = And, Or = Or, Xor = Xor)
+        with_op!(@ $op, $name => $body, Min = MinOp, Max = MaxOp, And = AndOp, Or = OrOp, Xor = XorOp)
     };
     (@ $op:expr, $name:ident => $body:expr, $($($variant:ident)|+ = $type:ident),*) => {
         match $op {
@@ -70,7 +70,7 @@ macro_rules! with_op {
 pub(crate) use with_op;
 
 /// The types that arithmetic is done in: what `scale` and `divide` mean for them.
-pub(crate) trait Number: Copy + 'static {
+pub(crate) trait ArithmeticType: Copy + 'static {
     /// Divides by a count, prepared once for a whole loop.
     type Divisor: Copy;
 
@@ -89,7 +89,7 @@ pub(crate) trait Number: Copy + 'static {
 
 macro_rules! floats {
     ($($type:ty)*) => {$(
-        impl Number for $type {
+        impl ArithmeticType for $type {
             type Divisor = $type;
 
             #[inline(always)]
@@ -117,7 +117,7 @@ macro_rules! floats {
 
 macro_rules! integers {
     ($($type:ty as $wide:ty)*) => {$(
-        impl Number for $type {
+        impl ArithmeticType for $type {
             type Divisor = $wide;
 
             #[inline(always)]

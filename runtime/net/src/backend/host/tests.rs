@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use roundelay_compiler::plan::WireType;
 
 use super::changed_environment::{CHANGES, ChangedEnvironment};
-use super::format::{Brain, Format, Half};
+use super::format::{BrainFloat, HalfFloat, ValueFormat};
 use super::kernel::kernel_at;
-use super::level::Level;
+use super::level::InstructionLevel;
 use super::register::Word;
 use crate::backend::{Dst, Kernel, Src, kernel};
 use crate::dtype::{DType, RedOp};
@@ -282,7 +282,7 @@ fn folds_equal_the_reference() {
     let counts = [0, 1, 2, 3, 7, 8, 9, 15, 16, 31, 33, 100, 255, 257, 1023, 1025, 2051];
     for &dtype in DType::ALL {
         for &op in RedOp::ALL {
-            let levels = Level::available().iter();
+            let levels = InstructionLevel::available().iter();
             let kernels: Result<Vec<_>, _> = levels.map(|&l| kernel_at(l, dtype, op)).collect();
             let Ok(kernels) = kernels else { continue };
             for inputs in 1..=5 {
@@ -320,7 +320,7 @@ fn classes_have_their_operators() {
 fn round_everywhere(dtype: DType, wire: WireType, value: Value) -> Vec<u16> {
     let values: Vec<u8> = std::iter::repeat_n(write(dtype, value), 9).flatten().collect();
     let mut rounded = Vec::new();
-    for &level in Level::available() {
+    for &level in InstructionLevel::available() {
         let kernel = kernel_at(level, dtype, RedOp::Max).unwrap();
         let mut to = [0_u16; 9];
         let from = Src { ptr: values.as_ptr(), wire: None };
@@ -347,8 +347,8 @@ fn sixteen_bits_round_to_the_nearest_even() {
             for sign in [0, 0x8000] {
                 let signed = |v: f64| if sign == 0 { v } else { -v };
                 let store = |v: f64| match wire {
-                    WireType::F16 => <Half as Format<f64>>::store(signed(v)),
-                    _ => <Brain as Format<f64>>::store(signed(v)),
+                    WireType::F16 => <HalfFloat as ValueFormat<f64>>::store(signed(v)),
+                    _ => <BrainFloat as ValueFormat<f64>>::store(signed(v)),
                 };
                 assert_eq!(store(value(wire, low)), low | sign);
                 assert_eq!(store(middle), even | sign, "{middle:e}");
@@ -371,13 +371,13 @@ fn sixteen_bits_round_to_the_nearest_even() {
 fn sixteen_bits_are_read_as_the_half_crate_reads_them() {
     for bits in 0..=u16::MAX {
         let (ours, theirs) =
-            (<Half as Format<f32>>::load(bits), half::f16::from_bits(bits).to_f32());
+            (<HalfFloat as ValueFormat<f32>>::load(bits), half::f16::from_bits(bits).to_f32());
         assert!(
             ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
             "{bits:#x}"
         );
         let (ours, theirs) =
-            (<Brain as Format<f32>>::load(bits), half::bf16::from_bits(bits).to_f32());
+            (<BrainFloat as ValueFormat<f32>>::load(bits), half::bf16::from_bits(bits).to_f32());
         assert!(
             ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(),
             "{bits:#x}"
@@ -425,7 +425,7 @@ fn results_do_not_depend_on_the_threads_environment() {
         let mut random = Random(0xd1b5_4a32_d192_ed03, Some(bits));
         for &dtype in DType::ALL {
             for &op in RedOp::ALL {
-                let levels = Level::available().iter();
+                let levels = InstructionLevel::available().iter();
                 let kernels: Result<Vec<_>, _> = levels.map(|&l| kernel_at(l, dtype, op)).collect();
                 let Ok(kernels) = kernels else { continue };
                 for shape in [[1, 1, 40], [2, 1, 100], [2, 2, 33], [3, 1, 17], [2, 1, 1025]] {
@@ -441,7 +441,7 @@ fn results_do_not_depend_on_the_threads_environment() {
 fn check_scales(bits: Option<Word>) {
     let mut random = Random(7, bits);
     for &dtype in DType::ALL.iter().filter(|&&d| d != DType::Bool) {
-        for &level in Level::available() {
+        for &level in InstructionLevel::available() {
             let kernel = kernel_at(level, dtype, RedOp::Sum).unwrap();
             for (count, n) in
                 [(0, 2), (1, 3), (9, 7), (133, 128), (257, 200), (31, 1), (40, 1 << 40)]

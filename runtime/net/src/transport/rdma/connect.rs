@@ -15,7 +15,7 @@ use super::device_stream::DeviceStream;
 use super::error::VerbsError;
 use super::registrations::Registrations;
 use super::stream::{ConnectionInfo, DEPTH, RailStream};
-use super::verbs::{Device, Registration};
+use super::verbs::{MemoryRegistration, VerbsDevice};
 use crate::error::Source;
 #[cfg(test)]
 use crate::transport::carrier::Carrier;
@@ -41,10 +41,10 @@ const READY: u8 = 0x52;
 const PROOF: Duration = Duration::from_secs(3);
 
 /// Returns the devices of this process, opened once.
-fn devices() -> Result<&'static [Arc<Device>], VerbsError> {
-    static DEVICES: OnceLock<Result<Vec<Arc<Device>>, VerbsError>> = OnceLock::new();
+fn devices() -> Result<&'static [Arc<VerbsDevice>], VerbsError> {
+    static DEVICES: OnceLock<Result<Vec<Arc<VerbsDevice>>, VerbsError>> = OnceLock::new();
     let opened = DEVICES.get_or_init(|| {
-        let devices = Device::all().map_err(|error| {
+        let devices = VerbsDevice::all().map_err(|error| {
             let (code, source) = (error.raw_os_error(), Source::new(error));
             match code {
                 Some(libc::ENOSYS | libc::ENOENT) => VerbsError::NoSupport { source },
@@ -61,12 +61,12 @@ fn devices() -> Result<&'static [Arc<Device>], VerbsError> {
 pub(super) fn found() -> Result<Vec<String>, VerbsError> {
     Ok(devices()?
         .iter()
-        .map(|device| device.describe(Registration::takes_dmabuf(device)))
+        .map(|device| device.describe(MemoryRegistration::takes_dmabuf(device)))
         .collect())
 }
 
 /// Returns the devices of a choice.
-pub(super) fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, VerbsError> {
+pub(super) fn chosen(choice: &Choice) -> Result<Vec<Arc<VerbsDevice>>, VerbsError> {
     let all = devices()?;
     if choice.devices.is_empty() {
         return Ok(all.to_vec());
@@ -83,7 +83,8 @@ pub(super) fn chosen(choice: &Choice) -> Result<Vec<Arc<Device>>, VerbsError> {
 /// Fails unless a choice can be had.
 pub fn check(choice: &Choice) -> Result<(), Unavailable> {
     let devices = chosen(choice);
-    let each = |all: Vec<Arc<Device>>| all.iter().try_for_each(|d| d.gid(choice.gid).map(drop));
+    let each =
+        |all: Vec<Arc<VerbsDevice>>| all.iter().try_for_each(|d| d.gid(choice.gid).map(drop));
     devices.and_then(each).map_err(Unavailable::devices)
 }
 
@@ -104,8 +105,8 @@ pub(super) struct QueueHandshake {
     stage: HandshakeStage,
     purpose: StreamPurpose,
     /// The bytes that the socket has yet to take, and those that came.
-    said: Vec<u8>,
-    heard: Vec<u8>,
+    unsent: Vec<u8>,
+    received: Vec<u8>,
 }
 
 /// The purpose of the stream.
@@ -118,7 +119,7 @@ enum StreamPurpose {
 
 enum HandshakeStage {
     /// The peer's connection info is awaited.
-    Hearing(Box<RailStream>),
+    AwaitingInfo(Box<RailStream>),
     Connecting(JoinHandle<Result<Box<RailStream>, Fault>>),
     /// The peer's word is awaited that its end is connected.
     Waiting(Box<RailStream>),
@@ -156,33 +157,35 @@ impl QueueHandshake {
         let socket = TcpStream::from(socket);
         socket.set_nonblocking(true).map_err(Fault::other)?;
         let info = postcard::to_allocvec(&stream.info()).map_err(Fault::other)?;
-        let mut said = (info.len() as u32).to_le_bytes().to_vec();
-        said.extend(info);
-        let (stage, heard) = (HandshakeStage::Hearing(Box::new(stream)), Vec::new());
-        Ok(QueueHandshake { socket, stage, purpose, said, heard })
+        let mut unsent = (info.len() as u32).to_le_bytes().to_vec();
+        unsent.extend(info);
+        let (stage, received) = (HandshakeStage::AwaitingInfo(Box::new(stream)), Vec::new());
+        Ok(QueueHandshake { socket, stage, purpose, unsent, received })
     }
 
     /// Takes a step, and returns true if it could be taken; or ends.
-    fn advance(mut self, is_said: bool) -> Result<(QueueHandshake, bool), Handshake> {
+    fn advance(mut self, is_sent: bool) -> Result<(QueueHandshake, bool), Handshake> {
         match self.stage {
-            HandshakeStage::Hearing(mut stream) => {
-                let info = hear(&mut self.socket, &mut self.heard, 4).and_then(|is_there| {
-                    let len = self.heard.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
-                    if len as usize > INFO {
-                        return Err(Fault::other(InfoError::TooLong(len)));
-                    }
-                    let len = 4 + len as usize;
-                    Ok(is_there && hear(&mut self.socket, &mut self.heard, len)?)
-                });
+            HandshakeStage::AwaitingInfo(mut stream) => {
+                let info =
+                    receive_up_to(&mut self.socket, &mut self.received, 4).and_then(|is_there| {
+                        let len =
+                            self.received.first_chunk().map_or(0, |len| u32::from_le_bytes(*len));
+                        if len as usize > INFO {
+                            return Err(Fault::other(InfoError::TooLong(len)));
+                        }
+                        let len = 4 + len as usize;
+                        Ok(is_there && receive_up_to(&mut self.socket, &mut self.received, len)?)
+                    });
                 if !info.map_err(Handshake::Failed)? {
                     return Ok((
-                        QueueHandshake { stage: HandshakeStage::Hearing(stream), ..self },
+                        QueueHandshake { stage: HandshakeStage::AwaitingInfo(stream), ..self },
                         false,
                     ));
                 }
-                let info = postcard::from_bytes::<ConnectionInfo>(&self.heard[4..]);
+                let info = postcard::from_bytes::<ConnectionInfo>(&self.received[4..]);
                 let info = info.map_err(|e| failed(InfoError::Malformed(e)))?;
-                self.heard.clear();
+                self.received.clear();
                 let connecting = move || stream.connect(&info).map(|()| stream);
                 let thread = std::thread::Builder::new().name("roundelay-rdma".into());
                 let thread = thread.spawn(connecting);
@@ -196,19 +199,20 @@ impl QueueHandshake {
             HandshakeStage::Connecting(thread) => {
                 let panicked = |_| Err(Fault::Protocol("connecting a queue panicked"));
                 let stream = thread.join().unwrap_or_else(panicked).map_err(Handshake::Failed)?;
-                self.said.push(READY);
+                self.unsent.push(READY);
                 Ok((QueueHandshake { stage: HandshakeStage::Waiting(stream), ..self }, true))
             }
             HandshakeStage::Waiting(mut stream) => {
-                let is_heard = is_said
-                    && hear(&mut self.socket, &mut self.heard, 1).map_err(Handshake::Failed)?;
-                if !is_heard {
+                let is_received = is_sent
+                    && receive_up_to(&mut self.socket, &mut self.received, 1)
+                        .map_err(Handshake::Failed)?;
+                if !is_received {
                     return Ok((
                         QueueHandshake { stage: HandshakeStage::Waiting(stream), ..self },
                         false,
                     ));
                 }
-                if self.heard != [READY] {
+                if self.received != [READY] {
                     let why = "it did not say that it is ready: another version";
                     return Err(Handshake::Failed(Fault::Protocol(why)));
                 }
@@ -218,7 +222,7 @@ impl QueueHandshake {
                     }
                     return Err(done(self.socket, *stream));
                 }
-                self.heard.clear();
+                self.received.clear();
                 stream.write([&[READY][..]].into_iter());
                 Ok((
                     QueueHandshake {
@@ -230,10 +234,10 @@ impl QueueHandshake {
             }
             HandshakeStage::Proving(mut stream, since) => {
                 let mut word = [0];
-                if self.heard.is_empty() && stream.read(&mut [IoSliceMut::new(&mut word)]) > 0 {
-                    self.heard.push(word[0]);
+                if self.received.is_empty() && stream.read(&mut [IoSliceMut::new(&mut word)]) > 0 {
+                    self.received.push(word[0]);
                 }
-                if stream.settle() && self.heard == [READY] {
+                if stream.settle() && self.received == [READY] {
                     // The network that it goes over may be lost: devices have one of their own.
                     let is_alone = sockopt::set_socket_keepalive(&self.socket, false);
                     is_alone.map_err(|e| Handshake::Failed(Fault::SetUp(e)))?;
@@ -254,10 +258,10 @@ impl QueueHandshake {
     }
 
     /// Sends what the socket takes; returns true if that was all.
-    fn say(&mut self) -> Result<bool, Fault> {
-        while !self.said.is_empty() {
-            match self.socket.write(&self.said) {
-                Ok(n) => drop(self.said.drain(..n)),
+    fn flush(&mut self) -> Result<bool, Fault> {
+        while !self.unsent.is_empty() {
+            match self.socket.write(&self.unsent) {
+                Ok(n) => drop(self.unsent.drain(..n)),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(e) => return Err(broken(&e)),
@@ -271,11 +275,11 @@ impl PendingHandshake for QueueHandshake {
     fn turn(self: Box<Self>) -> Handshake {
         let mut meeting = *self;
         loop {
-            let is_said = match meeting.say() {
-                Ok(is_said) => is_said,
+            let is_sent = match meeting.flush() {
+                Ok(is_sent) => is_sent,
                 Err(fault) => return Handshake::Failed(fault),
             };
-            meeting = match meeting.advance(is_said) {
+            meeting = match meeting.advance(is_sent) {
                 Ok((meeting, true)) => meeting,
                 Ok((meeting, false)) => return Handshake::Waiting(Box::new(meeting)),
                 Err(handshake) => return handshake,
@@ -289,13 +293,17 @@ fn done(socket: TcpStream, stream: RailStream) -> Handshake {
 }
 
 /// Hears until so many bytes are there; returns true if they are.
-fn hear(socket: &mut TcpStream, heard: &mut Vec<u8>, wanted: usize) -> Result<bool, Fault> {
-    while heard.len() < wanted {
+fn receive_up_to(
+    socket: &mut TcpStream,
+    received: &mut Vec<u8>,
+    wanted: usize,
+) -> Result<bool, Fault> {
+    while received.len() < wanted {
         let mut place = [0; 256];
-        let most = (wanted - heard.len()).min(place.len());
+        let most = (wanted - received.len()).min(place.len());
         match socket.read(&mut place[..most]) {
             Ok(0) => return Err(Fault::Closed),
-            Ok(n) => heard.extend_from_slice(&place[..n]),
+            Ok(n) => received.extend_from_slice(&place[..n]),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(e) => return Err(broken(&e)),

@@ -25,10 +25,10 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// A stream through devices. Its socket carries nothing: it shows the end of the peer at once.
 pub struct DeviceStream {
     socket: Socket,
-    state: Box<Mutex<State>>,
+    state: Box<Mutex<StreamState>>,
 }
 
-struct State {
+struct StreamState {
     stream: RailStream,
     /// Reads that found nothing since the socket was last looked at.
     idle: u32,
@@ -40,7 +40,7 @@ struct State {
 
 impl DeviceStream {
     pub(super) fn new(socket: OwnedFd, stream: RailStream) -> Self {
-        let state = State { stream, idle: 0, taken: 0, waits: (0, Instant::now()) };
+        let state = StreamState { stream, idle: 0, taken: 0, waits: (0, Instant::now()) };
         DeviceStream { socket: Socket::new(socket), state: Box::new(Mutex::new(state)) }
     }
 
@@ -53,7 +53,7 @@ impl DeviceStream {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, StreamState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,7 +79,7 @@ impl DeviceStream {
     /// Returns what was read, or the reason why nothing comes any more.
     fn came(
         &self,
-        state: &mut State,
+        state: &mut StreamState,
         places: &mut [IoSliceMut<'_>],
         read: usize,
     ) -> Result<usize, Fault> {
@@ -102,7 +102,7 @@ impl DeviceStream {
     }
 }
 
-impl State {
+impl StreamState {
     /// Returns the number of bytes that were taken, or the reason why none will be.
     fn took(&mut self, taken: usize) -> Result<usize, Fault> {
         self.taken += taken as u64;
@@ -225,6 +225,6 @@ impl OneSided for DeviceStream {
     }
 
     fn hear(&self, each: &mut dyn FnMut(News)) {
-        self.state().stream.hear_accesses(each);
+        self.state().stream.report_accesses(each);
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::verbs::{Device, Registration};
+use super::verbs::{MemoryRegistration, VerbsDevice};
 use crate::transport::access::May;
 
 /// Memory that is registered with each device through which a peer asks for it, with just the access that peers have: a
@@ -14,10 +14,10 @@ pub struct Exposure {
     bytes: u64,
     /// The descriptor of memory of a GPU. Its addresses are the GPU's own.
     gpu: Option<OwnedFd>,
-    registrations: Mutex<Registered>,
+    registrations: Mutex<DeviceRegistrations>,
 }
 
-type Registered = Vec<(Arc<Device>, May, Arc<Registration>)>;
+type DeviceRegistrations = Vec<(Arc<VerbsDevice>, May, Arc<MemoryRegistration>)>;
 
 // SAFETY: the address is given to devices, and nothing is read or written here.
 unsafe impl Send for Exposure {}
@@ -41,19 +41,19 @@ impl Exposure {
         Exposure { start, bytes, gpu: Some(descriptor), registrations: Mutex::new(Vec::new()) }
     }
 
-    fn registrations(&self) -> MutexGuard<'_, Registered> {
+    fn registrations(&self) -> MutexGuard<'_, DeviceRegistrations> {
         self.registrations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn register(&self, device: &Arc<Device>, may: May) -> io::Result<Registration> {
+    fn register(&self, device: &Arc<VerbsDevice>, may: May) -> io::Result<MemoryRegistration> {
         let len = usize::try_from(self.bytes).map_err(io::Error::other)?;
         match &self.gpu {
             Some(fd) => {
                 let start = self.start.addr() as u64;
-                Registration::dmabuf(device, fd.as_raw_fd(), (start, len), may)
+                MemoryRegistration::dmabuf(device, fd.as_raw_fd(), (start, len), may)
             }
             // SAFETY: mapped until it is dropped or cleared, as whoever made this promised; peers have these rights.
-            None => unsafe { Registration::new(device, self.start, len, may) },
+            None => unsafe { MemoryRegistration::new(device, self.start, len, may) },
         }
     }
 
@@ -61,7 +61,7 @@ impl Exposure {
     /// device does not take the memory.
     pub(super) fn key(
         &self,
-        device: &Arc<Device>,
+        device: &Arc<VerbsDevice>,
         may: &dyn Fn() -> May,
     ) -> Option<(u64, u32, May)> {
         let mut all = self.registrations();
@@ -85,10 +85,10 @@ impl Exposure {
     /// Returns the registration with a device of bytes that lie in this memory, if it was made.
     pub(super) fn find(
         &self,
-        device: &Arc<Device>,
+        device: &Arc<VerbsDevice>,
         start: *const u8,
         len: u64,
-    ) -> Option<Arc<Registration>> {
+    ) -> Option<Arc<MemoryRegistration>> {
         let offset = (start.addr() as u64).checked_sub(self.start.addr() as u64)?;
         if offset.checked_add(len)? > self.bytes {
             return None;

@@ -11,13 +11,13 @@ pub(super) fn joins<N: PartialEq, I: Ord + Copy>(
     here: &[(Option<N>, I)],
     there: &[(Option<N>, I)],
 ) -> Vec<(usize, usize)> {
-    let (mut mine, mut theirs): (Vec<usize>, Vec<usize>) =
+    let (mut own, mut peer_targets): (Vec<usize>, Vec<usize>) =
         ((0..here.len()).collect(), (0..there.len()).collect());
     let mut pairs = Vec::new();
     let mut join = |fits: &dyn Fn(usize, usize) -> bool| {
-        mine.retain(|&a| {
-            let found = theirs.iter().position(|&b| fits(a, b));
-            pairs.extend(found.map(|at| (a, theirs.remove(at))));
+        own.retain(|&a| {
+            let found = peer_targets.iter().position(|&b| fits(a, b));
+            pairs.extend(found.map(|at| (a, peer_targets.remove(at))));
             found.is_none()
         });
     };

@@ -8,7 +8,7 @@
 //! * `verbs`: the library's calls, and all that is `unsafe`.
 //! * `device_stream`: the stream and its socket, as `transport/stream` sees them.
 //! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails;
-//!   `words`: what ends tell each other; `rails`: the queues of a stream.
+//!   `immediate`: what ends tell each other; `rails`: the queues of a stream.
 //! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
 //! * `exposure`: parts of windows, which peers' devices read and write by themselves.
 //! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
@@ -32,6 +32,8 @@ mod error;
 #[cfg(feature = "rdma")]
 mod exposure;
 #[cfg(feature = "rdma")]
+mod immediate;
+#[cfg(feature = "rdma")]
 mod joins;
 #[cfg(feature = "rdma")]
 mod rails;
@@ -45,8 +47,6 @@ mod targets;
 mod tests;
 #[cfg(feature = "rdma")]
 mod verbs;
-#[cfg(feature = "rdma")]
-mod words;
 
 use std::os::fd::OwnedFd;
 

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::{QueueError, VerbsError};
-use super::verbs::{Access, Completion, Device, Gid, Queue, Write};
+use super::verbs::{
+    AccessRequest, DeviceGid, QueuePair, VerbsDevice, WorkCompletion, WriteRequest,
+};
 
 /// The time for which nothing may be delivered through a queue: while others deliver, and at all.
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
@@ -24,19 +26,19 @@ const FLUSH: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum RailLife {
     Live,
     Ending(Instant),
     Ended,
 }
 
 /// A queue, and what is open on it.
-pub(super) struct Rail {
+pub(super) struct QueueRail {
     /// The queue; `None` once it was destroyed.
-    queue: Option<Queue>,
+    queue: Option<QueuePair>,
     /// The device and the address of a queue that replaces it, the time at which that is made, and the pause
     /// before.
-    pub(super) source: (Arc<Device>, Gid),
+    pub(super) source: (Arc<VerbsDevice>, DeviceGid),
     pub(super) due: Option<Instant>,
     pub(super) pause: Duration,
     pub(super) made: Instant,
@@ -48,7 +50,7 @@ pub(super) struct Rail {
     pub(super) device: (usize, usize),
     /// The peer's key of its region.
     pub(super) peer_key: u32,
-    life: Life,
+    life: RailLife,
     /// True if it has not ended on the other side.
     pub(super) live_there: bool,
     /// Writes that are not complete, and receives that are posted.
@@ -62,13 +64,17 @@ pub(super) struct Rail {
     pub(super) delivered: u64,
 }
 
-impl Rail {
+impl QueueRail {
     /// Makes a queue with so many receives.
-    pub(super) fn new(queue: Queue, device: usize, receives: u32) -> std::io::Result<Rail> {
+    pub(super) fn new(
+        queue: QueuePair,
+        device: usize,
+        receives: u32,
+    ) -> std::io::Result<QueueRail> {
         for _ in 0..receives {
             queue.receive()?;
         }
-        Ok(Rail {
+        Ok(QueueRail {
             source: (queue.device().clone(), queue.gid()),
             queue: Some(queue),
             due: None,
@@ -78,7 +84,7 @@ impl Rail {
             is_one_sided: false,
             device: (device, 0),
             peer_key: 0,
-            life: Life::Live,
+            life: RailLife::Live,
             live_there: true,
             open: 0,
             receives,
@@ -89,23 +95,23 @@ impl Rail {
         })
     }
 
-    pub(super) fn queue(&self) -> Option<&Queue> {
+    pub(super) fn queue(&self) -> Option<&QueuePair> {
         self.queue.as_ref()
     }
 
     pub(super) fn is_live(&self) -> bool {
-        self.life == Life::Live
+        self.life == RailLife::Live
     }
 
     /// Returns true if nothing goes through it any more, either way.
     pub(super) fn has_ended(&self) -> bool {
-        self.life == Life::Ended
+        self.life == RailLife::Ended
     }
 }
 
 /// All queues of a connection.
-pub(super) struct Rails {
-    pub(super) all: Vec<Rail>,
+pub(super) struct RailSet {
+    pub(super) all: Vec<QueueRail>,
     /// Writes in a queue.
     depth: u32,
     turn: usize,
@@ -119,9 +125,9 @@ pub(super) struct Rails {
     pub(super) only: Option<usize>,
 }
 
-impl Rails {
-    pub(super) fn new(all: Vec<Rail>, depth: u32) -> Rails {
-        Rails {
+impl RailSet {
+    pub(super) fn new(all: Vec<QueueRail>, depth: u32) -> RailSet {
+        RailSet {
             all,
             depth,
             turn: 0,
@@ -149,7 +155,7 @@ impl Rails {
         if self.are_live() {
             return None;
         }
-        let counts = |rail: &&Rail| !rail.is_replaced && !rail.is_one_sided;
+        let counts = |rail: &&QueueRail| !rail.is_replaced && !rail.is_one_sided;
         let count = self.all.iter().filter(counts).count();
         Some(match self.last_failure.clone() {
             Some((device, source)) => VerbsError::NoQueue { count, device, source },
@@ -182,7 +188,7 @@ impl Rails {
     }
 
     /// Posts a write on a queue that was picked.
-    pub(super) fn write(&mut self, at: usize, write: &Write<'_>) -> Result<(), QueueError> {
+    pub(super) fn write(&mut self, at: usize, write: &WriteRequest<'_>) -> Result<(), QueueError> {
         let rail = &mut self.all[at];
         let Some(queue) = &rail.queue else { return Err(QueueError::Destroyed) };
         queue.write(write)?;
@@ -191,7 +197,11 @@ impl Rails {
     }
 
     /// Posts an access to the peer's memory on the queue for that.
-    pub(super) fn access(&mut self, at: usize, access: &Access<'_>) -> Result<(), QueueError> {
+    pub(super) fn access(
+        &mut self,
+        at: usize,
+        access: &AccessRequest<'_>,
+    ) -> Result<(), QueueError> {
         let rail = &mut self.all[at];
         let Some(queue) = &rail.queue else { return Err(QueueError::Destroyed) };
         queue.access(access)?;
@@ -200,7 +210,7 @@ impl Rails {
     }
 
     /// Collects what was completed.
-    pub(super) fn poll(&self, news: &mut Vec<(usize, Completion)>) {
+    pub(super) fn poll(&self, news: &mut Vec<(usize, WorkCompletion)>) {
         for (at, rail) in self.all.iter().enumerate() {
             if let Some(queue) = &rail.queue {
                 while queue.poll(|completion| news.push((at, completion))) == 16 {}
@@ -209,19 +219,19 @@ impl Rails {
     }
 
     /// Counts what was completed; if a queue failed with it, returns the reason.
-    pub(super) fn count(&mut self, at: usize, completion: Completion) -> Option<QueueError> {
+    pub(super) fn count(&mut self, at: usize, completion: WorkCompletion) -> Option<QueueError> {
         let rail = self.all.get_mut(at)?;
         match completion {
-            Completion::Written(_) => {
+            WorkCompletion::Written(_) => {
                 rail.open = rail.open.saturating_sub(1);
                 rail.moved = true;
                 #[cfg(test)]
                 (rail.delivered += 1);
                 None
             }
-            Completion::Arrived { .. } => {
+            WorkCompletion::Arrived { .. } => {
                 rail.receives = rail.receives.saturating_sub(1);
-                let queue = rail.queue.as_ref().filter(|_| rail.life == Life::Live)?;
+                let queue = rail.queue.as_ref().filter(|_| rail.life == RailLife::Live)?;
                 #[cfg(test)]
                 if self.starved == Some(at) {
                     return None;
@@ -234,7 +244,7 @@ impl Rails {
                     Err(error) => Some(error.into()),
                 }
             }
-            Completion::Failed { write, status: code } => {
+            WorkCompletion::Failed { write, status: code } => {
                 let count = if write { &mut rail.open } else { &mut rail.receives };
                 *count = count.saturating_sub(1);
                 rail.is_live().then_some(QueueError::Status(code))
@@ -245,7 +255,7 @@ impl Rails {
     /// Records that a queue failed; returns true if that is news.
     pub(super) fn lose(&mut self, at: usize, why: QueueError) -> bool {
         let Some(rail) = self.all.get_mut(at).filter(|rail| rail.is_live()) else { return false };
-        rail.life = Life::Ending(Instant::now());
+        rail.life = RailLife::Ending(Instant::now());
         if let Some(queue) = &rail.queue {
             queue.end();
         }
@@ -258,13 +268,15 @@ impl Rails {
     /// Returns a queue that has ended since it was last asked. What was completed has been collected just
     /// before.
     pub(super) fn ended(&mut self) -> Option<usize> {
-        let done = |rail: &Rail| match rail.life {
-            Life::Ending(since) => rail.open == 0 && rail.receives == 0 || since.elapsed() > FLUSH,
-            Life::Live | Life::Ended => false,
+        let done = |rail: &QueueRail| match rail.life {
+            RailLife::Ending(since) => {
+                rail.open == 0 && rail.receives == 0 || since.elapsed() > FLUSH
+            }
+            RailLife::Live | RailLife::Ended => false,
         };
         let at = self.all.iter().position(done)?;
         let rail = &mut self.all[at];
-        (rail.life, rail.queue) = (Life::Ended, None);
+        (rail.life, rail.queue) = (RailLife::Ended, None);
         Some(at)
     }
 
@@ -289,7 +301,7 @@ impl Rails {
         let live = |waited: &dyn Fn(Duration) -> bool| {
             self.all.iter().position(|rail| rail.is_live() && waited(rail.waited))
         };
-        let carries = |rail: &&Rail| rail.is_live() && !rail.is_one_sided;
+        let carries = |rail: &&QueueRail| rail.is_live() && !rail.is_one_sided;
         let well = self.all.iter().filter(carries).any(|rail| rail.waited < STALL.0 / 2);
         let at = live(&|waited| waited >= if well { STALL.0 } else { STALL.1 })?;
         Some((at, self.all[at].waited))
@@ -298,7 +310,7 @@ impl Rails {
 
 /// Functions with which tests interfere with queues.
 #[cfg(test)]
-impl Rails {
+impl RailSet {
     /// Posts no more receives on a queue.
     pub(super) fn starve(&mut self, at: usize) {
         self.starved = Some(at);
@@ -324,10 +336,10 @@ impl Rails {
 }
 
 #[cfg(test)]
-impl Rail {
+impl QueueRail {
     pub(super) fn state(&self) -> String {
         let there = if self.live_there { "lives" } else { "has ended" };
-        let Rail { life, open, receives, .. } = self;
+        let QueueRail { life, open, receives, .. } = self;
         format!("{life:?}, {there} there, {open} writes and {receives} receives open")
     }
 }

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::verbs::{Block, Device};
+use super::verbs::{ArenaBlock, VerbsDevice};
 use crate::transport::shm::Segment;
 
 /// The bytes of a block, of which its address is a multiple: those of a huge page.
@@ -24,28 +24,28 @@ pub struct Registrations {
     segment: Arc<Segment>,
     /// The number of the rank's arena.
     rank: u32,
-    state: Mutex<State>,
+    state: Mutex<RegistrationState>,
 }
 
-struct State {
-    devices: Vec<Arc<Device>>,
+struct RegistrationState {
+    devices: Vec<Arc<VerbsDevice>>,
     /// The blocks by address, divided by their size.
-    blocks: BTreeMap<usize, Kept>,
+    blocks: BTreeMap<usize, KeptBlock>,
     bytes: u64,
     limit: u64,
     uses: u64,
 }
 
-struct Kept {
-    block: Arc<Block>,
+struct KeptBlock {
+    block: Arc<ArenaBlock>,
     /// The number of its last use, among the uses of all blocks.
     used: u64,
 }
 
 /// Registered memory.
 #[derive(Clone)]
-pub(super) struct Found {
-    pub(super) block: Arc<Block>,
+pub(super) struct RegisteredBytes {
+    pub(super) block: Arc<ArenaBlock>,
     /// The offset at which it lies in the segment.
     pub(super) offset: u64,
     /// The number of the bytes asked for that are in the block.
@@ -62,11 +62,11 @@ impl Registrations {
     /// Registers nothing yet, and `limit` bytes at most.
     pub(super) fn with_limit(segment: Arc<Segment>, rank: u32, limit: u64) -> Arc<Self> {
         let (devices, blocks) = (Vec::new(), BTreeMap::new());
-        let state = Mutex::new(State { devices, blocks, bytes: 0, limit, uses: 0 });
+        let state = Mutex::new(RegistrationState { devices, blocks, bytes: 0, limit, uses: 0 });
         Arc::new(Registrations { segment, rank, state })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RegistrationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -77,7 +77,7 @@ impl Registrations {
 
     /// Returns the numbers here of some devices. Whose devices come first decides which they are; others can
     /// not use what is registered.
-    pub(super) fn devices(&self, wanted: &[&Arc<Device>]) -> Option<Vec<usize>> {
+    pub(super) fn devices(&self, wanted: &[&Arc<VerbsDevice>]) -> Option<Vec<usize>> {
         let mut state = self.state();
         if state.devices.is_empty() {
             for &device in wanted {
@@ -86,14 +86,14 @@ impl Registrations {
                 }
             }
         }
-        let find = |device: &&Arc<Device>| {
+        let find = |device: &&Arc<VerbsDevice>| {
             state.devices.iter().position(|known| Arc::ptr_eq(known, device))
         };
         wanted.iter().map(find).collect()
     }
 
     /// Registers what lies at an address, if it is in the arena, at least as far as one block goes.
-    pub(super) fn find(&self, place: &[u8]) -> Option<Found> {
+    pub(super) fn find(&self, place: &[u8]) -> Option<RegisteredBytes> {
         if place.is_empty() {
             return None;
         }
@@ -107,16 +107,16 @@ impl Registrations {
             (&self.segment, (from, view.at(from)), (to - from) as usize)
         })?;
         let len = place.len().min((block.end() - offset) as usize);
-        Some(Found { block, offset, len })
+        Some(RegisteredBytes { block, offset, len })
     }
 }
 
-impl State {
+impl RegistrationState {
     fn block<'a>(
         &mut self,
         number: usize,
         place: impl FnOnce() -> (&'a Arc<Segment>, (u64, *mut u8), usize),
-    ) -> Option<Arc<Block>> {
+    ) -> Option<Arc<ArenaBlock>> {
         self.uses += 1;
         if let Some(kept) = self.blocks.get_mut(&number) {
             kept.used = self.uses;
@@ -129,11 +129,11 @@ impl State {
         }
         // Parts of a block may not be in use yet, and a device would touch them.
         segment.reserve(offset, len as u64, "what devices know").ok()?;
-        match Block::new(segment, (offset, address), len, &self.devices) {
+        match ArenaBlock::new(segment, (offset, address), len, &self.devices) {
             Ok(block) => {
                 let block = Arc::new(block);
                 self.bytes += cost;
-                self.blocks.insert(number, Kept { block: block.clone(), used: self.uses });
+                self.blocks.insert(number, KeptBlock { block: block.clone(), used: self.uses });
                 Some(block)
             }
             // A request that the system refuses is not repeated.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::registrations::Found;
+use super::registrations::RegisteredBytes;
 use super::stream::PIECE;
 
 /// The least bytes that are offered.
@@ -43,9 +43,9 @@ pub(super) struct RemoteAddress {
 
 /// Offers of the peer.
 #[derive(Default)]
-pub(super) struct Theirs(VecDeque<PutTarget>);
+pub(super) struct PeerTargets(VecDeque<PutTarget>);
 
-impl Theirs {
+impl PeerTargets {
     /// Adds a target; they come in any order.
     pub(super) fn add(&mut self, target: PutTarget) {
         let at = self.0.partition_point(|known| known.start < target.start);
@@ -75,13 +75,13 @@ impl Theirs {
 
 /// Offers to the peer.
 #[derive(Default)]
-pub(super) struct Ours {
-    list: VecDeque<(u64, Found)>,
+pub(super) struct OwnTargets {
+    list: VecDeque<(u64, RegisteredBytes)>,
     /// The byte of the stream before which everything was offered, or cannot be.
     upto: u64,
 }
 
-impl Ours {
+impl OwnTargets {
     /// Returns the number of these bytes that were offered already, if there are others and more may be
     /// offered.
     pub(super) fn news(&mut self, start: u64, len: usize) -> Option<usize> {
@@ -91,14 +91,14 @@ impl Ours {
     }
 
     /// Records that `len` more bytes were offered, here, or cannot be.
-    pub(super) fn said(&mut self, len: usize, found: Option<Found>) {
+    pub(super) fn said(&mut self, len: usize, found: Option<RegisteredBytes>) {
         self.list.extend(found.map(|found| (self.upto, found)));
         self.upto += len as u64;
     }
 
     /// Returns the offset in the segment to which the peer put what begins at this byte.
-    pub(super) fn at(&self, byte: u64) -> Option<(u64, &Found)> {
-        let has = |(start, found): &&(u64, Found)| byte - start < found.len as u64;
+    pub(super) fn at(&self, byte: u64) -> Option<(u64, &RegisteredBytes)> {
+        let has = |(start, found): &&(u64, RegisteredBytes)| byte - start < found.len as u64;
         let mut before = self.list.iter().filter(|(start, _)| *start <= byte);
         let (start, found) = before.find(has)?;
         Some((found.offset + (byte - start), found))
@@ -122,10 +122,10 @@ mod tests {
 
     #[test]
     fn a_piece_goes_to_one_place_or_to_none() {
-        let mut theirs = Theirs::default();
-        assert!(theirs.room(5) == PIECE && theirs.place(5).is_none());
-        theirs.add(target(100_000, 20_000));
-        theirs.add(target(30_000, 40_000));
+        let mut peer_targets = PeerTargets::default();
+        assert!(peer_targets.room(5) == PIECE && peer_targets.place(5).is_none());
+        peer_targets.add(target(100_000, 20_000));
+        peer_targets.add(target(30_000, 40_000));
         for (start, room, place) in [
             (0, PIECE, None),
             (20_000, 10_000, None),
@@ -136,19 +136,19 @@ mod tests {
             (110_000, 10_000, Some(10_000)),
             (120_000, PIECE, None),
         ] {
-            assert_eq!(theirs.room(start), room, "at {start}");
-            let found = theirs.place(start).map(|place| place.address - (1 << 20));
+            assert_eq!(peer_targets.room(start), room, "at {start}");
+            let found = peer_targets.place(start).map(|place| place.address - (1 << 20));
             assert_eq!(found, place, "at {start}");
         }
     }
 
     #[test]
     fn an_offer_that_comes_too_late_is_of_what_is_left() {
-        let mut theirs = Theirs::default();
-        theirs.add(target(0, 50_000));
-        assert_eq!(theirs.room(49_000), 1000);
-        theirs.add(target(10, 10));
-        assert_eq!(theirs.room(51_000), PIECE);
-        assert!(theirs.place(51_000).is_none());
+        let mut peer_targets = PeerTargets::default();
+        peer_targets.add(target(0, 50_000));
+        assert_eq!(peer_targets.room(49_000), 1000);
+        peer_targets.add(target(10, 10));
+        assert_eq!(peer_targets.room(51_000), PIECE);
+        assert!(peer_targets.place(51_000).is_none());
     }
 }

@@ -27,7 +27,7 @@ const ENDED: u64 = 16;
 const SENT: u64 = 0;
 const READ: u64 = 8;
 /// The time between two looks at the process of a peer from which nothing comes.
-const LOOK: Duration = Duration::from_millis(50);
+const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The board of this rank, open under a name.
 pub(crate) struct Board {
@@ -40,8 +40,8 @@ pub(crate) struct Board {
 pub(crate) struct BoardStream {
     segment: Arc<Segment>,
     name: [u64; 2],
-    own: End,
-    peer: End,
+    own: StreamEnd,
+    peer: StreamEnd,
     /// Bytes sent and read here, and read by the peer as far as that was seen.
     sent: u64,
     read: u64,
@@ -53,7 +53,7 @@ pub(crate) struct BoardStream {
 
 /// The number of a rank in the memory, and of the stream out of it.
 #[derive(Debug, Clone, Copy)]
-struct End {
+struct StreamEnd {
     rank: u32,
     stream: u64,
 }
@@ -101,8 +101,8 @@ impl Board {
         BoardStream {
             segment: self.segment.clone(),
             name: self.name,
-            own: End { rank: self.own, stream },
-            peer: End { rank: peer, stream: its },
+            own: StreamEnd { rank: self.own, stream },
+            peer: StreamEnd { rank: peer, stream: its },
             sent: 0,
             read: 0,
             taken: 0,
@@ -222,7 +222,7 @@ impl BoardStream {
 
     /// Returns true if it is time for reading to see whether the peer's process is there.
     pub(crate) fn is_silent(&self) -> bool {
-        self.looked.elapsed() >= LOOK
+        self.looked.elapsed() >= PROCESS_CHECK_INTERVAL
     }
 
     /// Returns true if the peer has read something that it had not when there was no room.
@@ -249,7 +249,7 @@ impl BoardStream {
     /// Returns what there is to say of a peer from which nothing comes.
     fn silent(&mut self) -> io::Result<usize> {
         let nothing = || Err(ErrorKind::WouldBlock.into());
-        if self.looked.elapsed() < LOOK {
+        if self.looked.elapsed() < PROCESS_CHECK_INTERVAL {
             return nothing();
         }
         self.looked = Instant::now();
@@ -268,7 +268,7 @@ impl BoardStream {
         Err(io::Error::other(how))
     }
 
-    fn count(&self, of: End, which: u64) -> &AtomicU64 {
+    fn count(&self, of: StreamEnd, which: u64) -> &AtomicU64 {
         self.segment.word(self.segment.layout().counts(of.rank, of.stream) + which)
     }
 

@@ -27,7 +27,7 @@ fn open(segment: &Arc<Segment>, rank: u32, name: u128) -> (Board, BoardStream) {
 }
 
 /// Returns what reading says: bytes, or the text of the error; `None` while it says nothing.
-fn heard(stream: &mut BoardStream) -> Option<Result<Vec<u8>, String>> {
+fn read_once(stream: &mut BoardStream) -> Option<Result<Vec<u8>, String>> {
     let mut bytes = [0; 64];
     match stream.read(&mut bytes) {
         Ok(read) => Some(Ok(bytes[..read].to_vec())),
@@ -40,7 +40,7 @@ fn heard(stream: &mut BoardStream) -> Option<Result<Vec<u8>, String>> {
 fn heard_at_last(stream: &mut BoardStream) -> Result<Vec<u8>, String> {
     let until = Instant::now() + PATIENCE;
     loop {
-        if let Some(said) = heard(stream) {
+        if let Some(said) = read_once(stream) {
             return said;
         }
         assert!(Instant::now() < until, "nothing is said");
@@ -95,21 +95,21 @@ fn nothing_old_is_taken_for_new() {
     assert_eq!(stale.write(b"of an older attempt").ok(), Some(19));
     // A peer in the newer attempt finds another name, as long as the older one lasts and after it.
     let (_peer, mut stream) = open(&segment, 1, NAME + 2);
-    assert_eq!((heard(&mut stream), stream.has_news()), (None, false));
+    assert_eq!((read_once(&mut stream), stream.has_news()), (None, false));
     drop(board);
-    assert_eq!((heard(&mut stream), stream.has_news()), (None, false));
+    assert_eq!((read_once(&mut stream), stream.has_news()), (None, false));
     // The board opens anew: what was there is gone, and a late write to where it was goes nowhere.
     let (_board, mut new) = open(&segment, 0, NAME + 2);
-    assert_eq!(heard(&mut stream), None);
+    assert_eq!(read_once(&mut stream), None);
     assert_eq!(new.write(b"now").ok(), Some(3));
-    assert_eq!(heard(&mut stream), Some(Ok(b"now".into())));
+    assert_eq!(read_once(&mut stream), Some(Ok(b"now".into())));
     // Of two names that differ in either half none is the other.
     for other in [NAME + 2 + (1 << 64), NAME + 4] {
         let (_board, mut odd) = open(&segment, 0, other);
         assert_eq!(odd.write(b"odd").ok(), Some(3));
-        assert_eq!(heard(&mut stream), Some(Ok(vec![])), "who was there is there no more");
+        assert_eq!(read_once(&mut stream), Some(Ok(vec![])), "who was there is there no more");
         let (_peer, mut fresh) = open(&segment, 1, NAME + 2);
-        assert_eq!(heard(&mut fresh), None);
+        assert_eq!(read_once(&mut fresh), None);
     }
 }
 
@@ -119,10 +119,10 @@ fn counts_that_make_no_sense_are_an_error_and_harm_nobody() {
     let (_board, mut stream) = open(&segment, 0, NAME);
     let (_peer, mut forged) = open(&segment, 1, NAME);
     assert_eq!(forged.write(b"right").ok(), Some(5));
-    assert_eq!(heard(&mut stream), Some(Ok(b"right".into())));
+    assert_eq!(read_once(&mut stream), Some(Ok(b"right".into())));
     let counts = segment.layout().counts(1, 1);
     segment.word(counts).store(1 << 40, Ordering::Release);
-    let error = heard(&mut stream).expect("an answer").expect_err("no bytes");
+    let error = read_once(&mut stream).expect("an answer").expect_err("no bytes");
     assert!(error.contains("makes no sense"), "{error}");
     // A peer that claims to have read what was never sent makes no room.
     segment.word(counts + 8).store(u64::MAX, Ordering::Release);
@@ -138,11 +138,11 @@ fn who_ends_is_heard_to_the_end() {
     let segment = segment();
     let (board, mut stream) = open(&segment, 0, NAME);
     let (_peer, mut other) = open(&segment, 1, NAME);
-    assert_eq!(heard(&mut other), None);
+    assert_eq!(read_once(&mut other), None);
     assert_eq!(stream.write(b"last words").ok(), Some(10));
     drop(board);
-    assert_eq!(heard(&mut other), Some(Ok(b"last words".into())));
-    assert_eq!((heard(&mut other), other.has_news()), (Some(Ok(vec![])), true));
+    assert_eq!(read_once(&mut other), Some(Ok(b"last words".into())));
+    assert_eq!((read_once(&mut other), other.has_news()), (Some(Ok(vec![])), true));
 }
 
 /// A rank that never came is missed at once if it cannot come any more, and only then.
@@ -153,7 +153,7 @@ fn who_cannot_come_is_not_waited_for() {
     {
         let segment = segment();
         let (_board, mut stream) = open(&segment, 0, NAME);
-        assert_eq!(heard(&mut stream), None);
+        assert_eq!(read_once(&mut stream), None);
         segment.set_state(1, state);
         assert_eq!(heard_at_last(&mut stream), Err(how.into()));
     }
@@ -170,10 +170,10 @@ fn a_process_that_is_killed_is_noticed() {
     // Its board does not end, as it does when a rank leaves.
     std::mem::forget(peer);
     segment.word(segment.layout().rank_line(1, 0)).store(child.id().into(), Ordering::Relaxed);
-    assert_eq!(heard(&mut stream), Some(Ok(b"before".into())));
+    assert_eq!(read_once(&mut stream), Some(Ok(b"before".into())));
     let until = Instant::now() + Duration::from_millis(200);
     while Instant::now() < until {
-        assert_eq!(heard(&mut stream), None, "it lives");
+        assert_eq!(read_once(&mut stream), None, "it lives");
     }
     assert_eq!(other.write(b"just in time").ok(), Some(12));
     child.kill().and_then(|()| child.wait()).expect("its end");

@@ -44,7 +44,7 @@ const WORSE: f32 = 2.0;
 
 /// The statistics of the messages of a class.
 #[derive(Debug, Clone, Copy)]
-struct Class {
+struct LengthClass {
     /// Times of the paths, a byte, of the last samples.
     times: [f32; 3],
     /// The path that is preferred, and the one that is sampled now.
@@ -60,7 +60,7 @@ struct Class {
 /// The statistics of a receiver, and the paths that there are.
 #[derive(Debug)]
 pub(super) struct CopyPaths {
-    classes: [Class; CLASSES],
+    classes: [LengthClass; CLASSES],
     from: usize,
 }
 
@@ -87,7 +87,7 @@ impl CopyPaths {
         let from = usize::from(!kernel);
         let path = PATHS[from];
         let times = [0.0; 3];
-        let class = Class {
+        let class = LengthClass {
             times,
             best: path,
             next: path,
@@ -129,7 +129,7 @@ impl CopyPaths {
     }
 }
 
-impl Class {
+impl LengthClass {
     /// Ends a sample, and chooses the path of the next.
     fn sampled(&mut self, paths: &[CopyPath]) {
         self.times[self.next as usize] = (self.sum - self.longest) / (SAMPLE - 1) as f32;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     /// Plays so many messages of a length; returns how many came each path.
-    fn play(paths: &mut CopyPaths, len: usize, times: [u64; 3], messages: u32) -> [u32; 3] {
+    fn simulate(paths: &mut CopyPaths, len: usize, times: [u64; 3], messages: u32) -> [u32; 3] {
         let mut came = [0; 3];
         for _ in 0..messages {
             let path = wanted(paths.wishes(), len);
@@ -183,16 +183,16 @@ mod tests {
             let mut paths = CopyPaths::new(true);
             let mut times = [6000, 5000, 7000];
             times[best as usize] = 3000;
-            let came = play(&mut paths, 40_000, times, 4000);
+            let came = simulate(&mut paths, 40_000, times, 4000);
             assert!((3800..4000).contains(&came[best as usize]), "{came:?}");
             // The machine has changed.
             times = [4000, 6000, 6500];
             times[best as usize] = 18_000;
             let next = if best == CopyPath::Kernel { CopyPath::Pipe } else { CopyPath::Kernel };
-            let came = play(&mut paths, 40_000, times, 8000);
+            let came = simulate(&mut paths, 40_000, times, 8000);
             assert!(came[next as usize] >= 6000, "{best:?}: {came:?}");
             // Other sizes know nothing of it.
-            let came = play(&mut paths, 400_000, [50_000, 30_000, 40_000], 1000);
+            let came = simulate(&mut paths, 400_000, [50_000, 30_000, 40_000], 1000);
             assert!(came[CopyPath::Pipe as usize] >= 950, "{came:?}");
         }
     }
@@ -200,8 +200,8 @@ mod tests {
     #[test]
     fn a_way_that_was_bad_is_found_when_it_is_good() {
         let mut paths = CopyPaths::new(true);
-        play(&mut paths, 1 << 15, [5000, 20_000, 9000], 1000);
-        let came = play(&mut paths, 1 << 15, [5000, 3000, 9000], 10_000);
+        simulate(&mut paths, 1 << 15, [5000, 20_000, 9000], 1000);
+        let came = simulate(&mut paths, 1 << 15, [5000, 3000, 9000], 10_000);
         assert!(came[CopyPath::Pipe as usize] > 5000, "{came:?}");
     }
 
@@ -209,25 +209,25 @@ mod tests {
     fn without_the_kernel_there_are_two_ways() {
         let mut paths = CopyPaths::new(false);
         assert_eq!(wanted(paths.wishes(), 1 << 20), CopyPath::Pipe);
-        let came = play(&mut paths, 1 << 20, [0, 4000, 1000], 1000);
+        let came = simulate(&mut paths, 1 << 20, [0, 4000, 1000], 1000);
         assert!(came[0] == 0 && came[CopyPath::Past as usize] > 900, "{came:?}");
     }
 
     #[test]
     fn ways_that_are_alike_are_not_changed_all_the_time() {
         let mut paths = CopyPaths::new(true);
-        play(&mut paths, 1 << 20, [1000; 3], 100);
+        simulate(&mut paths, 1 << 20, [1000; 3], 100);
         let first = wanted(paths.wishes(), 1 << 20);
         let mut times = [950; 3];
         times[first as usize] = 1000;
-        let came = play(&mut paths, 1 << 20, times, 640);
+        let came = simulate(&mut paths, 1 << 20, times, 640);
         assert!(came[first as usize] >= 600, "{came:?}");
     }
 
     #[test]
     fn a_message_that_comes_late_the_old_way_is_no_trial() {
         let mut paths = CopyPaths::new(true);
-        play(&mut paths, 1 << 16, [1000, 1200, 1300], burst(class(1 << 16)) * TRIAL - 1);
+        simulate(&mut paths, 1 << 16, [1000, 1200, 1300], burst(class(1 << 16)) * TRIAL - 1);
         let next = |paths: &CopyPaths| wanted(paths.wishes(), 1 << 16);
         assert_eq!(next(&paths), CopyPath::Kernel);
         let note = |paths: &mut CopyPaths, path, time| {

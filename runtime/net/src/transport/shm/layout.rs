@@ -287,20 +287,20 @@ mod tests {
     #[test]
     fn ranks_are_crowded_where_they_outnumber_the_cores_of_all_of_them() {
         let (first, last) = (cores()[0], *cores().last().expect("a core"));
-        let (tell, told) = std::sync::mpsc::channel();
+        let (send, bound_thread) = std::sync::mpsc::channel();
         let end = std::sync::Barrier::new(3);
         std::thread::scope(|scope| {
             for core in [first, last] {
-                let (tell, end) = (tell.clone(), &end);
+                let (send, end) = (send.clone(), &end);
                 scope.spawn(move || {
                     let mut one = CpuSet::new();
                     one.set(core);
                     rustix::thread::sched_setaffinity(None, &one).expect("one of its own cores");
-                    tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("a listener");
+                    send.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("a listener");
                     end.wait();
                 });
             }
-            let bound = [(); 2].map(|()| told.recv().ok());
+            let bound = [(); 2].map(|()| bound_thread.recv().ok());
             assert_eq!(Layout::among(&bound).crowded, first == last);
             assert!(Layout::among(&[bound[0], bound[0]]).crowded);
             assert_eq!(Layout::among(&[None, None]), Layout::new(2), "nobody could be asked");

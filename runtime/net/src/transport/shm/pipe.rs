@@ -36,7 +36,7 @@ const TURN: u64 = 1 << 20;
 const LINE: u64 = 64;
 
 /// The pipe of a connection, at an offset of the shared file.
-struct Pipe {
+struct BytePipe {
     base: *mut u8,
     size: u64,
     /// The segment that `base` points into.
@@ -44,13 +44,13 @@ struct Pipe {
 }
 
 // SAFETY: the pointer is into the segment, which is held; each end is used by one thread at a time.
-unsafe impl Send for Pipe {}
+unsafe impl Send for BytePipe {}
 
-impl Pipe {
-    fn new(segment: &Arc<Segment>, offset: u64) -> Result<Pipe, Error> {
+impl BytePipe {
+    fn new(segment: &Arc<Segment>, offset: u64) -> Result<BytePipe, Error> {
         let size = segment.layout().pipe_bytes();
         let base = segment.mapped(offset, segment.layout().pipe())?;
-        Ok(Pipe { base, size, _segment: segment.clone() })
+        Ok(BytePipe { base, size, _segment: segment.clone() })
     }
 
     /// Brings all of it, which was reserved, into the page table of this process: faults would look like
@@ -90,7 +90,7 @@ impl Pipe {
 }
 
 /// A message that was not pushed to its end.
-struct Rest {
+struct UnpushedMessage {
     message: u64,
     start: u64,
     left: u64,
@@ -100,8 +100,8 @@ struct Rest {
 }
 
 /// The sending side.
-pub(super) struct Pusher {
-    pipe: Pipe,
+pub(super) struct PipeSender {
+    pipe: BytePipe,
     /// The position at which the next message may begin.
     end: u64,
     /// The positions up to which was pushed, and was taken as far as is known.
@@ -109,19 +109,19 @@ pub(super) struct Pusher {
     seen: u64,
     /// The pieces that have yet to be pushed, and the messages they belong to.
     queue: VecDeque<IoVec>,
-    rests: VecDeque<Rest>,
+    rests: VecDeque<UnpushedMessage>,
 }
 
 // SAFETY: the pieces are memory that the owner of the end keeps as it is until it was pushed.
-unsafe impl Send for Pusher {}
+unsafe impl Send for PipeSender {}
 
-impl Pusher {
-    pub(super) fn open(segment: &Arc<Segment>, offset: u64) -> Result<Pusher, Error> {
+impl PipeSender {
+    pub(super) fn open(segment: &Arc<Segment>, offset: u64) -> Result<PipeSender, Error> {
         segment.reserve(offset, segment.layout().pipe(), "the pipe of a connection")?;
         let (queue, rests) = (VecDeque::new(), VecDeque::new());
-        let pipe = Pipe::new(segment, offset)?;
+        let pipe = BytePipe::new(segment, offset)?;
         pipe.populate();
-        Ok(Pusher { pipe, end: 0, pushed: 0, seen: 0, queue, rests })
+        Ok(PipeSender { pipe, end: 0, pushed: 0, seen: 0, queue, rests })
     }
 
     /// Appends a message of `len` bytes that lies in these places, to be stored in the caches or past them; gives the
@@ -147,7 +147,7 @@ impl Pusher {
         self.queue.extend(pieces.filter(|piece| piece.len > 0));
         if left > 0 {
             let chunk = (left / 4).clamp(*CHUNK.start(), *CHUNK.end()).min(self.pipe.size / 2);
-            self.rests.push_back(Rest { message, start, left, chunk, past });
+            self.rests.push_back(UnpushedMessage { message, start, left, chunk, past });
         }
         start
     }
@@ -205,18 +205,18 @@ impl Pusher {
 }
 
 /// The receiving side.
-pub(super) struct Taker {
-    pipe: Pipe,
+pub(super) struct PipeReceiver {
+    pipe: BytePipe,
     /// The positions up to which is taken, and was pushed as far as is known.
     taken: u64,
     seen: u64,
     populated: bool,
 }
 
-impl Taker {
-    pub(super) fn new(segment: &Arc<Segment>, offset: u64) -> Result<Taker, Error> {
-        let pipe = Pipe::new(segment, offset)?;
-        Ok(Taker { pipe, taken: 0, seen: 0, populated: false })
+impl PipeReceiver {
+    pub(super) fn new(segment: &Arc<Segment>, offset: u64) -> Result<PipeReceiver, Error> {
+        let pipe = BytePipe::new(segment, offset)?;
+        Ok(PipeReceiver { pipe, taken: 0, seen: 0, populated: false })
     }
 
     /// Returns the part that is there, and was not given back, of the message of `len` bytes that begins at
@@ -301,13 +301,13 @@ mod tests {
     use super::*;
     use crate::transport::shm::Layout;
 
-    fn pair() -> (Pusher, Taker) {
+    fn pair() -> (PipeSender, PipeReceiver) {
         let layout = Layout { arena_bytes: 1 << 20, slot_bytes: 64, ..Layout::new(80) };
         let segment = Segment::create(layout).expect("a small segment");
         assert_eq!(segment.layout().pipe_bytes(), SIZE as u64, "so many ranks have small pipes");
         let at = layout.pipe_at(0, 1, 0);
-        let pusher = Pusher::open(&segment, at).expect("memory");
-        (pusher, Taker::new(&segment, at).expect("addresses"))
+        let pusher = PipeSender::open(&segment, at).expect("memory");
+        (pusher, PipeReceiver::new(&segment, at).expect("addresses"))
     }
 
     const SIZE: usize = 32 << 10;

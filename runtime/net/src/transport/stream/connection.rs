@@ -12,7 +12,7 @@ use crate::transport::fault::Fault;
 use crate::transport::one_sided::OneSided;
 
 /// The way that the bytes go. Both ends of a connection belong to one thread: no lock is waited for.
-enum Over {
+enum ConnectionCarrier {
     /// One carrier, to the end.
     One(Carrier),
     /// One carrier after the other, over any of the paths.
@@ -25,7 +25,7 @@ enum Over {
 
 /// A connection that never blocks, and what became of it.
 pub struct Connection {
-    over: Over,
+    over: ConnectionCarrier,
     fault: OnceLock<Fault>,
 }
 
@@ -37,7 +37,8 @@ impl Connection {
     pub(crate) fn new(carrier: impl Into<Carrier>) -> Self {
         let carrier = carrier.into();
         let tuned = carrier.tune();
-        let connection = Connection { over: Over::One(carrier), fault: OnceLock::new() };
+        let connection =
+            Connection { over: ConnectionCarrier::One(carrier), fault: OnceLock::new() };
         if let Err(error) = tuned {
             connection.fail(Fault::SetUp(error));
         }
@@ -47,14 +48,14 @@ impl Connection {
     /// Makes a connection that goes on over another path if one fails.
     pub(crate) fn over_paths(stream: Resumable) -> Self {
         let (stream, idle) = (Box::new(Mutex::new(stream)), AtomicU32::new(0));
-        Connection { over: Over::Paths { stream, idle }, fault: OnceLock::new() }
+        Connection { over: ConnectionCarrier::Paths { stream, idle }, fault: OnceLock::new() }
     }
 
     /// Returns the stream, if it goes over several paths.
     pub fn stream(&self) -> Option<MutexGuard<'_, Resumable>> {
         match &self.over {
-            Over::One(_) => None,
-            Over::Paths { stream, .. } => Some(locked(stream)),
+            ConnectionCarrier::One(_) => None,
+            ConnectionCarrier::Paths { stream, .. } => Some(locked(stream)),
         }
     }
 
@@ -63,7 +64,7 @@ impl Connection {
         match self.stream() {
             Some(mut stream) => {
                 stream.tend();
-                self.heed(&stream);
+                self.record_fault(&stream);
             }
             None => {
                 self.settle();
@@ -75,14 +76,14 @@ impl Connection {
     #[inline]
     pub(super) fn settle(&self) -> bool {
         match &self.over {
-            Over::One(carrier) => match carrier.settle() {
+            ConnectionCarrier::One(carrier) => match carrier.settle() {
                 Ok(settled) => settled,
                 Err(fault) => {
                     self.fail(fault);
                     false
                 }
             },
-            Over::Paths { stream, .. } => locked(stream).settle(),
+            ConnectionCarrier::Paths { stream, .. } => locked(stream).settle(),
         }
     }
 
@@ -90,15 +91,15 @@ impl Connection {
     #[inline]
     pub(super) fn zero_copy(&self) -> u64 {
         match &self.over {
-            Over::One(carrier) => carrier.zero_copy(),
-            Over::Paths { .. } => 0,
+            ConnectionCarrier::One(carrier) => carrier.zero_copy(),
+            ConnectionCarrier::Paths { .. } => 0,
         }
     }
 
     /// Takes back the memory of a call that has failed: from now on nothing reads or writes it.
     #[cold]
     pub(crate) fn cut(&self) {
-        if let Over::One(carrier) = &self.over {
+        if let ConnectionCarrier::One(carrier) = &self.over {
             carrier.cut();
         }
     }
@@ -106,54 +107,54 @@ impl Connection {
     /// Returns the bytes of memory that devices keep in place for it.
     pub(crate) fn pinned(&self) -> u64 {
         match &self.over {
-            Over::One(carrier) => carrier.pinned(),
-            Over::Paths { stream, .. } => locked(stream).pinned(),
+            ConnectionCarrier::One(carrier) => carrier.pinned(),
+            ConnectionCarrier::Paths { stream, .. } => locked(stream).pinned(),
         }
     }
 
     /// Returns the way by which devices access memory of either end, if there is one.
     pub fn one_sided(&self) -> Option<&dyn OneSided> {
         match &self.over {
-            Over::One(carrier) => carrier.one_sided(),
-            Over::Paths { .. } => None,
+            ConnectionCarrier::One(carrier) => carrier.one_sided(),
+            ConnectionCarrier::Paths { .. } => None,
         }
     }
 
     /// Returns what carries the bytes, if it is one thing.
     pub fn carrier(&self) -> Option<&Carrier> {
         match &self.over {
-            Over::One(carrier) => Some(carrier),
-            Over::Paths { .. } => None,
+            ConnectionCarrier::One(carrier) => Some(carrier),
+            ConnectionCarrier::Paths { .. } => None,
         }
     }
 
     /// Returns the descriptor to sleep on.
     pub fn fd(&self) -> Option<Arc<OwnedFd>> {
         match &self.over {
-            Over::One(carrier) => Some(carrier.fd().clone()),
-            Over::Paths { stream, .. } => locked(stream).fd(),
+            ConnectionCarrier::One(carrier) => Some(carrier.fd().clone()),
+            ConnectionCarrier::Paths { stream, .. } => locked(stream).fd(),
         }
     }
 
     /// Returns true if the system moves its bytes by itself, and the descriptor shows whatever comes.
     pub fn wakes(&self) -> bool {
-        matches!(&self.over, Over::One(carrier) if carrier.wakes())
+        matches!(&self.over, ConnectionCarrier::One(carrier) if carrier.wakes())
     }
 
-    fn heed(&self, stream: &Resumable) {
+    fn record_fault(&self, stream: &Resumable) {
         if let Some(fault) = stream.fault() {
             self.fail(fault.clone());
         }
     }
 
     /// Looks after a stream over several paths now and then, while nothing moves on it.
-    fn idled(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
+    fn tend_if_idle(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
         if moved > 0 {
             idle.store(0, Ordering::Relaxed);
         } else if idle.fetch_add(1, Ordering::Relaxed) >= IDLE {
             idle.store(0, Ordering::Relaxed);
             stream.tend();
-            self.heed(stream);
+            self.record_fault(stream);
         }
         moved
     }
@@ -166,8 +167,8 @@ impl Connection {
     /// Returns true if all that was written has arrived, or will. Of sockets only the system knows.
     pub(super) fn has_arrived(&self) -> bool {
         match &self.over {
-            Over::One(carrier) => carrier.settle() == Ok(true),
-            Over::Paths { stream, .. } => locked(stream).has_arrived(),
+            ConnectionCarrier::One(carrier) => carrier.settle() == Ok(true),
+            ConnectionCarrier::Paths { stream, .. } => locked(stream).has_arrived(),
         }
     }
 
@@ -186,11 +187,11 @@ impl Connection {
     pub(super) fn read(&self, to: &mut [u8]) -> usize {
         let places = &mut [IoSliceMut::new(to)];
         match &self.over {
-            Over::One(carrier) => self.moved(carrier.read(places)),
-            Over::Paths { stream, idle } => {
+            ConnectionCarrier::One(carrier) => self.moved(carrier.read(places)),
+            ConnectionCarrier::Paths { stream, idle } => {
                 let mut stream = locked(stream);
                 let read = stream.read(places);
-                self.idled(&mut stream, idle, read)
+                self.tend_if_idle(&mut stream, idle, read)
             }
         }
     }
@@ -209,11 +210,11 @@ impl Connection {
                 0
             }
             // SAFETY: promised by the caller.
-            Over::One(carrier) => self.moved(unsafe { carrier.read_placed(places) }),
-            Over::Paths { stream, idle } => {
+            ConnectionCarrier::One(carrier) => self.moved(unsafe { carrier.read_placed(places) }),
+            ConnectionCarrier::Paths { stream, idle } => {
                 let mut stream = locked(stream);
                 let read = stream.read(places);
-                self.idled(&mut stream, idle, read)
+                self.tend_if_idle(&mut stream, idle, read)
             }
         }
     }
@@ -235,11 +236,13 @@ impl Connection {
     pub(super) unsafe fn write(&self, places: &[IoSlice<'_>]) -> usize {
         match &self.over {
             // SAFETY: promised by the caller.
-            Over::One(carrier) => self.moved(unsafe { carrier.write_zero_copy(places) }),
-            Over::Paths { stream, idle } => {
+            ConnectionCarrier::One(carrier) => {
+                self.moved(unsafe { carrier.write_zero_copy(places) })
+            }
+            ConnectionCarrier::Paths { stream, idle } => {
                 let mut stream = locked(stream);
                 let taken = stream.write(places);
-                self.idled(&mut stream, idle, taken)
+                self.tend_if_idle(&mut stream, idle, taken)
             }
         }
     }
@@ -249,7 +252,7 @@ impl Drop for Connection {
     /// Sends first what only this process sends, unless the peer is gone.
     fn drop(&mut self) {
         match &self.over {
-            Over::One(carrier) if !self.is_faulty() => carrier.linger(),
+            ConnectionCarrier::One(carrier) if !self.is_faulty() => carrier.linger(),
             _ => {}
         }
     }

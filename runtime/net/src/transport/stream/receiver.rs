@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::connection::Connection;
 use super::header::{HEADER, IOV_MAX, announced, header};
-use super::ring::Ring;
+use super::ring::MessageRing;
 use crate::transport::message::{IoVecMut, Message};
 use crate::transport::posted::PostedReceiver;
 
 /// The destination of the next message: staged or landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Landing {
+enum LandingState {
     /// It is staged.
     No,
     /// A part of it may be where it is to be.
@@ -23,13 +23,13 @@ enum Landing {
 
 /// Bytes that were read ahead of who asks for them: so a short message and what follows it take one system call.
 #[derive(Default)]
-struct Ahead {
+struct ReadAhead {
     bytes: Box<[u8]>,
     at: usize,
     end: usize,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Reads to a place, ahead if there is room for more than that; returns the bytes that are there.
     #[inline]
     fn read(&mut self, connection: &Connection, to: &mut [u8]) -> usize {
@@ -67,12 +67,12 @@ impl Ahead {
 /// The receiving end of a connection.
 pub struct Receiver {
     connection: Arc<Connection>,
-    ahead: Ahead,
+    ahead: ReadAhead,
     /// A slot for each message that is wholly here, and the next for one that is not.
-    ring: Ring,
+    ring: MessageRing,
     /// The number of bytes of the latter that are here, with its header.
     here: usize,
-    landing: Landing,
+    landing: LandingState,
     /// True if the last message here is not as long as was expected: what follows makes no sense.
     odd: bool,
     /// Bytes read.
@@ -85,10 +85,10 @@ impl Receiver {
     pub(crate) fn new(connection: Arc<Connection>) -> Self {
         Receiver {
             connection,
-            ahead: Ahead::default(),
-            ring: Ring::new(),
+            ahead: ReadAhead::default(),
+            ring: MessageRing::new(),
             here: 0,
-            landing: Landing::No,
+            landing: LandingState::No,
             odd: false,
             bytes: 0,
             places: Vec::new(),
@@ -99,7 +99,7 @@ impl Receiver {
     /// here: what was read ahead does not show there.
     pub fn reading_ahead(connection: Arc<Connection>, bytes: usize) -> Self {
         let bytes = vec![0; bytes].into_boxed_slice();
-        Receiver { ahead: Ahead { bytes, at: 0, end: 0 }, ..Receiver::new(connection) }
+        Receiver { ahead: ReadAhead { bytes, at: 0, end: 0 }, ..Receiver::new(connection) }
     }
 
     /// Returns the connection.
@@ -137,7 +137,7 @@ impl Receiver {
             let rest = unsafe { std::slice::from_raw_parts_mut(rest.as_mut_ptr(), rest.len()) };
             self.places.push(IoSliceMut::new(rest));
         }
-        let copies = self.landing == Landing::No;
+        let copies = self.landing == LandingState::No;
         let (mut at, mut left) = (0, len);
         for piece in pieces {
             let size = piece.len.min(left);
@@ -173,7 +173,7 @@ impl PostedReceiver for Receiver {
         if ahead != whole as u64 {
             return ahead < whole as u64;
         }
-        if self.odd || self.landing == Landing::Begun {
+        if self.odd || self.landing == LandingState::Begun {
             return false;
         }
         if self.here == 0 {
@@ -197,14 +197,14 @@ impl PostedReceiver for Receiver {
 
     #[inline]
     unsafe fn land(&mut self, len: usize, pieces: impl Iterator<Item = IoVecMut>) -> bool {
-        if self.connection.is_faulty() || self.landing == Landing::Done {
+        if self.connection.is_faulty() || self.landing == LandingState::Done {
             return !self.connection.is_faulty();
         }
         if self.ring.used() > 0 {
             if announced(self.ring.meta(0)) == len {
                 self.place(len, len, pieces);
             }
-            self.landing = Landing::Done;
+            self.landing = LandingState::Done;
             return true;
         }
         if self.odd {
@@ -225,18 +225,18 @@ impl PostedReceiver for Receiver {
             (self.here, self.bytes) = (self.here + n, self.bytes + n as u64);
             self.places.clear();
         }
-        self.landing = Landing::Begun;
+        self.landing = LandingState::Begun;
         if self.settle(len) {
-            self.landing = Landing::Done;
+            self.landing = LandingState::Done;
         }
-        self.landing == Landing::Done
+        self.landing == LandingState::Done
     }
 
     #[inline]
     fn consume(&mut self) {
         debug_assert!(self.ring.used() > 0);
         self.ring.pop();
-        self.landing = Landing::No;
+        self.landing = LandingState::No;
     }
 
     #[inline]

@@ -7,8 +7,8 @@ const ALIGN: usize = 64;
 /// The least content that a slot has room for.
 const LEAST: usize = 1 << 10;
 
-/// Memory for one message. It never shrinks, and never moves but by [`Slot::reserve`].
-struct Slot {
+/// Memory for one message. It never shrinks, and never moves but by [`RingSlot::reserve`].
+struct RingSlot {
     bytes: Vec<u8>,
     /// The offset at which the content begins.
     skip: usize,
@@ -16,7 +16,7 @@ struct Slot {
     header: usize,
 }
 
-impl Slot {
+impl RingSlot {
     fn room(&self) -> usize {
         self.bytes.len() - self.skip
     }
@@ -42,15 +42,15 @@ impl Slot {
 }
 
 /// Slots used in turn. Those in use keep their memory; the one behind them is the next.
-pub(super) struct Ring {
-    slots: Vec<Slot>,
+pub(super) struct MessageRing {
+    slots: Vec<RingSlot>,
     head: usize,
     used: usize,
 }
 
-impl Ring {
+impl MessageRing {
     pub(super) fn new() -> Self {
-        Ring { slots: Vec::new(), head: 0, used: 0 }
+        MessageRing { slots: Vec::new(), head: 0, used: 0 }
     }
 
     /// Returns the number of slots in use.
@@ -88,7 +88,7 @@ impl Ring {
         self.head = 0;
         while self.slots.len() < slots {
             let bytes = vec![0; LONG_HEADER];
-            let mut slot = Slot { bytes, skip: LONG_HEADER, header: HEADER };
+            let mut slot = RingSlot { bytes, skip: LONG_HEADER, header: HEADER };
             slot.reserve(len);
             self.slots.push(slot);
         }

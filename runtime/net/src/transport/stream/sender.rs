@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::connection::Connection;
 use super::header::{HEADER, IOV_MAX, LONGEST, announced, header};
-use super::ring::Ring;
+use super::ring::MessageRing;
 use crate::transport::fault::Fault;
 use crate::transport::message::IoVec;
 use crate::transport::posted::PostedSender;
@@ -16,7 +16,7 @@ use crate::transport::posted::PostedSender;
 pub struct Sender {
     connection: Arc<Connection>,
     /// A slot for each message that the kernel has not taken whole: its header, and staged content.
-    ring: Ring,
+    ring: MessageRing,
     /// The memory of these messages, in order, less what the kernel has taken.
     queue: VecDeque<IoSlice<'static>>,
     /// The last byte of each of them, counted as below.
@@ -37,7 +37,7 @@ impl Sender {
     pub fn new(connection: Arc<Connection>) -> Self {
         Sender {
             connection,
-            ring: Ring::new(),
+            ring: MessageRing::new(),
             queue: VecDeque::new(),
             ends: VecDeque::new(),
             posted: 0,

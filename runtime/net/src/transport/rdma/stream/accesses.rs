@@ -7,8 +7,8 @@ use super::ring::DEPTH;
 use crate::transport::access::{Access, News};
 use crate::transport::rdma::error::QueueError;
 use crate::transport::rdma::exposure::Exposure;
-use crate::transport::rdma::registrations::Found;
-use crate::transport::rdma::verbs::{Device, Region, Registration};
+use crate::transport::rdma::registrations::RegisteredBytes;
+use crate::transport::rdma::verbs::{MemoryRegistration, OwnedRegion, VerbsDevice};
 
 /// The slots of the stage, and their bytes.
 pub(super) const STAGE: (usize, usize) = (16, 64 << 10);
@@ -29,7 +29,7 @@ pub(super) struct AccessQueue {
     pub(super) open: VecDeque<AccessWork>,
     pub(super) number: u64,
     /// Memory of accesses to what devices do not know, and its slots that are free.
-    pub(super) stage: Option<(Region, Vec<usize>)>,
+    pub(super) stage: Option<(OwnedRegion, Vec<usize>)>,
     /// Memory of this end's that the device of the queue knows.
     pub(super) lent: Vec<Arc<Exposure>>,
     /// True if the peer's device has refused an access.
@@ -58,8 +58,8 @@ pub(super) struct AccessWork {
 /// The memory of work.
 pub(super) enum LocalMemory {
     Slot(usize),
-    Block(Found),
-    Lent(Arc<Registration>),
+    Block(RegisteredBytes),
+    Lent(Arc<MemoryRegistration>),
     /// A slot, for the read that confirms what was written.
     Confirms(usize),
 }
@@ -93,9 +93,9 @@ impl AccessQueue {
     }
 
     /// Takes a slot of the stage, which is made if there is none; `None` if there is none to be had now.
-    pub(super) fn slot(&mut self, device: &Arc<Device>) -> Result<Option<usize>, QueueError> {
+    pub(super) fn slot(&mut self, device: &Arc<VerbsDevice>) -> Result<Option<usize>, QueueError> {
         if self.stage.is_none() {
-            let region = Region::new(STAGE.0 * STAGE.1, std::slice::from_ref(device))?;
+            let region = OwnedRegion::new(STAGE.0 * STAGE.1, std::slice::from_ref(device))?;
             self.stage = Some((region, (0..STAGE.0).collect()));
         }
         Ok(self.stage.as_mut().and_then(|(_, free)| free.pop()))

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use super::rail_stream::RailStream;
-use super::ring::{NOWHERE, SLOTS};
-use crate::transport::rdma::rails::Rail;
-use crate::transport::rdma::verbs::Completion;
+use super::ring::{NO_RAIL, SLOTS};
+use crate::transport::rdma::rails::QueueRail;
+use crate::transport::rdma::verbs::WorkCompletion;
 
 impl RailStream {
     /// Describes the state of the stream, and what it waits for.
     pub(crate) fn state(&self) -> String {
-        let rail = |(at, rail): (usize, &Rail)| format!("{at} {}", rail.state());
+        let rail = |(at, rail): (usize, &QueueRail)| format!("{at} {}", rail.state());
         let rails: Vec<String> = self.rails.all.iter().enumerate().map(rail).collect();
         let pieces = self.next.saturating_sub(SLOTS as u64)..self.next;
         let sent = pieces.map(|piece| (piece, &self.sent[piece as usize % SLOTS]));
         let open: Vec<_> = sent.filter(|(_, s)| !s.done).map(|(p, s)| (p, s.rail)).collect();
-        let RailStream { next, read_there, head, told, again, .. } = self;
+        let RailStream { next, read_there, head, read_reported, again, .. } = self;
         format!(
             "{rails:#?}\n{}\nnext {next}, of which read there {read_there}; pieces on queues {open:?}, on none {again:?}; \
-             head {head} {:?}, told {told}\n",
+             head {head} {:?}, read_reported {read_reported}\n",
             self.renewals.state(),
             self.arrived[*head as usize % SLOTS],
         )
@@ -40,7 +40,7 @@ impl RailStream {
     }
 
     /// Takes completions that were held back.
-    pub(crate) fn release(&mut self, held: Vec<(usize, Completion)>) {
+    pub(crate) fn release(&mut self, held: Vec<(usize, WorkCompletion)>) {
         held.into_iter().for_each(|(at, completion)| self.completed(at, completion));
     }
 
@@ -101,7 +101,7 @@ impl RailStream {
 
     /// Returns true if it knows where the peer wants bytes.
     pub(crate) fn knows_place(&mut self) -> bool {
-        self.theirs.place(self.taken).is_some()
+        self.peer_targets.place(self.taken).is_some()
     }
 
     /// Uses one queue for what it sends from now on, and gives none up.
@@ -119,7 +119,7 @@ impl RailStream {
         for piece in 0..self.next {
             let sent = &mut self.sent[piece as usize % SLOTS];
             if sent.rail == at && !sent.done {
-                (sent.rail, sent.place) = (NOWHERE, None);
+                (sent.rail, sent.place) = (NO_RAIL, None);
                 self.post(piece);
             }
         }

@@ -6,10 +6,10 @@ use super::note::StreamNote;
 use super::pieces::PieceArrival;
 use super::rail_stream::RailStream;
 use super::ring::{ARRIVED_OFFSET, PIECE, SLOTS};
-use crate::transport::rdma::rails::Rail;
+use crate::transport::rdma::immediate::ahead;
+use crate::transport::rdma::rails::QueueRail;
 use crate::transport::rdma::registrations::BLOCK;
 use crate::transport::rdma::targets::{LEAST, PutTarget};
-use crate::transport::rdma::words::ahead;
 
 impl RailStream {
     /// Copies what has arrived to some places, in order; returns the number of bytes.
@@ -54,7 +54,7 @@ impl RailStream {
                 (total, self.offset) = (total + take, self.offset + take);
                 self.read += take as u64;
                 if self.offset == len {
-                    self.ours.read(self.read);
+                    self.own_targets.read(self.read);
                     self.next_piece();
                 }
             }
@@ -64,7 +64,7 @@ impl RailStream {
 
     /// Takes the bytes that are read next from where this end wanted them.
     fn take_placed(&self, to: &mut [u8]) {
-        if let Some((offset, found)) = self.ours.at(self.read) {
+        if let Some((offset, found)) = self.own_targets.at(self.read) {
             found.block.bring(offset, to);
         }
     }
@@ -73,7 +73,7 @@ impl RailStream {
     fn next_piece(&mut self) {
         self.arrived[self.head as usize % SLOTS] = PieceArrival::Not;
         (self.head, self.offset) = (self.head + 1, 0);
-        self.tell();
+        self.report_progress();
     }
 
     /// Skips notes, which were read when they came.
@@ -90,7 +90,7 @@ impl RailStream {
         for place in places {
             let mut rest: &[u8] = &place[skip.min(place.len())..];
             skip -= skip.min(place.len());
-            while let Some(known) = self.ours.news(start, rest.len()) {
+            while let Some(known) = self.own_targets.news(start, rest.len()) {
                 (start, rest) = (start + known as u64, &rest[known..]);
                 if !self.has_slot() {
                     return;
@@ -101,7 +101,7 @@ impl RailStream {
                 };
                 let len = found.as_ref().map_or(rest.len().min(BLOCK), |found| found.len);
                 if let Some(found) = &found {
-                    let key = |rail: &Rail| found.block.peer_key(rail.device.1);
+                    let key = |rail: &QueueRail| found.block.peer_key(rail.device.1);
                     let keys = self.rails.all.iter().map(key).collect();
                     let (len, address) = (len as u64, found.block.address(found.offset));
                     let target = PutTarget { start, len, address, keys };
@@ -109,7 +109,7 @@ impl RailStream {
                         return;
                     }
                 }
-                self.ours.said(len, found);
+                self.own_targets.said(len, found);
             }
             start += rest.len() as u64;
         }
@@ -147,8 +147,8 @@ impl RailStream {
             self.came(number, PieceArrival::Note);
             // A note that cannot be read is not used: nothing depends on it.
             match postcard::from_bytes(&note) {
-                Ok(StreamNote::PutTarget(target)) => self.theirs.add(target),
-                Ok(StreamNote::Renewal(renewal)) => self.hear_renewal(renewal),
+                Ok(StreamNote::PutTarget(target)) => self.peer_targets.add(target),
+                Ok(StreamNote::Renewal(renewal)) => self.handle_renewal(renewal),
                 Err(_) => {}
             }
         }

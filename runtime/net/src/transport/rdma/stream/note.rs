@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::transport::rdma::targets::PutTarget;
-use crate::transport::rdma::verbs::Address;
+use crate::transport::rdma::verbs::QueueAddress;
 
 /// A message of one end to the other in a piece that no reader sees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,8 +23,8 @@ pub(super) struct RenewalMessage {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum RenewalStep {
-    Ask(Address),
-    Ready(Address),
+    Ask(QueueAddress),
+    Ready(QueueAddress),
     Go(u32),
     Not,
 }

@@ -17,12 +17,12 @@ use super::accesses::{
     AccessQueue, AccessTask, AccessWork, CONFIRMING, LocalMemory, MOST, MOST_BYTES, STAGE,
 };
 use super::rail_stream::RailStream;
-use super::ring::{ARRIVED_OFFSET, PIECE, TOLD};
+use super::ring::{ARRIVED_OFFSET, NO_PIECE, PIECE};
 use crate::transport::access::{Access, Grant, May, News};
 use crate::transport::rdma::error::QueueError;
 use crate::transport::rdma::exposure::Exposure;
-use crate::transport::rdma::registrations::Found;
-use crate::transport::rdma::verbs::{self, Completion, is_refused};
+use crate::transport::rdma::registrations::RegisteredBytes;
+use crate::transport::rdma::verbs::{AccessRequest, WorkCompletion, is_refused};
 
 impl RailStream {
     /// Returns true if a queue is for accesses to memory.
@@ -67,7 +67,7 @@ impl RailStream {
     }
 
     /// Hears what became of accesses.
-    pub(crate) fn hear_accesses(&mut self, each: &mut dyn FnMut(News)) {
+    pub(crate) fn report_accesses(&mut self, each: &mut dyn FnMut(News)) {
         self.progress();
         if let Some(accesses) = &mut self.accesses {
             accesses.news.drain(..).for_each(each);
@@ -75,15 +75,15 @@ impl RailStream {
     }
 
     /// Handles what was completed on the queue for accesses.
-    pub(super) fn access_completed(&mut self, completion: Completion) {
+    pub(super) fn access_completed(&mut self, completion: WorkCompletion) {
         match (completion, &mut self.accesses) {
-            (Completion::Written(number), Some(accesses)) if number != TOLD => {
+            (WorkCompletion::Written(number), Some(accesses)) if number != NO_PIECE => {
                 accesses.completed(number);
             }
-            (Completion::Failed { write: true, status }, Some(accesses)) => {
+            (WorkCompletion::Failed { write: true, status }, Some(accesses)) => {
                 accesses.refused |= is_refused(status);
             }
-            (Completion::Arrived { immediate, len }, _) => self.heard(immediate, len),
+            (WorkCompletion::Arrived { immediate, len }, _) => self.handle_word(immediate, len),
             _ => {}
         }
     }
@@ -160,7 +160,7 @@ impl RailStream {
             let reads = access.reads || matches!(here, LocalMemory::Confirms(_));
             let fenced = !reads && accesses.open.iter().any(|work| work.reads);
             let number = accesses.number + 1;
-            let work = verbs::Access { id: number, reads, fenced, here: span, there, key };
+            let work = AccessRequest { id: number, reads, fenced, here: span, there, key };
             if let Err(why) = self.rails.access(at, &work) {
                 accesses.give_back(&here);
                 return Err(why);
@@ -178,7 +178,7 @@ impl RailStream {
     }
 
     /// Finds the registered memory of so many bytes, if they are worth it.
-    fn known(&self, here: *mut u8, len: u64) -> Option<Found> {
+    fn known(&self, here: *mut u8, len: u64) -> Option<RegisteredBytes> {
         let registrations = self.registrations.as_ref().filter(|_| len >= PIECE as u64)?;
         // SAFETY: a part of the memory of an access that has no end; only its address is used.
         registrations.find(unsafe { std::slice::from_raw_parts(here, len as usize) })

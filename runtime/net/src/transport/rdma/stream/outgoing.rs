@@ -4,10 +4,10 @@ use super::accesses::AccessQueue;
 use super::note::StreamNote;
 use super::pieces::SentPiece;
 use super::rail_stream::RailStream;
-use super::ring::{ARRIVED_OFFSET, NOWHERE, PIECE, SENT_OFFSET, SLOTS, TOLD};
-use crate::transport::rdma::registrations::Found;
-use crate::transport::rdma::verbs::Write;
-use crate::transport::rdma::words::Word;
+use super::ring::{ARRIVED_OFFSET, NO_PIECE, NO_RAIL, PIECE, SENT_OFFSET, SLOTS};
+use crate::transport::rdma::immediate::ImmediateWord;
+use crate::transport::rdma::registrations::RegisteredBytes;
+use crate::transport::rdma::verbs::WriteRequest;
 
 impl RailStream {
     /// Takes what it can of some bytes; returns how many.
@@ -44,7 +44,7 @@ impl RailStream {
                     continue;
                 }
                 if fill == 0 {
-                    room = self.theirs.room(self.taken);
+                    room = self.peer_targets.room(self.taken);
                 }
                 let len;
                 if let Some(found) = zero_copy {
@@ -71,7 +71,7 @@ impl RailStream {
 
     /// Finds the registered memory of a piece that needs not be copied: a whole one, unless its block ends
     /// before.
-    fn find(&self, place: &[u8]) -> Option<Found> {
+    fn find(&self, place: &[u8]) -> Option<RegisteredBytes> {
         match &self.registrations {
             Some(registrations) if place.len() >= PIECE => registrations.find(place),
             _ => None,
@@ -86,8 +86,8 @@ impl RailStream {
     }
 
     /// Sends the next piece, which is in its slot or zero-copy.
-    fn launch(&mut self, len: usize, zero_copy: Option<Found>) {
-        let (start, place) = (self.taken, self.theirs.place(self.taken));
+    fn launch(&mut self, len: usize, zero_copy: Option<RegisteredBytes>) {
+        let (start, place) = (self.taken, self.peer_targets.place(self.taken));
         self.zero_copy += usize::from(zero_copy.is_some());
         self.taken += len as u64;
         self.send(SentPiece {
@@ -151,26 +151,26 @@ impl RailStream {
         let ring = (self.peer + (ARRIVED_OFFSET + slot * PIECE) as u64, rail.peer_key);
         let place = sent.place.as_ref().and_then(|p| Some((p.address, *p.keys.get(at)?)));
         let (word, (to, to_key)) = match place {
-            Some(place) => (Word::Placed(number), place),
-            None if sent.is_note => (Word::Note(number), ring),
-            None => (Word::Piece(number), ring),
+            Some(place) => (ImmediateWord::Placed(number), place),
+            None if sent.is_note => (ImmediateWord::Note(number), ring),
+            None => (ImmediateWord::Piece(number), ring),
         };
         let from = match &sent.zero_copy {
             Some(found) => found.block.span(found.offset, sent.len, rail.device.1),
             None => self.region.span(SENT_OFFSET + slot * PIECE, sent.len, rail.device.0),
         };
-        let write = Write { id: piece, from, to, to_key, immediate: word.encode() };
+        let write = WriteRequest { id: piece, from, to, to_key, immediate: word.encode() };
         if let Err(why) = self.rails.write(at, &write) {
             self.lose(at, why);
         }
     }
 
     /// Sends a word without a piece over a queue that was picked.
-    pub(super) fn say(&mut self, at: usize, word: Word) {
+    pub(super) fn post_word(&mut self, at: usize, word: ImmediateWord) {
         let rail = &self.rails.all[at];
         let (from, to_key) = (self.region.span(SENT_OFFSET, 0, rail.device.0), rail.peer_key);
         let to = self.peer + ARRIVED_OFFSET as u64;
-        let write = Write { id: TOLD, from, to, to_key, immediate: word.encode() };
+        let write = WriteRequest { id: NO_PIECE, from, to, to_key, immediate: word.encode() };
         if let Err(why) = self.rails.write(at, &write) {
             self.lose(at, why);
         }
@@ -189,7 +189,7 @@ impl RailStream {
             let sent = &mut self.sent[piece as usize % SLOTS];
             if sent.rail == at && !sent.done {
                 // Never twice to a place that is not the stream's own.
-                (sent.rail, sent.place) = (NOWHERE, None);
+                (sent.rail, sent.place) = (NO_RAIL, None);
                 self.again.push_back(piece);
             }
         }

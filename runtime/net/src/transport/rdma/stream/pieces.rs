@@ -1,7 +1,7 @@
 //! The pieces of a stream: those that were sent, and those that arrived.
 
-use super::ring::NOWHERE;
-use crate::transport::rdma::registrations::Found;
+use super::ring::NO_RAIL;
+use crate::transport::rdma::registrations::RegisteredBytes;
 use crate::transport::rdma::targets::RemoteAddress;
 
 /// The way in which a piece has arrived.
@@ -26,7 +26,7 @@ pub(super) struct SentPiece {
     /// The number of bytes of the stream before it.
     pub(super) start: u64,
     /// The registered memory it lies in, if not in its slot.
-    pub(super) zero_copy: Option<Found>,
+    pub(super) zero_copy: Option<RegisteredBytes>,
     /// The place it goes to, if not into its slot at the peer.
     pub(super) place: Option<RemoteAddress>,
     /// True if it is a note to the peer's stream, and no part of what readers see.
@@ -36,7 +36,7 @@ pub(super) struct SentPiece {
 impl SentPiece {
     pub(super) const NONE: SentPiece = SentPiece {
         len: 0,
-        rail: NOWHERE,
+        rail: NO_RAIL,
         done: true,
         start: 0,
         zero_copy: None,

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::pieces::PieceArrival;
 use super::rail_stream::RailStream;
-use super::ring::{SLOTS, STRIDE, TOLD};
+use super::ring::{NO_PIECE, SLOTS, STRIDE};
 use crate::transport::rdma::error::QueueError;
-use crate::transport::rdma::verbs::Completion;
-use crate::transport::rdma::words::{Word, ahead};
+use crate::transport::rdma::immediate::{ImmediateWord, ahead};
+use crate::transport::rdma::verbs::WorkCompletion;
 
 /// The time that the end of a stream waits for the peer to have all.
 const LINGER: Duration = Duration::from_secs(2);
@@ -45,14 +45,14 @@ impl RailStream {
         }
         self.skip_notes();
         self.push_accesses();
-        self.tell();
+        self.report_progress();
         self.renew();
     }
 
-    pub(super) fn completed(&mut self, at: usize, completion: Completion) {
+    pub(super) fn completed(&mut self, at: usize, completion: WorkCompletion) {
         match completion {
             _ if self.rails.all[at].is_one_sided => self.access_completed(completion),
-            Completion::Written(id) if id != TOLD => {
+            WorkCompletion::Written(id) if id != NO_PIECE => {
                 let sent = &mut self.sent[id as usize % SLOTS];
                 // If a piece was sent twice, the write that counts is the last.
                 if sent.rail == at {
@@ -60,8 +60,8 @@ impl RailStream {
                     self.zero_copy -= usize::from(sent.zero_copy.take().is_some());
                 }
             }
-            Completion::Arrived { immediate, len } => self.heard(immediate, len),
-            Completion::Written(_) | Completion::Failed { .. } => {}
+            WorkCompletion::Arrived { immediate, len } => self.handle_word(immediate, len),
+            WorkCompletion::Written(_) | WorkCompletion::Failed { .. } => {}
         }
         if let Some(why) = self.rails.count(at, completion) {
             self.lose(at, why);
@@ -69,19 +69,19 @@ impl RailStream {
     }
 
     /// Handles a write of the peer.
-    pub(super) fn heard(&mut self, immediate: u32, len: u32) {
-        match Word::decode(immediate) {
-            Some(Word::Piece(number)) => self.came(number, PieceArrival::Slot(len)),
-            Some(Word::Placed(number)) => self.came(number, PieceArrival::Placed(len)),
-            Some(Word::Note(number)) => self.note_came(number, len),
-            Some(Word::Read(number)) => {
+    pub(super) fn handle_word(&mut self, immediate: u32, len: u32) {
+        match ImmediateWord::decode(immediate) {
+            Some(ImmediateWord::Piece(number)) => self.came(number, PieceArrival::Slot(len)),
+            Some(ImmediateWord::Placed(number)) => self.came(number, PieceArrival::Placed(len)),
+            Some(ImmediateWord::Note(number)) => self.note_came(number, len),
+            Some(ImmediateWord::Read(number)) => {
                 let more = ahead(number, self.read_there);
                 // Else it is old.
                 if more <= self.next - self.read_there {
                     self.read_there += more;
                 }
             }
-            Some(Word::Ended(rails)) => {
+            Some(ImmediateWord::Ended(rails)) => {
                 self.renewals.ended_there |= rails;
                 for at in (0..self.rails.all.len()).filter(|at| rails & 1 << at != 0) {
                     if std::mem::take(&mut self.rails.all[at].live_there) {
@@ -96,22 +96,22 @@ impl RailStream {
 
     /// Tells the peer what is news to it: how many pieces were read, if that is news enough, and which
     /// queues have ended.
-    pub(super) fn tell(&mut self) {
+    pub(super) fn report_progress(&mut self) {
         let ended = self.rails.mask();
-        if ended != self.told_ended {
+        if ended != self.ended_reported {
             // Over all: one may be as dead as those, and if so that shows.
             for at in 0..self.rails.all.len() {
                 if self.rails.has_room(at) {
-                    self.told_ended = ended;
-                    self.say(at, Word::Ended(ended));
+                    self.ended_reported = ended;
+                    self.post_word(at, ImmediateWord::Ended(ended));
                 }
             }
         }
-        if self.head - self.told >= STRIDE
+        if self.head - self.read_reported >= STRIDE
             && let Some(at) = self.rails.pick()
         {
-            self.told = self.head;
-            self.say(at, Word::Read(self.head as u32));
+            self.read_reported = self.head;
+            self.post_word(at, ImmediateWord::Read(self.head as u32));
         }
     }
 

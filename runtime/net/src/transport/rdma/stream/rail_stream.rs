@@ -13,12 +13,14 @@ use super::ring::{ARRIVED_OFFSET, DEPTH, PIECE, SLOTS};
 use crate::error::Source;
 use crate::transport::fault::Fault;
 use crate::transport::rdma::error::{QueueError, VerbsError};
+use crate::transport::rdma::immediate::RAILS;
 use crate::transport::rdma::joins::joins;
-use crate::transport::rdma::rails::{Rail, Rails};
+use crate::transport::rdma::rails::{QueueRail, RailSet};
 use crate::transport::rdma::registrations::Registrations;
-use crate::transport::rdma::targets::{Ours, Theirs};
-use crate::transport::rdma::verbs::{Address, Completion, Device, Queue, Region};
-use crate::transport::rdma::words::RAILS;
+use crate::transport::rdma::targets::{OwnTargets, PeerTargets};
+use crate::transport::rdma::verbs::{
+    OwnedRegion, QueueAddress, QueuePair, VerbsDevice, WorkCompletion,
+};
 
 /// The description of this end that a peer needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,18 +29,18 @@ pub(crate) struct ConnectionInfo {
     start: u64,
     pieces: (u32, u32),
     /// A queue's address, and its device's key of the region.
-    rails: Vec<(Address, u32)>,
+    rails: Vec<(QueueAddress, u32)>,
     /// True if the last queue of those that are joined is to carry accesses to memory.
     one_sided: bool,
 }
 
 /// Both directions of a connection.
 pub(crate) struct RailStream {
-    pub(super) rails: Rails,
+    pub(super) rails: RailSet,
     pub(super) renewals: RailRenewals,
     /// Accesses to the peer's memory; none if no queue is to carry them.
     pub(super) accesses: Option<AccessQueue>,
-    pub(super) region: Arc<Region>,
+    pub(super) region: Arc<OwnedRegion>,
     /// Memory that needs not be copied.
     pub(super) registrations: Option<Arc<Registrations>>,
     /// Address of the peer's region.
@@ -55,8 +57,8 @@ pub(crate) struct RailStream {
     /// Pieces to be written once more.
     pub(super) again: VecDeque<u64>,
     /// The places where the peer wants bytes, and those that it was told of at this end.
-    pub(super) theirs: Theirs,
-    pub(super) ours: Ours,
+    pub(super) peer_targets: PeerTargets,
+    pub(super) own_targets: OwnTargets,
     /// The number of the piece that is read next, how many of its bytes were, and what arrived.
     pub(super) head: u64,
     pub(super) offset: usize,
@@ -64,11 +66,11 @@ pub(crate) struct RailStream {
     /// Bytes that were read.
     pub(super) read: u64,
     /// The numbers that the peer was told: pieces read; queues that have ended here.
-    pub(super) told: u64,
-    pub(super) told_ended: u32,
+    pub(super) read_reported: u64,
+    pub(super) ended_reported: u32,
     pub(super) looks: u32,
     /// Empty between calls.
-    pub(super) news: Vec<(usize, Completion)>,
+    pub(super) news: Vec<(usize, WorkCompletion)>,
     #[cfg(test)]
     pub(crate) unruly: Option<super::shuffle::CompletionShuffle>,
     /// The queue of which nothing more is heard.
@@ -82,7 +84,7 @@ impl RailStream {
     /// Makes one end, with `pairs` queues on each device and so many receives in each, not connected yet; with one more
     /// if it is to be `one_sided` too.
     pub(crate) fn new(
-        devices: &[Arc<Device>],
+        devices: &[Arc<VerbsDevice>],
         (pairs, one_sided): (usize, bool),
         gid: Option<u32>,
         receives: u32,
@@ -92,7 +94,7 @@ impl RailStream {
             device: device.to_owned(),
             source: Source::new(error),
         };
-        let region = Region::new(ARRIVED_OFFSET + SLOTS * PIECE, devices);
+        let region = OwnedRegion::new(ARRIVED_OFFSET + SLOTS * PIECE, devices);
         let region = Arc::new(region.map_err(|e| failed("registering memory", "a device", e))?);
         let mut rails = Vec::new();
         let each = devices.iter().enumerate().flat_map(|device| (0..pairs).map(move |_| device));
@@ -100,13 +102,13 @@ impl RailStream {
         for (at, device) in each.chain(more).take(RAILS) {
             let sequence = (region.start() as u64 >> 12) as u32 ^ rails.len() as u32;
             let gid = device.gid(gid)?;
-            let queue = Queue::new(device, gid, &region, DEPTH, sequence)
+            let queue = QueuePair::new(device, gid, &region, DEPTH, sequence)
                 .map_err(|e| failed("making a queue pair", &device.name, e))?;
-            let rail = Rail::new(queue, at, receives);
+            let rail = QueueRail::new(queue, at, receives);
             rails.push(rail.map_err(|e| failed("posting a receive", &device.name, e))?);
         }
         Ok(RailStream {
-            rails: Rails::new(rails, DEPTH),
+            rails: RailSet::new(rails, DEPTH),
             renewals: RailRenewals::new(receives),
             accesses: one_sided.then(AccessQueue::default),
             region,
@@ -118,14 +120,14 @@ impl RailStream {
             sent: vec![SentPiece::NONE; SLOTS],
             zero_copy: 0,
             again: VecDeque::new(),
-            theirs: Theirs::default(),
-            ours: Ours::default(),
+            peer_targets: PeerTargets::default(),
+            own_targets: OwnTargets::default(),
             head: 0,
             offset: 0,
             arrived: vec![PieceArrival::Not; SLOTS],
             read: 0,
-            told: 0,
-            told_ended: 0,
+            read_reported: 0,
+            ended_reported: 0,
             looks: 0,
             news: Vec::new(),
             #[cfg(test)]
@@ -161,7 +163,7 @@ impl RailStream {
             return Err(Fault::Protocol(why));
         }
         self.peer = peer.start;
-        let known = |(address, _): &(Address, u32)| (address.network(), address.identity());
+        let known = |(address, _): &(QueueAddress, u32)| (address.network(), address.identity());
         let ends = [self.info().rails, peer.rails.clone()];
         let [here, there] = ends.map(|rails| rails.iter().map(known).collect::<Vec<_>>());
         let joins = joins(&here, &there);
@@ -169,7 +171,7 @@ impl RailStream {
             return Err(Fault::Protocol("it offers no queue pair"));
         };
         self.renewals.chooses = here[own].1 < there[other].1;
-        let mut all: Vec<Option<Rail>> = self.rails.all.drain(..).map(Some).collect();
+        let mut all: Vec<Option<QueueRail>> = self.rails.all.drain(..).map(Some).collect();
         self.rails.all = joins.iter().filter_map(|&(own, _)| all[own].take()).collect();
         self.accesses = self.accesses.take().filter(|_| peer.one_sided && joins.len() > 1);
         if let Some(rail) = self.rails.all.last_mut() {
@@ -213,8 +215,8 @@ impl RailStream {
 
     /// Registers memory: from now on what lies in it may be sent by zero-copy; see [`Self::write_zero_copy`].
     pub(crate) fn register(&mut self, registrations: &Arc<Registrations>) {
-        let queues = self.rails.all.iter().filter_map(Rail::queue);
-        let wanted: Vec<&Arc<Device>> = queues.map(Queue::device).collect();
+        let queues = self.rails.all.iter().filter_map(QueueRail::queue);
+        let wanted: Vec<&Arc<VerbsDevice>> = queues.map(QueuePair::device).collect();
         let Some(found) = registrations.devices(&wanted) else { return };
         if found.len() == self.rails.all.len() {
             for (rail, at) in self.rails.all.iter_mut().zip(found) {
@@ -238,7 +240,8 @@ impl RailStream {
     pub(super) fn lose(&mut self, at: usize, why: QueueError) {
         if self.rails.lose(at, why) {
             // A number that was told over it may be lost.
-            (self.told, self.told_ended) = (self.told.saturating_sub(SLOTS as u64), 0);
+            (self.read_reported, self.ended_reported) =
+                (self.read_reported.saturating_sub(SLOTS as u64), 0);
         }
     }
 }

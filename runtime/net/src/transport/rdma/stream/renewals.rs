@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::note::{RenewalMessage, RenewalStep};
-use crate::transport::rdma::rails::Rail;
+use crate::transport::rdma::rails::QueueRail;
 
 /// The pause after its end before a queue is made anew, at first; it doubles with each attempt up to the
 /// second.
@@ -16,16 +16,16 @@ const LONG: Duration = Duration::from_secs(60);
 /// A queue in the making.
 pub(super) enum RenewalStage {
     /// The peer was asked.
-    Asked(Rail),
-    Connecting(JoinHandle<std::io::Result<Rail>>),
+    Asked(QueueRail),
+    Connecting(JoinHandle<std::io::Result<QueueRail>>),
     /// Its first write is under way.
-    Proving(Rail, Instant),
+    Proving(QueueRail, Instant),
     /// It was delivered.
-    Proved(Rail),
+    Proved(QueueRail),
     /// Its number is in this piece.
-    Going(Rail, usize, u64),
+    Going(QueueRail, usize, u64),
     /// The peer may use it.
-    Ready(Rail),
+    Ready(QueueRail),
 }
 
 /// The queues in the making, and the messages about them that are still to be sent.
@@ -42,7 +42,7 @@ pub(super) struct RailRenewals {
     /// The messages that the peer is to be sent.
     pub(super) steps: VecDeque<RenewalMessage>,
     /// The new queues, each with its number and that of the old one.
-    pub(super) coming: Vec<(usize, usize, Rail)>,
+    pub(super) coming: Vec<(usize, usize, QueueRail)>,
     /// Numbers that this end has given to queues that do not take part yet.
     pub(super) given: usize,
     pub(super) pause: (Duration, Duration),
@@ -64,7 +64,7 @@ impl RailRenewals {
     }
 
     /// Records that a queue has ended on both sides.
-    pub(super) fn ended(&self, rail: &mut Rail) {
+    pub(super) fn ended(&self, rail: &mut QueueRail) {
         if rail.due.is_none() {
             let is_old = rail.pause.is_zero() || rail.made.elapsed() > LONG;
             rail.pause = if is_old { self.pause.0 } else { rail.pause };
@@ -73,7 +73,7 @@ impl RailRenewals {
     }
 
     /// Puts off the renewal of a queue.
-    pub(super) fn put_off(&self, rail: &mut Rail) {
+    pub(super) fn put_off(&self, rail: &mut QueueRail) {
         rail.pause = (2 * rail.pause).min(self.pause.1);
         rail.due = Some(Instant::now() + rail.pause);
     }
@@ -92,7 +92,7 @@ impl RailRenewals {
         Some(self.making.swap_remove(at).2)
     }
 
-    pub(super) fn say(&mut self, of: u32, attempt: u32, step: RenewalStep) {
+    pub(super) fn queue_message(&mut self, of: u32, attempt: u32, step: RenewalStep) {
         self.steps.push_back(RenewalMessage { of, attempt, step });
     }
 }

@@ -18,17 +18,17 @@ use std::time::{Duration, Instant};
 use super::note::{RenewalMessage, RenewalStep, StreamNote};
 use super::rail_stream::RailStream;
 use super::renewals::{RailRenewals, RenewalStage};
-use super::ring::{ARRIVED_OFFSET, DEPTH, SENT_OFFSET, SLOTS, TOLD};
+use super::ring::{ARRIVED_OFFSET, DEPTH, NO_PIECE, SENT_OFFSET, SLOTS};
 use crate::transport::rdma::error::QueueError;
-use crate::transport::rdma::rails::Rail;
-use crate::transport::rdma::verbs::{Address, Completion, Queue, Write};
-use crate::transport::rdma::words::{RAILS, Word};
+use crate::transport::rdma::immediate::{ImmediateWord, RAILS};
+use crate::transport::rdma::rails::QueueRail;
+use crate::transport::rdma::verbs::{QueueAddress, QueuePair, WorkCompletion, WriteRequest};
 
 /// The time that the first write through a new queue may take.
 const PROOF: Duration = Duration::from_secs(3);
 
 /// Connects a queue. For this the system may ask the network for a second who has an address.
-fn connect(rail: Rail, address: Address) -> std::io::Result<RenewalStage> {
+fn connect(rail: QueueRail, address: QueueAddress) -> std::io::Result<RenewalStage> {
     let connecting = move || {
         let connected = rail.queue().map_or(Ok(()), |queue| queue.connect(&address));
         connected.map(|()| rail)
@@ -42,23 +42,23 @@ impl RailStream {
     pub(super) fn renew(&mut self) {
         let RailRenewals { making, steps, coming, chooses, .. } = &self.renewals;
         let is_idle = making.is_empty() && steps.is_empty() && coming.is_empty();
-        if is_idle && (!chooses || self.rails.all.iter().all(Rail::is_live)) {
+        if is_idle && (!chooses || self.rails.all.iter().all(QueueRail::is_live)) {
             return;
         }
         if self.renewals.chooses {
-            self.ask();
+            self.request_renewals();
         }
         for (of, attempt, making) in std::mem::take(&mut self.renewals.making) {
             match self.step(of, attempt, making) {
                 Ok(Some(making)) => self.renewals.making.push((of, attempt, making)),
                 Ok(None) => {}
-                Err(_) => self.renounce(of, attempt),
+                Err(_) => self.abandon_renewal(of, attempt),
             }
         }
         let number = self.rails.all.len();
         if let Some(at) = self.renewals.coming.iter().position(|(is, ..)| *is == number) {
             let (_, of, rail) = self.renewals.coming.swap_remove(at);
-            self.welcome(of, rail);
+            self.admit_rail(of, rail);
             self.renewals.given = self.renewals.given.saturating_sub(1);
         }
         while let Some(step) = self.renewals.steps.pop_front() {
@@ -70,7 +70,7 @@ impl RailStream {
     }
 
     /// Asks for queues that are due.
-    fn ask(&mut self) {
+    fn request_renewals(&mut self) {
         let now = Instant::now();
         for of in 0..self.rails.all.len() {
             let rail = &self.rails.all[of];
@@ -88,9 +88,9 @@ impl RailStream {
             let of = of as u32;
             self.renewals.attempts += 1;
             let attempt = self.renewals.attempts;
-            match self.another(of).and_then(|rail| Some((rail.queue()?.address(), rail))) {
+            match self.make_replacement(of).and_then(|rail| Some((rail.queue()?.address(), rail))) {
                 Some((address, rail)) => {
-                    self.renewals.say(of, attempt, RenewalStep::Ask(address));
+                    self.renewals.queue_message(of, attempt, RenewalStep::Ask(address));
                     self.renewals.making.push((of, attempt, RenewalStage::Asked(rail)));
                 }
                 None => self.renewals.put_off(&mut self.rails.all[of as usize]),
@@ -99,15 +99,15 @@ impl RailStream {
     }
 
     /// Makes a queue as one that has ended on both sides was, not connected yet.
-    fn another(&self, of: u32) -> Option<Rail> {
+    fn make_replacement(&self, of: u32) -> Option<QueueRail> {
         let old = self.rails.all.get(of as usize)?;
         let (device, gid) = &old.source;
         if !old.has_ended() || old.live_there || old.is_replaced || !device.is_active() {
             return None;
         }
         let sequence = self.region.start() as usize as u32 >> 12 ^ self.next as u32;
-        let queue = Queue::new(device, *gid, &self.region, DEPTH, sequence).ok()?;
-        let mut rail = Rail::new(queue, old.device.0, self.renewals.receives).ok()?;
+        let queue = QueuePair::new(device, *gid, &self.region, DEPTH, sequence).ok()?;
+        let mut rail = QueueRail::new(queue, old.device.0, self.renewals.receives).ok()?;
         (rail.device, rail.peer_key) = (old.device, old.peer_key);
         rail.is_one_sided = old.is_one_sided;
         rail.pause = (2 * old.pause).min(self.renewals.pause.1);
@@ -115,8 +115,8 @@ impl RailStream {
     }
 
     /// Gives up this attempt, and tells the peer.
-    fn renounce(&mut self, of: u32, attempt: u32) {
-        self.renewals.say(of, attempt, RenewalStep::Not);
+    fn abandon_renewal(&mut self, of: u32, attempt: u32) {
+        self.renewals.queue_message(of, attempt, RenewalStep::Not);
         if self.renewals.chooses
             && let Some(rail) = self.rails.all.get_mut(of as usize)
         {
@@ -138,11 +138,11 @@ impl RailStream {
                 if self.renewals.chooses {
                     let from = self.region.span(SENT_OFFSET, 0, rail.device.0);
                     let (to, to_key) = (self.peer + ARRIVED_OFFSET as u64, rail.peer_key);
-                    let immediate = Word::Ended(0).encode();
-                    queue.write(&Write { id: TOLD, from, to, to_key, immediate })?;
+                    let immediate = ImmediateWord::Ended(0).encode();
+                    queue.write(&WriteRequest { id: NO_PIECE, from, to, to_key, immediate })?;
                     return Ok(Some(RenewalStage::Proving(rail, Instant::now())));
                 }
-                self.renewals.say(of, attempt, RenewalStep::Ready(queue.address()));
+                self.renewals.queue_message(of, attempt, RenewalStep::Ready(queue.address()));
                 Ok(Some(RenewalStage::Ready(rail)))
             }
             RenewalStage::Proving(rail, since) => {
@@ -151,7 +151,7 @@ impl RailStream {
                     queue.poll(|completion| news.push(completion));
                 }
                 match news[..] {
-                    [Completion::Written(_)] => Ok(Some(RenewalStage::Proved(rail))),
+                    [WorkCompletion::Written(_)] => Ok(Some(RenewalStage::Proved(rail))),
                     [] if since.elapsed() < PROOF => Ok(Some(RenewalStage::Proving(rail, since))),
                     _ => Err(std::io::ErrorKind::TimedOut.into()),
                 }
@@ -178,7 +178,7 @@ impl RailStream {
     }
 
     /// Lets a new queue take part from now on.
-    fn welcome(&mut self, of: usize, mut rail: Rail) {
+    fn admit_rail(&mut self, of: usize, mut rail: QueueRail) {
         if let Some(old) = self.rails.all.get_mut(of) {
             old.is_replaced = true;
         }
@@ -192,7 +192,7 @@ impl RailStream {
     }
 
     /// Handles a step of the peer.
-    pub(super) fn hear_renewal(&mut self, renewal: RenewalMessage) {
+    pub(super) fn handle_renewal(&mut self, renewal: RenewalMessage) {
         let RenewalMessage { of, attempt, .. } = renewal;
         let known = self.renewals.take(&renewal);
         let made = match (renewal.step, known) {
@@ -204,7 +204,7 @@ impl RailStream {
                     self.reclaim(at);
                 }
                 self.renewals.making.retain(|(is, ..)| *is != of);
-                self.another(of).and_then(|rail| connect(rail, address).ok())
+                self.make_replacement(of).and_then(|rail| connect(rail, address).ok())
             }
             (RenewalStep::Ready(address), Some(RenewalStage::Asked(rail))) => {
                 connect(rail, address).ok()
@@ -225,7 +225,7 @@ impl RailStream {
         };
         match made {
             Some(made) => self.renewals.making.push((of, attempt, made)),
-            None => self.renounce(of, attempt),
+            None => self.abandon_renewal(of, attempt),
         }
     }
 }

@@ -12,6 +12,6 @@ pub(crate) const DEPTH: u32 = 2 * SLOTS as u32;
 pub(crate) const SENT_OFFSET: usize = 0;
 pub(crate) const ARRIVED_OFFSET: usize = SENT_OFFSET + SLOTS * PIECE;
 /// The number of a write that carries no piece.
-pub(crate) const TOLD: u64 = u64::MAX - 1;
+pub(crate) const NO_PIECE: u64 = u64::MAX - 1;
 /// The queue of a piece that is on none.
-pub(crate) const NOWHERE: usize = usize::MAX;
+pub(crate) const NO_RAIL: usize = usize::MAX;

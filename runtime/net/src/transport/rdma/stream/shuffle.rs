@@ -1,6 +1,6 @@
 //! Completions out of order, for tests.
 
-use crate::transport::rdma::verbs::Completion;
+use crate::transport::rdma::verbs::WorkCompletion;
 
 /// Random numbers from a seed.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ impl RandomNumbers {
 #[derive(Debug)]
 pub(crate) struct CompletionShuffle {
     pub(crate) random: RandomNumbers,
-    pub(crate) held: Vec<(usize, Completion)>,
+    pub(crate) held: Vec<(usize, WorkCompletion)>,
     /// The number of times that two changed places.
     pub(crate) swaps: usize,
 }
@@ -27,7 +27,7 @@ impl CompletionShuffle {
         CompletionShuffle { random: RandomNumbers(seed), held: Vec::new(), swaps: 0 }
     }
 
-    pub(crate) fn stir(&mut self, news: &mut Vec<(usize, Completion)>) {
+    pub(crate) fn stir(&mut self, news: &mut Vec<(usize, WorkCompletion)>) {
         news.append(&mut self.held);
         for at in (1..news.len()).rev() {
             let other = self.random.next() % (at + 1);

@@ -55,7 +55,7 @@ fn end(a: &mut RailStream, id: u64, mut other: Option<&mut RailStream>) -> News 
     let deadline = Instant::now() + LIMIT;
     loop {
         let mut last = None;
-        a.hear_accesses(&mut |news| {
+        a.report_accesses(&mut |news| {
             let is_end = match news {
                 News::Moved { .. } => false,
                 News::Done { id: its } => its == id,
@@ -196,7 +196,7 @@ fn what_a_queue_has_not_done_when_it_dies_has_failed() {
         let mut data = vec![1; LEN];
         begin(&mut a, (1, turn % 2 == 1), grant, 0, &mut data);
         for _ in 0..turn {
-            a.hear_accesses(&mut |news| assert!(matches!(news, News::Moved { .. }), "too soon"));
+            a.report_accesses(&mut |news| assert!(matches!(news, News::Moved { .. }), "too soon"));
         }
         let last = a.rails() - 1;
         let breaks = if turn < 2 { &mut a } else { &mut b };

@@ -6,7 +6,7 @@ use super::*;
 use crate::memory::{Arena, Buffer};
 use crate::transport::one_sided::May;
 use crate::transport::rdma::registrations::{BLOCK, Registrations};
-use crate::transport::rdma::verbs::{Device, Registration};
+use crate::transport::rdma::verbs::{MemoryRegistration, VerbsDevice};
 use crate::transport::shm::{Layout, Segment};
 
 /// The byte that overwrites a message as soon as nobody reads it any more.
@@ -231,17 +231,17 @@ fn after_a_cut_nothing_is_read_and_nothing_comes() {
 
 #[test]
 fn memory_of_a_gpu_is_registered_where_the_device_can_and_refused_with_the_reason_where_not() {
-    let Ok(devices) = Device::all() else { return };
+    let Ok(devices) = VerbsDevice::all() else { return };
     let may = May { read: false, write: true };
     for device in devices {
-        let code = |fd| match Registration::dmabuf(&device, fd, (0, 4096), may) {
+        let code = |fd| match MemoryRegistration::dmabuf(&device, fd, (0, 4096), may) {
             Ok(_) => None,
             Err(error) => error.raw_os_error(),
         };
         let refused = code(-1).expect("there is no such descriptor");
         let takes = refused == libc::EBADF;
         assert!(takes || [libc::EOPNOTSUPP, libc::EPROTONOSUPPORT].contains(&refused), "{refused}");
-        assert_eq!(Registration::takes_dmabuf(&device), takes);
+        assert_eq!(MemoryRegistration::takes_dmabuf(&device), takes);
         let line = device.describe(takes);
         assert_eq!(line.ends_with("no dmabuf"), !takes, "{line}");
         // A file is none either, whatever the device can do.

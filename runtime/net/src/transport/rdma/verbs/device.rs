@@ -15,19 +15,19 @@ use super::check::{check_code, check_pointer};
 use crate::transport::rdma::error::VerbsError;
 
 /// An opened port 1 of a device, with a protection domain.
-pub(crate) struct Device {
+pub(crate) struct VerbsDevice {
     pub(super) context: *mut ffi::ibv_context,
     pub(super) domain: *mut ffi::ibv_pd,
     pub(crate) name: String,
     pub(super) port: ffi::ibv_port_attr,
-    gids: Vec<Gid>,
+    gids: Vec<DeviceGid>,
     /// True if it is on a bus, which takes an aligned word as one; the kernel's devices in software copy bytes.
     pub(crate) is_on_bus: bool,
 }
 
 /// An address of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gid {
+pub(crate) struct DeviceGid {
     pub(super) index: u32,
     /// True if RoCE v2 packets carry it.
     pub(super) routed: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Gid {
     pub(super) network: Option<[u8; 16]>,
 }
 
-impl Gid {
+impl DeviceGid {
     /// Returns the network of an address: of InfiniBand the subnet's prefix, else what its interface says.
     fn network(bytes: [u8; 16], is_infiniband: bool, interfaces: &[Interface]) -> Option<[u8; 16]> {
         let length = if is_infiniband {
@@ -62,7 +62,7 @@ impl Gid {
     }
 }
 
-impl fmt::Display for Gid {
+impl fmt::Display for DeviceGid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = Ipv6Addr::from(self.bytes);
         match address.to_ipv4_mapped() {
@@ -73,13 +73,13 @@ impl fmt::Display for Gid {
 }
 
 // SAFETY: libibverbs allows calls on a context and a domain from any thread.
-unsafe impl Send for Device {}
+unsafe impl Send for VerbsDevice {}
 // SAFETY: as above.
-unsafe impl Sync for Device {}
+unsafe impl Sync for VerbsDevice {}
 
-impl Device {
+impl VerbsDevice {
     /// Opens every device with an active port 1, in the library's order.
-    pub(crate) fn all() -> io::Result<Vec<Arc<Device>>> {
+    pub(crate) fn all() -> io::Result<Vec<Arc<VerbsDevice>>> {
         let mut count = 0;
         // SAFETY: the library fills in the count; the list is freed below, after its last use.
         let list = check_pointer(unsafe { ffi::ibv_get_device_list(&mut count) })?;
@@ -87,7 +87,7 @@ impl Device {
         let mut trouble = None;
         for at in 0..usize::try_from(count).unwrap_or(0) {
             // SAFETY: the list has `count` entries.
-            match unsafe { Device::open(*list.add(at)) } {
+            match unsafe { VerbsDevice::open(*list.add(at)) } {
                 Ok(Some(device)) => devices.push(Arc::new(device)),
                 Ok(None) => {}
                 Err(error) => trouble = Some(error),
@@ -106,12 +106,12 @@ impl Device {
     /// # Safety
     ///
     /// The device is in a list that was not freed.
-    unsafe fn open(device: *mut ffi::ibv_device) -> io::Result<Option<Device>> {
+    unsafe fn open(device: *mut ffi::ibv_device) -> io::Result<Option<VerbsDevice>> {
         // SAFETY: promised by the caller; the name is a string of the library.
         let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name(device)) };
         // SAFETY: as above; a string of the library's too.
         let folder = unsafe { CStr::from_ptr((*device).ibdev_path.as_ptr()) };
-        let mut opened = Device {
+        let mut opened = VerbsDevice {
             // SAFETY: promised by the caller.
             context: check_pointer(unsafe { ffi::ibv_open_device(device) })?,
             domain: ptr::null_mut(),
@@ -135,7 +135,7 @@ impl Device {
     }
 
     /// Returns the addresses that are set.
-    fn table(&self) -> Vec<Gid> {
+    fn table(&self) -> Vec<DeviceGid> {
         let size = size_of::<ffi::ibv_gid_entry>();
         let mut table = vec![ffi::ibv_gid_entry::default(); 256];
         // SAFETY: the table has as many entries as it says, of the size it says.
@@ -148,11 +148,11 @@ impl Device {
         let gid = |entry: &ffi::ibv_gid_entry| {
             // SAFETY: both fields of the union are plain bytes.
             let bytes = unsafe { entry.gid.raw };
-            Gid {
+            DeviceGid {
                 index: entry.gid_index,
                 routed: entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2,
                 bytes,
-                network: Gid::network(bytes, is_infiniband, &interfaces),
+                network: DeviceGid::network(bytes, is_infiniband, &interfaces),
             }
         };
         let here = table.iter().filter(|entry| entry.port_num == 1 && entry.gid_index < 256);
@@ -160,8 +160,9 @@ impl Device {
     }
 
     /// Returns the address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
-    pub(crate) fn gid(&self, wanted: Option<u32>) -> Result<Gid, VerbsError> {
-        let find = |fits: &dyn Fn(&&Gid) -> bool| self.gids.iter().find(|gid| fits(gid)).copied();
+    pub(crate) fn gid(&self, wanted: Option<u32>) -> Result<DeviceGid, VerbsError> {
+        let find =
+            |fits: &dyn Fn(&&DeviceGid) -> bool| self.gids.iter().find(|gid| fits(gid)).copied();
         let found = match wanted {
             Some(index) => find(&|gid| gid.index == index),
             None => find(&|gid| gid.routed && gid.is_v4()).or_else(|| find(&|_| true)),
@@ -200,7 +201,7 @@ impl Device {
     }
 }
 
-impl Drop for Device {
+impl Drop for VerbsDevice {
     fn drop(&mut self) {
         // SAFETY: made by the library, freed once, after all that was made from them.
         unsafe {
@@ -226,7 +227,7 @@ mod tests {
                 IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
                 IpAddr::V6(address) => address.octets(),
             };
-            Gid::network(bytes, is_infiniband, &interfaces).map(|network| {
+            DeviceGid::network(bytes, is_infiniband, &interfaces).map(|network| {
                 let address = Ipv6Addr::from(network);
                 address.to_ipv4_mapped().map_or(address.to_string(), |address| address.to_string())
             })

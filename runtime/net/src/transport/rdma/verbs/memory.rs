@@ -9,22 +9,22 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 
 use super::check::check_pointer;
-use super::device::Device;
+use super::device::VerbsDevice;
 use crate::transport::access::May;
 use crate::transport::shm::Segment;
 
 /// Memory that a device knows.
-pub(crate) struct Registration {
+pub(crate) struct MemoryRegistration {
     handle: *mut ffi::ibv_mr,
-    _device: Arc<Device>,
+    _device: Arc<VerbsDevice>,
 }
 
 // SAFETY: a registration is a handle of the library, which allows its use from any thread.
-unsafe impl Send for Registration {}
+unsafe impl Send for MemoryRegistration {}
 // SAFETY: as above.
-unsafe impl Sync for Registration {}
+unsafe impl Sync for MemoryRegistration {}
 
-impl Drop for Registration {
+impl Drop for MemoryRegistration {
     fn drop(&mut self) {
         // SAFETY: made by the library, freed once, before its device.
         unsafe { ffi::ibv_dereg_mr(self.handle) };
@@ -46,7 +46,7 @@ fn flags(may: May) -> i32 {
     (read | write) as i32
 }
 
-impl Registration {
+impl MemoryRegistration {
     /// Registers memory of this process.
     ///
     /// # Safety
@@ -54,14 +54,14 @@ impl Registration {
     /// It stays mapped until the registration is dropped, and whoever tells a peer its key bears that the
     /// peer does what it may.
     pub(crate) unsafe fn new(
-        device: &Arc<Device>,
+        device: &Arc<VerbsDevice>,
         start: *mut u8,
         len: usize,
         may: May,
-    ) -> io::Result<Registration> {
+    ) -> io::Result<MemoryRegistration> {
         // SAFETY: a domain that lives; the rest is promised by the caller.
         let made = unsafe { ffi::ibv_reg_mr(device.domain, start.cast(), len, flags(may)) };
-        Ok(Registration { handle: check_pointer(made)?, _device: device.clone() })
+        Ok(MemoryRegistration { handle: check_pointer(made)?, _device: device.clone() })
     }
 
     /// Registers memory of another device, a GPU, of which a file descriptor was exported; work has its first byte at
@@ -72,21 +72,21 @@ impl Registration {
     /// `EOPNOTSUPP` or `EPROTONOSUPPORT` where the device or the kernel cannot do that, `EBADF` if the descriptor
     /// is none.
     pub(crate) fn dmabuf(
-        device: &Arc<Device>,
+        device: &Arc<VerbsDevice>,
         fd: RawFd,
         (start, len): (u64, usize),
         may: May,
-    ) -> io::Result<Registration> {
+    ) -> io::Result<MemoryRegistration> {
         // SAFETY: a domain that lives. Of the descriptor the kernel finds out whether it is one, and of what
         // size; it keeps the memory for as long as the registration lives.
         let made = unsafe { ffi::ibv_reg_dmabuf_mr(device.domain, 0, len, start, fd, flags(may)) };
-        Ok(Registration { handle: check_pointer(made)?, _device: device.clone() })
+        Ok(MemoryRegistration { handle: check_pointer(made)?, _device: device.clone() })
     }
 
     /// Returns true if memory of a GPU can be registered with a device, as a file descriptor.
-    pub(crate) fn takes_dmabuf(device: &Arc<Device>) -> bool {
+    pub(crate) fn takes_dmabuf(device: &Arc<VerbsDevice>) -> bool {
         // There is no such descriptor: a device that could register it refuses the descriptor alone.
-        let tried = Registration::dmabuf(device, -1, (0, 4096), WRITES);
+        let tried = MemoryRegistration::dmabuf(device, -1, (0, 4096), WRITES);
         tried.is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
     }
 
@@ -98,14 +98,14 @@ impl Registration {
     }
 
     /// Returns bytes of it, which its maker knows to lie inside, for its device.
-    pub(crate) fn span(&self, start: *const u8, len: u32) -> Span<'_> {
-        Span { start, len, key: self.keys().0, memory: PhantomData }
+    pub(crate) fn span(&self, start: *const u8, len: u32) -> MemorySpan<'_> {
+        MemorySpan { start, len, key: self.keys().0, memory: PhantomData }
     }
 }
 
 /// A part of registered memory, for the device that the key is of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span<'a> {
+pub(crate) struct MemorySpan<'a> {
     pub(super) start: *const u8,
     pub(super) len: u32,
     pub(super) key: u32,
@@ -113,23 +113,23 @@ pub(crate) struct Span<'a> {
 }
 
 /// Memory of a stream's own, zeroed, registered with each of some devices.
-pub(crate) struct Region {
+pub(crate) struct OwnedRegion {
     bytes: Box<[u64]>,
-    registrations: Vec<Registration>,
+    registrations: Vec<MemoryRegistration>,
 }
 
-impl Region {
-    pub(crate) fn new(len: usize, devices: &[Arc<Device>]) -> io::Result<Region> {
+impl OwnedRegion {
+    pub(crate) fn new(len: usize, devices: &[Arc<VerbsDevice>]) -> io::Result<OwnedRegion> {
         let mut bytes = vec![0u64; len.div_ceil(8)].into_boxed_slice();
         let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len() * 8);
         // A read of it tells a peer that what it wrote before is in memory.
         let may = May { read: true, write: true };
         // SAFETY: memory that the region owns; it is freed after its registrations. Nothing is there but
         // what goes to the peer, and what it writes.
-        let register = |device| unsafe { Registration::new(device, start, len, may) };
+        let register = |device| unsafe { MemoryRegistration::new(device, start, len, may) };
         // Fields are dropped in their order: see `Drop`.
         let registrations = devices.iter().map(register).collect::<io::Result<_>>()?;
-        Ok(Region { bytes, registrations })
+        Ok(OwnedRegion { bytes, registrations })
     }
 
     /// Returns the address of its first byte.
@@ -138,10 +138,10 @@ impl Region {
     }
 
     /// Returns a part of it, for a device.
-    pub(crate) fn span(&self, offset: usize, len: u32, device: usize) -> Span<'_> {
+    pub(crate) fn span(&self, offset: usize, len: u32, device: usize) -> MemorySpan<'_> {
         assert!(offset + len as usize <= self.bytes.len() * 8, "a place of the stream's own");
         let (key, _) = self.registrations[device].keys();
-        Span { start: self.start().wrapping_add(offset), len, key, memory: PhantomData }
+        MemorySpan { start: self.start().wrapping_add(offset), len, key, memory: PhantomData }
     }
 
     /// Returns the bytes that the system counts for it: each device keeps it in place for itself.
@@ -170,7 +170,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for OwnedRegion {
     fn drop(&mut self) {
         // Before the memory.
         self.registrations.clear();
@@ -178,34 +178,34 @@ impl Drop for Region {
 }
 
 /// A part of a segment, registered with each of some devices. It keeps the segment mapped.
-pub(crate) struct Block {
+pub(crate) struct ArenaBlock {
     _segment: Arc<Segment>,
     offset: u64,
     /// The address of the byte at that offset.
     start: *mut u8,
     len: usize,
-    registrations: Vec<Registration>,
+    registrations: Vec<MemoryRegistration>,
 }
 
 // SAFETY: the address is one of the segment, which is held; what lies there is written by devices and by the owner of the
 // memory, as their protocol has it.
-unsafe impl Send for Block {}
+unsafe impl Send for ArenaBlock {}
 // SAFETY: as above.
-unsafe impl Sync for Block {}
+unsafe impl Sync for ArenaBlock {}
 
-impl Block {
+impl ArenaBlock {
     /// Registers `len` bytes of a segment, which are mapped at an address.
     pub(crate) fn new(
         segment: &Arc<Segment>,
         (offset, start): (u64, *mut u8),
         len: usize,
-        devices: &[Arc<Device>],
-    ) -> io::Result<Block> {
+        devices: &[Arc<VerbsDevice>],
+    ) -> io::Result<ArenaBlock> {
         // SAFETY: inside a view of the segment, whose mapping is as long as the segment lives, and that the block
         // keeps. Its key is told to a peer only together with a place that waits for its bytes.
-        let register = |device| unsafe { Registration::new(device, start, len, WRITES) };
+        let register = |device| unsafe { MemoryRegistration::new(device, start, len, WRITES) };
         let registrations = devices.iter().map(register).collect::<io::Result<_>>()?;
-        Ok(Block { _segment: segment.clone(), offset, start, len, registrations })
+        Ok(ArenaBlock { _segment: segment.clone(), offset, start, len, registrations })
     }
 
     /// Returns its length in bytes.
@@ -244,15 +244,15 @@ impl Block {
     }
 
     /// Returns the bytes at an offset in the segment, for a device.
-    pub(crate) fn span(&self, offset: u64, len: u32, device: usize) -> Span<'_> {
+    pub(crate) fn span(&self, offset: u64, len: u32, device: usize) -> MemorySpan<'_> {
         let inside = offset >= self.offset && offset + u64::from(len) <= self.end();
         assert!(inside, "a part of the block");
         let (key, _) = self.registrations[device].keys();
-        Span { start: self.at(offset), len, key, memory: PhantomData }
+        MemorySpan { start: self.at(offset), len, key, memory: PhantomData }
     }
 }
 
-impl Drop for Block {
+impl Drop for ArenaBlock {
     fn drop(&mut self) {
         // Before the segment.
         self.registrations.clear();

@@ -3,7 +3,7 @@
 //! The published `ibverbs` crate sends and receives, but neither writes into a peer's memory nor registers
 //! memory that it did not allocate, and keeps its handles to itself. So the objects are made here, over
 //! `ibverbs-sys`. Everything `unsafe` about verbs is in this folder: handles are freed in the order that
-//! the library asks for (queue, registration, device), and work names a [`memory::Span`] only, which is inside
+//! the library asks for (queue, registration, device), and work names a [`memory::MemorySpan`] only, which is inside
 //! memory that is registered while it is posted. Of what is registered no more later a device reads nothing:
 //! the work fails.
 
@@ -13,7 +13,7 @@ mod memory;
 mod queue;
 mod status;
 
-pub(super) use device::{Device, Gid};
-pub(super) use memory::{Block, Region, Registration};
-pub(super) use queue::{Access, Address, Completion, Queue, Write};
+pub(super) use device::{DeviceGid, VerbsDevice};
+pub(super) use memory::{ArenaBlock, MemoryRegistration, OwnedRegion};
+pub(super) use queue::{AccessRequest, QueueAddress, QueuePair, WorkCompletion, WriteRequest};
 pub(super) use status::{describe_status, is_refused};

@@ -9,12 +9,12 @@ use ibverbs_sys as ffi;
 use serde::{Deserialize, Serialize};
 
 use super::check::{check_code, check_pointer};
-use super::device::{Device, Gid};
-use super::memory::{Region, Span};
+use super::device::{DeviceGid, VerbsDevice};
+use super::memory::{MemorySpan, OwnedRegion};
 
 /// The address that a peer needs to connect to a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Address {
+pub(crate) struct QueueAddress {
     number: u32,
     sequence: u32,
     lid: u16,
@@ -23,7 +23,7 @@ pub(crate) struct Address {
     network: Option<[u8; 16]>,
 }
 
-impl Address {
+impl QueueAddress {
     /// Returns the network that it is of, where that can be told.
     pub(crate) fn network(&self) -> Option<[u8; 16]> {
         self.network
@@ -35,15 +35,15 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for QueueAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Gid { index: 0, routed: true, bytes: self.gid, network: None })
+        write!(f, "{}", DeviceGid { index: 0, routed: true, bytes: self.gid, network: None })
     }
 }
 
 /// The result of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Completion {
+pub(crate) enum WorkCompletion {
     /// A write with this number is in the peer's memory, or what was read is here.
     Written(u64),
     /// The peer wrote `len` bytes, with this immediate value.
@@ -54,11 +54,11 @@ pub(crate) enum Completion {
 
 /// One write.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Write<'a> {
-    /// The number that comes back in [`Completion::Written`].
+pub(crate) struct WriteRequest<'a> {
+    /// The number that comes back in [`WorkCompletion::Written`].
     pub(crate) id: u64,
     /// The memory that is written.
-    pub(crate) from: Span<'a>,
+    pub(crate) from: MemorySpan<'a>,
     /// Address and key of the peer's memory.
     pub(crate) to: u64,
     pub(crate) to_key: u32,
@@ -68,34 +68,34 @@ pub(crate) struct Write<'a> {
 
 /// One access to memory of the peer's, of which its process hears nothing.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Access<'a> {
-    /// The number that comes back in [`Completion::Written`].
+pub(crate) struct AccessRequest<'a> {
+    /// The number that comes back in [`WorkCompletion::Written`].
     pub id: u64,
     /// True if it brings bytes here, else it takes them there.
     pub reads: bool,
     /// True if it waits for reads before it.
     pub(crate) fenced: bool,
     /// The memory here.
-    pub here: Span<'a>,
+    pub here: MemorySpan<'a>,
     /// Address and key of the peer's memory.
     pub there: u64,
     pub key: u32,
 }
 
 /// A reliable connection and the queue of its completions.
-pub(crate) struct Queue {
+pub(crate) struct QueuePair {
     pair: *mut ffi::ibv_qp,
     completions: *mut ffi::ibv_cq,
     inline: u32,
     sequence: u32,
-    gid: Gid,
-    device: Arc<Device>,
+    gid: DeviceGid,
+    device: Arc<VerbsDevice>,
     /// The region for which receives were posted, and whose memory writes name.
-    _region: Arc<Region>,
+    _region: Arc<OwnedRegion>,
 }
 
 // SAFETY: a queue belongs to one thread at a time, and the library allows it to move.
-unsafe impl Send for Queue {}
+unsafe impl Send for QueuePair {}
 
 /// The number of receives; no write has it.
 const RECEIVE: u64 = u64::MAX;
@@ -107,21 +107,21 @@ const INLINE: u32 = 192;
 const TIMEOUT: u8 = 17;
 const RETRIES: u8 = 6;
 
-impl Queue {
+impl QueuePair {
     /// Makes a queue in its first state, for so many writes and receives at once.
     pub(crate) fn new(
-        device: &Arc<Device>,
-        gid: Gid,
-        region: &Arc<Region>,
+        device: &Arc<VerbsDevice>,
+        gid: DeviceGid,
+        region: &Arc<OwnedRegion>,
         depth: u32,
         sequence: u32,
-    ) -> io::Result<Queue> {
+    ) -> io::Result<QueuePair> {
         let entries = 2 * depth as i32;
         // SAFETY: an open context.
         let completions = check_pointer(unsafe {
             ffi::ibv_create_cq(device.context, entries, ptr::null_mut(), ptr::null_mut(), 0)
         })?;
-        let mut queue = Queue {
+        let mut queue = QueuePair {
             pair: ptr::null_mut(),
             completions,
             inline: INLINE,
@@ -180,16 +180,16 @@ impl Queue {
     }
 
     /// Returns the address that the peer needs.
-    pub(crate) fn address(&self) -> Address {
+    pub(crate) fn address(&self) -> QueueAddress {
         // SAFETY: a pair that lives.
         let number = unsafe { (*self.pair).qp_num };
         let ffi::ibv_port_attr { lid, active_mtu: mtu, .. } = self.device.port;
-        let Gid { bytes: gid, network, .. } = self.gid;
-        Address { number, sequence: self.sequence, lid, mtu, gid, network }
+        let DeviceGid { bytes: gid, network, .. } = self.gid;
+        QueueAddress { number, sequence: self.sequence, lid, mtu, gid, network }
     }
 
     /// Makes the connection; receives must be posted before the peer writes.
-    pub(crate) fn connect(&self, peer: &Address) -> io::Result<()> {
+    pub(crate) fn connect(&self, peer: &QueueAddress) -> io::Result<()> {
         use ffi::ibv_qp_attr_mask as Mask;
         let mut attr = ffi::ibv_qp_attr {
             qp_state: ffi::ibv_qp_state::IBV_QPS_RTR,
@@ -262,8 +262,8 @@ impl Queue {
     }
 
     /// Posts a write. Its memory stays as it is until its completion.
-    pub(crate) fn write(&self, write: &Write<'_>) -> io::Result<()> {
-        let Span { start, len, key, .. } = write.from;
+    pub(crate) fn write(&self, write: &WriteRequest<'_>) -> io::Result<()> {
+        let MemorySpan { start, len, key, .. } = write.from;
         let mut piece = ffi::ibv_sge { addr: start as u64, length: len, lkey: key };
         let inline = match len <= self.inline {
             true => ffi::ibv_send_flags::IBV_SEND_INLINE.0,
@@ -284,8 +284,8 @@ impl Queue {
     }
 
     /// Posts an access. Its memory here is nobody else's until its completion.
-    pub(crate) fn access(&self, access: &Access<'_>) -> io::Result<()> {
-        let Span { start, len, key, .. } = access.here;
+    pub(crate) fn access(&self, access: &AccessRequest<'_>) -> io::Result<()> {
+        let MemorySpan { start, len, key, .. } = access.here;
         let mut piece = ffi::ibv_sge { addr: start as u64, length: len, lkey: key };
         let (opcode, inline) = match access.reads {
             true => (ffi::ibv_wr_opcode::IBV_WR_RDMA_READ, 0),
@@ -321,7 +321,7 @@ impl Queue {
     }
 
     /// Calls `each` for what was completed since the last look, at most 16 at once.
-    pub(crate) fn poll(&self, mut each: impl FnMut(Completion)) -> usize {
+    pub(crate) fn poll(&self, mut each: impl FnMut(WorkCompletion)) -> usize {
         let mut done = [const { std::mem::MaybeUninit::<ffi::ibv_wc>::uninit() }; 16];
         // SAFETY: the queue lives; the library fills in as many entries as it says.
         let count = unsafe {
@@ -335,12 +335,14 @@ impl Queue {
             // SAFETY: filled in by the library.
             let entry = unsafe { entry.assume_init_ref() };
             each(match entry.error() {
-                Some((status, _)) => Completion::Failed { write: entry.wr_id() != RECEIVE, status },
+                Some((status, _)) => {
+                    WorkCompletion::Failed { write: entry.wr_id() != RECEIVE, status }
+                }
                 None if entry.opcode() == ffi::ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM => {
                     let immediate = u32::from_be(entry.imm_data);
-                    Completion::Arrived { immediate, len: entry.len() as u32 }
+                    WorkCompletion::Arrived { immediate, len: entry.len() as u32 }
                 }
-                None => Completion::Written(entry.wr_id()),
+                None => WorkCompletion::Written(entry.wr_id()),
             });
         }
         count
@@ -353,17 +355,17 @@ impl Queue {
     }
 
     /// Returns the device.
-    pub(crate) fn device(&self) -> &Arc<Device> {
+    pub(crate) fn device(&self) -> &Arc<VerbsDevice> {
         &self.device
     }
 
     /// Returns the address that it speaks as.
-    pub(crate) fn gid(&self) -> Gid {
+    pub(crate) fn gid(&self) -> DeviceGid {
         self.gid
     }
 }
 
-impl Drop for Queue {
+impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: made by the library, freed once, the pair before its completions.
         unsafe {

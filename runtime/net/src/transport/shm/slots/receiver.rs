@@ -12,7 +12,7 @@ use crate::transport::message::{Kind, Message};
 use crate::transport::shm::cma;
 use crate::transport::shm::copy_path::{CopyPath, CopyPaths};
 use crate::transport::shm::layout::{HEADER_PAYLOAD, Layout};
-use crate::transport::shm::pipe::Taker;
+use crate::transport::shm::pipe::PipeReceiver;
 use crate::transport::shm::segment::Segment;
 
 /// The receiving end of a connection.
@@ -28,10 +28,10 @@ pub struct Receiver {
     last: u64,
     /// The end of the pipe; `None` where ranks outnumber cores: two that are to copy at the same time would
     /// wait for each other.
-    pub(super) taker: Option<Taker>,
+    pub(super) taker: Option<PipeReceiver>,
     /// The memory in which such messages are put together that have no other place: the next message, the one
     /// after it, and so on.
-    stage: Vec<Stage>,
+    stage: Vec<StagedMessage>,
     /// Bytes of the next message that were given part by part; whether it is where it is to be, or all of it
     /// in the pipe, to be read there.
     given: usize,
@@ -41,7 +41,7 @@ pub struct Receiver {
 
 /// Memory for a message, and whether it is all there.
 #[derive(Default)]
-struct Stage {
+struct StagedMessage {
     lines: Vec<CacheLine>,
     whole: bool,
 }
@@ -70,7 +70,7 @@ impl Receiver {
     }
 
     /// Tells the sender what this end wishes for.
-    pub(super) fn wish(&self) {
+    pub(super) fn publish_wishes(&self) {
         let paths = if self.taker.is_some() { self.paths.wishes() } else { 0 };
         let samples = u64::from(self.paths.samples()) << 32;
         let wishes = samples | paths << 1 | u64::from(self.reach.is_some());
@@ -111,7 +111,7 @@ impl Receiver {
         let Some((start, len)) = self.pushed(ahead) else { return true };
         let at = ahead as usize;
         if self.stage.len() <= at {
-            self.stage.resize_with(at + 1, Stage::default);
+            self.stage.resize_with(at + 1, StagedMessage::default);
         }
         let stage = &mut self.stage[at];
         if !stage.whole {
@@ -157,7 +157,7 @@ impl Receiver {
         let (now, began) = (now(), posted.max(self.last));
         self.last = now;
         self.paths.note(path, len as usize, Duration::from_nanos(now.saturating_sub(began)));
-        self.wish();
+        self.publish_wishes();
     }
 }
 
@@ -170,10 +170,10 @@ impl MappedReceiver for Receiver {
         let sign = self.end.segment.sign(self.from);
         self.reach = cma::can_read(pid, sign).then_some(pid);
         if !self.end.segment.layout().crowded {
-            self.taker = Taker::new(&self.end.segment, self.end.pipe).ok();
+            self.taker = PipeReceiver::new(&self.end.segment, self.end.pipe).ok();
         }
         *self.paths = CopyPaths::new(self.reach.is_some());
-        self.wish();
+        self.publish_wishes();
     }
 
     fn reach(&self) -> Option<i32> {
@@ -183,7 +183,7 @@ impl MappedReceiver for Receiver {
     fn lose_reach(&mut self) {
         self.reach = None;
         *self.paths = CopyPaths::new(false);
-        self.wish();
+        self.publish_wishes();
     }
 
     fn kept(&self) -> u64 {
@@ -192,7 +192,7 @@ impl MappedReceiver for Receiver {
 
     #[inline]
     fn taken(&self) -> u64 {
-        self.taker.as_ref().map_or(0, Taker::taken)
+        self.taker.as_ref().map_or(0, PipeReceiver::taken)
     }
 
     #[inline]

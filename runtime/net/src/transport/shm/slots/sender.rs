@@ -11,7 +11,7 @@ use crate::transport::message::IoVec;
 use crate::transport::shm::cma;
 use crate::transport::shm::copy_path::{self, CopyPath};
 use crate::transport::shm::layout::{HEADER_PAYLOAD, Layout, RING};
-use crate::transport::shm::pipe::Pusher;
+use crate::transport::shm::pipe::PipeSender;
 use crate::transport::shm::segment::Segment;
 
 /// The number of calls without a new sample after which messages no longer go both ways.
@@ -39,7 +39,7 @@ pub struct Sender {
     back: Option<SlotEnd>,
     samples: u32,
     unchanged: u32,
-    pusher: Option<Pusher>,
+    pusher: Option<PipeSender>,
     /// True if the system lets peers read this process, once that was asked in this call.
     readable: Cell<Option<bool>>,
 }
@@ -101,10 +101,10 @@ impl Sender {
     }
 
     #[cold]
-    fn heed(&mut self, wishes: u64) {
+    fn apply_wishes(&mut self, wishes: u64) {
         self.wishes = wishes;
         if wishes >> 1 != 0 && self.pusher.is_none() {
-            self.pusher = Pusher::open(&self.end.segment, self.end.pipe).ok();
+            self.pusher = PipeSender::open(&self.end.segment, self.end.pipe).ok();
         }
         if self.pusher.is_none() {
             // Without memory for a pipe there are still the other paths.
@@ -240,13 +240,13 @@ impl MappedSender for Sender {
         }
         self.readable.set(None);
         if wishes != self.wishes {
-            self.heed(wishes);
+            self.apply_wishes(wishes);
         }
     }
 
     #[inline]
     fn push(&mut self) -> bool {
-        let moved = self.pusher.as_mut().is_some_and(Pusher::push);
+        let moved = self.pusher.as_mut().is_some_and(PipeSender::push);
         if moved {
             self.end.wake();
         }

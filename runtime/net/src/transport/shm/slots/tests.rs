@@ -8,7 +8,7 @@ use crate::transport::mapped::{MappedReceiver, MappedSender};
 use crate::transport::message::{IoVec, Kind, meta};
 use crate::transport::shm::copy_path::CopyPath;
 use crate::transport::shm::layout::{Layout, RING};
-use crate::transport::shm::pipe::Taker;
+use crate::transport::shm::pipe::PipeReceiver;
 use crate::transport::shm::segment::Segment;
 
 fn pair() -> (Sender, Receiver) {
@@ -61,8 +61,8 @@ fn pushing() -> (Sender, Receiver) {
     let segment = Segment::create(layout).expect("a small segment");
     let mut sender = Sender::open(&segment, 0, 1, 3).expect("the sender");
     let mut receiver = Receiver::open(&segment, 0, 1, 3).expect("the receiver");
-    receiver.taker = Taker::new(&segment, receiver.end.pipe).ok();
-    receiver.wish();
+    receiver.taker = PipeReceiver::new(&segment, receiver.end.pipe).ok();
+    receiver.publish_wishes();
     sender.learn();
     assert!(sender.reads());
     (sender, receiver)

@@ -40,9 +40,9 @@
 //! Nothing moves by itself here either: [`Resumable::tend`] must be called by whoever waits, for
 //! whatever it waits.
 
-mod bearer;
-mod kept;
+mod path_connection;
 mod reach;
+mod resend_buffer;
 mod seek;
 #[cfg(test)]
 mod tests;
@@ -54,8 +54,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use reach::{Dialed, Reach};
 
-use bearer::{Bearer, Stage, Word};
-use kept::Kept;
+use path_connection::{ConnectionStage, PathConnection, ResumeMessage};
+use resend_buffer::ResendBuffer;
 
 use super::byte_stream::ByteStream;
 use crate::transport::carrier::Carrier;
@@ -72,7 +72,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const OVERTAKEN: Fault = Fault::Protocol("another connection overtook it");
 
 /// The reason for which the stream has no connection.
-struct Lost {
+struct ConnectionLoss {
     since: Instant,
     why: Fault,
     /// The path that was silent: it is tried last.
@@ -86,17 +86,17 @@ pub struct Resumable {
     chooses: bool,
     home: usize,
     /// Connections that bytes may come from, the oldest first.
-    conns: Vec<Bearer>,
+    conns: Vec<PathConnection>,
     /// Connections on which nothing was offered yet.
-    hopes: Vec<Bearer>,
+    hopes: Vec<PathConnection>,
     received: u64,
-    kept: Kept,
+    kept: ResendBuffer,
     /// The byte that is written next.
     at: u64,
     /// Offers made or answered, and the last of them that led to something.
     offers: u32,
     opened: u32,
-    lost: Option<Lost>,
+    lost: Option<ConnectionLoss>,
     fault: Option<Fault>,
     /// The faults of the last connection of each path.
     troubles: Vec<Option<Fault>>,
@@ -121,10 +121,10 @@ impl Resumable {
         let now = Instant::now();
         let mut troubles = vec![None; reach.paths().len()];
         let (conns, lost) = match carrier {
-            Ok(carrier) => (vec![Bearer::new(carrier, path, Stage::Open)], None),
+            Ok(carrier) => (vec![PathConnection::new(carrier, path, ConnectionStage::Open)], None),
             Err(why) => {
                 troubles.iter_mut().skip(path).take(1).for_each(|at| *at = Some(why.clone()));
-                (Vec::new(), Some(Lost { since: now, why, silent: None }))
+                (Vec::new(), Some(ConnectionLoss { since: now, why, silent: None }))
             }
         };
         Resumable {
@@ -134,7 +134,7 @@ impl Resumable {
             conns,
             hopes: Vec::new(),
             received: 0,
-            kept: Kept::default(),
+            kept: ResendBuffer::default(),
             at: 0,
             offers: 0,
             opened: 0,
@@ -197,7 +197,7 @@ impl Resumable {
 
     /// Returns the connection that takes bytes.
     fn carrier(&self) -> Option<usize> {
-        self.conns.iter().rposition(Bearer::carries)
+        self.conns.iter().rposition(PathConnection::carries)
     }
 
     /// Reads what is there; 0 if nothing is.
@@ -206,7 +206,7 @@ impl Resumable {
             return 0;
         }
         if self.conns.len() > 1 {
-            self.hear(Instant::now());
+            self.handle_messages(Instant::now());
         }
         let (mut read, received) = (0, self.received);
         for conn in self.conns.iter_mut().filter(|conn| conn.is_readable(received)) {
@@ -219,19 +219,19 @@ impl Resumable {
             }
         }
         if self.conns.len() > 1 {
-            self.forget();
+            self.close_overtaken();
             if read == 0 {
-                self.miss();
+                self.check_missing();
             }
         }
-        self.notice();
+        self.check_carrier();
         read
     }
 
     /// Checks that what the peer no longer keeps has arrived: if it is in none of the older connections,
     /// something on the way has lost what it acknowledged.
-    fn miss(&mut self) {
-        let newest = self.conns.last().filter(|c| c.stage == Stage::Open && !c.mute);
+    fn check_missing(&mut self) {
+        let newest = self.conns.last().filter(|c| c.stage == ConnectionStage::Open && !c.mute);
         let Some(missing) = newest.and_then(|c| c.position.checked_sub(self.received)) else {
             return;
         };
@@ -254,7 +254,7 @@ impl Resumable {
         let taken = conn.write(places);
         self.kept.push(places, taken);
         self.at += taken as u64;
-        self.notice();
+        self.check_carrier();
         taken
     }
 
@@ -264,7 +264,7 @@ impl Resumable {
         while self.at < self.kept.end() {
             let taken = self.conns[carrier].write(&self.kept.from(self.at));
             if taken == 0 {
-                self.notice();
+                self.check_carrier();
                 return false;
             }
             self.at += taken as u64;
@@ -279,7 +279,7 @@ impl Resumable {
             return false;
         }
         let is_settled = self.carrier().is_some_and(|carrier| self.conns[carrier].settle());
-        self.notice();
+        self.check_carrier();
         is_settled && self.lost.is_none()
     }
 
@@ -307,13 +307,14 @@ impl Resumable {
             self.examine(now);
         }
         while let Some((path, carrier)) = self.reach.incoming() {
-            let stage = if self.chooses { Stage::Knocking } else { Stage::Hoping };
-            self.hopes.push(Bearer::new(carrier, path, stage));
+            let stage =
+                if self.chooses { ConnectionStage::Knocking } else { ConnectionStage::Hoping };
+            self.hopes.push(PathConnection::new(carrier, path, stage));
         }
-        self.hear(now);
-        self.notice();
+        self.handle_messages(now);
+        self.check_carrier();
         if self.lost.is_some() {
-            self.seek(now);
+            self.seek_connection(now);
         } else {
             if is_time && self.chooses {
                 self.go_home(now);
@@ -326,7 +327,7 @@ impl Resumable {
     fn examine(&mut self, now: Instant) {
         let Some(carrier) = self.carrier().filter(|_| self.lost.is_none()) else { return };
         let conn = &mut self.conns[carrier];
-        let unanswered = conn.stage == Stage::Answered && now - conn.since > REPLY;
+        let unanswered = conn.stage == ConnectionStage::Answered && now - conn.since > REPLY;
         if unanswered {
             conn.dead = Some(Fault::Protocol("it did not start"));
         }
@@ -334,17 +335,20 @@ impl Resumable {
     }
 
     /// Understands what came outside the stream.
-    fn hear(&mut self, now: Instant) {
+    fn handle_messages(&mut self, now: Instant) {
         for at in 0..self.conns.len() {
             let is_last = at + 1 == self.conns.len();
-            match (self.conns[at].stage, self.conns[at].hear()) {
-                (Stage::Offered, Some(Word::Answer { number, received, begins })) => {
+            match (self.conns[at].stage, self.conns[at].receive_message()) {
+                (
+                    ConnectionStage::Offered,
+                    Some(ResumeMessage::Answer { number, received, begins }),
+                ) => {
                     let conn = &mut self.conns[at];
                     if number != conn.number {
                         conn.dead = Some(Fault::Protocol("it answers what was not asked"));
                         continue;
                     }
-                    (conn.stage, conn.position) = (Stage::Open, begins);
+                    (conn.stage, conn.position) = (ConnectionStage::Open, begins);
                     if is_last {
                         self.opened = number;
                         self.start(at, received);
@@ -353,29 +357,29 @@ impl Resumable {
                         conn.mute = true;
                     }
                 }
-                (Stage::Answered, Some(Word::Start { begins })) => {
+                (ConnectionStage::Answered, Some(ResumeMessage::Start { begins })) => {
                     let conn = &mut self.conns[at];
-                    (conn.stage, conn.position) = (Stage::Open, begins);
+                    (conn.stage, conn.position) = (ConnectionStage::Open, begins);
                 }
                 _ => {}
             }
         }
-        self.forget();
+        self.close_overtaken();
         let mut hopes = std::mem::take(&mut self.hopes);
         hopes.retain_mut(|hope| {
-            match hope.hear() {
-                Some(Word::Knock { number }) if self.chooses => {
+            match hope.receive_message() {
+                Some(ResumeMessage::Knock { number }) if self.chooses => {
                     // Not one that was overtaken by an offer of this rank.
                     if number >= self.opened {
-                        hope.stage = Stage::Hoping;
+                        hope.stage = ConnectionStage::Hoping;
                         self.lose(Fault::Protocol("it lost the connection"), None, now);
                     } else {
                         hope.dead = Some(OVERTAKEN);
                     }
                 }
-                Some(Word::Offer { number, received }) if !self.chooses => {
+                Some(ResumeMessage::Offer { number, received }) if !self.chooses => {
                     if number > self.offers {
-                        (hope.number, hope.stage) = (number, Stage::Answered);
+                        (hope.number, hope.stage) = (number, ConnectionStage::Answered);
                         hope.offered = received;
                     } else {
                         hope.dead = Some(OVERTAKEN);
@@ -386,7 +390,7 @@ impl Resumable {
             }
             hope.dead.is_none() && !hope.ended
         });
-        let newest = (0..hopes.len()).filter(|&at| hopes[at].stage == Stage::Answered);
+        let newest = (0..hopes.len()).filter(|&at| hopes[at].stage == ConnectionStage::Answered);
         match newest.max_by_key(|&at| hopes[at].number) {
             Some(at) => self.answer(hopes.swap_remove(at), now),
             None => self.hopes = hopes,
@@ -394,7 +398,7 @@ impl Resumable {
     }
 
     /// Answers an offer, and goes on there.
-    fn answer(&mut self, mut conn: Bearer, now: Instant) {
+    fn answer(&mut self, mut conn: PathConnection, now: Instant) {
         let received = conn.offered;
         let begins = received.max(self.kept.base());
         if received > self.kept.end() {
@@ -404,10 +408,10 @@ impl Resumable {
         }
         (self.offers, self.opened) = (conn.number, conn.number);
         let number = conn.number;
-        conn.say(&Word::Answer { number, received: self.received, begins });
+        conn.send_message(&ResumeMessage::Answer { number, received: self.received, begins });
         conn.since = now;
         self.conns.push(conn);
-        self.carry_on(begins);
+        self.resume_at(begins);
     }
 
     /// Starts on a connection whose offer was answered.
@@ -418,14 +422,14 @@ impl Resumable {
             return;
         }
         let begins = received.max(self.kept.base());
-        self.conns[at].say(&Word::Start { begins });
+        self.conns[at].send_message(&ResumeMessage::Start { begins });
         if self.conns[at].path == self.home {
             self.homing.2 = Instant::now();
         }
-        self.carry_on(begins);
+        self.resume_at(begins);
     }
 
-    fn carry_on(&mut self, begins: u64) {
+    fn resume_at(&mut self, begins: u64) {
         self.at = begins;
         self.lost = None;
         self.hopes.clear();
@@ -435,39 +439,39 @@ impl Resumable {
     }
 
     /// Offers to go on over a connection.
-    fn offer(&mut self, mut conn: Bearer, now: Instant) {
+    fn offer(&mut self, mut conn: PathConnection, now: Instant) {
         self.offers += 1;
         conn.number = self.offers;
-        (conn.stage, conn.since) = (Stage::Offered, now);
-        conn.say(&Word::Offer { number: conn.number, received: self.received });
+        (conn.stage, conn.since) = (ConnectionStage::Offered, now);
+        conn.send_message(&ResumeMessage::Offer { number: conn.number, received: self.received });
         self.conns.push(conn);
     }
 
     /// Closes connections that a newer one has overtaken.
-    fn forget(&mut self) {
+    fn close_overtaken(&mut self) {
         let received = self.received;
         let newest = self
             .conns
             .iter()
-            .rposition(|c| c.stage == Stage::Open && !c.mute && c.position <= received);
+            .rposition(|c| c.stage == ConnectionStage::Open && !c.mute && c.position <= received);
         if let Some(newest) = newest {
             self.conns.drain(..newest);
         }
         // An offer that came to nothing: all that had come there was read.
-        let over = |c: &Bearer| c.stage == Stage::Offered && c.ended;
+        let over = |c: &PathConnection| c.stage == ConnectionStage::Offered && c.ended;
         self.conns.retain(|c| !over(c));
     }
 
     /// Finds out whether the connection that carries the stream has ended.
     #[inline]
-    fn notice(&mut self) {
+    fn check_carrier(&mut self) {
         if self.lost.is_none() && !matches!(&self.conns[..], [only] if only.dead.is_none()) {
-            self.noticed();
+            self.record_carrier_loss();
         }
     }
 
     #[cold]
-    fn noticed(&mut self) {
+    fn record_carrier_loss(&mut self) {
         let Some(carrier) = self.carrier() else {
             return self.lose(Fault::Protocol("the connection to it failed"), None, Instant::now());
         };

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::bearer::{Bearer, Stage, Word};
+use super::path_connection::{ConnectionStage, PathConnection, ResumeMessage};
 use super::reach::Dialed;
-use super::{HOME, Lost, REPLY, Resumable};
+use super::{ConnectionLoss, HOME, REPLY, Resumable};
 use crate::transport::fault::Fault;
 
 /// The time in which other paths may still show that the peer is there if one refuses.
@@ -22,17 +22,19 @@ impl Resumable {
         let (_, pause, stayed) = self.homing;
         let pause = if now - stayed > STAYED { HOME.0 } else { (pause * 2).min(HOME.1) };
         self.homing = (now + pause, pause, stayed);
-        self.lost = Some(Lost { since: now, why, silent });
+        self.lost = Some(ConnectionLoss { since: now, why, silent });
     }
 
     /// Looks for another connection.
-    pub(super) fn seek(&mut self, now: Instant) {
-        let waits = |c: &Bearer| c.stage == Stage::Offered && now - c.since < REPLY;
+    pub(super) fn seek_connection(&mut self, now: Instant) {
+        let waits =
+            |c: &PathConnection| c.stage == ConnectionStage::Offered && now - c.since < REPLY;
         if self.conns.last().is_some_and(waits) {
             return;
         }
         if self.chooses
-            && let Some(at) = self.hopes.iter().position(|hope| hope.stage == Stage::Hoping)
+            && let Some(at) =
+                self.hopes.iter().position(|hope| hope.stage == ConnectionStage::Hoping)
         {
             let hope = self.hopes.swap_remove(at);
             return self.offer(hope, now);
@@ -41,7 +43,8 @@ impl Resumable {
         let (since, silent) = (lost.since, lost.silent);
         let (mut refused, mut is_there) = (0, false);
         for path in 0..self.troubles.len() {
-            let knocked = |hope: &Bearer| hope.own && hope.path == path && now - hope.since < REPLY;
+            let knocked =
+                |hope: &PathConnection| hope.own && hope.path == path && now - hope.since < REPLY;
             if self.hopes.iter().any(knocked) {
                 is_there = true;
                 continue;
@@ -62,23 +65,23 @@ impl Resumable {
                     self.troubles[path] = Some(why);
                 }
                 Dialed::Made(carrier) => {
-                    let mut conn = Bearer::new(carrier, path, Stage::Hoping);
+                    let mut conn = PathConnection::new(carrier, path, ConnectionStage::Hoping);
                     conn.own = true;
                     if self.chooses {
                         self.reach.rest();
                         return self.offer(conn, now);
                     }
-                    conn.say(&Word::Knock { number: self.offers });
+                    conn.send_message(&ResumeMessage::Knock { number: self.offers });
                     self.hopes.push(conn);
                     is_there = true;
                 }
             }
         }
-        self.despair(now - since, refused, is_there);
+        self.give_up_if_due(now - since, refused, is_there);
     }
 
     /// Gives up, if it is time.
-    fn despair(&mut self, since: Duration, refused: usize, is_there: bool) {
+    fn give_up_if_due(&mut self, since: Duration, refused: usize, is_there: bool) {
         let Some(lost) = &self.lost else { return };
         if refused == self.troubles.len() || refused > 0 && !is_there && since > DOUBT {
             self.fault = Some(lost.why.clone());
@@ -101,7 +104,7 @@ impl Resumable {
             Dialed::Made(carrier) => {
                 self.reach.rest();
                 self.homing = (now + pause.max(REPLY), (pause * 2).min(HOME.1), stayed);
-                self.offer(Bearer::new(carrier, self.home, Stage::Hoping), now);
+                self.offer(PathConnection::new(carrier, self.home, ConnectionStage::Hoping), now);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 /// The content of an immediate value: a kind in three bits, a number in 29.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ImmediateWord {
     /// The piece of this number came with it, into its slot.
     Piece(u32),
     /// The piece of this number came with it, where this end wanted it.
@@ -21,26 +21,26 @@ const MASK: u32 = (1 << BITS) - 1;
 /// The most queues: a mask of them is a number.
 pub(super) const RAILS: usize = BITS as usize;
 
-impl Word {
+impl ImmediateWord {
     pub(super) fn encode(self) -> u32 {
         let (kind, number) = match self {
-            Word::Piece(number) => (0, number),
-            Word::Read(number) => (1, number),
-            Word::Ended(rails) => (2, rails),
-            Word::Placed(number) => (3, number),
-            Word::Note(number) => (4, number),
+            ImmediateWord::Piece(number) => (0, number),
+            ImmediateWord::Read(number) => (1, number),
+            ImmediateWord::Ended(rails) => (2, rails),
+            ImmediateWord::Placed(number) => (3, number),
+            ImmediateWord::Note(number) => (4, number),
         };
         kind << BITS | number & MASK
     }
 
-    pub(super) fn decode(word: u32) -> Option<Word> {
+    pub(super) fn decode(word: u32) -> Option<ImmediateWord> {
         let number = word & MASK;
         match word >> BITS {
-            0 => Some(Word::Piece(number)),
-            1 => Some(Word::Read(number)),
-            2 => Some(Word::Ended(number)),
-            3 => Some(Word::Placed(number)),
-            4 => Some(Word::Note(number)),
+            0 => Some(ImmediateWord::Piece(number)),
+            1 => Some(ImmediateWord::Read(number)),
+            2 => Some(ImmediateWord::Ended(number)),
+            3 => Some(ImmediateWord::Placed(number)),
+            4 => Some(ImmediateWord::Note(number)),
             _ => None,
         }
     }
@@ -58,11 +58,17 @@ mod tests {
     #[test]
     fn words_come_out_as_they_went_in() {
         for number in [0, 1, 63, MASK - 1, MASK] {
-            for kind in [Word::Piece, Word::Placed, Word::Note, Word::Read, Word::Ended] {
-                assert_eq!(Word::decode(kind(number).encode()), Some(kind(number)));
+            for kind in [
+                ImmediateWord::Piece,
+                ImmediateWord::Placed,
+                ImmediateWord::Note,
+                ImmediateWord::Read,
+                ImmediateWord::Ended,
+            ] {
+                assert_eq!(ImmediateWord::decode(kind(number).encode()), Some(kind(number)));
             }
         }
-        assert_eq!(Word::decode(u32::MAX), None);
+        assert_eq!(ImmediateWord::decode(u32::MAX), None);
         assert_eq!(ahead(2, u64::from(MASK)), 3);
     }
 }

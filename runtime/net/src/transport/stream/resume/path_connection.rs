@@ -8,13 +8,13 @@ use crate::transport::fault::Fault;
 use crate::transport::stream::byte_stream::ByteStream;
 
 /// The bytes of a message outside the stream.
-const WORD: usize = 24;
+const MESSAGE_BYTES: usize = 24;
 /// The bytes that are skipped at one time.
 const SKIP: usize = 64 << 10;
 
 /// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ConnectionStage {
     /// The peer dialed: what it says first is awaited.
     Knocking,
     /// An offer may be made here, by the rank that chooses.
@@ -29,22 +29,22 @@ pub(super) enum Stage {
 
 /// A message of ranks outside the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum ResumeMessage {
     Knock { number: u32 },
     Offer { number: u32, received: u64 },
     Answer { number: u32, received: u64, begins: u64 },
     Start { begins: u64 },
 }
 
-impl Word {
-    fn encode(&self) -> [u8; WORD] {
+impl ResumeMessage {
+    fn encode(&self) -> [u8; MESSAGE_BYTES] {
         let (kind, number, a, b) = match *self {
-            Word::Knock { number } => (1u32, number, 0, 0),
-            Word::Offer { number, received } => (2, number, received, 0),
-            Word::Answer { number, received, begins } => (3, number, received, begins),
-            Word::Start { begins } => (4, 0, 0, begins),
+            ResumeMessage::Knock { number } => (1u32, number, 0, 0),
+            ResumeMessage::Offer { number, received } => (2, number, received, 0),
+            ResumeMessage::Answer { number, received, begins } => (3, number, received, begins),
+            ResumeMessage::Start { begins } => (4, 0, 0, begins),
         };
-        let mut bytes = [0; WORD];
+        let mut bytes = [0; MESSAGE_BYTES];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
         bytes[4..8].copy_from_slice(&number.to_le_bytes());
         bytes[8..16].copy_from_slice(&a.to_le_bytes());
@@ -52,26 +52,26 @@ impl Word {
         bytes
     }
 
-    fn decode(bytes: &[u8; WORD]) -> Option<Word> {
+    fn decode(bytes: &[u8; MESSAGE_BYTES]) -> Option<ResumeMessage> {
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
         let (number, received, begins) = (word(4), long(8), long(16));
         match word(0) {
-            1 => Some(Word::Knock { number }),
-            2 => Some(Word::Offer { number, received }),
-            3 => Some(Word::Answer { number, received, begins }),
-            4 => Some(Word::Start { begins }),
+            1 => Some(ResumeMessage::Knock { number }),
+            2 => Some(ResumeMessage::Offer { number, received }),
+            3 => Some(ResumeMessage::Answer { number, received, begins }),
+            4 => Some(ResumeMessage::Start { begins }),
             _ => None,
         }
     }
 }
 
 /// A connection that carries, or may carry, a stream.
-pub(super) struct Bearer {
+pub(super) struct PathConnection {
     pub(super) carrier: Carrier,
     pub(super) path: usize,
     pub(super) since: Instant,
-    pub(super) stage: Stage,
+    pub(super) stage: ConnectionStage,
     /// The number of the offer that was made here, and what the peer had received then.
     pub(super) number: u32,
     pub(super) offered: u64,
@@ -86,13 +86,13 @@ pub(super) struct Bearer {
     pub(super) silent: bool,
     /// True if all that had arrived was read.
     pub(super) ended: bool,
-    heard: Vec<u8>,
+    received_bytes: Vec<u8>,
 }
 
-impl Bearer {
-    pub(super) fn new(carrier: Carrier, path: usize, stage: Stage) -> Self {
+impl PathConnection {
+    pub(super) fn new(carrier: Carrier, path: usize, stage: ConnectionStage) -> Self {
         let dead = carrier.tune().err().map(Fault::SetUp);
-        Bearer {
+        PathConnection {
             carrier,
             path,
             since: Instant::now(),
@@ -105,34 +105,39 @@ impl Bearer {
             ended: dead.is_some(),
             dead,
             silent: false,
-            heard: Vec::new(),
+            received_bytes: Vec::new(),
         }
     }
 
     /// Returns true if bytes of the stream are written here.
     pub(super) fn carries(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::Answered) && !self.mute
+        matches!(self.stage, ConnectionStage::Open | ConnectionStage::Answered) && !self.mute
     }
 
     /// Returns true if it may bring the byte that follows those received.
     pub(super) fn is_readable(&self, received: u64) -> bool {
-        self.stage == Stage::Open && self.position <= received
+        self.stage == ConnectionStage::Open && self.position <= received
     }
 
     /// Returns the message of the peer outside the stream, once all of it is there.
-    pub(super) fn hear(&mut self) -> Option<Word> {
-        if !matches!(self.stage, Stage::Knocking | Stage::Hoping | Stage::Offered | Stage::Answered)
-            || self.ended
+    pub(super) fn receive_message(&mut self) -> Option<ResumeMessage> {
+        if !matches!(
+            self.stage,
+            ConnectionStage::Knocking
+                | ConnectionStage::Hoping
+                | ConnectionStage::Offered
+                | ConnectionStage::Answered
+        ) || self.ended
         {
             return None;
         }
-        let mut bytes = [0; WORD];
-        let rest = WORD - self.heard.len();
+        let mut bytes = [0; MESSAGE_BYTES];
+        let rest = MESSAGE_BYTES - self.received_bytes.len();
         let read = self.read(&mut [IoSliceMut::new(&mut bytes[..rest])]);
         self.position = 0;
-        self.heard.extend_from_slice(&bytes[..read]);
-        let word = Word::decode(self.heard.first_chunk()?);
-        self.heard.clear();
+        self.received_bytes.extend_from_slice(&bytes[..read]);
+        let word = ResumeMessage::decode(self.received_bytes.first_chunk()?);
+        self.received_bytes.clear();
         if word.is_none() {
             self.dead = Some(Fault::Protocol("it said what makes no sense"));
         }
@@ -140,8 +145,8 @@ impl Bearer {
     }
 
     /// Sends a message outside the stream, which always fits into the buffer of a new connection.
-    pub(super) fn say(&mut self, word: &Word) {
-        if self.write(&[IoSlice::new(&word.encode())]) != WORD {
+    pub(super) fn send_message(&mut self, word: &ResumeMessage) {
+        if self.write(&[IoSlice::new(&word.encode())]) != MESSAGE_BYTES {
             self.dead.get_or_insert(Fault::Protocol("it took no greeting"));
         }
     }

@@ -10,7 +10,7 @@ const MOST: usize = 64 << 20;
 
 /// The last bytes of a stream.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct ResendBuffer {
     /// The first byte's number in the stream.
     base: u64,
     bytes: VecDeque<u8>,
@@ -18,7 +18,7 @@ pub(super) struct Kept {
     limit: usize,
 }
 
-impl Kept {
+impl ResendBuffer {
     pub(super) fn base(&self) -> u64 {
         self.base
     }
