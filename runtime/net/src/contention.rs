@@ -12,15 +12,15 @@
 //! yields without spinning first.
 //!
 //! A progress thread shares its core with the program that started its work, and that computes meanwhile: it sleeps
-//! at once, as long as nobody waits for what it does.
+//! at once while no thread waits for its work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time from which on a yield gave the core to somebody else.
+/// The length from which on a yield gave the core to another program.
 const TAKEN: Duration = Duration::from_micros(400);
-/// The time from which on somebody else ran during a yield, if only for as long as a rank spins.
+/// The length from which on another thread ran during a yield, if only for as long as a rank spins.
 const SHARED: Duration = Duration::from_micros(20);
 /// The time that a rank does not spin after such a yield.
 const CURT: Duration = Duration::from_millis(5);
@@ -34,9 +34,9 @@ const CALM: (Duration, Duration) = (Duration::from_millis(400), Duration::from_m
 /// The rank's share in the core on which it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Core {
-    /// Nobody else runs there, as far as is known.
+    /// No other thread is known to run there.
     Own,
-    /// Somebody runs there while this rank yields, and leaves it soon: a peer.
+    /// A peer runs there while this rank yields, and leaves it soon.
     Shared,
     /// A program runs there that leaves it only when its slice ends.
     Contended,
@@ -68,7 +68,7 @@ impl Contention {
         self.awaited = awaited;
     }
 
-    /// Returns true if calls are made in the background, and nobody waits for them.
+    /// Returns true if calls are made in the background, and no thread waits for them.
     fn is_background(&self) -> bool {
         self.awaited.as_ref().is_some_and(|threads| threads.load(Ordering::Relaxed) == 0)
     }
@@ -113,7 +113,8 @@ impl Contention {
         }
     }
 
-    /// Returns true if the core may be another's too: nobody who has a core to themselves reads a clock for it.
+    /// Returns true if another thread may share this core. Reads no clock, so that a rank with a core of its own pays
+    /// for none.
     #[inline]
     pub fn is_known(&self) -> bool {
         self.until.is_some() || self.shared.is_some() || self.awaited.is_some()
@@ -143,7 +144,11 @@ mod tests {
         );
         core.yielded(start, 3 * MS);
         core.yielded(start, 3 * MS);
-        assert_eq!(core.core(start + MS), Core::Contended, "whoever takes slices counts more");
+        assert_eq!(
+            core.core(start + MS),
+            Core::Contended,
+            "a program that takes slices counts more"
+        );
     }
 
     #[test]

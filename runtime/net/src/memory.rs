@@ -158,7 +158,7 @@ impl<T: Element> Buffer<T> {
             Error::Usage(format!("a buffer of {len} elements exceeds the address space"))
         })?;
         let cut = arena.cut(bytes)?;
-        // SAFETY: the piece has at least that many bytes, is reserved, and nobody else's.
+        // SAFETY: the piece has at least that many bytes, is reserved, and belongs to no other buffer.
         unsafe { cut.address().write_bytes(0, bytes) };
         let address = cut.address().cast();
         Ok(Buffer { address, len, _owner: BufferOwner::Arena(cut), elements: PhantomData })
@@ -168,7 +168,7 @@ impl<T: Element> Buffer<T> {
     ///
     /// # Safety
     ///
-    /// At the address, which is aligned to the type, lie `len` elements that nobody else reads or writes until `owner`
+    /// At the address, which is aligned to the type, lie `len` elements that nothing else reads or writes until `owner`
     /// is dropped.
     #[doc(hidden)]
     pub unsafe fn of_process(address: *mut T, len: usize, owner: Box<dyn Any + Send>) -> Self {

@@ -1,4 +1,4 @@
-//! Looks at processes of this machine.
+//! The state of processes of this machine.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -58,12 +58,12 @@ impl Drop for ChildStatuses {
     }
 }
 
-/// Says that a process has ended.
+/// Describes a process that has ended.
 pub fn no_longer(pid: i32) -> String {
     format!("its process {pid} no longer exists")
 }
 
-/// Returns what the system says of a process, from its state on; `None` if it says nothing.
+/// Returns the line of the system on a process, from its state on; `None` if there is none.
 fn stat(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before the state is in parentheses and may itself hold any character.
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_nobody_has_waited_for_is_gone() {
+    fn a_process_whose_parent_has_not_waited_is_gone() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("a process");
         let pid = child.id().cast_signed();
         assert!(!has_gone(pid));

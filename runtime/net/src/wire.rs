@@ -1,4 +1,4 @@
-//! Messages that come from other processes, as tests and fuzzers see them: bytes, and what reads them.
+//! Messages of other processes as tests and fuzzers see them: samples, and the function that decodes them.
 
 /// A kind of message.
 pub struct Wire {
@@ -10,12 +10,12 @@ pub struct Wire {
     pub read: fn(&[u8]) -> Option<Vec<u8>>,
 }
 
-/// Returns the bytes as so many, if they are.
+/// Returns the bytes as an array of `N`, if there are `N`.
 pub fn sized<const N: usize>(bytes: &[u8]) -> Option<&[u8; N]> {
     bytes.try_into().ok()
 }
 
-/// Reads bytes by serde, and writes them again.
+/// Decodes bytes by serde, and encodes the result.
 pub fn again<T: serde::Serialize + serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<Vec<u8>> {
     postcard::to_stdvec(&postcard::from_bytes::<T>(bytes).ok()?).ok()
 }

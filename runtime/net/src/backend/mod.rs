@@ -1,4 +1,4 @@
-//! The seam between playing a plan and computing: a backend owns memory and arithmetic.
+//! The seam between executing a plan and computing: a backend owns memory and arithmetic.
 //!
 //! Everything above this seam moves addresses and counts; only a backend reads or writes elements. There are two, and
 //! an engine uses one of them for a whole call. The executor gives [`host`] one step after the other
@@ -30,7 +30,7 @@
 //! **What a caller owes** (and the seam does not check)
 //!
 //! - Every address is good for its elements until the step is over, or the stream has come past the launch; no
-//!   alignment is needed, and kernels for aligned memory are given only that. Nobody else writes the sources, or
+//!   alignment is needed, and kernels for aligned memory are given only that. Nothing else writes the sources, or
 //!   touches the destinations.
 //! - A destination is apart from all other operands, or begins exactly where a source of the same
 //!   type begins (reducing in place). It overlaps nothing in part, and no two destinations overlap.
@@ -39,7 +39,7 @@
 //! - For `cuda`: the words of a launch are those of the kernel's parameter, all ranks that a program concerns launch
 //!   theirs, in the same order, and no launch has more blocks than are resident at once.
 //!
-//! **Between threads.** `fold` orders nothing: who hands its result to another thread or process stores a
+//! **Between threads.** `fold` orders nothing: a thread that hands its result to another thread or process stores a
 //! flag with `Release` afterwards. Streaming stores are fenced before `fold` returns. A kernel signals its peers by
 //! itself; what it leaves is visible to what comes after it in the stream.
 

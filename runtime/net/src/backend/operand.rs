@@ -18,7 +18,7 @@ pub struct Dst {
     pub ptr: *mut u8,
     /// Element type there, if not the kernel's.
     pub wire: Option<WireType>,
-    /// True if nobody reads the result soon: long ones may go past the caches.
+    /// True if the result is not read soon: long ones may go past the caches.
     pub stream: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Accesses of devices to memory of the peer: what is granted, what is asked, what was reported.
 
-/// The description by which memory of a peer is accessed.
+/// A permission to access memory of a peer: address, key, rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// The address at the peer.
@@ -13,19 +13,19 @@ pub struct Grant {
     pub words: bool,
 }
 
-/// The kinds of access that a device has.
+/// The kinds of access that are permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct May {
-    /// Reads are.
+    /// True if reads are.
     pub read: bool,
-    /// Writes are.
+    /// True if writes are.
     pub write: bool,
 }
 
-/// One access: bytes that are brought here, or taken there.
+/// One access to memory of the peer: a read into this process, or a write out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// The number by which the end is reported.
+    /// The number under which its completion is reported.
     pub id: u64,
     /// True for a read, false for a write.
     pub reads: bool,
@@ -39,23 +39,23 @@ pub struct Access {
     pub len: u64,
 }
 
-/// The news of accesses, which end in the order in which they were begun.
+/// A report on accesses, which complete in the order in which they began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum News {
-    /// So many bytes of one are where they belong.
+    /// A part of one is where it belongs.
     Moved {
         /// The number of the access.
         id: u64,
-        /// The bytes that are there since the last news.
+        /// The bytes of it that are complete.
         bytes: u64,
     },
-    /// All of it is.
+    /// One is complete.
     Done {
         /// The number of the access.
         id: u64,
     },
-    /// All that have no end have failed, and move nothing any more: the first since its memory was `refused`, or since
-    /// the way there was lost.
+    /// All that were not complete have failed, and move nothing any more: the peer's device `refused` the memory of the
+    /// first, or the queue to it was lost.
     Failed {
         /// True if the peer's device has refused it.
         refused: bool,

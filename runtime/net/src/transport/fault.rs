@@ -1,4 +1,4 @@
-//! Why a connection moves nothing any more.
+//! The reasons for which a connection moves nothing any more.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub enum Fault {
     Failed(Errno),
     /// The connection could not be made fit for messages.
     SetUp(Errno),
-    /// Nothing was `acknowledged`, or `delivered`, for so long though something was under way.
+    /// Nothing was `acknowledged`, or `delivered`, for that time though bytes were under way.
     Silent(&'static str, Duration),
     /// The two ends of a handshake did not meet in time.
     Late,
     /// The peer did what the protocol excludes, or this process did.
     Protocol(&'static str),
-    /// So many bytes were acknowledged and have not arrived.
+    /// This number of bytes was acknowledged and has not arrived.
     Missing(u64),
     /// A device failed, or the attempt to make a connection did, with an error of its own.
     Other(Source),

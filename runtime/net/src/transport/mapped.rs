@@ -50,14 +50,14 @@ pub trait MappedSender {
         pieces: impl Iterator<Item = IoVec>,
     );
 
-    /// Returns true if the receiver takes this process's own memory without slots, as far as it has said so
-    /// by the last time that this rank [learned](Self::learn).
+    /// Returns true if the receiver takes this process's own memory without slots, by what it had published when this
+    /// rank last [learned](Self::learn) of it.
     fn would_read(&self) -> bool;
 
     /// Returns true if it [would](Self::would_read), and the system lets it: the same until this rank learns anew.
     fn reads(&self) -> bool;
 
-    /// Learns how the receiver wishes to have this process's memory.
+    /// Reads how the receiver asks for this process's memory.
     fn learn(&mut self);
 
     /// Pushes what the peer takes bit by bit as far as that can be done now; returns true if it was anything.
@@ -66,7 +66,7 @@ pub trait MappedSender {
 
 /// The receiving end of a connection in memory that the peer maps.
 pub trait MappedReceiver {
-    /// Finds out whether the sender's memory can be read, and tells it. The sender has joined.
+    /// Probes whether the sender's memory can be read, and publishes the result to the sender, which has joined.
     fn try_reach(&mut self);
 
     /// Returns the sender's process, if its memory can be read.
@@ -93,7 +93,7 @@ pub trait MappedReceiver {
     fn lands(&self, meta: u64) -> Option<bool>;
 
     /// Returns a part of the next message that is there, after [`Self::lands`] said yes: its address, the
-    /// bytes of the message before it, and its own. Whoever asks again has taken the part before.
+    /// bytes of the message before it, and its own. The next call releases it.
     fn part(&mut self) -> Option<(*const u8, usize, usize)>;
 
     /// Returns true if the next message went straight to its destination.

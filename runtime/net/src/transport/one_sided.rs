@@ -7,23 +7,24 @@ use super::rdma::Exposure;
 
 /// A connection whose devices access memory of either end.
 pub trait OneSided {
-    /// Returns true if an access may begin; else it would fail at once.
+    /// Returns true if an access may begin now; otherwise it fails at once.
     fn is_up(&self) -> bool;
 
-    /// Lets the peer access memory, as far as it may when that is known to the device; `None` if it cannot be.
+    /// Grants the peer access to memory, with the rights that `may` returns once the device is known; `None` if the device
+    /// cannot grant any.
     fn grant(&self, exposure: &Exposure, may: &dyn Fn() -> May) -> Option<Grant>;
 
-    /// Lets accesses begin in memory of this end's that was granted to the peer too: of a GPU there is no other way.
+    /// Lets accesses use local memory that was granted to the peer too; memory of a GPU is accessible in no other way.
     fn lend(&self, exposure: &Arc<Exposure>);
 
     /// Begins an access, after all before it.
     ///
     /// # Safety
     ///
-    /// The memory here is good for it until its end was heard of, or until the connection was
+    /// The memory here stays valid until its completion was reported, or until the connection was
     /// [cut](super::stream::ByteStream::cut).
     unsafe fn begin(&self, access: Access);
 
-    /// Hears what became of accesses.
+    /// Reports what became of accesses since the last call.
     fn hear(&self, each: &mut dyn FnMut(News));
 }

@@ -1,4 +1,4 @@
-//! The seam of posted links: messages are handed over, and move on while somebody polls.
+//! The seam of posted links: messages are handed over, and progress while either end polls.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub trait PostedReceiver {
     ///
     /// # Safety
     ///
-    /// The pieces are writable and have `len` bytes together, and nobody else reads or writes them
+    /// The pieces are writable and have `len` bytes together, and nothing else reads or writes them
     /// before the message is consumed, or the connection was cut.
     unsafe fn land(&mut self, len: usize, pieces: impl Iterator<Item = IoVecMut>) -> bool;
 

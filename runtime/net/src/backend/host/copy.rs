@@ -12,7 +12,7 @@ const LOOPED: usize = 1 << 10;
 /// of AMD's processors copies 2.6 GB/s, else 54 (docs/performance.md). The chunks of an odd count lie so.
 ///
 /// # Safety
-/// `from` is good for reading and `to` for writing so many bytes; they do not overlap in part.
+/// `from` is good for reading and `to` for writing `bytes` bytes; they do not overlap in part.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     let ahead = to.addr().wrapping_sub(from.addr());
@@ -30,8 +30,8 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// Copies like [`copy`], but whole cache lines of `to` go past the caches. To be followed by [`fence`] before
-/// another thread is told.
+/// Copies like [`copy`], but whole cache lines of `to` go past the caches. [`fence`] follows before the result is
+/// published to another thread.
 ///
 /// # Safety
 /// The requirements of [`copy`].

@@ -22,20 +22,20 @@ pub(crate) trait ValueFormat<A: Copy>: 'static {
     /// Loads [`LANES`] neighbours from memory.
     ///
     /// # Safety
-    /// `from` is good for reading so many values; it need not be aligned.
+    /// `from` is good for reading [`LANES`] values; it need not be aligned.
     #[inline(always)]
     unsafe fn load_lanes(from: *const Self::Bits) -> [A; LANES] {
-        // SAFETY: the caller promises so many readable values.
+        // SAFETY: the caller promises that many readable values.
         unsafe { from.cast::<[Self::Bits; LANES]>().read_unaligned() }.map(Self::load)
     }
 
     /// Stores [`LANES`] neighbours to memory.
     ///
     /// # Safety
-    /// `to` is good for writing so many values; it need not be aligned.
+    /// `to` is good for writing [`LANES`] values; it need not be aligned.
     #[inline(always)]
     unsafe fn store_lanes(values: [A; LANES], to: *mut Self::Bits) {
-        // SAFETY: the caller promises room for so many values.
+        // SAFETY: the caller promises room for that many values.
         unsafe { to.cast::<[Self::Bits; LANES]>().write_unaligned(values.map(Self::store)) };
     }
 }

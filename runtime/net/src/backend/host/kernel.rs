@@ -165,7 +165,7 @@ impl Kernel {
     /// the factor is truncated, the product wraps.
     ///
     /// # Safety
-    /// `data` is good for `count` elements, and nobody else uses them.
+    /// `data` is good for `count` elements, which nothing else reads or writes meanwhile.
     pub unsafe fn scale(&self, data: *mut u8, count: usize, factor: f64) {
         let _environment = DefaultEnvironment::ensure();
         // SAFETY: the promise is the same.
@@ -175,7 +175,7 @@ impl Kernel {
     /// Divides each element by `n`, at least 1. Integers truncate towards zero.
     ///
     /// # Safety
-    /// `data` is good for `count` elements, and nobody else uses them.
+    /// `data` is good for `count` elements, which nothing else reads or writes meanwhile.
     pub unsafe fn divide(&self, data: *mut u8, count: usize, n: u64) {
         let _environment = DefaultEnvironment::ensure();
         // SAFETY: the promise is the same.
@@ -314,7 +314,7 @@ impl Kernel {
     /// Returns the address of element `at` of an input.
     ///
     /// # Safety
-    /// The input has so many elements.
+    /// The input has at least `at` elements.
     #[inline(always)]
     unsafe fn source(&self, from: &Src, at: usize) -> *const u8 {
         // SAFETY: the caller's promise.
@@ -324,7 +324,7 @@ impl Kernel {
     /// Returns the address of element `at` of an output.
     ///
     /// # Safety
-    /// The output has so many elements.
+    /// The output has at least `at` elements.
     #[inline(always)]
     unsafe fn target(&self, to: &Dst, at: usize) -> *mut u8 {
         // SAFETY: the caller's promise.

@@ -151,7 +151,7 @@ macro_rules! level {
                 }
             }
 
-            /// Types that can be rounded on the wire: their tables know the wire types' formats.
+            /// Types that can be rounded on the wire: their tables have the wire types' formats.
             struct FloatTables<F, O>(PhantomData<(F, O)>);
 
             impl<A, F, O: BinaryOp<A>> FloatTables<F, O>

@@ -190,7 +190,7 @@ pub(super) unsafe fn combine<
         d: d.cast(),
         op: PhantomData,
     };
-    // Three loops that differ in nothing but what the compiler knows: to vectorise one it must see
+    // Three loops that differ only in what the compiler can derive: to vectorise one it must see
     // that operands are the same, or find them apart.
     // SAFETY: the caller's promise is what the body needs at positions below n.
     unsafe {

@@ -57,7 +57,7 @@ fn devices() -> Result<&'static [Arc<VerbsDevice>], VerbsError> {
     opened.as_ref().map(Vec::as_slice).map_err(Clone::clone)
 }
 
-/// Lists the devices that would be used, a line each, or says why there are none.
+/// Lists the devices that would be used, a line each; fails with the reason where there are none.
 pub(super) fn found() -> Result<Vec<String>, VerbsError> {
     Ok(devices()?
         .iter()
@@ -88,7 +88,7 @@ pub fn check(choice: &Choice) -> Result<(), Unavailable> {
     devices.and_then(each).map_err(Unavailable::devices)
 }
 
-/// The reason for which a peer's connection info says nothing of its queues.
+/// The reason for which the connection info of a peer does not describe its queues.
 #[derive(Debug, thiserror::Error)]
 enum InfoError {
     #[error("its connection info has {0} bytes: it is no rank of roundelay's")]
@@ -97,9 +97,9 @@ enum InfoError {
     Malformed(#[source] postcard::Error),
 }
 
-/// Two ends that tell each other of their queues over a fresh socket and connect them; they do the same, in any
-/// order. Nothing here waits: to connect a queue the kernel may ask the network for a second who has an address,
-/// and a thread of its own waits for that.
+/// The handshake of a stream over devices: both ends exchange the addresses of their queues over a fresh socket and
+/// connect them, in any order. Nothing here waits: connecting a queue may take the kernel a second, in which it resolves
+/// an address of the network, and a thread of its own waits for that.
 pub(super) struct QueueHandshake {
     socket: TcpStream,
     stage: HandshakeStage,
@@ -111,9 +111,9 @@ pub(super) struct QueueHandshake {
 
 /// The purpose of the stream.
 enum StreamPurpose {
-    /// A connection of its own; devices may know this memory.
+    /// A connection of its own; this memory may be registered.
     Rails(Option<Arc<Registrations>>),
-    /// A path: this end must have heard the other over the devices too.
+    /// A path: bytes of the peer must have come over the devices too.
     Path,
 }
 
@@ -143,8 +143,8 @@ impl QueueHandshake {
         Self::begin(socket, (choice, (PATH_PAIRS, false)), DEPTH, StreamPurpose::Path)
     }
 
-    /// Offers an end with so many queue pairs on each device, and so many receives in each; whether it is one-sided
-    /// too.
+    /// Offers an end with `pairs` queue pairs on each device, `receives` receives in each, and one more queue pair for
+    /// accesses if it is to be one-sided too.
     fn begin(
         socket: OwnedFd,
         (choice, pairs): (&Choice, (usize, bool)),
@@ -213,7 +213,7 @@ impl QueueHandshake {
                     ));
                 }
                 if self.received != [READY] {
-                    let why = "it did not say that it is ready: another version";
+                    let why = "it did not confirm that it is ready: another version";
                     return Err(Handshake::Failed(Fault::Protocol(why)));
                 }
                 if let StreamPurpose::Rails(registrations) = &self.purpose {
@@ -292,7 +292,7 @@ fn done(socket: TcpStream, stream: RailStream) -> Handshake {
     Handshake::Done(DeviceStream::new(socket.into(), stream).into())
 }
 
-/// Hears until so many bytes are there; returns true if they are.
+/// Reads from the socket until `wanted` bytes are there; returns true if they are.
 fn receive_up_to(
     socket: &mut TcpStream,
     received: &mut Vec<u8>,
@@ -321,7 +321,7 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Handshake {
 }
 
 /// Makes streams of some fresh sockets, whose other ends do the same at the same time, in any order. An
-/// error says which of them it is about.
+/// error has the number of the socket that failed.
 #[cfg(test)]
 pub(super) fn connect(
     sockets: Vec<OwnedFd>,
@@ -331,7 +331,7 @@ pub(super) fn connect(
     connect_with(sockets, (choice, false), DEPTH, deadline)
 }
 
-/// Connects with so many receives in each queue.
+/// Connects with `receives` receives in each queue.
 #[cfg(test)]
 pub(super) fn connect_with(
     sockets: Vec<OwnedFd>,

@@ -18,7 +18,7 @@ use crate::transport::tcp::Socket;
 
 /// The number of reads that find nothing before the socket is looked at.
 const IDLE: u32 = 256;
-/// The time of silence. Devices send again what was lost after half a second, and do not always say that it is
+/// The time of silence. Devices send again what was lost after half a second, and do not always report that it is
 /// in vain.
 const SILENCE: Duration = Duration::from_secs(2);
 

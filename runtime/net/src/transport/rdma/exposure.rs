@@ -25,17 +25,17 @@ unsafe impl Send for Exposure {}
 unsafe impl Sync for Exposure {}
 
 impl Exposure {
-    /// Exposes nothing yet of so many bytes.
+    /// Prepares `bytes` bytes, and exposes none of them yet.
     ///
     /// # Safety
     ///
-    /// They stay mapped until this is dropped, or until nobody may access them and it was [cleared](Self::clear).
+    /// They stay mapped until this is dropped, or until no peer may access them and it was [cleared](Self::clear).
     pub unsafe fn new(start: *mut u8, bytes: u64) -> Self {
         Exposure { start, bytes, gpu: None, registrations: Mutex::new(Vec::new()) }
     }
 
-    /// Exposes nothing yet of memory of a GPU, which a descriptor stands for as a whole, and which begins at an address
-    /// of the GPU's.
+    /// Prepares memory of a GPU, all of which the descriptor stands for, and exposes none of it yet. It begins at an
+    /// address of the GPU's.
     pub fn of_gpu(descriptor: OwnedFd, start: u64, bytes: u64) -> Self {
         let start = std::ptr::without_provenance_mut(start as usize);
         Exposure { start, bytes, gpu: Some(descriptor), registrations: Mutex::new(Vec::new()) }
@@ -52,7 +52,7 @@ impl Exposure {
                 let start = self.start.addr() as u64;
                 MemoryRegistration::dmabuf(device, fd.as_raw_fd(), (start, len), may)
             }
-            // SAFETY: mapped until it is dropped or cleared, as whoever made this promised; peers have these rights.
+            // SAFETY: mapped until it is dropped or cleared, as the caller of `new` promised; peers have these rights.
             None => unsafe { MemoryRegistration::new(device, self.start, len, may) },
         }
     }
@@ -65,7 +65,7 @@ impl Exposure {
         may: &dyn Fn() -> May,
     ) -> Option<(u64, u32, May)> {
         let mut all = self.registrations();
-        // Whoever withdraws rights clears afterwards: what is registered with these is found there.
+        // Rights are withdrawn before `clear`, which finds what is registered with the old ones.
         let may = may();
         if self.bytes == 0 || !(may.read || may.write) {
             return None;

@@ -1,4 +1,4 @@
-//! Encodes what ends tell each other in the immediate values of writes.
+//! The words of immediate values: what the write of one end means at the other.
 
 /// The content of an immediate value: a kind in three bits, a number in 29.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl ImmediateWord {
     }
 }
 
-/// Returns the distance by which a number is ahead of a count, modulo what a word can say.
+/// Returns the distance by which a number is ahead of a count, modulo the range of a word.
 pub(super) fn ahead(number: u32, count: u64) -> u64 {
     u64::from(number.wrapping_sub(count as u32) & MASK)
 }

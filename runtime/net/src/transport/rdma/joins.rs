@@ -1,12 +1,12 @@
 //! Decides which queue of this end is joined with which of the peer's.
 //!
-//! Both ends know the networks of all queues, in each end's own order, and come to the same pairs in the same
+//! Both ends have the networks of all queues, in each end's own order, and come to the same pairs in the same
 //! order without another word. Two of one network are joined, the first of one end with the first of the
-//! other. Of what is left those are joined whose network nobody can tell. If no two are of one network there
+//! other. Of the rest, queues of unknown network are joined. If no two are of one network there
 //! may be a router between all, and order alone decides.
 
-/// Returns pairs of a queue of this end and one of the other's, by number, in an order that both ends know.
-/// For each queue it is given its network, where it can be told, and what tells it from all others.
+/// Returns pairs of a queue of this end and one of the other's, by number, in an order that both ends derive.
+/// A queue is described by its network, where that is known, and by an identity that no other queue has.
 pub(super) fn joins<N: PartialEq, I: Ord + Copy>(
     here: &[(Option<N>, I)],
     there: &[(Option<N>, I)],

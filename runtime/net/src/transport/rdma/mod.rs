@@ -1,24 +1,23 @@
 //! InfiniBand and RoCE: a stream of bytes that devices move.
 //!
-//! A connection begins as a socket (`net`), over which both ends exchange what their queues need to know
-//! ([`QueueHandshake`]). From then on a [`DeviceStream`] carries the bytes; the socket stays open and is how the end
-//! of a peer shows at once, long before a device gives up on it. Framing, staging and landing are those of
-//! `transport/stream`.
+//! A connection begins as a socket (`net`), over which both ends exchange the addresses of their queues
+//! ([`QueueHandshake`]). From then on a [`DeviceStream`] carries the bytes; the socket stays open and shows the end of a
+//! peer at once, long before a device gives up on it. Framing, staging and landing are those of `transport/stream`.
 //!
-//! * `verbs`: the library's calls, and all that is `unsafe`.
-//! * `device_stream`: the stream and its socket, as `transport/stream` sees them.
-//! * `stream`: pieces and rings, what is sent by zero-copy, what is written once more when a queue fails;
-//!   `immediate`: what ends tell each other; `rails`: the queues of a stream.
-//! * `registrations`: memory that devices know; `targets`: where the peer may write straight to it.
-//! * `exposure`: parts of windows, which peers' devices read and write by themselves.
-//! * `connect`: devices of this process, and how two ends meet; `joins`: which queues of theirs are joined.
-//! * `error`: why devices cannot be used, and why a queue failed.
-//! * `absent`: all of that where roundelay was built without the feature `rdma`. Only this file asks
-//!   whether it is there.
+//! | file, in reading order | holds |
+//! |---|---|
+//! | `choice`, `error` | which devices are used; why they cannot be, and why a queue failed |
+//! | `verbs` | the library's calls, and all that is `unsafe` about them |
+//! | `rails`, `joins` | the queues of a connection; which of them are joined with which of the peer's |
+//! | `registrations`, `targets` | memory of this rank's arena that is registered, and places in it that the peer may write to |
+//! | `exposure` | parts of windows, which devices of peers read and write |
+//! | `immediate`, `stream` | the words in immediate values, and the stream over all queues |
+//! | `device_stream`, `connect` | the stream with its socket as a `ByteStream`; the devices of this process, and the handshake |
+//! | `absent` | the same items where roundelay was built without the feature `rdma`; only this file asks whether it is there |
 //!
-//! Every device with an active port is a *rail*, unless a [`Choice`] names some: pieces go over all of
-//! them in turn. A device that is a path of a communicator (`paths`) carries connections of its own, one
-//! queue pair each. `docs/rdma.md` has the protocol.
+//! Every device with an active port is a *rail*, unless a [`Choice`] names some: pieces go over all of them in turn. A
+//! device that is a path of a communicator (`paths`) carries connections of its own, one queue pair each. `docs/rdma.md`
+//! has the protocol.
 
 #[cfg(not(feature = "rdma"))]
 mod absent;

@@ -2,7 +2,7 @@
 //!
 //! A queue that fails is *ending* until its device has handed back all work that was open, so that nothing is
 //! missed that came through it. Then it is destroyed: after that no device reads or writes for it. It has *ended*,
-//! and the peer may be told. A device that hands nothing back is not waited for.
+//! and this may be reported to the peer. A device that hands nothing back is not waited for.
 //!
 //! **A stall**: nothing that a queue wrote was delivered for a while, though this end looked, while on another
 //! queue all is well. That is a cable, a port or a switch long before the device gives up. It may be a false
@@ -21,7 +21,7 @@ use super::verbs::{
 const STALL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(20));
 /// The time that a device may take to hand back the work of a queue that was ended.
 const FLUSH: Duration = Duration::from_secs(1);
-/// The most time that counts between two looks: a rank that did not look for long does not know what it
+/// The most time that counts between two looks: a rank that did not poll for long cannot tell what it
 /// missed.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -65,7 +65,7 @@ pub(super) struct QueueRail {
 }
 
 impl QueueRail {
-    /// Makes a queue with so many receives.
+    /// Makes a rail of a queue, and posts its receives.
     pub(super) fn new(
         queue: QueuePair,
         device: usize,
@@ -324,7 +324,7 @@ impl RailSet {
         self.all[at].receives += 4;
     }
 
-    /// Has a queue find nobody when it is to be connected.
+    /// Gives a queue a local address that does not exist: connecting it fails.
     pub(super) fn misplace(&mut self, at: usize) {
         self.all[at].queue.as_mut().expect("a queue").misplace();
     }

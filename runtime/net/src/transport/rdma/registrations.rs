@@ -1,9 +1,9 @@
-//! Memory that devices know, so that what lies there needs not be copied.
+//! Registered memory of a rank's arena: what lies there is sent without a copy.
 //!
 //! Only a rank's arena is registered: buffers of the communicator, and what calls keep for themselves. Its
-//! pages are mapped once, shared, and never unmapped or given back while somebody holds the segment, and a
-//! registration holds it. So a registration can never mean other pages than the address does. Of the
-//! caller's own memory nobody could promise that: if it is unmapped and something else is mapped there, a
+//! pages are mapped once, shared, and never unmapped or given back while the segment is held, and a
+//! registration holds it. So a registration can never mean other pages than the address does. The
+//! caller's own memory has no such guarantee: if it is unmapped and something else is mapped there, a
 //! kept registration still means the old pages, and old bytes would be sent. Others (UCX, libfabric) replace the
 //! functions that unmap memory, in a process that is not theirs. Such memory is copied.
 //!
@@ -128,7 +128,7 @@ impl RegistrationState {
             self.forget()?;
         }
         // Parts of a block may not be in use yet, and a device would touch them.
-        segment.reserve(offset, len as u64, "what devices know").ok()?;
+        segment.reserve(offset, len as u64, "registered memory").ok()?;
         match ArenaBlock::new(segment, (offset, address), len, &self.devices) {
             Ok(block) => {
                 let block = Arc::new(block);

@@ -1,12 +1,12 @@
-//! Places that wait for bytes: a peer that knows of one in time writes there at once.
+//! Targets: registered memory that waits for bytes. A peer that has the offer in time writes there directly.
 //!
 //! An end that lands a message in registered memory announces the place as a *target*: which bytes of the
 //! stream belong there, address and keys. The target goes as a piece that no reader sees, so it comes once,
-//! whatever fails. It promises nothing: what the peer has sent already, or sends before it hears of the
-//! target, goes through the ring.
+//! whatever fails. An offer binds neither side: what the peer has sent already, or sends before the offer
+//! arrives, goes through the ring.
 //!
 //! **Invariant:** a piece is written to an offered place at most once. If its queue fails it goes through the ring, as
-//! any other, when both ends have ended that queue. So when all bytes of a place have been heard of nothing can
+//! any other, when both ends have ended that queue. So when all bytes of a place have arrived nothing can
 //! be written there any more: each of its pieces has come, or the queue that it was on has ended here.
 
 use std::collections::VecDeque;

@@ -21,12 +21,12 @@ use super::sleep::Sleeper;
 use crate::error::Error;
 use crate::process::{has_gone, no_longer};
 
-/// The place on the line of the board that says whether the board has ended; its name is before.
+/// The place of the word on the line of a board that is 1 once it has ended; its name is before.
 const ENDED: u64 = 16;
-/// The places in the counts of a stream where its rank says how many bytes it has sent, and read of the peer's.
+/// The places in the counts of a stream with the bytes that its rank has sent, and has read of the peer's.
 const SENT: u64 = 0;
 const READ: u64 = 8;
-/// The time between two looks at the process of a peer from which nothing comes.
+/// The time between two checks of the process of a peer from which nothing comes.
 const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The board of this rank, open under a name.
@@ -59,7 +59,7 @@ struct StreamEnd {
 }
 
 impl Board {
-    /// Opens the board of a rank, for so many streams out of it.
+    /// Opens the board of a rank, for `streams` streams out of it.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl BoardStream {
         Ok(bytes)
     }
 
-    /// Returns true if reading has something to tell. A few loads.
+    /// Returns true if a read would return bytes, the end or an error. Costs a few loads.
     pub(crate) fn has_news(&self) -> bool {
         let line = self.segment.layout().rank_line(self.peer.rank, BOARD_LINE);
         match self.is_there() {
@@ -220,7 +220,7 @@ impl BoardStream {
         }
     }
 
-    /// Returns true if it is time for reading to see whether the peer's process is there.
+    /// Returns true if it is time for a read to check whether the peer's process exists.
     pub(crate) fn is_silent(&self) -> bool {
         self.looked.elapsed() >= PROCESS_CHECK_INTERVAL
     }
@@ -238,7 +238,7 @@ impl BoardStream {
             && self.segment.word(line + 8).load(Ordering::Relaxed) == self.name[1]
     }
 
-    /// Returns what there is to say of a peer whose board is open for something else, or was never.
+    /// Returns the result of a read where the peer's board is not open under this name.
     fn absent(&mut self) -> io::Result<usize> {
         match self.met {
             true => Ok(0),
@@ -246,7 +246,7 @@ impl BoardStream {
         }
     }
 
-    /// Returns what there is to say of a peer from which nothing comes.
+    /// Returns the result of a read where nothing has come: the error of a peer that is gone, if it is.
     fn silent(&mut self) -> io::Result<usize> {
         let nothing = || Err(ErrorKind::WouldBlock.into());
         if self.looked.elapsed() < PROCESS_CHECK_INTERVAL {

@@ -26,7 +26,7 @@ fn open(segment: &Arc<Segment>, rank: u32, name: u128) -> (Board, BoardStream) {
     (board, stream)
 }
 
-/// Returns what reading says: bytes, or the text of the error; `None` while it says nothing.
+/// Returns the result of a read: bytes, or the text of the error; `None` if it would block.
 fn read_once(stream: &mut BoardStream) -> Option<Result<Vec<u8>, String>> {
     let mut bytes = [0; 64];
     match stream.read(&mut bytes) {
@@ -36,7 +36,7 @@ fn read_once(stream: &mut BoardStream) -> Option<Result<Vec<u8>, String>> {
     }
 }
 
-/// Returns what reading says once it says anything.
+/// Returns the result of the first read that does not block.
 fn heard_at_last(stream: &mut BoardStream) -> Result<Vec<u8>, String> {
     let until = Instant::now() + PATIENCE;
     loop {

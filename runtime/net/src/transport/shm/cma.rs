@@ -1,8 +1,8 @@
-//! Reads memory that is not shared: what another process of this machine keeps to itself.
+//! Cross-memory attach (CMA): reads private memory of another process of this machine.
 //!
 //! The kernel copies from there in one go (`process_vm_readv`), if it lets one process look into the
 //! other. Whether it does is found out by trying, once for each connection: every rank shows where a
-//! word of its own lies, the receiver reads that word through the kernel, and says in the
+//! word of its own lies, the receiver reads that word through the kernel, and publishes in the
 //! connection's first page whether it could. Senders then offer private memory as they offer shared.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ pub(super) fn can_read(pid: i32, sign: u64) -> bool {
 ///
 /// # Safety
 ///
-/// `len` bytes can be written at `to`, and nobody else touches them.
+/// `len` bytes can be written at `to`, and nothing else touches them.
 ///
 /// # Errors
 ///

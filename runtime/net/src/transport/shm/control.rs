@@ -27,14 +27,14 @@ pub enum State {
     Present,
     /// It has left.
     Left,
-    /// Its process ended by a signal or with an error: its launcher says so.
+    /// Its process ended by a signal or with an error, as its launcher has recorded.
     Died,
     /// It is a rank of a newer generation.
     Moved,
 }
 
 impl Segment {
-    /// Enters or leaves.
+    /// Sets the state of a rank.
     pub(crate) fn set_state(&self, rank: u32, state: State) {
         let line = self.layout.rank_line(rank, PRESENCE_LINE);
         if state == State::Present {
@@ -42,13 +42,13 @@ impl Segment {
             self.word(line).store(u64::from(pid.unsigned_abs()), Ordering::Relaxed);
             self.word(line + 16).store(cma::allow(), Ordering::Relaxed);
         }
-        // Whoever went on to a newer generation has not ended, whatever becomes of it there.
+        // A rank that went on to a newer generation has not ended, whatever becomes of it there.
         let moved = |now: u64| now != State::Moved as u64 || state == State::Present;
         let set = |now| moved(now).then_some(state as u64);
         let _ = self.word(line + 8).fetch_update(Ordering::Release, Ordering::Relaxed, set);
     }
 
-    /// Says where a rank can be called, and by which number; 0 if it cannot be called any more.
+    /// Publishes the address of a rank's listener, and the number to give there; 0 if it accepts no connection any more.
     pub(crate) fn show_place(&self, rank: u32, at: SocketAddr, number: u64) {
         let words = self.layout.rank_line(rank, EXCHANGE_LINE) + ADDRESS;
         let ip = match at.ip() {
@@ -63,7 +63,7 @@ impl Segment {
         self.word(words + 24).store(number, Ordering::Release);
     }
 
-    /// Returns where a rank can be called, and by which number, if it has said so.
+    /// Returns the address of a rank's listener and the number to give there, if they were published.
     pub(crate) fn place(&self, rank: u32) -> Option<(SocketAddr, u64)> {
         let words = self.layout.rank_line(rank, EXCHANGE_LINE) + ADDRESS;
         let number = self.word(words + 24).load(Ordering::Acquire);
@@ -93,26 +93,27 @@ impl Segment {
         (state, self.word(line).load(Ordering::Relaxed) as i32)
     }
 
-    /// Says which rank of its communicator this one is, and of how many: its number here counts those of this machine.
+    /// Publishes the rank and the size of its communicator of a rank of this machine, whose `number` counts those of this
+    /// machine.
     pub(crate) fn show_rank(&self, number: u32, rank: u32, size: u32) {
         let word = self.layout.rank_line(number, EXCHANGE_LINE) + RANK;
         self.word(word).store(u64::from(size) << 32 | u64::from(rank), Ordering::Release);
     }
 
-    /// Returns which rank of its communicator a rank of this machine is, and of how many, if it has said so.
+    /// Returns the rank and the size of its communicator of a rank of this machine, if they were published.
     pub fn shown_rank(&self, number: u32) -> Option<(u32, u32)> {
         let word = self.layout.rank_line(number, EXCHANGE_LINE) + RANK;
         let shown = self.word(word).load(Ordering::Acquire);
         (shown != 0).then_some((shown as u32, (shown >> 32) as u32))
     }
 
-    /// Says by which number all ranks of the communicator know it, those of other machines too.
+    /// Publishes the number of the communicator, which all its ranks share, those of other machines too.
     pub(crate) fn show_communicator(&self, rank: u32, number: u64) {
         let word = self.layout.rank_line(rank, PRESENCE_LINE) + COMMUNICATOR;
         self.word(word).store(number, Ordering::Release);
     }
 
-    /// Returns the number of the communicator, if a rank of this machine has said it.
+    /// Returns the number of the communicator, if a rank of this machine has published it.
     pub fn shown_communicator(&self) -> Option<u64> {
         let shown = |rank| {
             let word = self.layout.rank_line(rank, PRESENCE_LINE) + COMMUNICATOR;
@@ -206,9 +207,9 @@ mod tests {
         Segment::create(layout).expect("a small segment")
     }
 
-    /// What a rank says of itself shares lines with what changes all the time.
+    /// What a rank publishes of itself shares lines with words that change all the time.
     #[test]
-    fn a_rank_can_be_called_whoever_sleeps_and_exchanges() {
+    fn an_address_stays_while_ranks_sleep_and_exchange() {
         let segment = segment();
         let places = [
             SocketAddr::from(([10, 1, 2, 3], 4567)),

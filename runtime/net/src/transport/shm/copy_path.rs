@@ -3,10 +3,10 @@
 //!
 //! The best path depends on the size of a message, on the caches that the two cores share, and on what else
 //! they do; on virtual machines it changes while a job runs. So the receiver of a connection notes how long
-//! each path takes, for each order of magnitude by itself, and tells the sender in one word what it wishes
-//! for. The path of a message changes no result.
+//! each path takes, for each order of magnitude by itself, and asks the sender in one word for the path that it
+//! prefers. The path of a message changes no result.
 //!
-//! If messages go both ways between two ranks, one of them wishes for both: a rank that reads through the
+//! If messages go both ways between two ranks, one of them chooses for both: a rank that reads through the
 //! kernel does not push meanwhile, so a path that is tried in one direction alone looks slower than it is.
 
 use std::time::Duration;
@@ -27,8 +27,8 @@ const PATHS: [CopyPath; 3] = [CopyPath::Kernel, CopyPath::Pipe, CopyPath::Past];
 /// The shortest messages are of the first class, each further one has twice the length.
 const FIRST: u32 = 12;
 const CLASSES: usize = 10;
-/// The number of messages in a row that make one sample of a path, without the slowest: a rank that was not
-/// running says nothing of the path.
+/// The number of messages in a row that make one sample of a path, without the slowest: the time of a rank that was not
+/// running is none of the path's.
 const SAMPLE: u32 = 4;
 /// The bytes of messages, and their number, that come before each sample and do not count: memory that was
 /// not used for long is cold.
@@ -64,7 +64,7 @@ pub(super) struct CopyPaths {
     from: usize,
 }
 
-/// Returns the class of a message, of so many bytes.
+/// Returns the class of a message of `len` bytes.
 #[inline]
 fn class(len: usize) -> usize {
     (len.max(1).ilog2().saturating_sub(FIRST) as usize).min(CLASSES - 1)
@@ -75,10 +75,10 @@ fn burst(class: usize) -> u32 {
     (WARM >> (FIRST as usize + class)).min(WARM_MESSAGES) as u32 + SAMPLE
 }
 
-/// Returns the path that a receiver wishes for messages of so many bytes.
+/// Returns the path that a receiver asks for, for messages of `len` bytes.
 #[inline]
-pub(super) fn wanted(wishes: u64, len: usize) -> CopyPath {
-    PATHS[(wishes >> (2 * class(len)) & 3).min(2) as usize]
+pub(super) fn wanted(preferences: u64, len: usize) -> CopyPath {
+    PATHS[(preferences >> (2 * class(len)) & 3).min(2) as usize]
 }
 
 impl CopyPaths {
@@ -99,8 +99,8 @@ impl CopyPaths {
         CopyPaths { classes: [class; CLASSES], from }
     }
 
-    /// Returns the paths to be wished for: two bits a class.
-    pub(super) fn wishes(&self) -> u64 {
+    /// Returns the paths to ask for: two bits a class.
+    pub(super) fn preferences(&self) -> u64 {
         let bits = self.classes.iter().enumerate().map(|(i, class)| (class.next as u64) << (2 * i));
         bits.fold(0, |all, bit| all | bit)
     }
@@ -115,7 +115,7 @@ impl CopyPaths {
     pub(super) fn note(&mut self, path: CopyPath, len: usize, took: Duration) {
         let burst = burst(class(len));
         let class = &mut self.classes[class(len)];
-        // Others were under way already when this one was wished for.
+        // Others were under way already when this one was asked for.
         if path == class.next {
             class.messages += 1;
             if class.messages > burst - SAMPLE {
@@ -166,11 +166,11 @@ impl LengthClass {
 mod tests {
     use super::*;
 
-    /// Plays so many messages of a length; returns how many came each path.
+    /// Simulates messages of a length; returns how many came on each path.
     fn simulate(paths: &mut CopyPaths, len: usize, times: [u64; 3], messages: u32) -> [u32; 3] {
         let mut came = [0; 3];
         for _ in 0..messages {
-            let path = wanted(paths.wishes(), len);
+            let path = wanted(paths.preferences(), len);
             came[path as usize] += 1;
             paths.note(path, len, Duration::from_nanos(times[path as usize]));
         }
@@ -191,7 +191,7 @@ mod tests {
             let next = if best == CopyPath::Kernel { CopyPath::Pipe } else { CopyPath::Kernel };
             let came = simulate(&mut paths, 40_000, times, 8000);
             assert!(came[next as usize] >= 6000, "{best:?}: {came:?}");
-            // Other sizes know nothing of it.
+            // Other sizes are not affected.
             let came = simulate(&mut paths, 400_000, [50_000, 30_000, 40_000], 1000);
             assert!(came[CopyPath::Pipe as usize] >= 950, "{came:?}");
         }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn without_the_kernel_there_are_two_ways() {
         let mut paths = CopyPaths::new(false);
-        assert_eq!(wanted(paths.wishes(), 1 << 20), CopyPath::Pipe);
+        assert_eq!(wanted(paths.preferences(), 1 << 20), CopyPath::Pipe);
         let came = simulate(&mut paths, 1 << 20, [0, 4000, 1000], 1000);
         assert!(came[0] == 0 && came[CopyPath::Past as usize] > 900, "{came:?}");
     }
@@ -217,7 +217,7 @@ mod tests {
     fn ways_that_are_alike_are_not_changed_all_the_time() {
         let mut paths = CopyPaths::new(true);
         simulate(&mut paths, 1 << 20, [1000; 3], 100);
-        let first = wanted(paths.wishes(), 1 << 20);
+        let first = wanted(paths.preferences(), 1 << 20);
         let mut times = [950; 3];
         times[first as usize] = 1000;
         let came = simulate(&mut paths, 1 << 20, times, 640);
@@ -228,7 +228,7 @@ mod tests {
     fn a_message_that_comes_late_the_old_way_is_no_trial() {
         let mut paths = CopyPaths::new(true);
         simulate(&mut paths, 1 << 16, [1000, 1200, 1300], burst(class(1 << 16)) * TRIAL - 1);
-        let next = |paths: &CopyPaths| wanted(paths.wishes(), 1 << 16);
+        let next = |paths: &CopyPaths| wanted(paths.preferences(), 1 << 16);
         assert_eq!(next(&paths), CopyPath::Kernel);
         let note = |paths: &mut CopyPaths, path, time| {
             paths.note(path, 1 << 16, Duration::from_nanos(time));

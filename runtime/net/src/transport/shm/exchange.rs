@@ -7,7 +7,7 @@ use super::segment::Segment;
 use super::sleep::Sleeper;
 
 /// This rank's side of exchanging one word among all ranks. Two places for the value alternate: a rank that
-/// begins the next round but one knows that all have read this one.
+/// begins the next round but one has seen that all have read this one.
 pub struct Exchange {
     round: u64,
 }
@@ -17,7 +17,7 @@ impl Exchange {
         Exchange { round: 0 }
     }
 
-    /// Returns a side that has exchanged so many words.
+    /// Returns a side after `round` rounds.
     #[cfg(test)]
     pub(super) fn in_round(round: u64) -> Self {
         Exchange { round }

@@ -28,11 +28,11 @@ const MOST: u64 = 1 << 61;
 const ABORT: u64 = PAGE;
 const RANKS: u64 = 2 * PAGE;
 const RANK_BYTES: u64 = 320;
-/// The streams out of a rank on its board, and the bytes on their way on each: 2 KiB hold what a rank says in a step of
+/// The streams out of a rank on its board, and the bytes on their way on each: 2 KiB hold what a rank sends in a step of
 /// gathering 64 endpoints.
 pub(super) const STREAMS: u64 = 64;
 pub(super) const STREAM: u64 = 2 << 10;
-/// Bytes of what a board says of each stream.
+/// Bytes of the counts of a stream on a board.
 const COUNTS: u64 = 16;
 /// Bytes of a board: the counts of all streams, then the streams.
 const BOARD: u64 = (STREAMS * (COUNTS + STREAM)).next_multiple_of(PAGE);
@@ -134,7 +134,7 @@ impl Layout {
         }
         match self.total() {
             Some(_) => Ok(()),
-            None => wrong("so many ranks, channels and slots exceed what a file can hold"),
+            None => wrong("the ranks, channels and slots together exceed what a file can hold"),
         }
     }
 
@@ -158,7 +158,7 @@ impl Layout {
         self.control_bytes() + u64::from(rank) * BOARD
     }
 
-    /// Returns the offset of what a rank says of a stream out of it.
+    /// Returns the offset of a rank's counts of a stream out of it.
     pub(super) fn counts(&self, rank: u32, stream: u64) -> u64 {
         debug_assert!(stream < STREAMS);
         self.board(rank) + stream * COUNTS
@@ -248,7 +248,7 @@ pub fn cores() -> Vec<usize> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// Returns the cores that a process may use, this one if none is named; none if it cannot be asked.
+/// Returns the cores that a process may use, this one if none is named; none if the system does not say.
 fn cores_of(process: Option<Pid>) -> Vec<usize> {
     let set = sched_getaffinity(process);
     set.map(|set| (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
@@ -303,7 +303,11 @@ mod tests {
             let bound = [(); 2].map(|()| bound_thread.recv().ok());
             assert_eq!(Layout::among(&bound).crowded, first == last);
             assert!(Layout::among(&[bound[0], bound[0]]).crowded);
-            assert_eq!(Layout::among(&[None, None]), Layout::new(2), "nobody could be asked");
+            assert_eq!(
+                Layout::among(&[None, None]),
+                Layout::new(2),
+                "without a process the default stands"
+            );
             end.wait();
         });
     }

@@ -1,12 +1,23 @@
 //! Shared memory of one machine: one anonymous file, of which every rank maps what it uses.
 //!
-//! The launcher makes the file with `memfd_create`; its processes inherit it by number. It has no
-//! name anywhere, so when the last process is gone the memory is gone, however they ended.
+//! The launcher makes the file with `memfd_create`; its processes inherit it by number. It has no name in the file system,
+//! so its memory is freed with the last process, however that ends.
 //!
-//! **No SIGBUS.** The file is sparse. Before anybody touches a page for the first time it is
-//! reserved with `fallocate`, and a refusal is [`Error::Memory`]. Reserving is a system call, so it
-//! happens when a connection is opened, when a buffer is allocated, and when a slot first carries a
-//! message of that size; never again afterwards.
+//! | file, in reading order | holds |
+//! |---|---|
+//! | `layout` | the offsets of all parts, and nothing else |
+//! | `views`, `limits`, `segment` | mapped parts of the file, the memory that is left, and [`Segment`] above both |
+//! | `sleep`, `control`, `exchange`, `abort_record` | the control pages: sleep and wake-up, states and calls of ranks, words of all ranks, the abort |
+//! | `board` | byte streams between ranks that make a new generation |
+//! | `slots` | connections: messages in a ring of headers, and slots beside it |
+//! | `cma`, `pipe`, `copy_path` | private memory: read through the kernel, or pushed through a pipe, and the choice between them |
+//!
+//! **No SIGBUS.** The file is sparse. A page is reserved with `fallocate` before its first use, and a refusal is
+//! [`Error::Memory`](crate::error::Error::Memory). Reserving is a system call, so it happens when a connection is opened,
+//! when a buffer is allocated, and when a slot first carries a message of that size; never again afterwards.
+//!
+//! **Conventions.** Words that two ranks share are atomics and have one writer each; offsets count from the start of the
+//! file; a rank is named by its number among those of this machine.
 
 mod abort_record;
 mod board;

@@ -178,7 +178,7 @@ impl PipeSender {
                 let n = piece.len.min(wanted as usize - at);
                 let to = to.wrapping_add(at);
                 // SAFETY: the caller of `add` promises the source; there is room for `wanted` bytes in a row,
-                // which nobody reads.
+                // which the receiver does not read yet.
                 unsafe {
                     match rest.past {
                         true => copy::stream(piece.ptr, to, n),
@@ -235,10 +235,10 @@ impl PipeReceiver {
     ///
     /// # Safety
     ///
-    /// There are `len` bytes to be written, and nobody else reads or writes them.
+    /// `len` bytes can be written there, and nothing else reads or writes them.
     pub(super) unsafe fn take(&mut self, start: u64, len: usize, to: *mut u8) -> bool {
         while let Some((from, before, there)) = self.part(start, len) {
-            // SAFETY: the caller promises the place; so many bytes were pushed, and this end has not given
+            // SAFETY: the caller promises the place; `there` bytes were pushed, and this end has not given
             // them back.
             unsafe { copy::copy(from, to.wrapping_add(before), there) };
             self.release(start + (before + there) as u64);
@@ -304,7 +304,7 @@ mod tests {
     fn pair() -> (PipeSender, PipeReceiver) {
         let layout = Layout { arena_bytes: 1 << 20, slot_bytes: 64, ..Layout::new(80) };
         let segment = Segment::create(layout).expect("a small segment");
-        assert_eq!(segment.layout().pipe_bytes(), SIZE as u64, "so many ranks have small pipes");
+        assert_eq!(segment.layout().pipe_bytes(), SIZE as u64, "pipes of many ranks are small");
         let at = layout.pipe_at(0, 1, 0);
         let pusher = PipeSender::open(&segment, at).expect("memory");
         (pusher, PipeReceiver::new(&segment, at).expect("addresses"))

@@ -1,4 +1,4 @@
-//! The seam under a stream: what carries its bytes.
+//! The seam below messages: a stream of bytes.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ pub(crate) trait ByteStream {
     /// Returns the descriptor to sleep on.
     fn fd(&self) -> &Arc<OwnedFd>;
 
-    /// Returns true if the system moves its bytes though nobody here looks at it, and the descriptor shows
+    /// Returns true if the system moves its bytes without polls of this process, and the descriptor shows
     /// whatever comes.
     fn wakes(&self) -> bool;
 
@@ -30,8 +30,8 @@ pub(crate) trait ByteStream {
     ///
     /// # Safety
     ///
-    /// Until they are full, or until [`Self::cut`], nobody else reads or writes what lies there, and it is read
-    /// to the same places.
+    /// Until they are full, or until [`Self::cut`], nothing else reads or writes what lies there, and
+    /// later calls name the same places.
     unsafe fn read_placed(&self, places: &mut [IoSliceMut<'_>]) -> Result<usize, Fault> {
         self.read(places)
     }
@@ -53,15 +53,14 @@ pub(crate) trait ByteStream {
         0
     }
 
-    /// Returns true if what was taken arrives though nobody here looks after it; does what can be done for
-    /// that.
+    /// Returns true if what was taken arrives without further calls; does what can be done for that.
     fn settle(&self) -> Result<bool, Fault>;
 
     /// Returns the bytes that were taken and that the peer's system may not have.
     fn unacknowledged(&self) -> u64;
 
-    /// Returns the silence of the peer's system, if nothing is heard of it though something should be. To be
-    /// asked now and then.
+    /// Returns the silence of the peer's system, if it acknowledges nothing though bytes are under way. Costs system calls:
+    /// called now and then.
     fn silence(&mut self, now: Instant) -> Option<Fault>;
 
     /// Returns the end of the stream, if it shows elsewhere than in what is read.
@@ -72,7 +71,7 @@ pub(crate) trait ByteStream {
     /// Ends writing. The peer can still read what was written.
     fn shut(&self);
 
-    /// Takes back the memory of a call that has failed: from now on nothing reads or writes it.
+    /// Ends all use of a failed call's memory: from now on nothing reads or writes it.
     fn cut(&self) {}
 
     /// Waits before the end until the peer has all, for a moment at most.

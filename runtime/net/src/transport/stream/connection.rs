@@ -1,4 +1,4 @@
-//! A connection, shared by its two ends.
+//! A connection: the carrier of its bytes, and the fault that ended it. Its sender and its receiver share it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -11,14 +11,14 @@ use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
 use crate::transport::one_sided::OneSided;
 
-/// The way that the bytes go. Both ends of a connection belong to one thread: no lock is waited for.
+/// What carries the bytes. Both ends of a connection belong to one thread: no lock is waited for.
 enum ConnectionCarrier {
     /// One carrier, to the end.
     One(Carrier),
     /// One carrier after the other, over any of the paths.
     Paths {
         stream: Box<Mutex<Resumable>>,
-        /// Reads and writes that moved nothing since the stream was last looked after.
+        /// Reads and writes that moved nothing since the stream was last tended.
         idle: AtomicU32,
     },
 }
@@ -29,7 +29,7 @@ pub struct Connection {
     fault: OnceLock<Fault>,
 }
 
-/// The number of reads and writes that move nothing before a stream over several paths is looked after.
+/// The number of reads and writes that move nothing before a stream over several paths is tended.
 const IDLE: u32 = 256;
 
 impl Connection {
@@ -59,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// Looks after what moves only while this process looks at it.
+    /// Makes progress on what moves only while this process polls it.
     pub fn tend(&self) {
         match self.stream() {
             Some(mut stream) => {
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Returns true if all that was written is on its way for good; a socket knows no better.
+    /// Returns true if all that was written arrives without further calls, as far as a socket can know.
     #[inline]
     pub(super) fn settle(&self) -> bool {
         match &self.over {
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Takes back the memory of a call that has failed: from now on nothing reads or writes it.
+    /// Ends all use of a failed call's memory: from now on nothing reads or writes it.
     #[cold]
     pub(crate) fn cut(&self) {
         if let ConnectionCarrier::One(carrier) = &self.over {
@@ -147,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Looks after a stream over several paths now and then, while nothing moves on it.
+    /// Tends a stream over several paths now and then, while nothing moves on it.
     fn tend_if_idle(&self, stream: &mut Resumable, idle: &AtomicU32, moved: usize) -> usize {
         if moved > 0 {
             idle.store(0, Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl Connection {
         self.fault.get()
     }
 
-    /// Returns true if all that was written has arrived, or will. Of sockets only the system knows.
+    /// Returns true if all that was written has arrived, or will. Only the system can tell that of a socket.
     pub(super) fn has_arrived(&self) -> bool {
         match &self.over {
             ConnectionCarrier::One(carrier) => carrier.settle() == Ok(true),
@@ -205,7 +205,7 @@ impl Connection {
     pub(super) unsafe fn read_to(&self, places: &mut [IoSliceMut<'_>]) -> usize {
         match &self.over {
             _ if places.is_empty() => {
-                let why = "nobody said where its message is to be: a fault of roundelay";
+                let why = "a message has no destination: a fault of roundelay";
                 self.fail(Fault::Protocol(why));
                 0
             }

@@ -1,31 +1,31 @@
-//! How the two ends of a stream meet: over a socket that `net` has made, and whose peer it knows.
+//! The handshake of a stream: its two ends meet over a socket that `net` has made, and whose peer it has checked.
 
 use std::time::{Duration, Instant};
 
 use crate::transport::carrier::Carrier;
 use crate::transport::fault::Fault;
 
-/// The time between two looks at whether the ends have met.
+/// The time between two polls of a handshake.
 const TICK: Duration = Duration::from_micros(200);
 
-/// An end that waits for the other. Nothing here waits by itself.
+/// An end whose handshake has begun. No call blocks.
 pub(crate) trait PendingHandshake: Send {
-    /// Goes as far as possible.
+    /// Goes as far as possible without blocking.
     fn turn(self: Box<Self>) -> Handshake;
 }
 
-/// The progress of a meeting.
+/// The state of a handshake.
 pub(crate) enum Handshake {
-    /// The peer has yet to say or do something.
+    /// A step of the peer is awaited.
     Waiting(Box<dyn PendingHandshake>),
     /// Both ends are connected.
     Done(Carrier),
-    /// They will not be, and why.
+    /// They cannot be connected, and why.
     Failed(Fault),
 }
 
 impl Handshake {
-    /// Goes as far as possible without waiting.
+    /// Goes as far as possible without blocking.
     pub(crate) fn turn(self) -> Handshake {
         match self {
             Handshake::Waiting(meeting) => meeting.turn(),
@@ -33,7 +33,7 @@ impl Handshake {
         }
     }
 
-    /// Returns what carries the bytes; whoever still waits has waited in vain.
+    /// Returns the carrier; a handshake that still waits is late.
     pub(crate) fn finish(self) -> Result<Carrier, Fault> {
         match self {
             Handshake::Waiting(_) => Err(Fault::Late),
@@ -52,7 +52,7 @@ impl<M: PendingHandshake + 'static> From<Result<M, Fault>> for Handshake {
     }
 }
 
-/// Waits until all of these have met or failed, until the deadline, or until `stopped` says so.
+/// Waits until all of these are done or have failed, until the deadline, or until `stopped` returns true.
 pub(crate) fn handshake(
     mut all: Vec<Handshake>,
     deadline: Instant,

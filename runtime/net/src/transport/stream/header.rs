@@ -11,7 +11,7 @@ pub(super) const LONGEST: usize = (1 << 30) - 1;
 /// The most pieces that one system call takes.
 pub(super) const IOV_MAX: usize = 1024;
 
-/// Returns the bytes of the header of a message with so much content.
+/// Returns the bytes of the header of a message with `len` bytes of content.
 #[inline]
 pub(super) fn header(len: usize) -> usize {
     if len < LONG { HEADER } else { LONG_HEADER }

@@ -21,7 +21,7 @@ enum LandingState {
     Done,
 }
 
-/// Bytes that were read ahead of who asks for them: so a short message and what follows it take one system call.
+/// Bytes that were read before they are asked for: so a short message and what follows it take one system call.
 #[derive(Default)]
 struct ReadAhead {
     bytes: Box<[u8]>,
@@ -95,8 +95,8 @@ impl Receiver {
         }
     }
 
-    /// Returns one that asks for so many bytes at least at once. Who waits for its descriptor must have taken all that is
-    /// here: what was read ahead does not show there.
+    /// Returns one that reads at least `bytes` bytes at a time. A thread that sleeps on its descriptor must have taken all
+    /// messages that are here: what was read ahead does not show there.
     pub fn reading_ahead(connection: Arc<Connection>, bytes: usize) -> Self {
         let bytes = vec![0; bytes].into_boxed_slice();
         Receiver { ahead: ReadAhead { bytes, at: 0, end: 0 }, ..Receiver::new(connection) }
@@ -144,7 +144,7 @@ impl Receiver {
             let old = size.min(had - at);
             if copies && old > 0 {
                 let from = self.ring.content(0)[at..at + old].as_ptr();
-                // SAFETY: the caller promises that the piece is writable; a slot is nobody's piece.
+                // SAFETY: the caller promises that the piece is writable; a slot is no piece.
                 unsafe { std::ptr::copy_nonoverlapping(from, piece.ptr, old) };
             }
             at += old;
@@ -153,7 +153,7 @@ impl Receiver {
                 if self.places.len() == IOV_MAX {
                     break;
                 }
-                // SAFETY: the caller promises that the piece is writable, and nobody else's; it is
+                // SAFETY: the caller promises that the piece is writable, and not used elsewhere; it is
                 // held until the end of the call.
                 let rest =
                     unsafe { std::slice::from_raw_parts_mut(piece.ptr.add(old), size - old) };
@@ -218,7 +218,7 @@ impl PostedReceiver for Receiver {
             self.place(self.here.saturating_sub(header(len)), len, pieces);
             let mut n = self.ahead.scatter(&mut self.places);
             if n == 0 || !self.places.is_empty() {
-                // SAFETY: promised by the caller; the header's slot is nobody else's either. Of the message the rest
+                // SAFETY: promised by the caller; the header's slot is not used elsewhere either. Of the message the rest
                 // goes to the same places: see `landing`.
                 n += unsafe { self.connection.read_to(&mut self.places) };
             }

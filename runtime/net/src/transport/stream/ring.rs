@@ -127,7 +127,7 @@ impl MessageRing {
         slot.bytes[slot.skip..].as_mut_ptr()
     }
 
-    /// Returns the memory of the next slot: a header of so many bytes and the content.
+    /// Returns the memory of the next slot: a header of `header` bytes and the content.
     #[inline]
     pub(super) fn next(&mut self, header: usize, content: usize) -> &mut [u8] {
         let index = self.index(self.used);

@@ -124,7 +124,7 @@ impl Sender {
             let (front, _) = self.queue.as_slices();
             let batch = &front[..front.len().min(IOV_MAX)];
             let wanted: usize = batch.iter().map(|place| place.len()).sum();
-            // SAFETY: staged content and headers are copied or stay in their slots, and whoever posted the rest
+            // SAFETY: staged content and headers are copied or stay in their slots, and callers that posted the rest
             // promised that it stays as it is, until the message is consumed; see `reap`.
             let taken = unsafe { self.connection.write(batch) };
             self.advance(taken);

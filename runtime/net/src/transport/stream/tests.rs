@@ -59,7 +59,7 @@ fn ends(stream: TcpStream) -> (Sender, Receiver) {
     (Sender::new(connection.clone()), Receiver::new(connection))
 }
 
-/// Returns ends of which the receiver reads so many bytes ahead; 0 for none.
+/// Returns ends of which the receiver reads `ahead` bytes ahead; 0 for none.
 fn ends_ahead(stream: TcpStream, bytes: usize) -> (Sender, Receiver) {
     let connection = Arc::new(Connection::new(Socket::new(stream.into())));
     (Sender::new(connection.clone()), Receiver::reading_ahead(connection, bytes))

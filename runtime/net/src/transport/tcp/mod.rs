@@ -12,7 +12,7 @@ use super::stream::Handshake;
 use super::unavailable::Unavailable;
 pub use socket::Socket;
 
-/// Finds nothing: every machine has it.
+/// Needs no device: every machine has TCP.
 pub(super) fn probe() -> Result<Vec<String>, Unavailable> {
     Ok(Vec::new())
 }

@@ -108,7 +108,7 @@ impl ByteStream for Socket {
         result.or_else(|error| Fault::of(error).map_or(Ok(0), Err))
     }
 
-    /// The kernel sees to it.
+    /// The kernel delivers it.
     #[inline]
     fn settle(&self) -> Result<bool, Fault> {
         Ok(true)
@@ -116,7 +116,7 @@ impl ByteStream for Socket {
 
     fn unacknowledged(&self) -> u64 {
         let mut left: libc::c_int = 0;
-        // SAFETY: this request of a TCP socket writes one number to where it is told.
+        // SAFETY: this request of a TCP socket writes one number to the given place.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) };
         // If it cannot be known, nothing counts as acknowledged.
         if result == 0 { left.unsigned_abs().into() } else { u64::MAX }
@@ -135,7 +135,7 @@ impl ByteStream for Socket {
         let silence = Duration::from_millis(info.tcpi_last_ack_recv.into());
         let limit = SILENCE.max(3 * Duration::from_micros(info.tcpi_rtt.into()));
         let silent = match info.tcpi_unacked {
-            // All is sent that the peer has room for: its system answers whoever asks.
+            // All is sent that the peer has room for: its system answers probes.
             0 => info.tcpi_probes >= 2 && silence >= limit,
             _ => silence >= limit || info.tcpi_retransmits.max(info.tcpi_backoff) >= ATTEMPTS,
         };

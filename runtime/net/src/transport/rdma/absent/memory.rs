@@ -1,4 +1,4 @@
-//! Memory that devices would know.
+//! Memory that would be registered with devices.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -28,9 +28,9 @@ pub(super) struct AccessQueue {
     /// Work that is posted, in order, and the number of the last.
     pub(super) open: VecDeque<AccessWork>,
     pub(super) number: u64,
-    /// Memory of accesses to what devices do not know, and its slots that are free.
+    /// Memory for accesses from memory that is not registered, and its free slots.
     pub(super) stage: Option<(OwnedRegion, Vec<usize>)>,
-    /// Memory of this end's that the device of the queue knows.
+    /// Local memory that is exposed to the device of the queue.
     pub(super) lent: Vec<Arc<Exposure>>,
     /// True if the peer's device has refused an access.
     pub(super) refused: bool,
@@ -44,7 +44,7 @@ pub(super) struct AccessTask {
     pub(super) done: u64,
 }
 
-// SAFETY: the memory of an access is good for it until its end was heard of, whoever hears that.
+// SAFETY: the memory of an access stays valid until its completion was reported, on any thread.
 unsafe impl Send for AccessTask {}
 
 /// A part of an access that is posted.
@@ -70,7 +70,7 @@ impl AccessQueue {
         self.stage.as_ref().map_or(0, |(region, _)| region.pinned())
     }
 
-    /// Lets all that have no end fail.
+    /// Fails all accesses that are not complete.
     pub(super) fn fail(&mut self) {
         let refused = std::mem::take(&mut self.refused);
         if !self.tasks.is_empty() {
@@ -83,7 +83,7 @@ impl AccessQueue {
         self.posted = 0;
     }
 
-    /// Gives the slot of work that has ended to others.
+    /// Frees the slot of work that has ended.
     pub(super) fn give_back(&mut self, here: &LocalMemory) {
         if let (LocalMemory::Slot(slot) | LocalMemory::Confirms(slot), Some((_, free))) =
             (here, &mut self.stage)
@@ -92,7 +92,7 @@ impl AccessQueue {
         }
     }
 
-    /// Takes a slot of the stage, which is made if there is none; `None` if there is none to be had now.
+    /// Takes a free slot of the stage, which is made at the first call; `None` if all are in use.
     pub(super) fn slot(&mut self, device: &Arc<VerbsDevice>) -> Result<Option<usize>, QueueError> {
         if self.stage.is_none() {
             let region = OwnedRegion::new(STAGE.0 * STAGE.1, std::slice::from_ref(device))?;
@@ -101,7 +101,7 @@ impl AccessQueue {
         Ok(self.stage.as_mut().and_then(|(_, free)| free.pop()))
     }
 
-    /// Ends the first work that is open.
+    /// Completes the first work that is open, if it has this number.
     pub(super) fn completed(&mut self, number: u64) {
         if self.open.front().is_none_or(|work| work.number != number) {
             return;
@@ -113,7 +113,7 @@ impl AccessQueue {
             (work.reads, &work.here, &self.stage)
         {
             let to = task.access.here.wrapping_add(task.done as usize);
-            // SAFETY: a part of the memory of an access that has no end, as whoever began it promised.
+            // SAFETY: a part of the memory of an access that has no end, as the caller of `begin_access` promised.
             let to = unsafe { std::slice::from_raw_parts_mut(to, work.len as usize) };
             region.get(slot * STAGE.1, to);
         }

@@ -59,7 +59,7 @@ impl RailStream {
         self.registrations.as_ref().map_or(0, |registrations| registrations.bytes())
     }
 
-    /// Has a queue find nobody when it is to be connected.
+    /// Gives a queue a local address that does not exist: connecting it fails.
     pub(crate) fn misplace(&mut self, at: usize) {
         self.rails.misplace(at);
     }
@@ -99,7 +99,7 @@ impl RailStream {
         self.placed
     }
 
-    /// Returns true if it knows where the peer wants bytes.
+    /// Returns true if the peer has offered a place for the next byte.
     pub(crate) fn knows_place(&mut self) -> bool {
         self.peer_targets.place(self.taken).is_some()
     }

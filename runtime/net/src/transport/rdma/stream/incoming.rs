@@ -23,8 +23,8 @@ impl RailStream {
     ///
     /// # Safety
     ///
-    /// Until these places are full, or until [`Self::cut`], nobody else reads or writes what lies there, and it
-    /// is read to the same places.
+    /// Until these places are full, or until [`Self::cut`], nothing else reads or writes what lies there, and
+    /// later calls name the same places.
     pub(crate) unsafe fn read_placed(&mut self, places: &mut [IoSliceMut<'_>]) -> usize {
         self.progress();
         let read = self.hand_out(places);
@@ -83,7 +83,7 @@ impl RailStream {
         }
     }
 
-    /// Offers the peer what is left of some places, of which so many bytes were read.
+    /// Offers the peer what is left of some places, behind the `skip` bytes that were read.
     fn target(&mut self, places: &[IoSliceMut<'_>], mut skip: usize) {
         let Some(registrations) = self.registrations.clone() else { return };
         let mut start = self.read;

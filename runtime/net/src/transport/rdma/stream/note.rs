@@ -1,4 +1,4 @@
-//! Notes: what one end tells the other in pieces that no reader sees.
+//! Notes: messages of one end to the other in pieces that no reader sees.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Accesses to memory of the peer, of which its process hears nothing.
+//! Accesses to memory of the peer, in which its process takes no part.
 //!
 //! They go over one queue, in order, beside the pieces: a device that refuses one ends the queue, and no message is
 //! lost with it. What lies in registered memory, or in memory that was lent, is read and written there, all else by way
@@ -48,7 +48,7 @@ impl RailStream {
         Some(Grant { address, key, may, words: device.is_on_bus })
     }
 
-    /// Lets accesses that begin in that memory here do so without a stop, as far as it was granted to the peer too.
+    /// Lets accesses use that local memory without the stage, once it was granted to the peer too.
     pub(crate) fn lend(&mut self, exposure: &Arc<Exposure>) {
         if let Some(accesses) = &mut self.accesses {
             accesses.lent.push(exposure.clone());
@@ -59,14 +59,14 @@ impl RailStream {
     ///
     /// # Safety
     ///
-    /// Its memory is good for it until its end was heard of, or until [`Self::cut`].
+    /// Its memory stays valid until its completion was reported, or until [`Self::cut`].
     pub(crate) unsafe fn begin_access(&mut self, access: Access) {
         let Some(accesses) = &mut self.accesses else { return };
         accesses.tasks.push_back(AccessTask { access, posted: 0, done: 0 });
         self.progress();
     }
 
-    /// Hears what became of accesses.
+    /// Reports what became of accesses since the last call.
     pub(crate) fn report_accesses(&mut self, each: &mut dyn FnMut(News)) {
         self.progress();
         if let Some(accesses) = &mut self.accesses {
@@ -74,7 +74,7 @@ impl RailStream {
         }
     }
 
-    /// Handles what was completed on the queue for accesses.
+    /// Handles a completion on the queue for accesses.
     pub(super) fn access_completed(&mut self, completion: WorkCompletion) {
         match (completion, &mut self.accesses) {
             (WorkCompletion::Written(number), Some(accesses)) if number != NO_PIECE => {
@@ -88,7 +88,7 @@ impl RailStream {
         }
     }
 
-    /// Posts what can be posted of accesses.
+    /// Posts as much of the accesses as the queue takes.
     pub(super) fn push_accesses(&mut self) {
         let Some(mut accesses) = self.accesses.take() else { return };
         match self.rails.one_sided() {
@@ -140,7 +140,7 @@ impl RailStream {
                     let Some(slot) = accesses.slot(&device)? else { return Ok(()) };
                     let len = left.min(STAGE.1 as u64);
                     if let (false, Some((region, _))) = (access.reads, &accesses.stage) {
-                        // SAFETY: a part of the memory of an access that has no end, as whoever began it promised.
+                        // SAFETY: a part of the memory of an access that has no end, as the caller of `begin_access` promised.
                         let from = unsafe { std::slice::from_raw_parts(here, len as usize) };
                         region.put(slot * STAGE.1, from);
                     }
@@ -177,7 +177,7 @@ impl RailStream {
         Ok(())
     }
 
-    /// Finds the registered memory of so many bytes, if they are worth it.
+    /// Finds the registered memory of `len` bytes, if there are enough of them to skip the stage.
     fn known(&self, here: *mut u8, len: u64) -> Option<RegisteredBytes> {
         let registrations = self.registrations.as_ref().filter(|_| len >= PIECE as u64)?;
         // SAFETY: a part of the memory of an access that has no end; only its address is used.

@@ -1,4 +1,4 @@
-//! The progress of a stream: what is done at each look, completions, and what the peer is told in between.
+//! The progress of a stream: the work of each poll, the handling of completions, and the reports to the peer.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use crate::transport::rdma::verbs::WorkCompletion;
 
 /// The time that the end of a stream waits for the peer to have all.
 const LINGER: Duration = Duration::from_secs(2);
-/// The number of looks after which queues are asked whether one stalls.
+/// The number of polls between two checks for a stalled queue.
 const LOOKS: u32 = 4;
 
 impl RailStream {
-    /// Does what can be done now.
+    /// Polls the queues and does what can be done now.
     pub(crate) fn progress(&mut self) {
         let mut news = std::mem::take(&mut self.news);
         self.rails.poll(&mut news);
@@ -49,6 +49,7 @@ impl RailStream {
         self.renew();
     }
 
+    /// Handles a completion.
     pub(super) fn completed(&mut self, at: usize, completion: WorkCompletion) {
         match completion {
             _ if self.rails.all[at].is_one_sided => self.access_completed(completion),
@@ -68,7 +69,7 @@ impl RailStream {
         }
     }
 
-    /// Handles a write of the peer.
+    /// Handles a write of the peer, by its immediate value.
     pub(super) fn handle_word(&mut self, immediate: u32, len: u32) {
         match ImmediateWord::decode(immediate) {
             Some(ImmediateWord::Piece(number)) => self.came(number, PieceArrival::Slot(len)),
@@ -94,8 +95,7 @@ impl RailStream {
         }
     }
 
-    /// Tells the peer what is news to it: how many pieces were read, if that is news enough, and which
-    /// queues have ended.
+    /// Reports to the peer which queues have ended and, once [`STRIDE`] more were read, the number of pieces read.
     pub(super) fn report_progress(&mut self) {
         let ended = self.rails.mask();
         if ended != self.ended_reported {

@@ -56,7 +56,7 @@ pub(crate) struct RailStream {
     pub(super) zero_copy: usize,
     /// Pieces to be written once more.
     pub(super) again: VecDeque<u64>,
-    /// The places where the peer wants bytes, and those that it was told of at this end.
+    /// The targets that the peer offered, and those that were offered to it.
     pub(super) peer_targets: PeerTargets,
     pub(super) own_targets: OwnTargets,
     /// The number of the piece that is read next, how many of its bytes were, and what arrived.
@@ -65,7 +65,7 @@ pub(crate) struct RailStream {
     pub(super) arrived: Vec<PieceArrival>,
     /// Bytes that were read.
     pub(super) read: u64,
-    /// The numbers that the peer was told: pieces read; queues that have ended here.
+    /// The last reports to the peer: the number of pieces read, and the mask of queues that have ended here.
     pub(super) read_reported: u64,
     pub(super) ended_reported: u32,
     pub(super) looks: u32,
@@ -73,7 +73,7 @@ pub(crate) struct RailStream {
     pub(super) news: Vec<(usize, WorkCompletion)>,
     #[cfg(test)]
     pub(crate) unruly: Option<super::shuffle::CompletionShuffle>,
-    /// The queue of which nothing more is heard.
+    /// The queue whose completions are dropped.
     #[cfg(test)]
     pub(crate) silent: Option<usize>,
     #[cfg(test)]
@@ -81,8 +81,8 @@ pub(crate) struct RailStream {
 }
 
 impl RailStream {
-    /// Makes one end, with `pairs` queues on each device and so many receives in each, not connected yet; with one more
-    /// if it is to be `one_sided` too.
+    /// Makes one end with `pairs` queues on each device, `receives` receives in each, and one more queue if it is to be
+    /// `one_sided` too; none of them is connected yet.
     pub(crate) fn new(
         devices: &[Arc<VerbsDevice>],
         (pairs, one_sided): (usize, bool),
@@ -156,7 +156,7 @@ impl RailStream {
         }
     }
 
-    /// Connects queues with those of the peer's that they are to be joined with, in an order that both ends know.
+    /// Connects queues with those of the peer's that they are to be joined with, in an order that both ends derive.
     pub(crate) fn connect(&mut self, peer: &ConnectionInfo) -> Result<(), Fault> {
         if peer.pieces != (PIECE as u32, SLOTS as u32) {
             let why = "it cuts messages into other pieces: another version of roundelay";
@@ -180,14 +180,14 @@ impl RailStream {
         self.connect_rails(peer, &joins)
     }
 
-    /// Connects each queue with the peer's that it is joined with. One that finds nobody there has failed as any other
-    /// may: it is made anew later; unless none finds anybody.
+    /// Connects each queue with the peer's that it is joined with. A queue that gets no answer counts as failed and is made
+    /// anew later; fails if none gets one.
     pub(super) fn connect_rails(
         &mut self,
         peer: &ConnectionInfo,
         joins: &[(usize, usize)],
     ) -> Result<(), Fault> {
-        // Of each device that finds nobody once: the system may take a second to say so.
+        // The devices that got no answer, each asked once: the system may take a second to give up.
         let mut silent: Vec<(usize, Source)> = Vec::new();
         let mut why = None;
         for (at, &(_, other)) in joins.iter().enumerate() {
@@ -239,7 +239,7 @@ impl RailStream {
     /// Records that a queue failed.
     pub(super) fn lose(&mut self, at: usize, why: QueueError) {
         if self.rails.lose(at, why) {
-            // A number that was told over it may be lost.
+            // A number that was reported over it may be lost.
             (self.read_reported, self.ended_reported) =
                 (self.read_reported.saturating_sub(SLOTS as u64), 0);
         }

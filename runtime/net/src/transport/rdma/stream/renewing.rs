@@ -4,14 +4,14 @@
 //! pause that grows, and if its port works:
 //!
 //! 1. it makes a queue and *asks*;
-//! 2. the other makes one, connects it, and says that it is *ready*: from then on its device takes what comes;
+//! 2. the other makes one, connects it, and answers that it is *ready*: from then on its device takes what comes;
 //! 3. the first connects its own, and sends an empty write through it: when that is delivered the way works;
-//! 4. it says *go*, with the number of the new queue. The other uses it from when it hears that; the first one
-//!    when that was delivered, through another queue: the new one is not looked at before.
+//! 4. it sends *go*, with the number of the new queue. The other uses it from when that arrives; the first one
+//!    from when that was delivered, through another queue: the new one is not polled before.
 //!
-//! Either may say *not* instead, and both forget what they had made. A new queue has a number of its own:
-//! whatever was said of the old one, or is late, means the old one. Numbers are not given twice, so there are
-//! only so many ([`RAILS`]).
+//! Either may answer *not* instead, and both drop what they had made. A new queue has a number of its own, so a late
+//! message about the old one cannot be taken for one about the new. No number is used twice, which bounds the queues of
+//! a stream by [`RAILS`].
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use crate::transport::rdma::verbs::{QueueAddress, QueuePair, WorkCompletion, Wri
 /// The time that the first write through a new queue may take.
 const PROOF: Duration = Duration::from_secs(3);
 
-/// Connects a queue. For this the system may ask the network for a second who has an address.
+/// Connects a queue, on a thread of its own: the system may take a second to resolve the address.
 fn connect(rail: QueueRail, address: QueueAddress) -> std::io::Result<RenewalStage> {
     let connecting = move || {
         let connected = rail.queue().map_or(Ok(()), |queue| queue.connect(&address));
@@ -38,7 +38,7 @@ fn connect(rail: QueueRail, address: QueueAddress) -> std::io::Result<RenewalSta
 }
 
 impl RailStream {
-    /// Goes on with all new queues as far as possible.
+    /// Moves all new queues on as far as possible.
     pub(super) fn renew(&mut self) {
         let RailRenewals { making, steps, coming, chooses, .. } = &self.renewals;
         let is_idle = making.is_empty() && steps.is_empty() && coming.is_empty();
@@ -79,7 +79,7 @@ impl RailStream {
             // Refused accesses whose queue is made anew again and again take no numbers from what carries pieces.
             let most = if rail.is_one_sided { RAILS / 2 } else { RAILS };
             let has_number = self.rails.all.len() + making.len() + coming.len() < most;
-            // Whoever asks once more takes back what the peer has made.
+            // A second request makes the peer drop what it made for the first.
             let is_under_way = making.iter().any(|(is, ..)| *is as usize == of)
                 || coming.iter().any(|(_, is, _)| *is == of);
             if !is_due || !has_number || is_under_way {
@@ -114,7 +114,7 @@ impl RailStream {
         Some(rail)
     }
 
-    /// Gives up this attempt, and tells the peer.
+    /// Gives up this attempt, and notifies the peer.
     fn abandon_renewal(&mut self, of: u32, attempt: u32) {
         self.renewals.queue_message(of, attempt, RenewalStep::Not);
         if self.renewals.chooses

@@ -4,9 +4,9 @@
 pub(crate) const PIECE: usize = 16 << 10;
 /// The number of pieces of a ring.
 pub(crate) const SLOTS: usize = 64;
-/// The number of further pieces read after which the receiver tells so.
+/// The number of further pieces read after which the receiver reports the count.
 pub(crate) const STRIDE: u64 = SLOTS as u64 / 4;
-/// The number of writes in a queue, and of receives: all pieces, and what is told.
+/// The number of writes in a queue, and of receives: all pieces of a ring, and the reports beside them.
 pub(crate) const DEPTH: u32 = 2 * SLOTS as u32;
 /// The parts of the region, by their offsets: what is sent, then what arrives.
 pub(crate) const SENT_OFFSET: usize = 0;

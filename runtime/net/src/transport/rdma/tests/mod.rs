@@ -1,4 +1,4 @@
-//! Two ends of a stream in one process, over whatever devices there are; without any they say so and
+//! Two ends of a stream in one process, over all devices that there are; without any they skip with a reason and
 //! pass: `tests/rdma.sh` runs them where there is one.
 
 use std::io::IoSliceMut;
@@ -19,7 +19,7 @@ mod zero_copy;
 /// A time longer than anything takes here, also in a machine that is thirty times slower.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Connects two ends over so many devices with so many receives; `None` where there is no device.
+/// Connects two ends over `devices` devices with `receives` receives; `None` where there is no device.
 fn pair_with(devices: usize, receives: u32) -> Option<(RailStream, RailStream)> {
     pair_of(devices, false, receives)
 }
@@ -70,8 +70,8 @@ fn goes_on((a, b): (&RailStream, &RailStream), deadline: Instant, place: impl Fn
     assert!(Instant::now() < deadline, "too late: {}", said());
 }
 
-/// Moves so many bytes in writes and reads of these lengths, and compares them. `meanwhile` hears how many
-/// have come.
+/// Moves `total` bytes in writes and reads of these lengths, and compares them. `meanwhile` is called with the number
+/// that has come.
 fn moves_while(
     (a, b): (&mut RailStream, &mut RailStream),
     total: usize,
@@ -249,7 +249,7 @@ fn a_queue_that_dies_in_mid_transfer_is_replaced_and_every_byte_comes_once() {
         });
         assert!(broken);
         moves(&mut b, &mut a, 1 << 20, odd(seed + 100));
-        assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both know");
+        assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both have ended it");
     }
 }
 
@@ -257,11 +257,11 @@ fn a_queue_that_dies_in_mid_transfer_is_replaced_and_every_byte_comes_once() {
 fn a_queue_whose_device_says_nothing_is_replaced() {
     let Some((mut a, mut b)) = pair() else { return };
     moves(&mut a, &mut b, 1 << 20, odd(1));
-    // Neither end hears of what is on it: as if the device had never sent it.
+    // Neither end gets a completion of what is on it: as if the device had never sent it.
     (a.silent, b.silent) = (Some(1), Some(1));
     moves(&mut a, &mut b, 1 << 20, odd(2));
     moves(&mut b, &mut a, 1 << 20, odd(3));
-    assert_eq!((a.dead(), b.dead()), (vec![1], vec![1]), "both know");
+    assert_eq!((a.dead(), b.dead()), (vec![1], vec![1]), "both have ended it");
     // A peer that is only slow to read is not taken for one.
     let sent = a.write([&[7u8; 100][..]].into_iter());
     let later = Instant::now() + Duration::from_secs(3);

@@ -21,13 +21,13 @@ impl Exposed {
     }
 
     fn grant(&self, by: &RailStream, may: May) -> Grant {
-        by.grant(&self.exposure, &|| may).expect("a device knows the memory")
+        by.grant(&self.exposure, &|| may).expect("a device registers the memory")
     }
 
     /// Returns a part of what is there, which devices may have written.
     fn seen(&self, at: usize, len: usize) -> Vec<u8> {
         let from = std::hint::black_box(self.bytes.as_ptr()).wrapping_add(at);
-        // SAFETY: inside, and nobody writes now.
+        // SAFETY: inside, and nothing is written now.
         unsafe { std::slice::from_raw_parts(from, len) }.to_vec()
     }
 }
@@ -46,7 +46,7 @@ fn pair() -> Option<(RailStream, RailStream)> {
 fn begin(a: &mut RailStream, (id, reads): (u64, bool), grant: Grant, at: u64, memory: &mut [u8]) {
     let (there, len) = (grant.address + at, memory.len() as u64);
     let access = Access { id, reads, here: memory.as_mut_ptr(), there, key: grant.key, len };
-    // SAFETY: the memory is kept until the end was heard of, below.
+    // SAFETY: the memory is kept until the completion was reported, below.
     unsafe { a.begin_access(access) };
 }
 
@@ -148,7 +148,7 @@ fn what_was_not_granted_is_refused_and_costs_no_message() {
         let exposed = Exposed::new(10_000);
         let grant = exposed.grant(&b, ALL);
         let (access, reads) = match case {
-            // A key that nobody gave, before and beyond the memory.
+            // A key that was never granted, and places before and behind the memory.
             0 => ((Grant { key: grant.key ^ 0x5a00, ..grant }, 0), false),
             1 => ((Grant { address: grant.address - 8, ..grant }, 0), false),
             2 => ((grant, 5001), true),

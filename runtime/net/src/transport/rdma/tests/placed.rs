@@ -115,7 +115,7 @@ fn a_queue_that_dies_while_a_message_lands_writes_nothing_afterwards() {
         assert!(broken);
         let both = (&mut b, &mut a);
         lands_while(both, (&mut from, &mut to), (1 << 20, seed), |_, _, _| {});
-        assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both know");
+        assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both have ended it");
     }
 }
 

@@ -17,7 +17,7 @@ fn renewing(pause: Duration) -> Option<(RailStream, RailStream)> {
     Some((a, b))
 }
 
-/// Moves bytes both ways until so many queues live on both sides.
+/// Moves bytes both ways until that number of queues lives on both sides.
 fn until_alive(a: &mut RailStream, b: &mut RailStream, count: usize) {
     let deadline = Instant::now() + LIMIT;
     while a.alive().len() != count || a.alive() != b.alive() {
@@ -114,7 +114,7 @@ fn nor_does_what_is_sent_and_put_without_a_copy() {
     assert!(renewed >= 8, "{renewed} came back");
 }
 
-/// Makes both ends, of which the first finds nobody with some of its queues.
+/// Makes both ends; some queues of the first get no answer.
 fn half_found(lost: impl Fn(usize) -> bool) -> Option<Result<(RailStream, RailStream), Fault>> {
     let devices = chosen(&Choice::default()).unwrap_or_default();
     if devices.len() < 2 {
@@ -133,7 +133,7 @@ fn half_found(lost: impl Fn(usize) -> bool) -> Option<Result<(RailStream, RailSt
 #[test]
 fn a_queue_that_finds_nobody_at_first_is_made_anew() {
     let Some(made) = half_found(|at| at == 0) else { return };
-    let (mut a, mut b) = made.expect("another queue finds somebody");
+    let (mut a, mut b) = made.expect("another queue is answered");
     let count = a.rails();
     assert_eq!(a.alive().len(), count - PAIRS, "no other queue of that device is tried");
     a.renew_after(SOON);
@@ -146,6 +146,6 @@ fn a_queue_that_finds_nobody_at_first_is_made_anew() {
 #[test]
 fn where_no_queue_finds_anybody_there_is_no_connection() {
     let Some(made) = half_found(|_| true) else { return };
-    let text = made.err().expect("nobody is there").to_string();
+    let text = made.err().expect("no queue is answered").to_string();
     assert!(text.contains("connecting a queue pair on"), "{text}");
 }

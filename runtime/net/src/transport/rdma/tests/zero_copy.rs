@@ -9,10 +9,10 @@ use crate::transport::rdma::registrations::{BLOCK, Registrations};
 use crate::transport::rdma::verbs::{MemoryRegistration, VerbsDevice};
 use crate::transport::shm::{Layout, Segment};
 
-/// The byte that overwrites a message as soon as nobody reads it any more.
+/// The byte that overwrites a message as soon as nothing reads it any more.
 pub(super) const POISON: u8 = 0xee;
 
-/// Buffers, and what devices know of them.
+/// Buffers, and their registrations with devices.
 pub(super) struct Registrant {
     pub(super) arena: Arc<Arena>,
     pub(super) registrations: Arc<Registrations>,
@@ -58,7 +58,7 @@ fn all_registered() -> Option<(RailStream, RailStream, Buffer<u8>, std::ops::Ran
 }
 
 /// Sends messages of random lengths at random places of a buffer, which is overwritten as soon as that is
-/// allowed, also while nobody has read them. `meanwhile` hears how many bytes have come.
+/// allowed, also while none of them was read. `meanwhile` is called with the number of bytes that have come.
 fn sends_while(
     (a, b): (&mut RailStream, &mut RailStream),
     buffer: &mut Buffer<u8>,
@@ -161,7 +161,7 @@ fn a_queue_that_dies_during_zero_copy_takes_nothing_with_it() {
         });
         assert!(broken);
         sends_while((&mut b, &mut a), &mut buffer, (1 << 20, seed), |_, _, _| {});
-        assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both know");
+        assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both have ended it");
     }
 }
 
@@ -208,7 +208,7 @@ fn a_queue_through_which_nothing_is_delivered_is_given_up_for_the_others() {
     let victim = a.rails() - 1;
     b.starve(victim);
     sends_while((&mut a, &mut b), &mut buffer, (4 << 20, 7), |_, _, _| {});
-    assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both know");
+    assert_eq!((a.dead(), b.dead()), (vec![victim], vec![victim]), "both have ended it");
     moves(&mut b, &mut a, 1 << 20, odd(8));
 }
 

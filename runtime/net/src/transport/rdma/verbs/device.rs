@@ -32,12 +32,12 @@ pub(crate) struct DeviceGid {
     /// True if RoCE v2 packets carry it.
     pub(super) routed: bool,
     pub(super) bytes: [u8; 16],
-    /// Its network, where that can be told.
+    /// Its network, where that is known.
     pub(super) network: Option<[u8; 16]>,
 }
 
 impl DeviceGid {
-    /// Returns the network of an address: of InfiniBand the subnet's prefix, else what its interface says.
+    /// Returns the network of an address: of InfiniBand the subnet's prefix, else that of its interface.
     fn network(bytes: [u8; 16], is_infiniband: bool, interfaces: &[Interface]) -> Option<[u8; 16]> {
         let length = if is_infiniband {
             64
@@ -138,7 +138,7 @@ impl VerbsDevice {
     fn table(&self) -> Vec<DeviceGid> {
         let size = size_of::<ffi::ibv_gid_entry>();
         let mut table = vec![ffi::ibv_gid_entry::default(); 256];
-        // SAFETY: the table has as many entries as it says, of the size it says.
+        // SAFETY: the table has as many entries, of the size, as are given.
         let filled = unsafe {
             ffi::_ibv_query_gid_table(self.context, table.as_mut_ptr(), table.len(), 0, size)
         };
@@ -159,7 +159,7 @@ impl VerbsDevice {
         here.map(gid).filter(|gid| gid.bytes != [0; 16]).collect()
     }
 
-    /// Returns the address to speak as: the one of this number; else of RoCE v2 over IPv4, else the first.
+    /// Returns the address to use: the one of this number; else of RoCE v2 over IPv4, else the first.
     pub(crate) fn gid(&self, wanted: Option<u32>) -> Result<DeviceGid, VerbsError> {
         let find =
             |fits: &dyn Fn(&&DeviceGid) -> bool| self.gids.iter().find(|gid| fits(gid)).copied();
@@ -233,7 +233,7 @@ mod tests {
             })
         };
         assert_eq!(network(Ipv4Addr::LOCALHOST.into(), false).as_deref(), Some("127.0.0.0"));
-        assert_eq!(network(Ipv4Addr::new(192, 0, 2, 7).into(), false), None, "it is nobody's");
+        assert_eq!(network(Ipv4Addr::new(192, 0, 2, 7).into(), false), None, "no interface has it");
         let address: IpAddr = "fe80::1:2:3:4".parse().expect("an address");
         assert_eq!(network(address, false), None);
         assert_eq!(network(address, true).as_deref(), Some("fe80::"));

@@ -13,7 +13,7 @@ use super::device::VerbsDevice;
 use crate::transport::access::May;
 use crate::transport::shm::Segment;
 
-/// Memory that a device knows.
+/// Memory that is registered with a device.
 pub(crate) struct MemoryRegistration {
     handle: *mut ffi::ibv_mr,
     _device: Arc<VerbsDevice>,
@@ -51,8 +51,8 @@ impl MemoryRegistration {
     ///
     /// # Safety
     ///
-    /// It stays mapped until the registration is dropped, and whoever tells a peer its key bears that the
-    /// peer does what it may.
+    /// It stays mapped until the registration is dropped, and a caller that gives a peer its key accepts
+    /// every access of that peer that `may` permits.
     pub(crate) unsafe fn new(
         device: &Arc<VerbsDevice>,
         start: *mut u8,
@@ -97,7 +97,7 @@ impl MemoryRegistration {
         (mr.lkey, mr.rkey)
     }
 
-    /// Returns bytes of it, which its maker knows to lie inside, for its device.
+    /// Returns bytes of it for its device; the caller makes sure that they lie inside.
     pub(crate) fn span(&self, start: *const u8, len: u32) -> MemorySpan<'_> {
         MemorySpan { start, len, key: self.keys().0, memory: PhantomData }
     }
@@ -122,7 +122,7 @@ impl OwnedRegion {
     pub(crate) fn new(len: usize, devices: &[Arc<VerbsDevice>]) -> io::Result<OwnedRegion> {
         let mut bytes = vec![0u64; len.div_ceil(8)].into_boxed_slice();
         let (start, len) = (bytes.as_mut_ptr().cast(), bytes.len() * 8);
-        // A read of it tells a peer that what it wrote before is in memory.
+        // A peer reads it to make sure that what it wrote before is in memory.
         let may = May { read: true, write: true };
         // SAFETY: memory that the region owns; it is freed after its registrations. Nothing is there but
         // what goes to the peer, and what it writes.
@@ -202,7 +202,7 @@ impl ArenaBlock {
         devices: &[Arc<VerbsDevice>],
     ) -> io::Result<ArenaBlock> {
         // SAFETY: inside a view of the segment, whose mapping is as long as the segment lives, and that the block
-        // keeps. Its key is told to a peer only together with a place that waits for its bytes.
+        // keeps. Its key goes to a peer only together with a target in the block.
         let register = |device| unsafe { MemoryRegistration::new(device, start, len, WRITES) };
         let registrations = devices.iter().map(register).collect::<io::Result<_>>()?;
         Ok(ArenaBlock { _segment: segment.clone(), offset, start, len, registrations })

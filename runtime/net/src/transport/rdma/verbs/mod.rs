@@ -6,6 +6,9 @@
 //! the library asks for (queue, registration, device), and work names a [`memory::MemorySpan`] only, which is inside
 //! memory that is registered while it is posted. Of what is registered no more later a device reads nothing:
 //! the work fails.
+//!
+//! `device` has devices and their addresses, `memory` what is registered with them, `queue` reliable connections and
+//! their work, `status` the meaning of failed work, `check` the results of the library's calls.
 
 mod check;
 mod device;

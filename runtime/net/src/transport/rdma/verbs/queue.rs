@@ -24,7 +24,7 @@ pub(crate) struct QueueAddress {
 }
 
 impl QueueAddress {
-    /// Returns the network that it is of, where that can be told.
+    /// Returns its network, where that is known.
     pub(crate) fn network(&self) -> Option<[u8; 16]> {
         self.network
     }
@@ -62,11 +62,11 @@ pub(crate) struct WriteRequest<'a> {
     /// Address and key of the peer's memory.
     pub(crate) to: u64,
     pub(crate) to_key: u32,
-    /// The word that the peer hears with it.
+    /// The word that the peer's completion carries.
     pub(crate) immediate: u32,
 }
 
-/// One access to memory of the peer's, of which its process hears nothing.
+/// One access to memory of the peer, in which its process takes no part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AccessRequest<'a> {
     /// The number that comes back in [`WorkCompletion::Written`].
@@ -108,7 +108,7 @@ const TIMEOUT: u8 = 17;
 const RETRIES: u8 = 6;
 
 impl QueuePair {
-    /// Makes a queue in its first state, for so many writes and receives at once.
+    /// Makes a queue in its first state, for `depth` writes and as many receives at once.
     pub(crate) fn new(
         device: &Arc<VerbsDevice>,
         gid: DeviceGid,
@@ -283,7 +283,7 @@ impl QueuePair {
         self.post(&mut work)
     }
 
-    /// Posts an access. Its memory here is nobody else's until its completion.
+    /// Posts an access. Nothing else uses its memory here until its completion.
     pub(crate) fn access(&self, access: &AccessRequest<'_>) -> io::Result<()> {
         let MemorySpan { start, len, key, .. } = access.here;
         let mut piece = ffi::ibv_sge { addr: start as u64, length: len, lkey: key };
@@ -311,7 +311,7 @@ impl QueuePair {
 
     fn post(&self, work: &mut ffi::ibv_send_wr) -> io::Result<()> {
         let mut bad = ptr::null_mut();
-        // SAFETY: a pair that lives; the library copies the request. Its memory is there now; whoever posts
+        // SAFETY: a pair that lives; the library copies the request. Its memory is there now; the caller
         // keeps it until the completion, and a device refuses what is no longer registered.
         unsafe {
             let post = (*(*self.pair).context).ops.post_send;
@@ -348,7 +348,7 @@ impl QueuePair {
         count
     }
 
-    /// Has it speak as an address that the device does not have: it will not be connected.
+    /// Gives it a local address that the device does not have: connecting it fails.
     #[cfg(test)]
     pub(crate) fn misplace(&mut self) {
         self.gid.index = 255;

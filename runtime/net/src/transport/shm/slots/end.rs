@@ -9,14 +9,14 @@ use crate::transport::shm::layout::{HEADER_PAYLOAD, HEADS, INLINE, RING};
 use crate::transport::shm::segment::Segment;
 use crate::transport::shm::sleep::{Sleeper, wake};
 
-/// The word of a connection's first page by which the receiver says how it wishes to have private memory: whether
+/// The word of a connection's first page with what the receiver asks for of private memory: whether
 /// it can read it through the kernel, above that bit the paths of all lengths, and in the upper half how many samples
 /// these rest on.
-pub(super) const WISHES: u64 = 64;
-/// The word of a header that says, of private memory, which path it comes, and where in the pipe it begins.
+pub(super) const PREFERENCES: u64 = 64;
+/// The word of a header with the path on which private memory comes, and where in the pipe it begins.
 pub(super) const PUSHED: u64 = HEADER_PAYLOAD + 8;
-/// The word of a header that says, of private memory, when it was handed over: nanoseconds of the machine's clock. From
-/// then on both ends are at work on it.
+/// The word of a header with the time at which private memory was handed over, in nanoseconds of the machine's clock.
+/// From then on both ends are at work on it.
 pub(super) const POSTED: u64 = HEADER_PAYLOAD + 16;
 
 #[inline]
@@ -25,7 +25,7 @@ pub(super) fn now() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// Decodes the path and the place in the pipe that [`PUSHED`] says; messages begin at multiples of a line
+/// Decodes the path and the place in the pipe of the word [`PUSHED`]; messages begin at multiples of a line
 /// there.
 #[inline]
 pub(super) fn path_of(word: u64) -> (CopyPath, u64) {
@@ -46,7 +46,7 @@ pub(super) struct SlotEnd {
     /// The offset of the pipe.
     pub(super) pipe: u64,
     /// The word on which the rank at the other end sleeps.
-    bed: *const AtomicU32,
+    sleep_word: *const AtomicU32,
     pub(super) segment: Arc<Segment>,
 }
 
@@ -70,15 +70,15 @@ impl SlotEnd {
             false => Sleeper::Calls,
         };
         let base = segment.mapped(offset, segment.layout().connection_bytes())?;
-        let bed = std::ptr::from_ref(segment.bed(peer, sleeper));
-        Ok(SlotEnd { base, slot_bytes, offset, pipe, bed, segment: segment.clone() })
+        let sleep_word = std::ptr::from_ref(segment.sleep_word(peer, sleeper));
+        Ok(SlotEnd { base, slot_bytes, offset, pipe, sleep_word, segment: segment.clone() })
     }
 
-    /// Wakes the peer if it sleeps, for there is something for it to see.
+    /// Wakes the peer if it sleeps.
     #[inline]
     pub(super) fn wake(&self) {
         // SAFETY: it lies in the segment, which is held.
-        wake(unsafe { &*self.bed });
+        wake(unsafe { &*self.sleep_word });
     }
 
     #[inline]

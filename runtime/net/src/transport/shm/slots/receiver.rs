@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::end::{POSTED, PUSHED, SlotEnd, WISHES, now, path_of};
+use super::end::{POSTED, PREFERENCES, PUSHED, SlotEnd, now, path_of};
 use crate::backend::CacheLine;
 use crate::error::Error;
 use crate::transport::mapped::MappedReceiver;
@@ -69,14 +69,14 @@ impl Receiver {
         })
     }
 
-    /// Tells the sender what this end wishes for.
-    pub(super) fn publish_wishes(&self) {
-        let paths = if self.taker.is_some() { self.paths.wishes() } else { 0 };
+    /// Publishes to the sender how this end asks for private memory.
+    pub(super) fn publish_preferences(&self) {
+        let paths = if self.taker.is_some() { self.paths.preferences() } else { 0 };
         let samples = u64::from(self.paths.samples()) << 32;
-        let wishes = samples | paths << 1 | u64::from(self.reach.is_some());
-        let word = self.end.word(WISHES);
-        if word.load(Ordering::Relaxed) != wishes {
-            word.store(wishes, Ordering::Relaxed);
+        let preferences = samples | paths << 1 | u64::from(self.reach.is_some());
+        let word = self.end.word(PREFERENCES);
+        if word.load(Ordering::Relaxed) != preferences {
+            word.store(preferences, Ordering::Relaxed);
         }
     }
 
@@ -120,7 +120,7 @@ impl Receiver {
                 stage.lines.resize(lines, CacheLine::ZERO);
             }
             let to = stage.lines.as_mut_ptr().cast();
-            // SAFETY: memory of this end, which nobody reads before it is whole.
+            // SAFETY: memory of this end, which is not read before it is whole.
             let whole = self.taker.as_mut().is_some_and(|t| unsafe { t.take(start, len, to) });
             self.stage[at].whole = whole;
             self.end.wake();
@@ -157,7 +157,7 @@ impl Receiver {
         let (now, began) = (now(), posted.max(self.last));
         self.last = now;
         self.paths.note(path, len as usize, Duration::from_nanos(now.saturating_sub(began)));
-        self.publish_wishes();
+        self.publish_preferences();
     }
 }
 
@@ -173,7 +173,7 @@ impl MappedReceiver for Receiver {
             self.taker = PipeReceiver::new(&self.end.segment, self.end.pipe).ok();
         }
         *self.paths = CopyPaths::new(self.reach.is_some());
-        self.publish_wishes();
+        self.publish_preferences();
     }
 
     fn reach(&self) -> Option<i32> {
@@ -183,7 +183,7 @@ impl MappedReceiver for Receiver {
     fn lose_reach(&mut self) {
         self.reach = None;
         *self.paths = CopyPaths::new(false);
-        self.publish_wishes();
+        self.publish_preferences();
     }
 
     fn kept(&self) -> u64 {

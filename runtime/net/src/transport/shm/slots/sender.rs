@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::end::{POSTED, PUSHED, SlotEnd, WISHES, now};
+use super::end::{POSTED, PREFERENCES, PUSHED, SlotEnd, now};
 use crate::error::Error;
 use crate::transport::mapped::MappedSender;
 use crate::transport::message::IoVec;
@@ -32,8 +32,8 @@ pub struct Sender {
     /// Slots in use, and bytes reserved in each.
     slots: u64,
     reserved: u64,
-    /// See [`WISHES`].
-    wishes: u64,
+    /// See [`PREFERENCES`].
+    preferences: u64,
     /// The connection from the peer to this rank, if this one is the lower; the samples last seen there, and
     /// how often in a row.
     back: Option<SlotEnd>,
@@ -61,7 +61,7 @@ impl Sender {
             slotted: 0,
             slots: 0,
             reserved: 0,
-            wishes: 0,
+            preferences: 0,
             back: (from < to)
                 .then(|| SlotEnd::open(segment, (to, from), channel, to))
                 .transpose()?,
@@ -101,14 +101,14 @@ impl Sender {
     }
 
     #[cold]
-    fn apply_wishes(&mut self, wishes: u64) {
-        self.wishes = wishes;
-        if wishes >> 1 != 0 && self.pusher.is_none() {
+    fn apply_preferences(&mut self, preferences: u64) {
+        self.preferences = preferences;
+        if preferences >> 1 != 0 && self.pusher.is_none() {
             self.pusher = PipeSender::open(&self.end.segment, self.end.pipe).ok();
         }
         if self.pusher.is_none() {
             // Without memory for a pipe there are still the other paths.
-            self.wishes &= 1;
+            self.preferences &= 1;
         }
     }
 
@@ -193,7 +193,7 @@ impl MappedSender for Sender {
         len: usize,
         pieces: impl Iterator<Item = IoVec>,
     ) {
-        let mut path = copy_path::wanted(self.wishes >> 1, len);
+        let mut path = copy_path::wanted(self.preferences >> 1, len);
         if path == CopyPath::Kernel && self.pusher.is_some() && !self.is_readable() {
             path = CopyPath::Pipe;
         }
@@ -215,32 +215,33 @@ impl MappedSender for Sender {
 
     #[inline]
     fn would_read(&self) -> bool {
-        self.wishes != 0
+        self.preferences != 0
     }
 
     #[inline]
     fn reads(&self) -> bool {
-        self.wishes != 0 && (self.pusher.is_some() || self.is_readable())
+        self.preferences != 0 && (self.pusher.is_some() || self.is_readable())
     }
 
-    /// Learns what the receiver wishes. If that rank sends too, as was sampled lately, the
-    /// lower of the two wishes for both.
+    /// Reads what the receiver asks for. If that rank sends too, as was sampled lately, the
+    /// lower of the two chooses for both.
     #[inline]
     fn learn(&mut self) {
-        let mut wishes = self.end.word(WISHES).load(Ordering::Relaxed) & u64::from(u32::MAX);
-        if let Some(back) = self.back.as_ref().filter(|_| wishes & 1 != 0) {
-            let own = back.word(WISHES).load(Ordering::Relaxed);
+        let mut preferences =
+            self.end.word(PREFERENCES).load(Ordering::Relaxed) & u64::from(u32::MAX);
+        if let Some(back) = self.back.as_ref().filter(|_| preferences & 1 != 0) {
+            let own = back.word(PREFERENCES).load(Ordering::Relaxed);
             let samples = (own >> 32) as u32;
             self.unchanged =
                 if samples == self.samples { self.unchanged.saturating_add(1) } else { 0 };
             self.samples = samples;
             if samples > 0 && self.unchanged < LATELY {
-                wishes = own & u64::from(u32::MAX);
+                preferences = own & u64::from(u32::MAX);
             }
         }
         self.readable.set(None);
-        if wishes != self.wishes {
-            self.apply_wishes(wishes);
+        if preferences != self.preferences {
+            self.apply_preferences(preferences);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::end::{PUSHED, SlotEnd, WISHES, path_of};
+use super::end::{PREFERENCES, PUSHED, SlotEnd, path_of};
 use super::{Receiver, Sender};
 use crate::transport::mapped::{MappedReceiver, MappedSender};
 use crate::transport::message::{IoVec, Kind, meta};
@@ -62,7 +62,7 @@ fn pushing() -> (Sender, Receiver) {
     let mut sender = Sender::open(&segment, 0, 1, 3).expect("the sender");
     let mut receiver = Receiver::open(&segment, 0, 1, 3).expect("the receiver");
     receiver.taker = PipeReceiver::new(&segment, receiver.end.pipe).ok();
-    receiver.publish_wishes();
+    receiver.publish_preferences();
     sender.learn();
     assert!(sender.reads());
     (sender, receiver)
@@ -82,7 +82,7 @@ fn private_messages_are_put_together_or_land() {
     for round in 0..3 {
         // Two messages with one in a slot between them, to be had at the same time.
         rendezvous(&mut sender, &content[round..]);
-        // SAFETY: a slot of so many bytes.
+        // SAFETY: a slot of 100 bytes.
         unsafe { sender.slot(4, 100).expect("memory").write_bytes(7, 100) };
         sender.post(meta(5, 100, Kind::Slot));
         rendezvous(&mut sender, &content[..9000]);
@@ -115,7 +115,7 @@ fn private_messages_are_put_together_or_land() {
         loop {
             while let Some((part, before, len)) = receiver.part() {
                 assert_eq!(before, got.len());
-                // SAFETY: so many bytes are there.
+                // SAFETY: `len` bytes are there.
                 got.extend_from_slice(unsafe { std::slice::from_raw_parts(part, len) });
             }
             if receiver.has_landed() {
@@ -146,7 +146,7 @@ fn the_lower_rank_wishes_for_both_while_messages_go_both_ways() {
     let own = Receiver::open(segment, 1, 0, 3).expect("the receiver");
     let all =
         |path: CopyPath| (0..9).fold(0, |bits, class| bits | (path as u64) << (2 * class + 1)) | 1;
-    let (theirs, wished) = (receiver.end.word(WISHES), own.end.word(WISHES));
+    let (theirs, wished) = (receiver.end.word(PREFERENCES), own.end.word(PREFERENCES));
     theirs.store(all(CopyPath::Pipe), Ordering::Relaxed);
     wished.store(all(CopyPath::Past) | 1 << 32, Ordering::Relaxed);
     let path = |sender: &mut Sender, end: &SlotEnd| {
@@ -155,8 +155,8 @@ fn the_lower_rank_wishes_for_both_while_messages_go_both_ways() {
         rendezvous(sender, &[1; 9000]);
         path_of(end.word(at + PUSHED).load(Ordering::Relaxed)).0
     };
-    assert_eq!(path(&mut there, &receiver.end), CopyPath::Past, "as this rank wishes");
-    assert_eq!(path(&mut back, &own.end), CopyPath::Past, "as the lower one wishes");
+    assert_eq!(path(&mut there, &receiver.end), CopyPath::Past, "as this rank prefers");
+    assert_eq!(path(&mut back, &own.end), CopyPath::Past, "as the lower one prefers");
     (0..40).for_each(|_| there.learn());
     assert_eq!(path(&mut there, &receiver.end), CopyPath::Pipe, "nothing comes back any more");
 }

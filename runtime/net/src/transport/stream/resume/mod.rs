@@ -6,14 +6,14 @@
 //! arrives once. When the path at home works again the stream returns to it.
 //!
 //! **What is kept.** What a connection has taken is kept here too, until the peer's system has it (bytes
-//! taken less those that the system still holds: no word on the wire says it). So the memory that a
+//! taken less those that the system still holds: no message on the wire reports it). So the memory that a
 //! message came from is free as soon as the connection has taken it, as with a plain socket, and no call
 //! waits for an acknowledgement. The price is one copy of what is sent.
 //!
-//! **Whose word counts.** Each rank may find that a connection is lost, at any moment, and both dial.
-//! The lower rank of the two *chooses*: it makes an *offer* on one connection, whoever dialed it, the
-//! peer *answers* there, and the chooser *starts*. Each says how many bytes it has received and, knowing
-//! that of the other, at which byte its own stream begins on this connection: not before what it has kept.
+//! **The choice of a connection.** Each rank may find that a connection is lost, at any moment, and both dial.
+//! The lower rank of the two *chooses*: it makes an *offer* on one connection, dialed by either rank, the
+//! peer *answers* there, and the chooser *starts*. Each sends the number of bytes that it has received and, from
+//! that of the other, the byte at which its own stream begins on this connection: not before what it has kept.
 //!
 //! ```text
 //!   not choosing                        choosing
@@ -24,7 +24,7 @@
 //! ```
 //!
 //! A byte is the same whichever connection brings it. So a rank reads from any connection whose position
-//! is not beyond what it has received, and skips what it knows. What the peer no longer keeps was
+//! is not beyond what it has received, and skips what it has. What the peer no longer keeps was
 //! acknowledged, and so lies in this system's buffer of an older connection, which stays open until the
 //! new one has caught up: nothing is lost between the last look at the old and the first at the new.
 //!
@@ -37,8 +37,10 @@
 //! ([`Carrier`]). All of the above holds of both; acknowledged is then what the peer's memory has, where it stays
 //! to be read though the devices fail, and a stall takes two seconds.
 //!
-//! Nothing moves by itself here either: [`Resumable::tend`] must be called by whoever waits, for
-//! whatever it waits.
+//! Progress happens in calls only: a rank that waits, for any reason, must go on calling [`Resumable::tend`].
+//!
+//! `reach` is the trait that dials, `path_connection` one connection and its messages, `resend_buffer` what is kept,
+//! `seek` the search for a new connection and the way home.
 
 mod path_connection;
 mod reach;
@@ -272,8 +274,8 @@ impl Resumable {
         true
     }
 
-    /// Returns true if everything written is with a connection that works, and needs nobody here to arrive;
-    /// does it as far as it can be done.
+    /// Returns true if everything written is with a connection that works, and arrives without further calls;
+    /// does what can be done for that.
     pub(crate) fn settle(&mut self) -> bool {
         if self.fault.is_some() || self.lost.is_some() || !self.rewrite() {
             return false;
@@ -295,7 +297,7 @@ impl Resumable {
         self.conns.last().map_or(end == 0, |conn| conn.acknowledged(self.at) >= end)
     }
 
-    /// Looks after the stream; costs little if it was just done.
+    /// Tends the stream: finds lost connections, and makes or resumes others. Cheap if it was just done.
     pub(crate) fn tend(&mut self) {
         if self.fault.is_some() {
             return;
@@ -334,7 +336,7 @@ impl Resumable {
         conn.examine(now);
     }
 
-    /// Understands what came outside the stream.
+    /// Handles the messages that came outside the stream.
     fn handle_messages(&mut self, now: Instant) {
         for at in 0..self.conns.len() {
             let is_last = at + 1 == self.conns.len();
@@ -462,7 +464,7 @@ impl Resumable {
         self.conns.retain(|c| !over(c));
     }
 
-    /// Finds out whether the connection that carries the stream has ended.
+    /// Records the end of the connection that carries the stream, if it has ended.
     #[inline]
     fn check_carrier(&mut self) {
         if self.lost.is_none() && !matches!(&self.conns[..], [only] if only.dead.is_none()) {

@@ -1,4 +1,4 @@
-//! One connection that carries a stream, or may.
+//! One connection over a path, which carries the stream or may come to.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Instant;
@@ -15,7 +15,7 @@ const SKIP: usize = 64 << 10;
 /// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionStage {
-    /// The peer dialed: what it says first is awaited.
+    /// The peer dialed: its first message is awaited.
     Knocking,
     /// An offer may be made here, by the rank that chooses.
     Hoping,
@@ -66,7 +66,7 @@ impl ResumeMessage {
     }
 }
 
-/// A connection that carries, or may carry, a stream.
+/// A connection over a path that carries, or may carry, a stream.
 pub(super) struct PathConnection {
     pub(super) carrier: Carrier,
     pub(super) path: usize,
@@ -80,8 +80,8 @@ pub(super) struct PathConnection {
     /// True if this rank dialed; true if it writes nothing here.
     pub(super) own: bool,
     pub(super) mute: bool,
-    /// The reason for which it carries the stream no more, and true if that is because nothing was heard. Bytes
-    /// that had arrived can still be read.
+    /// The reason for which it carries the stream no more, and true if that is silence of the peer. Bytes that had
+    /// arrived can still be read.
     pub(super) dead: Option<Fault>,
     pub(super) silent: bool,
     /// True if all that had arrived was read.
@@ -139,7 +139,7 @@ impl PathConnection {
         let word = ResumeMessage::decode(self.received_bytes.first_chunk()?);
         self.received_bytes.clear();
         if word.is_none() {
-            self.dead = Some(Fault::Protocol("it said what makes no sense"));
+            self.dead = Some(Fault::Protocol("it sent a message that makes no sense"));
         }
         word
     }
@@ -204,7 +204,7 @@ impl PathConnection {
         at.saturating_sub(self.carrier.unacknowledged())
     }
 
-    /// Finds out, now and then, what reads and writes do not show.
+    /// Checks, now and then, for an end or a silence that reads and writes do not show.
     pub(super) fn examine(&mut self, now: Instant) {
         if self.dead.is_none() {
             let silence = self.carrier.silence(now);

@@ -1,4 +1,4 @@
-//! Keeps what was sent and may have to be sent again.
+//! The resend buffer: bytes that were sent and may have to be sent again.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -35,7 +35,7 @@ impl ResendBuffer {
         self.bytes.len() >= MOST
     }
 
-    /// Drops what is acknowledged, if there is much: up to the byte that the closure says.
+    /// Drops what is acknowledged, if there is much: up to the byte that the closure returns.
     pub(super) fn trim(&mut self, acknowledged: impl FnOnce() -> u64) {
         if self.bytes.len() < self.limit.max(LITTLE) {
             return;

@@ -1,4 +1,4 @@
-//! Looks for another connection, and for the way home.
+//! The search for another connection after a loss, and the return to the home path.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ impl Resumable {
         self.lost = Some(ConnectionLoss { since: now, why, silent });
     }
 
-    /// Looks for another connection.
+    /// Dials, or offers to resume on a connection that the peer made.
     pub(super) fn seek_connection(&mut self, now: Instant) {
         let waits =
             |c: &PathConnection| c.stage == ConnectionStage::Offered && now - c.since < REPLY;
@@ -80,7 +80,7 @@ impl Resumable {
         self.give_up_if_due(now - since, refused, is_there);
     }
 
-    /// Gives up, if it is time.
+    /// Records a fault if the peer refuses, or no path was found in time.
     fn give_up_if_due(&mut self, since: Duration, refused: usize, is_there: bool) {
         let Some(lost) = &self.lost else { return };
         if refused == self.troubles.len() || refused > 0 && !is_there && since > DOUBT {

@@ -1,5 +1,5 @@
 //! Streams over real connections that are cut after random numbers of bytes, some of them while the ranks
-//! still say where they are. A cut is what the system makes of one: both sides see an end or a reset, and
+//! still exchange their positions. A cut is what the system makes of one: both sides see an end or a reset, and
 //! read what had arrived before. Cables that are pulled are for `tests/paths.rs`.
 
 #[cfg(feature = "rdma")]
@@ -84,7 +84,7 @@ struct World {
     cables: Vec<Cable>,
     /// The connections that the other made, with their paths, by rank.
     listeners: [VecDeque<(usize, OwnedFd)>; 2],
-    /// Paths that let nobody through.
+    /// Paths on which no connection is made.
     closed: Vec<usize>,
     shut: bool,
     /// Cables that were cut and may still be.
@@ -145,7 +145,7 @@ impl Reach for Rank {
     fn dial(&mut self, path: usize) -> Dialed {
         let mut world = self.1.lock().expect("the world");
         if world.shut {
-            return Dialed::Refused(Fault::Protocol("nobody listens"));
+            return Dialed::Refused(Fault::Protocol("no listener is there"));
         }
         // Not at once, so that both may be at it.
         if world.closed.contains(&path) || world.dice.roll(4) > 0 {
@@ -245,7 +245,7 @@ fn survive(seed: u64, most: u64, longest: u64) -> u64 {
 
 #[test]
 fn every_byte_comes_once_through_a_thousand_cuts() {
-    // Some cables end while ranks still say where they are.
+    // Some cables end while ranks still exchange their positions.
     let longest = |seed| if seed % 2 == 0 { 300 } else { 60_000 };
     let cuts: u64 = std::thread::scope(|scope| {
         let halves = [0..10, 10..20].map(|seeds| {
@@ -319,7 +319,7 @@ fn without_a_path_the_fault_names_each() {
     assert_eq!(fault.as_deref(), Some("no path to it is left (one: no route; two: no route)"));
 }
 
-/// Something on the way that acknowledges what it then loses: here the peer's own system is made to.
+/// A middlebox that acknowledges bytes and then loses them; here the peer's own system is made to do it.
 #[test]
 fn bytes_that_were_acknowledged_and_lost_are_a_fault() {
     let world = World::new(6, 0, 1);
@@ -330,9 +330,9 @@ fn bytes_that_were_acknowledged_and_lost_are_a_fault() {
         written += streams[0].write(&[IoSlice::new(&block)]);
     }
     let far = world.lock().expect("the world").cables[0].ends[1].as_raw_fd();
-    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+    let unspecified = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
     // SAFETY: the address is as long as is said. This ends the connection and drops what had arrived.
-    unsafe { libc::connect(far, &raw const nobody, size_of::<libc::sockaddr>() as u32) };
+    unsafe { libc::connect(far, &raw const unspecified, size_of::<libc::sockaddr>() as u32) };
     let began = Instant::now();
     while streams[1].fault().is_none() {
         let mut place = [0; 100];

@@ -1,4 +1,4 @@
-//! Streams whose connections are devices on one path and sockets on the other. Needs a device; says so where there is
+//! Streams whose connections are devices on one path and sockets on the other. Needs a device; skips where there is
 //! none.
 
 use std::io::Write;
@@ -124,14 +124,14 @@ fn what_a_device_delivered_can_be_read_when_it_has_failed() {
     let [mut near, far] = ends(0, &device);
     let (first, second) = ([7u8; 1000], [8u8; 500]);
     assert_eq!(near.write(&[IoSlice::new(&first)]), Ok(1000));
-    assert_eq!(near.unacknowledged(), 1000, "nobody has looked");
+    assert_eq!(near.unacknowledged(), 1000, "no end was polled");
     while near.settle() == Ok(false) {}
     assert_eq!((near.settle(), near.unacknowledged()), (Ok(true), 0));
     cut(&far);
     assert_eq!(near.write(&[IoSlice::new(&second)]), Ok(500));
     let began = Instant::now();
     while near.settle() == Ok(false) && near.silence(Instant::now()).is_none() {
-        assert!(began.elapsed() < Duration::from_secs(60), "nobody notices");
+        assert!(began.elapsed() < Duration::from_secs(60), "the loss does not show");
     }
     assert_eq!(near.unacknowledged(), 500);
     let (mut got, mut place) = (Vec::new(), [0; 300]);
