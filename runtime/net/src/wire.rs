@@ -16,6 +16,8 @@ pub fn sized<const N: usize>(bytes: &[u8]) -> Option<&[u8; N]> {
 }
 
 /// Decodes bytes by serde, and encodes the result.
-pub fn again<T: serde::Serialize + serde::de::DeserializeOwned>(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn again<T: serde::Serialize + serde::de::DeserializeOwned>(
+    bytes: &[u8],
+) -> Option<Vec<u8>> {
     postcard::to_stdvec(&postcard::from_bytes::<T>(bytes).ok()?).ok()
 }

@@ -45,11 +45,11 @@ mod set;
 mod setup;
 pub mod shm;
 pub mod stream;
-pub mod tcp;
+pub(crate) mod tcp;
 mod unavailable;
 
 pub use carrier::Carrier;
 pub use list::Transport;
-pub use resources::Means;
+pub(crate) use resources::Means;
 pub use set::Transports;
 pub use unavailable::Unavailable;

@@ -6,7 +6,7 @@ use super::rdma::{Choice, Registrations};
 
 /// The devices of a rank's streams, and the registrations of its memory with them.
 #[derive(Clone)]
-pub struct Means {
+pub(crate) struct Means {
     /// The devices that carry connections.
     pub(crate) devices: Choice,
     /// The registrations of this rank's arena with devices; parts share them.

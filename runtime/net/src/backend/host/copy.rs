@@ -1,7 +1,7 @@
 //! Copies of bytes, plain and past the caches.
 
 /// Bytes of a cache line, the unit in which streaming stores leave the processor.
-pub const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// The most bytes that the C library copies in a loop of vectors; more may go by `rep movsb`.
 const LOOPED: usize = 1 << 10;
@@ -36,7 +36,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// The requirements of [`copy`].
 #[cfg(target_arch = "x86_64")]
-pub unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
     if std::ptr::eq(from, to) {
         return;
@@ -67,14 +67,14 @@ pub unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// The requirements of [`copy`].
 #[cfg(not(target_arch = "x86_64"))]
-pub unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
+pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the promises are the same.
     unsafe { copy(from, to, bytes) };
 }
 
 /// Orders streaming stores before all later stores.
 #[inline(always)]
-pub fn fence() {
+pub(crate) fn fence() {
     // SAFETY: SSE is part of x86-64.
     #[cfg(target_arch = "x86_64")]
     unsafe {

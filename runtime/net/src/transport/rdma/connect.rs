@@ -81,7 +81,7 @@ pub(super) fn chosen(choice: &Choice) -> Result<Vec<Arc<VerbsDevice>>, VerbsErro
 }
 
 /// Fails unless a choice can be had.
-pub fn check(choice: &Choice) -> Result<(), Unavailable> {
+pub(crate) fn check(choice: &Choice) -> Result<(), Unavailable> {
     let devices = chosen(choice);
     let each =
         |all: Vec<Arc<VerbsDevice>>| all.iter().try_for_each(|d| d.gid(choice.gid).map(drop));

@@ -50,11 +50,13 @@ mod verbs;
 use std::os::fd::OwnedFd;
 
 #[cfg(not(feature = "rdma"))]
-pub use absent::{DeviceStream, Exposure, Registrations, check};
+pub use absent::{DeviceStream, Exposure};
 #[cfg(not(feature = "rdma"))]
 use absent::{QueueHandshake, found};
+#[cfg(not(feature = "rdma"))]
+pub(crate) use absent::{Registrations, check};
 #[cfg(feature = "rdma")]
-pub use connect::check;
+pub(crate) use connect::check;
 #[cfg(feature = "rdma")]
 use connect::{QueueHandshake, found};
 #[cfg(feature = "rdma")]
@@ -62,7 +64,7 @@ pub use device_stream::DeviceStream;
 #[cfg(feature = "rdma")]
 pub use exposure::Exposure;
 #[cfg(feature = "rdma")]
-pub use registrations::Registrations;
+pub(crate) use registrations::Registrations;
 
 pub use choice::Choice;
 

@@ -20,7 +20,7 @@ use crate::transport::shm::Segment;
 pub(super) const BLOCK: usize = 2 << 20;
 
 /// Blocks of the arena of one rank.
-pub struct Registrations {
+pub(crate) struct Registrations {
     segment: Arc<Segment>,
     /// The number of the rank's arena.
     rank: u32,

@@ -8,7 +8,7 @@ use super::sleep::Sleeper;
 
 /// This rank's side of exchanging one word among all ranks. Two places for the value alternate: a rank that
 /// begins the next round but one has seen that all have read this one.
-pub struct Exchange {
+pub(crate) struct Exchange {
     round: u64,
 }
 

@@ -86,7 +86,7 @@ impl Layout {
     /// The bytes of a slot where no ranks share memory: what is handed to a socket at once. Over loopback one
     /// message of 1 MiB takes 95 us and four of 256 KiB 140 to 165, but messages of 4 MiB that are folded
     /// have left the cache before (docs/performance.md).
-    pub const UNSHARED_SLOT_BYTES: u64 = 1 << 20;
+    pub(crate) const UNSHARED_SLOT_BYTES: u64 = 1 << 20;
     /// The number of channels by default.
     pub const CHANNELS: u32 = 33;
 

@@ -38,7 +38,7 @@ mod views;
 pub(crate) use board::{Board, BoardStream};
 pub use cma::{is_refusal, read};
 pub use control::{CALLS, State};
-pub use exchange::Exchange;
+pub(crate) use exchange::Exchange;
 pub(crate) use layout::PAGE;
 pub use layout::{INLINE, Layout, RING, cores};
 pub use segment::{NAME, Segment};

@@ -235,8 +235,8 @@ impl Connection {
     #[inline]
     pub(super) unsafe fn write(&self, places: &[IoSlice<'_>]) -> usize {
         match &self.over {
-            // SAFETY: promised by the caller.
             ConnectionCarrier::One(carrier) => {
+                // SAFETY: promised by the caller.
                 self.moved(unsafe { carrier.write_zero_copy(places) })
             }
             ConnectionCarrier::Paths { stream, idle } => {

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use super::resources::Means;
 use super::stream::Handshake;
 use super::unavailable::Unavailable;
-pub use socket::Socket;
+pub(crate) use socket::Socket;
 
 /// Needs no device: every machine has TCP.
 pub(super) fn probe() -> Result<Vec<String>, Unavailable> {

@@ -41,7 +41,7 @@ impl PendingHandshake for QueueHandshake {
 }
 
 /// Returns the reason why no device can be used: this build has none.
-pub fn check(_: &Choice) -> Result<(), Unavailable> {
+pub(crate) fn check(_: &Choice) -> Result<(), Unavailable> {
     Err(Unavailable::devices(RdmaAbsent))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::transport::shm::Segment;
 
 /// Registrations without RDMA: nothing is registered.
-pub struct Registrations;
+pub(crate) struct Registrations;
 
 impl Registrations {
     pub(crate) fn new(_: Arc<Segment>, _: u32) -> Arc<Self> {

@@ -5,7 +5,7 @@ mod connect;
 mod device_stream;
 mod memory;
 
-pub use connect::check;
-pub(super) use connect::{QueueHandshake, found};
+pub(crate) use connect::{QueueHandshake, check, found};
 pub use device_stream::DeviceStream;
-pub use memory::{Exposure, Registrations};
+pub use memory::Exposure;
+pub(crate) use memory::Registrations;
