@@ -24,114 +24,31 @@
 //! the address of the store. Slurm tells the first host, and job and step make the port. Everything else is
 //! an error that asks for `ROUNDELAY_STORE`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-
+use super::launch_variables::{LaunchReport, LaunchVariables, RankNumber, wrong};
 use super::membership::{ByHand, Launched, Membership, StoreAt};
-use super::{RANK, SHM_FD, SIZE, STORE, slurm};
+use super::names::{RANK, SHM_FD, SIZE, STORE};
+use super::slurm;
 use crate::error::Error;
 use crate::variables;
 
-/// The variables of a process; an empty one counts as not set, and one that cannot be read is an error.
-pub(crate) struct Variables {
-    texts: BTreeMap<String, String>,
-    /// The names of those whose values are not UTF-8.
-    unreadable: BTreeSet<String>,
+/// Returns the membership that this process's environment describes, or `None` if nobody else started it. The
+/// environment of the ranks of a [`Launcher`](super::launcher::Launcher) describes none either: they inherit their job.
+///
+/// # Errors
+///
+/// [`Error::Start`] if the environment contradicts itself; the text names the variable, its value
+/// and the remedy.
+pub fn membership() -> Result<Option<Membership>, Error> {
+    membership_with(&ByHand::default())
 }
 
-/// The membership that one launcher describes. Its store matters only if the user names no other.
-pub struct Found {
-    pub(crate) rank: Number,
-    pub(crate) size: Number,
-    pub(crate) launcher: Launched,
-    pub(crate) store: Result<StoreAt, Error>,
-}
-
-/// A number and the variable that it came from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Number {
-    name: &'static str,
-    pub(crate) value: u32,
-}
-
-impl Variables {
-    pub(crate) fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let (mut texts, mut unreadable) = (BTreeMap::new(), BTreeSet::new());
-        for (name, value) in variables {
-            // No launcher sets a variable whose name is not text.
-            let Ok(name) = name.into_string() else { continue };
-            match value.into_string() {
-                Ok(text) => drop(texts.insert(name, text)),
-                Err(_) => drop(unreadable.insert(name)),
-            }
-        }
-        Variables { texts, unreadable }
-    }
-
-    /// Returns the text of a variable, if it is set.
-    pub(crate) fn text(&self, name: &str) -> Result<Option<&str>, Error> {
-        if self.unreadable.contains(name) {
-            return Err(variables::unreadable(name));
-        }
-        Ok(self.texts.get(name).map(|text| text.trim()).filter(|text| !text.is_empty()))
-    }
-
-    /// Returns the text of the first of several variables that is set.
-    pub(crate) fn first(&self, names: &[&str]) -> Result<Option<&str>, Error> {
-        let text = |name: &&str| self.text(name).transpose();
-        names.iter().find_map(text).transpose()
-    }
-
-    pub(crate) fn number(&self, name: &'static str) -> Result<Option<Number>, Error> {
-        let Some(text) = self.text(name)? else { return Ok(None) };
-        match text.parse() {
-            Ok(value) => Ok(Some(Number { name, value })),
-            Err(_) => Err(wrong(format!(
-                "{name}={text} is not a number from 0 to {}: unset it, or set it to one",
-                u32::MAX
-            ))),
-        }
-    }
-
-    /// Returns a pair of variables that only make sense together; the first decides.
-    fn pair(
-        &self,
-        rank: &'static str,
-        size: &'static str,
-    ) -> Result<Option<(Number, Number)>, Error> {
-        let Some(rank) = self.number(rank)? else { return Ok(None) };
-        let Some(size) = self.number(size)? else {
-            return Err(wrong(format!(
-                "{}={} is set, but {size} is not: set both, or neither",
-                rank.name, rank.value
-            )));
-        };
-        Ok(Some((rank, size)))
-    }
-
-    /// Returns the values of `MASTER_ADDR` and `MASTER_PORT`.
-    fn master(&self) -> Result<Option<(String, u16)>, Error> {
-        match (self.text("MASTER_ADDR")?, self.text("MASTER_PORT")?) {
-            (Some(host), Some(port)) => match port.parse() {
-                Ok(port) if port != 0 => Ok(Some((host.to_owned(), port))),
-                _ => Err(wrong(format!(
-                    "MASTER_PORT={port} is not a port: set it to a number from 1 to 65535"
-                ))),
-            },
-            (None, None) => Ok(None),
-            (Some(host), None) => Err(wrong(format!(
-                "MASTER_ADDR={host} is set, but MASTER_PORT is not: set both, or neither"
-            ))),
-            (None, Some(port)) => Err(wrong(format!(
-                "MASTER_PORT={port} is set, but MASTER_ADDR is not: set both, or neither"
-            ))),
-        }
-    }
-}
-
-/// Returns the error of an environment that describes no job, or two.
-pub fn wrong(text: String) -> Error {
-    Error::Start(text)
+/// Returns the [`membership`] of this process, with the values of the command line.
+///
+/// # Errors
+///
+/// The errors of [`membership`].
+pub fn membership_with(by_hand: &ByHand) -> Result<Option<Membership>, Error> {
+    detect(&LaunchVariables::new(variables::all()), by_hand)
 }
 
 /// Returns the error of a job over several hosts whose launcher tells nothing that all ranks know.
@@ -144,9 +61,12 @@ fn no_store(launcher: Launched, why: &str) -> Error {
 }
 
 /// Finds the membership that the variables describe; `None` if they describe none.
-pub(crate) fn detect(vars: &Variables, by_hand: &ByHand) -> Result<Option<Membership>, Error> {
-    let rank = by_hand.rank.map(|value| Number { name: "--rank", value });
-    let size = by_hand.size.map(|value| Number { name: "--size", value });
+pub(super) fn detect(
+    vars: &LaunchVariables,
+    by_hand: &ByHand,
+) -> Result<Option<Membership>, Error> {
+    let rank = by_hand.rank.map(|value| RankNumber { name: "--rank", value });
+    let size = by_hand.size.map(|value| RankNumber { name: "--size", value });
     // Ranks of our own launcher have these variables too, and inherit everything else.
     let inherited = vars.text(SHM_FD)?.is_some();
     if inherited && rank.is_none() && size.is_none() && by_hand.store.is_none() {
@@ -165,7 +85,7 @@ pub(crate) fn detect(vars: &Variables, by_hand: &ByHand) -> Result<Option<Member
         (Some(rank), Some(size)) => {
             let why = "--rank and --size, or their variables, come with a store";
             let none = Err(no_store(Launched::ByHand, why));
-            Some(Found { rank, size, launcher: Launched::ByHand, store: none })
+            Some(LaunchReport { rank, size, launcher: Launched::ByHand, store: none })
         }
         (Some(lone), None) | (None, Some(lone)) => {
             let other = if rank.is_some() { SIZE } else { RANK };
@@ -186,7 +106,7 @@ pub(crate) fn detect(vars: &Variables, by_hand: &ByHand) -> Result<Option<Member
     }
 }
 
-impl Found {
+impl LaunchReport {
     fn membership(self, store: Option<StoreAt>) -> Result<Membership, Error> {
         let (rank, size) = (self.rank.value, self.size.value);
         if rank >= size {
@@ -203,7 +123,7 @@ impl Found {
         Ok(Membership { rank, size, launcher: self.launcher, store })
     }
 
-    fn agrees(&self, other: &Found) -> bool {
+    fn agrees(&self, other: &LaunchReport) -> bool {
         (self.rank.value, self.size.value) == (other.rank.value, other.size.value)
     }
 }
@@ -230,7 +150,7 @@ pub fn address(text: &str) -> Result<StoreAt, Error> {
 }
 
 /// Returns the description by the first launcher that gives one.
-fn launched(vars: &Variables) -> Result<Option<Found>, Error> {
+fn launched(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     if let Some(found) = torchcomms(vars)? {
         return Ok(Some(found));
     }
@@ -265,29 +185,29 @@ fn launched(vars: &Variables) -> Result<Option<Found>, Error> {
     }
 }
 
-fn torchcomms(vars: &Variables) -> Result<Option<Found>, Error> {
+fn torchcomms(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some((rank, size)) = vars.pair("TORCHCOMM_RANK", "TORCHCOMM_SIZE")? else {
         return Ok(None);
     };
     let launcher = Launched::TorchComms;
-    Ok(Some(Found { rank, size, launcher, store: at_master(vars, launcher) }))
+    Ok(Some(LaunchReport { rank, size, launcher, store: at_master(vars, launcher) }))
 }
 
-fn rank_variables(vars: &Variables) -> Result<Option<Found>, Error> {
+fn rank_variables(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some((rank, size)) = vars.pair("RANK", "WORLD_SIZE")? else { return Ok(None) };
     let launcher = Launched::RankVariables;
-    Ok(Some(Found { rank, size, launcher, store: at_master(vars, launcher) }))
+    Ok(Some(LaunchReport { rank, size, launcher, store: at_master(vars, launcher) }))
 }
 
 /// Returns the address at which rank 0 serves the store: where PyTorch would have its own.
-fn at_master(vars: &Variables, launcher: Launched) -> Result<StoreAt, Error> {
+fn at_master(vars: &LaunchVariables, launcher: Launched) -> Result<StoreAt, Error> {
     match vars.master()? {
         Some((host, port)) => Ok(StoreAt::Address { host, port, job: String::new() }),
         None => Err(no_store(launcher, "MASTER_ADDR and MASTER_PORT are not set")),
     }
 }
 
-fn torchrun(vars: &Variables) -> Result<Option<Found>, Error> {
+fn torchrun(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some(run) = vars.text("TORCHELASTIC_RUN_ID")? else { return Ok(None) };
     let Some((rank, size)) = vars.pair("RANK", "WORLD_SIZE")? else {
         return Err(wrong(format!(
@@ -316,10 +236,10 @@ fn torchrun(vars: &Variables) -> Result<Option<Found>, Error> {
              --rdzv_backend=c10d helps too",
         )),
     });
-    Ok(Some(Found { rank, size, launcher, store }))
+    Ok(Some(LaunchReport { rank, size, launcher, store }))
 }
 
-fn open_mpi(vars: &Variables) -> Result<Option<Found>, Error> {
+fn open_mpi(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some((rank, size)) = vars.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else {
         return Ok(None);
     };
@@ -341,10 +261,10 @@ fn open_mpi(vars: &Variables) -> Result<Option<Found>, Error> {
             no_store(launcher, why)
         }),
     };
-    Ok(Some(Found { rank, size, launcher, store }))
+    Ok(Some(LaunchReport { rank, size, launcher, store }))
 }
 
-fn pmi(vars: &Variables) -> Result<Option<Found>, Error> {
+fn pmi(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some(fd) = vars.text("PMI_FD")? else { return Ok(None) };
     let Some((rank, size)) = vars.pair("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
     let store = match fd.parse() {
@@ -361,10 +281,10 @@ fn pmi(vars: &Variables) -> Result<Option<Found>, Error> {
             "PMI_FD={fd} is not a file descriptor: start the ranks with mpiexec, or unset it"
         ))),
     };
-    Ok(Some(Found { rank, size, launcher: Launched::Pmi, store }))
+    Ok(Some(LaunchReport { rank, size, launcher: Launched::Pmi, store }))
 }
 
-fn pals(vars: &Variables) -> Result<Option<Found>, Error> {
+fn pals(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some(rank) = vars.number("PALS_RANKID")? else { return Ok(None) };
     // Not all versions tell the size under their own name.
     let size =
@@ -387,11 +307,11 @@ fn pals(vars: &Variables) -> Result<Option<Found>, Error> {
             no_store(launcher, "they are on several hosts, and PALS tells no address")
         }),
     };
-    Ok(Some(Found { rank, size, launcher, store }))
+    Ok(Some(LaunchReport { rank, size, launcher, store }))
 }
 
 /// Refuses a rank that no known launcher started: to take it for a job of its own would be worse.
-fn unknown(vars: &Variables) -> Result<Option<Found>, Error> {
+fn unknown(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let names = ["PMI_RANK", "PMI_ID", "PMIX_RANK"];
     let text = |&name: &&'static str| Some(vars.text(name).transpose()?.map(|text| (name, text)));
     let Some((name, rank)) = names.iter().find_map(text).transpose()? else { return Ok(None) };

@@ -1,8 +1,4 @@
-//! Finds out which rank of which job this process is.
-
-use super::env;
-use crate::error::Error;
-use crate::variables;
+//! The place of a process in a job: its rank, the launcher that started it, and the store of the job.
 
 /// The membership of this process in a job whose ranks somebody else started, as the environment describes
 /// it.
@@ -102,24 +98,4 @@ pub struct ByHand {
     pub size: Option<u32>,
     /// `--store`: `host:port`, where rank 0 serves the store.
     pub store: Option<String>,
-}
-
-/// Returns the membership that this process's environment describes, or `None` if nobody else started it. The
-/// environment of the ranks of a [`Launcher`](super::Launcher) describes none either: they inherit their job.
-///
-/// # Errors
-///
-/// [`Error::Start`] if the environment contradicts itself; the text names the variable, its value
-/// and the remedy.
-pub fn membership() -> Result<Option<Membership>, Error> {
-    membership_with(&ByHand::default())
-}
-
-/// Returns the [`membership`] of this process, with the values of the command line.
-///
-/// # Errors
-///
-/// The errors of [`membership`].
-pub fn membership_with(by_hand: &ByHand) -> Result<Option<Membership>, Error> {
-    env::detect(&env::Variables::new(variables::all()), by_hand)
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::membership::{Membership, StoreAt};
 use super::pmi::Pmi;
 use super::store::client::host_addresses;
+use super::store::job::Job;
 use super::store::protocol::digest;
-use super::store::server::Job;
-use super::store::{At, Client, Me, Server, StoreListener};
+use super::store::{At, Client, ClientIdentity, Server, StoreListener};
 use super::torch::TorchStore;
 use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::net::address;
@@ -81,7 +81,7 @@ pub fn store_at(
     place: StorePlace<'_>,
 ) -> Result<Box<dyn Store + Send>, Error> {
     let Membership { rank, size, .. } = *membership;
-    let me = |job| Me { rank, size, job, secret };
+    let me = |job| ClientIdentity { rank, size, job, secret };
     let client = match &membership.store {
         StoreAt::Alone => served(loopback()?, me(""), timeout),
         StoreAt::Address { host, port, job } => {
@@ -118,7 +118,7 @@ pub fn shared(
     place: StorePlace<'_>,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,
 ) -> Result<Client, Error> {
-    let me = Me { rank, size, job: "", secret };
+    let me = ClientIdentity { rank, size, job: "", secret };
     if size == 1 {
         return served(loopback()?, me, timeout);
     }
@@ -133,7 +133,7 @@ fn loopback() -> Result<StoreListener, Error> {
 }
 
 /// Opens a store whose place all ranks know.
-fn rendezvous(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
+fn rendezvous(at: At, me: ClientIdentity<'_>, timeout: Duration) -> Result<Client, Error> {
     if me.rank != 0 {
         return Client::connect(at, me, timeout);
     }
@@ -150,7 +150,11 @@ fn rendezvous(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
     Ok(Client::connect(at, me, timeout)?.with(server))
 }
 
-fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Server, Error> {
+fn serve(
+    listener: StoreListener,
+    me: ClientIdentity<'_>,
+    timeout: Duration,
+) -> Result<Server, Error> {
     let (digest, secret) = (digest(me.job), me.secret.to_vec());
     let job = Job { size: me.size, digest, secret, timeout, report: None };
     Server::start(listener, job).map_err(|e| {
@@ -159,7 +163,11 @@ fn serve(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Serve
 }
 
 /// Opens the store on rank 0, which has just begun to listen for it.
-fn served(listener: StoreListener, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
+fn served(
+    listener: StoreListener,
+    me: ClientIdentity<'_>,
+    timeout: Duration,
+) -> Result<Client, Error> {
     let server = serve(listener, me, timeout)?;
     let at = At::Any(ways(&server, &[]));
     Ok(Client::connect(at, me, timeout)?.with(server))
@@ -185,7 +193,7 @@ fn ways(server: &Server, far: &[IpAddr]) -> Vec<SocketAddr> {
 fn announced(
     one_host: bool,
     far: &[IpAddr],
-    me: Me<'_>,
+    me: ClientIdentity<'_>,
     timeout: Duration,
     place: StorePlace<'_>,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,

@@ -1,6 +1,6 @@
 //! Reads the variables of Slurm: the step, its hosts, and the port that follows from them.
 
-use super::env::{Found, Variables, wrong};
+use super::launch_variables::{LaunchReport, LaunchVariables, wrong};
 use super::membership::{Launched, StoreAt};
 use crate::error::Error;
 
@@ -10,7 +10,7 @@ const NO_STEP: u64 = 0xffff_fff0;
 const PORTS: std::ops::Range<u64> = 61_000..65_535;
 
 /// Describes this process as a task of a step, if srun started it.
-pub(crate) fn detect(vars: &Variables) -> Result<Option<Found>, Error> {
+pub(super) fn detect(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let Some(step) = vars.text("SLURM_STEP_ID")? else { return Ok(None) };
     let Ok(number) = step.parse::<u64>() else {
         return Err(wrong(format!(
@@ -33,10 +33,10 @@ pub(crate) fn detect(vars: &Variables) -> Result<Option<Found>, Error> {
         })?,
     };
     let store = store(vars, number);
-    Ok(Some(Found { rank, size, launcher: Launched::Slurm, store }))
+    Ok(Some(LaunchReport { rank, size, launcher: Launched::Slurm, store }))
 }
 
-fn store(vars: &Variables, step: u64) -> Result<StoreAt, Error> {
+fn store(vars: &LaunchVariables, step: u64) -> Result<StoreAt, Error> {
     let Some(id) = vars.first(&["SLURM_JOB_ID", "SLURM_JOBID"])? else {
         return Err(wrong("SLURM_JOB_ID is not set: start the ranks with srun".into()));
     };
@@ -66,12 +66,12 @@ fn store(vars: &Variables, step: u64) -> Result<StoreAt, Error> {
     Ok(StoreAt::Address { host, port: port as u16, job })
 }
 
-fn hosts(vars: &Variables) -> Result<Option<&str>, Error> {
+fn hosts(vars: &LaunchVariables) -> Result<Option<&str>, Error> {
     vars.first(&["SLURM_STEP_NODELIST", "SLURM_NODELIST"])
 }
 
 /// Returns true if all tasks are on this host.
-pub(super) fn one_host(vars: &Variables) -> Result<bool, Error> {
+pub(super) fn one_host(vars: &LaunchVariables) -> Result<bool, Error> {
     Ok(hosts(vars)?.is_some_and(|list| !list.contains([',', '['])))
 }
 

@@ -3,7 +3,8 @@
 use super::handle::Handle;
 use super::roster::Roster;
 use super::store::protocol::{
-    Frame, GUEST, Hello, Op, digest, failure, failure_body, frame, key_and_value, push_frame,
+    GUEST, StoreFrame, StoreHello, StoreRequest, digest, failure, failure_body, frame,
+    key_and_value, push_frame,
 };
 use crate::abort::AbortRecord;
 use crate::group::ReporterAt;
@@ -12,8 +13,9 @@ use roundelay_dsl::diag::codes;
 
 /// Returns the messages of stores and reporters, and handles.
 pub fn wires() -> Vec<Wire> {
-    let hello = |rank| Hello { rank, size: 4, job: digest("job"), nonce: [5; 32] }.bytes().to_vec();
-    let framed = |op: Op, body: &[u8]| {
+    let hello =
+        |rank| StoreHello { rank, size: 4, job: digest("job"), nonce: [5; 32] }.bytes().to_vec();
+    let framed = |op: StoreRequest, body: &[u8]| {
         let mut bytes = Vec::new();
         push_frame(&mut bytes, op as u8, 7, &[body]);
         bytes
@@ -26,18 +28,18 @@ pub fn wires() -> Vec<Wire> {
         Wire {
             name: "store: hello",
             samples: vec![hello(0), hello(GUEST)],
-            read: |bytes| Some(Hello::read(sized(bytes)?)?.bytes().to_vec()),
+            read: |bytes| Some(StoreHello::read(sized(bytes)?)?.bytes().to_vec()),
         },
         Wire {
             name: "store: frame",
             samples: vec![
-                framed(Op::Set, &note),
-                framed(Op::Get, b"key"),
-                framed(Op::Fail, &failure_body(&record)),
-                framed(Op::Report, b""),
+                framed(StoreRequest::Set, &note),
+                framed(StoreRequest::Get, b"key"),
+                framed(StoreRequest::Fail, &failure_body(&record)),
+                framed(StoreRequest::Report, b""),
             ],
             read: |bytes| {
-                let Frame { head, number, body, whole } = frame(bytes).ok()??;
+                let StoreFrame { head, number, body, whole } = frame(bytes).ok()??;
                 let mut again = Vec::new();
                 push_frame(&mut again, head, number, &[body]);
                 (again == bytes[..whole]).then_some(again)

@@ -3,43 +3,20 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use roundelay_dsl::diag::codes;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::server::{Core, LISTENER};
-use super::session::Session;
-use crate::abort::AbortRecord;
+use super::failure::SHORTAGE_TOLERANCE;
+use super::session::StoreSession;
+use super::state::{LISTENER, ResourceShortage, StoreState};
 use crate::error::shortage_remedy;
 use crate::limits::GUESSERS;
 
 /// The time without accepting after the system refused a descriptor, and the time in which a stranger may show then
 /// that it is a rank.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest time for which ranks are kept out before all are notified; a program that closes files in time is
-/// not disturbed.
-const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A refusal of the system, which keeps connections out.
-pub(super) struct ResourceShortage {
-    /// The time since which no connection was accepted, if that is so.
-    since: Option<Instant>,
-    last: Instant,
-    /// The time until which no connection is accepted.
-    pub(super) paused: Option<Instant>,
-    /// The reason and the remedy.
-    text: String,
-}
-
-impl ResourceShortage {
-    /// Returns the failure of a job whose ranks it keeps out.
-    fn failure(&self) -> AbortRecord {
-        let text = format!("rank 0 cannot let others into its store: {}", self.text);
-        AbortRecord { code: codes::START, rank: 0, text }
-    }
-}
-
-impl Core {
+impl StoreState {
     /// Accepts the connections that wait.
     pub(super) fn accept(&mut self) {
         loop {
@@ -66,7 +43,7 @@ impl Core {
             if let Some(shortage) = &mut self.shortage {
                 shortage.since = None;
             }
-            let session = Session::new(stream);
+            let session = StoreSession::new(stream);
             let held = session.from.and_then(|from| self.guesses.held_until(from, session.since));
             // Those that wait stay, or a flood would push out a rank of the same address.
             if held.is_some() && self.held.len() >= GUESSERS {
@@ -96,28 +73,10 @@ impl Core {
         let remedy = remedy.map_or(String::new(), |remedy| format!("; {remedy}"));
         let text = format!("{refusal}{remedy}");
         let shortage = ResourceShortage { since: Some(since), last, paused, text };
-        if paused.is_some() && since + PATIENCE.min(self.job.timeout / 2) <= last {
+        if paused.is_some() && since + SHORTAGE_TOLERANCE.min(self.job.timeout / 2) <= last {
             self.fail_for_shortage(&shortage);
         }
         self.shortage = Some(shortage);
-    }
-
-    /// Fails if ranks are missing, and were not let in of late.
-    pub(super) fn fail_for_missing_ranks(&mut self) {
-        if self.ranks.len() < self.job.size as usize
-            && let Some(shortage) =
-                self.shortage.take_if(|shortage| shortage.last.elapsed() <= PATIENCE)
-        {
-            self.fail_for_shortage(&shortage);
-            self.shortage = Some(shortage);
-        }
-    }
-
-    fn fail_for_shortage(&mut self, shortage: &ResourceShortage) {
-        // A server that only reports serves no ranks.
-        if self.job.report.is_none() {
-            self.fail(shortage.failure());
-        }
     }
 
     /// Listens again after a pause.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::protocol::{
-    CHALLENGE, GUEST, HOST_KEY, Hello, MAGIC, MAX_KEY, MAX_VALUE, NoFrame, Op, VERDICT, Verdict,
-    digest, failure, failure_body, frame, push_frame,
+    CHALLENGE, DamagedFrame, GUEST, HOST_KEY, MAGIC, MAX_KEY, MAX_VALUE, StoreHello, StoreRequest,
+    StoreVerdict, VERDICT, digest, failure, failure_body, frame, push_frame,
 };
 use super::server::Server;
 use super::stream::{At, Stream};
@@ -29,7 +29,7 @@ const WHO: Duration = Duration::from_millis(600);
 
 /// The identity of a client.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Me<'a> {
+pub(crate) struct ClientIdentity<'a> {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     /// The name of the job.
@@ -37,12 +37,12 @@ pub(crate) struct Me<'a> {
     pub(crate) secret: &'a [u8],
 }
 
-impl<'a> Me<'a> {
+impl<'a> ClientIdentity<'a> {
     /// Returns the same rank, of a job whose name nobody else can know: without a secret, the name takes its
     /// place.
-    pub(crate) fn of(self, job: &'a str) -> Me<'a> {
+    pub(crate) fn of(self, job: &'a str) -> ClientIdentity<'a> {
         let secret = if self.secret.is_empty() { job.as_bytes() } else { self.secret };
-        Me { job, secret, ..self }
+        ClientIdentity { job, secret, ..self }
     }
 }
 
@@ -67,27 +67,31 @@ pub struct Client {
 }
 
 /// The reason for which a try to get in failed.
-pub(super) enum Failed {
+pub(super) enum EntryFailure {
     /// The next try may succeed.
     Again(String, Option<io::Error>),
     /// No further try can succeed.
     Never(String),
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for EntryFailure {
     fn from(error: io::Error) -> Self {
         let why = match error.kind() {
             ErrorKind::UnexpectedEof => "something there hung up".into(),
             ErrorKind::WouldBlock | ErrorKind::TimedOut => "nothing there answered".into(),
             _ => error.to_string(),
         };
-        Failed::Again(why, Some(error))
+        EntryFailure::Again(why, Some(error))
     }
 }
 
 impl Client {
     /// Connects to the store, trying again until the deadline.
-    pub(crate) fn connect(at: At, me: Me<'_>, timeout: Duration) -> Result<Client, Error> {
+    pub(crate) fn connect(
+        at: At,
+        me: ClientIdentity<'_>,
+        timeout: Duration,
+    ) -> Result<Client, Error> {
         let deadline = Instant::now() + timeout;
         let mut pause = Duration::from_millis(5);
         loop {
@@ -106,8 +110,8 @@ impl Client {
                     }
                     return Ok(client);
                 }
-                Err(Failed::Never(why)) => return Err(refused(me.rank, &at, &why)),
-                Err(Failed::Again(why, source)) => (why, source),
+                Err(EntryFailure::Never(why)) => return Err(refused(me.rank, &at, &why)),
+                Err(EntryFailure::Again(why, source)) => (why, source),
             };
             if Instant::now() + pause >= deadline {
                 let text = format!(
@@ -153,8 +157,8 @@ impl Client {
         job: &str,
         secret: &[u8],
         timeout: Duration,
-    ) -> Result<Client, Failed> {
-        let me = Me { rank: GUEST, size: 0, job, secret };
+    ) -> Result<Client, EntryFailure> {
+        let me = ClientIdentity { rank: GUEST, size: 0, job, secret };
         let stream = enter(&at, me, timeout)?;
         Ok(Client::over(stream, at, GUEST, Ipv4Addr::LOCALHOST.into(), timeout))
     }
@@ -193,7 +197,7 @@ impl Client {
         Error::Start(format!("rank {rank} lost the store at {at} while {doing}: {why}"))
     }
 
-    fn send(&mut self, op: Op, parts: &[&[u8]]) -> io::Result<u32> {
+    fn send(&mut self, op: StoreRequest, parts: &[&[u8]]) -> io::Result<u32> {
         self.number = self.number.wrapping_add(1).max(1);
         let mut bytes = Vec::new();
         push_frame(&mut bytes, op as u8, self.number, parts);
@@ -203,17 +207,17 @@ impl Client {
     }
 
     /// Takes what has come, the answer to that request if it is there, and does what it asks for.
-    fn understand(&mut self, number: u32) -> io::Result<Option<(Verdict, Vec<u8>)>> {
+    fn understand(&mut self, number: u32) -> io::Result<Option<(StoreVerdict, Vec<u8>)>> {
         let damaged = || io::Error::new(ErrorKind::InvalidData, "an answer makes no sense");
-        while let Some(frame) = frame(&self.input).map_err(|NoFrame| damaged())? {
-            let verdict = Verdict::from_byte(frame.head).ok_or_else(damaged)?;
+        while let Some(frame) = frame(&self.input).map_err(|DamagedFrame| damaged())? {
+            let verdict = StoreVerdict::from_byte(frame.head).ok_or_else(damaged)?;
             let (answers, whole, body) = (frame.number, frame.whole, frame.body.to_vec());
             self.input.drain(..whole);
             match verdict {
-                Verdict::Failed => {
+                StoreVerdict::Failed => {
                     self.failure = self.failure.take().or_else(|| failure(&body));
                 }
-                Verdict::Ask => drop(self.send(Op::Here, &[])?),
+                StoreVerdict::Ask => drop(self.send(StoreRequest::Here, &[])?),
                 _ if answers == number => return Ok(Some((verdict, body))),
                 // The answer belongs to a request that was given up.
                 _ => {}
@@ -259,10 +263,10 @@ impl Client {
     /// failed.
     pub(super) fn ask(
         &mut self,
-        op: Op,
+        op: StoreRequest,
         parts: &[&[u8]],
         deadline: Instant,
-    ) -> io::Result<Option<(Verdict, Vec<u8>)>> {
+    ) -> io::Result<Option<(StoreVerdict, Vec<u8>)>> {
         if self.failure.is_some() {
             return Ok(None);
         }
@@ -282,7 +286,7 @@ impl Client {
 
     /// Names the culprit of a wait in vain, in words.
     fn who(&mut self) -> String {
-        match self.ask(Op::Who, &[], Instant::now() + self.who) {
+        match self.ask(StoreRequest::Who, &[], Instant::now() + self.who) {
             Ok(Some((_, words))) => String::from_utf8_lossy(&words).into_owned(),
             _ => {
                 self.is_deaf = true;
@@ -311,8 +315,8 @@ impl Store for Client {
         let doing = format!("setting `{key}`");
         let length = (key.len() as u16).to_le_bytes();
         let deadline = Instant::now() + self.timeout;
-        match self.ask(Op::Set, &[&length, key.as_bytes(), value], deadline) {
-            Ok(Some((Verdict::Ok, _))) => Ok(()),
+        match self.ask(StoreRequest::Set, &[&length, key.as_bytes(), value], deadline) {
+            Ok(Some((StoreVerdict::Ok, _))) => Ok(()),
             Ok(Some(_)) => Err(Error::Start(format!(
                 "rank {rank} cannot set `{key}`: the store at {} is full; leave less there",
                 self.at
@@ -325,7 +329,7 @@ impl Store for Client {
     fn get(&mut self, key: &str, deadline: Instant) -> Result<Vec<u8>, Error> {
         self.process.check("store")?;
         let began = Instant::now();
-        match self.ask(Op::Get, &[key.as_bytes()], deadline) {
+        match self.ask(StoreRequest::Get, &[key.as_bytes()], deadline) {
             Ok(Some((_, value))) => Ok(value),
             Ok(None) => {
                 let waited = began.elapsed();
@@ -368,7 +372,8 @@ impl Store for Client {
         if self.is_deaf {
             return error;
         }
-        let answer = self.ask(Op::Fail, &[&failure_body(&own)], Instant::now() + self.who);
+        let answer =
+            self.ask(StoreRequest::Fail, &[&failure_body(&own)], Instant::now() + self.who);
         let first = answer.ok().flatten().and_then(|(_, body)| failure(&body));
         let is_other = |first: &AbortRecord| (first.rank, first.code) != (own.rank, own.code);
         match first.or_else(|| self.failure.clone()).filter(is_other) {
@@ -379,7 +384,7 @@ impl Store for Client {
 
     fn finish(&mut self, deadline: Instant) -> Result<(), Error> {
         self.process.check("store")?;
-        match self.ask(Op::Finish, &[], deadline) {
+        match self.ask(StoreRequest::Finish, &[], deadline) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => {
                 let who = if self.failure.is_none() { self.who() } else { String::new() };
@@ -398,40 +403,42 @@ impl Store for Client {
 }
 
 /// Tries once to get in.
-fn enter(at: &At, me: Me<'_>, timeout: Duration) -> Result<Stream, Failed> {
+fn enter(at: &At, me: ClientIdentity<'_>, timeout: Duration) -> Result<Stream, EntryFailure> {
     let mut stream = Stream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
-    let nonce = random().map_err(|e| Failed::Never(e.to_string()))?;
-    let hello = Hello { rank: me.rank, size: me.size, job: digest(me.job), nonce }.bytes();
+    let nonce = random().map_err(|e| EntryFailure::Never(e.to_string()))?;
+    let hello = StoreHello { rank: me.rank, size: me.size, job: digest(me.job), nonce }.bytes();
     stream.write_all(&hello)?;
     let mut challenge = [0; CHALLENGE];
     stream.read_exact(&mut challenge)?;
     if challenge[..8] != MAGIC {
         let why = "what answers there is no store of this version";
-        return Err(Failed::Again(why.into(), None));
+        return Err(EntryFailure::Again(why.into(), None));
     }
     stream.write_all(&proof(me.secret, Side::Connecting, &[&hello, &challenge]))?;
     let mut verdict = [0; VERDICT];
     stream.read_exact(&mut verdict)?;
     let size = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
-    let decided = Verdict::from_byte(verdict[0]);
-    if decided == Some(Verdict::Secret)
+    let decided = StoreVerdict::from_byte(verdict[0]);
+    if decided == Some(StoreVerdict::Secret)
         || !accepts(me.secret, &verdict[5..], Side::Accepting, &[&hello, &challenge])
     {
-        return Err(Failed::Never(
+        return Err(EntryFailure::Never(
             "its secret is another one; give all ranks the same ROUNDELAY_SECRET".into(),
         ));
     }
-    let never = |text: String| Err(Failed::Never(text));
+    let never = |text: String| Err(EntryFailure::Never(text));
     match decided {
-        Some(Verdict::Ok) => Ok(stream),
+        Some(StoreVerdict::Ok) => Ok(stream),
         // It may still be on its way out, or a lost try of this very process.
-        Some(Verdict::Job) => Err(Failed::Again("the store of another job is there".into(), None)),
-        Some(Verdict::Size) => never(format!(
+        Some(StoreVerdict::Job) => {
+            Err(EntryFailure::Again("the store of another job is there".into(), None))
+        }
+        Some(StoreVerdict::Size) => never(format!(
             "it counts {size} ranks and this one is rank {} of {}; give all the same size",
             me.rank, me.size
         )),
-        Some(Verdict::Taken) => never(format!(
+        Some(StoreVerdict::Taken) => never(format!(
             "another process is rank {} already; give each process a rank of its own",
             me.rank
         )),

@@ -1,15 +1,16 @@
 //! Handles failures to join: finds out who is missing, gone or silent, and tells the first reason to all
 //! ranks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
+use roundelay_dsl::diag::codes;
 use rustix::event::epoll;
 
-use super::protocol::{Verdict, failure_body};
-use super::server::{At, Core};
-use super::session::{Session, Stage};
+use super::protocol::{StoreVerdict, failure_body};
+use super::session::{SessionStage, StoreSession};
+use super::state::{PresenceInquiry, RankState, ResourceShortage, StoreState};
 use crate::abort::AbortRecord;
 
 /// The time that ranks may take to say that they are there. Those that join look up every few milliseconds.
@@ -19,15 +20,32 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// The time that those who have heard of a failure may take to go. One that is stopped never does.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// An inquiry into the ranks that do not answer.
-pub(super) struct Inquiry {
-    /// The sessions that ask, and the number of the last question of each.
-    pub(super) asking: BTreeMap<u64, u32>,
-    pub(super) silent: BTreeSet<u32>,
-    pub(super) until: Instant,
-}
+/// The longest time for which ranks are kept out before all are notified; a program that closes files in time is
+/// not disturbed.
+pub(super) const SHORTAGE_TOLERANCE: Duration = Duration::from_secs(5);
 
-impl Core {
+impl StoreState {
+    /// Forgets a connection.
+    pub(super) fn remove(&mut self, token: u64) {
+        self.strangers.remove(&token);
+        let Some(session) = self.sessions.remove(&token) else { return };
+        let _ = epoll::delete(&self.poll, &session.stream);
+        if let Some((_, key)) = session.get {
+            self.stop_waiting(token, &key);
+        }
+        let SessionStage::Rank(rank) = session.stage else { return };
+        let is_here = |at: &&RankState| matches!(at, RankState::Here(at) | RankState::Done(at) if *at == token);
+        if self.all_done() || self.ranks.get(&rank).filter(is_here).is_none() {
+            return;
+        }
+        self.set_rank(rank, RankState::Gone);
+        // One that has said nothing may be started again: nobody knows of it. Rank 0 goes with its store.
+        if session.spoke && rank > 0 {
+            let text = "its connection to the store ended before all had joined".into();
+            self.fail(AbortRecord { code: codes::LOST_RANK, rank, text });
+        }
+    }
+
     /// Tells all ranks why nobody joins any more, once.
     pub(super) fn fail(&mut self, failure: AbortRecord) {
         if self.failure.is_some() || self.all_done() {
@@ -35,15 +53,15 @@ impl Core {
         }
         let body = failure_body(&failure);
         self.failure = Some(failure);
-        self.tell_all(Verdict::Failed, &body, None);
+        self.tell_all(StoreVerdict::Failed, &body, None);
         if self.inquiry.is_some() {
             self.report();
         }
     }
 
     /// Sends all ranks but `except` a message that they did not ask for.
-    fn tell_all(&mut self, verdict: Verdict, body: &[u8], except: Option<u64>) {
-        let is_rank = |session: &Session| matches!(session.stage, Stage::Rank(_));
+    fn tell_all(&mut self, verdict: StoreVerdict, body: &[u8], except: Option<u64>) {
+        let is_rank = |session: &StoreSession| matches!(session.stage, SessionStage::Rank(_));
         let ranks = self.sessions.iter().filter(|&(&token, g)| is_rank(g) && Some(token) != except);
         let tokens: Vec<u64> = ranks.map(|(&token, _)| token).collect();
         for token in tokens {
@@ -52,7 +70,7 @@ impl Core {
         }
     }
 
-    /// Ends soon: see [`Core::is_over`].
+    /// Ends soon: see [`StoreState::is_over`].
     pub(super) fn close(&mut self) {
         // It would be woken for ever.
         let _ = epoll::delete(&self.poll, &self.woken);
@@ -69,7 +87,7 @@ impl Core {
     /// Returns true if all has been said: after a failure to all ranks, also to those who come only now, and
     /// they have gone: what they still say to a closed connection could cost them the news.
     pub(super) fn is_over(&self) -> bool {
-        let mut ranks = self.sessions.values().filter(|g| matches!(g.stage, Stage::Rank(_)));
+        let mut ranks = self.sessions.values().filter(|g| matches!(g.stage, SessionStage::Rank(_)));
         let all_said = match self.failure {
             None => ranks.all(|session| session.output.is_empty()),
             Some(_) => ranks.next().is_none() && self.ranks.len() == self.job.size as usize,
@@ -85,30 +103,30 @@ impl Core {
                 inquiry.silent.remove(&rank);
             }
             None => {
-                let is_here = |at: &At| !matches!(at, At::Gone);
+                let is_here = |at: &RankState| !matches!(at, RankState::Gone);
                 let here = self.ranks.iter().filter(|(_, at)| is_here(at)).map(|(&rank, _)| rank);
                 let silent = here.filter(|&other| other != rank).collect();
                 let (asking, until) = (BTreeMap::from([(token, number)]), Instant::now() + ANSWERS);
-                self.inquiry = Some(Inquiry { asking, silent, until });
-                self.tell_all(Verdict::Ask, b"", Some(token));
+                self.inquiry = Some(PresenceInquiry { asking, silent, until });
+                self.tell_all(StoreVerdict::Ask, b"", Some(token));
             }
         }
     }
 
     /// Ends an inquiry: who has not come, has gone or does not answer, in words.
     pub(super) fn report(&mut self) {
-        let Some(Inquiry { asking, silent, .. }) = self.inquiry.take() else { return };
+        let Some(PresenceInquiry { asking, silent, .. }) = self.inquiry.take() else { return };
         self.fail_for_missing_ranks();
-        let at = |is: fn(&At) -> bool| {
+        let at = |is: fn(&RankState) -> bool| {
             self.ranks.iter().filter(move |(_, at)| is(at)).map(|(&rank, _)| rank)
         };
         let missing = (0..self.job.size).filter(|rank| !self.ranks.contains_key(rank));
         let words = [
             (list(missing), ["has not come", "have not come"]),
-            (list(at(|at| *at == At::Gone)), ["has left", "have left"]),
+            (list(at(|at| *at == RankState::Gone)), ["has left", "have left"]),
             (list(silent.into_iter()), ["does not answer", "do not answer"]),
             (
-                list(at(|at| matches!(at, At::Here(_))).filter(|_| self.done > 0)),
+                list(at(|at| matches!(at, RankState::Here(_))).filter(|_| self.done > 0)),
                 ["has not finished joining", "have not finished joining"],
             ),
         ];
@@ -124,8 +142,26 @@ impl Core {
         words.extend(refused);
         let words = words.join(", ");
         for (token, number) in asking {
-            self.tell(token, Verdict::Ok, number, words.as_bytes());
+            self.tell(token, StoreVerdict::Ok, number, words.as_bytes());
             self.send_later(token);
+        }
+    }
+
+    /// Fails if ranks are missing, and were not let in of late.
+    fn fail_for_missing_ranks(&mut self) {
+        if self.ranks.len() < self.job.size as usize
+            && let Some(shortage) =
+                self.shortage.take_if(|shortage| shortage.last.elapsed() <= SHORTAGE_TOLERANCE)
+        {
+            self.fail_for_shortage(&shortage);
+            self.shortage = Some(shortage);
+        }
+    }
+
+    pub(super) fn fail_for_shortage(&mut self, shortage: &ResourceShortage) {
+        // A server that only reports serves no ranks.
+        if self.job.report.is_none() {
+            self.fail(shortage.failure());
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use super::client::{Client, Failed};
-use super::protocol::{Op, Verdict};
+use super::client::{Client, EntryFailure};
+use super::protocol::{StoreRequest, StoreVerdict};
 use super::stream::At;
 use crate::abort::AbortRecord;
 
@@ -31,9 +31,9 @@ impl Guest {
     /// Gets in by one try.
     pub fn enter(at: At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, Stranger> {
         let failed = |failed| match failed {
-            Failed::Never(why) => Stranger::Refused(why),
-            Failed::Again(why, None) => Stranger::Other(why),
-            Failed::Again(why, Some(error)) => match error.kind() {
+            EntryFailure::Never(why) => Stranger::Refused(why),
+            EntryFailure::Again(why, None) => Stranger::Other(why),
+            EntryFailure::Again(why, Some(error)) => match error.kind() {
                 ErrorKind::ConnectionRefused => Stranger::Nobody,
                 ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                     Stranger::Other(why)
@@ -46,18 +46,18 @@ impl Guest {
 
     /// Returns a note, if it is there before the deadline.
     pub fn note(&mut self, key: &str, until: Instant) -> Result<Option<Vec<u8>>, Stranger> {
-        self.asked(Op::Get, &[key.as_bytes()], until)
+        self.asked(StoreRequest::Get, &[key.as_bytes()], until)
     }
 
     /// Returns the words of the store on who is missing.
     pub fn who(&mut self) -> Result<Option<String>, Stranger> {
-        let words = self.asked(Op::Who, &[], Instant::now() + WHO)?;
+        let words = self.asked(StoreRequest::Who, &[], Instant::now() + WHO)?;
         Ok(words.map(|words| String::from_utf8_lossy(&words).into_owned()))
     }
 
     /// Returns the report of a reporter, if it comes before the deadline.
     pub fn report(&mut self, until: Instant) -> Result<Option<Vec<u8>>, Stranger> {
-        self.asked(Op::Report, &[], until)
+        self.asked(StoreRequest::Report, &[], until)
     }
 
     /// Returns the reason for which nobody joins any more, if the store said so.
@@ -67,12 +67,12 @@ impl Guest {
 
     fn asked(
         &mut self,
-        op: Op,
+        op: StoreRequest,
         parts: &[&[u8]],
         until: Instant,
     ) -> Result<Option<Vec<u8>>, Stranger> {
         match self.0.ask(op, parts, until) {
-            Ok(Some((Verdict::Ok, body))) => Ok(Some(body)),
+            Ok(Some((StoreVerdict::Ok, body))) => Ok(Some(body)),
             Ok(Some(_)) => Err(Stranger::Refused("its answer is larger than a message".into())),
             Ok(None) => Ok(None),
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),

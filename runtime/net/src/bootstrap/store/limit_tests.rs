@@ -4,9 +4,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::protocol::{GUEST, HELLO, Hello, MAX_VALUE, Op, VERDICT, Verdict, digest, push_frame};
-use super::server::Job;
-use super::{At, Client, Me, Server, StoreListener};
+use super::job::Job;
+use super::protocol::{
+    GUEST, HELLO, MAX_VALUE, StoreHello, StoreRequest, StoreVerdict, VERDICT, digest, push_frame,
+};
+use super::{At, Client, ClientIdentity, Server, StoreListener};
 use crate::limits::{GUESS_DELAY, GUESSES, PortLimits, REPORTER, STORE};
 use crate::secret::{Side, proof};
 use crate::store::Store;
@@ -51,10 +53,10 @@ impl Port {
     }
 
     /// Proves a secret, and returns the verdict.
-    fn prove(&self, secret: &[u8]) -> (TcpStream, Option<Verdict>) {
+    fn prove(&self, secret: &[u8]) -> (TcpStream, Option<StoreVerdict>) {
         let mut stream = self.stranger();
         let job = digest("job");
-        let hello = Hello { rank: GUEST, size: 0, job, nonce: [7; 32] }.bytes();
+        let hello = StoreHello { rank: GUEST, size: 0, job, nonce: [7; 32] }.bytes();
         stream.write_all(&hello).expect("room");
         let mut challenge = [0; super::protocol::CHALLENGE];
         stream.read_exact(&mut challenge).expect("a challenge");
@@ -62,12 +64,12 @@ impl Port {
         stream.write_all(&own).expect("room");
         let mut verdict = [0; VERDICT];
         stream.read_exact(&mut verdict).expect("a verdict");
-        (stream, Verdict::from_byte(verdict[0]))
+        (stream, StoreVerdict::from_byte(verdict[0]))
     }
 
     fn guest(&self) -> TcpStream {
         let (stream, verdict) = self.prove(self.secret);
-        assert_eq!(verdict, Some(Verdict::Ok));
+        assert_eq!(verdict, Some(StoreVerdict::Ok));
         stream
     }
 
@@ -75,12 +77,12 @@ impl Port {
     fn serves(&self) {
         if self.limits == REPORTER {
             let mut guest = self.guest();
-            guest.write_all(&framed(Op::Report, 9, b"")).expect("room");
+            guest.write_all(&framed(StoreRequest::Report, 9, b"")).expect("room");
             let mut answer = [0; 109];
             guest.read_exact(&mut answer).expect("a report");
             return;
         }
-        let me = |rank| Me { rank, size: 2, job: "job", secret: self.secret };
+        let me = |rank| ClientIdentity { rank, size: 2, job: "job", secret: self.secret };
         let rank = |rank| Client::connect(self.at.clone(), me(rank), FOREVER).expect("let in");
         let (mut zero, mut one) = (rank(0), rank(1));
         zero.set("key", b"value").expect("room");
@@ -89,7 +91,7 @@ impl Port {
     }
 }
 
-fn framed(op: Op, number: u32, body: &[u8]) -> Vec<u8> {
+fn framed(op: StoreRequest, number: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     push_frame(&mut bytes, op as u8, number, &[body]);
     bytes
@@ -149,9 +151,9 @@ fn strangers_are_turned_away_in_time_whatever_they_send() {
                 within(Instant::now(), ended(&mut silent), "a silent guest");
             });
             // A byte now and then does not buy time, nor does a request of a guest.
-            let hello = Hello { rank: 1, size: 2, job: [0; 32], nonce: [0; 32] }.bytes();
+            let hello = StoreHello { rank: 1, size: 2, job: [0; 32], nonce: [0; 32] }.bytes();
             let slow: Vec<Vec<u8>> = hello[..HELLO - 1].iter().map(|&byte| vec![byte]).collect();
-            let talks = vec![framed(Op::Here, 1, b""); 100];
+            let talks = vec![framed(StoreRequest::Here, 1, b""); 100];
             for (mut stream, parts, what) in [
                 (port.stranger(), slow, "a slow stranger"),
                 (port.guest(), talks, "a guest that talks"),
@@ -177,8 +179,8 @@ fn strangers_are_turned_away_in_time_whatever_they_send() {
 #[test]
 fn a_guest_has_the_room_of_a_question_and_the_note_that_is_meant_for_it() {
     for port in Port::all() {
-        let whole = framed(Op::Set, 1, &vec![0; MAX_VALUE]);
-        for bytes in [&whole[..port.limits.bytes], &framed(Op::Get, 1, b"net/0/job")] {
+        let whole = framed(StoreRequest::Set, 1, &vec![0; MAX_VALUE]);
+        for bytes in [&whole[..port.limits.bytes], &framed(StoreRequest::Get, 1, b"net/0/job")] {
             let (mut guest, began) = (port.guest(), Instant::now());
             guest.write_all(bytes).expect("room");
             assert!(ended(&mut guest) - began < port.limits.patience / 2, "it was read on");
@@ -195,13 +197,13 @@ fn a_guest_has_the_room_of_a_question_and_the_note_that_is_meant_for_it() {
 #[test]
 fn questions_of_a_few_bytes_cost_what_they_have() {
     let port = Port::serve(STORE, b"");
-    let me = Me { rank: 1, size: 2, job: "job", secret: b"" };
+    let me = ClientIdentity { rank: 1, size: 2, job: "job", secret: b"" };
     let mut one = Client::connect(port.at.clone(), me, FOREVER).expect("let in").into_stream();
-    let (small, began) = (framed(Op::Here, 1, b"").repeat(100_000), Instant::now());
+    let (small, began) = (framed(StoreRequest::Here, 1, b"").repeat(100_000), Instant::now());
     for _ in 0..8 {
         one.write_all(&small).expect("room");
     }
-    one.write_all(&framed(Op::Set, 5, b"\x03\0keyvalue")).expect("room");
+    one.write_all(&framed(StoreRequest::Set, 5, b"\x03\0keyvalue")).expect("room");
     one.set_timeouts(FOREVER).expect("a timeout");
     one.read_exact(&mut [0; 9]).expect("the answer to the last");
     // Quadratic, it took a minute.
@@ -214,15 +216,15 @@ fn wrong_secrets_are_slowed_and_told_and_the_right_one_gets_in() {
         let port = Port::serve(limits, b"a secret");
         let began = Instant::now();
         for _ in 0..GUESSES {
-            assert_eq!(port.prove(b"another").1, Some(Verdict::Secret));
+            assert_eq!(port.prove(b"another").1, Some(StoreVerdict::Secret));
         }
         let slowed = Instant::now();
-        assert_eq!(port.prove(b"another").1, Some(Verdict::Secret));
+        assert_eq!(port.prove(b"another").1, Some(StoreVerdict::Secret));
         assert!(slowed.elapsed() >= GUESS_DELAY, "{:?} of {:?}", slowed.elapsed(), began.elapsed());
         port.serves();
         if limits == STORE {
             let mut guest = port.guest();
-            guest.write_all(&framed(Op::Who, 3, b"")).expect("room");
+            guest.write_all(&framed(StoreRequest::Who, 3, b"")).expect("room");
             let mut answer = [0; 1024];
             let n = guest.read(&mut answer).expect("an answer");
             let words = String::from_utf8_lossy(&answer[..n]);

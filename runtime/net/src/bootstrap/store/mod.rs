@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! client                                          server
-//!   Hello: magic, rank, size, job, nonce     ->
+//!   StoreHello: magic, rank, size, job, nonce     ->
 //!                                            <-     Challenge: magic, nonce
 //!   proof over hello, challenge              ->
 //!                                            <-     verdict, proof over hello, challenge
@@ -39,19 +39,22 @@ pub mod client;
 mod failure;
 mod guest;
 mod in_process;
+pub mod job;
 #[cfg(test)]
 mod limit_tests;
 pub mod protocol;
 #[cfg(test)]
 mod random_tests;
-pub mod server;
+mod requests;
+mod server;
 mod session;
+mod state;
 pub mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use client::host_addresses;
-pub(crate) use client::{Client, Me};
+pub(crate) use client::{Client, ClientIdentity};
 pub use guest::{Guest, Stranger};
 pub use in_process::InProcessStore;
 pub use server::Server;

@@ -38,7 +38,7 @@ pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
 
 /// The request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
+pub enum StoreRequest {
     /// Body: length of the key (u16), key, value.
     Set = 1,
     /// Body: key. Answered when it is there.
@@ -53,21 +53,29 @@ pub enum Op {
     /// No body, no answer. Says that this rank, which was asked, is there.
     Here = 6,
     /// No body, of a guest. Asks what this process knows of its ranks; answered with the report, see
-    /// [`Job::report`](super::server::Job::report).
+    /// [`Job::report`](super::job::Job::report).
     Report = 7,
 }
 
-impl Op {
-    pub(crate) fn from_byte(byte: u8) -> Option<Op> {
-        [Op::Set, Op::Get, Op::Finish, Op::Fail, Op::Who, Op::Here, Op::Report]
-            .into_iter()
-            .find(|&op| op as u8 == byte)
+impl StoreRequest {
+    pub(crate) fn from_byte(byte: u8) -> Option<StoreRequest> {
+        [
+            StoreRequest::Set,
+            StoreRequest::Get,
+            StoreRequest::Finish,
+            StoreRequest::Fail,
+            StoreRequest::Who,
+            StoreRequest::Here,
+            StoreRequest::Report,
+        ]
+        .into_iter()
+        .find(|&op| op as u8 == byte)
     }
 }
 
 /// The server's answer to a client, or to its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StoreVerdict {
     /// It was done; the body is the result.
     Ok = 0,
     /// The proof is of another secret.
@@ -82,13 +90,13 @@ pub enum Verdict {
     Full = 5,
     /// Nobody asked for that: the first failure of the job follows.
     Failed = 6,
-    /// Nobody asked for that: the client is to say [`Op::Here`].
+    /// Nobody asked for that: the client is to say [`StoreRequest::Here`].
     Ask = 7,
 }
 
-impl Verdict {
-    pub(crate) fn from_byte(byte: u8) -> Option<Verdict> {
-        use Verdict::{Ask, Failed, Full, Job, Ok, Secret, Size, Taken};
+impl StoreVerdict {
+    pub(crate) fn from_byte(byte: u8) -> Option<StoreVerdict> {
+        use StoreVerdict::{Ask, Failed, Full, Job, Ok, Secret, Size, Taken};
         let all = [Ok, Secret, Job, Size, Taken, Full, Failed, Ask];
         all.into_iter().find(|&v| v as u8 == byte)
     }
@@ -101,14 +109,14 @@ pub fn digest(job: &str) -> [u8; 32] {
 
 /// The first message of a client: its rank, and its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hello {
+pub(crate) struct StoreHello {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) job: [u8; 32],
     pub(crate) nonce: [u8; NONCE],
 }
 
-impl Hello {
+impl StoreHello {
     pub(crate) fn bytes(&self) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -120,10 +128,10 @@ impl Hello {
     }
 
     /// Decodes a hello; `None` if these are not its bytes.
-    pub(crate) fn read(bytes: &[u8; HELLO]) -> Option<Hello> {
+    pub(crate) fn read(bytes: &[u8; HELLO]) -> Option<StoreHello> {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let part = |at: usize| std::array::from_fn(|i| bytes[at + i]);
-        (bytes[..8] == MAGIC).then(|| Hello {
+        (bytes[..8] == MAGIC).then(|| StoreHello {
             rank: word(8),
             size: word(12),
             job: part(16),
@@ -144,7 +152,7 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, head: u8, number: u32, parts: &[&[u8
 }
 
 /// A message that came, or an answer.
-pub(crate) struct Frame<'a> {
+pub(crate) struct StoreFrame<'a> {
     /// The operation or the verdict.
     pub(crate) head: u8,
     pub(crate) number: u32,
@@ -154,19 +162,19 @@ pub(crate) struct Frame<'a> {
 }
 
 /// The bytes cannot be a frame.
-pub(crate) struct NoFrame;
+pub(crate) struct DamagedFrame;
 
 /// Returns the frame at the front of these bytes, or `None` if there is more to come.
-pub(crate) fn frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, NoFrame> {
+pub(crate) fn frame(bytes: &[u8]) -> Result<Option<StoreFrame<'_>>, DamagedFrame> {
     let Some((length, rest)) = bytes.split_first_chunk() else { return Ok(None) };
     let length = u32::from_le_bytes(*length) as usize;
     if !(FRAME_HEAD..=MAX_FRAME).contains(&length) {
-        return Err(NoFrame);
+        return Err(DamagedFrame);
     }
     let Some(rest) = rest.get(..length) else { return Ok(None) };
-    let (&head, rest) = rest.split_first().ok_or(NoFrame)?;
-    let (number, body) = rest.split_first_chunk().ok_or(NoFrame)?;
-    Ok(Some(Frame { head, number: u32::from_le_bytes(*number), body, whole: 4 + length }))
+    let (&head, rest) = rest.split_first().ok_or(DamagedFrame)?;
+    let (number, body) = rest.split_first_chunk().ok_or(DamagedFrame)?;
+    Ok(Some(StoreFrame { head, number: u32::from_le_bytes(*number), body, whole: 4 + length }))
 }
 
 /// Encodes the body of a failure.
@@ -191,7 +199,7 @@ pub fn failure(body: &[u8]) -> Option<AbortRecord> {
     fits.then(|| AbortRecord { code: known(code), rank, text: text.into() })
 }
 
-/// Returns key and value of a [`Op::Set`].
+/// Returns key and value of a [`StoreRequest::Set`].
 pub(crate) fn key_and_value(body: &[u8]) -> Option<(String, &[u8])> {
     let (length, rest) = body.split_first_chunk()?;
     let (key, value) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;

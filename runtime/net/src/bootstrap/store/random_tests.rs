@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
+use super::job::Job;
 use super::protocol::{GUEST, ROSTER, digest};
-use super::server::Job;
 use super::stream::Stream;
-use super::{At, Client, Guest, Me, Server, StoreListener};
+use super::{At, Client, ClientIdentity, Guest, Server, StoreListener};
 use crate::store::Store;
 use crate::wire::Wire;
 use roundelay_tests::Dice;
@@ -62,7 +62,7 @@ fn bytes_at_random_disturb_no_store() {
         let size = if dice.below(3) == 0 { 0 } else { 2 };
         let (server, at) = serve(size, secret);
         let bytes = messages(&wires, &mut dice);
-        let me = |rank| Me { rank, size, job: "job", secret };
+        let me = |rank| ClientIdentity { rank, size, job: "job", secret };
         let is_rank = size > 0 && dice.below(2) == 0;
         let stream = match (is_rank, dice.below(3)) {
             (true, _) => Client::connect(at.clone(), me(1), LIMIT).expect("let in").into_stream(),

@@ -10,7 +10,7 @@ use crate::limits::STORE;
 use crate::secret::random;
 
 /// The progress of a connection's handshake.
-pub(super) enum Stage {
+pub(super) enum SessionStage {
     /// It has said nothing yet.
     Hello,
     /// It has been challenged.
@@ -20,11 +20,11 @@ pub(super) enum Stage {
 }
 
 /// A connection.
-pub(super) struct Session {
+pub(super) struct StoreSession {
     pub(super) stream: Stream,
     /// The address of the other end; `None` within this host.
     pub(super) from: Option<IpAddr>,
-    pub(super) stage: Stage,
+    pub(super) stage: SessionStage,
     pub(super) since: Instant,
     pub(super) input: Vec<u8>,
     /// The bytes at the front of the input that were taken.
@@ -42,14 +42,14 @@ pub(super) struct Session {
 }
 
 /// A connection that must be ended.
-pub(super) struct Broken;
+pub(super) struct BrokenSession;
 
-impl Session {
+impl StoreSession {
     pub(super) fn new(stream: Stream) -> Self {
-        Session {
+        StoreSession {
             from: stream.peer(),
             stream,
-            stage: Stage::Hello,
+            stage: SessionStage::Hello,
             since: Instant::now(),
             input: Vec::new(),
             taken: 0,
@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// Reads what there is, up to one frame. `false` if the other end is closed.
-    pub(super) fn receive(&mut self) -> Result<bool, Broken> {
+    pub(super) fn receive(&mut self) -> Result<bool, BrokenSession> {
         // All at once: frames of a few bytes would be moved as often as there are.
         self.input.drain(..std::mem::take(&mut self.taken));
         let limit = self.limit();
@@ -75,7 +75,7 @@ impl Session {
                 Ok(n) => self.input.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(Broken),
+                Err(_) => return Err(BrokenSession),
             }
         }
         Ok(true)
@@ -84,9 +84,9 @@ impl Session {
     /// Returns the bytes of input that are kept at most.
     fn limit(&self) -> usize {
         match self.stage {
-            Stage::Hello | Stage::Proof { .. } => HELLO,
-            Stage::Rank(GUEST) => STORE.bytes,
-            Stage::Rank(_) => 4 + MAX_FRAME,
+            SessionStage::Hello | SessionStage::Proof { .. } => HELLO,
+            SessionStage::Rank(GUEST) => STORE.bytes,
+            SessionStage::Rank(_) => 4 + MAX_FRAME,
         }
     }
 
@@ -103,30 +103,30 @@ impl Session {
     }
 
     /// Challenges somebody who says hello; anything else is broken at its first wrong byte.
-    pub(super) fn hello(&mut self) -> Result<bool, Broken> {
+    pub(super) fn hello(&mut self) -> Result<bool, BrokenSession> {
         let known = self.input.len().min(MAGIC.len());
         if self.input[..known] != MAGIC[..known] {
-            return Err(Broken);
+            return Err(BrokenSession);
         }
         let Some(hello) = self.take::<HELLO>() else { return Ok(false) };
         let mut challenge = [0; CHALLENGE];
         challenge[..8].copy_from_slice(&MAGIC);
-        let nonce: [u8; CHALLENGE - 8] = random().map_err(|_| Broken)?;
+        let nonce: [u8; CHALLENGE - 8] = random().map_err(|_| BrokenSession)?;
         challenge[8..].copy_from_slice(&nonce);
         self.output.extend_from_slice(&challenge);
-        self.stage = Stage::Proof { hello, challenge };
+        self.stage = SessionStage::Proof { hello, challenge };
         Ok(true)
     }
 
     /// Sends what there is to send. `false` if some is left.
-    pub(super) fn flush(&mut self) -> Result<bool, Broken> {
+    pub(super) fn flush(&mut self) -> Result<bool, BrokenSession> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {
-                Ok(0) => return Err(Broken),
+                Ok(0) => return Err(BrokenSession),
                 Ok(n) => self.sent += n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Err(Broken),
+                Err(_) => return Err(BrokenSession),
             }
         }
         self.output.clear();

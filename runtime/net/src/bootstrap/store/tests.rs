@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::protocol::{HELLO, Hello, MAGIC, MAX_FRAME, MAX_KEY, MAX_VALUE, Op, digest, push_frame};
-use super::server::Job;
-use super::{At, Client, Me, Server, StoreListener};
+use super::job::Job;
+use super::protocol::{
+    HELLO, MAGIC, MAX_FRAME, MAX_KEY, MAX_VALUE, StoreHello, StoreRequest, digest, push_frame,
+};
+use super::{At, Client, ClientIdentity, Server, StoreListener};
 use crate::error::Error;
 use crate::store::Store;
 
@@ -43,7 +45,8 @@ fn connect(
     secret: &[u8],
     timeout: Duration,
 ) -> Result<Client, Error> {
-    Client::connect(at.clone(), Me { rank, size, job: "job", secret }, timeout).map(Client::patient)
+    Client::connect(at.clone(), ClientIdentity { rank, size, job: "job", secret }, timeout)
+        .map(Client::patient)
 }
 
 fn client(at: &At, rank: u32, size: u32) -> Client {
@@ -255,7 +258,7 @@ fn ranks_that_do_not_fit_are_refused_with_a_reason() {
     assert!(taken.contains("another process is rank 0"), "{taken}");
     let error = refused(connect(&at, 1, 3, b"", FOREVER));
     assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
-    let me = Me { rank: 1, size: 2, job: "other", secret: b"" };
+    let me = ClientIdentity { rank: 1, size: 2, job: "other", secret: b"" };
     let error = refused(Client::connect(at.clone(), me, FOREVER));
     assert!(error.contains("another job"), "{error}");
     // A process that died without a word may be started again.
@@ -271,7 +274,7 @@ fn ranks_that_do_not_fit_are_refused_with_a_reason() {
 fn garbage_disturbs_nobody() {
     let (_server, at) = serve(2, b"");
     let mut zero = client(&at, 0, 2);
-    let hello = Hello { rank: 1, size: 2, job: digest("job"), nonce: [0; 32] }.bytes();
+    let hello = StoreHello { rank: 1, size: 2, job: digest("job"), nonce: [0; 32] }.bytes();
     let mut newer = hello;
     newer[7] += 1;
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -316,10 +319,10 @@ fn a_frame_that_cannot_be_ends_its_connection_alone() {
         0u32.to_le_bytes().to_vec(),
         frame(0, &[]),
         frame(77, &[]),
-        frame(Op::Set as u8, &[&[9]]),
-        frame(Op::Set as u8, &[&[200, 0], b"too short"]),
-        frame(Op::Get as u8, &[b""]),
-        frame(Op::Get as u8, &[&[b'k'; MAX_KEY + 1]]),
+        frame(StoreRequest::Set as u8, &[&[9]]),
+        frame(StoreRequest::Set as u8, &[&[200, 0], b"too short"]),
+        frame(StoreRequest::Get as u8, &[b""]),
+        frame(StoreRequest::Get as u8, &[&[b'k'; MAX_KEY + 1]]),
     ];
     for case in &cases {
         // The rank before it may not be gone yet.

@@ -3,7 +3,8 @@
 
 use std::os::unix::ffi::OsStringExt;
 
-use super::env::{Variables, detect};
+use super::env::detect;
+use super::launch_variables::LaunchVariables;
 use super::membership::{ByHand, Launched, Membership, StoreAt};
 use super::slurm::first_host;
 
@@ -17,10 +18,10 @@ const SLURM: &str = "SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=4 SLURM_
     SLURM_STEP_ID=0 SLURM_STEP_NODELIST=nid[001-002] SLURM_LAUNCH_NODE_IPADDR=10.0.0.1";
 const PALS: &str = "PALS_RANKID=5 PALS_LOCAL_RANKID=5 PALS_APID=abc PMI_SIZE=8 PALS_LOCAL_SIZE=8";
 
-fn variables(text: &str) -> Variables {
+fn variables(text: &str) -> LaunchVariables {
     // A later one replaces an earlier one.
     let pairs = text.split_whitespace().map(|pair| pair.split_once('=').expect("a pair"));
-    Variables::new(pairs.map(|(name, value)| (name.into(), value.into())))
+    LaunchVariables::new(pairs.map(|(name, value)| (name.into(), value.into())))
 }
 
 fn found(text: &str) -> Membership {
@@ -57,7 +58,7 @@ fn a_variable_that_cannot_be_read_is_not_taken_for_unset() {
             true => std::ffi::OsString::from_vec(vec![0xff, b'1']),
             false => value.into(),
         };
-        let variables = Variables::new(pairs.map(|(key, v)| (key.into(), value(key, v))));
+        let variables = LaunchVariables::new(pairs.map(|(key, v)| (key.into(), value(key, v))));
         detect(&variables, &ByHand::default())
     };
     // All that a launcher's description is made from, and none of what other programs set.
