@@ -4,24 +4,24 @@
 //! in a container that was born with variables of its own. The order is therefore from what is
 //! meant for this very process to what may be left over from something around it:
 //!
-//! 1. *By hand* (`--rank --size --store`, `ROUNDELAY_RANK`, …): said to this program and no other.
+//! 1. *By hand* (`--rank --size --store`, `ROUNDELAY_RANK`, …): addressed to this program alone.
 //!    `ROUNDELAY_STORE` alone keeps the launcher's rank and size.
 //! 2. *torchcomms* (`TORCHCOMM_RANK`, `TORCHCOMM_SIZE`): likewise meant for collectives.
 //! 3. *torchrun* (`TORCHELASTIC_RUN_ID`): starts workers itself and is often started by one of
 //!    those below, once a host, so that their variables number agents, not workers.
 //! 4. *`RANK` and `WORLD_SIZE`* without torchrun: a convention of scripts (`export
 //!    RANK=$SLURM_PROCID`), which operators of clusters set with other meanings too. So it must agree
-//!    with what the launchers below say, if any of them does.
+//!    with the report of the launchers below, if there is one.
 //! 5. *Open MPI*, whose mpirun may have used srun to start its daemons.
 //! 6. *PMI* (`PMI_FD`): MPICH, and Slurm or PALS where they speak it. Likewise.
-//! 7. *Slurm*, in a step that srun started. In the script of a batch job, which has a rank but is
-//!    nobody's, there is no step.
+//! 7. *Slurm*, in a step that srun started. The script of a batch job has a rank and
+//!    no step; it belongs to no job of ranks.
 //! 8. *PALS* without PMI.
 //!
 //! The meeting point of the ranks: by hand and with `RANK`, rank 0 serves the store at the address that they
-//! are given. torchrun's agent has a store, which is used. If all ranks are on one host, as far as the
-//! launcher says so, they meet under a name there and nothing listens on a network. PMI passes on one note,
-//! the address of the store. Slurm tells the first host, and job and step make the port. Everything else is
+//! are given. torchrun's agent has a store, which is used. If the launcher reports that all ranks are on one
+//! host, they meet under a name there and nothing listens on a network. PMI passes on one note,
+//! the address of the store. Slurm gives the first host; job and step give the port. Everything else is
 //! an error that asks for `ROUNDELAY_STORE`.
 
 use super::launch_variables::{LaunchReport, LaunchVariables, RankNumber, wrong};
@@ -31,7 +31,7 @@ use super::slurm;
 use crate::error::Error;
 use crate::variables;
 
-/// Returns the membership that this process's environment describes, or `None` if nobody else started it. The
+/// Returns the membership that this process's environment describes, or `None` if no launcher started it. The
 /// environment of the ranks of a [`Launcher`](super::launcher::Launcher) describes none either: they inherit their job.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn membership_with(by_hand: &ByHand) -> Result<Option<Membership>, Error> {
     detect(&LaunchVariables::new(variables::all()), by_hand)
 }
 
-/// Returns the error of a job over several hosts whose launcher tells nothing that all ranks know.
+/// Returns the error of a job over several hosts whose launcher gives no address that all ranks share.
 fn no_store(launcher: Launched, why: &str) -> Error {
     wrong(format!(
         "the ranks that {} started cannot find each other: {why}; set {STORE}=host:port for all of \
@@ -310,7 +310,7 @@ fn pals(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     Ok(Some(LaunchReport { rank, size, launcher, store }))
 }
 
-/// Refuses a rank that no known launcher started: to take it for a job of its own would be worse.
+/// Refuses a rank that no known launcher started, rather than take it for a job of its own.
 fn unknown(vars: &LaunchVariables) -> Result<Option<LaunchReport>, Error> {
     let names = ["PMI_RANK", "PMI_ID", "PMIX_RANK"];
     let text = |&name: &&'static str| Some(vars.text(name).transpose()?.map(|text| (name, text)));

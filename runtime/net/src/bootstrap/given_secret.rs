@@ -40,7 +40,7 @@ pub fn check(secret: &[u8]) -> Result<(), Error> {
     match secret.is_empty() {
         false => Ok(()),
         true => Err(Error::Start(format!(
-            "the secret is empty, and keeps nobody out: give all ranks the same {SECRET}, of 16 random bytes or more, \
+            "the secret is empty and keeps no stranger out: give all ranks the same {SECRET}, of 16 random bytes or more, \
              or none"
         ))),
     }

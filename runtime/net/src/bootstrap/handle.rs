@@ -1,4 +1,4 @@
-//! Handles: what a rank must know of another one to meet it in a new generation.
+//! Handles: the address and the identity by which a rank joins another one in a new generation.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -80,8 +80,8 @@ pub fn order(mut set: Vec<Handle>) -> Vec<Handle> {
     set
 }
 
-/// Returns the names of the generation of these ranks, in this order: of its job, and of its communicator. Nobody
-/// who does not know all handles can find them.
+/// Returns the names of the generation of these ranks, in this order: of its job, and of its communicator.
+/// They cannot be found without all handles.
 pub fn names(id: &str, ordered: bool, ranks: &[Handle]) -> (u128, u64) {
     let mut digest = Sha256::new();
     digest.update(b"roundelay generation");

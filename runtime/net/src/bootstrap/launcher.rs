@@ -123,8 +123,8 @@ impl Launcher {
         self
     }
 
-    /// Sets hints for all ranks, in the form of [`HINTS`](super::HINTS). Ranks that are
-    /// told which links to use do not inherit memory; they meet as ranks of other launchers do.
+    /// Sets hints for all ranks, in the form of [`HINTS`](super::HINTS). Ranks with a
+    /// hint for their transports do not inherit memory; they meet as ranks of other launchers do.
     #[must_use]
     pub fn hints(mut self, hints: impl Into<String>) -> Self {
         self.hints = Some(hints.into());
@@ -384,7 +384,7 @@ impl Job {
     fn end(&mut self) {
         for rank in &mut self.ranks {
             if rank.ending.is_none() {
-                // A child that was not waited for keeps its number, so this can hit nobody else.
+                // The number of a child stays its own until it is waited for: no other process is hit.
                 let _ = rank.child.kill();
                 let _ = rank.child.wait();
                 rank.ending = Some(Ending::Killed);

@@ -1,4 +1,4 @@
-//! The end of an attempt to meet, in place of a store, where nobody sees all ranks.
+//! A join deadline that stands in for a store when ranks rendezvous without one.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 use super::Store;
 use crate::error::Error;
 
-/// The time that ranks that know each other's handles have to come together.
+/// The deadline of ranks that rendezvous by their handles. As a store it holds no notes.
 #[derive(Clone)]
 pub struct Limit<'a> {
     until: Instant,
     timeout: Duration,
     /// The remedy where they do not come.
     remedy: &'static str,
-    /// A look for another reason to give up.
+    /// A check for another reason to give up.
     ends: Option<&'a dyn Fn() -> Option<Error>>,
 }
 
 impl<'a> Limit<'a> {
-    /// Returns a deadline so far from now, with the remedy where the others miss it.
+    /// Returns a deadline `timeout` from now, with the remedy for ranks that miss it.
     pub fn new(timeout: Duration, remedy: &'static str) -> Self {
         let now = Instant::now();
         let until = now.checked_add(timeout).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
         Limit { until, timeout, remedy, ends: None }
     }
 
-    /// Has the attempt end, too, once there is such an error.
+    /// Adds another reason to give up: the first error that `ends` returns.
     pub fn or(self, ends: &'a dyn Fn() -> Option<Error>) -> Self {
         Limit { ends: Some(ends), ..self }
     }

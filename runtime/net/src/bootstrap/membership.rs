@@ -1,7 +1,6 @@
 //! The place of a process in a job: its rank, the launcher that started it, and the store of the job.
 
-/// The membership of this process in a job whose ranks somebody else started, as the environment describes
-/// it.
+/// The membership of this process in a job that another launcher started, as the environment describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
     /// This process's rank.
@@ -17,13 +16,13 @@ pub struct Membership {
 /// The launcher that started the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launched {
-    /// A person: `--rank`, `--size`, `--store`, or the variables of these names.
+    /// By hand: `--rank`, `--size`, `--store`, or the variables of these names.
     ByHand,
-    /// Something that speaks for torchcomms: `TORCHCOMM_RANK`, `TORCHCOMM_SIZE`.
+    /// A launcher for torchcomms: `TORCHCOMM_RANK`, `TORCHCOMM_SIZE`.
     TorchComms,
     /// torchrun.
     Torchrun,
-    /// Something that sets `RANK` and `WORLD_SIZE` as torchrun does.
+    /// A script that sets `RANK` and `WORLD_SIZE` as torchrun does.
     RankVariables,
     /// Open MPI's mpirun.
     OpenMpi,
@@ -56,18 +55,18 @@ impl Launched {
 pub enum StoreAt {
     /// The job has one rank, which needs no store.
     Alone,
-    /// Rank 0 serves it at this address; `job` keeps jobs apart that meet there by accident.
+    /// Rank 0 serves it at this address; `job` keeps apart jobs that use one address by accident.
     Address {
         /// Name or address of the host of rank 0.
         host: String,
         /// The port there.
         port: u16,
-        /// A text that all ranks of the job know, and no others. May be empty.
+        /// A text that all ranks of the job share, and no other job. May be empty.
         job: String,
     },
     /// All ranks are on this host: rank 0 serves it there, under a name made of that of the job.
     Local {
-        /// A text that all ranks of the job know, and no others.
+        /// A text that all ranks of the job share, and no other job.
         job: String,
     },
     /// Rank 0 serves it at a port of its own choice, which it makes known through the process
@@ -89,7 +88,7 @@ pub enum StoreAt {
     },
 }
 
-/// The values that a person gives; they go before everything in the environment.
+/// The values of the command line, which go before everything in the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ByHand {
     /// `--rank`.

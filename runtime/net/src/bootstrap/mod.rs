@@ -1,11 +1,27 @@
-//! Makes ranks of processes, and leads them to each other.
+//! Turns processes into ranks of a job, and gives them a store at which they rendezvous.
 //!
-//! Our own [`launcher`] makes the shared memory and starts a process for each rank, which inherits it and finds
-//! everything else in its environment.
+//! The [`Launcher`] of this library makes the shared memory and starts a process for each rank, which inherits the
+//! memory and its place. Ranks of another launcher (torchrun, mpirun, srun, a command line) read their place from the
+//! environment, [`membership`](membership()), and rendezvous at a [`store`](store()), where they leave the addresses
+//! at which they listen. Ranks of a later generation have each other's [`handle`]s and use no store.
 //!
-//! Ranks that somebody else started (torchrun, mpirun, srun, a person) find out who they are in their environment,
-//! [`membership`](membership()), and then meet at a [`store`](store()), where they leave each other the addresses that
-//! they listen at.
+//! | file | content |
+//! |---|---|
+//! | [`names`] | the environment variables of ranks |
+//! | [`membership`](mod@membership) | rank, size, launcher and store of a process |
+//! | [`launch_variables`] | the environment as text and numbers, and the report of one launcher |
+//! | [`env`], [`slurm`] | the readers of each launcher's variables, and their order |
+//! | [`launcher`], [`ending`] | the launcher of one host, and how the processes of ranks end |
+//! | [`given_secret`] | the secret of the job, from the environment or a file |
+//! | [`store`](mod@store) | the store of notes: protocol, server, client, guest |
+//! | [`rendezvous`], [`pmi`], [`torch`] | how a rank finds the store: at an address, through PMI, through torchrun |
+//! | [`lines`] | lines of text from a socket, for PMI |
+//! | [`handle`], [`limit`] | the handle of a rank in a new generation, and the deadline of a join without a store |
+//! | [`roster`] | the note in which rank 0 lists the reporters |
+//! | [`wire`] | the messages of this folder, for tests and fuzzers |
+//!
+//! Conventions: an environment that contradicts itself is an error that names the variable, its value and the remedy.
+//! An empty variable counts as unset. What a process of another job sends ends its connection and nothing else.
 
 mod ending;
 pub mod env;

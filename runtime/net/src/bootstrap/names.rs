@@ -15,7 +15,7 @@ pub const HOST: &str = "ROUNDELAY_HOST";
 /// The environment variable with the address at which rank 0 serves the store, `host:port`.
 pub const STORE: &str = "ROUNDELAY_STORE";
 
-/// The environment variable with the secret, which all ranks of a job know, and nobody else.
+/// The environment variable with the secret, which all ranks of a job share, and no other process.
 pub const SECRET: &str = "ROUNDELAY_SECRET";
 /// The environment variable with the path of a file that holds the secret.
 pub const SECRET_FILE: &str = "ROUNDELAY_SECRET_FILE";

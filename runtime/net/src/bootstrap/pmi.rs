@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_process_manager_that_keeps_silent_is_given_up() {
         let (pmi, _other) = pmi(Duration::from_millis(50));
-        let error = pmi.share(None).expect_err("nobody answers").to_string();
+        let error = pmi.share(None).expect_err("no answer comes").to_string();
         assert!(error.contains("rank 1") && error.contains("`init`"), "{error}");
         assert!(error.contains("ROUNDELAY_STORE"), "{error}");
     }

@@ -19,13 +19,13 @@ use crate::store::Store;
 
 /// Opens the store of that job. Rank 0 serves it, unless the launcher does, until its store is dropped.
 ///
-/// With a secret, all ranks must have the same, and nobody else can read or leave a note; without
+/// With a secret, all ranks must have the same, and no other process can read or leave a note; without
 /// one, `secret` is empty.
 ///
 /// # Errors
 ///
 /// [`Error::Start`] if this rank does not get in before the timeout, or is not let in; the text
-/// says why, and what to do.
+/// has the reason and the remedy.
 pub fn store(
     membership: &Membership,
     secret: &[u8],
@@ -37,7 +37,7 @@ pub fn store(
 /// The place where rank 0 listens for a store whose address is not given.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StorePlace<'a> {
-    /// The network interface, as the hint says it; `None` for all addresses of the host.
+    /// The network interface, as the hint gives it; `None` for all addresses of the host.
     interface: Option<&'a str>,
     ports: Option<PortRange>,
 }
@@ -132,7 +132,7 @@ fn loopback() -> Result<StoreListener, Error> {
     })
 }
 
-/// Opens a store whose place all ranks know.
+/// Opens a store at an address that all ranks share.
 fn rendezvous(at: At, me: ClientIdentity<'_>, timeout: Duration) -> Result<Client, Error> {
     if me.rank != 0 {
         return Client::connect(at, me, timeout);
@@ -186,7 +186,7 @@ fn ways(server: &Server, far: &[IpAddr]) -> Vec<SocketAddr> {
     far.chain([own]).map(|ip| SocketAddr::new(ip, bound.port())).collect()
 }
 
-/// Opens a store for which rank 0 chooses a port, which it tells the others through a process manager, or
+/// Opens a store for which rank 0 chooses a port, which it publishes through a process manager, or
 /// torchrun. The note begins with a random name of the job, which keeps them from entering another store
 /// behind one of its addresses, and is a secret where there is no other. `far` has the addresses of its host that
 /// others may know.
@@ -219,7 +219,7 @@ fn announced(
     }
 }
 
-/// Reads the note with which rank 0 says where its store is: the name of the job, and the addresses.
+/// Reads the note in which rank 0 publishes its store: the name of the job, and the addresses.
 pub fn read(note: &str) -> Option<(&str, Vec<SocketAddr>)> {
     let (job, ways) = note.split_once(';')?;
     let ways: Result<Vec<SocketAddr>, _> = ways.split(',').map(str::parse).collect();

@@ -60,7 +60,7 @@ fn store(vars: &LaunchVariables, step: u64) -> Result<StoreAt, Error> {
              ranks, where host is that of rank 0"
         ))
     })?;
-    // Another job that hits the same port on the same host is told apart by its name.
+    // Another job that hits the same port on the same host is distinguished by its name.
     let port =
         PORTS.start + (number.wrapping_mul(31).wrapping_add(step)) % (PORTS.end - PORTS.start);
     Ok(StoreAt::Address { host, port: port as u16, job })

@@ -2,8 +2,8 @@
 //!
 //! The protocol is that of PyTorch 2.2 and later, the same for both of its servers: a byte for the
 //! query, then its arguments; numbers are of the machine's byte order, lengths of 64 bits. A
-//! connection begins with a validation. Nothing is authenticated, and nobody sees whose connection
-//! ended; the store does both.
+//! connection begins with a validation. It authenticates nothing and does not
+//! detect ended connections; the store does both.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,8 +24,8 @@ const MAGIC: u32 = 0x3C85_F7CE;
 /// The answer to `WAIT`.
 const STOP_WAITING: u8 = 0;
 const KEY: &str = "store";
-/// The key of the same note for those who are no ranks and know no prefix; as torch's clients name it, which put
-/// a slash before each key.
+/// The key of the same note for readers that are no ranks and have no prefix, in the form of torch's clients,
+/// which put a slash before each key.
 const ANNOUNCED: &str = "/roundelay/doctor";
 /// The query whether keys are there, and the answer that they are.
 const CHECK: u8 = 5;
@@ -82,7 +82,7 @@ impl TorchStore {
         query_of(query, &format!("{}/{key}", self.prefix))
     }
 
-    /// Returns the note that says where ranks met, if a store of torch's has it.
+    /// Returns the note with the store at which ranks met, if a store of torch's has it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Lets connections in at the server, and says what the system refuses to give for them.
+//! Accepts connections at the server, and records what the system refuses to give for them.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ impl StoreState {
         }
     }
 
-    /// Notes a refusal. Ranks that are kept out for long end the job: they cannot know why.
+    /// Records a refusal. Ranks that are kept out for long end the job: they cannot see the reason.
     fn record_shortage(&mut self, refusal: &std::io::Error, paused: Option<Instant>) {
         let last = Instant::now();
         let since = self.shortage.as_ref().and_then(|shortage| shortage.since).unwrap_or(last);

@@ -23,13 +23,13 @@ use crate::store::Store;
 
 /// The time that one try to get in may take before the next one.
 const TRY: Duration = Duration::from_secs(10);
-/// The time that the server may take to name the culprit, after a wait in vain: longer than it gives the
-/// others to say that they are there.
+/// The time that the server may take to name the culprit after a wait in vain: longer than it gives the
+/// other ranks to report that they are present.
 const WHO: Duration = Duration::from_millis(600);
 
-/// The identity of a client.
+/// The identity with which a client connects.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ClientIdentity<'a> {
+pub struct ClientIdentity<'a> {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     /// The name of the job.
@@ -38,8 +38,7 @@ pub(crate) struct ClientIdentity<'a> {
 }
 
 impl<'a> ClientIdentity<'a> {
-    /// Returns the same rank, of a job whose name nobody else can know: without a secret, the name takes its
-    /// place.
+    /// Returns the same rank of a job with a secret name, which takes the place of the secret if there is none.
     pub(crate) fn of(self, job: &'a str) -> ClientIdentity<'a> {
         let secret = if self.secret.is_empty() { job.as_bytes() } else { self.secret };
         ClientIdentity { job, secret, ..self }
@@ -58,11 +57,11 @@ pub struct Client {
     input: Vec<u8>,
     number: u32,
     server: Option<Server>,
-    /// The reason for which nobody joins any more, if the server said so.
+    /// The first failure of the job, if the server has reported one.
     failure: Option<AbortRecord>,
-    /// The time that the server may take to answer at once with what it knows.
+    /// The time that the server may take to answer from its own state.
     who: Duration,
-    /// True once it did not answer.
+    /// True once the server did not answer in time.
     is_deaf: bool,
 }
 
@@ -99,7 +98,7 @@ impl Client {
             let (why, source) = match enter(&at, me, left.min(TRY)) {
                 Ok(stream) => {
                     let own = stream.local().unwrap_or(Ipv4Addr::LOCALHOST.into());
-                    // The name or the choice of this host, which need not be what others know it by.
+                    // The name or the choice of this host, which need not be its address for others.
                     let is_own = own.is_loopback() || matches!(at, At::Any(_));
                     let asks = is_own && !at.is_loopback() && stream.is_within_host();
                     let mut client = Client::over(stream, at, me.rank, own, timeout);
@@ -151,7 +150,7 @@ impl Client {
         }
     }
 
-    /// Gets in as a guest, who may look and ask, by one try.
+    /// Enters as a guest, by one try.
     pub(super) fn visit(
         at: At,
         job: &str,
@@ -163,7 +162,7 @@ impl Client {
         Ok(Client::over(stream, at, GUEST, Ipv4Addr::LOCALHOST.into(), timeout))
     }
 
-    /// Returns the reason for which nobody joins any more, if the server said so.
+    /// Returns the first failure of the job, if the server has reported one.
     pub(super) fn failure(&self) -> Option<&AbortRecord> {
         self.failure.as_ref()
     }
@@ -174,7 +173,7 @@ impl Client {
         self
     }
 
-    /// Returns the error of a store that is out of reach, or what it told before it was.
+    /// Returns the error of a store that is out of reach, or the failure that it reported before.
     fn lost(&mut self, doing: &str, error: io::Error) -> Error {
         let _ = self.drain();
         if let Some(error) = self.failed() {
@@ -359,7 +358,7 @@ impl Store for Client {
     fn fail(&mut self, mut error: Error) -> Error {
         // The others are notified of an interrupt, too.
         let _deferred = interrupt::Deferred::begin();
-        // A failure that was told before counts.
+        // A failure that was reported before counts.
         let _ = self.look();
         if let Error::Timeout { remark, .. } = &mut error {
             let who = if self.failure.is_none() { self.who() } else { String::new() };

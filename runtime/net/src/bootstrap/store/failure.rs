@@ -1,5 +1,4 @@
-//! Handles failures to join: finds out who is missing, gone or silent, and tells the first reason to all
-//! ranks.
+//! Failures to join: detects missing, gone and silent ranks, and notifies all ranks of the first failure.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -13,11 +12,11 @@ use super::session::{SessionStage, StoreSession};
 use super::state::{PresenceInquiry, RankState, ResourceShortage, StoreState};
 use crate::abort::AbortRecord;
 
-/// The time that ranks may take to say that they are there. Those that join look up every few milliseconds.
+/// The time that ranks may take to report that they are present. Joining ranks poll every few milliseconds.
 const ANSWERS: Duration = Duration::from_millis(200);
-/// The time that the last words may take on their way, once the store is closed.
+/// The time that the last frames may take on their way, once the store is closed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// The time that those who have heard of a failure may take to go. One that is stopped never does.
+/// The time that ranks which were notified of a failure may take to disconnect. A stopped process never does.
 const FAREWELL: Duration = Duration::from_millis(300);
 
 /// The longest time for which ranks are kept out before all are notified; a program that closes files in time is
@@ -34,38 +33,41 @@ impl StoreState {
             self.stop_waiting(token, &key);
         }
         let SessionStage::Rank(rank) = session.stage else { return };
-        let is_here = |at: &&RankState| matches!(at, RankState::Here(at) | RankState::Done(at) if *at == token);
-        if self.all_done() || self.ranks.get(&rank).filter(is_here).is_none() {
+        let is_own = |state: &&RankState| match state {
+            RankState::Here(of) | RankState::Done(of) => *of == token,
+            RankState::Gone => false,
+        };
+        if self.all_done() || self.ranks.get(&rank).filter(is_own).is_none() {
             return;
         }
         self.set_rank(rank, RankState::Gone);
-        // One that has said nothing may be started again: nobody knows of it. Rank 0 goes with its store.
+        // A rank that has left no note may be started again: no other rank counts on it. Rank 0 goes with its store.
         if session.spoke && rank > 0 {
             let text = "its connection to the store ended before all had joined".into();
             self.fail(AbortRecord { code: codes::LOST_RANK, rank, text });
         }
     }
 
-    /// Tells all ranks why nobody joins any more, once.
+    /// Notifies all ranks of the first failure, once.
     pub(super) fn fail(&mut self, failure: AbortRecord) {
         if self.failure.is_some() || self.all_done() {
             return;
         }
         let body = failure_body(&failure);
         self.failure = Some(failure);
-        self.tell_all(StoreVerdict::Failed, &body, None);
+        self.push_notice(StoreVerdict::Failed, &body, None);
         if self.inquiry.is_some() {
             self.report();
         }
     }
 
-    /// Sends all ranks but `except` a message that they did not ask for.
-    fn tell_all(&mut self, verdict: StoreVerdict, body: &[u8], except: Option<u64>) {
+    /// Sends all ranks but `except` an unsolicited message.
+    fn push_notice(&mut self, verdict: StoreVerdict, body: &[u8], except: Option<u64>) {
         let is_rank = |session: &StoreSession| matches!(session.stage, SessionStage::Rank(_));
         let ranks = self.sessions.iter().filter(|&(&token, g)| is_rank(g) && Some(token) != except);
         let tokens: Vec<u64> = ranks.map(|(&token, _)| token).collect();
         for token in tokens {
-            self.tell(token, verdict, 0, body);
+            self.push_reply(token, verdict, 0, body);
             self.send_later(token);
         }
     }
@@ -84,8 +86,8 @@ impl StoreState {
         };
     }
 
-    /// Returns true if all has been said: after a failure to all ranks, also to those who come only now, and
-    /// they have gone: what they still say to a closed connection could cost them the news.
+    /// Returns true if all output has left and, after a failure, all ranks were notified, late ones too, and have
+    /// disconnected: a message that they send to a closed connection could cost them the notice.
     pub(super) fn is_over(&self) -> bool {
         let mut ranks = self.sessions.values().filter(|g| matches!(g.stage, SessionStage::Rank(_)));
         let all_said = match self.failure {
@@ -95,7 +97,7 @@ impl StoreState {
         all_said || Instant::now() >= self.until
     }
 
-    /// Asks all that are connected whether they are still there.
+    /// Asks all connected ranks whether they are still present.
     pub(super) fn inquire(&mut self, token: u64, rank: u32, number: u32) {
         match &mut self.inquiry {
             Some(inquiry) => {
@@ -108,12 +110,12 @@ impl StoreState {
                 let silent = here.filter(|&other| other != rank).collect();
                 let (asking, until) = (BTreeMap::from([(token, number)]), Instant::now() + ANSWERS);
                 self.inquiry = Some(PresenceInquiry { asking, silent, until });
-                self.tell_all(StoreVerdict::Ask, b"", Some(token));
+                self.push_notice(StoreVerdict::Ask, b"", Some(token));
             }
         }
     }
 
-    /// Ends an inquiry: who has not come, has gone or does not answer, in words.
+    /// Ends an inquiry with a text about the ranks that are missing, gone or silent.
     pub(super) fn report(&mut self) {
         let Some(PresenceInquiry { asking, silent, .. }) = self.inquiry.take() else { return };
         self.fail_for_missing_ranks();
@@ -142,7 +144,7 @@ impl StoreState {
         words.extend(refused);
         let words = words.join(", ");
         for (token, number) in asking {
-            self.tell(token, StoreVerdict::Ok, number, words.as_bytes());
+            self.push_reply(token, StoreVerdict::Ok, number, words.as_bytes());
             self.send_later(token);
         }
     }

@@ -1,4 +1,4 @@
-//! Somebody at a store, or at a reporter, who is no rank of the job.
+//! A guest of a store or a reporter: a connection that is no rank of the job.
 
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use super::protocol::{StoreRequest, StoreVerdict};
 use super::stream::At;
 use crate::abort::AbortRecord;
 
-/// The time within which a store says who is missing: it gives the ranks a part of that to answer.
+/// The time within which a store reports the missing ranks, of which the ranks have a part to answer.
 const WHO: Duration = Duration::from_secs(2);
 
 /// A connection to a store or a reporter that was let in as a guest.
 pub struct Guest(Client);
 
-/// The reason for which a guest was not let in, or heard nothing.
+/// The reason for which a guest was refused or got no answer.
 #[derive(Debug)]
 pub enum Stranger {
     /// Nothing listens there.
-    Nobody,
+    NotListening,
     /// Nothing answers there.
     Silent(io::Error),
     /// A program answers that is no store of roundelay.
@@ -28,13 +28,13 @@ pub enum Stranger {
 }
 
 impl Guest {
-    /// Gets in by one try.
+    /// Enters by one try.
     pub fn enter(at: At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, Stranger> {
         let failed = |failed| match failed {
             EntryFailure::Never(why) => Stranger::Refused(why),
             EntryFailure::Again(why, None) => Stranger::Other(why),
             EntryFailure::Again(why, Some(error)) => match error.kind() {
-                ErrorKind::ConnectionRefused => Stranger::Nobody,
+                ErrorKind::ConnectionRefused => Stranger::NotListening,
                 ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                     Stranger::Other(why)
                 }
@@ -49,7 +49,7 @@ impl Guest {
         self.asked(StoreRequest::Get, &[key.as_bytes()], until)
     }
 
-    /// Returns the words of the store on who is missing.
+    /// Returns the text of the store about the missing ranks.
     pub fn who(&mut self) -> Result<Option<String>, Stranger> {
         let words = self.asked(StoreRequest::Who, &[], Instant::now() + WHO)?;
         Ok(words.map(|words| String::from_utf8_lossy(&words).into_owned()))
@@ -60,7 +60,7 @@ impl Guest {
         self.asked(StoreRequest::Report, &[], until)
     }
 
-    /// Returns the reason for which nobody joins any more, if the store said so.
+    /// Returns the first failure of the job, if the store has reported one.
     pub fn failure(&self) -> Option<&AbortRecord> {
         self.0.failure()
     }

@@ -12,16 +12,16 @@ use crate::interrupt;
 use crate::store::Store;
 
 #[derive(Default)]
-struct Notes {
+struct SharedNotes {
     all: BTreeMap<String, Vec<u8>>,
     failure: Option<AbortRecord>,
 }
 
-/// A store for the threads of one process. They end together, and by themselves: nobody is missed
-/// here.
+/// A store for the threads of one process. They end together, so it reports no rank
+/// as lost.
 #[derive(Clone)]
 pub struct InProcessStore {
-    notes: Arc<(Mutex<Notes>, Condvar)>,
+    notes: Arc<(Mutex<SharedNotes>, Condvar)>,
     address: IpAddr,
     rank: u32,
 }
@@ -39,12 +39,12 @@ impl InProcessStore {
 }
 
 impl InProcessStore {
-    fn lock(&self) -> MutexGuard<'_, Notes> {
+    fn lock(&self) -> MutexGuard<'_, SharedNotes> {
         self.notes.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Notes {
+impl SharedNotes {
     fn failed(&self, rank: u32) -> Option<Error> {
         self.failure.clone().map(|failure| abort::consequence(rank, failure, None))
     }

@@ -13,7 +13,7 @@ pub struct Job {
     pub digest: [u8; 32],
     /// The secret of the job; empty if it has none.
     pub secret: Vec<u8>,
-    /// The time that ranks may take to come: until then a late rank is still notified of a failure.
+    /// The time that ranks may take to come; until then a late rank is notified of a failure.
     pub timeout: Duration,
     /// Makes the answer to [`StoreRequest::Report`](super::protocol::StoreRequest::Report), if this server gives one. Other connections wait meanwhile.
     pub report: Option<fn() -> Vec<u8>>,

@@ -228,8 +228,8 @@ fn wrong_secrets_are_slowed_and_told_and_the_right_one_gets_in() {
             let mut answer = [0; 1024];
             let n = guest.read(&mut answer).expect("an answer");
             let words = String::from_utf8_lossy(&answer[..n]);
-            let told = format!("has refused {} connections", GUESSES + 1);
-            assert!(words.contains(&told) && words.contains("127.0.0.1"), "{words}");
+            let wanted = format!("has refused {} connections", GUESSES + 1);
+            assert!(words.contains(&wanted) && words.contains("127.0.0.1"), "{words}");
         }
     }
 }

@@ -1,38 +1,43 @@
-//! Stores the notes that ranks leave for each other before they are connected: within a process, or at the
-//! rendezvous store, which rank 0 serves and everybody connects to.
+//! The rendezvous store: notes that ranks leave for each other before they are connected, and the detection of
+//! ranks that fail meanwhile.
 //!
-//! [`Server`] is one thread that sleeps until a client wants something, and ends when it is
-//! dropped. [`Client`] is a [`Store`](crate::store::Store). They speak over TCP, or over a socket
-//! of this host that has no file. Clients may come before the server, which they retry until their
-//! deadline, and long after it.
+//! Rank 0 serves it by a [`Server`], a thread that ends when it is dropped; every rank has a [`Client`], which is a
+//! [`Store`](crate::store::Store). They speak TCP, or a socket of this host without a file. A client may come before
+//! its server: it tries again until its deadline. [`InProcessStore`] is the store of threads of one process.
 //!
-//! Whoever connects is nobody until it has shown that it belongs to the job:
+//! | file | content |
+//! |---|---|
+//! | [`protocol`] | messages, keys and every bound |
+//! | [`stream`] | addresses, listeners and streams, TCP or local |
+//! | [`job`], [`session`], [`state`] | the served job, one connection, the state of the server |
+//! | [`failure`], [`accept`], [`requests`] | detected and reported failures, new connections, the answers to requests |
+//! | [`server`] | the thread and its events |
+//! | [`client`], [`guest`] | a rank at the store; a reader that is no rank |
+//!
+//! A connection counts as a rank once it has proved that it belongs to the job:
 //!
 //! ```text
 //! client                                          server
-//!   StoreHello: magic, rank, size, job, nonce     ->
-//!                                            <-     Challenge: magic, nonce
+//!   hello: magic, rank, size, job, nonce     ->
+//!                                            <-     challenge: magic, nonce
 //!   proof over hello, challenge              ->
 //!                                            <-     verdict, proof over hello, challenge
 //!   frames                                  <->
 //! ```
 //!
-//! Proofs are those of [`secret`](crate::secret). The job is a digest of its name. Without a
-//! secret the key is empty: the exchange is the same and keeps strangers out by accident only. Each
-//! side checks the other, in constant time. What is not a hello, comes too slowly or is too large ends
-//! the connection and nothing else; an address that proves other secrets is answered later from then on. A frame is a length, an operation or verdict, a number that an
-//! answer repeats, and a body.
+//! Proofs are those of [`secret`](crate::secret), compared in constant time, by both sides. The job is a digest of its
+//! name. Without a secret the key is empty: the exchange then keeps strangers out by accident only. A message that is
+//! no hello, comes too slowly or is too large ends its connection and nothing else; an address that proves a wrong
+//! secret is answered later from then on. A frame is a length, an operation or verdict, a number that its answer
+//! repeats, and a body. A client has one wait at a time; a second one replaces it.
 //!
-//! A store also sees who fails. A rank whose connection ends before all have joined is lost, if others
-//! may count on it; a rank that fails says why; a rank that waited in vain asks who is to blame, and the
-//! store asks all whether they are still there. The first failure is told to everybody, and is what all
-//! of them report ([`failure`]).
+//! A rank whose connection ends before all have joined is lost, if another rank may count on it. A rank that waited
+//! in vain asks for the culprit, and the server asks all ranks whether they are present. All ranks are notified of the
+//! first failure, and report it ([`failure`]).
 //!
-//! A guest ([`Guest`]) proves the same and is no rank: it may read the note that says where ranks report, ask who is
-//! missing, and ask for a report where the server gives one. It changes nothing, and is bounded as a stranger is
-//! ([`limits`](crate::limits)): without a secret anyone can be one.
-//!
-//! Every bound is in [`protocol`]. A client has one wait at a time; a second one replaces it.
+//! A [`Guest`] proves the same and is no rank: it may read the list of reporters, ask for missing ranks, and ask a
+//! reporter for its report. It changes nothing and is bounded as a stranger is ([`limits`](crate::limits)), since
+//! without a secret any process can be one.
 
 mod accept;
 pub mod client;

@@ -7,7 +7,7 @@ use crate::net::known;
 use crate::secret::{NONCE, PROOF};
 
 /// The first bytes of both sides; the last one is the version.
-pub const MAGIC: [u8; 8] = *b"rndlst\0\x02";
+pub(crate) const MAGIC: [u8; 8] = *b"rndlst\0\x02";
 /// The key under which a store keeps the address of its host at which the first rank of another host reached it: an
 /// empty value if all ranks have come from the same host.
 pub(crate) const HOST_KEY: &str = "the address of this host";
@@ -16,7 +16,7 @@ pub(crate) const MAX_KEY: usize = 1 << 10;
 /// The longest value, in bytes.
 pub(crate) const MAX_VALUE: usize = 1 << 20;
 /// The most that a store holds, in bytes, beside [`ROOM_A_RANK`].
-pub const ROOM: usize = 64 << 20;
+pub(crate) const ROOM: usize = 64 << 20;
 /// The bytes that each rank adds to it.
 pub(crate) const ROOM_A_RANK: usize = 4 << 10;
 /// The longest text of a failure, in bytes.
@@ -38,21 +38,21 @@ pub(crate) const VERDICT: usize = 1 + 4 + PROOF;
 
 /// The request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreRequest {
+pub(crate) enum StoreRequest {
     /// Body: length of the key (u16), key, value.
     Set = 1,
     /// Body: key. Answered when it is there.
     Get = 2,
-    /// No body. Says that this rank has joined; answered when all ranks have.
+    /// No body. Reports that this rank has joined; answered when all ranks have.
     Finish = 3,
     /// Body: a failure. Answered with the first failure of the job, which is this one if there was
     /// none.
     Fail = 4,
-    /// No body. Asks who has not come, or does not answer; answered in words.
+    /// No body. Asks for the ranks that are missing or silent; answered in words.
     Who = 5,
-    /// No body, no answer. Says that this rank, which was asked, is there.
+    /// No body, no answer. Reports that this rank, which was asked, is present.
     Here = 6,
-    /// No body, of a guest. Asks what this process knows of its ranks; answered with the report, see
+    /// No body, of a guest. Asks for the report of this process about its ranks; answered with it, see
     /// [`Job::report`](super::job::Job::report).
     Report = 7,
 }
@@ -75,7 +75,7 @@ impl StoreRequest {
 
 /// The server's answer to a client, or to its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreVerdict {
+pub(crate) enum StoreVerdict {
     /// It was done; the body is the result.
     Ok = 0,
     /// The proof is of another secret.
@@ -84,13 +84,13 @@ pub enum StoreVerdict {
     Job = 2,
     /// The client counts other ranks than the server, whose number follows.
     Size = 3,
-    /// Somebody else is this rank already.
+    /// Another process is this rank already.
     Taken = 4,
     /// The store has no room, or no frame has room for the answer.
     Full = 5,
-    /// Nobody asked for that: the first failure of the job follows.
+    /// Unsolicited: the first failure of the job follows.
     Failed = 6,
-    /// Nobody asked for that: the client is to say [`StoreRequest::Here`].
+    /// Unsolicited: the client is to send [`StoreRequest::Here`].
     Ask = 7,
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn failure_body(failure: &AbortRecord) -> Vec<u8> {
 }
 
 /// Decodes the failure in such a body.
-pub fn failure(body: &[u8]) -> Option<AbortRecord> {
+pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
     let (rank, rest) = body.split_first_chunk()?;
     let (&length, rest) = rest.split_first()?;
     let (code, text) = rest.split_at_checked(length.into())?;
@@ -207,7 +207,7 @@ pub(crate) fn key_and_value(body: &[u8]) -> Option<(String, &[u8])> {
 }
 
 /// Returns a key of a bounded length, as text.
-pub fn key(bytes: &[u8]) -> Option<String> {
+pub(crate) fn key(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?;
     (!text.is_empty() && text.len() <= MAX_KEY).then(|| text.to_owned())
 }

@@ -73,7 +73,7 @@ fn bytes_at_random_disturb_no_store() {
             }
         };
         say(stream, &bytes);
-        // A rank may end the joining of all; nobody else may.
+        // Only a rank may end the joining of all.
         if !is_rank {
             let until = Instant::now() + LIMIT;
             let mut guest = Guest::enter(at.clone(), "job", secret, LIMIT).expect("let in");

@@ -115,7 +115,7 @@ impl StoreState {
             }
             if let Some(failure) = &self.failure {
                 let body = failure_body(failure);
-                self.tell(token, StoreVerdict::Failed, 0, &body);
+                self.push_reply(token, StoreVerdict::Failed, 0, &body);
             }
         } else {
             session.last = true;
@@ -131,7 +131,7 @@ impl StoreState {
         number: u32,
         body: &[u8],
     ) -> Result<(), BrokenSession> {
-        // A guest looks on: it leaves nothing, counts for nobody, and ends nothing.
+        // A guest only reads: it leaves no note, counts as no rank, and ends nothing.
         // Of the notes it may read the one that is meant for guests: others let their reader connect to ranks.
         let is_for_guests = match op {
             StoreRequest::Get => body == ROSTER.as_bytes(),
@@ -146,7 +146,7 @@ impl StoreState {
                 let (key, value) = key_and_value(body).ok_or(BrokenSession)?;
                 self.sessions.get_mut(&token).ok_or(BrokenSession)?.spoke = true;
                 let verdict = self.set(key, value);
-                self.tell(token, verdict, number, b"");
+                self.push_reply(token, verdict, number, b"");
             }
             StoreRequest::Get => {
                 let key = key(body).ok_or(BrokenSession)?;
@@ -168,7 +168,7 @@ impl StoreState {
             StoreRequest::Fail => {
                 self.fail(failure(body).filter(|f| f.rank < self.job.size).ok_or(BrokenSession)?);
                 let first = self.failure.as_ref().map(failure_body).unwrap_or_default();
-                self.tell(token, StoreVerdict::Ok, number, &first);
+                self.push_reply(token, StoreVerdict::Ok, number, &first);
             }
             StoreRequest::Who => self.inquire(token, rank, number),
             StoreRequest::Report => {
@@ -176,8 +176,8 @@ impl StoreState {
                 // To make it takes time, of which a guest has one report's.
                 self.sessions.get_mut(&token).ok_or(BrokenSession)?.last = true;
                 match report.len() <= MAX_FRAME - FRAME_HEAD {
-                    true => self.tell(token, StoreVerdict::Ok, number, &report),
-                    false => self.tell(token, StoreVerdict::Full, number, b""),
+                    true => self.push_reply(token, StoreVerdict::Ok, number, &report),
+                    false => self.push_reply(token, StoreVerdict::Full, number, b""),
                 }
             }
             StoreRequest::Here => {

@@ -22,10 +22,10 @@ const BACKLOG: i32 = 4096;
 /// Descriptors that the rest of the process may need.
 const RESERVE: u64 = 512;
 const WAKE: u64 = 1;
-/// The byte by which a server is to end although not all ranks know why.
+/// The byte by which a server ends before all ranks are notified of a failure.
 const HURRY: u8 = 1;
 
-/// A store that is being served. Ends when dropped, whoever is still connected.
+/// A store that is being served. Ends when dropped, whatever ranks are still connected.
 pub struct Server {
     /// The process whose thread serves it.
     process: OwnerProcess,

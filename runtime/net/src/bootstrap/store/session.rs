@@ -11,7 +11,7 @@ use crate::secret::random;
 
 /// The progress of a connection's handshake.
 pub(super) enum SessionStage {
-    /// It has said nothing yet.
+    /// No whole hello has come.
     Hello,
     /// It has been challenged.
     Proof { hello: [u8; HELLO], challenge: [u8; CHALLENGE] },
@@ -102,7 +102,7 @@ impl StoreSession {
         Some(taken)
     }
 
-    /// Challenges somebody who says hello; anything else is broken at its first wrong byte.
+    /// Challenges a client that has sent its hello; anything else is broken at its first wrong byte.
     pub(super) fn hello(&mut self) -> Result<bool, BrokenSession> {
         let known = self.input.len().min(MAGIC.len());
         if self.input[..known] != MAGIC[..known] {

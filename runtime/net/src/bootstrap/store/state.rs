@@ -78,12 +78,12 @@ pub(super) struct StoreState {
     pub(super) ranks: BTreeMap<u32, RankState>,
     /// The number of ranks that have joined.
     pub(super) done: usize,
-    /// The reason for which nobody joins any more: the first that was told or seen.
+    /// The first failure that was reported or detected; no rank joins any more.
     pub(super) failure: Option<AbortRecord>,
     pub(super) inquiry: Option<PresenceInquiry>,
-    /// A socket whose end says that this store is to be closed.
+    /// A socket whose end closes this store.
     pub(super) woken: UnixStream,
-    /// The time until which a failure is told to those who are late.
+    /// The time until which late ranks are notified of a failure.
     pub(super) until: Instant,
     pub(super) is_closing: bool,
 }
@@ -127,7 +127,13 @@ impl StoreState {
         }
     }
 
-    pub(super) fn tell(&mut self, token: u64, verdict: StoreVerdict, number: u32, body: &[u8]) {
+    pub(super) fn push_reply(
+        &mut self,
+        token: u64,
+        verdict: StoreVerdict,
+        number: u32,
+        body: &[u8],
+    ) {
         if let Some(session) = self.sessions.get_mut(&token) {
             push_frame(&mut session.output, verdict as u8, number, &[body]);
         }
@@ -177,7 +183,7 @@ impl StoreState {
         }
     }
 
-    /// Tells all that all have joined.
+    /// Answers all ranks that wait for the end of joining.
     pub(super) fn end_wait(&mut self) {
         let waiting: Vec<(u64, u32)> = self
             .sessions
@@ -185,7 +191,7 @@ impl StoreState {
             .filter_map(|(&token, session)| session.finish.take().map(|number| (token, number)))
             .collect();
         for (token, number) in waiting {
-            self.tell(token, StoreVerdict::Ok, number, b"");
+            self.push_reply(token, StoreVerdict::Ok, number, b"");
             self.send_later(token);
         }
     }

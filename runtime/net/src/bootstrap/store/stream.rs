@@ -206,7 +206,7 @@ pub fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
 
 /// A connection.
 #[derive(Debug)]
-pub enum Stream {
+pub(crate) enum Stream {
     /// A connection over a network.
     Tcp(TcpStream),
     /// A connection inside of this host.
@@ -253,7 +253,7 @@ impl Stream {
         }
     }
 
-    /// Returns true if the other end is on this host: then its address says nothing of how other hosts reach this one.
+    /// Returns true if the other end is on this host: then its address is not one by which other hosts reach this one.
     pub(crate) fn is_within_host(&self) -> bool {
         match self {
             Stream::Tcp(stream) => match (stream.local_addr(), stream.peer_addr()) {

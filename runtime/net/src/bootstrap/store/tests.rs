@@ -60,7 +60,7 @@ fn refused(result: Result<Client, Error>) -> String {
     }
 }
 
-/// Makes a raw connection of somebody who belongs to nothing.
+/// Makes a raw connection that belongs to no job.
 fn stranger(at: &At) -> TcpStream {
     let stream = TcpStream::connect(at.addresses().expect("addresses")[0]).expect("a connection");
     stream.set_read_timeout(Some(FOREVER)).expect("a timeout");
@@ -107,7 +107,7 @@ fn notes_are_read_before_and_after_they_are_left() {
 #[test]
 fn sixty_four_meet_at_once_whoever_comes_first() {
     const N: u32 = 64;
-    // Nobody listens there until some have knocked; no other test uses this address.
+    // No store listens there until some ranks have tried; no other test uses this address.
     let probe = TcpListener::bind("127.64.0.1:0").expect("a port");
     let address = probe.local_addr().expect("an address");
     drop(probe);
@@ -163,7 +163,7 @@ fn a_wait_in_vain_names_who_is_missing_and_spoils_nothing() {
     let (mut zero, one) = (client(&at, 0, 4), client(&at, 1, 4));
     for _ in 0..3 {
         let began = Instant::now();
-        let error = zero.get("key", Instant::now() + SHORT).expect_err("nobody set it").to_string();
+        let error = zero.get("key", Instant::now() + SHORT).expect_err("it is not set").to_string();
         assert!(began.elapsed() >= SHORT && began.elapsed() < FOREVER / 2);
         assert!(error.contains("rank 0") && error.contains("`key`"), "{error}");
         assert!(error.contains("ranks 2, 3 have not come"), "{error}");
@@ -173,7 +173,7 @@ fn a_wait_in_vain_names_who_is_missing_and_spoils_nothing() {
     let deadline = forever();
     while !zero
         .get("key", Instant::now() + SHORT / 10)
-        .expect_err("nobody set it")
+        .expect_err("it is not set")
         .to_string()
         .contains("rank 1 has left")
     {
@@ -246,20 +246,20 @@ fn a_server_that_only_pretends_is_found_out() {
     });
     let error = refused(connect(&at, 1, 2, b"secret", FOREVER));
     assert!(error.contains("ROUNDELAY_SECRET"), "{error}");
-    assert_eq!(imposter.join().expect("no panic"), b"", "nothing was told");
+    assert_eq!(imposter.join().expect("no panic"), b"", "no notice came");
 }
 
 #[test]
 fn ranks_that_do_not_fit_are_refused_with_a_reason() {
     let (_server, at) = serve(2, b"");
     let zero = client(&at, 0, 2);
-    // It asks for as long as it may, since that process may end.
-    let taken = refused(connect(&at, 0, 2, b"", FOREVER / 30));
+    let taken = refused(connect(&at, 0, 2, b"", FOREVER));
     assert!(taken.contains("another process is rank 0"), "{taken}");
     let error = refused(connect(&at, 1, 3, b"", FOREVER));
     assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
     let me = ClientIdentity { rank: 1, size: 2, job: "other", secret: b"" };
-    let error = refused(Client::connect(at.clone(), me, FOREVER));
+    // It tries again until its deadline, since the store of an earlier job may be about to end.
+    let error = refused(Client::connect(at.clone(), me, FOREVER / 30));
     assert!(error.contains("another job"), "{error}");
     // A process that died without a word may be started again.
     drop(zero);
@@ -369,7 +369,7 @@ fn seen(store: &mut Client) -> Error {
         if let Some(error) = store.look() {
             return error;
         }
-        assert!(Instant::now() < deadline, "nothing was told");
+        assert!(Instant::now() < deadline, "no notice came");
         thread::yield_now();
     }
 }
@@ -419,15 +419,15 @@ fn the_death_of_a_rank_that_others_know_of_is_told_to_all() {
     let [mut zero, mut one, mut two] = three();
     two.set("endpoint", b"its own").expect("room");
     drop(two);
-    let is_told = |error: Error, who| match error {
+    let is_notified = |error: Error, who| match error {
         Error::LostRank { rank, lost: 2, .. } => assert_eq!(rank, who),
         error => panic!("{error}"),
     };
-    is_told(seen(&mut zero), 0);
-    is_told(one.get("never", forever()).expect_err("nobody sets it"), 1);
-    is_told(one.finish(forever()).expect_err("one is missing"), 1);
+    is_notified(seen(&mut zero), 0);
+    is_notified(one.get("never", forever()).expect_err("it is never set"), 1);
+    is_notified(one.finish(forever()).expect_err("one is missing"), 1);
     // Whatever it finds itself is a consequence.
-    is_told(zero.fail(Error::Start("no connection to rank 2".into())), 0);
+    is_notified(zero.fail(Error::Start("no connection to rank 2".into())), 0);
 }
 
 #[test]
@@ -438,7 +438,7 @@ fn the_first_failure_is_what_all_report() {
         let (mut zero, mut one) = (client(&at, 0, 3).with(server), client(&at, 1, 3));
         let cause = Error::Start("rank 0 has no memory".into());
         assert_eq!(zero.fail(cause.clone()), cause);
-        // With it goes its store, and everybody has heard it all the same.
+        // Its store goes with it, and all ranks have been notified all the same.
         let gone = thread::spawn(move || drop(zero));
         let wanted = |rank| Error::Aborted {
             rank,
@@ -448,7 +448,7 @@ fn the_first_failure_is_what_all_report() {
             location: None,
         };
         assert_eq!(seen(&mut one), wanted(1));
-        // Also whoever comes only now.
+        // A rank that comes only now is notified too.
         let mut two = client(&at, 2, 3);
         assert_eq!(two.fail(Error::Start("rank 2 gave up".into())), wanted(2));
         drop((one, two));
