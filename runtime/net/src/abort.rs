@@ -16,6 +16,11 @@ pub struct AbortRecord {
     pub text: String,
 }
 
+/// Returns the code of this name, as another process sends it; that of a lost rank if there is none.
+pub(crate) fn code_named(name: &str) -> Code {
+    codes::ALL.iter().find(|(code, _)| code.0 == name).map_or(codes::LOST_RANK, |(code, _)| *code)
+}
+
 /// Returns the error of a rank that stops because of what another one recorded.
 pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
     let AbortRecord { code, rank: by, text } = cause;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{ReporterAt, Terms};
+use super::note::ReporterAt;
+use super::terms::Terms;
 use crate::digest::mix;
 use crate::error::Error;
 use crate::net::{GuardedListener, Listener};

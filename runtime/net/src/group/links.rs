@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use roundelay_compiler::cost::PathCost;
 use roundelay_dsl::diag::codes;
 
-use super::Group;
+use super::rank_group::Group;
 use crate::error::{Error, Source};
-use crate::net::{ConnectionId, Deadline, Net, Opening};
+use crate::net::{ConnectionId, Deadline, Net, PendingConnection};
 use crate::transport::fault::Fault;
 use crate::transport::rdma;
 use crate::transport::stream::{Connection, Handshake, handshake};
@@ -21,11 +21,11 @@ const LINGER: Duration = Duration::from_secs(2);
 /// A connection that is being made while this rank does other things.
 pub struct Connecting {
     connection: ConnectionId,
-    stage: Stage,
+    stage: ConnectingStage,
 }
 
-enum Stage {
-    Opening(Opening),
+enum ConnectingStage {
+    Opening(PendingConnection),
     Meeting(Handshake),
     Made,
 }
@@ -91,7 +91,7 @@ impl Group {
         let Some(net) = self.net() else {
             return Err(Error::Plan("it names a rank that cannot be reached".into()));
         };
-        Ok(Connecting { connection, stage: Stage::Opening(net.begin_open(connection)) })
+        Ok(Connecting { connection, stage: ConnectingStage::Opening(net.begin_open(connection)) })
     }
 
     /// Goes as far as possible with a connection; returns it once both ends have met.
@@ -113,24 +113,24 @@ impl Group {
 
     fn approach(&mut self, connecting: &mut Connecting) -> Result<Option<Arc<Connection>>, Error> {
         let connection = connecting.connection;
-        let made = match std::mem::replace(&mut connecting.stage, Stage::Made) {
-            Stage::Opening(mut opening) => {
+        let made = match std::mem::replace(&mut connecting.stage, ConnectingStage::Made) {
+            ConnectingStage::Opening(mut opening) => {
                 let Some(mut net) = self.net() else { return Ok(None) };
                 match net.go_on(&mut opening)? {
                     None => {
-                        connecting.stage = Stage::Opening(opening);
+                        connecting.stage = ConnectingStage::Opening(opening);
                         return Ok(None);
                     }
                     Some(fd) => self.meet(&net, connection, fd),
                 }
             }
-            Stage::Meeting(handshake) => Err(handshake.turn()),
-            Stage::Made => return Ok(None),
+            ConnectingStage::Meeting(handshake) => Err(handshake.turn()),
+            ConnectingStage::Made => return Ok(None),
         };
         let made = match made {
             Ok(made) => made,
             Err(handshake @ Handshake::Waiting(_)) => {
-                connecting.stage = Stage::Meeting(handshake);
+                connecting.stage = ConnectingStage::Meeting(handshake);
                 return Ok(None);
             }
             Err(handshake) => self.carried(connection, handshake.finish())?,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use parking_lot::FairMutex;
 use roundelay_dsl::diag::codes;
 
-use super::alarm::{Above, OF_WHOLE};
-use super::{Group, LocalRank};
+use super::alarm::{AlarmScope, OF_WHOLE};
+use super::rank_group::{Group, LocalRank};
 use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::Error;
@@ -74,7 +74,7 @@ impl Group {
         let mut group =
             Self::local_ranks(at(self.rank), control, self.heap.clone(), locals, self.terms);
         group.net = net.map(|net| Arc::new(FairMutex::new(net)));
-        let whole = Above {
+        let whole = AlarmScope {
             control: self.control.clone(),
             net: self.net.clone(),
             members: members.as_slice().into(),

@@ -6,10 +6,23 @@ use std::sync::OnceLock;
 use if_addrs::Interface;
 use sha2::{Digest, Sha256};
 
-use super::{Medium, Options};
 use crate::error::Error;
 use crate::fabric::system;
+use crate::paths::{Medium, Options};
 use crate::secret::random;
+
+/// An address that a peer listens at, and this rank's own on that path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DialTarget {
+    /// This rank's own address, where that decides the path.
+    pub(super) from: Option<IpAddr>,
+    pub(super) to: SocketAddr,
+}
+
+/// Returns the text of an address in messages, with a space before it.
+pub(super) fn at(address: Option<SocketAddr>) -> String {
+    address.map(|a| format!(" at {a}")).unwrap_or_default()
+}
 
 /// Returns the addresses to listen at, with any free ports, by path; without paths there is one.
 pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Error> {

@@ -1,50 +1,30 @@
 //! Makes many connections at once.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
 use rustix::event::{PollFd, PollFlags};
 
 use roundelay_dsl::diag::codes;
 
-use super::dial::{Dial, DialTarget, Turn};
-use super::hello::Name;
+use super::address::{DialTarget, at};
+use super::dial::{DialProgress, PeerDial};
+use super::hello::ConnectionName;
 use super::listener::Listener;
+use super::wait_policy::{Deadline, LAST_WORDS, called, pause};
 use crate::error::{Error, Location, Source};
 use crate::interrupt;
 
-/// The time after the end of a connection in which its reason may arrive by another.
-pub const LAST_WORDS: Duration = Duration::from_millis(100);
-
 /// A connection that is wanted.
-pub(super) struct Wanted<'a> {
-    pub(super) name: Name,
+pub(super) struct WantedConnection<'a> {
+    pub(super) name: ConnectionName,
     /// The addresses at which the peer listens, if this rank connects; `None` if the peer does.
     pub(super) dial: Option<&'a [DialTarget]>,
 }
 
-/// The timeout of a wait for others, and a check that may end it sooner.
-pub struct Deadline<'a> {
-    /// The longest wait.
-    pub timeout: Duration,
-    /// A check that is made every few milliseconds of a wait for a rank, and returns the reason to give up,
-    /// if there is one. It sees more of the ranks than the connections that are being made: the store does
-    /// while ranks join, the whole while a part is split off.
-    pub watch: &'a mut dyn FnMut(u32) -> Option<Error>,
-    /// The ranks as errors and `watch` number them, if not by their own numbers: as in the whole that they
-    /// are a part of.
-    pub members: &'a [u32],
-}
-
-/// Returns the number by which errors name a rank of those members, of all ranks if there are none.
-pub(super) fn called(rank: u32, members: &[u32]) -> u32 {
-    members.get(rank as usize).copied().unwrap_or(rank)
-}
-
 /// The state of a wait for connections.
-pub(super) struct PendingConnections<'a> {
+pub(super) struct ConnectionWait<'a> {
     pub(super) listener: Arc<Listener>,
     /// The number by which errors name this rank.
     pub(super) rank: u32,
@@ -58,7 +38,7 @@ pub(super) struct PendingConnections<'a> {
     early: bool,
 }
 
-impl<'a> PendingConnections<'a> {
+impl<'a> ConnectionWait<'a> {
     pub(super) fn new(
         listener: &Arc<Listener>,
         rank: u32,
@@ -67,14 +47,14 @@ impl<'a> PendingConnections<'a> {
     ) -> Self {
         let (listener, since) = (listener.clone(), Instant::now());
         let (lost, early) = (None, false);
-        let mut pending = PendingConnections { listener, rank, what, since, deadline, lost, early };
+        let mut pending = ConnectionWait { listener, rank, what, since, deadline, lost, early };
         pending.rank = pending.name(rank);
         pending
     }
 
     /// Makes it a wait for peers that may come to the job later than this rank.
     pub(super) fn early(self) -> Self {
-        PendingConnections { early: true, ..self }
+        ConnectionWait { early: true, ..self }
     }
 
     /// Returns the number by which errors name a rank.
@@ -131,21 +111,11 @@ impl<'a> PendingConnections<'a> {
 /// The longest time for which connections wait that this process cannot take in: it may close files meanwhile.
 const ACCEPT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Waits for one of these, or a moment, whichever is first.
-pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {
-    let moment = Timespec {
-        tv_sec: moment.as_secs().min(3600) as i64,
-        tv_nsec: moment.subsec_nanos().into(),
-    };
-    // Whatever happens here, the caller looks again.
-    let _ = rustix::event::poll(fds, Some(&moment));
-}
-
 /// The time between two looks at what is not a socket of this wait.
 const TICK: Duration = Duration::from_millis(5);
 
 /// The connections that were made since the last look.
-pub(super) struct Connected<'a> {
+pub(super) struct ConnectionProgress<'a> {
     /// Connections that were made, by their place among the wanted.
     pub(super) made: Vec<(usize, TcpStream)>,
     /// Peers with connections that are still missing.
@@ -156,18 +126,18 @@ pub(super) struct Connected<'a> {
 /// block them. `look` gets them as they are made, is called again and again, and says whether to
 /// give up, or which of the peers is lost.
 pub(super) fn connect(
-    pending: &mut PendingConnections<'_>,
-    wanted: &[Wanted<'_>],
-    look: &mut dyn FnMut(Connected<'_>) -> Result<Option<Error>, Error>,
+    pending: &mut ConnectionWait<'_>,
+    wanted: &[WantedConnection<'_>],
+    look: &mut dyn FnMut(ConnectionProgress<'_>) -> Result<Option<Error>, Error>,
 ) -> Result<(), Error> {
     let listener = pending.listener.clone();
     let early = pending.early;
-    let open = |(at, w): (usize, &Wanted<'_>)| {
-        let dial = w.dial.map(|targets| Dial::new(w.name, targets.to_vec()));
-        let dial = if early { dial.map(Dial::early) } else { dial };
-        Open { at, name: w.name, dial }
+    let open = |(at, w): (usize, &WantedConnection<'_>)| {
+        let dial = w.dial.map(|targets| PeerDial::new(w.name, targets.to_vec()));
+        let dial = if early { dial.map(PeerDial::early) } else { dial };
+        MissingConnection { at, name: w.name, dial }
     };
-    let mut missing: Vec<Open> = wanted.iter().enumerate().map(open).collect();
+    let mut missing: Vec<MissingConnection> = wanted.iter().enumerate().map(open).collect();
     loop {
         listener.progress();
         let mut made = Vec::new();
@@ -179,8 +149,8 @@ pub(super) fn connect(
             }
         }
         missing = waiting;
-        let peers: Vec<u32> = missing.iter().map(Open::peer).collect();
-        let lost = look(Connected { made, missing: &peers })?;
+        let peers: Vec<u32> = missing.iter().map(MissingConnection::peer).collect();
+        let lost = look(ConnectionProgress { made, missing: &peers })?;
         if let Some(error) = peers.first().and_then(|&peer| pending.in_vain(peer, lost)) {
             return Err(error);
         }
@@ -196,23 +166,23 @@ pub(super) fn connect(
 }
 
 /// A connection that is still missing.
-struct Open {
+struct MissingConnection {
     at: usize,
-    name: Name,
-    dial: Option<Dial>,
+    name: ConnectionName,
+    dial: Option<PeerDial>,
 }
 
-impl Open {
+impl MissingConnection {
     fn peer(&self) -> u32 {
         if self.dial.is_some() { self.name.to } else { self.name.from }
     }
 
-    fn turn(&mut self, pending: &PendingConnections<'_>) -> Result<Option<TcpStream>, Error> {
+    fn turn(&mut self, pending: &ConnectionWait<'_>) -> Result<Option<TcpStream>, Error> {
         let Some(dial) = &mut self.dial else { return Ok(pending.listener.take(&self.name)) };
         match dial.turn(pending.listener.options()) {
-            Turn::Waiting => Ok(None),
-            Turn::Connected(stream) => Ok(Some(stream)),
-            Turn::Failed(error) => {
+            DialProgress::Waiting => Ok(None),
+            DialProgress::Connected(stream) => Ok(Some(stream)),
+            DialProgress::Failed(error) => {
                 let (rank, peer) = (pending.rank, pending.name(self.name.to));
                 let place = at(dial.address());
                 let text = format!("rank {rank} cannot connect to rank {peer}{place}: {error}");
@@ -222,7 +192,7 @@ impl Open {
     }
 
     /// Returns the error of a connection that did not come about in time.
-    fn late(&self, pending: &PendingConnections<'_>) -> Error {
+    fn late(&self, pending: &ConnectionWait<'_>) -> Error {
         let peer = self.peer();
         let Some(dial) = &self.dial else {
             let here = pending.listener.address();
@@ -233,8 +203,4 @@ impl Open {
         let awaited = format!("rank {}{} to answer", pending.name(peer), at(dial.address()));
         pending.expired(peer, awaited, &trouble.unwrap_or_default())
     }
-}
-
-pub(super) fn at(address: Option<SocketAddr>) -> String {
-    address.map(|a| format!(" at {a}")).unwrap_or_default()
 }

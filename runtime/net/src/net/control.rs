@@ -4,15 +4,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use roundelay_dsl::diag::{Code, codes};
 use rustix::event::{PollFd, PollFlags};
 
-use super::Net;
-use super::connect::pause;
-use super::link::{Frame, Link};
+use super::link::{LinkFrame, PeerLink};
 use super::overlay::steps;
+use super::rank_network::Net;
+use super::wait_policy::pause;
 use super::waits::{StopReport, WaitReport};
-use crate::abort::AbortRecord;
+use crate::abort::{AbortRecord, code_named};
 
 /// The longest text of an alarm, in bytes.
 const TEXT_MAX: usize = 2048;
@@ -27,22 +26,17 @@ const ANNOUNCES: u32 = YIELDS + 1;
 const GOODBYE: Duration = Duration::from_millis(200);
 
 /// The state of a wait for a peer.
-pub(super) struct Rest {
+pub(super) struct WaitBackoff {
     /// The looks at memory since something came.
     polls: u32,
     /// The last time that sockets were looked at.
     heard: Instant,
 }
 
-impl Rest {
+impl WaitBackoff {
     pub(super) fn new() -> Self {
-        Rest { polls: 0, heard: Instant::now() }
+        WaitBackoff { polls: 0, heard: Instant::now() }
     }
-}
-
-/// Returns the code that another rank named.
-pub fn known(code: &str) -> Code {
-    codes::ALL.iter().find(|(c, _)| c.0 == code).map_or(codes::LOST_RANK, |(c, _)| *c)
 }
 
 impl Net {
@@ -90,9 +84,9 @@ impl Net {
         links.filter_map(|(at, link)| link.tend().then_some(at)).collect()
     }
 
-    /// Waits a moment for a peer. Where the link to it goes over memory, this rank leaves its core to others, and soon
+    /// WaitReports a moment for a peer. Where the link to it goes over memory, this rank leaves its core to others, and soon
     /// sleeps until a peer in memory does something; what comes through sockets is heard now and then.
-    pub(super) fn rest(&mut self, peer: u32, rest: &mut Rest) {
+    pub(super) fn rest(&mut self, peer: u32, rest: &mut WaitBackoff) {
         let is_near = self.links.iter().any(|link| link.peer == peer && link.is_near());
         if !is_near || rest.heard.elapsed() >= TICK {
             self.wait(if is_near { Duration::ZERO } else { TICK });
@@ -135,39 +129,39 @@ impl Net {
         }
     }
 
-    fn hear(&mut self, peer: u32, frame: Frame) {
+    fn hear(&mut self, peer: u32, frame: LinkFrame) {
         match frame {
-            Frame::Words { round, step, words } => {
+            LinkFrame::Words { round, step, words } => {
                 if self.words.hear(peer, round, step, words) {
                     self.advance_words();
                 } else {
                     self.refuse(peer);
                 }
             }
-            Frame::Endpoints(step, endpoints) => {
+            LinkFrame::Endpoints(step, endpoints) => {
                 let is_known = self.early.iter().any(|(p, s, _)| (*p, *s) == (peer, step));
                 if is_known || !self.endpoints.is_empty() || step >= steps(self.size) {
                     return self.refuse(peer);
                 }
                 self.early.push((peer, step, endpoints));
             }
-            Frame::Alarm(code, rank, text) => {
-                self.note_alarm(AbortRecord { code: known(&code), rank, text }, Some(peer));
+            LinkFrame::Alarm(code, rank, text) => {
+                self.note_alarm(AbortRecord { code: code_named(&code), rank, text }, Some(peer));
             }
-            Frame::Gone(rank, how) if rank != self.rank && rank < self.size => {
+            LinkFrame::Gone(rank, how) if rank != self.rank && rank < self.size => {
                 self.note_gone(rank, how, false, peer);
             }
-            Frame::Wait { rank, number, words, asks } => {
-                self.hear_wait(peer, WaitReport { rank, number, words, asks });
+            LinkFrame::Wait { rank, number, words, asks } => {
+                self.handle_wait(peer, &WaitReport { rank, number, words, asks });
             }
-            Frame::Stopped { rank, witness, number } => {
-                self.hear_stopped(peer, StopReport { rank, witness, number });
+            LinkFrame::Stopped { rank, witness, number } => {
+                self.handle_stop(peer, &StopReport { rank, witness, number });
             }
-            Frame::Call { call, digest } => self.calls.add(peer, call, digest),
-            Frame::Ended(rank, how) if rank != self.rank && rank < self.size => {
+            LinkFrame::Call { call, digest } => self.calls.add(peer, call, digest),
+            LinkFrame::Ended(rank, how) if rank != self.rank && rank < self.size => {
                 self.note_ended(rank, how, Some(peer));
             }
-            Frame::Gone(..) | Frame::Ended(..) | Frame::Left => {}
+            LinkFrame::Gone(..) | LinkFrame::Ended(..) | LinkFrame::Left => {}
         }
     }
 
@@ -183,8 +177,9 @@ impl Net {
 
     fn note_alarm(&mut self, record: AbortRecord, from: Option<u32>) {
         if self.alarmed.is_none() {
-            let frame = Frame::Alarm(record.code.0.to_owned(), record.rank, record.text.clone());
-            self.tell_all(&frame, from);
+            let frame =
+                LinkFrame::Alarm(record.code.0.to_owned(), record.rank, record.text.clone());
+            self.broadcast(&frame, from);
             self.alarmed = Some(record);
         }
     }
@@ -196,7 +191,7 @@ impl Net {
             return;
         }
         if !has_left && self.gone.len() < DEATHS {
-            self.tell_all(&Frame::Gone(rank, how.clone()), Some(from));
+            self.broadcast(&LinkFrame::Gone(rank, how.clone()), Some(from));
         }
         self.gone.insert(rank, how);
     }
@@ -209,7 +204,7 @@ impl Net {
 
     fn note_ended(&mut self, rank: u32, how: String, from: Option<u32>) {
         if self.ended.len() < DEATHS && !self.ended.contains_key(&rank) {
-            self.tell_all(&Frame::Ended(rank, how.clone()), from);
+            self.broadcast(&LinkFrame::Ended(rank, how.clone()), from);
             self.gone.entry(rank).or_insert_with(|| how.clone());
             self.ended.insert(rank, how);
         }
@@ -219,9 +214,9 @@ impl Net {
     pub(crate) fn leave(&mut self) {
         // In memory the end of this rank's board says so.
         let links = self.links.iter_mut().filter(|link| link.end().is_none() && !link.is_near());
-        links.for_each(|link| link.send(&Frame::Left));
+        links.for_each(|link| link.send(&LinkFrame::Left));
         let deadline = Instant::now() + GOODBYE;
-        while self.links.iter().any(Link::is_full) && Instant::now() < deadline {
+        while self.links.iter().any(PeerLink::is_full) && Instant::now() < deadline {
             self.wait(Duration::from_millis(5));
         }
         for mut link in std::mem::take(&mut self.links) {
@@ -234,7 +229,7 @@ impl Net {
         self.near = None;
     }
 
-    pub(super) fn tell_all(&mut self, frame: &Frame, except: Option<u32>) {
+    pub(super) fn broadcast(&mut self, frame: &LinkFrame, except: Option<u32>) {
         for link in &mut self.links {
             if link.end().is_none() && Some(link.peer) != except {
                 link.send(frame);
@@ -242,7 +237,7 @@ impl Net {
         }
     }
 
-    pub(super) fn send(&mut self, peer: u32, frame: &Frame) {
+    pub(super) fn send(&mut self, peer: u32, frame: &LinkFrame) {
         let link = self.links.iter_mut().find(|link| link.peer == peer);
         if let Some(link) = link.filter(|link| link.end().is_none()) {
             link.send(frame);

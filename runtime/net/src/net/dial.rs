@@ -1,7 +1,7 @@
 //! The connecting side of a connection, as a machine that never waits.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,12 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::Options;
-use super::hello::{HELLO, Hello, Name, REPLY, Refusal, Reply};
-use super::listener::tune;
+use super::address::DialTarget;
+use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello, REPLY};
+use super::socket::tune;
 use crate::error::Source;
 use crate::fork::give_up_in_children;
+use crate::paths::Options;
 use crate::secret::{NONCE, PROOF, Side, random};
 
 /// The pause before another attempt, at first; it doubles up to [`PAUSE_MAX`].
@@ -25,20 +26,12 @@ const ATTEMPT: Duration = Duration::from_secs(1);
 /// is gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An address that a peer listens at, and this rank's own on that path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DialTarget {
-    /// This rank's own address, where that decides the path.
-    pub(super) from: Option<IpAddr>,
-    pub(super) to: SocketAddr,
-}
-
 /// A connection that this rank makes.
-pub(super) struct Dial {
-    name: Name,
+pub(super) struct PeerDial {
+    name: ConnectionName,
     targets: Vec<DialTarget>,
     attempt: usize,
-    state: State,
+    state: DialState,
     failing_since: Option<Instant>,
     trouble: Option<DialError>,
     refused: bool,
@@ -48,15 +41,15 @@ pub(super) struct Dial {
     early: bool,
 }
 
-enum State {
+enum DialState {
     /// The state until the next attempt.
     Resting(Instant),
     Connecting(TcpStream, Instant),
-    Talking(Box<Talk>),
+    Talking(Box<DialHandshake>),
     Over,
 }
 
-struct Talk {
+struct DialHandshake {
     stream: TcpStream,
     hello: [u8; HELLO],
     /// The nonce that was sent and the proof that was heard in a challenge.
@@ -65,7 +58,7 @@ struct Talk {
 }
 
 /// The result of a turn.
-pub(super) enum Turn {
+pub(super) enum DialProgress {
     Waiting,
     Connected(TcpStream),
     /// The reason for which it makes no sense to go on, and the remedy.
@@ -104,7 +97,7 @@ pub(super) enum DialError {
     Stranger,
     /// It turned this rank away.
     #[error("refused: {}", .0.text())]
-    Refused(Refusal),
+    Refused(HelloRefusal),
     /// It has another secret.
     #[error("it cannot prove that it knows the secret: give all ranks the same secret")]
     Unproved,
@@ -120,7 +113,7 @@ impl DialError {
 }
 
 /// The failure of an attempt.
-enum Trouble {
+enum AttemptError {
     /// Another attempt may succeed; nobody is there now.
     Nobody(DialError),
     /// Another attempt may succeed; somebody is there.
@@ -128,10 +121,10 @@ enum Trouble {
     Final(DialError),
 }
 
-impl Dial {
-    pub(super) fn new(name: Name, targets: Vec<DialTarget>) -> Self {
-        let (state, brief) = (State::Resting(Instant::now()), targets.len() > 1);
-        Dial {
+impl PeerDial {
+    pub(super) fn new(name: ConnectionName, targets: Vec<DialTarget>) -> Self {
+        let (state, brief) = (DialState::Resting(Instant::now()), targets.len() > 1);
+        PeerDial {
             name,
             targets,
             attempt: 0,
@@ -146,13 +139,13 @@ impl Dial {
 
     /// Makes it a connection to a peer that may come to the job later: it is asked again.
     pub(super) fn early(self) -> Self {
-        Dial { early: true, ..self }
+        PeerDial { early: true, ..self }
     }
 
     /// Begins a connection over targets that may come to work at any time: the system's own attempts become
     /// rare.
-    pub(super) fn again(name: Name, targets: Vec<DialTarget>) -> Self {
-        Dial { brief: true, ..Dial::new(name, targets) }
+    pub(super) fn again(name: ConnectionName, targets: Vec<DialTarget>) -> Self {
+        PeerDial { brief: true, ..PeerDial::new(name, targets) }
     }
 
     /// Returns the address that is tried.
@@ -172,7 +165,7 @@ impl Dial {
 
     /// Returns true if the peer's system has answered.
     pub(super) fn is_answered(&self) -> bool {
-        matches!(self.state, State::Talking(_))
+        matches!(self.state, DialState::Talking(_))
     }
 
     /// Returns the fault of the last attempt, if there was one.
@@ -183,74 +176,73 @@ impl Dial {
     /// Returns the descriptor and the events to wait for before the next turn.
     pub(super) fn awaits(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
-            State::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::OUT)),
-            State::Talking(talk) => Some((talk.stream.as_fd(), PollFlags::IN)),
-            State::Resting(_) | State::Over => None,
+            DialState::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::OUT)),
+            DialState::Talking(talk) => Some((talk.stream.as_fd(), PollFlags::IN)),
+            DialState::Resting(_) | DialState::Over => None,
         }
     }
 
     /// Goes as far as possible without waiting.
-    pub(super) fn turn(&mut self, options: &Options) -> Turn {
+    pub(super) fn turn(&mut self, options: &Options) -> DialProgress {
         loop {
-            let state = std::mem::replace(&mut self.state, State::Over);
-            let next = match state {
-                State::Over => return Turn::Waiting,
-                State::Resting(until) if Instant::now() < until => {
-                    self.state = State::Resting(until);
-                    return Turn::Waiting;
-                }
-                State::Resting(_) => self.connect(),
-                State::Connecting(stream, since) => match is_connected(&stream) {
-                    Ok(false) if self.brief && since.elapsed() > ATTEMPT => {
-                        Err(Trouble::Nobody(DialError::Silent))
+            let state = std::mem::replace(&mut self.state, DialState::Over);
+            let next =
+                match state {
+                    DialState::Over => return DialProgress::Waiting,
+                    DialState::Resting(until) if Instant::now() < until => {
+                        self.state = DialState::Resting(until);
+                        return DialProgress::Waiting;
                     }
-                    Ok(false) => {
-                        self.state = State::Connecting(stream, since);
-                        return Turn::Waiting;
-                    }
-                    Ok(true) => self.greet(stream, options),
-                    Err(e) => {
-                        self.refused = e == Errno::CONNREFUSED;
-                        Err(Trouble::Nobody(DialError::system(e)))
-                    }
-                },
-                State::Talking(mut talk) => match talk.turn(options) {
-                    Ok(Some(true)) => {
-                        match tune(&talk.stream, options.timeout, self.name.is_control()) {
-                            Ok(()) => return Turn::Connected(talk.stream),
-                            Err(e) => Err(Trouble::Busy(DialError::system(e))),
+                    DialState::Resting(_) => self.connect(),
+                    DialState::Connecting(stream, since) => match is_connected(&stream) {
+                        Ok(false) if self.brief && since.elapsed() > ATTEMPT => {
+                            Err(AttemptError::Nobody(DialError::Silent))
                         }
-                    }
-                    Ok(Some(false)) => Ok(State::Talking(talk)),
-                    Ok(None) => {
-                        self.state = State::Talking(talk);
-                        return Turn::Waiting;
-                    }
-                    Err(Trouble::Final(unknown @ DialError::Refused(Refusal::Job)))
-                        if self.early =>
-                    {
-                        Err(Trouble::Busy(unknown))
-                    }
-                    Err(trouble) => Err(trouble),
-                },
-            };
+                        Ok(false) => {
+                            self.state = DialState::Connecting(stream, since);
+                            return DialProgress::Waiting;
+                        }
+                        Ok(true) => self.greet(stream, options),
+                        Err(e) => {
+                            self.refused = e == Errno::CONNREFUSED;
+                            Err(AttemptError::Nobody(DialError::system(e)))
+                        }
+                    },
+                    DialState::Talking(mut talk) => match talk.turn(options) {
+                        Ok(Some(true)) => {
+                            match tune(&talk.stream, options.timeout, self.name.is_control()) {
+                                Ok(()) => return DialProgress::Connected(talk.stream),
+                                Err(e) => Err(AttemptError::Busy(DialError::system(e))),
+                            }
+                        }
+                        Ok(Some(false)) => Ok(DialState::Talking(talk)),
+                        Ok(None) => {
+                            self.state = DialState::Talking(talk);
+                            return DialProgress::Waiting;
+                        }
+                        Err(AttemptError::Final(
+                            unknown @ DialError::Refused(HelloRefusal::Job),
+                        )) if self.early => Err(AttemptError::Busy(unknown)),
+                        Err(trouble) => Err(trouble),
+                    },
+                };
             match next {
                 Ok(state) => self.state = state,
                 Err(trouble) => match self.rest(trouble, PATIENCE.min(options.timeout / 6)) {
-                    Some(error) => return Turn::Failed(error),
-                    None => return Turn::Waiting,
+                    Some(error) => return DialProgress::Failed(error),
+                    None => return DialProgress::Waiting,
                 },
             }
         }
     }
 
-    fn connect(&mut self) -> Result<State, Trouble> {
+    fn connect(&mut self) -> Result<DialState, AttemptError> {
         let Some(DialTarget { from, to: address }) = self.target() else {
-            return Err(Trouble::Final(DialError::Nowhere));
+            return Err(AttemptError::Final(DialError::Nowhere));
         };
         let nobody = |e: Errno| match e {
-            Errno::MFILE | Errno::NFILE => Trouble::Final(DialError::Descriptors(e)),
-            _ => Trouble::Nobody(DialError::system(e)),
+            Errno::MFILE | Errno::NFILE => AttemptError::Final(DialError::Descriptors(e)),
+            _ => AttemptError::Nobody(DialError::system(e)),
         };
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -264,7 +256,7 @@ impl Dial {
         }
         match rustix::net::connect(&stream, &address) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
-                Ok(State::Connecting(stream, Instant::now()))
+                Ok(DialState::Connecting(stream, Instant::now()))
             }
             Err(e) => {
                 self.refused = e == Errno::CONNREFUSED;
@@ -273,25 +265,35 @@ impl Dial {
         }
     }
 
-    fn greet(&mut self, mut stream: TcpStream, options: &Options) -> Result<State, Trouble> {
-        let denied = |e| Trouble::Final(DialError::System { source: Source::new(e) });
+    fn greet(
+        &mut self,
+        mut stream: TcpStream,
+        options: &Options,
+    ) -> Result<DialState, AttemptError> {
+        let denied = |e| AttemptError::Final(DialError::System { source: Source::new(e) });
         let nonce = random().map_err(denied)?;
-        let hello = Hello { name: self.name, has_secret: options.secret.is_some(), nonce }.encode();
+        let hello =
+            PeerHello { name: self.name, has_secret: options.secret.is_some(), nonce }.encode();
         say(&mut stream, &hello)?;
         self.refused = false;
-        Ok(State::Talking(Box::new(Talk { stream, hello, proof: None, heard: Vec::new() })))
+        Ok(DialState::Talking(Box::new(DialHandshake {
+            stream,
+            hello,
+            proof: None,
+            heard: Vec::new(),
+        })))
     }
 
     /// Prepares another attempt, or gives up.
-    fn rest(&mut self, trouble: Trouble, patience: Duration) -> Option<DialError> {
+    fn rest(&mut self, trouble: AttemptError, patience: Duration) -> Option<DialError> {
         let now = Instant::now();
         match trouble {
-            Trouble::Final(error) => return Some(error),
-            Trouble::Busy(error) => {
+            AttemptError::Final(error) => return Some(error),
+            AttemptError::Busy(error) => {
                 self.failing_since = None;
                 self.trouble = Some(error);
             }
-            Trouble::Nobody(error) => {
+            AttemptError::Nobody(error) => {
                 let since = *self.failing_since.get_or_insert(now);
                 if now - since > patience {
                     return Some(DialError::Unreachable { source: Source::new(error), patience });
@@ -301,45 +303,47 @@ impl Dial {
         }
         let pause = PAUSE * (1 << (self.attempt / self.targets.len().max(1)).min(8)) as u32;
         self.attempt += 1;
-        self.state = State::Resting(now + pause.min(PAUSE_MAX));
+        self.state = DialState::Resting(now + pause.min(PAUSE_MAX));
         None
     }
 }
 
-impl Talk {
+impl DialHandshake {
     /// Goes on with the exchange; returns true once the connection counts, false if something was said,
     /// `None` if there is no answer.
-    fn turn(&mut self, options: &Options) -> Result<Option<bool>, Trouble> {
+    fn turn(&mut self, options: &Options) -> Result<Option<bool>, AttemptError> {
         while self.heard.len() < REPLY {
             let mut buffer = [0; REPLY];
             match self.stream.read(&mut buffer[..REPLY - self.heard.len()]) {
-                Ok(0) => return Err(Trouble::Busy(DialError::Closed)),
+                Ok(0) => return Err(AttemptError::Busy(DialError::Closed)),
                 Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(e) => return Err(Trouble::Busy(DialError::system(e))),
+                Err(e) => return Err(AttemptError::Busy(DialError::system(e))),
             }
         }
-        let stranger = || Trouble::Final(DialError::Stranger);
-        let reply = self.heard.first_chunk().and_then(Reply::decode).ok_or_else(stranger)?;
+        let stranger = || AttemptError::Final(DialError::Stranger);
+        let reply = self.heard.first_chunk().and_then(HelloReply::decode).ok_or_else(stranger)?;
         self.heard.clear();
         match (reply, &options.secret, self.proof) {
-            (Reply::Refused(why), _, _) => Err(Trouble::Final(DialError::Refused(why))),
-            (Reply::Challenge(nonce), Some(secret), None) => {
+            (HelloReply::Refused(why), _, _) => Err(AttemptError::Final(DialError::Refused(why))),
+            (HelloReply::Challenge(nonce), Some(secret), None) => {
                 let proof = secret.proof(Side::Connecting, &[&self.hello, &nonce]);
                 self.proof = Some((nonce, proof));
                 say(&mut self.stream, &proof)?;
                 Ok(Some(false))
             }
-            (Reply::Accepted(_), None, None) => Ok(Some(true)),
-            (Reply::Accepted(theirs), Some(secret), Some((nonce, mine))) => {
+            (HelloReply::Accepted(_), None, None) => Ok(Some(true)),
+            (HelloReply::Accepted(theirs), Some(secret), Some((nonce, mine))) => {
                 match secret.accepts(&theirs, Side::Accepting, &[&self.hello, &nonce, &mine]) {
                     true => Ok(Some(true)),
-                    false => Err(Trouble::Final(DialError::Unproved)),
+                    false => Err(AttemptError::Final(DialError::Unproved)),
                 }
             }
-            (Reply::Accepted(_), Some(_), None) => Err(Trouble::Final(DialError::Unasked)),
-            (Reply::Challenge(_) | Reply::Accepted(_), _, _) => Err(stranger()),
+            (HelloReply::Accepted(_), Some(_), None) => {
+                Err(AttemptError::Final(DialError::Unasked))
+            }
+            (HelloReply::Challenge(_) | HelloReply::Accepted(_), _, _) => Err(stranger()),
         }
     }
 }
@@ -354,10 +358,10 @@ fn is_connected(stream: &TcpStream) -> Result<bool, Errno> {
 }
 
 /// Sends a few bytes, which always fit into the buffer of a new connection.
-fn say(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Trouble> {
+fn say(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), AttemptError> {
     match stream.write(bytes) {
         Ok(n) if n == bytes.len() => Ok(()),
-        Ok(_) => Err(Trouble::Busy(DialError::Full)),
-        Err(e) => Err(Trouble::Busy(DialError::system(e))),
+        Ok(_) => Err(AttemptError::Busy(DialError::Full)),
+        Err(e) => Err(AttemptError::Busy(DialError::system(e))),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Listener;
+use super::listener::Listener;
 use crate::fork::OwnerProcess;
 
 /// The time that ranks of this process have to take a connection in themselves, before the guard does.

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   connecting                               accepting
-//!   Hello: version, job, communicator,
+//!   PeerHello: version, job, communicator,
 //!     ranks, lane, a nonce            --->
-//!                                     <---   Reply: Challenge with a nonce     (with a secret only)
-//!   proof over Hello and Challenge    --->
-//!                                     <---   Reply: Accepted, with its own proof, or Refused
+//!                                     <---   HelloReply: Challenge with a nonce     (with a secret only)
+//!   proof over hello and Challenge    --->
+//!                                     <---   HelloReply: Accepted, with its own proof, or Refused
 //! ```
 //!
 //! Every message has a fixed length, so neither side reads a byte too far: data may follow at once.
@@ -26,7 +26,7 @@ pub(super) const REPLY: usize = 8 + PROOF;
 
 /// The name of a connection of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
+pub(super) struct ConnectionName {
     /// The job.
     pub(super) job: u128,
     /// The communicator.
@@ -42,7 +42,7 @@ pub(super) struct Name {
 
 /// The lane of the link on which ranks talk to each other.
 pub(super) const CONTROL: u32 = 1 << 16;
-/// The lane on which the ranks that are left come together ([`rally`](super::rally)).
+/// The lane on which the ranks that are left come together ([`shrink`](super::shrink)).
 pub(super) const RALLY: u32 = CONTROL | 1 << 30;
 /// The bit of a connection that carries on a stream.
 const AGAIN: u32 = 1 << 31;
@@ -57,7 +57,7 @@ pub(super) fn again(lane: u32, path: usize) -> u32 {
     lane | AGAIN | (path as u32) << 24
 }
 
-impl Name {
+impl ConnectionName {
     /// Returns true if ranks talk to each other here about everything but data.
     pub(super) fn is_control(&self) -> bool {
         self.lane & CONTROL != 0
@@ -71,8 +71,8 @@ impl Name {
 
 /// The first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hello {
-    pub(super) name: Name,
+pub(super) struct PeerHello {
+    pub(super) name: ConnectionName,
     /// True if the connecting side can prove that it knows a secret.
     pub(super) has_secret: bool,
     pub(super) nonce: [u8; NONCE],
@@ -80,7 +80,7 @@ pub(super) struct Hello {
 
 /// The reason for which a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum HelloRefusal {
     /// It does not speak this protocol. It gets no answer.
     Stranger,
     Version,
@@ -92,49 +92,49 @@ pub(super) enum Refusal {
     Ended,
 }
 
-impl Refusal {
-    const ALL: [Refusal; 7] = [
-        Refusal::Stranger,
-        Refusal::Version,
-        Refusal::Job,
-        Refusal::SecretWanted,
-        Refusal::SecretUnwanted,
-        Refusal::SecretWrong,
-        Refusal::Ended,
+impl HelloRefusal {
+    const ALL: [HelloRefusal; 7] = [
+        HelloRefusal::Stranger,
+        HelloRefusal::Version,
+        HelloRefusal::Job,
+        HelloRefusal::SecretWanted,
+        HelloRefusal::SecretUnwanted,
+        HelloRefusal::SecretWrong,
+        HelloRefusal::Ended,
     ];
 
     /// Describes the fault, and the remedy, in words that fit both sides.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Refusal::Stranger => "it does not speak the protocol of ranks",
-            Refusal::Version => {
+            HelloRefusal::Stranger => "it does not speak the protocol of ranks",
+            HelloRefusal::Version => {
                 "the ranks run different versions: install the same version on all hosts"
             }
-            Refusal::Job => {
+            HelloRefusal::Job => {
                 "it belongs to another job: give each job a rendezvous store of its own"
             }
-            Refusal::SecretWanted | Refusal::SecretUnwanted => {
+            HelloRefusal::SecretWanted | HelloRefusal::SecretUnwanted => {
                 "one side has a secret and the other has none: give all ranks the same secret"
             }
-            Refusal::SecretWrong => "the secrets differ: give all ranks the same secret",
-            Refusal::Ended => "the communicator was closed there",
+            HelloRefusal::SecretWrong => "the secrets differ: give all ranks the same secret",
+            HelloRefusal::Ended => "the communicator was closed there",
         }
     }
 }
 
 /// An answer of the accepting side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum HelloReply {
     Challenge([u8; NONCE]),
     /// The connection is accepted, with a proof where there is a secret, else zeros.
     Accepted([u8; PROOF]),
-    Refused(Refusal),
+    Refused(HelloRefusal),
 }
 
-impl Hello {
+impl PeerHello {
     pub(super) fn encode(&self) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
-        let Name { job, comm, to, from, lane } = self.name;
+        let ConnectionName { job, comm, to, from, lane } = self.name;
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
         bytes[10] = self.has_secret.into();
@@ -147,24 +147,24 @@ impl Hello {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8; HELLO]) -> Result<Hello, Refusal> {
+    pub(super) fn decode(bytes: &[u8; HELLO]) -> Result<PeerHello, HelloRefusal> {
         fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
             std::array::from_fn(|i| bytes[at + i])
         }
         if bytes[..8] != MAGIC {
-            return Err(Refusal::Stranger);
+            return Err(HelloRefusal::Stranger);
         }
         if u16::from_le_bytes(field(bytes, 8)) != VERSION {
-            return Err(Refusal::Version);
+            return Err(HelloRefusal::Version);
         }
-        let name = Name {
+        let name = ConnectionName {
             job: u128::from_le_bytes(field(bytes, 12)),
             comm: u64::from_le_bytes(field(bytes, 28)),
             to: u32::from_le_bytes(field(bytes, 36)),
             from: u32::from_le_bytes(field(bytes, 40)),
             lane: u32::from_le_bytes(field(bytes, 44)),
         };
-        Ok(Hello { name, has_secret: bytes[10] != 0, nonce: field(bytes, 48) })
+        Ok(PeerHello { name, has_secret: bytes[10] != 0, nonce: field(bytes, 48) })
     }
 
     /// Returns true if these bytes can still become a hello.
@@ -173,34 +173,34 @@ impl Hello {
     }
 }
 
-impl Reply {
+impl HelloReply {
     pub(super) fn encode(&self) -> [u8; REPLY] {
         let mut bytes = [0; REPLY];
         bytes[..4].copy_from_slice(&MAGIC[..4]);
         match self {
-            Reply::Challenge(nonce) => {
+            HelloReply::Challenge(nonce) => {
                 bytes[4] = 1;
                 bytes[8..].copy_from_slice(nonce);
             }
-            Reply::Accepted(proof) => {
+            HelloReply::Accepted(proof) => {
                 bytes[4] = 2;
                 bytes[8..].copy_from_slice(proof);
             }
-            Reply::Refused(why) => {
+            HelloReply::Refused(why) => {
                 bytes[4] = 3;
-                bytes[5] = Refusal::ALL.iter().position(|r| r == why).unwrap_or(0) as u8;
+                bytes[5] = HelloRefusal::ALL.iter().position(|r| r == why).unwrap_or(0) as u8;
             }
         }
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8; REPLY]) -> Option<Reply> {
+    pub(super) fn decode(bytes: &[u8; REPLY]) -> Option<HelloReply> {
         let body = std::array::from_fn(|i| bytes[8 + i]);
         match bytes[4] {
             _ if bytes[..4] != MAGIC[..4] => None,
-            1 => Some(Reply::Challenge(body)),
-            2 => Some(Reply::Accepted(body)),
-            3 => Refusal::ALL.get(usize::from(bytes[5])).map(|why| Reply::Refused(*why)),
+            1 => Some(HelloReply::Challenge(body)),
+            2 => Some(HelloReply::Accepted(body)),
+            3 => HelloRefusal::ALL.get(usize::from(bytes[5])).map(|why| HelloReply::Refused(*why)),
             _ => None,
         }
     }
@@ -212,28 +212,38 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        let name = Name { job: 1 << 100 | 5, comm: 1 << 50, to: 3, from: 131_071, lane: CONTROL };
-        let hello = Hello { name, has_secret: true, nonce: [7; NONCE] };
-        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
-        for why in Refusal::ALL {
-            let reply = Reply::Refused(why);
-            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        let name = ConnectionName {
+            job: 1 << 100 | 5,
+            comm: 1 << 50,
+            to: 3,
+            from: 131_071,
+            lane: CONTROL,
+        };
+        let hello = PeerHello { name, has_secret: true, nonce: [7; NONCE] };
+        assert_eq!(PeerHello::decode(&hello.encode()), Ok(hello));
+        for why in HelloRefusal::ALL {
+            let reply = HelloReply::Refused(why);
+            assert_eq!(HelloReply::decode(&reply.encode()), Some(reply));
         }
-        for reply in [Reply::Challenge([3; NONCE]), Reply::Accepted([9; PROOF])] {
-            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        for reply in [HelloReply::Challenge([3; NONCE]), HelloReply::Accepted([9; PROOF])] {
+            assert_eq!(HelloReply::decode(&reply.encode()), Some(reply));
         }
     }
 
     #[test]
     fn strangers_and_other_versions_are_told_apart() {
-        let name = Name { job: 1, comm: 2, to: 3, from: 4, lane: 5 };
-        let mut bytes = Hello { name, has_secret: false, nonce: [0; NONCE] }.encode();
-        assert!(Hello::may_begin(&bytes) && Hello::may_begin(b"") && Hello::may_begin(b"rnd"));
-        assert!(!Hello::may_begin(b"GET / HTTP/1.1"));
+        let name = ConnectionName { job: 1, comm: 2, to: 3, from: 4, lane: 5 };
+        let mut bytes = PeerHello { name, has_secret: false, nonce: [0; NONCE] }.encode();
+        assert!(
+            PeerHello::may_begin(&bytes)
+                && PeerHello::may_begin(b"")
+                && PeerHello::may_begin(b"rnd")
+        );
+        assert!(!PeerHello::may_begin(b"GET / HTTP/1.1"));
         bytes[8] += 1;
-        assert_eq!(Hello::decode(&bytes), Err(Refusal::Version));
+        assert_eq!(PeerHello::decode(&bytes), Err(HelloRefusal::Version));
         bytes[0] = 0;
-        assert_eq!(Hello::decode(&bytes), Err(Refusal::Stranger));
-        assert_eq!(Reply::decode(&[0; REPLY]), None);
+        assert_eq!(PeerHello::decode(&bytes), Err(HelloRefusal::Stranger));
+        assert_eq!(HelloReply::decode(&[0; REPLY]), None);
     }
 }

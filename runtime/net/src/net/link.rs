@@ -14,7 +14,7 @@ use crate::transport::stream::Resumable;
 
 /// A message between linked ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Frame {
+pub(super) enum LinkFrame {
     /// A step of gathering endpoints, each as its bytes.
     Endpoints(u32, Vec<Vec<u8>>),
     /// A step of a round of words: each rank's tag and word.
@@ -81,7 +81,7 @@ impl LinkStream {
 }
 
 /// One end of a link.
-pub(super) struct Link {
+pub(super) struct PeerLink {
     pub(super) peer: u32,
     stream: LinkStream,
     /// The bytes that came and are not understood yet, from `taken` on.
@@ -91,18 +91,18 @@ pub(super) struct Link {
     outbox: Vec<u8>,
     sent: usize,
     limit: usize,
-    state: State,
+    state: LinkState,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum LinkState {
     Open,
     Ended(String),
 }
 
-impl Link {
+impl PeerLink {
     /// Makes a link. Frames longer than `limit` bytes break the protocol.
     pub(super) fn new(peer: u32, stream: TcpStream, limit: usize) -> Self {
         Self::over(peer, LinkStream::Plain(Arc::new(stream.into())), limit)
@@ -119,7 +119,7 @@ impl Link {
     }
 
     fn over(peer: u32, stream: LinkStream, limit: usize) -> Self {
-        Link {
+        PeerLink {
             peer,
             stream,
             inbox: Vec::new(),
@@ -127,7 +127,7 @@ impl Link {
             outbox: Vec::new(),
             sent: 0,
             limit,
-            state: State::Open,
+            state: LinkState::Open,
             bytes_in: 0,
             bytes_out: 0,
         }
@@ -177,8 +177,8 @@ impl Link {
     /// Describes how the link ended, if it did.
     pub(super) fn end(&self) -> Option<&str> {
         match &self.state {
-            State::Open => None,
-            State::Ended(how) => Some(how),
+            LinkState::Open => None,
+            LinkState::Ended(how) => Some(how),
         }
     }
 
@@ -190,14 +190,14 @@ impl Link {
 
     fn finish(&mut self, how: &str) {
         if self.end().is_none() {
-            self.state = State::Ended(how.into());
+            self.state = LinkState::Ended(how.into());
             self.outbox = Vec::new();
             self.sent = 0;
         }
     }
 
     /// Sends a frame now, or as soon as there is room.
-    pub(super) fn send(&mut self, frame: &Frame) {
+    pub(super) fn send(&mut self, frame: &LinkFrame) {
         // A frame is plain data: encoding it into memory cannot fail.
         let content = postcard::to_stdvec(frame).unwrap_or_default();
         self.outbox.extend_from_slice(&(content.len() as u32).to_le_bytes());
@@ -228,7 +228,7 @@ impl Link {
     }
 
     /// Reads what is there, as frames.
-    pub(super) fn receive(&mut self) -> Vec<Frame> {
+    pub(super) fn receive(&mut self) -> Vec<LinkFrame> {
         let mut frames = Vec::new();
         let mut buffer = [0; CHUNK];
         while self.end().is_none() {
@@ -261,7 +261,7 @@ impl Link {
         frames
     }
 
-    fn understand(&mut self, frames: &mut Vec<Frame>) {
+    fn understand(&mut self, frames: &mut Vec<LinkFrame>) {
         while let Some((length, rest)) = self.inbox[self.taken..].split_first_chunk::<4>() {
             let length = u32::from_le_bytes(*length) as usize;
             if length > self.limit {
@@ -269,7 +269,7 @@ impl Link {
             }
             let Some(content) = rest.get(..length) else { break };
             match postcard::from_bytes(content) {
-                Ok(Frame::Left) => return self.finish(LEFT),
+                Ok(LinkFrame::Left) => return self.finish(LEFT),
                 Ok(frame) => frames.push(frame),
                 Err(_) => return self.finish("it sent a message that makes no sense"),
             }
@@ -310,16 +310,16 @@ mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
-    fn pair() -> (Link, TcpStream) {
+    fn pair() -> (PeerLink, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let far = TcpStream::connect(listener.local_addr().expect("its address")).expect("reached");
         let (near, _) = listener.accept().expect("accepted");
         near.set_nonblocking(true).expect("non-blocking");
-        (Link::new(1, near, 1 << 20), far)
+        (PeerLink::new(1, near, 1 << 20), far)
     }
 
     /// Receives until there are frames or the link ends.
-    fn receive(link: &mut Link) -> Vec<Frame> {
+    fn receive(link: &mut PeerLink) -> Vec<LinkFrame> {
         let start = std::time::Instant::now();
         loop {
             let frames = link.receive();
@@ -335,12 +335,12 @@ mod tests {
     fn frames_arrive_whole_and_in_order() {
         let (mut a, far) = pair();
         far.set_nonblocking(true).expect("non-blocking");
-        let mut b = Link::new(0, far, 64 << 20);
-        let large = Frame::Endpoints(3, vec![vec![7; 100_000]; 100]);
-        let words = Frame::Words { round: u64::MAX, step: 3, words: vec![(1, u64::MAX); 9] };
+        let mut b = PeerLink::new(0, far, 64 << 20);
+        let large = LinkFrame::Endpoints(3, vec![vec![7; 100_000]; 100]);
+        let words = LinkFrame::Words { round: u64::MAX, step: 3, words: vec![(1, u64::MAX); 9] };
         a.send(&words);
         a.send(&large);
-        a.send(&Frame::Left);
+        a.send(&LinkFrame::Left);
         let mut got = Vec::new();
         while b.end().is_none() {
             a.flush();
@@ -371,7 +371,7 @@ mod tests {
 
         // Closing with something unread resets the connection.
         let (mut link, far) = pair();
-        link.send(&Frame::Gone(1, "x".into()));
+        link.send(&LinkFrame::Gone(1, "x".into()));
         let mut byte = [0];
         assert_eq!(far.peek(&mut byte).expect("arrived"), 1);
         drop(far);
@@ -382,15 +382,15 @@ mod tests {
     #[test]
     fn what_was_said_before_a_reset_is_heard() {
         let (mut link, far) = pair();
-        link.send(&Frame::Gone(1, "unread".into()));
+        link.send(&LinkFrame::Gone(1, "unread".into()));
         let mut byte = [0];
         assert_eq!(far.peek(&mut byte).expect("arrived"), 1);
-        let mut far = Link::new(0, far, 100);
-        far.send(&Frame::Gone(4, "it crashed".into()));
-        far.send(&Frame::Left);
+        let mut far = PeerLink::new(0, far, 100);
+        far.send(&LinkFrame::Gone(4, "it crashed".into()));
+        far.send(&LinkFrame::Left);
         drop(far);
-        link.send(&Frame::Left);
-        assert_eq!(receive(&mut link), [Frame::Gone(4, "it crashed".into())]);
+        link.send(&LinkFrame::Left);
+        assert_eq!(receive(&mut link), [LinkFrame::Gone(4, "it crashed".into())]);
         while link.end().is_none() {
             assert_eq!(receive(&mut link), []);
         }

@@ -6,7 +6,7 @@
 //! seconds, and never a rank's place.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,21 +15,21 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use super::dial::DialTarget;
-use super::hello::{HELLO, Hello, Name, Refusal, Reply};
-use super::{Medium, Options, address};
+use super::address;
+use super::address::DialTarget;
+use super::hello::{ConnectionName, HelloRefusal, HelloReply};
+use super::incoming::{HelloOutcome, PendingHello};
+use super::socket::{listen, tune};
 use crate::error::Error;
 use crate::fabric::system;
 use crate::fork::give_up_in_children;
 use crate::guesses::WrongGuesses;
 use crate::limits::LISTENER;
-use crate::ports::{PortRange, bind_within};
-use crate::secret::{NONCE, PROOF, Side, random};
+use crate::paths::{Medium, Options};
 use crate::transport::rdma;
 
 /// Closed communicators that are remembered, to refuse whoever still connects for them.
@@ -51,7 +51,7 @@ pub struct Listener {
     /// A clock that is among the events: it rings when a stranger's time is over, and for good once nobody guards this
     /// listener any more.
     clock: OwnedFd,
-    inner: Mutex<Inner>,
+    inner: Mutex<ListenerState>,
     /// Connections that carry on a stream, and nobody has taken.
     again: AtomicU64,
     pending: AtomicU64,
@@ -60,14 +60,14 @@ pub struct Listener {
 }
 
 #[derive(Default)]
-struct Inner {
+struct ListenerState {
     /// Jobs whose ranks may come in, and how many communicators each has here.
     jobs: BTreeMap<u128, usize>,
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, PendingHello>,
     /// Those that are not answered before a time, in its order.
     held: VecDeque<(Instant, u64)>,
     next: u64,
-    kept: BTreeMap<Name, TcpStream>,
+    kept: BTreeMap<ConnectionName, TcpStream>,
     ended: VecDeque<(u128, u64, u32)>,
     last_refused: Option<String>,
     shortage: Option<(Instant, Errno)>,
@@ -75,26 +75,6 @@ struct Inner {
     /// The time for which the clock is set.
     rings: Option<Instant>,
     is_dismissed: bool,
-}
-
-/// A connection that has not proved yet what it is.
-struct Pending {
-    stream: TcpStream,
-    from: IpAddr,
-    since: Instant,
-    heard: Vec<u8>,
-    asked: Option<([u8; HELLO], Hello, [u8; NONCE])>,
-    was_held: bool,
-}
-
-/// The result of hearing a connection.
-enum Heard {
-    NotAll,
-    /// It is answered from that time on.
-    Held(Instant),
-    Rank(Name),
-    Refused(Refusal),
-    Closed,
 }
 
 impl Listener {
@@ -133,7 +113,7 @@ impl Listener {
             listeners,
             events,
             clock,
-            inner: Mutex::new(Inner { next, ..Inner::default() }),
+            inner: Mutex::new(ListenerState { next, ..ListenerState::default() }),
             again: AtomicU64::new(0),
             pending: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
@@ -223,7 +203,7 @@ impl Listener {
     }
 
     /// Returns the connection of this name, if it has come.
-    pub(super) fn take(&self, name: &Name) -> Option<TcpStream> {
+    pub(super) fn take(&self, name: &ConnectionName) -> Option<TcpStream> {
         let mut inner = self.lock();
         let taken = inner.kept.remove(name);
         self.count(&inner);
@@ -235,7 +215,7 @@ impl Listener {
         self.again.load(Ordering::Relaxed) > 0
     }
 
-    fn count(&self, inner: &Inner) {
+    fn count(&self, inner: &ListenerState) {
         let again = inner.kept.keys().filter(|name| name.is_again()).count();
         self.again.store(again as u64, Ordering::Relaxed);
     }
@@ -285,7 +265,7 @@ impl Listener {
                 self.hear(&mut inner, token);
             }
         }
-        let late = |p: &Pending| p.since.elapsed() > self.options.hearing;
+        let late = |p: &PendingHello| p.since.elapsed() > self.options.hearing;
         while let Some((&token, _)) = inner.pending.first_key_value().filter(|(_, p)| late(p)) {
             self.turn_away(&mut inner, token, "did not say who it is");
         }
@@ -331,11 +311,11 @@ impl Listener {
                 && is_dismissed()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ListenerState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_in(&self, inner: &mut Inner, listener: &TcpListener) {
+    fn take_in(&self, inner: &mut ListenerState, listener: &TcpListener) {
         for _ in 0..BATCH {
             let (stream, from) = match listener.accept() {
                 Ok(new) => new,
@@ -378,14 +358,7 @@ impl Listener {
             let is_ready = stream.set_nonblocking(true).is_ok()
                 && epoll::add(&self.events, &stream, data, epoll::EventFlags::IN).is_ok();
             if is_ready {
-                let pending = Pending {
-                    stream,
-                    from,
-                    since,
-                    heard: Vec::new(),
-                    asked: None,
-                    was_held: false,
-                };
+                let pending = PendingHello::new(stream, from, since);
                 inner.pending.insert(token, pending);
                 self.hear(inner, token);
             }
@@ -393,42 +366,44 @@ impl Listener {
     }
 
     /// Hears what a connection says.
-    fn hear(&self, inner: &mut Inner, token: u64) {
+    fn hear(&self, inner: &mut ListenerState, token: u64) {
         let Some(pending) = inner.pending.get_mut(&token) else { return };
-        let may_come = |name: &Name| {
+        let may_come = |name: &ConnectionName| {
             if inner.ended.contains(&(name.job, name.comm, name.to)) {
-                return Err(Refusal::Ended);
+                return Err(HelloRefusal::Ended);
             }
-            if inner.jobs.contains_key(&name.job) { Ok(()) } else { Err(Refusal::Job) }
+            if inner.jobs.contains_key(&name.job) { Ok(()) } else { Err(HelloRefusal::Job) }
         };
         // A connection that names a job of this process does not guess.
-        let held = |name: &Name, from: IpAddr| {
+        let held = |name: &ConnectionName, from: IpAddr| {
             let is_known = inner.jobs.contains_key(&name.job);
             if is_known { None } else { inner.guesses.held_until(from, Instant::now()) }
         };
         match pending.hear(&self.options, &may_come, &held) {
-            Heard::NotAll => {}
-            Heard::Held(until) => {
+            HelloOutcome::NotAll => {}
+            HelloOutcome::Held(until) => {
                 self.listen_to(pending, token, epoll::EventFlags::empty());
                 // The strangers that came first are turned away first.
                 let more = (inner.held.len() + 1).saturating_sub(2 * LISTENER.strangers);
                 inner.held.drain(..more);
                 inner.held.push_back((until, token));
             }
-            Heard::Closed => self.turn_away(inner, token, "closed before it said who it is"),
-            Heard::Refused(why) => {
-                if why != Refusal::Stranger {
+            HelloOutcome::Closed => self.turn_away(inner, token, "closed before it said who it is"),
+            HelloOutcome::Refused(why) => {
+                if why != HelloRefusal::Stranger {
                     // It may have gone already.
-                    let _ = pending.stream.write(&Reply::Refused(why).encode());
+                    let _ = pending.stream.write(&HelloReply::Refused(why).encode());
                 }
-                if why == Refusal::SecretWrong {
+                if why == HelloRefusal::SecretWrong {
                     let from = pending.from;
                     inner.guesses.count(from, Instant::now(), LISTENER.port);
                 }
                 self.turn_away(inner, token, why.text());
             }
-            Heard::Rank(name) => {
-                let Some(Pending { stream, .. }) = inner.pending.remove(&token) else { return };
+            HelloOutcome::Rank(name) => {
+                let Some(PendingHello { stream, .. }) = inner.pending.remove(&token) else {
+                    return;
+                };
                 let _ = epoll::delete(&self.events, &stream);
                 if tune(&stream, self.options.timeout, name.is_control()).is_ok() {
                     self.accepted.fetch_add(1, Ordering::Relaxed);
@@ -439,152 +414,15 @@ impl Listener {
         }
     }
 
-    fn listen_to(&self, pending: &Pending, token: u64, flags: epoll::EventFlags) {
+    fn listen_to(&self, pending: &PendingHello, token: u64, flags: epoll::EventFlags) {
         let data = epoll::EventData::new_u64(token);
         let _ = epoll::modify(&self.events, &pending.stream, data, flags);
     }
 
-    fn turn_away(&self, inner: &mut Inner, token: u64, why: &str) {
+    fn turn_away(&self, inner: &mut ListenerState, token: u64, why: &str) {
         if let Some(pending) = inner.pending.remove(&token) {
             self.refused.fetch_add(1, Ordering::Relaxed);
             inner.last_refused = Some(format!("from {}: {why}", pending.from));
         }
     }
-}
-
-impl Pending {
-    /// Reads on, up to the end of the message that is awaited; false if that is not there yet.
-    fn read(&mut self, length: usize) -> Result<bool, Heard> {
-        while self.heard.len() < length {
-            let mut buffer = [0; HELLO];
-            match self.stream.read(&mut buffer[..length - self.heard.len()]) {
-                Ok(0) => return Err(Heard::Closed),
-                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(_) => return Err(Heard::Closed),
-            }
-        }
-        Ok(true)
-    }
-
-    fn hear(
-        &mut self,
-        options: &Options,
-        may_come: &dyn Fn(&Name) -> Result<(), Refusal>,
-        held: &dyn Fn(&Name, IpAddr) -> Option<Instant>,
-    ) -> Heard {
-        self.try_hear(options, may_come, held).unwrap_or_else(|end| end)
-    }
-
-    fn try_hear(
-        &mut self,
-        options: &Options,
-        may_come: &dyn Fn(&Name) -> Result<(), Refusal>,
-        held: &dyn Fn(&Name, IpAddr) -> Option<Instant>,
-    ) -> Result<Heard, Heard> {
-        if self.asked.is_none() {
-            let is_whole = self.read(HELLO)?;
-            if !Hello::may_begin(&self.heard) {
-                return Err(Heard::Refused(Refusal::Stranger));
-            }
-            let Some(said) = self.heard.first_chunk::<HELLO>().copied().filter(|_| is_whole) else {
-                return Ok(Heard::NotAll);
-            };
-            let hello = Hello::decode(&said).map_err(Heard::Refused)?;
-            match (&options.secret, hello.has_secret) {
-                (Some(_), false) => return Err(Heard::Refused(Refusal::SecretWanted)),
-                (None, true) => return Err(Heard::Refused(Refusal::SecretUnwanted)),
-                (None, false) => {
-                    may_come(&hello.name).map_err(Heard::Refused)?;
-                    self.say(Reply::Accepted([0; PROOF]))?;
-                    return Ok(Heard::Rank(hello.name));
-                }
-                (Some(_), true) => {
-                    if !self.was_held
-                        && let Some(until) = held(&hello.name, self.from)
-                    {
-                        self.was_held = true;
-                        return Ok(Heard::Held(until));
-                    }
-                    let nonce = random().map_err(|_| Heard::Closed)?;
-                    self.heard.clear();
-                    self.asked = Some((said, hello, nonce));
-                    self.say(Reply::Challenge(nonce))?;
-                }
-            }
-        }
-        if !self.read(PROOF)? {
-            return Ok(Heard::NotAll);
-        }
-        let (Some((said, hello, nonce)), Some(secret)) = (&self.asked, &options.secret) else {
-            return Err(Heard::Closed);
-        };
-        if !secret.accepts(&self.heard, Side::Connecting, &[said, nonce]) {
-            return Err(Heard::Refused(Refusal::SecretWrong));
-        }
-        // A peer that does not know the secret learns nothing about jobs.
-        may_come(&hello.name).map_err(Heard::Refused)?;
-        let proof = secret.proof(Side::Accepting, &[said, nonce, &self.heard]);
-        let name = hello.name;
-        self.say(Reply::Accepted(proof))?;
-        Ok(Heard::Rank(name))
-    }
-
-    /// Sends a reply, which always fits into the buffer of a new connection.
-    fn say(&mut self, reply: Reply) -> Result<(), Heard> {
-        match self.stream.write(&reply.encode()) {
-            Ok(n) if n == reply.encode().len() => Ok(()),
-            _ => Err(Heard::Closed),
-        }
-    }
-}
-
-/// Listens at an address, at a port of the range if there is one.
-fn listen(at: SocketAddr, ports: Option<PortRange>) -> Result<TcpListener, Error> {
-    let listen_at = |port| -> std::io::Result<TcpListener> {
-        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        give_up_in_children(&socket);
-        // Connections of earlier processes that end slowly do not keep their ports from the next.
-        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-        let mut at = at;
-        at.set_port(port);
-        rustix::net::bind(&socket, &at)?;
-        rustix::net::listen(&socket, 4096)?;
-        Ok(TcpListener::from(socket))
-    };
-    bind_within(ports, listen_at).map_err(|e| {
-        let remedy = match (ports, e.kind()) {
-            (Some(_), _) => "choose other ports, or another network interface",
-            (None, std::io::ErrorKind::AddrInUse) => {
-                "end programs that listen, or widen `sysctl net.ipv4.ip_local_port_range`"
-            }
-            (None, _) => "choose another network interface",
-        };
-        Error::system(format!("ranks cannot be reached at {}: {e}", at.ip()), e, remedy)
-    })
-}
-
-/// Makes a socket fit for messages between ranks. A host that vanished is noticed in about
-/// `timeout`, on an idle connection by probes. What is not acknowledged ends only links for control:
-/// on data, a peer that is busy for long with something else must not look like one that vanished.
-pub(super) fn tune(
-    stream: &TcpStream,
-    timeout: Duration,
-    is_control: bool,
-) -> rustix::io::Result<()> {
-    use rustix::net::sockopt;
-    let second = Duration::from_secs(1);
-    let timeout = timeout.clamp(3 * second, 3600 * second);
-    sockopt::set_tcp_nodelay(stream, true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, (timeout / 3).max(second))?;
-    sockopt::set_tcp_keepintvl(stream, (timeout / 6).max(second))?;
-    sockopt::set_tcp_keepcnt(stream, 4)?;
-    if is_control {
-        sockopt::set_tcp_user_timeout(stream, timeout.as_millis() as u32)?;
-    }
-    Ok(())
 }

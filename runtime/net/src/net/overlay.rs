@@ -42,7 +42,7 @@ pub(super) fn neighbours(rank: u32, size: u32) -> Vec<u32> {
 }
 
 /// Parts of consecutive ranks, in order.
-pub(super) trait Pile: Sized {
+pub(super) trait GatheredParts: Sized {
     /// Returns the number of ranks whose parts these are.
     fn count(&self) -> u32;
     /// Returns `count` of them, from the `from`-th.
@@ -51,7 +51,7 @@ pub(super) trait Pile: Sized {
     fn join(&mut self, more: Self) -> bool;
 }
 
-impl<T: Clone> Pile for Vec<T> {
+impl<T: Clone> GatheredParts for Vec<T> {
     fn count(&self) -> u32 {
         self.len() as u32
     }
@@ -68,7 +68,7 @@ impl<T: Clone> Pile for Vec<T> {
 
 /// One rank's side of gathering everybody's parts. The pile holds the parts of the ranks from this
 /// one on, cyclically.
-pub(super) struct Gather<P> {
+pub(super) struct BruckGather<P> {
     rank: u32,
     size: u32,
     step: u32,
@@ -78,11 +78,11 @@ pub(super) struct Gather<P> {
     pile: P,
 }
 
-impl<P: Pile> Gather<P> {
+impl<P: GatheredParts> BruckGather<P> {
     /// Begins with this rank's part, and perhaps those of ranks right after it.
     pub(super) fn new(rank: u32, size: u32, pile: P) -> Self {
         let ahead = pile.count() - 1;
-        Gather { rank, size, step: 0, is_sent: false, ahead, pile }
+        BruckGather { rank, size, step: 0, is_sent: false, ahead, pile }
     }
 
     /// Returns the step that is being made.
@@ -170,8 +170,8 @@ mod tests {
     /// Lets all ranks gather, one step after the other.
     fn gather(size: u32, ahead: u32) {
         let own = |rank: u32| (0..=ahead.min(size - 1)).map(|i| (rank + i) % size).collect();
-        let mut ranks: Vec<Gather<Vec<u32>>> =
-            (0..size).map(|rank| Gather::new(rank, size, own(rank))).collect();
+        let mut ranks: Vec<BruckGather<Vec<u32>>> =
+            (0..size).map(|rank| BruckGather::new(rank, size, own(rank))).collect();
         for _ in 0..steps(size) {
             let sent: Vec<(u32, u32, Vec<u32>)> = ranks
                 .iter_mut()
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_pile_that_does_not_belong_is_refused() {
-        let mut gather = Gather::new(0, 4, vec![0]);
+        let mut gather = BruckGather::new(0, 4, vec![0]);
         assert!(!gather.incoming(vec![1]), "nothing was sent yet");
         assert_eq!(gather.outgoing(), Some(vec![0]));
         assert_eq!(gather.outgoing(), None);

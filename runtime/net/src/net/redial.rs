@@ -7,8 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::dial::{Dial, DialError, DialTarget, Turn};
-use super::hello::{Name, again};
+use super::address::DialTarget;
+use super::dial::{DialError, DialProgress, PeerDial};
+use super::hello::{ConnectionName, again};
 use super::listener::Listener;
 use crate::fabric::system;
 use crate::transport::Carrier;
@@ -26,30 +27,41 @@ const MEETING: Duration = Duration::from_secs(5);
 pub(super) type DialTargets = Arc<OnceLock<Vec<DialTarget>>>;
 
 /// An attempt to connect over a path.
-enum Attempt {
-    Dial(Dial),
+enum RedialAttempt {
+    Dial(PeerDial),
     Meeting(Handshake, Instant),
 }
 
 /// The attempts to make a stream again.
-pub(super) struct Redial {
+pub(super) struct StreamRedial {
     listener: Arc<Listener>,
     /// The name by which this rank connects where it dials.
-    name: Name,
+    name: ConnectionName,
     /// The addresses by path, once the peer's endpoint is known.
     targets: DialTargets,
-    attempts: Vec<Option<Attempt>>,
+    attempts: Vec<Option<RedialAttempt>>,
     /// The attempts that the peer began: path, handshake, and begin.
     begun: Vec<(usize, Handshake, Instant)>,
     /// The time since which no attempt is made, the reason, and true if the listener refused.
     failed: Vec<Option<(Instant, Fault, bool)>>,
 }
 
-impl Redial {
-    pub(super) fn new(listener: &Arc<Listener>, name: Name, targets: DialTargets) -> Self {
+impl StreamRedial {
+    pub(super) fn new(
+        listener: &Arc<Listener>,
+        name: ConnectionName,
+        targets: DialTargets,
+    ) -> Self {
         let paths = listener.options().paths.len();
         let (attempts, failed) = ((0..paths).map(|_| None).collect(), vec![None; paths]);
-        Redial { listener: listener.clone(), name, targets, attempts, begun: Vec::new(), failed }
+        StreamRedial {
+            listener: listener.clone(),
+            name,
+            targets,
+            attempts,
+            begun: Vec::new(),
+            failed,
+        }
     }
 
     /// Makes a stream that is at home on that path. It begins on this connection, wherever that is.
@@ -86,12 +98,12 @@ impl Redial {
     }
 
     /// Begins an attempt, unless it can be seen to be in vain.
-    fn attempt(&self, path: usize) -> Result<Attempt, Fault> {
+    fn attempt(&self, path: usize) -> Result<RedialAttempt, Fault> {
         let targets = self.targets.get().filter(|targets| path < targets.len());
         let targets = targets.ok_or(Fault::Protocol("nothing is known of it on this path"))?;
-        let name = Name { lane: again(self.name.lane, path), ..self.name };
+        let name = ConnectionName { lane: again(self.name.lane, path), ..self.name };
         let Some(choice) = self.device(path) else {
-            return Ok(Attempt::Dial(Dial::again(name, vec![targets[path]])));
+            return Ok(RedialAttempt::Dial(PeerDial::again(name, vec![targets[path]])));
         };
         if let Some(fault) = fault(choice) {
             return Err(fault);
@@ -99,43 +111,43 @@ impl Redial {
         // Devices are agreed on over whatever network there is.
         let mut all = vec![targets[path]];
         all.extend(targets.iter().filter(|target| **target != targets[path]));
-        Ok(Attempt::Dial(Dial::again(name, all)))
+        Ok(RedialAttempt::Dial(PeerDial::again(name, all)))
     }
 
     /// Goes on with an attempt; gives what is left of it, and what it led to.
-    fn turn(&self, path: usize, attempt: Attempt) -> (Option<Attempt>, Dialed) {
+    fn turn(&self, path: usize, attempt: RedialAttempt) -> (Option<RedialAttempt>, Dialed) {
         let waiting = || Dialed::Waiting { answers: true, trouble: None };
         match attempt {
-            Attempt::Meeting(handshake, since) => match handshake.turn() {
+            RedialAttempt::Meeting(handshake, since) => match handshake.turn() {
                 Handshake::Done(carrier) => (None, Dialed::Made(carrier)),
                 Handshake::Failed(why) => (None, failed(why, false)),
                 Handshake::Waiting(_) if since.elapsed() > MEETING => {
                     (None, failed(Fault::Late, false))
                 }
-                handshake => (Some(Attempt::Meeting(handshake, since)), waiting()),
+                handshake => (Some(RedialAttempt::Meeting(handshake, since)), waiting()),
             },
-            Attempt::Dial(mut dial) => {
+            RedialAttempt::Dial(mut dial) => {
                 let turn = dial.turn(self.listener.options());
                 // Nobody listens where it said that it listens: its process is gone.
                 let is_shut = dial.is_refused();
                 match (turn, self.device(path)) {
-                    (Turn::Connected(stream), Some(choice)) => {
+                    (DialProgress::Connected(stream), Some(choice)) => {
                         let handshake = over(choice, stream.into());
-                        self.turn(path, Attempt::Meeting(handshake, Instant::now()))
+                        self.turn(path, RedialAttempt::Meeting(handshake, Instant::now()))
                     }
-                    (Turn::Connected(stream), None) => {
+                    (DialProgress::Connected(stream), None) => {
                         (None, Dialed::Made(Socket::new(stream.into()).into()))
                     }
-                    (Turn::Failed(error), _) => {
+                    (DialProgress::Failed(error), _) => {
                         let is_shut = is_shut || matches!(error, DialError::Refused(_));
                         (None, failed(Fault::other(error), is_shut))
                     }
-                    (Turn::Waiting, _) => {
+                    (DialProgress::Waiting, _) => {
                         let dialed = match dial.trouble().cloned().map(Fault::other) {
                             Some(fault) if is_shut => Dialed::Refused(fault),
                             trouble => Dialed::Waiting { answers: dial.is_answered(), trouble },
                         };
-                        (Some(Attempt::Dial(dial)), dialed)
+                        (Some(RedialAttempt::Dial(dial)), dialed)
                     }
                 }
             }
@@ -163,7 +175,7 @@ fn failed(fault: Fault, is_shut: bool) -> Dialed {
     }
 }
 
-impl Reach for Redial {
+impl Reach for StreamRedial {
     fn paths(&self) -> &[String] {
         &self.listener.options().paths
     }
@@ -219,7 +231,7 @@ impl Reach for Redial {
     }
 }
 
-impl Redial {
+impl StreamRedial {
     /// Returns a connection that the peer made, and its path.
     fn taken(&self) -> Option<(usize, OwnedFd)> {
         if !self.listener.is_again() {
@@ -227,7 +239,7 @@ impl Redial {
         }
         let (from, to) = (self.name.to, self.name.from);
         (0..self.attempts.len()).find_map(|path| {
-            let name = Name { from, to, lane: again(self.name.lane, path), ..self.name };
+            let name = ConnectionName { from, to, lane: again(self.name.lane, path), ..self.name };
             Some((path, self.listener.take(&name)?.into()))
         })
     }

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::overlay::{Gather, Pile, neighbours, steps};
+use super::overlay::{BruckGather, GatheredParts, neighbours, steps};
 
 /// The assumptions of the model.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,19 +66,19 @@ fn store_operations(size: u32) -> u32 {
 }
 
 /// The endpoints of consecutive ranks, by number alone.
-struct Run {
+struct RankRun {
     first: u32,
     count: u32,
     size: u32,
 }
 
-impl Pile for Run {
+impl GatheredParts for RankRun {
     fn count(&self) -> u32 {
         self.count
     }
 
     fn part(&self, from: u32, count: u32) -> Self {
-        Run { first: (self.first + from) % self.size, count, size: self.size }
+        RankRun { first: (self.first + from) % self.size, count, size: self.size }
     }
 
     fn join(&mut self, more: Self) -> bool {
@@ -114,11 +114,12 @@ fn gather(
     agreements: u32,
 ) -> Figures {
     let size = ranks.clamp(1, 1 << 24);
-    let own = |rank| Gather::new(rank, size, Run { first: rank, count: known.min(size), size });
-    let mut all: Vec<Gather<Run>> = (0..size).map(own).collect();
+    let own =
+        |rank| BruckGather::new(rank, size, RankRun { first: rank, count: known.min(size), size });
+    let mut all: Vec<BruckGather<RankRun>> = (0..size).map(own).collect();
     let mut bytes = vec![0_u64; size as usize];
     for _ in 0..steps(size) {
-        let mut arrivals: Vec<Option<Run>> = (0..size).map(|_| None).collect();
+        let mut arrivals: Vec<Option<RankRun>> = (0..size).map(|_| None).collect();
         for gather in &mut all {
             let target = gather.target() as usize;
             arrivals[target] = gather.outgoing();
@@ -130,8 +131,9 @@ fn gather(
             }
         }
     }
-    let is_complete =
-        |gather: &&Gather<Run>| gather.is_done() && gather.pile().count == gather.pile().size;
+    let is_complete = |gather: &&BruckGather<RankRun>| {
+        gather.is_done() && gather.pile().count == gather.pile().size
+    };
     let links = (0..size).map(|rank| neighbours(rank, size).len() as u32);
     let links_a_rank = links.max().unwrap_or(0);
     let bytes_a_rank = bytes.into_iter().max().unwrap_or(0);

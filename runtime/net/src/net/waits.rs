@@ -1,115 +1,105 @@
-//! Tells all ranks what the others wait for, when one of them is about to give up.
+//! Reports of the waits of ranks, which travel when one of them is about to give up.
 //!
-//! Nobody tells it while things go well. A rank whose wait has expired asks, by telling its own wait;
-//! whoever waits too answers with its own, once. Who is stopped cannot answer, and so the waits of
-//! the others lead to it, over however many ranks; ranks of its machine see its process, and report
-//! that it is stopped. What is told floods, and a number a rank puts on it keeps what is older from
-//! coming back.
+//! No report travels while all goes well. A rank whose wait has expired asks, by reporting its own wait; every rank
+//! that waits too answers with its own, once. A stopped rank cannot answer, and so the waits of the others lead to it,
+//! over any number of ranks; ranks of its machine see its process, and report that it is stopped. Reports flood the
+//! links, and the number that a rank puts on each keeps older ones from coming back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Net;
-use super::link::Frame;
+use super::link::LinkFrame;
 
-/// A wait as words, as control pages hold it.
-pub(super) type Words = [u64; 8];
+/// A wait as words, in the form of control pages.
+pub(super) type WaitWords = [u64; 8];
 
-/// The waits that were asked for and told.
+/// The reported waits of ranks.
 #[derive(Default)]
-pub(super) struct Waits {
+pub(super) struct WaitReports {
     /// The reports by rank: the number of the last one, and the wait in it, if the rank still waits.
-    known: BTreeMap<u32, (u32, Option<Words>)>,
-    /// The ranks elsewhere that are stopped, as was reported since this rank asked last.
+    known: BTreeMap<u32, (u32, Option<WaitWords>)>,
+    /// The stopped ranks of other machines that were reported since this rank asked last.
     stopped: BTreeSet<u32>,
     /// The numbers of the last reports of stopped ranks, by rank and witness.
     stops: BTreeMap<(u32, u32), u32>,
-    /// True if somebody asks, and was not answered.
+    /// True if a rank asks, and was not answered.
     asked: bool,
-    /// The wait that this rank told last, and the number of its reports.
-    last_report: Option<Words>,
+    /// The wait that this rank reported last, and the number of its reports.
+    last_report: Option<WaitWords>,
     number: u32,
 }
 
-impl Net {
-    /// Asks all ranks what they wait for, and tells what this one waits for.
-    pub(crate) fn ask_waits(&mut self, own: Words) {
-        self.waits.stopped.clear();
-        self.tell_wait(Some(own), true);
+impl WaitReports {
+    /// Returns the question of this rank, with its own wait; forgets which ranks were stopped.
+    pub(super) fn ask(&mut self, rank: u32, own: WaitWords) -> LinkFrame {
+        self.stopped.clear();
+        self.report(rank, Some(own), true)
     }
 
-    /// Answers whoever asked, once this rank waits. Returns true if that is now.
-    pub(crate) fn answer_waits(&mut self, own: impl FnOnce() -> Option<Words>) -> bool {
-        let Some(own) = self.waits.asked.then(own).flatten() else { return false };
-        self.waits.asked = false;
-        if self.waits.last_report != Some(own) {
-            self.tell_wait(Some(own), false);
+    /// Returns the report of this rank's wait, or of its end.
+    pub(super) fn report(&mut self, rank: u32, words: Option<WaitWords>, asks: bool) -> LinkFrame {
+        self.last_report = words;
+        LinkFrame::Wait { rank, number: self.next_number(), words, asks }
+    }
+
+    /// Returns the report that a rank of this machine is stopped; `witness` is this rank.
+    pub(super) fn report_stop(&mut self, rank: u32, witness: u32) -> LinkFrame {
+        LinkFrame::Stopped { rank, witness, number: self.next_number() }
+    }
+
+    fn next_number(&mut self) -> u32 {
+        self.number += 1;
+        self.number
+    }
+
+    /// Returns the report that this rank waits no more, if it has reported a wait.
+    pub(super) fn end(&mut self, rank: u32) -> Option<LinkFrame> {
+        self.stopped.clear();
+        self.last_report.is_some().then(|| self.report(rank, None, false))
+    }
+
+    /// Returns true if a rank asks for the wait of this one and was not answered.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked
+    }
+
+    /// Answers the ranks that ask; returns the report of this rank's wait, unless it is the last one.
+    pub(super) fn answer(&mut self, rank: u32, own: WaitWords) -> Option<LinkFrame> {
+        self.asked = false;
+        (self.last_report != Some(own)).then(|| self.report(rank, Some(own), false))
+    }
+
+    /// Records the report of a wait; returns true if it is new.
+    pub(super) fn add_wait(&mut self, report: &WaitReport) -> bool {
+        let WaitReport { rank, number, words, asks } = *report;
+        let is_new = self.known.get(&rank).is_none_or(|(known, _)| *known < number);
+        if is_new {
+            self.known.insert(rank, (number, words));
+            // A rank that reports runs.
+            self.stopped.remove(&rank);
+            self.asked |= asks;
         }
-        true
+        is_new
     }
 
-    /// Reports that a rank of this machine is stopped.
-    pub(crate) fn report_stopped(&mut self, rank: u32) {
-        self.waits.number += 1;
-        let (witness, number) = (self.rank, self.waits.number);
-        self.tell_all(&Frame::Stopped { rank, witness, number }, None);
-    }
-
-    /// Returns true if a rank elsewhere is stopped, as one of its machine reported since this rank asked.
-    pub(crate) fn is_stopped(&self, rank: u32) -> bool {
-        self.waits.stopped.contains(&rank)
-    }
-
-    /// Tells that this rank goes on.
-    pub(crate) fn waits_no_more(&mut self) {
-        self.waits.stopped.clear();
-        if self.waits.last_report.is_some() {
-            self.tell_wait(None, false);
+    /// Records the report of a stopped rank; returns true if it is new.
+    pub(super) fn add_stop(&mut self, report: &StopReport) -> bool {
+        let StopReport { rank, witness, number } = *report;
+        let is_new = self.stops.get(&(rank, witness)).is_none_or(|known| *known < number);
+        if is_new {
+            self.stops.insert((rank, witness), number);
+            self.stopped.insert(rank);
         }
+        is_new
     }
 
-    /// Returns the wait of a rank, if it was asked.
-    pub(crate) fn wait_of(&self, rank: u32) -> Option<Words> {
-        self.waits.known.get(&rank)?.1
+    /// Returns the wait that a rank has reported.
+    pub(super) fn wait_of(&self, rank: u32) -> Option<WaitWords> {
+        self.known.get(&rank)?.1
     }
 
-    /// Returns true if there is nothing more to hear: all others have told their waits, are stopped, or are gone.
-    pub(crate) fn is_answered(&self) -> bool {
-        let has_told = |rank| self.wait_of(rank).is_some() || self.is_stopped(rank);
-        let mut others = (0..self.size).filter(|&rank| rank != self.rank);
-        others.all(|rank| has_told(rank) || self.gone.contains_key(&rank))
-    }
-
-    fn tell_wait(&mut self, words: Option<Words>, asks: bool) {
-        self.waits.number += 1;
-        self.waits.last_report = words;
-        let (rank, number) = (self.rank, self.waits.number);
-        self.tell_all(&Frame::Wait { rank, number, words, asks }, None);
-    }
-
-    /// Takes what a rank told, and passes it on, if that is new.
-    pub(super) fn hear_wait(&mut self, from: u32, report: WaitReport) {
-        let WaitReport { rank, number, words, asks } = report;
-        let is_news = self.waits.known.get(&rank).is_none_or(|(known, _)| *known < number);
-        if rank == self.rank || rank >= self.size || !is_news {
-            return;
-        }
-        self.waits.known.insert(rank, (number, words));
-        // It goes on, then.
-        self.waits.stopped.remove(&rank);
-        self.waits.asked |= asks;
-        self.tell_all(&Frame::Wait { rank, number, words, asks }, Some(from));
-    }
-
-    /// Takes the report of a stopped rank, and passes it on, if that is new.
-    pub(super) fn hear_stopped(&mut self, from: u32, report: StopReport) {
-        let StopReport { rank, witness, number } = report;
-        let is_news = self.waits.stops.get(&(rank, witness)).is_none_or(|known| *known < number);
-        if [rank, witness].iter().any(|&r| r == self.rank || r >= self.size) || !is_news {
-            return;
-        }
-        self.waits.stops.insert((rank, witness), number);
-        self.waits.stopped.insert(rank);
-        self.tell_all(&Frame::Stopped { rank, witness, number }, Some(from));
+    /// Returns true if a rank was reported as stopped since this rank asked.
+    pub(super) fn is_stopped(&self, rank: u32) -> bool {
+        self.stopped.contains(&rank)
     }
 }
 
@@ -120,10 +110,10 @@ pub(super) struct StopReport {
     pub(super) number: u32,
 }
 
-/// A rank's report: its wait, or that it goes on, and whether it asks the others.
+/// A rank's report: its wait, or the end of it, and whether it asks the others.
 pub(super) struct WaitReport {
     pub(super) rank: u32,
     pub(super) number: u32,
-    pub(super) words: Option<Words>,
+    pub(super) words: Option<WaitWords>,
     pub(super) asks: bool,
 }

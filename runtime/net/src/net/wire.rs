@@ -1,20 +1,21 @@
 //! Messages that come to a listener and over links, for tests and fuzzers.
 
-use super::EndpointAddress;
-use super::hello::{CONTROL, Hello, Name, Refusal, Reply};
-use super::link::Frame;
-use super::rally::Said;
+use super::endpoint::EndpointAddress;
+use super::hello::{CONTROL, ConnectionName, HelloRefusal, HelloReply, PeerHello};
+use super::link::LinkFrame;
+use super::shrink::ShrinkMessage;
 use crate::wire::{Wire, again, sized};
 
 /// Returns the messages of sockets between ranks.
 pub fn wires() -> Vec<Wire> {
-    let name = Name { job: 1 << 100 | 5, comm: 1 << 50, to: 3, from: 131_071, lane: CONTROL };
-    let hello = |has_secret| Hello { name, has_secret, nonce: [7; 32] }.encode().to_vec();
+    let name =
+        ConnectionName { job: 1 << 100 | 5, comm: 1 << 50, to: 3, from: 131_071, lane: CONTROL };
+    let hello = |has_secret| PeerHello { name, has_secret, nonce: [7; 32] }.encode().to_vec();
     let replies = [
-        Reply::Challenge([3; 32]),
-        Reply::Accepted([9; 32]),
-        Reply::Refused(Refusal::Job),
-        Reply::Refused(Refusal::Ended),
+        HelloReply::Challenge([3; 32]),
+        HelloReply::Accepted([9; 32]),
+        HelloReply::Refused(HelloRefusal::Job),
+        HelloReply::Refused(HelloRefusal::Ended),
     ];
     let endpoint = EndpointAddress {
         addresses: vec!["10.0.0.1:4711".parse(), "[fe80::1%3]:9".parse()]
@@ -27,27 +28,28 @@ pub fn wires() -> Vec<Wire> {
     };
     let bytes = |endpoint| postcard::to_stdvec(endpoint).unwrap_or_default();
     let frames = [
-        Frame::Endpoints(2, vec![bytes(&endpoint), Vec::new()]),
-        Frame::Words { round: u64::MAX, step: 3, words: vec![(1, u64::MAX), (2, 0)] },
-        Frame::Alarm("RL0704".into(), 3, "it is gone".into()),
-        Frame::Gone(5, "it crashed".into()),
-        Frame::Wait { rank: 1, number: 9, words: Some([8; 8]), asks: true },
-        Frame::Left,
-        Frame::Ended(6, "its process 17 no longer exists".into()),
-        Frame::Call { call: 1 << 40, digest: 7 },
-        Frame::Stopped { rank: 3, witness: 2, number: 9 },
+        LinkFrame::Endpoints(2, vec![bytes(&endpoint), Vec::new()]),
+        LinkFrame::Words { round: u64::MAX, step: 3, words: vec![(1, u64::MAX), (2, 0)] },
+        LinkFrame::Alarm("RL0704".into(), 3, "it is gone".into()),
+        LinkFrame::Gone(5, "it crashed".into()),
+        LinkFrame::Wait { rank: 1, number: 9, words: Some([8; 8]), asks: true },
+        LinkFrame::Left,
+        LinkFrame::Ended(6, "its process 17 no longer exists".into()),
+        LinkFrame::Call { call: 1 << 40, digest: 7 },
+        LinkFrame::Stopped { rank: 3, witness: 2, number: 9 },
     ];
-    let said = [Said::Here(3, "rl1.0".into()), Said::List(vec!["a".into(), "b".into()])];
+    let said =
+        [ShrinkMessage::Here(3, "rl1.0".into()), ShrinkMessage::List(vec!["a".into(), "b".into()])];
     vec![
         Wire {
             name: "listener: hello",
             samples: vec![hello(false), hello(true)],
-            read: |bytes| Some(Hello::decode(sized(bytes)?).ok()?.encode().to_vec()),
+            read: |bytes| Some(PeerHello::decode(sized(bytes)?).ok()?.encode().to_vec()),
         },
         Wire {
             name: "listener: reply",
             samples: replies.iter().map(|reply| reply.encode().to_vec()).collect(),
-            read: |bytes| Some(Reply::decode(sized(bytes)?)?.encode().to_vec()),
+            read: |bytes| Some(HelloReply::decode(sized(bytes)?)?.encode().to_vec()),
         },
         Wire {
             name: "link: endpoint",
@@ -57,12 +59,12 @@ pub fn wires() -> Vec<Wire> {
         Wire {
             name: "link: frame",
             samples: frames.iter().filter_map(|frame| postcard::to_stdvec(frame).ok()).collect(),
-            read: again::<Frame>,
+            read: again::<LinkFrame>,
         },
         Wire {
             name: "rally: said",
             samples: said.iter().filter_map(|said| postcard::to_stdvec(said).ok()).collect(),
-            read: again::<Said>,
+            read: again::<ShrinkMessage>,
         },
     ]
 }

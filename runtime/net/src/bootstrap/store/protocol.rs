@@ -2,8 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::abort::AbortRecord;
-use crate::net::known;
+use crate::abort::{AbortRecord, code_named};
 use crate::secret::{NONCE, PROOF};
 
 /// The first bytes of both sides; the last one is the version.
@@ -196,7 +195,7 @@ pub(crate) fn failure(body: &[u8]) -> Option<AbortRecord> {
     let (code, text) = (std::str::from_utf8(code).ok()?, std::str::from_utf8(text).ok()?);
     let fits = text.len() <= MAX_FAILURE;
     let rank = u32::from_le_bytes(*rank);
-    fits.then(|| AbortRecord { code: known(code), rank, text: text.into() })
+    fits.then(|| AbortRecord { code: code_named(code), rank, text: text.into() })
 }
 
 /// Returns key and value of a [`StoreRequest::Set`].

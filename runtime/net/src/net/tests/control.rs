@@ -17,7 +17,7 @@ fn another_call_is_told_by_all() {
         });
         for (rank, found) in (0..).zip(found) {
             let peer = if rank == odd { 0 } else { odd };
-            assert_eq!(found, Err(Mismatch { peer }), "rank {rank} of {size}");
+            assert_eq!(found, Err(WordMismatch { peer }), "rank {rank} of {size}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
-use super::super::hello::{CONTROL, Hello, Name};
+use super::super::hello::{CONTROL, ConnectionName, PeerHello};
 use super::*;
 use crate::limits::{GUESS_DELAY, GUESSES, LISTENER};
 
@@ -38,8 +38,8 @@ fn held(mut stream: TcpStream, now_and_then: &[u8]) -> Duration {
 }
 
 fn hello(has_secret: bool) -> Vec<u8> {
-    let name = Name { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL };
-    Hello { name, has_secret, nonce: [0; 32] }.encode().to_vec()
+    let name = ConnectionName { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL };
+    PeerHello { name, has_secret, nonce: [0; 32] }.encode().to_vec()
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn ranks_come_in_while_the_program_computes_and_strangers_guess() {
     guess();
     assert!(start.elapsed() >= GUESS_DELAY, "{:?}", start.elapsed());
     // A rank names its job, which strangers do not know.
-    let name = Name { job: 9, comm: 7, to: 0, from: 1, lane: CONTROL };
+    let name = ConnectionName { job: 9, comm: 7, to: 0, from: 1, lane: CONTROL };
     guarded.listener().expect(9);
     let dialed = super::refuse::dial(name, to, &options);
     assert!(dialed.is_ok(), "{dialed:?}");

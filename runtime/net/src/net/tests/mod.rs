@@ -12,9 +12,14 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::endpoint::NOTE_MAX;
+use super::words::WordMismatch;
 use super::*;
+use crate::abort::AbortRecord;
 use crate::bootstrap::InProcessStore;
 use crate::error::Error;
+use crate::paths::Options;
+use crate::store::Store;
 
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,7 +77,7 @@ fn until<T>(net: &mut Net, mut look: impl FnMut(&mut Net) -> Option<T>) -> T {
 }
 
 /// Makes a whole round of words.
-fn words(net: &mut Net, word: u64, tag: u32) -> Result<Vec<u64>, Mismatch> {
+fn words(net: &mut Net, word: u64, tag: u32) -> Result<Vec<u64>, WordMismatch> {
     net.begin_words(word, tag);
     until(net, |net| net.poll_words().map(|all| all.map(<[u64]>::to_vec)))
 }

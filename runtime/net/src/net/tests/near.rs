@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::abort::AbortRecord;
 use crate::transport::shm::{Layout, Segment, State};
 
 /// Ranks with listeners, some of which share memory.
@@ -35,7 +34,7 @@ impl Ranks {
     fn meet(&self, rank: usize, job: u128, timeout: Duration) -> Result<Net, Error> {
         let addresses: Vec<_> = self.listeners.iter().map(|l| l.addresses().to_vec()).collect();
         let others = self.numbers.iter().enumerate();
-        let near = self.numbers[rank].map(|own| Near {
+        let near = self.numbers[rank].map(|own| MemoryPeers {
             memory: self.memory.clone(),
             own,
             numbers: others.map(|(at, number)| number.filter(|_| at != rank)).collect(),
@@ -114,7 +113,7 @@ fn long_messages_go_through_in_parts() {
         let record =
             AbortRecord { code: roundelay_dsl::diag::codes::TIMEOUT, rank: 4, text: text.clone() };
         if rank == 4 {
-            (0..40).for_each(|_| net.tell_all(&link::Frame::Gone(5, text.clone()), None));
+            (0..40).for_each(|_| net.broadcast(&link::LinkFrame::Gone(5, text.clone()), None));
             net.alarm(&record);
         }
         let heard = until(&mut net, |net| net.alarmed().cloned());

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use super::super::hello::{CONTROL, HELLO, Hello, Name};
+use super::super::hello::{CONTROL, ConnectionName, HELLO, PeerHello};
 use super::*;
 use crate::secret::Secret;
 use roundelay_tests::Dice;
@@ -21,13 +21,14 @@ fn bytes_at_random_get_nobody_in() {
     let secret = Some(Secret::from(b"a secret".to_vec()));
     let listener = |secret| Listener::open(Options { secret, ..options() }, here).expect("open");
     let listeners = [listener(secret), listener(None)];
-    let name = Name { job: JOB, comm: 7, to: 0, from: 1, lane: CONTROL };
+    let name = ConnectionName { job: JOB, comm: 7, to: 0, from: 1, lane: CONTROL };
     for trial in 0..300 * number("ROUNDS", 1) {
         let mut dice = Dice(number("SEED", 1) << 32 ^ trial);
         let has_secret = dice.below(2) == 0;
         let listener = &listeners[usize::from(!has_secret)];
         // The job is there for the honest alone, so that a hello that survives is a stranger's.
-        let hello = Hello { name: Name { job: JOB ^ 1, ..name }, has_secret, nonce: [4; 32] };
+        let hello =
+            PeerHello { name: ConnectionName { job: JOB ^ 1, ..name }, has_secret, nonce: [4; 32] };
         let mut bytes = mutated(&hello.encode(), &mut dice);
         bytes.extend(mutated(&[7; HELLO], &mut dice));
         let mut stream = TcpStream::connect(listener.address()).expect("a connection");

@@ -6,19 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::PollFd;
 
-use super::super::connect::pause;
-use super::super::dial::{Dial, DialError, DialTarget, Turn};
-use super::super::hello::{CONTROL, HELLO, Hello, Name, Refusal, Reply};
+use super::super::address::DialTarget;
+use super::super::dial::{DialError, DialProgress, PeerDial};
+use super::super::hello::{CONTROL, ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
+use super::super::wait_policy::pause;
 use super::*;
 use crate::secret::{Secret, Side, random};
 
 /// Dials until that ends.
-pub(super) fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpStream, DialError> {
-    let mut dial = Dial::new(name, vec![DialTarget { from: None, to }]);
+pub(super) fn dial(
+    name: ConnectionName,
+    to: SocketAddr,
+    options: &Options,
+) -> Result<TcpStream, DialError> {
+    let mut dial = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         match dial.turn(options) {
-            Turn::Waiting => {
+            DialProgress::Waiting => {
                 let wants = dial.awaits();
                 let mut fds: Vec<_> = wants
                     .map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags))
@@ -26,8 +31,8 @@ pub(super) fn dial(name: Name, to: SocketAddr, options: &Options) -> Result<TcpS
                     .collect();
                 pause(&mut fds, Duration::from_millis(1));
             }
-            Turn::Connected(stream) => return Ok(stream),
-            Turn::Failed(error) => return Err(error),
+            DialProgress::Connected(stream) => return Ok(stream),
+            DialProgress::Failed(error) => return Err(error),
         }
     }
     panic!("no answer; {:?}", dial.trouble())
@@ -88,14 +93,15 @@ fn an_intruder_disturbs_nobody() {
                 let to = net.endpoints()[1].addresses[0];
                 // It knows everything but the secret; or everything but the job.
                 let job = if secret.is_some() { net.job } else { net.job ^ 1 };
-                let name = Name { job, comm: 7, to: 1, from: 0, lane: 0 };
+                let name = ConnectionName { job, comm: 7, to: 1, from: 0, lane: 0 };
                 let theirs = secret.map_or_else(options, |_| with_secret("herring"));
                 let refused = std::thread::scope(|scope| {
                     let intruder = scope.spawn(|| dial(name, to, &theirs).err());
                     until(&mut net, |_| intruder.is_finished().then_some(()));
                     intruder.join().expect("no panic").expect("refused")
                 });
-                let expected = if secret.is_some() { Refusal::SecretWrong } else { Refusal::Job };
+                let expected =
+                    if secret.is_some() { HelloRefusal::SecretWrong } else { HelloRefusal::Job };
                 assert_eq!(refused, DialError::Refused(expected));
             }
             if net.rank == 1 {
@@ -126,7 +132,7 @@ fn impostor(answer: impl Fn(&[u8], TcpStream) + Send) -> String {
             assert!(!String::from_utf8_lossy(&hello).contains("swordfish"));
             answer(&hello, stream);
         });
-        let name = Name { job: 1, comm: 2, to: 0, from: 1, lane: CONTROL };
+        let name = ConnectionName { job: 1, comm: 2, to: 0, from: 1, lane: CONTROL };
         dial(name, to, &with_secret("swordfish")).expect_err("refused").to_string()
     })
 }
@@ -137,26 +143,26 @@ fn an_impostor_is_found_out() {
         let _ = stream.read(&mut [0; 100]);
     };
     let why = impostor(|_, mut stream| {
-        stream.write_all(&Reply::Accepted([0; 32]).encode()).expect("sent");
+        stream.write_all(&HelloReply::Accepted([0; 32]).encode()).expect("sent");
         hold(stream);
     });
     assert!(why.contains("does not ask for the secret"), "{why}");
     let why = impostor(|hello, mut stream| {
-        stream.write_all(&Reply::Challenge([1; 32]).encode()).expect("sent");
+        stream.write_all(&HelloReply::Challenge([1; 32]).encode()).expect("sent");
         let mut proof = [0; 32];
         stream.read_exact(&mut proof).expect("a proof");
         let wrong: Secret = b"herring".to_vec().into();
         let mine = wrong.proof(Side::Accepting, &[hello, &[1; 32], &proof]);
-        stream.write_all(&Reply::Accepted(mine).encode()).expect("sent");
+        stream.write_all(&HelloReply::Accepted(mine).encode()).expect("sent");
         hold(stream);
     });
     assert!(why.contains("cannot prove that it knows the secret"), "{why}");
     // The proof of the connecting side is no proof of the other.
     let why = impostor(|_, mut stream| {
-        stream.write_all(&Reply::Challenge([1; 32]).encode()).expect("sent");
+        stream.write_all(&HelloReply::Challenge([1; 32]).encode()).expect("sent");
         let mut proof = [0; 32];
         stream.read_exact(&mut proof).expect("a proof");
-        stream.write_all(&Reply::Accepted(proof).encode()).expect("sent");
+        stream.write_all(&HelloReply::Accepted(proof).encode()).expect("sent");
         hold(stream);
     });
     assert!(why.contains("cannot prove that it knows the secret"), "{why}");
@@ -171,8 +177,8 @@ fn an_impostor_is_found_out() {
 fn strangers(listeners: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
     let mut held = std::collections::VecDeque::new();
     let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
-    let whole = Hello {
-        name: Name { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
+    let whole = PeerHello {
+        name: ConnectionName { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
         has_secret: seed == 1,
         nonce: [0; 32],
     }
@@ -267,19 +273,19 @@ fn silent_strangers_are_few() {
     assert_eq!(listener.refused(), 300 - 128);
     // A rank comes in all the same, and is kept until it is asked for.
     listener.expect(9);
-    let name = Name { job: 9, comm: 7, to: 1, from: 0, lane: 3 };
+    let name = ConnectionName { job: 9, comm: 7, to: 1, from: 0, lane: 3 };
     let options = with_secret("swordfish");
-    let mut rank = Dial::new(name, vec![DialTarget { from: None, to }]);
+    let mut rank = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let mut stream = loop {
         listener.progress();
         match rank.turn(&options) {
-            Turn::Waiting => assert!(start.elapsed() < PATIENCE),
-            Turn::Connected(stream) => break stream,
-            Turn::Failed(error) => panic!("{error}"),
+            DialProgress::Waiting => assert!(start.elapsed() < PATIENCE),
+            DialProgress::Connected(stream) => break stream,
+            DialProgress::Failed(error) => panic!("{error}"),
         }
     };
     assert_eq!(
-        (listener.accepted(), listener.take(&Name { lane: 4, ..name }).is_some()),
+        (listener.accepted(), listener.take(&ConnectionName { lane: 4, ..name }).is_some()),
         (1, false)
     );
     assert_eq!(stream.write(b"data").expect("sent"), 4);
@@ -290,16 +296,16 @@ fn silent_strangers_are_few() {
     assert_eq!(&data, b"data");
     // Closed communicators take nobody in.
     listener.close(9, 7, 1);
-    let mut late = Dial::new(name, vec![DialTarget { from: None, to }]);
+    let mut late = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let why = loop {
         listener.progress();
         match late.turn(&options) {
-            Turn::Waiting => assert!(start.elapsed() < PATIENCE),
-            Turn::Connected(_) => panic!("let in"),
-            Turn::Failed(error) => break error,
+            DialProgress::Waiting => assert!(start.elapsed() < PATIENCE),
+            DialProgress::Connected(_) => panic!("let in"),
+            DialProgress::Failed(error) => break error,
         }
     };
-    assert_eq!(why, DialError::Refused(Refusal::Ended));
+    assert_eq!(why, DialError::Refused(HelloRefusal::Ended));
     drop(crowd);
 }
 
@@ -310,8 +316,8 @@ fn a_slow_talker_is_turned_away() {
     let listener = Listener::open(options, Ipv4Addr::LOCALHOST.into()).expect("opened");
     let mut slow = TcpStream::connect(listener.address()).expect("open");
     let start = Instant::now();
-    let whole = Hello {
-        name: Name { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
+    let whole = PeerHello {
+        name: ConnectionName { job: 5, comm: 7, to: 1, from: 0, lane: CONTROL },
         has_secret: false,
         nonce: [0; 32],
     };

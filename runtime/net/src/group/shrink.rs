@@ -3,34 +3,34 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Group;
+use super::rank_group::Group;
 use crate::error::Error;
-use crate::net::{Listener, Place, Rally, Standing, View};
+use crate::net::{Listener, RankPlace, RankStanding, ShrinkProtocol, SurvivorView};
 use crate::secret::random;
 use crate::transport::shm::State;
 
 /// A rank's view of the others of its group.
-struct Others<'a> {
+struct GroupView<'a> {
     group: &'a Group,
     has_ended: &'a dyn Fn(&Group, u32) -> bool,
 }
 
-impl View for Others<'_> {
-    fn place(&self, rank: u32) -> Option<Place> {
+impl SurvivorView for GroupView<'_> {
+    fn place(&self, rank: u32) -> Option<RankPlace> {
         if let Some(net) = self.group.net() {
             let endpoint = net.endpoints().get(rank as usize)?;
-            return Some(Place { job: net.names().0, addresses: endpoint.addresses.clone() });
+            return Some(RankPlace { job: net.names().0, addresses: endpoint.addresses.clone() });
         }
         let (at, number) = self.group.control.place(self.group.local(rank)?.control)?;
-        Some(Place { job: number.into(), addresses: vec![at] })
+        Some(RankPlace { job: number.into(), addresses: vec![at] })
     }
 
-    fn standing(&self, rank: u32) -> Standing {
+    fn standing(&self, rank: u32) -> RankStanding {
         match self.group.state(rank).0 {
-            State::Moved => Standing::Moved,
-            _ if (self.has_ended)(self.group, rank) => Standing::Ended,
-            _ if self.group.gone(rank).is_some() => Standing::Gone,
-            _ => Standing::There,
+            State::Moved => RankStanding::Moved,
+            _ if (self.has_ended)(self.group, rank) => RankStanding::Ended,
+            _ if self.group.gone(rank).is_some() => RankStanding::Gone,
+            _ => RankStanding::There,
         }
     }
 
@@ -56,17 +56,19 @@ impl Group {
         until: Instant,
     ) -> Result<Vec<String>, Error> {
         let (rank, size) = (self.rank, self.size());
-        let view = Others { group: self, has_ended };
+        let view = GroupView { group: self, has_ended };
         if let Some((listener, (job, comm))) = self.net().map(|n| (n.listener().clone(), n.names()))
         {
-            let rally = Rally { listener: &listener, comm, rank, size, job, timeout, until };
+            let rally =
+                ShrinkProtocol { listener: &listener, comm, rank, size, job, timeout, until };
             return rally.run(own, &view);
         }
         let number = u64::from_le_bytes(random()?).max(1);
         let (job, comm) = (u128::from(number), 0);
         listener.expect(job);
         self.control.show_place(self.own(), listener.address(), number);
-        let list = Rally { listener, comm, rank, size, job, timeout, until }.run(own, &view);
+        let list =
+            ShrinkProtocol { listener, comm, rank, size, job, timeout, until }.run(own, &view);
         self.control.show_place(self.own(), listener.address(), 0);
         listener.close(job, comm, rank);
         list

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
-use super::Listener;
-use super::connect::pause;
-use super::dial::{Dial, Turn};
-use super::hello::{Name, RALLY};
+use super::dial::{DialProgress, PeerDial};
+use super::hello::{ConnectionName, RALLY};
+use super::listener::Listener;
+use super::wait_policy::pause;
 use crate::error::Error;
 use crate::interrupt;
 
@@ -35,7 +35,7 @@ const LONGEST: usize = 64 << 20;
 
 /// The place where a rank can be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct RankPlace {
     /// The number that a caller must know.
     pub(crate) job: u128,
     /// The addresses at which it listens, by path.
@@ -44,7 +44,7 @@ pub struct Place {
 
 /// The knowledge that there is of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum RankStanding {
     /// It may come.
     There,
     /// It seems to be gone: a connection to it ended.
@@ -56,17 +56,17 @@ pub enum Standing {
 }
 
 /// A rank's view of the others.
-pub(crate) trait View {
+pub(crate) trait SurvivorView {
     /// Returns the place where a rank can be called, if it said so.
-    fn place(&self, rank: u32) -> Option<Place>;
+    fn place(&self, rank: u32) -> Option<RankPlace>;
     /// Returns what is known of a rank.
-    fn standing(&self, rank: u32) -> Standing;
+    fn standing(&self, rank: u32) -> RankStanding;
     /// Returns the reason to stop, if there is one.
     fn stopped(&self) -> Option<Error>;
 }
 
 /// A rally of the ranks of a communicator.
-pub(crate) struct Rally<'a> {
+pub(crate) struct ShrinkProtocol<'a> {
     pub(crate) listener: &'a Arc<Listener>,
     pub(crate) comm: u64,
     pub(crate) rank: u32,
@@ -80,7 +80,7 @@ pub(crate) struct Rally<'a> {
 
 /// The messages of a rally.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Said {
+pub(super) enum ShrinkMessage {
     /// A rank is there, with this text.
     Here(u32, String),
     /// These go on.
@@ -88,18 +88,18 @@ pub(super) enum Said {
 }
 
 /// A connection, with what is not read or sent to the end.
-struct Talk {
+struct ShrinkConnection {
     stream: TcpStream,
     heard: Vec<u8>,
     unsent: Vec<u8>,
 }
 
-impl Talk {
+impl ShrinkConnection {
     fn new(stream: TcpStream) -> Self {
-        Talk { stream, heard: Vec::new(), unsent: Vec::new() }
+        ShrinkConnection { stream, heard: Vec::new(), unsent: Vec::new() }
     }
 
-    fn say(&mut self, said: &Said) {
+    fn say(&mut self, said: &ShrinkMessage) {
         let body = postcard::to_allocvec(said).unwrap_or_default();
         self.unsent.extend_from_slice(&(body.len() as u32).to_le_bytes());
         self.unsent.extend_from_slice(&body);
@@ -119,7 +119,7 @@ impl Talk {
     }
 
     /// Returns what has come, and true if it goes on.
-    fn hear(&mut self) -> (Vec<Said>, bool) {
+    fn hear(&mut self) -> (Vec<ShrinkMessage>, bool) {
         let mut buffer = [0; 4096];
         let goes_on = loop {
             match self.stream.read(&mut buffer) {
@@ -150,41 +150,41 @@ impl Talk {
 }
 
 /// The rank that is called to lead.
-struct Called {
+struct LeaderCall {
     rank: u32,
     since: Instant,
-    by: Way,
+    by: LeaderContact,
 }
 
-enum Way {
+enum LeaderContact {
     /// It has not said where it can be called.
     Unknown,
-    Dial(Dial, Place),
+    Dial(PeerDial, RankPlace),
     /// It answers, and was told of so many.
-    Talk(Talk, BTreeSet<u32>),
+    Talk(ShrinkConnection, BTreeSet<u32>),
 }
 
 /// The state of a rally.
-struct State {
+struct ShrinkState {
     /// The texts of those that are there, with the connection by which they said so.
     here: BTreeMap<u32, (u32, String)>,
-    callers: BTreeMap<u32, Talk>,
+    callers: BTreeMap<u32, ShrinkConnection>,
     /// Those that did not answer.
     excluded: BTreeSet<u32>,
-    called: Option<Called>,
+    called: Option<LeaderCall>,
     leading: Option<Instant>,
     /// The last time that somebody came.
     news: Instant,
 }
 
-impl Rally<'_> {
+impl ShrinkProtocol<'_> {
     /// Returns the texts of all ranks that go on, this one among them, in the order of their ranks.
     ///
     /// # Errors
     ///
     /// [`Error::Start`] if too few come, or others went on without this rank; the error of [`View::stopped`].
-    pub(crate) fn run(&self, own: &str, view: &dyn View) -> Result<Vec<String>, Error> {
-        let mut state = State {
+    pub(crate) fn run(&self, own: &str, view: &dyn SurvivorView) -> Result<Vec<String>, Error> {
+        let mut state = ShrinkState {
             here: BTreeMap::from([(self.rank, (self.rank, own.to_owned()))]),
             callers: BTreeMap::new(),
             excluded: BTreeSet::new(),
@@ -197,7 +197,7 @@ impl Rally<'_> {
             if let Some(error) = view.stopped().or_else(|| interrupt::error(self.rank)) {
                 return Err(error);
             }
-            if let Some(moved) = self.others().find(|&r| view.standing(r) == Standing::Moved) {
+            if let Some(moved) = self.others().find(|&r| view.standing(r) == RankStanding::Moved) {
                 return Err(self.left_out(moved));
             }
             self.answer(&mut state);
@@ -227,22 +227,22 @@ impl Rally<'_> {
     }
 
     /// Hears those that call this rank.
-    fn answer(&self, state: &mut State) {
+    fn answer(&self, state: &mut ShrinkState) {
         for from in self.rank + 1..self.size {
             let (comm, to) = (self.comm, self.rank);
             if let Some(stream) =
-                self.listener.take(&Name { job: self.job, comm, to, from, lane: RALLY })
+                self.listener.take(&ConnectionName { job: self.job, comm, to, from, lane: RALLY })
             {
                 state.here.retain(|_, (by, _)| *by != from);
-                state.callers.insert(from, Talk::new(stream));
+                state.callers.insert(from, ShrinkConnection::new(stream));
             }
         }
-        let State { here, callers, news, .. } = state;
+        let ShrinkState { here, callers, news, .. } = state;
         callers.retain(|&by, talk| {
             let (said, goes_on) = talk.hear();
             for one in said {
                 // Nobody speaks for a rank that called by itself.
-                if let Said::Here(rank, text) = one
+                if let ShrinkMessage::Here(rank, text) = one
                     && rank > self.rank
                     && rank < self.size
                     && (rank == by || !here.contains_key(&rank))
@@ -259,51 +259,60 @@ impl Rally<'_> {
     }
 
     /// Calls the lowest rank that may be there; `None` if there is none below this one, else what it says.
-    fn call(&self, state: &mut State, view: &dyn View) -> Option<Option<Vec<String>>> {
+    fn call(
+        &self,
+        state: &mut ShrinkState,
+        view: &dyn SurvivorView,
+    ) -> Option<Option<Vec<String>>> {
         let candidates = 0..self.rank;
         let lowest = candidates.into_iter().find(|rank| {
-            !state.excluded.contains(rank) && view.standing(*rank) != Standing::Ended
+            !state.excluded.contains(rank) && view.standing(*rank) != RankStanding::Ended
         })?;
         if state.called.as_ref().is_none_or(|called| called.rank != lowest) {
-            state.called = Some(Called { rank: lowest, since: Instant::now(), by: Way::Unknown });
+            state.called = Some(LeaderCall {
+                rank: lowest,
+                since: Instant::now(),
+                by: LeaderContact::Unknown,
+            });
         }
         let called = state.called.as_mut()?;
         // One that answers may itself wait for others as long.
-        let patience = if matches!(called.by, Way::Talk(..)) { 2 } else { 1 } * self.timeout;
+        let patience =
+            if matches!(called.by, LeaderContact::Talk(..)) { 2 } else { 1 } * self.timeout;
         let mut in_vain = called.since.elapsed() > patience;
         match &mut called.by {
-            Way::Unknown => {
+            LeaderContact::Unknown => {
                 if let Some(place) = view.place(lowest) {
                     let (job, comm, from) = (place.job, self.comm, self.rank);
-                    let name = Name { job, comm, to: lowest, from, lane: RALLY };
+                    let name = ConnectionName { job, comm, to: lowest, from, lane: RALLY };
                     let targets = self.listener.targets_to(&place.addresses);
-                    called.by = Way::Dial(Dial::new(name, targets), place);
+                    called.by = LeaderContact::Dial(PeerDial::new(name, targets), place);
                 }
             }
-            Way::Dial(dial, place) => match dial.turn(self.listener.options()) {
-                Turn::Waiting => {
-                    let is_shut = dial.is_refused() && view.standing(lowest) == Standing::Gone;
+            LeaderContact::Dial(dial, place) => match dial.turn(self.listener.options()) {
+                DialProgress::Waiting => {
+                    let is_shut = dial.is_refused() && view.standing(lowest) == RankStanding::Gone;
                     in_vain |= is_shut && called.since.elapsed() > SHUT;
                 }
-                Turn::Connected(stream) => {
-                    called.by = Way::Talk(Talk::new(stream), BTreeSet::new());
+                DialProgress::Connected(stream) => {
+                    called.by = LeaderContact::Talk(ShrinkConnection::new(stream), BTreeSet::new());
                 }
                 // What it said before it began anew.
-                Turn::Failed(_) if view.place(lowest).as_ref() != Some(&*place) => {
-                    called.by = Way::Unknown;
+                DialProgress::Failed(_) if view.place(lowest).as_ref() != Some(&*place) => {
+                    called.by = LeaderContact::Unknown;
                 }
-                Turn::Failed(_) => in_vain = true,
+                DialProgress::Failed(_) => in_vain = true,
             },
-            Way::Talk(talk, told) => {
+            LeaderContact::Talk(talk, told) => {
                 for (&rank, (_, text)) in &state.here {
                     if told.insert(rank) {
-                        talk.say(&Said::Here(rank, text.clone()));
+                        talk.say(&ShrinkMessage::Here(rank, text.clone()));
                     }
                 }
                 let is_sent = talk.send();
                 let (said, goes_on) = talk.hear();
                 for one in said {
-                    if let Said::List(list) = one {
+                    if let ShrinkMessage::List(list) = one {
                         return Some(Some(list));
                     }
                 }
@@ -317,12 +326,14 @@ impl Rally<'_> {
         Some(None)
     }
 
-    /// Waits for those that may come; returns who goes on, once that is settled.
-    fn lead(&self, state: &mut State, view: &dyn View) -> Option<Vec<String>> {
+    /// WaitReports for those that may come; returns who goes on, once that is settled.
+    fn lead(&self, state: &mut ShrinkState, view: &dyn SurvivorView) -> Option<Vec<String>> {
         let leading = *state.leading.get_or_insert_with(Instant::now);
         // Who came and has ended since does not go on.
-        state.here.retain(|&rank, _| rank == self.rank || view.standing(rank) != Standing::Ended);
-        let ended = |rank: &u32| view.standing(*rank) == Standing::Ended;
+        state
+            .here
+            .retain(|&rank, _| rank == self.rank || view.standing(rank) != RankStanding::Ended);
+        let ended = |rank: &u32| view.standing(*rank) == RankStanding::Ended;
         let missing: Vec<u32> =
             self.others().filter(|rank| !state.here.contains_key(rank) && !ended(rank)).collect();
         let came = state.here.len();
@@ -331,15 +342,15 @@ impl Rally<'_> {
         if 2 * came < alive || (2 * came == alive && !lowest) {
             return None;
         }
-        let all_gone = missing.iter().all(|&rank| view.standing(rank) == Standing::Gone);
+        let all_gone = missing.iter().all(|&rank| view.standing(rank) == RankStanding::Gone);
         let quiet = state.news.max(leading).elapsed() >= GRACE;
         let settled = missing.is_empty() || all_gone && quiet || leading.elapsed() >= self.timeout;
         settled.then(|| state.here.values().map(|(_, text)| text.clone()).collect())
     }
 
     /// Tells those that called this rank who goes on.
-    fn spread(&self, state: &mut State, list: &[String]) {
-        let said = Said::List(list.to_vec());
+    fn spread(&self, state: &mut ShrinkState, list: &[String]) {
+        let said = ShrinkMessage::List(list.to_vec());
         state.callers.values_mut().for_each(|talk| talk.say(&said));
         let end = (Instant::now() + GRACE).min(self.until);
         loop {
@@ -351,18 +362,18 @@ impl Rally<'_> {
         }
     }
 
-    fn pause(&self, state: &State) {
+    fn pause(&self, state: &ShrinkState) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.listener.events(), PollFlags::IN)];
         let callers = state.callers.values();
         fds.extend(callers.map(|t| PollFd::from_borrowed_fd(t.stream.as_fd(), PollFlags::IN)));
         match state.called.as_ref().map(|called| &called.by) {
-            Some(Way::Dial(dial, _)) => {
+            Some(LeaderContact::Dial(dial, _)) => {
                 fds.extend(dial.awaits().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
             }
-            Some(Way::Talk(talk, _)) => {
+            Some(LeaderContact::Talk(talk, _)) => {
                 fds.push(PollFd::from_borrowed_fd(talk.stream.as_fd(), PollFlags::IN));
             }
-            Some(Way::Unknown) | None => {}
+            Some(LeaderContact::Unknown) | None => {}
         }
         pause(&mut fds, TICK);
     }
@@ -375,11 +386,11 @@ impl Rally<'_> {
         ))
     }
 
-    fn too_few(&self, state: &State, view: &dyn View) -> Error {
+    fn too_few(&self, state: &ShrinkState, view: &dyn SurvivorView) -> Error {
         let (mut ended, mut missing) = (Vec::new(), Vec::new());
         for rank in self.others().filter(|rank| !state.here.contains_key(rank)) {
             match view.standing(rank) {
-                Standing::Ended => ended.push(rank),
+                RankStanding::Ended => ended.push(rank),
                 _ => missing.push(rank),
             }
         }
