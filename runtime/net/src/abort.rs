@@ -1,4 +1,4 @@
-//! Abort records: what a rank that fails tells the others, and the error that they report.
+//! Abort records: the failure of a rank as the others get it, and the error that they report.
 
 use roundelay_dsl::diag::{Code, codes};
 use roundelay_dsl::escaped;
@@ -24,7 +24,7 @@ pub(crate) fn code_named(name: &str) -> Code {
 /// Returns the error of a rank that stops because of what another one recorded.
 pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Location>) -> Error {
     let AbortRecord { code, rank: by, text } = cause;
-    // Words of another process, which may be no rank's where there is no secret.
+    // Text of another process, which may be no rank where there is no secret.
     let text = escaped(&text).into_owned();
     let location = location.map(Box::new);
     match code == codes::LOST_RANK {
@@ -33,10 +33,10 @@ pub(crate) fn consequence(rank: u32, cause: AbortRecord, location: Option<Locati
     }
 }
 
-/// Makes the abort record of a rank's error, which the others are told.
+/// Makes the abort record of a rank's error, for the others.
 pub fn record(rank: u32, error: &Error) -> AbortRecord {
     match error {
-        // A rank that hears of it between two calls has no place of its own to name.
+        // A rank that is notified between two calls has no place of its own to name.
         Error::LostRank { lost, how, location, .. } => {
             let text = format!("{how}{}", at(location));
             AbortRecord { code: codes::LOST_RANK, rank: *lost, text }

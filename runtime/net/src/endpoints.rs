@@ -139,7 +139,7 @@ impl<M: MappedSender, P: PostedSender> Sender<M, P> {
         matches!(self, Sender::Mapped(s) if s.reads())
     }
 
-    /// Pushes on what peers take bit by bit; returns true if something moved.
+    /// Sends on what peers take bit by bit; returns true if bytes moved.
     #[inline]
     pub fn push(&mut self) -> bool {
         match self {
@@ -202,7 +202,7 @@ impl<M: MappedReceiver, P: PostedReceiver> Receiver<M, P> {
         }
     }
 
-    /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] said yes.
+    /// Returns the message that follows the next `ahead` ones, after [`Self::is_ready`] returned true.
     #[inline]
     pub fn message(&self, slots: u64, ahead: u64) -> Message {
         match self {
@@ -314,7 +314,7 @@ impl Dozing {
             self.awaited.iter().map(|(fd, flags)| PollFd::new(&**fd, *flags)).collect();
         fds.extend(other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let moment = Timespec { tv_sec: 0, tv_nsec: i64::from(most.subsec_nanos()) };
-        // Whatever it says, everything is looked at again.
+        // All is polled again in any case.
         let _ = rustix::event::poll(&mut fds, Some(&moment));
     }
 }

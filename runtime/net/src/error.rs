@@ -1,4 +1,4 @@
-//! The errors of a run. Every error has a stable code and says what to do.
+//! The errors of a run. Every error has a stable code and a remedy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ pub enum Error {
     /// A plan contradicts itself.
     #[error("the plan is damaged: {0}")]
     Plan(String),
-    /// Another rank failed first, and everybody stopped.
+    /// Another rank failed first, and all ranks stopped.
     #[error("rank {rank} stopped because rank {by} failed: {cause}{}", at(.location))]
     Aborted {
         /// The rank that reports.

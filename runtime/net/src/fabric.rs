@@ -163,7 +163,7 @@ pub struct Pair {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct FabricFile {
     version: Spanned<u32>,
     #[serde(default)]
     classes: BTreeMap<String, Spanned<FileClass>>,
@@ -240,8 +240,8 @@ impl Fabric {
     ///
     /// [`FabricError::File`].
     pub fn parse(text: &str) -> Result<Self, FabricError> {
-        let reader = Reader { text };
-        let file: File = toml::from_str(text).map_err(|e| {
+        let reader = FileReader { text };
+        let file: FabricFile = toml::from_str(text).map_err(|e| {
             let (line, column) = place(text, e.span().map_or(0, |span| span.start));
             FabricError::File { line, column, why: e.message().into() }
         })?;
@@ -371,11 +371,11 @@ impl Class {
 }
 
 /// Checks what stands where, and says the place of what is wrong.
-struct Reader<'t> {
+struct FileReader<'t> {
     text: &'t str,
 }
 
-impl Reader<'_> {
+impl FileReader<'_> {
     fn at<T>(&self, what: &Spanned<T>, why: String) -> FabricError {
         let (line, column) = place(self.text, what.span().start);
         FabricError::File { line, column, why }

@@ -17,19 +17,19 @@ const FORGIVEN: Duration = Duration::from_secs(60);
 /// The wrong proofs that have come to a port.
 #[derive(Debug, Default)]
 pub(crate) struct WrongGuesses {
-    addresses: BTreeMap<IpAddr, Guesser>,
+    addresses: BTreeMap<IpAddr, GuesserRecord>,
     all: u64,
     last: Option<IpAddr>,
 }
 
 #[derive(Debug)]
-struct Guesser {
+struct GuesserRecord {
     wrong: u64,
     /// The time of its last wrong proof.
     last: Instant,
 }
 
-impl Guesser {
+impl GuesserRecord {
     fn is_forgiven(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.last) >= FORGIVEN
     }
@@ -42,7 +42,7 @@ impl WrongGuesses {
         (guesser.wrong >= GUESSES && !guesser.is_forgiven(now)).then(|| now + GUESS_DELAY)
     }
 
-    /// Counts a wrong proof, and says on standard error who was refused, and how often: the first time, the tenth, the
+    /// Counts a wrong proof, and reports on standard error the address that was refused, and how often: the first time, the tenth, the
     /// hundredth and so on. `port` is the one that it came to, in words.
     pub(crate) fn count(&mut self, from: IpAddr, now: Instant, port: &str) {
         let key = network(from);
@@ -50,7 +50,7 @@ impl WrongGuesses {
             let oldest = self.addresses.iter().min_by_key(|(_, g)| g.last).map(|(&ip, _)| ip);
             oldest.map(|ip| self.addresses.remove(&ip));
         }
-        let guesser = self.addresses.entry(key).or_insert(Guesser { wrong: 0, last: now });
+        let guesser = self.addresses.entry(key).or_insert(GuesserRecord { wrong: 0, last: now });
         guesser.wrong = if guesser.is_forgiven(now) { 1 } else { guesser.wrong + 1 };
         guesser.last = now;
         self.all += 1;
@@ -61,7 +61,7 @@ impl WrongGuesses {
         }
     }
 
-    /// Says who was refused, and how often; `None` if no connection was.
+    /// Describes the addresses that were refused, and how often; `None` if no connection was.
     pub(crate) fn remark(&self) -> Option<String> {
         (self.all > 0).then(|| self.words())
     }

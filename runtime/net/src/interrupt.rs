@@ -21,12 +21,12 @@ pub const STEPS: u32 = 32;
 static CHECK: OnceLock<fn() -> bool> = OnceLock::new();
 
 thread_local! {
-    static CHECKS: Cell<Checks> = const { Cell::new(Checks::NEW) };
+    static CHECKS: Cell<ThreadChecks> = const { Cell::new(ThreadChecks::NEW) };
 }
 
 /// The checks of a thread.
 #[derive(Clone, Copy)]
-struct Checks {
+struct ThreadChecks {
     last: Option<Instant>,
     /// The last answer.
     is_requested: bool,
@@ -35,8 +35,9 @@ struct Checks {
     deferred: u32,
 }
 
-impl Checks {
-    const NEW: Checks = Checks { last: None, is_requested: false, is_asking: false, deferred: 0 };
+impl ThreadChecks {
+    const NEW: ThreadChecks =
+        ThreadChecks { last: None, is_requested: false, is_asking: false, deferred: 0 };
 }
 
 /// Sets the function that waiting threads call at most every 50 ms. It returns true if the wait of the calling thread is to
@@ -47,7 +48,7 @@ pub fn set_interrupt_check(check: fn() -> bool) {
 
 /// Returns true if [`is_requested`] would ask now.
 pub fn is_due() -> bool {
-    let Checks { last, is_requested, is_asking, deferred } = CHECKS.get();
+    let ThreadChecks { last, is_requested, is_asking, deferred } = CHECKS.get();
     let is_early = last.is_some_and(|last| last.elapsed() < INTERVAL);
     CHECK.get().is_some() && deferred == 0 && !is_asking && (is_requested || !is_early)
 }
@@ -56,9 +57,9 @@ pub fn is_due() -> bool {
 /// may end the communicator.
 pub fn is_requested() -> bool {
     let Some(check) = CHECK.get().filter(|_| is_due()) else { return false };
-    CHECKS.set(Checks { is_asking: true, ..CHECKS.get() });
+    CHECKS.set(ThreadChecks { is_asking: true, ..CHECKS.get() });
     let is_requested = check();
-    CHECKS.set(Checks {
+    CHECKS.set(ThreadChecks {
         last: Some(Instant::now()),
         is_requested,
         is_asking: false,
@@ -84,7 +85,8 @@ impl Deferred {
 
     fn count(change: i32) {
         let checks = CHECKS.get();
-        CHECKS.set(Checks { deferred: checks.deferred.wrapping_add_signed(change), ..checks });
+        CHECKS
+            .set(ThreadChecks { deferred: checks.deferred.wrapping_add_signed(change), ..checks });
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Route {
 
 /// The properties of a rank that are known before there are links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer {
+pub struct RoutePeer {
     /// Its machine.
     pub(crate) host: u128,
     /// The transports that it has.
@@ -47,15 +47,15 @@ impl Transports {
 /// Returns the ranks that are to share memory with this one, itself among them, in order.
 pub(crate) fn neighbours(
     rank: u32,
-    peers: &[Peer],
+    peers: &[RoutePeer],
     allowed: Transports,
 ) -> Result<Vec<u32>, Error> {
     let own = peers.get(rank as usize).copied();
-    let with = |peer: &Peer| own.is_some_and(|own| own.host == peer.host);
+    let with = |peer: &RoutePeer| own.is_some_and(|own| own.host == peer.host);
     let has = own.map_or(Transports::NONE, |own| own.has).and(allowed);
-    let shares = |peer: &Peer| !allowed.mapped().is_empty() && with(peer);
+    let shares = |peer: &RoutePeer| !allowed.mapped().is_empty() && with(peer);
     let ranks = || (0u32..).zip(peers);
-    let lost = |(r, peer): &(u32, &Peer)| {
+    let lost = |(r, peer): &(u32, &RoutePeer)| {
         *r != rank && !shares(peer) && link(has.and(peer.has), false).is_none()
     };
     if let Some((other, peer)) = ranks().find(lost) {
@@ -84,14 +84,14 @@ pub(crate) fn neighbours(
 /// Returns the ways from a rank to all, given who shares memory with it and whose memory could not be had.
 pub fn routes(
     rank: u32,
-    peers: &[Peer],
+    peers: &[RoutePeer],
     allowed: Transports,
     seated: &dyn Fn(u32) -> bool,
     refusal: Option<&str>,
 ) -> Vec<Route> {
     let own = peers.get(rank as usize).copied();
     let has = own.map_or(Transports::NONE, |own| own.has).and(allowed);
-    let way = |(r, peer): (u32, &Peer)| {
+    let way = |(r, peer): (u32, &RoutePeer)| {
         if r == rank {
             return Route { rank: r, transports: Transports::NONE, why: String::new() };
         }
@@ -128,13 +128,13 @@ pub fn routes(
 mod tests {
     use super::*;
 
-    fn peers(rdma: [bool; 4]) -> Vec<Peer> {
+    fn peers(rdma: [bool; 4]) -> Vec<RoutePeer> {
         let has = |rdma| if rdma { Transports::ALL } else { Transports::SHM.or(Transports::TCP) };
-        let peer = |(host, rdma)| Peer { host, has: has(rdma) };
+        let peer = |(host, rdma)| RoutePeer { host, has: has(rdma) };
         [7, 7, 9, 7].into_iter().zip(rdma).map(peer).collect()
     }
 
-    fn links(rank: u32, peers: &[Peer], allowed: Transports, seated: u32) -> Vec<Transports> {
+    fn links(rank: u32, peers: &[RoutePeer], allowed: Transports, seated: u32) -> Vec<Transports> {
         let seated = |r| r == seated;
         routes(rank, peers, allowed, &seated, None).iter().map(|r| r.transports).collect()
     }

@@ -1,5 +1,5 @@
 //! The secret that the ranks of a job may share. It never crosses the wire: a rank proves that it
-//! knows it by an HMAC-SHA256 over what both sides said, to another rank and to the store alike.
+//! knows it by an HMAC-SHA256 over the messages of both sides, to another rank and to the store alike.
 
 use std::fmt;
 
@@ -39,43 +39,43 @@ impl fmt::Debug for Secret {
 
 /// The side that proves. Both names are equally long, so that no other words give the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum ProofSide {
     /// The side that connects.
     Connecting,
     /// The side that accepts.
     Accepting,
 }
 
-fn mac(secret: &[u8], side: Side, said: &[&[u8]]) -> Option<Hmac<Sha256>> {
+fn mac(secret: &[u8], side: ProofSide, transcript: &[&[u8]]) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
     mac.update(match side {
-        Side::Connecting => b"roundelay connects",
-        Side::Accepting => b"roundelay accepted",
+        ProofSide::Connecting => b"roundelay connects",
+        ProofSide::Accepting => b"roundelay accepted",
     });
-    said.iter().for_each(|part| mac.update(part));
+    transcript.iter().for_each(|part| mac.update(part));
     Some(mac)
 }
 
-/// Proves that this side knows the secret. What was said must be of fixed lengths.
-pub(crate) fn proof(secret: &[u8], side: Side, said: &[&[u8]]) -> [u8; PROOF] {
+/// Proves that this side knows the secret. The transcript must have parts of fixed lengths.
+pub(crate) fn proof(secret: &[u8], side: ProofSide, transcript: &[&[u8]]) -> [u8; PROOF] {
     // A key of any length is taken: the default stands for a case that does not exist.
-    mac(secret, side, said).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
+    mac(secret, side, transcript).map(|mac| mac.finalize().into_bytes().into()).unwrap_or_default()
 }
 
 /// Returns true if a proof is right, in a time that does not depend on it.
-pub(crate) fn accepts(secret: &[u8], proof: &[u8], side: Side, said: &[&[u8]]) -> bool {
-    mac(secret, side, said).is_some_and(|mac| mac.verify_slice(proof).is_ok())
+pub(crate) fn accepts(secret: &[u8], proof: &[u8], side: ProofSide, transcript: &[&[u8]]) -> bool {
+    mac(secret, side, transcript).is_some_and(|mac| mac.verify_slice(proof).is_ok())
 }
 
 impl Secret {
     /// Proves the knowledge of this secret, see [`proof`].
-    pub(super) fn proof(&self, side: Side, said: &[&[u8]]) -> [u8; PROOF] {
-        proof(self.bytes(), side, said)
+    pub(super) fn proof(&self, side: ProofSide, transcript: &[&[u8]]) -> [u8; PROOF] {
+        proof(self.bytes(), side, transcript)
     }
 
     /// Checks a proof with this secret, see [`accepts`].
-    pub(super) fn accepts(&self, proof: &[u8], side: Side, said: &[&[u8]]) -> bool {
-        accepts(self.bytes(), proof, side, said)
+    pub(super) fn accepts(&self, proof: &[u8], side: ProofSide, transcript: &[&[u8]]) -> bool {
+        accepts(self.bytes(), proof, side, transcript)
     }
 }
 
@@ -96,14 +96,14 @@ mod tests {
     #[test]
     fn a_proof_holds_for_one_side_one_secret_and_what_was_said() {
         let secret = Secret::from(b"correct horse".to_vec());
-        let proof = secret.proof(Side::Connecting, &[b"hello", b"nonce"]);
-        assert!(secret.accepts(&proof, Side::Connecting, &[b"hello", b"nonce"]));
-        assert!(!secret.accepts(&proof, Side::Accepting, &[b"hello", b"nonce"]));
-        assert!(!secret.accepts(&proof, Side::Connecting, &[b"hello", b"other"]));
-        assert!(!secret.accepts(&proof[..31], Side::Connecting, &[b"hello", b"nonce"]));
-        assert!(!secret.accepts(&[0; 32], Side::Connecting, &[b"hello", b"nonce"]));
+        let proof = secret.proof(ProofSide::Connecting, &[b"hello", b"nonce"]);
+        assert!(secret.accepts(&proof, ProofSide::Connecting, &[b"hello", b"nonce"]));
+        assert!(!secret.accepts(&proof, ProofSide::Accepting, &[b"hello", b"nonce"]));
+        assert!(!secret.accepts(&proof, ProofSide::Connecting, &[b"hello", b"other"]));
+        assert!(!secret.accepts(&proof[..31], ProofSide::Connecting, &[b"hello", b"nonce"]));
+        assert!(!secret.accepts(&[0; 32], ProofSide::Connecting, &[b"hello", b"nonce"]));
         let other = Secret::from(b"correct house".to_vec());
-        assert!(!other.accepts(&proof, Side::Connecting, &[b"hello", b"nonce"]));
+        assert!(!other.accepts(&proof, ProofSide::Connecting, &[b"hello", b"nonce"]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// The number that stands for no rank.
-const NOBODY: u32 = u32::MAX;
+const NO_RANK: u32 = u32::MAX;
 /// Other ranks that lanes beside the first one wait for, as many as fit.
 const OTHERS: usize = 6;
 
@@ -85,7 +85,7 @@ impl Waiting {
             column: 0,
             pass: 0,
             since,
-            others: [NOBODY; OTHERS],
+            others: [NO_RANK; OTHERS],
         }
     }
 
@@ -94,7 +94,7 @@ impl Waiting {
         if peer == self.peer || self.others.contains(&peer) {
             return;
         }
-        if let Some(free) = self.others.iter_mut().find(|o| **o == NOBODY) {
+        if let Some(free) = self.others.iter_mut().find(|o| **o == NO_RANK) {
             *free = peer;
         }
     }
@@ -145,7 +145,7 @@ impl Waiting {
         };
         Wait {
             peer: self.peer,
-            others: self.others.into_iter().filter(|&o| o != NOBODY).collect(),
+            others: self.others.into_iter().filter(|&o| o != NO_RANK).collect(),
             channel: self.channel,
             what: self.what,
             call: self.call,

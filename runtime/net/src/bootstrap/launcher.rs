@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::ending::Ending;
-use super::lines::Lines;
+use super::lines::LineReader;
 use super::{HINTS, HOST, RANK, SECRET, SECRET_FILE, SHM_FD, SIZE, STORE, TIMEOUT_MS};
 use crate::abort::AbortRecord;
 use crate::error::{Error, PROCESS_LIMIT_REMEDY};
@@ -164,10 +164,12 @@ impl Launcher {
         let store = format!("local:{}", number()?);
         let secret = if self.has_secret() { None } else { Some(number()?) };
         let process = OwnerProcess::here();
-        let mut job = Job { process, segment, ranks: Vec::new(), cause: None, deadline: None };
+        let mut job =
+            LaunchedJob { process, segment, ranks: Vec::new(), cause: None, deadline: None };
         for rank in 0..self.layout.ranks {
-            let started =
-                self.start(job.segment.as_ref(), rank, &store, secret.as_deref()).map(Rank::new);
+            let started = self
+                .start(job.segment.as_ref(), rank, &store, secret.as_deref())
+                .map(RankProcess::new);
             match started {
                 Ok(rank) => job.ranks.push(rank),
                 Err(e) => {
@@ -249,22 +251,22 @@ impl Launcher {
 }
 
 /// A started process.
-struct Rank {
+struct RankProcess {
     child: Child,
     /// A descriptor that becomes readable when the process ends; none where the system has no such (before Linux 5.3, and
     /// in some sandboxes): then it is asked again and again whether it has.
     pidfd: Option<OwnedFd>,
     stdout: Option<ChildStdout>,
-    lines: Lines,
+    lines: LineReader,
     ending: Option<Ending>,
 }
 
-impl Rank {
+impl RankProcess {
     fn new(mut child: Child) -> Self {
         let stdout = child.stdout.take();
         let pid = Pid::from_child(&child);
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok();
-        Rank { child, pidfd, stdout, lines: Lines::default(), ending: None }
+        RankProcess { child, pidfd, stdout, lines: LineReader::default(), ending: None }
     }
 
     /// Reads what the process wrote.
@@ -283,18 +285,18 @@ impl Rank {
 }
 
 /// A job that runs. When it is dropped, its remaining processes are ended.
-struct Job {
+struct LaunchedJob {
     /// The process that has started the ranks.
     process: OwnerProcess,
     /// The memory of the ranks, if they inherit it. Others notice by themselves which ranks are gone.
     segment: Option<Arc<Segment>>,
-    ranks: Vec<Rank>,
+    ranks: Vec<RankProcess>,
     cause: Option<String>,
     /// The time at which the remaining ranks are ended.
     deadline: Option<Instant>,
 }
 
-impl Job {
+impl LaunchedJob {
     fn watch(&mut self, grace: Duration, mut line: impl FnMut(u32, &str)) {
         while self.ranks.iter().any(|r| r.ending.is_none() || r.stdout.is_some()) {
             let now = Instant::now();
@@ -304,8 +306,8 @@ impl Job {
             let mut have_ended = false;
             for (rank, what) in self.poll(self.deadline.map(|at| at - now)) {
                 match what {
-                    What::Output => self.ranks[rank].read(|text| line(rank as u32, text)),
-                    What::Ended => have_ended = true,
+                    ReadinessKind::Output => self.ranks[rank].read(|text| line(rank as u32, text)),
+                    ReadinessKind::Ended => have_ended = true,
                 }
             }
             // Who has ended by an error may have noticed who was killed: all are asked, and those come first.
@@ -330,22 +332,22 @@ impl Job {
     }
 
     /// Waits for events and returns them; returns none if none comes within `timeout`.
-    fn poll(&self, timeout: Option<Duration>) -> Vec<(usize, What)> {
+    fn poll(&self, timeout: Option<Duration>) -> Vec<(usize, ReadinessKind)> {
         let mut events = Vec::new();
         let mut fds: Vec<PollFd<'_>> = Vec::new();
         let mut unseen = Vec::new();
         for (rank, r) in self.ranks.iter().enumerate() {
             if let Some(out) = &r.stdout {
-                events.push((rank, What::Output));
+                events.push((rank, ReadinessKind::Output));
                 fds.push(PollFd::new(out, PollFlags::IN));
             }
             match &r.pidfd {
                 _ if r.ending.is_some() => {}
                 Some(pidfd) => {
-                    events.push((rank, What::Ended));
+                    events.push((rank, ReadinessKind::Ended));
                     fds.push(PollFd::new(pidfd, PollFlags::IN));
                 }
-                None => unseen.push((rank, What::Ended)),
+                None => unseen.push((rank, ReadinessKind::Ended)),
             }
         }
         let timeout = match unseen.is_empty() {
@@ -398,7 +400,7 @@ impl Job {
     }
 }
 
-impl Drop for Job {
+impl Drop for LaunchedJob {
     fn drop(&mut self) {
         // A process that was forked from the launcher's ends none of its ranks.
         if self.process.is_here() {
@@ -408,7 +410,7 @@ impl Drop for Job {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum ReadinessKind {
     Output,
     Ended,
 }

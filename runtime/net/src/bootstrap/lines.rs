@@ -2,11 +2,11 @@
 
 /// Bytes of a line that is not complete yet.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct LineReader {
     partial: Vec<u8>,
 }
 
-impl Lines {
+impl LineReader {
     /// Adds bytes, and hands out the lines that they complete.
     pub(super) fn add(&mut self, bytes: &[u8], mut each: impl FnMut(&str)) {
         self.partial.extend_from_slice(bytes);
@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn lines_are_whole_however_they_come() {
         let mut seen = Vec::new();
-        let mut lines = Lines::default();
+        let mut lines = LineReader::default();
         for bytes in [&b"a"[..], b"b\nc", b"", b"d\n\ne\n", b"last"] {
             lines.add(bytes, |line| seen.push(line.to_owned()));
         }

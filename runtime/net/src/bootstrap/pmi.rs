@@ -22,7 +22,7 @@ const KEY: &str = "roundelay-store";
 const LINE: usize = 64 << 10;
 
 /// The connection to the process manager.
-pub(crate) struct Pmi {
+pub(crate) struct PmiClient {
     fd: OwnedFd,
     rank: u32,
     deadline: Instant,
@@ -30,9 +30,9 @@ pub(crate) struct Pmi {
     input: Vec<u8>,
 }
 
-impl Pmi {
+impl PmiClient {
     /// Takes over the connection that the process manager left to this process.
-    pub(super) fn take(fd: i32, rank: u32, timeout: Duration) -> Result<Pmi, Error> {
+    pub(super) fn take(fd: i32, rank: u32, timeout: Duration) -> Result<PmiClient, Error> {
         if TAKEN.swap(true, Ordering::Relaxed) {
             return Err(Error::Start(
                 "this process has already used its connection to the process manager: keep the \
@@ -43,11 +43,11 @@ impl Pmi {
         // SAFETY: the process manager passed this number to this process for this purpose, and it
         // is taken once; a number that is not open is refused by the first system call.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Pmi::over(fd, rank, timeout)
+        PmiClient::over(fd, rank, timeout)
     }
 
     /// Speaks over that descriptor.
-    fn over(fd: OwnedFd, rank: u32, timeout: Duration) -> Result<Pmi, Error> {
+    fn over(fd: OwnedFd, rank: u32, timeout: Duration) -> Result<PmiClient, Error> {
         let flags = rustix::fs::fcntl_getfl(&fd)
             .and_then(|flags| rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK));
         if let Err(e) = flags {
@@ -59,7 +59,7 @@ impl Pmi {
             )));
         }
         let deadline = Instant::now() + timeout;
-        Ok(Pmi { fd, rank, deadline, timeout, input: Vec::new() })
+        Ok(PmiClient { fd, rank, deadline, timeout, input: Vec::new() })
     }
 
     /// Passes rank 0's note to all ranks: a text without spaces, of at most 900 bytes.
@@ -166,9 +166,9 @@ mod tests {
 
     use super::*;
 
-    fn pmi(timeout: Duration) -> (Pmi, UnixStream) {
+    fn pmi(timeout: Duration) -> (PmiClient, UnixStream) {
         let (own, other) = UnixStream::pair().expect("a pair");
-        (Pmi::over(own.into(), 1, timeout).expect("a connection"), other)
+        (PmiClient::over(own.into(), 1, timeout).expect("a connection"), other)
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::membership::{Membership, StoreAt};
-use super::pmi::Pmi;
+use super::pmi::PmiClient;
 use super::store::client::host_addresses;
 use super::store::job::Job;
 use super::store::protocol::digest;
-use super::store::{At, Client, ClientIdentity, Server, StoreListener};
+use super::store::{At, ClientIdentity, Server, StoreClient, StoreListener};
 use super::torch::TorchStore;
 use crate::error::{Error, PROCESS_LIMIT_REMEDY};
 use crate::net::address;
@@ -89,7 +89,7 @@ pub fn store_at(
         }
         StoreAt::Local { job } => rendezvous(At::Local(job.clone()), me(job), timeout),
         StoreAt::Pmi { fd, one_host } => {
-            let pmi = Pmi::take(*fd, rank, timeout)?;
+            let pmi = PmiClient::take(*fd, rank, timeout)?;
             let far = if *one_host { Vec::new() } else { place.far()? };
             announced(*one_host, &far, me(""), timeout, place, |note| pmi.share(note))
         }
@@ -117,7 +117,7 @@ pub fn shared(
     timeout: Duration,
     place: StorePlace<'_>,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,
-) -> Result<Client, Error> {
+) -> Result<StoreClient, Error> {
     let me = ClientIdentity { rank, size, job: "", secret };
     if size == 1 {
         return served(loopback()?, me, timeout);
@@ -133,9 +133,9 @@ fn loopback() -> Result<StoreListener, Error> {
 }
 
 /// Opens a store at an address that all ranks share.
-fn rendezvous(at: At, me: ClientIdentity<'_>, timeout: Duration) -> Result<Client, Error> {
+fn rendezvous(at: At, me: ClientIdentity<'_>, timeout: Duration) -> Result<StoreClient, Error> {
     if me.rank != 0 {
-        return Client::connect(at, me, timeout);
+        return StoreClient::connect(at, me, timeout);
     }
     let listener = StoreListener::bind(&at).map_err(|e| {
         let taken = e.kind() == std::io::ErrorKind::AddrInUse;
@@ -147,7 +147,7 @@ fn rendezvous(at: At, me: ClientIdentity<'_>, timeout: Duration) -> Result<Clien
         Error::system(format!("rank 0 cannot serve the store at {at}: {e}"), e, remedy)
     })?;
     let server = serve(listener, me, timeout)?;
-    Ok(Client::connect(at, me, timeout)?.with(server))
+    Ok(StoreClient::connect(at, me, timeout)?.with(server))
 }
 
 fn serve(
@@ -167,10 +167,10 @@ fn served(
     listener: StoreListener,
     me: ClientIdentity<'_>,
     timeout: Duration,
-) -> Result<Client, Error> {
+) -> Result<StoreClient, Error> {
     let server = serve(listener, me, timeout)?;
     let at = At::Any(ways(&server, &[]));
-    Ok(Client::connect(at, me, timeout)?.with(server))
+    Ok(StoreClient::connect(at, me, timeout)?.with(server))
 }
 
 /// Returns the addresses by which ranks reach a server that listens at a port of its own choice.
@@ -197,7 +197,7 @@ fn announced(
     timeout: Duration,
     place: StorePlace<'_>,
     share: impl FnOnce(Option<&str>) -> Result<String, Error>,
-) -> Result<Client, Error> {
+) -> Result<StoreClient, Error> {
     if me.rank == 0 {
         let job = format!("{:032x}", u128::from_le_bytes(random()?));
         let listener = if one_host { loopback()? } else { place.listen()? };
@@ -206,11 +206,11 @@ fn announced(
         let ways = ways(&server, far);
         let texts: Vec<String> = ways.iter().map(SocketAddr::to_string).collect();
         share(Some(&format!("{job};{}", texts.join(","))))?;
-        return Ok(Client::connect(At::Any(ways), me, timeout)?.with(server));
+        return Ok(StoreClient::connect(At::Any(ways), me, timeout)?.with(server));
     }
     let note = share(None)?;
     match read(&note) {
-        Some((job, ways)) => Client::connect(At::Any(ways), me.of(job), timeout),
+        Some((job, ways)) => StoreClient::connect(At::Any(ways), me.of(job), timeout),
         None => Err(Error::Start(format!(
             "rank {} cannot read where rank 0 said that it is: `{note}`; use one \
              version of roundelay everywhere",

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use super::store::client::reachable;
-use super::store::stream::{At, Stream};
+use super::store::stream::{At, StoreStream};
 use crate::error::Error;
 use crate::interrupt;
 
@@ -37,7 +37,7 @@ const MAX_NOTE: usize = 4 << 10;
 pub struct TorchStore {
     rank: u32,
     at: At,
-    stream: Stream,
+    stream: StoreStream,
     prefix: String,
     timeout: Duration,
 }
@@ -174,8 +174,8 @@ impl TorchStore {
 }
 
 /// Connects, and sees that it is such a store which answers.
-fn greet(at: &At, timeout: Duration, prefix: &str) -> io::Result<Stream> {
-    let mut stream = Stream::connect(at, timeout)?;
+fn greet(at: &At, timeout: Duration, prefix: &str) -> io::Result<StoreStream> {
+    let mut stream = StoreStream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
     let mut bytes = vec![VALIDATE];
     bytes.extend_from_slice(&MAGIC.to_ne_bytes());
@@ -202,7 +202,7 @@ fn query_of(query: u8, key: &str) -> Vec<u8> {
 }
 
 /// Reads the answer to [`GET`].
-fn value(stream: &mut Stream) -> io::Result<Vec<u8>> {
+fn value(stream: &mut StoreStream) -> io::Result<Vec<u8>> {
     let mut length = [0; 8];
     stream.read_exact(&mut length)?;
     let length = usize::try_from(u64::from_ne_bytes(length)).map_err(|_| nonsense())?;

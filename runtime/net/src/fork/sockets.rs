@@ -18,9 +18,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 const PART: usize = 1024;
 const PARTS: usize = 1024;
 
-type Part = [AtomicU64; PART];
+type SocketTablePart = [AtomicU64; PART];
 
-static TABLE: [AtomicPtr<Part>; PARTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS];
+static TABLE: [AtomicPtr<SocketTablePart>; PARTS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS];
 
 /// Enters a socket in the table.
 pub(super) fn remember(socket: BorrowedFd<'_>) {

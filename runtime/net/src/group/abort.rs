@@ -105,7 +105,7 @@ impl Group {
         }
     }
 
-    /// Returns the reason for which everybody stops.
+    /// Returns the reason for which all ranks stop.
     pub fn abort_record(&self) -> Option<AbortRecord> {
         self.control.abort_record()
     }

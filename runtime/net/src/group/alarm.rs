@@ -12,10 +12,10 @@ use crate::abort::AbortRecord;
 use crate::net::Net;
 use crate::transport::shm::{Segment, Sleeper};
 
-/// The end of the text that a part is told of a failure of its whole.
+/// The end of the text by which a part reports a failure of its whole.
 pub(super) const OF_WHOLE: &str = "; these are numbers in the whole of this part";
 
-/// The ranks of a whole, which stop when a part fails.
+/// A group that an alarm ends: the own one, or a whole of which that is a part.
 #[derive(Clone)]
 pub(super) struct AlarmScope {
     pub(super) control: Arc<Segment>,
@@ -35,7 +35,7 @@ impl AlarmScope {
             None if is_same => text.clone(),
             None => format!("{text}; these are numbers in a part, whose ranks are {members:?}"),
         };
-        // Whoever holds it makes a call there, and looks at the control segment.
+        // A thread that holds it makes a call there, and polls the control segment.
         let mut net = self.net.as_ref().and_then(|net| net.try_lock());
         net.iter_mut().for_each(|net| net.poll());
         if let Some(first) = net.as_ref().and_then(|net| net.alarmed()) {
@@ -54,7 +54,7 @@ impl AlarmScope {
     }
 }
 
-/// Makes the ranks of a group stop, and those of what it is a part of, whoever makes its calls now.
+/// Makes the ranks of a group stop, and those of what it is a part of, from any thread.
 #[derive(Clone)]
 pub struct Alarm {
     pub(super) rank: u32,
@@ -73,7 +73,7 @@ impl Alarm {
         self.groups.first().map_or(0, |own| own.control.birth())
     }
 
-    /// Raises the abort flag. A rank that holds the sockets sees the flag and tells those elsewhere.
+    /// Raises the abort flag. A rank that holds the sockets sees the flag and raises the alarm for those elsewhere.
     pub fn raise(&self, cause: &AbortRecord) {
         self.groups.iter().for_each(|group| group.abort(cause));
         self.stopped.store(true, Ordering::Release);
@@ -103,7 +103,7 @@ impl AlarmClock {
         self.control.announce_sleep(self.own, self.sleeper);
     }
 
-    /// Sleeps until the thread is woken, or so long.
+    /// Sleeps until the thread is woken, or for `most`.
     pub fn sleep(&self, most: Duration) {
         self.control.sleep(self.own, self.sleeper, most);
     }

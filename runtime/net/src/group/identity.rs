@@ -1,4 +1,4 @@
-//! The identity with which a rank meets other ranks again: its process, its listener, its terms.
+//! The identity that a rank keeps from one generation to the next: its process, its listener, its terms.
 
 use std::any::Any;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub struct Reporting {
     pub at: ReporterAt,
     /// The thread that answers, which ends when this is dropped.
     _reporter: Arc<dyn Any + Send + Sync>,
-    /// The store at which the ranks met and that tells where they report, on the rank that serves it.
+    /// The store at which the ranks met, with the list of reporters, on the rank that serves it.
     pub store: Option<Arc<Mutex<Box<dyn Store + Send>>>>,
 }
 
@@ -51,7 +51,7 @@ pub struct Identity {
     pub devices: rdma::Choice,
     /// The address of this host where the options name none.
     address: IpAddr,
-    /// The listener that the ranks of the next generation connect to, once somebody asked for its address.
+    /// The listener that the ranks of the next generation connect to, once its address was asked for.
     listener: Option<Arc<GuardedListener>>,
     /// The number of this rank in no other communicator and process.
     pub process: u64,
@@ -89,11 +89,11 @@ impl Identity {
         })
     }
 
-    /// Returns the identity of the same process in a part of its communicator, of which `part` tells it from others.
+    /// Returns the identity of the same process in a part of its communicator; `part` distinguishes it from other parts.
     pub fn of_part(&self, part: u64) -> Result<Self, Error> {
         let comm = mix(self.comm, part);
         let (process, nonce) = (u64::from_le_bytes(random()?), u128::from_le_bytes(random()?));
-        // The store tells of the whole.
+        // The list of the store is that of the whole.
         let reporting = self.reporting.clone().map(|r| Reporting { store: None, ..r });
         Ok(Identity { process, nonce, comm, reporting, ..self.clone() })
     }
@@ -119,7 +119,7 @@ impl Identity {
         reporting + self.listener.as_ref().map_or(0, |guarded| guarded.listener().descriptors())
     }
 
-    /// Makes the handle that was given out so far one of the past: nobody meets this rank by it again.
+    /// Invalidates the handle that was given out so far: no rank joins this one by it again.
     pub fn renew(&mut self) -> Result<(), Error> {
         self.nonce = u128::from_le_bytes(random()?);
         Ok(())

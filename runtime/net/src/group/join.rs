@@ -1,8 +1,8 @@
-//! Makes a group of ranks that found each other: who shares memory with whom.
+//! Makes a group of ranks that are linked: shares memory between the ranks of each machine.
 //!
-//! The lowest rank of each machine makes the memory and tells the number of its descriptor; the
+//! The lowest rank of each machine makes the memory and shows the number of its descriptor; the
 //! others open that descriptor through `/proc`. The memory has no name, so nothing can be left
-//! behind, and nobody of another user can open it. A rank that may not open it (another pid
+//! behind, and no process of another user can open it. A rank that may not open it (another pid
 //! namespace, a strict system) sits alone and is reached through sockets.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::abort;
 use crate::error::Error;
 use crate::net::{Deadline, EndpointAddress, Net};
 use crate::paths;
-use crate::route::{Peer, neighbours};
+use crate::route::{RoutePeer, neighbours};
 use crate::store::Store;
 use crate::transport::shm::{Layout, PAGE, Segment};
 
@@ -41,7 +41,7 @@ impl Group {
         let (SharedSegment { peers, near, segment, heap, refusal, fits }, costs) = match shared {
             Ok(shared) => shared,
             Err(error) => {
-                // The others have this rank, and must hear why it leaves.
+                // The others are linked with this rank, and must get the reason for which it leaves.
                 let error = store.fail(error);
                 net.give_up(&abort::record(rank, &error));
                 return Err(error);
@@ -107,7 +107,7 @@ fn numbers<Unit: PartialEq + Copy>(hosts: &[Unit]) -> Vec<u32> {
 
 /// The memory of this machine's ranks, or memory of this rank alone and why.
 struct SharedSegment {
-    peers: Vec<Peer>,
+    peers: Vec<RoutePeer>,
     near: Vec<u32>,
     segment: Arc<Segment>,
     /// The heap that these ranks keep, if they do, and the numbers of their arenas there. The segment has none then.
@@ -120,7 +120,7 @@ struct SharedSegment {
 fn share(
     net: &mut Net,
     rank: u32,
-    (peers, near): (Vec<Peer>, Vec<u32>),
+    (peers, near): (Vec<RoutePeer>, Vec<u32>),
     terms: Terms,
     (timeout, store): (Duration, &mut dyn Store),
     heap: Option<(Arc<Segment>, Vec<u32>)>,

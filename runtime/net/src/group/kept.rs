@@ -6,7 +6,7 @@ use super::rank_group::Group;
 use crate::net::MemoryPeers;
 use crate::transport::shm::Segment;
 
-/// The memory of a rank that its next group may keep, and over which it may meet the others of that.
+/// The memory of a rank that its next group may keep, and over which it may be linked with the others of that.
 pub struct Kept {
     /// A heap, and the number of its arena there.
     heap: Arc<Segment>,
@@ -18,7 +18,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Returns the word that tells the others which memory it is; 0 for none that can be told from others.
+    /// Returns the word that identifies the memory to the others; 0 if it has no identity.
     pub(super) fn word(&self) -> u64 {
         match self.heap.identity() {
             0 => 0,

@@ -102,7 +102,7 @@ impl Group {
     pub fn go_on(&mut self, connecting: &mut Connecting) -> Result<Option<Arc<Connection>>, Error> {
         let made = self.approach(connecting);
         if made.is_err() {
-            // A peer that fails closes what it was about to open, and says why elsewhere.
+            // A peer that fails closes what it was about to open, and raises an alarm with the reason.
             self.hear_out();
             if self.is_aborted() {
                 return Err(self.aborted(None));
@@ -185,7 +185,7 @@ impl Group {
     }
 
     /// Returns the latency and bandwidth of the paths between hosts, as far as the system or a topology file
-    /// says, the same on all ranks; empty where there is only one.
+    /// gives them, the same on all ranks; empty where there is only one.
     pub fn path_costs(&self) -> &[PathCost] {
         &self.costs
     }
@@ -199,8 +199,8 @@ impl Group {
         self.streamed.iter().filter_map(Weak::upgrade).filter_map(away).fold(0, |all, p| all | p)
     }
 
-    /// Waits before this rank leaves: what was sent may have to be sent again over another path, which nobody
-    /// can do for it later.
+    /// Waits before this rank leaves: what was sent may have to be sent again over another path, which no
+    /// other rank can do later.
     pub(super) fn linger(&self) {
         let deadline = Instant::now() + LINGER;
         let waits = |connection: &Arc<Connection>| {

@@ -9,11 +9,11 @@ use crate::process::is_stopped;
 use crate::transport::shm::State;
 use crate::waiting::Waiting;
 
-/// The time that ranks elsewhere may take to say what they wait for. They look up once a millisecond.
+/// The time that ranks elsewhere may take to report their waits. They poll once a millisecond.
 const ANSWERS: Duration = Duration::from_millis(200);
 
 impl Group {
-    /// Reads what ranks elsewhere say: alarms, and that they are gone.
+    /// Receives the reports of ranks elsewhere: alarms, and ranks that are gone.
     pub fn listen(&self) {
         let own = self.own();
         let Some(mut net) = self.net() else { return };
@@ -26,7 +26,7 @@ impl Group {
         }
         match net.alarmed() {
             Some(record) if !self.control.is_aborted() => self.control.abort(record),
-            // A rank of this machine raised it: those elsewhere must hear it too.
+            // A rank of this machine raised it: those elsewhere must get it too.
             None if self.control.is_aborted() => {
                 if let Some(record) = self.control.abort_record() {
                     net.alarm(&record);
@@ -36,8 +36,8 @@ impl Group {
         }
     }
 
-    /// Listens for a moment after a socket showed that a rank is gone: it may have failed for a reason that it
-    /// told everybody, and that has not come here yet.
+    /// Listens for a moment after a socket showed that a rank is gone: it may have failed for a reason of
+    /// which it has notified all ranks, and which has not come here yet.
     pub fn hear_out(&mut self) {
         let deadline = Instant::now() + LAST_WORDS;
         while self.net.is_some() && !self.is_aborted() && Instant::now() < deadline {
@@ -46,8 +46,8 @@ impl Group {
         }
     }
 
-    /// Asks the ranks whose waits cannot be seen what they wait for, before this rank gives up a wait that it
-    /// has published, and listens for a moment.
+    /// Asks the ranks whose waits cannot be seen from here for them, before this rank gives up a wait that it has
+    /// published, and receives reports for a moment.
     pub fn ask_around(&mut self) {
         let own = self.control.wait_of(self.own());
         let Some(own) = own.filter(|_| self.net.is_some()) else { return };
@@ -119,7 +119,7 @@ impl Group {
         }
     }
 
-    /// Returns the wait of a rank, if it said so and that can be seen from here.
+    /// Returns the wait of a rank, if it has published one that can be seen from here.
     pub fn wait_of(&self, rank: u32) -> Option<Waiting> {
         let words = match self.local(rank) {
             Some(local) => self.control.wait_of(local.control),
@@ -144,13 +144,13 @@ impl Group {
         self.net()?.gone(rank).map(str::to_owned)
     }
 
-    /// Describes how a rank elsewhere ended, if one of its machine saw it and said so.
+    /// Describes how a rank elsewhere ended, if a rank of its machine reported that.
     pub fn ended(&self, rank: u32) -> Option<String> {
         self.net()?.ended(rank).map(str::to_owned)
     }
 
-    /// Tells ranks elsewhere that a rank of this machine has ended, as this one has seen, once.
+    /// Reports to ranks elsewhere that a rank of this machine has ended, as this one has seen, once.
     pub fn tell_ended(&self, rank: u32, how: &str) {
-        self.net().iter_mut().for_each(|net| net.tell_ended(rank, how));
+        self.net().iter_mut().for_each(|net| net.report_ended(rank, how));
     }
 }

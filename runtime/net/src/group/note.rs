@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::net::{EndpointAddress, Listener};
 use crate::paths;
 use crate::paths::Options;
-use crate::route::Peer;
+use crate::route::RoutePeer;
 use crate::transport::{Transport, Transports};
 
 /// The place at which a rank's process reports to `roundelay doctor`.
@@ -19,7 +19,7 @@ use crate::transport::{Transport, Transports};
 pub struct ReporterAt {
     /// Its port.
     pub port: u16,
-    /// The number that those must know who ask there.
+    /// The number that a guest must present there.
     pub key: u128,
 }
 
@@ -42,7 +42,7 @@ pub struct Note {
     paths: Vec<String>,
     /// True for each of the paths that is a device here.
     devices: Vec<bool>,
-    /// The speed of each path according to the system, in Mbit/s; 0 if it says nothing.
+    /// The speed of each path according to the system, in Mbit/s; 0 if that is not known.
     speeds: Vec<u32>,
     /// The name of this host in topology files, and the digest of the file, if there is one.
     name: String,
@@ -61,7 +61,7 @@ impl Note {
         reporter: Option<ReporterAt>,
         kept: Option<&Kept>,
     ) -> Self {
-        // PendingConnection devices takes a moment: not if they are of no use.
+        // To open devices takes a moment: not if they are of no use.
         let usable = |of: &Transport| of.is_mapped() || of.probe().is_ok();
         let has = terms.transports.iter().filter(usable).collect();
         let paths = listener.options().paths.clone();
@@ -81,7 +81,7 @@ fn devices(options: &Options) -> Vec<bool> {
 
 /// The notes of all ranks, as far as they concern one that makes a group with them.
 pub(super) struct GroupNotes {
-    pub(super) peers: Vec<Peer>,
+    pub(super) peers: Vec<RoutePeer>,
     /// The words of the memory that they may keep.
     pub(super) kept: Vec<u64>,
     /// The costs of the paths.
@@ -139,7 +139,7 @@ pub(super) fn read_notes(
         names.push(note.name);
         kept.push(note.kept);
         slowest.iter_mut().zip(note.speeds).for_each(|(least, speed)| *least = speed.min(*least));
-        Ok(Peer { host: endpoint.host, has: note.has })
+        Ok(RoutePeer { host: endpoint.host, has: note.has })
     };
     let peers = (0u32..).zip(endpoints).map(peer).collect::<Result<_, _>>()?;
     Ok(GroupNotes { peers, kept, costs: paths::costs(options, &names, &slowest)? })

@@ -123,7 +123,7 @@ impl Group {
         group
     }
 
-    /// Returns the same ranks as those see them who move messages beside the calls. The group that makes the calls
+    /// Returns the same ranks for the thread that moves messages beside the calls. The group that makes the calls
     /// lives longer: it enters and leaves.
     pub fn beside(&self) -> Group {
         Group {
@@ -156,7 +156,7 @@ impl Group {
         }
     }
 
-    /// Returns the same ranks as those see them who wait for windows.
+    /// Returns the same ranks for threads that wait for windows.
     pub fn beside_windows(&self) -> Group {
         let mut group = self.beside();
         group.sleeper = Sleeper::Windows;
@@ -179,7 +179,7 @@ impl Group {
         self.control.announce_sleep(self.own(), self.sleeper);
     }
 
-    /// Sleeps until a peer in shared memory does something, or so long.
+    /// Sleeps until a peer in shared memory writes, or for `most`.
     pub fn sleep(&self, most: Duration) {
         self.control.sleep(self.own(), self.sleeper, most);
     }
@@ -236,7 +236,7 @@ impl Group {
         mix(mix(self.id, self.splits), ranks)
     }
 
-    /// Returns a number that tells the communicator from others: the same on all of its ranks.
+    /// Returns the number of the communicator: the same on all of its ranks, and that of no other.
     pub fn number(&self) -> u64 {
         let whole = match &self.net {
             Some(net) => {
@@ -248,7 +248,7 @@ impl Group {
         mix(whole, self.id)
     }
 
-    /// Shows that number to whoever looks from outside.
+    /// Shows that number to other programs that inspect the memory.
     pub(super) fn show_number(&self) {
         self.control.show_communicator(self.own(), self.number());
     }

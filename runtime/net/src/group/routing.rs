@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::rank_group::{Group, LocalRank};
 use super::terms::Terms;
-use crate::route::{Peer, routes};
+use crate::route::{RoutePeer, routes};
 use crate::transport::Transports;
 use crate::transport::shm::Segment;
 
@@ -15,16 +15,16 @@ impl Group {
             (0..segment.layout().ranks).map(|r| Some(LocalRank { control: r, heap: r })).collect();
         let terms = Terms::of(segment.layout());
         let mut group = Self::local_ranks(rank, segment.clone(), segment, locals, terms);
-        let here = Peer { host: 0, has: Transports::SHM };
+        let here = RoutePeer { host: 0, has: Transports::SHM };
         group.find_routes(&vec![here; group.locals.len()], None);
         group.show_number();
         group
     }
 
-    pub(super) fn find_routes(&mut self, peers: &[Peer], refusal: Option<&str>) {
+    pub(super) fn find_routes(&mut self, peers: &[RoutePeer], refusal: Option<&str>) {
         self.all_have = peers.iter().fold(self.terms.transports, |all, peer| all.and(peer.has));
         let local_ranks = |r| self.local(r).is_some();
-        // If there are several paths they say what carries data, not what devices there are.
+        // If there are several paths, data goes over their media, not over all devices.
         let transports = match self.carried {
             Some(_) => self.terms.transports.mapped().or(Transports::TCP),
             None => self.terms.transports,

@@ -1,14 +1,14 @@
-//! A rank's server does what peers ask of its windows, beside the calls that its program makes.
+//! The server of a rank: it executes the operations of peers on its windows, beside the calls of its program.
 
 use std::sync::Arc;
 
 /// Serves peers. A thread of its own does so, but for the time in which a thread of the program waits: where that one
 /// polls, to wake another beside it would cost more than most operations take.
 pub trait Server: Send + Sync {
-    /// Does what peers ask now, if no other thread does.
+    /// Executes the operations that peers ask for now, if no other thread does.
     fn serve(&self);
 
-    /// Returns how often there was something to do, whoever did it.
+    /// Returns the number of times that there was work, done by any thread.
     fn served(&self) -> u64;
 
     /// Adds a thread that waits and serves meanwhile, or takes it off.

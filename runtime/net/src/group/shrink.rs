@@ -1,4 +1,4 @@
-//! Brings the ranks together that are left of a group, from wherever they know each other.
+//! The shrink protocol over a group: where its ranks can be reached, and which of them are alive.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ impl SurvivorView for GroupView<'_> {
 }
 
 impl Group {
-    /// Comes together with the ranks that are left; returns the texts of those that go on, in the order of their
+    /// Runs the shrink protocol with the ranks that are left; returns the texts of those that go on, in the order of their
     /// ranks, this one's among them. The listener is the rank's own.
     ///
     /// # Errors

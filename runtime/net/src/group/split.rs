@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::net::Net;
 use crate::transport::shm::{Layout, PAGE, Segment};
 
-/// A part being split off: what its ranks tell each other through the whole group.
+/// A part being split off: what its ranks exchange through the whole group.
 pub struct Part {
     /// Ranks of the whole, in the order of the part.
     members: Vec<u32>,
@@ -41,7 +41,7 @@ impl Group {
         Ok(Part { members: members.to_vec(), near, id, control })
     }
 
-    /// Opens the control segment of a part whose first rank told the number of its descriptor.
+    /// Opens the control segment of a part whose first rank shows the number of its descriptor.
     pub fn open_part(&self, part: &mut Part, numbers: &[u64]) -> Result<(), Error> {
         if part.control.is_none() {
             let first = part.near.first().copied().unwrap_or(self.rank);
@@ -111,7 +111,7 @@ impl Part {
         self.members.iter().position(|&m| m == rank).unwrap_or(0) as u32
     }
 
-    /// Returns the abort record that the part is told of a failure of this rank of the whole.
+    /// Returns the abort record for the part, of a failure of this rank of the whole.
     pub fn record(&self, own: u32, error: &Error) -> AbortRecord {
         let AbortRecord { code, rank, text } = abort::record(own, error);
         match self.members.contains(&rank) {

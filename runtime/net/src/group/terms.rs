@@ -12,7 +12,7 @@ pub struct Terms {
     pub transports: Transports,
     /// Sockets opened to each peer at once.
     pub channels: u32,
-    /// See [`Layout`]; by default what the transports say.
+    /// See [`Layout`]; by default that of the transports.
     pub slot_bytes: Option<u64>,
     /// True if sockets are opened when a plan first needs them, not at once.
     pub lazy: bool,

@@ -17,7 +17,7 @@ pub enum Shown {
 }
 
 impl Group {
-    /// Begins a round in which every rank shows one word; `call` tells the calls of ranks apart.
+    /// Begins a round in which every rank shows one word; `call` is the digest by which calls are compared.
     pub fn post_word(&mut self, word: u64, call: u32) {
         self.words = None;
         if let Some(mut net) = self.net() {

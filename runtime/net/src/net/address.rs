@@ -58,7 +58,7 @@ pub(super) fn all(options: &Options, seen: IpAddr) -> Result<Vec<SocketAddr>, Er
     Ok(all)
 }
 
-/// Returns the address to listen at, with any free port: what `interface` says (the name of an interface, an
+/// Returns the address to listen at, with any free port: that of `interface` (the name of an interface, an
 /// address, or a network such as `10.0.0.0/8`), else `seen`, the address that this rank has in the eyes of
 /// the rendezvous store.
 pub fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr, Error> {
@@ -79,13 +79,13 @@ pub fn choose(interface: Option<&str>, seen: IpAddr) -> Result<SocketAddr, Error
     })
 }
 
-/// Returns the speed of the interface with this address, in Mbit/s; 0 if it says nothing.
+/// Returns the speed of the interface with this address, in Mbit/s; 0 if it is not known.
 pub(super) fn speed(ip: IpAddr) -> u32 {
     let all = if_addrs::get_if_addrs().unwrap_or_default();
     let name = all.into_iter().find(|i| i.ip() == ip).map(|i| i.name);
-    let said = name.and_then(|n| std::fs::read_to_string(format!("/sys/class/net/{n}/speed")).ok());
-    // Interfaces that do not know say -1, or cannot be read.
-    said.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    let text = name.and_then(|n| std::fs::read_to_string(format!("/sys/class/net/{n}/speed")).ok());
+    // An unknown speed is -1, or cannot be read.
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 fn pick(wanted: &str, seen: IpAddr, all: &[Interface]) -> Option<SocketAddr> {
@@ -159,7 +159,7 @@ fn here() -> Result<Sha256, Error> {
     for part in [boot, space("pid"), space("net")] {
         match part {
             Ok(part) => hash.update(part),
-            // Nothing is known of this host: nobody shares memory with this process.
+            // Without an identity, no process counts as of this host.
             Err(_) => {
                 hash.update(random::<32>()?);
                 known = false;

@@ -34,7 +34,7 @@ pub(super) struct ConnectionWait<'a> {
     deadline: Deadline<'a>,
     /// The time since which a peer is known to be gone.
     lost: Option<Instant>,
-    /// True if peers may not know the job yet.
+    /// True if peers may join the job later than this rank.
     early: bool,
 }
 
@@ -81,8 +81,8 @@ impl<'a> ConnectionWait<'a> {
         seen.or(lost.filter(|_| since.is_some_and(|since| since.elapsed() >= LAST_WORDS)))
     }
 
-    /// Returns the error of connections that wait for so long and cannot be taken in: a fault of this rank, whatever
-    /// it waits for.
+    /// Returns the error of connections that have waited this long and cannot be accepted: a failure of this rank,
+    /// whatever it waits for.
     fn accept_error(&self, long: Duration) -> Option<Error> {
         let (_, errno) = self.listener.shortage().filter(|(since, _)| since.elapsed() >= long)?;
         let text = format!("rank {} cannot take in the connections of others: {errno}", self.rank);
@@ -98,10 +98,10 @@ impl<'a> ConnectionWait<'a> {
         let name = self.what.into();
         let (site, text) = (String::new(), String::new());
         let location = Location { rank: self.rank, name, step: 0, site, text };
-        let heard = self.listener.remark();
+        let strangers = self.listener.remark();
         let after = self.deadline.timeout;
         let remark = format!(
-            "{remark}{heard}; make sure that rank {peer} runs and makes the same call; if it is only slow, allow more \
+            "{remark}{strangers}; make sure that rank {peer} runs and makes the same call; if it is only slow, allow more \
              time (`--timeout`)"
         );
         Error::Timeout { location: location.into(), awaited, peer, after, remark }
@@ -123,8 +123,8 @@ pub(super) struct ConnectionProgress<'a> {
 }
 
 /// Makes all of these connections. All progress at once, so no order of calls among the ranks can
-/// block them. `look` gets them as they are made, is called again and again, and says whether to
-/// give up, or which of the peers is lost.
+/// block them. `look` gets them as they are made, is called again and again, and returns an error to
+/// give up, or that of a lost peer.
 pub(super) fn connect(
     pending: &mut ConnectionWait<'_>,
     wanted: &[WantedConnection<'_>],

@@ -27,25 +27,25 @@ const GOODBYE: Duration = Duration::from_millis(200);
 
 /// The state of a wait for a peer.
 pub(super) struct WaitBackoff {
-    /// The looks at memory since something came.
+    /// The polls of memory since a message came.
     polls: u32,
-    /// The last time that sockets were looked at.
-    heard: Instant,
+    /// The last time that sockets were read.
+    polled: Instant,
 }
 
 impl WaitBackoff {
     pub(super) fn new() -> Self {
-        WaitBackoff { polls: 0, heard: Instant::now() }
+        WaitBackoff { polls: 0, polled: Instant::now() }
     }
 }
 
 impl Net {
-    /// Reads what peers said, with one system call if that is nothing. Never waits.
+    /// Receives the messages of peers, with one system call if there are none. Never waits.
     pub(crate) fn poll(&mut self) {
         self.wait(Duration::ZERO);
     }
 
-    /// Does what [`Net::poll`] does; waits up to a moment until a peer says something.
+    /// Does what [`Net::poll`] does; waits up to a moment until a message comes.
     pub(crate) fn wait(&mut self, moment: Duration) {
         let moving = self.moving();
         // What has come over memory is not waited for.
@@ -66,7 +66,7 @@ impl Net {
         }
         pause(&mut fds, moment);
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let is_listener = is_ready(&fds[0]) || self.listener.is_hearing();
+        let is_listener = is_ready(&fds[0]) || self.listener.has_pending();
         let ready = awaited.iter().zip(&fds[1..]).filter(|(_, fd)| is_ready(fd));
         let mut order: Vec<usize> = ready.map(|((at, _), _)| *at).chain(moving).collect();
         drop(fds);
@@ -75,22 +75,22 @@ impl Net {
         if is_listener {
             self.listener.progress();
         }
-        self.hear_links(&order);
+        self.receive_links(&order);
     }
 
-    /// Returns the places of the links that must be looked at, whatever their descriptors say.
+    /// Returns the places of the links that must be polled, whatever the state of their descriptors.
     fn moving(&mut self) -> Vec<usize> {
         let links = self.links.iter_mut().enumerate().filter(|(_, link)| link.end().is_none());
         links.filter_map(|(at, link)| link.tend().then_some(at)).collect()
     }
 
-    /// WaitReports a moment for a peer. Where the link to it goes over memory, this rank leaves its core to others, and soon
-    /// sleeps until a peer in memory does something; what comes through sockets is heard now and then.
+    /// Waits a moment for a peer. Where the link to it goes over memory, this rank yields its core, and soon sleeps
+    /// until a peer in memory writes; sockets are read now and then.
     pub(super) fn rest(&mut self, peer: u32, rest: &mut WaitBackoff) {
         let is_near = self.links.iter().any(|link| link.peer == peer && link.is_near());
-        if !is_near || rest.heard.elapsed() >= TICK {
+        if !is_near || rest.polled.elapsed() >= TICK {
             self.wait(if is_near { Duration::ZERO } else { TICK });
-            rest.heard = Instant::now();
+            rest.polled = Instant::now();
             return;
         }
         let links = self.links.iter().enumerate();
@@ -100,7 +100,7 @@ impl Net {
         if !moving.is_empty() {
             board.rise();
             rest.polls = 0;
-            return self.hear_links(&moving);
+            return self.receive_links(&moving);
         }
         rest.polls += 1;
         match rest.polls {
@@ -114,13 +114,13 @@ impl Net {
         }
     }
 
-    fn hear_links(&mut self, order: &[usize]) {
+    fn receive_links(&mut self, order: &[usize]) {
         for &at in order {
             self.links[at].flush();
             let frames = self.links[at].receive();
             let peer = self.links[at].peer;
             for frame in frames {
-                self.hear(peer, frame);
+                self.handle_frame(peer, frame);
             }
             let link = &self.links[at];
             if let Some(how) = link.end().map(str::to_owned) {
@@ -129,10 +129,10 @@ impl Net {
         }
     }
 
-    fn hear(&mut self, peer: u32, frame: LinkFrame) {
+    fn handle_frame(&mut self, peer: u32, frame: LinkFrame) {
         match frame {
             LinkFrame::Words { round, step, words } => {
-                if self.words.hear(peer, round, step, words) {
+                if self.words.add_step(peer, round, step, words) {
                     self.advance_words();
                 } else {
                     self.refuse(peer);
@@ -184,8 +184,8 @@ impl Net {
         }
     }
 
-    /// Records that a rank is gone, for everybody. One that left is of interest only to those who wait for
-    /// it, and all leave at the end: that is not passed on.
+    /// Records that a rank is gone, and passes it on. That a rank has left is not passed on: it matters only to ranks
+    /// that wait for it, and all leave at the end.
     fn note_gone(&mut self, rank: u32, how: String, has_left: bool, from: u32) {
         if self.gone.contains_key(&rank) {
             return;
@@ -196,9 +196,9 @@ impl Net {
         self.gone.insert(rank, how);
     }
 
-    /// Tells everybody that a rank has ended, which this one has seen on its own machine. Whoever hears an alarm that is
-    /// raised afterwards has heard of this before.
-    pub(crate) fn tell_ended(&mut self, rank: u32, how: &str) {
+    /// Reports to all ranks that a rank has ended, as this one has seen on its own machine. The report reaches each rank
+    /// before an alarm that is raised afterwards.
+    pub(crate) fn report_ended(&mut self, rank: u32, how: &str) {
         self.note_ended(rank, how.to_owned(), None);
     }
 
@@ -210,9 +210,9 @@ impl Net {
         }
     }
 
-    /// Says goodbye and closes the links, so that peers can tell leaving from dying.
+    /// Sends a goodbye and closes the links, by which peers distinguish leaving from dying.
     pub(crate) fn leave(&mut self) {
-        // In memory the end of this rank's board says so.
+        // In memory the end of this rank's board is the goodbye.
         let links = self.links.iter_mut().filter(|link| link.end().is_none() && !link.is_near());
         links.for_each(|link| link.send(&LinkFrame::Left));
         let deadline = Instant::now() + GOODBYE;
@@ -221,7 +221,7 @@ impl Net {
         }
         for mut link in std::mem::take(&mut self.links) {
             link.shut();
-            // Closing a socket with something unread would take back what was just said.
+            // Closing a socket with something unread would discard what was just sent.
             link.receive();
             self.counts.bytes_in += link.bytes_in;
             self.counts.bytes_out += link.bytes_out;

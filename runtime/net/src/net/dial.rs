@@ -1,4 +1,4 @@
-//! The connecting side of a connection, as a machine that never waits.
+//! The connecting side of a new connection: it tries the addresses of a peer, proves the secret, and never waits.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,15 +15,15 @@ use super::socket::tune;
 use crate::error::Source;
 use crate::fork::give_up_in_children;
 use crate::paths::Options;
-use crate::secret::{NONCE, PROOF, Side, random};
+use crate::secret::{NONCE, PROOF, ProofSide, random};
 
 /// The pause before another attempt, at first; it doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// The time that an attempt may take if there are other addresses, or other times.
 const ATTEMPT: Duration = Duration::from_secs(1);
-/// The longest time for which nobody may be found at any address. The peer announced that it listens, so it
-/// is gone, or a firewall stands between.
+/// The longest time for which no address of a peer may be reached. The peer announced that it listens, so its
+/// process is gone, or a firewall stands between.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection that this rank makes.
@@ -37,10 +37,11 @@ pub(super) struct PeerDial {
     refused: bool,
     /// True if an attempt that is not answered soon makes room for another.
     brief: bool,
-    /// True if the peer may not know the job yet.
+    /// True if the peer may join the job later.
     early: bool,
 }
 
+/// How far a connection has come.
 enum DialState {
     /// The state until the next attempt.
     Resting(Instant),
@@ -49,15 +50,16 @@ enum DialState {
     Over,
 }
 
+/// The exchange of hellos on a new connection.
 struct DialHandshake {
     stream: TcpStream,
     hello: [u8; HELLO],
-    /// The nonce that was sent and the proof that was heard in a challenge.
+    /// The nonce that was sent and the proof that answered the challenge.
     proof: Option<([u8; NONCE], [u8; PROOF])>,
-    heard: Vec<u8>,
+    received: Vec<u8>,
 }
 
-/// The result of a turn.
+/// The progress of a connection.
 pub(super) enum DialProgress {
     Waiting,
     Connected(TcpStream),
@@ -65,7 +67,7 @@ pub(super) enum DialProgress {
     Failed(DialError),
 }
 
-/// The reason for which a connection, or an attempt to make it, failed; said of the peer.
+/// The reason for which a connection, or an attempt to make it, failed. Its text is about the peer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum DialError {
     /// The system failed.
@@ -80,7 +82,7 @@ pub(super) enum DialError {
     /// Its system does not answer.
     #[error("no answer")]
     Silent,
-    /// Nobody was found at any address for so long.
+    /// No address was reached for this time.
     #[error(
         "{source}, for {patience:?}; its process is gone, or a firewall is between: choose an interface that both \
          hosts reach"
@@ -114,9 +116,9 @@ impl DialError {
 
 /// The failure of an attempt.
 enum AttemptError {
-    /// Another attempt may succeed; nobody is there now.
-    Nobody(DialError),
-    /// Another attempt may succeed; somebody is there.
+    /// Another attempt may succeed; the peer was not reached.
+    Unreached(DialError),
+    /// Another attempt may succeed; the peer was reached.
     Busy(DialError),
     Final(DialError),
 }
@@ -158,7 +160,7 @@ impl PeerDial {
         self.targets.get(at).copied()
     }
 
-    /// Returns true if nobody listens where the last attempt went.
+    /// Returns true if no process listens at the address of the last attempt.
     pub(super) fn is_refused(&self) -> bool {
         self.refused
     }
@@ -196,7 +198,7 @@ impl PeerDial {
                     DialState::Resting(_) => self.connect(),
                     DialState::Connecting(stream, since) => match is_connected(&stream) {
                         Ok(false) if self.brief && since.elapsed() > ATTEMPT => {
-                            Err(AttemptError::Nobody(DialError::Silent))
+                            Err(AttemptError::Unreached(DialError::Silent))
                         }
                         Ok(false) => {
                             self.state = DialState::Connecting(stream, since);
@@ -205,7 +207,7 @@ impl PeerDial {
                         Ok(true) => self.greet(stream, options),
                         Err(e) => {
                             self.refused = e == Errno::CONNREFUSED;
-                            Err(AttemptError::Nobody(DialError::system(e)))
+                            Err(AttemptError::Unreached(DialError::system(e)))
                         }
                     },
                     DialState::Talking(mut talk) => match talk.turn(options) {
@@ -240,19 +242,19 @@ impl PeerDial {
         let Some(DialTarget { from, to: address }) = self.target() else {
             return Err(AttemptError::Final(DialError::Nowhere));
         };
-        let nobody = |e: Errno| match e {
+        let unreached = |e: Errno| match e {
             Errno::MFILE | Errno::NFILE => AttemptError::Final(DialError::Descriptors(e)),
-            _ => AttemptError::Nobody(DialError::system(e)),
+            _ => AttemptError::Unreached(DialError::system(e)),
         };
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
-        let stream = TcpStream::from(socket.map_err(nobody)?);
+        let stream = TcpStream::from(socket.map_err(unreached)?);
         give_up_in_children(&stream);
         // Its port serves listeners while the connection ends slowly.
-        rustix::net::sockopt::set_socket_reuseaddr(&stream, true).map_err(nobody)?;
+        rustix::net::sockopt::set_socket_reuseaddr(&stream, true).map_err(unreached)?;
         if let Some(from) = from {
-            rustix::net::bind(&stream, &SocketAddr::new(from, 0)).map_err(nobody)?;
+            rustix::net::bind(&stream, &SocketAddr::new(from, 0)).map_err(unreached)?;
         }
         match rustix::net::connect(&stream, &address) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
@@ -260,7 +262,7 @@ impl PeerDial {
             }
             Err(e) => {
                 self.refused = e == Errno::CONNREFUSED;
-                Err(nobody(e))
+                Err(unreached(e))
             }
         }
     }
@@ -274,13 +276,13 @@ impl PeerDial {
         let nonce = random().map_err(denied)?;
         let hello =
             PeerHello { name: self.name, has_secret: options.secret.is_some(), nonce }.encode();
-        say(&mut stream, &hello)?;
+        send(&mut stream, &hello)?;
         self.refused = false;
         Ok(DialState::Talking(Box::new(DialHandshake {
             stream,
             hello,
             proof: None,
-            heard: Vec::new(),
+            received: Vec::new(),
         })))
     }
 
@@ -293,7 +295,7 @@ impl PeerDial {
                 self.failing_since = None;
                 self.trouble = Some(error);
             }
-            AttemptError::Nobody(error) => {
+            AttemptError::Unreached(error) => {
                 let since = *self.failing_since.get_or_insert(now);
                 if now - since > patience {
                     return Some(DialError::Unreachable { source: Source::new(error), patience });
@@ -309,33 +311,34 @@ impl PeerDial {
 }
 
 impl DialHandshake {
-    /// Goes on with the exchange; returns true once the connection counts, false if something was said,
+    /// Goes on with the exchange; returns true once the connection is accepted, false if a proof was sent,
     /// `None` if there is no answer.
     fn turn(&mut self, options: &Options) -> Result<Option<bool>, AttemptError> {
-        while self.heard.len() < REPLY {
+        while self.received.len() < REPLY {
             let mut buffer = [0; REPLY];
-            match self.stream.read(&mut buffer[..REPLY - self.heard.len()]) {
+            match self.stream.read(&mut buffer[..REPLY - self.received.len()]) {
                 Ok(0) => return Err(AttemptError::Busy(DialError::Closed)),
-                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
+                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(e) => return Err(AttemptError::Busy(DialError::system(e))),
             }
         }
         let stranger = || AttemptError::Final(DialError::Stranger);
-        let reply = self.heard.first_chunk().and_then(HelloReply::decode).ok_or_else(stranger)?;
-        self.heard.clear();
+        let reply =
+            self.received.first_chunk().and_then(HelloReply::decode).ok_or_else(stranger)?;
+        self.received.clear();
         match (reply, &options.secret, self.proof) {
             (HelloReply::Refused(why), _, _) => Err(AttemptError::Final(DialError::Refused(why))),
             (HelloReply::Challenge(nonce), Some(secret), None) => {
-                let proof = secret.proof(Side::Connecting, &[&self.hello, &nonce]);
+                let proof = secret.proof(ProofSide::Connecting, &[&self.hello, &nonce]);
                 self.proof = Some((nonce, proof));
-                say(&mut self.stream, &proof)?;
+                send(&mut self.stream, &proof)?;
                 Ok(Some(false))
             }
             (HelloReply::Accepted(_), None, None) => Ok(Some(true)),
             (HelloReply::Accepted(theirs), Some(secret), Some((nonce, mine))) => {
-                match secret.accepts(&theirs, Side::Accepting, &[&self.hello, &nonce, &mine]) {
+                match secret.accepts(&theirs, ProofSide::Accepting, &[&self.hello, &nonce, &mine]) {
                     true => Ok(Some(true)),
                     false => Err(AttemptError::Final(DialError::Unproved)),
                 }
@@ -358,7 +361,7 @@ fn is_connected(stream: &TcpStream) -> Result<bool, Errno> {
 }
 
 /// Sends a few bytes, which always fit into the buffer of a new connection.
-fn say(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), AttemptError> {
+fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), AttemptError> {
     match stream.write(bytes) {
         Ok(n) if n == bytes.len() => Ok(()),
         Ok(_) => Err(AttemptError::Busy(DialError::Full)),

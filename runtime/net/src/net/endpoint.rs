@@ -17,7 +17,7 @@ pub struct EndpointAddress {
     pub(crate) host: u128,
     /// Its process, as its own host numbers it.
     pub(crate) pid: u32,
-    /// Whatever else the caller wants its peers to know.
+    /// A note of the caller for its peers.
     pub(crate) note: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn decode(bytes: &[u8], rank: u32) -> Result<EndpointAddress, Error> 
 
 pub(super) fn damaged(rank: u32) -> Error {
     Error::Start(format!(
-        "what rank {rank} tells of itself makes no sense: give each job a rendezvous store of its \
+        "the endpoint of rank {rank} makes no sense: give each job a rendezvous store of its \
          own, and install the same version on all hosts"
     ))
 }

@@ -14,9 +14,9 @@ pub(super) const GRACE: Duration = Duration::from_millis(500);
 /// The most turns in a row: strangers without an end get a pause too.
 const TURNS: usize = 64;
 
-/// A listener with a thread that sleeps until somebody connects or has said nothing for too long, and then takes
-/// connections in and turns strangers away unless ranks of this process do so. Without it, where the system gives no
-/// thread, that is done when a rank next waits for another one.
+/// A listener with a thread that sleeps until a connection comes or its time is over, and then accepts connections and
+/// turns strangers away unless ranks of this process do so. Where the system gives no thread, that is done when a rank
+/// next waits for another one.
 pub(crate) struct GuardedListener {
     listener: Arc<Listener>,
     /// The process whose thread it is.
@@ -25,7 +25,7 @@ pub(crate) struct GuardedListener {
 }
 
 impl GuardedListener {
-    /// Has a listener guarded.
+    /// Starts the guard of a listener.
     pub(crate) fn new(listener: Arc<Listener>) -> Self {
         let guarded = listener.clone();
         let thread = std::thread::Builder::new().name("roundelay door".into());

@@ -1,16 +1,16 @@
-//! Defines the messages that two ranks exchange before a connection counts.
+//! The messages that two ranks exchange before a connection is accepted.
 //!
 //! ```text
 //!   connecting                               accepting
-//!   PeerHello: version, job, communicator,
+//!   Hello: version, job, communicator,
 //!     ranks, lane, a nonce            --->
-//!                                     <---   HelloReply: Challenge with a nonce     (with a secret only)
+//!                                     <---   Reply: Challenge with a nonce     (with a secret only)
 //!   proof over hello and Challenge    --->
-//!                                     <---   HelloReply: Accepted, with its own proof, or Refused
+//!                                     <---   Reply: Accepted, with its own proof, or Refused
 //! ```
 //!
 //! Every message has a fixed length, so neither side reads a byte too far: data may follow at once.
-//! Whoever is not asked to prove anything must name the job, 128 random bits that ranks get from the
+//! A peer that is not asked for a proof must name the job, 128 random bits that ranks get from the
 //! rendezvous store. The first ten bytes of `Hello` and the form of `Reply` are the same in all versions.
 
 use crate::secret::{NONCE, PROOF};
@@ -40,10 +40,10 @@ pub(super) struct ConnectionName {
     pub(super) lane: u32,
 }
 
-/// The lane of the link on which ranks talk to each other.
+/// The lane of control links.
 pub(super) const CONTROL: u32 = 1 << 16;
-/// The lane on which the ranks that are left come together ([`shrink`](super::shrink)).
-pub(super) const RALLY: u32 = CONTROL | 1 << 30;
+/// The lane of the shrink protocol ([`shrink`](super::shrink)).
+pub(super) const SHRINK: u32 = CONTROL | 1 << 30;
 /// The bit of a connection that carries on a stream.
 const AGAIN: u32 = 1 << 31;
 
@@ -58,7 +58,7 @@ pub(super) fn again(lane: u32, path: usize) -> u32 {
 }
 
 impl ConnectionName {
-    /// Returns true if ranks talk to each other here about everything but data.
+    /// Returns true if it carries control messages, not data.
     pub(super) fn is_control(&self) -> bool {
         self.lane & CONTROL != 0
     }
@@ -73,7 +73,7 @@ impl ConnectionName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeerHello {
     pub(super) name: ConnectionName,
-    /// True if the connecting side can prove that it knows a secret.
+    /// True if the connecting side has a secret and can prove it.
     pub(super) has_secret: bool,
     pub(super) nonce: [u8; NONCE],
 }
@@ -103,7 +103,7 @@ impl HelloRefusal {
         HelloRefusal::Ended,
     ];
 
-    /// Describes the fault, and the remedy, in words that fit both sides.
+    /// Returns the reason and the remedy, in words that fit both sides.
     pub(super) fn text(self) -> &'static str {
         match self {
             HelloRefusal::Stranger => "it does not speak the protocol of ranks",
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn messages_are_decoded_as_sent() {
         let name = ConnectionName {
             job: 1 << 100 | 5,
             comm: 1 << 50,
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_other_versions_are_told_apart() {
+    fn strangers_and_other_versions_are_distinguished() {
         let name = ConnectionName { job: 1, comm: 2, to: 3, from: 4, lane: 5 };
         let mut bytes = PeerHello { name, has_secret: false, nonce: [0; NONCE] }.encode();
         assert!(

@@ -6,19 +6,19 @@ use std::time::Instant;
 
 use super::hello::{ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use crate::paths::Options;
-use crate::secret::{NONCE, PROOF, Side, random};
+use crate::secret::{NONCE, PROOF, ProofSide, random};
 
-/// A connection that has not proved yet what it is.
+/// A connection that has not proved yet that it is of a rank.
 pub(super) struct PendingHello {
     pub(super) stream: TcpStream,
     pub(super) from: IpAddr,
     pub(super) since: Instant,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     asked: Option<([u8; HELLO], PeerHello, [u8; NONCE])>,
     was_held: bool,
 }
 
-/// The result of hearing a connection.
+/// The progress of a pending hello.
 pub(super) enum HelloOutcome {
     NotAll,
     /// It is answered from that time on.
@@ -30,16 +30,16 @@ pub(super) enum HelloOutcome {
 
 impl PendingHello {
     pub(super) fn new(stream: TcpStream, from: IpAddr, since: Instant) -> Self {
-        PendingHello { stream, from, since, heard: Vec::new(), asked: None, was_held: false }
+        PendingHello { stream, from, since, received: Vec::new(), asked: None, was_held: false }
     }
 
     /// Reads on, up to the end of the message that is awaited; false if that is not there yet.
     fn read(&mut self, length: usize) -> Result<bool, HelloOutcome> {
-        while self.heard.len() < length {
+        while self.received.len() < length {
             let mut buffer = [0; HELLO];
-            match self.stream.read(&mut buffer[..length - self.heard.len()]) {
+            match self.stream.read(&mut buffer[..length - self.received.len()]) {
                 Ok(0) => return Err(HelloOutcome::Closed),
-                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
+                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
                 Err(_) => return Err(HelloOutcome::Closed),
@@ -48,16 +48,16 @@ impl PendingHello {
         Ok(true)
     }
 
-    pub(super) fn hear(
+    pub(super) fn progress(
         &mut self,
         options: &Options,
         may_come: &dyn Fn(&ConnectionName) -> Result<(), HelloRefusal>,
         held: &dyn Fn(&ConnectionName, IpAddr) -> Option<Instant>,
     ) -> HelloOutcome {
-        self.try_hear(options, may_come, held).unwrap_or_else(|end| end)
+        self.try_progress(options, may_come, held).unwrap_or_else(|end| end)
     }
 
-    fn try_hear(
+    fn try_progress(
         &mut self,
         options: &Options,
         may_come: &dyn Fn(&ConnectionName) -> Result<(), HelloRefusal>,
@@ -65,19 +65,20 @@ impl PendingHello {
     ) -> Result<HelloOutcome, HelloOutcome> {
         if self.asked.is_none() {
             let is_whole = self.read(HELLO)?;
-            if !PeerHello::may_begin(&self.heard) {
+            if !PeerHello::may_begin(&self.received) {
                 return Err(HelloOutcome::Refused(HelloRefusal::Stranger));
             }
-            let Some(said) = self.heard.first_chunk::<HELLO>().copied().filter(|_| is_whole) else {
+            let Some(bytes) = self.received.first_chunk::<HELLO>().copied().filter(|_| is_whole)
+            else {
                 return Ok(HelloOutcome::NotAll);
             };
-            let hello = PeerHello::decode(&said).map_err(HelloOutcome::Refused)?;
+            let hello = PeerHello::decode(&bytes).map_err(HelloOutcome::Refused)?;
             match (&options.secret, hello.has_secret) {
                 (Some(_), false) => return Err(HelloOutcome::Refused(HelloRefusal::SecretWanted)),
                 (None, true) => return Err(HelloOutcome::Refused(HelloRefusal::SecretUnwanted)),
                 (None, false) => {
                     may_come(&hello.name).map_err(HelloOutcome::Refused)?;
-                    self.say(HelloReply::Accepted([0; PROOF]))?;
+                    self.send(HelloReply::Accepted([0; PROOF]))?;
                     return Ok(HelloOutcome::Rank(hello.name));
                 }
                 (Some(_), true) => {
@@ -88,31 +89,31 @@ impl PendingHello {
                         return Ok(HelloOutcome::Held(until));
                     }
                     let nonce = random().map_err(|_| HelloOutcome::Closed)?;
-                    self.heard.clear();
-                    self.asked = Some((said, hello, nonce));
-                    self.say(HelloReply::Challenge(nonce))?;
+                    self.received.clear();
+                    self.asked = Some((bytes, hello, nonce));
+                    self.send(HelloReply::Challenge(nonce))?;
                 }
             }
         }
         if !self.read(PROOF)? {
             return Ok(HelloOutcome::NotAll);
         }
-        let (Some((said, hello, nonce)), Some(secret)) = (&self.asked, &options.secret) else {
+        let (Some((bytes, hello, nonce)), Some(secret)) = (&self.asked, &options.secret) else {
             return Err(HelloOutcome::Closed);
         };
-        if !secret.accepts(&self.heard, Side::Connecting, &[said, nonce]) {
+        if !secret.accepts(&self.received, ProofSide::Connecting, &[bytes, nonce]) {
             return Err(HelloOutcome::Refused(HelloRefusal::SecretWrong));
         }
-        // A peer that does not know the secret learns nothing about jobs.
+        // A peer without the secret gets no answer about jobs.
         may_come(&hello.name).map_err(HelloOutcome::Refused)?;
-        let proof = secret.proof(Side::Accepting, &[said, nonce, &self.heard]);
+        let proof = secret.proof(ProofSide::Accepting, &[bytes, nonce, &self.received]);
         let name = hello.name;
-        self.say(HelloReply::Accepted(proof))?;
+        self.send(HelloReply::Accepted(proof))?;
         Ok(HelloOutcome::Rank(name))
     }
 
     /// Sends a reply, which always fits into the buffer of a new connection.
-    fn say(&mut self, reply: HelloReply) -> Result<(), HelloOutcome> {
+    fn send(&mut self, reply: HelloReply) -> Result<(), HelloOutcome> {
         match self.stream.write(&reply.encode()) {
             Ok(n) if n == reply.encode().len() => Ok(()),
             _ => Err(HelloOutcome::Closed),

@@ -14,8 +14,8 @@ use crate::secret::random;
 use crate::store::Store;
 
 impl Net {
-    /// Joins a communicator as one of `size` ranks, all of which make this call. `id` tells the
-    /// communicator from others of the job, and is used once. The note reaches all ranks on this
+    /// Joins a communicator as one of `size` ranks, all of which make this call. `id` is the
+    /// number of the communicator in the job, and is used once. The note reaches all ranks on this
     /// rank's endpoint.
     ///
     /// # Errors
@@ -38,7 +38,7 @@ impl Net {
         let timeout = listener.options().timeout;
         let deadline = Instant::now() + timeout;
         let mut notes = JoinNotes { store, id, rank, operations: 0, deadline };
-        // Whoever learns the job from the store may connect at once: the listener must know it first.
+        // A rank that reads the job from the store may connect at once: the listener must expect it before.
         let job = match (rank, size) {
             (_, 1) => random().map(u128::from_le_bytes)?,
             (0, _) => notes.publish_job()?,
@@ -84,7 +84,7 @@ impl JoinNotes<'_> {
         set.map_err(|error| self.store.fail(error))
     }
 
-    /// Reads what `peer` leaves there.
+    /// Reads the note that `peer` leaves.
     fn get(&mut self, what: &str, peer: u32) -> Result<Vec<u8>, Error> {
         self.operations += 1;
         let value = self.store.get(&format!("net/{:x}/{what}", self.id), self.deadline);
@@ -93,7 +93,7 @@ impl JoinNotes<'_> {
                 let text = format!("rank {} waited for rank {peer} to join: {e}", self.rank);
                 self.store.fail(Error::Start(text))
             }
-            // Somebody else's.
+            // The failure of another rank.
             error => error,
         })
     }

@@ -1,5 +1,4 @@
-//! A link between two ranks on which they talk about everything but data: frames, each a length and
-//! its content, sent and received without waiting.
+//! A control link between two ranks: frames, each a length and its content, sent and received without waiting.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::TcpStream;
@@ -19,7 +18,7 @@ pub(super) enum LinkFrame {
     Endpoints(u32, Vec<Vec<u8>>),
     /// A step of a round of words: each rank's tag and word.
     Words { round: u64, step: u32, words: Vec<(u32, u64)> },
-    /// Everybody stops: the code, the rank and the text of the cause.
+    /// All ranks stop: the code, the rank and the text of the cause.
     Alarm(String, u32, String),
     /// A rank is gone, and how.
     Gone(u32, String),
@@ -155,8 +154,8 @@ impl PeerLink {
         }
     }
 
-    /// Looks after a stream over memory or several paths; returns true if it must be looked at whatever its
-    /// descriptor says.
+    /// Looks after a stream over memory or several paths; returns true if it must be polled whatever the state
+    /// of its descriptor.
     pub(super) fn tend(&mut self) -> bool {
         match &mut self.stream {
             LinkStream::Plain(_) => false,
@@ -168,7 +167,7 @@ impl PeerLink {
         }
     }
 
-    /// Returns true if something has come over memory, or has room there that waits to be sent.
+    /// Returns true if bytes have come over memory, or there is room for bytes that wait to be sent.
     pub(super) fn is_moving(&self) -> bool {
         let LinkStream::Board(stream) = &self.stream else { return false };
         stream.has_news() || self.sent < self.outbox.len() && stream.has_room()
@@ -182,7 +181,7 @@ impl PeerLink {
         }
     }
 
-    /// Returns true if something waits to be sent.
+    /// Returns true if bytes wait to be sent.
     pub(super) fn is_full(&self) -> bool {
         let moves = self.stream().is_some_and(Resumable::is_moving);
         self.end().is_none() && (self.sent < self.outbox.len() || moves)
@@ -216,7 +215,7 @@ impl PeerLink {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    // The peer may have said why before it closed: reading tells.
+                    // The peer may have sent the reason before it closed: it is read next.
                     self.outbox.clear();
                     self.sent = 0;
                     return;
@@ -233,7 +232,7 @@ impl PeerLink {
         let mut buffer = [0; CHUNK];
         while self.end().is_none() {
             match self.stream.read(&mut buffer) {
-                // What a rank says in memory stays there: whoever says no more has left.
+                // What a rank has written to memory stays: one that writes no more has left.
                 Ok(0) if self.is_near() => self.finish(LEFT),
                 Ok(0) => self.finish("it closed its connection"),
                 Ok(n) => {
@@ -284,7 +283,7 @@ impl PeerLink {
         self.finish("it sent a message out of turn");
     }
 
-    /// Returns true if the peer said goodbye.
+    /// Returns true if the peer sent a goodbye.
     pub(super) fn has_left(&self) -> bool {
         self.end() == Some(LEFT)
     }
@@ -294,14 +293,14 @@ impl PeerLink {
         // It may be closed already.
         match &self.stream {
             LinkStream::Plain(fd) => drop(rustix::net::shutdown(&**fd, Shutdown::Write)),
-            // What was sent lies there, and the board says that no more comes.
+            // What was sent lies there, and the end of the board ends the stream.
             LinkStream::Board(_) => {}
             LinkStream::Paths(stream) => stream.shut(),
         }
     }
 }
 
-/// The end of a link whose peer said goodbye.
+/// The end of a link whose peer sent a goodbye.
 const LEFT: &str = "it left the job";
 
 #[cfg(test)]
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_tells_what_happened() {
+    fn an_end_has_its_cause() {
         let (mut link, mut far) = pair();
         far.write_all(&[5, 0, 0]).expect("sent");
         drop(far);
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_a_reset_is_heard() {
+    fn frames_sent_before_a_reset_are_received() {
         let (mut link, far) = pair();
         link.send(&LinkFrame::Gone(1, "unread".into()));
         let mut byte = [0];

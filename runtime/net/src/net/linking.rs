@@ -29,7 +29,7 @@ pub(super) struct WantedLane {
 }
 
 impl Net {
-    /// Tells those that are linked already why this rank gives up, and closes the links.
+    /// Raises an alarm with the reason for which this rank gives up, and closes the links.
     pub fn give_up(&mut self, cause: &AbortRecord) {
         self.alarm(cause);
         self.leave();
@@ -50,7 +50,7 @@ impl Net {
         self.gather_words((word, tag), &mut pending)
     }
 
-    /// Makes connections. `take` gets them as they are made.
+    /// Makes connections; `take` gets them as they are made.
     pub(super) fn sockets(
         &mut self,
         pending: &mut ConnectionWait<'_>,
@@ -80,8 +80,8 @@ impl Net {
         })
     }
 
-    /// Links this rank with peers that it has no link to. A link is there as soon as it is made, so
-    /// that this rank hears of trouble while it waits for another one.
+    /// Links this rank with peers that it has no link to. A link serves as soon as it is made, so that
+    /// this rank receives alarms while it waits for another link.
     pub(super) fn link(
         &mut self,
         pending: &mut ConnectionWait<'_>,
@@ -125,7 +125,7 @@ impl Net {
     }
 
     /// Gathers all endpoints, beginning with this rank's and, if the addresses are not known, the next one's. A
-    /// step makes the links that it needs: the endpoints that came before say where to.
+    /// step makes the links that it needs, to the endpoints that came before.
     pub(super) fn gather_endpoints(
         &mut self,
         pending: &mut ConnectionWait<'_>,
@@ -171,14 +171,14 @@ impl Net {
         endpoints.rotate_right(rank as usize);
         let decoded = endpoints.iter().zip(0..).map(|(endpoint, peer)| decode(endpoint, peer));
         self.endpoints = decoded.collect::<Result<_, _>>()?;
-        self.show_ways();
+        self.show_targets();
         Ok(())
     }
 
-    /// Tells links where their peers are, which was not known of all when they were made.
-    pub(super) fn show_ways(&mut self) {
+    /// Gives links the addresses of their peers, which were not all known when the links were made.
+    pub(super) fn show_targets(&mut self) {
         for (peer, targets) in std::mem::take(&mut self.unknown) {
-            // Nobody else sets it.
+            // It is set here alone.
             let _ = targets.set(self.targets(peer));
         }
     }
@@ -202,7 +202,7 @@ impl Net {
         })
     }
 
-    /// WaitReports for something from a peer: the closure gives it, or says from whom it must come.
+    /// Waits for a message of a peer: the closure returns it, or else the rank that must send it.
     fn await_from<T>(
         &mut self,
         pending: &mut ConnectionWait<'_>,
@@ -228,7 +228,7 @@ impl Net {
         }
     }
 
-    /// Returns the error if everybody stops.
+    /// Returns the error if an alarm was raised.
     fn stopped(&self, members: &[u32]) -> Option<Error> {
         let rank = called(self.rank, members);
         let cause = self.alarmed.clone()?;

@@ -1,9 +1,8 @@
 //! Listens for the connections of all communicators of a process, on one socket.
 //!
-//! Nobody waits here. Whoever waits for something in [`net`](super) lets the listener make progress: it
-//! takes new connections in, hears who they are, and keeps those that proved to be ranks of this job
-//! until somebody asks for them. Strangers cost a bounded number of descriptors, of bytes and of
-//! seconds, and never a rank's place.
+//! No thread waits here. Every wait of [`net`](super) calls [`Listener::progress`], which accepts new connections, reads
+//! their hellos, and keeps those that proved to be of ranks of this job until a rank takes them. Strangers cost a bounded
+//! number of descriptors, of bytes and of seconds, and never a rank's place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Write};
@@ -32,7 +31,7 @@ use crate::limits::LISTENER;
 use crate::paths::{Medium, Options};
 use crate::transport::rdma;
 
-/// Closed communicators that are remembered, to refuse whoever still connects for them.
+/// Closed communicators that are remembered, to refuse ranks that still connect for them.
 const ENDED: usize = 4096;
 /// New connections taken in at one time.
 const BATCH: usize = 64;
@@ -48,11 +47,11 @@ pub struct Listener {
     options: Options,
     listeners: Vec<TcpListener>,
     events: OwnedFd,
-    /// A clock that is among the events: it rings when a stranger's time is over, and for good once nobody guards this
-    /// listener any more.
+    /// A clock that is among the events: it rings when a stranger's time is over, and for good once the guard of
+    /// this listener is dismissed.
     clock: OwnedFd,
     inner: Mutex<ListenerState>,
-    /// Connections that carry on a stream, and nobody has taken.
+    /// Connections that carry on a stream and were not taken yet.
     again: AtomicU64,
     pending: AtomicU64,
     accepted: AtomicU64,
@@ -78,8 +77,8 @@ struct ListenerState {
 }
 
 impl Listener {
-    /// Returns the number of descriptors of a listener: those that listen, the one that says that
-    /// somebody is there, and its clock.
+    /// Returns the number of descriptors of a listener: those that listen, the one for their
+    /// events, and its clock.
     pub(crate) fn descriptors(&self) -> u64 {
         self.listeners.len() as u64 + 2
     }
@@ -140,7 +139,7 @@ impl Listener {
         self.addresses[0]
     }
 
-    /// Returns the speed of each path according to the system, in Mbit/s; 0 if it says nothing.
+    /// Returns the speed of each path according to the system, in Mbit/s; 0 if that is not known.
     pub(crate) fn speeds(&self) -> Vec<u32> {
         let speed = |(at, medium): (&SocketAddr, &Medium)| match medium {
             Medium::Interface(_) => address::speed(at.ip()),
@@ -169,13 +168,13 @@ impl Listener {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Returns a descriptor that is readable when [`Listener::progress`] has something to do.
+    /// Returns a descriptor that is readable when [`Listener::progress`] has work to do.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 
-    /// Returns true if somebody is being heard, whose time may run out.
-    pub(super) fn is_hearing(&self) -> bool {
+    /// Returns true if a connection has not sent its whole hello, and its time may run out.
+    pub(super) fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) > 0
     }
 
@@ -220,7 +219,7 @@ impl Listener {
         self.again.store(again as u64, Ordering::Relaxed);
     }
 
-    /// Describes those who were refused, for messages of those who wait; begins with its own punctuation.
+    /// Describes the connections that were refused, for the messages of waits; begins with its own punctuation.
     pub(super) fn remark(&self) -> String {
         let inner = self.lock();
         let refused = inner.last_refused.iter().map(|last| {
@@ -238,7 +237,7 @@ impl Listener {
         self.lock().shortage
     }
 
-    /// Takes in and hears whoever is there, without waiting.
+    /// Accepts new connections and reads hellos, without waiting.
     pub(super) fn progress(&self) {
         let mut inner = self.lock();
         let mut events = Vec::with_capacity(BATCH);
@@ -253,8 +252,8 @@ impl Listener {
                 continue;
             }
             match self.listeners.get(token as usize) {
-                Some(listener) => self.take_in(&mut inner, listener),
-                None => self.hear(&mut inner, token),
+                Some(listener) => self.accept_from(&mut inner, listener),
+                None => self.read_hello(&mut inner, token),
             }
         }
         let now = Instant::now();
@@ -262,7 +261,7 @@ impl Listener {
             inner.held.pop_front();
             if let Some(pending) = inner.pending.get(&token) {
                 self.listen_to(pending, token, epoll::EventFlags::IN);
-                self.hear(&mut inner, token);
+                self.read_hello(&mut inner, token);
             }
         }
         let late = |p: &PendingHello| p.since.elapsed() > self.options.hearing;
@@ -315,12 +314,12 @@ impl Listener {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_in(&self, inner: &mut ListenerState, listener: &TcpListener) {
+    fn accept_from(&self, inner: &mut ListenerState, listener: &TcpListener) {
         for _ in 0..BATCH {
             let (stream, from) = match listener.accept() {
                 Ok(new) => new,
                 Err(e) => {
-                    // Too many descriptors, or no memory: whoever waits for a connection says so.
+                    // Too many descriptors, or no memory: a rank that waits for a connection reports it.
                     let is_usual = matches!(
                         e.kind(),
                         ErrorKind::WouldBlock
@@ -360,13 +359,13 @@ impl Listener {
             if is_ready {
                 let pending = PendingHello::new(stream, from, since);
                 inner.pending.insert(token, pending);
-                self.hear(inner, token);
+                self.read_hello(inner, token);
             }
         }
     }
 
-    /// Hears what a connection says.
-    fn hear(&self, inner: &mut ListenerState, token: u64) {
+    /// Reads on in the hello of a connection.
+    fn read_hello(&self, inner: &mut ListenerState, token: u64) {
         let Some(pending) = inner.pending.get_mut(&token) else { return };
         let may_come = |name: &ConnectionName| {
             if inner.ended.contains(&(name.job, name.comm, name.to)) {
@@ -379,7 +378,7 @@ impl Listener {
             let is_known = inner.jobs.contains_key(&name.job);
             if is_known { None } else { inner.guesses.held_until(from, Instant::now()) }
         };
-        match pending.hear(&self.options, &may_come, &held) {
+        match pending.progress(&self.options, &may_come, &held) {
             HelloOutcome::NotAll => {}
             HelloOutcome::Held(until) => {
                 self.listen_to(pending, token, epoll::EventFlags::empty());

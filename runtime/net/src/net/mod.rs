@@ -1,20 +1,39 @@
-//! Sockets between the ranks of a job: who may connect, over which address; words and alarms between
+//! Sockets between the ranks of a job: which connections are accepted, at which address; words and alarms between
 //! ranks that share no memory; connections for the transports that carry data.
 //!
-//! A [`Net`] is between hosts what the control pages of shared memory are inside a host: it says who is there
-//! and who is gone, exchanges a word among all ranks, and makes everybody stop when one fails. Each rank is
-//! linked with `2 log2 n` others at most ([`overlay`]); whatever concerns all travels over these links, so a
-//! rank needs three operations of the rendezvous store ([`Store`]) whatever the number of ranks. Endpoints
-//! and words are gathered by Bruck's algorithm; alarms flood.
+//! A [`Net`] is between hosts what the control pages of shared memory are inside a host: it detects ranks that are
+//! gone, exchanges a word among all ranks, and stops all ranks when one fails. Each rank is linked with `2 log2 n`
+//! others at most; every message to all ranks travels over these links, so a rank needs three operations of the
+//! rendezvous store ([`Store`](crate::store::Store)) whatever the number of ranks. Endpoints and words are gathered by
+//! Bruck's algorithm; alarms flood.
 //!
-//! A process has one [`Listener`], a listening socket for all its communicators. A connection counts only
-//! once the other side has named the job, or proved that it knows the job's secret, and before that no
-//! byte of it is used ([`hello`]). Strangers are refused, counted, and disturb nobody.
+//! | file | content |
+//! |---|---|
+//! | [`address`], [`endpoint`] | the addresses of a host and of a peer; what a rank publishes of itself |
+//! | [`hello`], [`socket`] | the messages and the settings of a new connection |
+//! | [`dial`], [`incoming`] | the connecting and the accepting side, as machines that never wait |
+//! | [`listener`], [`guard`] | the listening sockets of a process; the thread that bounds strangers |
+//! | [`wait_policy`], [`connect`] | how long a rank waits for others; many connections at once |
+//! | [`redial`] | how a stream of several paths is made again |
+//! | [`overlay`], [`link`] | which ranks are linked and how they gather; one link and its frames |
+//! | [`memory_peers`] | links over memory that ranks of an older generation share |
+//! | [`calls`], [`waits`], [`words`] | state of the reports of calls and waits, and of rounds of words, without I/O |
+//! | [`rank_network`] | [`Net`]: the links of a rank and what came over them |
+//! | [`control`], [`reports`] | receiving and sending on links: alarms, deaths, goodbyes; words, calls, waits |
+//! | [`linking`] | making links, and gathering endpoints and words over them |
+//! | [`join`], [`part`], [`regroup`] | the three ways to make a [`Net`]: by a store, of a whole, of a new generation |
+//! | [`opening`] | connections for data |
+//! | [`shrink`] | the protocol by which the ranks that are left agree on the next generation |
+//! | [`scale`], [`wire`] | a model of joining many ranks; the messages, for tests and fuzzers |
 //!
-//! There are no threads, but for the moment in which devices are connected (`transport/rdma`). Only joining,
-//! splitting and opening connections wait, each with [`Deadline`]; everything else is done in [`Net::poll`],
-//! which a waiting rank calls about once a millisecond.
-//! All sockets are non-blocking, closed on `exec`, and without delay.
+//! A process has one [`Listener`] for all its communicators. A connection is accepted once the peer has named the
+//! job, or proved that it has the job's secret; before that no byte of it is used ([`hello`]). Strangers are refused
+//! and counted, and take no rank's place.
+//!
+//! Conventions: no thread works here but the guard, and one while devices are connected (`transport/rdma`). Only
+//! joining, splitting and opening connections wait, each by a [`Deadline`]; all else happens in [`Net::poll`], which a
+//! waiting rank calls about once a millisecond. Sockets are non-blocking, closed on `exec`, and without delay. A type of
+//! plain state has no sockets; an `impl Net` stands in the file of its flow.
 
 pub mod address;
 mod calls;

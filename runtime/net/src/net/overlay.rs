@@ -1,11 +1,11 @@
-//! Links ranks with each other, and passes everybody's part to everybody over those links.
+//! The links between ranks, and the algorithm by which each rank gets the parts of all ranks over them.
 //!
 //! Rank r is linked with the ranks r ± 2^k (mod n). A pair is linked once, however many offsets join
 //! it. [`Gather`] is Bruck's algorithm: in step k a rank sends what it has to r - 2^k and receives as
 //! much from r + 2^k, so that after `ceil(log2 n)` steps each has all. It does no I/O: the same code
 //! runs over sockets and in [`scale`](super::scale).
 
-/// Returns the number of steps until everybody has everything: `ceil(log2 size)`.
+/// Returns the number of steps until each rank has all parts: `ceil(log2 size)`.
 pub(super) fn steps(size: u32) -> u32 {
     u32::BITS - size.saturating_sub(1).leading_zeros()
 }
@@ -22,7 +22,7 @@ pub(super) fn before(rank: u32, size: u32, step: u32) -> u32 {
 }
 
 /// Returns true if, of two linked ranks, `a` is the one that connects: the one with the smaller way to the
-/// other, which is the first that needs the link and the first that knows the other's address.
+/// other, which is the first that needs the link and the first that has the other's address.
 pub(super) fn connects(a: u32, b: u32, size: u32) -> bool {
     let way = |from: u32, to: u32| match (to + size - from) % size {
         d if d.is_power_of_two() => d,
@@ -66,7 +66,7 @@ impl<T: Clone> GatheredParts for Vec<T> {
     }
 }
 
-/// One rank's side of gathering everybody's parts. The pile holds the parts of the ranks from this
+/// One rank's side of gathering the parts of all ranks. The pile holds the parts of the ranks from this
 /// one on, cyclically.
 pub(super) struct BruckGather<P> {
     rank: u32,
@@ -90,7 +90,7 @@ impl<P: GatheredParts> BruckGather<P> {
         self.step
     }
 
-    /// Returns true if this rank has everybody's parts.
+    /// Returns true if this rank has the parts of all ranks.
     pub(super) fn is_done(&self) -> bool {
         self.step == steps(self.size)
     }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_everything() {
+    fn each_rank_gets_all_parts() {
         for size in 1..40 {
             gather(size, 0);
             gather(size, 1);

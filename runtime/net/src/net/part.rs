@@ -51,7 +51,7 @@ impl Net {
         let peers = neighbours(self.rank, self.size);
         let peers: Vec<_> = peers.into_iter().map(|peer| (peer, self.targets(peer))).collect();
         self.link(&mut pending, &peers)?;
-        self.show_ways();
+        self.show_targets();
         self.gather_words((0, tag), &mut pending).map(drop)
     }
 }

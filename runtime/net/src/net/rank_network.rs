@@ -1,4 +1,4 @@
-//! One rank's connections to the other ranks of a communicator: its links, and what it has learned over them.
+//! One rank's connections to the other ranks of a communicator: its links, and the reports that came over them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct NetworkCounts {
     pub made: u64,
     /// Connections that others made to this rank.
     pub accepted: u64,
-    /// Connections that were refused at the listener of this process, whomever they were for.
+    /// Connections that were refused at the listener of this process, for any communicator.
     pub refused: u64,
     /// Operations of the rendezvous store.
     pub store: u64,
@@ -52,7 +52,7 @@ pub struct Net {
     pub(super) calls: CallReports,
     /// Steps of gathering endpoints that came before their turn: sender, step, endpoints.
     pub(super) early: Vec<(u32, u32, Vec<Vec<u8>>)>,
-    /// Links that do not know the targets to their peers yet.
+    /// Links that were not given the targets to their peers yet.
     pub(super) unknown: Vec<(u32, DialTargets)>,
     pub(super) alarmed: Option<AbortRecord>,
     pub(super) gone: BTreeMap<u32, String>,
@@ -99,7 +99,7 @@ impl Net {
         &self.endpoints
     }
 
-    /// Returns the reason for which everybody stops, if somebody said so.
+    /// Returns the first alarm, if one was raised.
     pub(crate) fn alarmed(&self) -> Option<&AbortRecord> {
         self.alarmed.as_ref()
     }
@@ -110,7 +110,7 @@ impl Net {
         self.gone.get(&peer).map(String::as_str)
     }
 
-    /// Describes how a rank ended, if one of its machine saw that and said so. Unlike [`Net::gone`] it is certain: no
+    /// Describes how a rank ended, if a rank of its machine reported that. Unlike [`Net::gone`] it is certain: no
     /// call of that rank returns any more. What it sent before may have been lost.
     pub(crate) fn ended(&self, peer: u32) -> Option<&str> {
         self.ended.get(&peer).map(String::as_str)
@@ -121,7 +121,7 @@ impl Net {
         self.near.as_ref().map(|(board, _)| board.segment())
     }
 
-    /// Returns the counts of what was done so far, and is held for it.
+    /// Returns the counts up to now.
     pub(crate) fn counts(&self) -> NetworkCounts {
         let sum = |of: fn(&PeerLink) -> u64| self.links.iter().map(of).sum::<u64>();
         NetworkCounts {

@@ -1,5 +1,5 @@
 //! Makes a stream between two ranks again when its connection is lost: over any of their paths, through the
-//! same listeners, with the same proof of who is there. Where a path is an RDMA device, the two ends then
+//! same listeners, with the same proofs. Where a path is an RDMA device, the two ends then
 //! meet over the socket that this gives; both drive that as they drive their dials.
 
 use std::net::SocketAddr;
@@ -108,7 +108,7 @@ impl StreamRedial {
         if let Some(fault) = fault(choice) {
             return Err(fault);
         }
-        // Devices are agreed on over whatever network there is.
+        // The ends of a device meet over any network.
         let mut all = vec![targets[path]];
         all.extend(targets.iter().filter(|target| **target != targets[path]));
         Ok(RedialAttempt::Dial(PeerDial::again(name, all)))
@@ -128,7 +128,7 @@ impl StreamRedial {
             },
             RedialAttempt::Dial(mut dial) => {
                 let turn = dial.turn(self.listener.options());
-                // Nobody listens where it said that it listens: its process is gone.
+                // The address that it published refuses connections: its process is gone.
                 let is_shut = dial.is_refused();
                 match (turn, self.device(path)) {
                     (DialProgress::Connected(stream), Some(choice)) => {

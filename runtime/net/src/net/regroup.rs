@@ -1,4 +1,4 @@
-//! Joins ranks that were told each other's addresses before: those of a new generation.
+//! Joins ranks that have each other's addresses before they connect: those of a new generation.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub struct Generation<'a> {
 
 impl Net {
     /// Joins a communicator as one of the ranks of a generation; all of them make this call with the same addresses
-    /// and names. The note reaches all ranks on this rank's endpoint. A rank that does not know the job yet is asked
-    /// again.
+    /// and names. The note reaches all ranks on this rank's endpoint. A rank that has not come to the job yet is
+    /// asked again.
     ///
     /// # Errors
     ///

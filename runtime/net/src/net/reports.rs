@@ -1,4 +1,4 @@
-//! What ranks report while one of them waits: the words of a round, their calls, their waits.
+//! The reports of ranks while one of them waits: the words of a round, their calls, their waits.
 
 use super::link::LinkFrame;
 use super::rank_network::Net;
@@ -6,8 +6,8 @@ use super::waits::{StopReport, WaitReport, WaitWords};
 use super::words::WordMismatch;
 
 impl Net {
-    /// Begins to exchange a word among all ranks. The tag tells the call that this belongs to. The
-    /// round before must have ended.
+    /// Begins to exchange a word among all ranks. The tag is that of the call. The round before
+    /// must have ended.
     pub(crate) fn begin_words(&mut self, word: u64, tag: u32) {
         self.words.begin(word, tag);
         self.advance_words();

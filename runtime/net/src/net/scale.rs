@@ -32,7 +32,7 @@ impl Default for Assumptions {
 pub struct Figures {
     /// The number of ranks.
     pub ranks: u32,
-    /// Ranks that end with everybody's endpoint: all, or the logic is wrong.
+    /// Ranks that end with all endpoints: all ranks, or the logic is wrong.
     pub complete: u32,
     /// Steps of gathering the endpoints.
     pub steps: u32,
@@ -46,7 +46,7 @@ pub struct Figures {
     pub messages_a_rank: u32,
     /// Bytes that a rank receives, at most.
     pub bytes_a_rank: u64,
-    /// Modelled seconds until the store has served everybody.
+    /// Modelled seconds until the store has served all ranks.
     pub store_seconds: f64,
     /// Modelled seconds of connecting and gathering after that.
     pub gather_seconds: f64,
@@ -104,8 +104,8 @@ pub fn reconfigure(ranks: u32, given: &Assumptions) -> Figures {
     gather(ranks, given, 1, 0, AGREEMENTS)
 }
 
-/// Lets ranks gather their endpoints, of which each knows so many at the beginning, after so many operations of the
-/// store, and then exchange words so many times.
+/// Lets ranks gather their endpoints after `store_operations` of each; a rank begins with `known` endpoints, and ends with
+/// `agreements` rounds of words.
 fn gather(
     ranks: u32,
     given: &Assumptions,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_knows_everybody_at_any_size() {
+    fn each_rank_has_all_endpoints_at_any_size() {
         for ranks in (1..200).chain([255, 256, 257, 1000, 4096, 65_537, 131_072]) {
             let figures = join(ranks, &Assumptions::default());
             assert_eq!(figures.complete, ranks, "{ranks} ranks");

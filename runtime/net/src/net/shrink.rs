@@ -1,11 +1,11 @@
-//! Brings the ranks together that are left of a communicator: each says that it is there, and the lowest of them says
-//! who goes on.
+//! The shrink protocol: the survivors of a communicator report to the lowest live rank, which publishes the ranks of the
+//! next generation.
 //!
-//! A rank calls the lowest other that may be there, over the listener that it has had all the time, tells it its text,
-//! and waits for the list. One that nobody lower answers leads: it waits for those that may still come, and goes on
-//! with them if they are enough that no others can be: more than half of all ranks that are not known to have ended, or
-//! half with the lowest of these. Two groups without a rank in common cannot both be that, since whoever is known to
-//! have ended has.
+//! A rank connects to the lowest other rank that may be alive, over the listeners that both have had all the time, sends
+//! its text, and waits for the list. A rank without a lower one that answers leads: it waits for the ranks that may still
+//! come, and publishes the list once no other group can be as large: it has more than half of all ranks that are not known
+//! to have ended, or half with the lowest of these. Two groups without a rank in common cannot both be that, since a rank
+//! that is known to have ended has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -18,31 +18,31 @@ use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
 use super::dial::{DialProgress, PeerDial};
-use super::hello::{ConnectionName, RALLY};
+use super::hello::{ConnectionName, SHRINK};
 use super::listener::Listener;
 use super::wait_policy::pause;
 use crate::error::Error;
 use crate::interrupt;
 
-/// The time between two looks, while nothing comes.
+/// The time between two polls, while no message comes.
 const TICK: Duration = Duration::from_millis(5);
 /// The time that a rank which seems to be gone has to prove that it is not.
 const GRACE: Duration = Duration::from_millis(500);
-/// The time for which nobody must listen where a rank that seems to be gone did.
+/// The time for which the address of a rank that seems to be gone must refuse connections.
 const SHUT: Duration = Duration::from_millis(100);
 /// The longest message of a rank.
 const LONGEST: usize = 64 << 20;
 
-/// The place where a rank can be called.
+/// The place where a rank can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankPlace {
-    /// The number that a caller must know.
+    /// The number that a connection must name.
     pub(crate) job: u128,
     /// The addresses at which it listens, by path.
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-/// The knowledge that there is of a rank.
+/// What is known of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RankStanding {
     /// It may come.
@@ -57,7 +57,7 @@ pub(crate) enum RankStanding {
 
 /// A rank's view of the others.
 pub(crate) trait SurvivorView {
-    /// Returns the place where a rank can be called, if it said so.
+    /// Returns the place where a rank can be reached, if it is known.
     fn place(&self, rank: u32) -> Option<RankPlace>;
     /// Returns what is known of a rank.
     fn standing(&self, rank: u32) -> RankStanding;
@@ -65,42 +65,42 @@ pub(crate) trait SurvivorView {
     fn stopped(&self) -> Option<Error>;
 }
 
-/// A rally of the ranks of a communicator.
+/// One run of the shrink protocol, by one rank of a communicator.
 pub(crate) struct ShrinkProtocol<'a> {
     pub(crate) listener: &'a Arc<Listener>,
     pub(crate) comm: u64,
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    /// The number by which others call this rank.
+    /// The number that connections to this rank name.
     pub(crate) job: u128,
     /// The longest time that a rank waits for one that is not known to be gone.
     pub(crate) timeout: Duration,
     pub(crate) until: Instant,
 }
 
-/// The messages of a rally.
+/// The messages of the shrink protocol.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ShrinkMessage {
-    /// A rank is there, with this text.
+    /// A rank is alive, with this text.
     Here(u32, String),
-    /// These go on.
+    /// The texts of the ranks of the next generation.
     List(Vec<String>),
 }
 
-/// A connection, with what is not read or sent to the end.
+/// A connection, with the bytes of messages that are not whole or not sent yet.
 struct ShrinkConnection {
     stream: TcpStream,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     unsent: Vec<u8>,
 }
 
 impl ShrinkConnection {
     fn new(stream: TcpStream) -> Self {
-        ShrinkConnection { stream, heard: Vec::new(), unsent: Vec::new() }
+        ShrinkConnection { stream, received: Vec::new(), unsent: Vec::new() }
     }
 
-    fn say(&mut self, said: &ShrinkMessage) {
-        let body = postcard::to_allocvec(said).unwrap_or_default();
+    fn queue(&mut self, message: &ShrinkMessage) {
+        let body = postcard::to_allocvec(message).unwrap_or_default();
         self.unsent.extend_from_slice(&(body.len() as u32).to_le_bytes());
         self.unsent.extend_from_slice(&body);
     }
@@ -119,61 +119,62 @@ impl ShrinkConnection {
     }
 
     /// Returns what has come, and true if it goes on.
-    fn hear(&mut self) -> (Vec<ShrinkMessage>, bool) {
+    fn receive(&mut self) -> (Vec<ShrinkMessage>, bool) {
         let mut buffer = [0; 4096];
         let goes_on = loop {
             match self.stream.read(&mut buffer) {
                 Ok(0) => break false,
-                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
+                Ok(n) => self.received.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => break e.kind() == ErrorKind::WouldBlock,
             }
-            if self.heard.len() > LONGEST {
+            if self.received.len() > LONGEST {
                 break false;
             }
         };
-        let mut said = Vec::new();
-        while let Some((head, rest)) = self.heard.split_first_chunk() {
+        let mut messages = Vec::new();
+        while let Some((head, rest)) = self.received.split_first_chunk() {
             let length = u32::from_le_bytes(*head) as usize;
             if length > LONGEST {
-                return (said, false);
+                return (messages, false);
             }
             let Some(body) = rest.get(..length) else { break };
             match postcard::from_bytes(body) {
-                Ok(one) => said.push(one),
-                Err(_) => return (said, false),
+                Ok(message) => messages.push(message),
+                Err(_) => return (messages, false),
             }
-            self.heard.drain(..4 + length);
+            self.received.drain(..4 + length);
         }
-        (said, goes_on)
+        (messages, goes_on)
     }
 }
 
-/// The rank that is called to lead.
+/// The lowest rank that may be alive, and the connection to it.
 struct LeaderCall {
     rank: u32,
     since: Instant,
     by: LeaderContact,
 }
 
+/// How far the connection to the leader has come.
 enum LeaderContact {
-    /// It has not said where it can be called.
+    /// Its place is not known.
     Unknown,
     Dial(PeerDial, RankPlace),
-    /// It answers, and was told of so many.
+    /// It answers; the ranks that were reported to it.
     Talk(ShrinkConnection, BTreeSet<u32>),
 }
 
-/// The state of a rally.
+/// The state of the protocol.
 struct ShrinkState {
-    /// The texts of those that are there, with the connection by which they said so.
+    /// The texts of the ranks that have reported, each with the connection that it came over.
     here: BTreeMap<u32, (u32, String)>,
-    callers: BTreeMap<u32, ShrinkConnection>,
-    /// Those that did not answer.
+    followers: BTreeMap<u32, ShrinkConnection>,
+    /// The ranks that did not answer.
     excluded: BTreeSet<u32>,
-    called: Option<LeaderCall>,
+    leader: Option<LeaderCall>,
     leading: Option<Instant>,
-    /// The last time that somebody came.
+    /// The last time that a rank reported.
     news: Instant,
 }
 
@@ -182,13 +183,13 @@ impl ShrinkProtocol<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Start`] if too few come, or others went on without this rank; the error of [`View::stopped`].
+    /// [`Error::Start`] if too few come, or others went on without this rank; the error of [`SurvivorView::stopped`].
     pub(crate) fn run(&self, own: &str, view: &dyn SurvivorView) -> Result<Vec<String>, Error> {
         let mut state = ShrinkState {
             here: BTreeMap::from([(self.rank, (self.rank, own.to_owned()))]),
-            callers: BTreeMap::new(),
+            followers: BTreeMap::new(),
             excluded: BTreeSet::new(),
-            called: None,
+            leader: None,
             leading: None,
             news: Instant::now(),
         };
@@ -200,18 +201,18 @@ impl ShrinkProtocol<'_> {
             if let Some(moved) = self.others().find(|&r| view.standing(r) == RankStanding::Moved) {
                 return Err(self.left_out(moved));
             }
-            self.answer(&mut state);
-            let list = match self.call(&mut state, view) {
+            self.receive_reports(&mut state);
+            let list = match self.report(&mut state, view) {
                 Some(list) => list,
                 None => self.lead(&mut state, view),
             };
             if let Some(list) = list {
                 return match list.iter().any(|text| text == own) {
                     true => {
-                        self.spread(&mut state, &list);
+                        self.publish(&mut state, &list);
                         Ok(list)
                     }
-                    false => Err(self.left_out(state.called.map_or(self.rank, |c| c.rank))),
+                    false => Err(self.left_out(state.leader.map_or(self.rank, |c| c.rank))),
                 };
             }
             if Instant::now() >= self.until {
@@ -226,23 +227,23 @@ impl ShrinkProtocol<'_> {
         (0..self.size).filter(move |&rank| rank != own)
     }
 
-    /// Hears those that call this rank.
-    fn answer(&self, state: &mut ShrinkState) {
+    /// Receives the reports of ranks that take this one for the leader.
+    fn receive_reports(&self, state: &mut ShrinkState) {
         for from in self.rank + 1..self.size {
             let (comm, to) = (self.comm, self.rank);
             if let Some(stream) =
-                self.listener.take(&ConnectionName { job: self.job, comm, to, from, lane: RALLY })
+                self.listener.take(&ConnectionName { job: self.job, comm, to, from, lane: SHRINK })
             {
                 state.here.retain(|_, (by, _)| *by != from);
-                state.callers.insert(from, ShrinkConnection::new(stream));
+                state.followers.insert(from, ShrinkConnection::new(stream));
             }
         }
-        let ShrinkState { here, callers, news, .. } = state;
-        callers.retain(|&by, talk| {
-            let (said, goes_on) = talk.hear();
-            for one in said {
-                // Nobody speaks for a rank that called by itself.
-                if let ShrinkMessage::Here(rank, text) = one
+        let ShrinkState { here, followers, news, .. } = state;
+        followers.retain(|&by, talk| {
+            let (messages, goes_on) = talk.receive();
+            for message in messages {
+                // A rank that reports by itself is not reported by others.
+                if let ShrinkMessage::Here(rank, text) = message
                     && rank > self.rank
                     && rank < self.size
                     && (rank == by || !here.contains_key(&rank))
@@ -258,8 +259,9 @@ impl ShrinkProtocol<'_> {
         });
     }
 
-    /// Calls the lowest rank that may be there; `None` if there is none below this one, else what it says.
-    fn call(
+    /// Reports to the lowest rank that may be alive; `None` if there is none below this one, else its list, if that has
+    /// come.
+    fn report(
         &self,
         state: &mut ShrinkState,
         view: &dyn SurvivorView,
@@ -268,51 +270,51 @@ impl ShrinkProtocol<'_> {
         let lowest = candidates.into_iter().find(|rank| {
             !state.excluded.contains(rank) && view.standing(*rank) != RankStanding::Ended
         })?;
-        if state.called.as_ref().is_none_or(|called| called.rank != lowest) {
-            state.called = Some(LeaderCall {
+        if state.leader.as_ref().is_none_or(|leader| leader.rank != lowest) {
+            state.leader = Some(LeaderCall {
                 rank: lowest,
                 since: Instant::now(),
                 by: LeaderContact::Unknown,
             });
         }
-        let called = state.called.as_mut()?;
-        // One that answers may itself wait for others as long.
+        let leader = state.leader.as_mut()?;
+        // A leader that answers may itself wait for others as long.
         let patience =
-            if matches!(called.by, LeaderContact::Talk(..)) { 2 } else { 1 } * self.timeout;
-        let mut in_vain = called.since.elapsed() > patience;
-        match &mut called.by {
+            if matches!(leader.by, LeaderContact::Talk(..)) { 2 } else { 1 } * self.timeout;
+        let mut in_vain = leader.since.elapsed() > patience;
+        match &mut leader.by {
             LeaderContact::Unknown => {
                 if let Some(place) = view.place(lowest) {
                     let (job, comm, from) = (place.job, self.comm, self.rank);
-                    let name = ConnectionName { job, comm, to: lowest, from, lane: RALLY };
+                    let name = ConnectionName { job, comm, to: lowest, from, lane: SHRINK };
                     let targets = self.listener.targets_to(&place.addresses);
-                    called.by = LeaderContact::Dial(PeerDial::new(name, targets), place);
+                    leader.by = LeaderContact::Dial(PeerDial::new(name, targets), place);
                 }
             }
             LeaderContact::Dial(dial, place) => match dial.turn(self.listener.options()) {
                 DialProgress::Waiting => {
                     let is_shut = dial.is_refused() && view.standing(lowest) == RankStanding::Gone;
-                    in_vain |= is_shut && called.since.elapsed() > SHUT;
+                    in_vain |= is_shut && leader.since.elapsed() > SHUT;
                 }
                 DialProgress::Connected(stream) => {
-                    called.by = LeaderContact::Talk(ShrinkConnection::new(stream), BTreeSet::new());
+                    leader.by = LeaderContact::Talk(ShrinkConnection::new(stream), BTreeSet::new());
                 }
-                // What it said before it began anew.
+                // Its place has changed since: it began anew.
                 DialProgress::Failed(_) if view.place(lowest).as_ref() != Some(&*place) => {
-                    called.by = LeaderContact::Unknown;
+                    leader.by = LeaderContact::Unknown;
                 }
                 DialProgress::Failed(_) => in_vain = true,
             },
-            LeaderContact::Talk(talk, told) => {
+            LeaderContact::Talk(talk, reported) => {
                 for (&rank, (_, text)) in &state.here {
-                    if told.insert(rank) {
-                        talk.say(&ShrinkMessage::Here(rank, text.clone()));
+                    if reported.insert(rank) {
+                        talk.queue(&ShrinkMessage::Here(rank, text.clone()));
                     }
                 }
                 let is_sent = talk.send();
-                let (said, goes_on) = talk.hear();
-                for one in said {
-                    if let ShrinkMessage::List(list) = one {
+                let (messages, goes_on) = talk.receive();
+                for message in messages {
+                    if let ShrinkMessage::List(list) = message {
                         return Some(Some(list));
                     }
                 }
@@ -321,15 +323,15 @@ impl ShrinkProtocol<'_> {
         }
         if in_vain {
             state.excluded.insert(lowest);
-            state.called = None;
+            state.leader = None;
         }
         Some(None)
     }
 
-    /// WaitReports for those that may come; returns who goes on, once that is settled.
+    /// Leads: waits for the ranks that may still come; returns the texts of the next generation, once it is decided.
     fn lead(&self, state: &mut ShrinkState, view: &dyn SurvivorView) -> Option<Vec<String>> {
         let leading = *state.leading.get_or_insert_with(Instant::now);
-        // Who came and has ended since does not go on.
+        // A rank that came and has ended since is left out.
         state
             .here
             .retain(|&rank, _| rank == self.rank || view.standing(rank) != RankStanding::Ended);
@@ -348,14 +350,14 @@ impl ShrinkProtocol<'_> {
         settled.then(|| state.here.values().map(|(_, text)| text.clone()).collect())
     }
 
-    /// Tells those that called this rank who goes on.
-    fn spread(&self, state: &mut ShrinkState, list: &[String]) {
-        let said = ShrinkMessage::List(list.to_vec());
-        state.callers.values_mut().for_each(|talk| talk.say(&said));
+    /// Sends the list to the ranks that follow this one.
+    fn publish(&self, state: &mut ShrinkState, list: &[String]) {
+        let message = ShrinkMessage::List(list.to_vec());
+        state.followers.values_mut().for_each(|talk| talk.queue(&message));
         let end = (Instant::now() + GRACE).min(self.until);
         loop {
-            state.callers.retain(|_, talk| talk.send() && !talk.unsent.is_empty());
-            if state.callers.is_empty() || Instant::now() >= end {
+            state.followers.retain(|_, talk| talk.send() && !talk.unsent.is_empty());
+            if state.followers.is_empty() || Instant::now() >= end {
                 return;
             }
             self.pause(state);
@@ -364,9 +366,9 @@ impl ShrinkProtocol<'_> {
 
     fn pause(&self, state: &ShrinkState) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.listener.events(), PollFlags::IN)];
-        let callers = state.callers.values();
-        fds.extend(callers.map(|t| PollFd::from_borrowed_fd(t.stream.as_fd(), PollFlags::IN)));
-        match state.called.as_ref().map(|called| &called.by) {
+        let followers = state.followers.values();
+        fds.extend(followers.map(|t| PollFd::from_borrowed_fd(t.stream.as_fd(), PollFlags::IN)));
+        match state.leader.as_ref().map(|leader| &leader.by) {
             Some(LeaderContact::Dial(dial, _)) => {
                 fds.extend(dial.awaits().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)));
             }

@@ -9,13 +9,13 @@ use crate::error::Error;
 /// The time after the end of a connection in which its reason may arrive by another.
 pub const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// The timeout of a wait for others, and a check that may end it sooner.
+/// The policy of a wait for other ranks: its timeout, and a check that may end it sooner.
 pub struct Deadline<'a> {
     /// The longest wait.
     pub timeout: Duration,
     /// A check that is made every few milliseconds of a wait for a rank, and returns the reason to give up,
-    /// if there is one. It sees more of the ranks than the connections that are being made: the store does
-    /// while ranks join, the whole while a part is split off.
+    /// if there is one. It sees more of the ranks than the connections that are being made do: it asks the
+    /// store while ranks join, the whole while a part is split off.
     pub watch: &'a mut dyn FnMut(u32) -> Option<Error>,
     /// The ranks as errors and `watch` number them, if not by their own numbers: as in the whole that they
     /// are a part of.
@@ -27,12 +27,12 @@ pub(super) fn called(rank: u32, members: &[u32]) -> u32 {
     members.get(rank as usize).copied().unwrap_or(rank)
 }
 
-/// WaitReports for one of these, or a moment, whichever is first.
+/// Sleeps until one of these descriptors is ready, or for a moment.
 pub(super) fn pause(fds: &mut [PollFd<'_>], moment: Duration) {
     let moment = Timespec {
         tv_sec: moment.as_secs().min(3600) as i64,
         tv_nsec: moment.subsec_nanos().into(),
     };
-    // Whatever happens here, the caller looks again.
+    // The caller polls again in any case.
     let _ = rustix::event::poll(fds, Some(&moment));
 }

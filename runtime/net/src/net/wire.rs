@@ -38,7 +38,7 @@ pub fn wires() -> Vec<Wire> {
         LinkFrame::Call { call: 1 << 40, digest: 7 },
         LinkFrame::Stopped { rank: 3, witness: 2, number: 9 },
     ];
-    let said =
+    let messages =
         [ShrinkMessage::Here(3, "rl1.0".into()), ShrinkMessage::List(vec!["a".into(), "b".into()])];
     vec![
         Wire {
@@ -62,8 +62,11 @@ pub fn wires() -> Vec<Wire> {
             read: again::<LinkFrame>,
         },
         Wire {
-            name: "rally: said",
-            samples: said.iter().filter_map(|said| postcard::to_stdvec(said).ok()).collect(),
+            name: "shrink: message",
+            samples: messages
+                .iter()
+                .filter_map(|message| postcard::to_stdvec(message).ok())
+                .collect(),
             read: again::<ShrinkMessage>,
         },
     ]

@@ -1,4 +1,4 @@
-//! One word from every rank to every rank.
+//! The rounds in which every rank gets one word of every rank: their state, without I/O.
 
 use super::link::LinkFrame;
 use super::overlay::BruckGather;
@@ -41,7 +41,13 @@ impl WordRounds {
     }
 
     /// Takes a frame of a peer; false if it is out of turn.
-    pub(super) fn hear(&mut self, peer: u32, round: u64, step: u32, words: TaggedWords) -> bool {
+    pub(super) fn add_step(
+        &mut self,
+        peer: u32,
+        round: u64,
+        step: u32,
+        words: TaggedWords,
+    ) -> bool {
         let is_turn = (round == self.round && self.gather.is_some()) || round == self.round + 1;
         let is_step = step < super::overlay::steps(self.size)
             && peer == super::overlay::after(self.rank, self.size, step);

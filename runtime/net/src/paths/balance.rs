@@ -3,8 +3,8 @@
 use roundelay_compiler::cost::{LinkCost, balance};
 use roundelay_compiler::plan::{Shares, WHOLE, Weighted};
 
-use super::trial::Trials;
-use super::{Code, Measured};
+use super::trial::DivisionTrials;
+use super::{Code, PathMeasurement};
 use crate::backend::host::environment::DefaultEnvironment;
 
 /// Shares change only if a call is to take less than this part of its time.
@@ -23,16 +23,16 @@ const SELDOM: u32 = 64;
 
 /// The state of a path, the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Known {
+struct PathState {
     link: LinkCost,
-    /// The bandwidth that the model says.
-    said: f64,
+    /// The bandwidth according to the model.
+    model_gbs: f64,
     /// Its bandwidth as it was measured last, if it was.
     last: Option<f64>,
     lost: bool,
 }
 
-impl Known {
+impl PathState {
     /// Takes in a measurement. One alone may be a matter of something else that the machines did: what is
     /// known moves only as far as two in a row agree.
     fn learn(&mut self, gbs: f64) {
@@ -47,26 +47,27 @@ impl Known {
 /// The state of the paths, and the shares that follow.
 #[derive(Debug, Clone)]
 pub struct Balance {
-    known: Vec<Known>,
+    known: Vec<PathState>,
     /// The state that shares follow from: that of their last change, and the call at which it was.
-    used: Vec<Known>,
+    used: Vec<PathState>,
     since: u64,
     measured: bool,
     /// Calls until the ranks agree again.
     left: u32,
     /// The measurements of this rank.
-    pub own: Measured,
+    pub own: PathMeasurement,
     /// The trials of other divisions.
-    pub trials: Trials,
+    pub trials: DivisionTrials,
 }
 
 impl Balance {
-    /// Begins with what the model says of each path.
+    /// Begins with the estimate of the model for each path.
     pub fn new(links: &[LinkCost]) -> Self {
-        let known = |&link: &LinkCost| Known { link, said: link.gbs, last: None, lost: false };
-        let known: Vec<Known> = links.iter().map(known).collect();
+        let known =
+            |&link: &LinkCost| PathState { link, model_gbs: link.gbs, last: None, lost: false };
+        let known: Vec<PathState> = links.iter().map(known).collect();
         let used = known.clone();
-        let (own, trials) = (Measured::default(), Trials::default());
+        let (own, trials) = (PathMeasurement::default(), DivisionTrials::default());
         Balance { known, used, since: 0, measured: false, left: 1, own, trials }
     }
 
@@ -81,7 +82,7 @@ impl Balance {
         self.left == 0
     }
 
-    /// Takes in what all ranks found, before that call of so many bytes. Returns true if shares change.
+    /// Takes in the measurements of all ranks before a call of `bytes` bytes. Returns true if shares change.
     pub fn agree(&mut self, ranks: &[Vec<Code>], call: u64, split: &Weighted, bytes: u64) -> bool {
         let worst = |path: usize| {
             ranks.iter().filter_map(|codes| codes.get(path)).max().copied().unwrap_or_default()
@@ -118,23 +119,23 @@ impl Balance {
     }
 
     /// Assumes of paths that were never measured that the model is as right as it was of the best of the
-    /// others: else calls that ride one path would leave a good one for each that nobody has tried.
+    /// others: else calls that ride one path would leave a good one for each that was never tried.
     fn assume(&mut self) {
         let measured = self.known.iter().filter(|k| k.last.is_some() && !k.lost);
-        let right = measured.map(|k| k.link.gbs / k.said).fold(0.0, f64::max);
+        let right = measured.map(|k| k.link.gbs / k.model_gbs).fold(0.0, f64::max);
         for known in self.known.iter_mut().filter(|k| right > 0.0 && k.last.is_none()) {
-            known.link.gbs = known.said * right;
+            known.link.gbs = known.model_gbs * right;
         }
     }
 
-    /// Returns the shares of a call of so many bytes.
+    /// Returns the shares of a call of `bytes` bytes.
     pub fn shares(&self, split: &Weighted, bytes: u64) -> Shares {
         // Every rank divides by itself, by numbers that another rounding would change.
         let _environment = DefaultEnvironment::ensure();
         balance::shares(&flows(split, &self.used), bytes)
     }
 
-    /// Returns true if the model's advice for calls of so many bytes is to be tried: they are divided, and so
+    /// Returns true if the model's advice for calls of `bytes` bytes is to be tried: they are divided, and so
     /// short that what it does not know may cost more than that gains.
     pub fn is_doubtful(&self, split: &Weighted, bytes: u64) -> bool {
         let shares = self.shares(split, bytes);
@@ -173,7 +174,7 @@ impl Balance {
 }
 
 /// Returns the times of the parts. With no path left there is nothing to choose: the former paths are tried.
-fn flows(split: &Weighted, known: &[Known]) -> Vec<balance::Flow> {
+fn flows(split: &Weighted, known: &[PathState]) -> Vec<balance::Flow> {
     let links: Vec<LinkCost> = known.iter().map(|path| path.link).collect();
     let mut flows = balance::flows(split, &links);
     if known.iter().any(|path| !path.lost) {
@@ -202,9 +203,9 @@ mod tests {
         Balance::new(&gbs.map(|gbs| LinkCost { gbs, ..LinkCost::NETWORK }))
     }
 
-    /// Returns the words of a rank that moved so many bytes over each path in so many milliseconds.
-    fn said(parts: &[(u64, u64)], lost: u64) -> Vec<Code> {
-        let mut own = Measured::default();
+    /// Returns the words of a rank; each part has the bytes moved over a path, and the milliseconds.
+    fn measured_words(parts: &[(u64, u64)], lost: u64) -> Vec<Code> {
+        let mut own = PathMeasurement::default();
         own.add(parts.iter().map(|&(bytes, ms)| (bytes, Duration::from_millis(ms))));
         Code::all(&own.words(parts.len(), lost), parts.len())
     }
@@ -217,8 +218,8 @@ mod tests {
     fn shares_follow_the_slowest_rank() {
         let mut balance = balance([1.0, 1.0]);
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
-        let fast = said(&[(32 << 20, 10), (32 << 20, 10)], 0);
-        let slow = said(&[(32 << 20, 10), (32 << 20, 40)], 0);
+        let fast = measured_words(&[(32 << 20, 10), (32 << 20, 10)], 0);
+        let slow = measured_words(&[(32 << 20, 10), (32 << 20, 40)], 0);
         assert!(balance.agree(&[fast.clone(), slow], 7, &ring(), LARGE));
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
         assert!(
@@ -237,10 +238,25 @@ mod tests {
     #[test]
     fn a_small_gain_changes_nothing() {
         let mut balance = balance([1.0, 1.0]);
-        assert!(!balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 109)], 0)], 1, &ring(), LARGE));
+        assert!(!balance.agree(
+            &[measured_words(&[(32 << 20, 100), (32 << 20, 109)], 0)],
+            1,
+            &ring(),
+            LARGE
+        ));
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [50, 50]);
-        assert!(!balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 2, &ring(), LARGE));
-        assert!(balance.agree(&[said(&[(32 << 20, 100), (32 << 20, 113)], 0)], 3, &ring(), LARGE));
+        assert!(!balance.agree(
+            &[measured_words(&[(32 << 20, 100), (32 << 20, 113)], 0)],
+            2,
+            &ring(),
+            LARGE
+        ));
+        assert!(balance.agree(
+            &[measured_words(&[(32 << 20, 100), (32 << 20, 113)], 0)],
+            3,
+            &ring(),
+            LARGE
+        ));
     }
 
     #[test]
@@ -248,27 +264,28 @@ mod tests {
         let bytes = 64 << 10;
         let mut balance = balance([1.0, 1.0]);
         let first = balance.whole(&ring(), bytes);
-        // Small calls ride the first path alone, and see less of it than the model says.
+        // Small calls use the first path alone, and less of it than the model expects.
         for call in 1..5 {
-            balance.agree(&[said(&[(64 << 10, 1), (0, 0)], 0)], call, &ring(), bytes);
+            balance.agree(&[measured_words(&[(64 << 10, 1), (0, 0)], 0)], call, &ring(), bytes);
             assert_eq!(balance.whole(&ring(), bytes), first, "call {call}");
         }
         // The model's advice counts where it is larger.
         let mut balance = self::balance([1.0, 3.0]);
-        balance.agree(&[said(&[(64 << 10, 1), (0, 0)], 0)], 1, &ring(), bytes);
+        balance.agree(&[measured_words(&[(64 << 10, 1), (0, 0)], 0)], 1, &ring(), bytes);
         assert_ne!(balance.whole(&ring(), bytes), first);
     }
 
     #[test]
     fn a_lost_path_has_nothing_until_it_is_back() {
         let mut balance = balance([1.0, 0.25]);
-        let (well, lost) = (said(&[(0, 0), (0, 0)], 0), said(&[(0, 0), (0, 0)], 1));
+        let (well, lost) =
+            (measured_words(&[(0, 0), (0, 0)], 0), measured_words(&[(0, 0), (0, 0)], 1));
         assert!(balance.agree(&[well.clone(), lost.clone()], 1, &ring(), LARGE));
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [0, 100]);
         assert!(!balance.agree(&[lost, well.clone()], 2, &ring(), LARGE));
         assert!(balance.agree(&[well.clone(), well], 3, &ring(), LARGE));
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
-        let none = said(&[(0, 0), (0, 0)], 3);
+        let none = measured_words(&[(0, 0), (0, 0)], 3);
         balance.agree(&[none.clone(), none], 4, &ring(), LARGE);
         assert_eq!(percent(&balance.shares(&ring(), LARGE)), [80, 20]);
     }

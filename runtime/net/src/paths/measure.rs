@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The bytes below which a part of a call says little of its path.
+/// The bytes below which a part of a call is no measure of its path.
 const LEAST: u64 = 64 << 10;
 /// The factor by which a byte takes longer than in the fastest call if something else held the call up.
 const HELD_UP: u64 = 2;
@@ -11,20 +11,20 @@ const IN_WORD: usize = 4;
 
 /// The measurements of this rank for each path since the ranks last agreed.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
-    paths: Vec<Seen>,
+pub struct PathMeasurement {
+    paths: Vec<PathSpeed>,
 }
 
 /// The measurements of a path: the fastest call, and the calls that were about as fast.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct PathSpeed {
     /// Femtoseconds for a byte; 0 for nothing.
     fastest: u64,
     nanos: u128,
     bytes: u128,
 }
 
-impl Seen {
+impl PathSpeed {
     fn add(&mut self, bytes: u64, time: Duration) {
         let each = time.as_nanos().saturating_mul(1_000_000) / u128::from(bytes);
         let each = u64::try_from(each).unwrap_or(u64::MAX).max(1);
@@ -32,7 +32,7 @@ impl Seen {
             return;
         }
         if self.fastest > each.saturating_mul(HELD_UP) {
-            *self = Seen::default();
+            *self = PathSpeed::default();
         }
         self.fastest = if self.fastest == 0 { each } else { self.fastest.min(each) };
         (self.nanos, self.bytes) = (self.nanos + time.as_nanos(), self.bytes + u128::from(bytes));
@@ -45,13 +45,13 @@ impl Seen {
     }
 }
 
-impl Measured {
+impl PathMeasurement {
     /// Takes in a call: of each part how many bytes its connections moved in one direction, and how long
     /// after the call began all of it was there.
     pub fn add(&mut self, parts: impl Iterator<Item = (u64, Duration)>) {
         for (part, (bytes, time)) in parts.enumerate() {
             if self.paths.len() <= part {
-                self.paths.resize(part + 1, Seen::default());
+                self.paths.resize(part + 1, PathSpeed::default());
             }
             if bytes >= LEAST {
                 self.paths[part].add(bytes, time);
@@ -59,11 +59,11 @@ impl Measured {
         }
     }
 
-    /// Takes what was measured as words, for so many paths; `lost` has a bit for each path.
+    /// Takes the measurement as words, for `paths` paths; `lost` has a bit for each path.
     pub fn words(&mut self, paths: usize, lost: u64) -> Vec<u64> {
         let code = |path: usize| match lost >> path & 1 {
             1 => Code::LOST,
-            _ => Code::of(self.paths.get(path).map_or(0, Seen::each)),
+            _ => Code::of(self.paths.get(path).map_or(0, PathSpeed::each)),
         };
         let codes: Vec<Code> = (0..paths).map(code).collect();
         let word = |codes: &[Code]| {
@@ -122,7 +122,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Begins a measurement of so many parts.
+    /// Begins a measurement of `parts` parts.
     pub fn begin(&mut self, parts: usize) {
         self.began = Some(Instant::now());
         self.ended.clear();
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn words_carry_what_was_measured() {
-        let mut measured = Measured::default();
+        let mut measured = PathMeasurement::default();
         let ms = Duration::from_millis;
         measured.add([(1 << 20, ms(2)), (1 << 20, ms(1)), (10, ms(9))].into_iter());
         measured.add([(1 << 20, ms(1)), (1 << 20, ms(3)), (10, ms(9))].into_iter());
@@ -181,6 +181,6 @@ mod tests {
         };
         assert!(near(codes[0], 1.5) && near(codes[1], 1.0), "one call of three times was held up");
         assert_eq!(codes[2..], [Code(0), Code(0), Code(0), Code::LOST]);
-        assert_eq!(measured.words(6, 0), [0, 0], "what was told is not told again");
+        assert_eq!(measured.words(6, 0), [0, 0], "what was taken is not taken again");
     }
 }

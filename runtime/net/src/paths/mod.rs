@@ -1,10 +1,10 @@
 //! The paths between hosts that a communicator has, what they are measured to do, and the shares that
 //! follow.
 //!
-//! The module `net` knows what a path is on each host, and who listens there; `transport/stream/resume` lets a
+//! The module `net` opens the addresses of each path on a host; `transport/stream/resume` lets a
 //! stream go on over another path when its own fails. This module decides how much each path is given.
-//! [`Balance`] begins with what the model says. Each rank measures, for every call that is split over the
-//! paths, when each part of it was there and how much its sockets moved. Every so many calls the ranks
+//! [`Balance`] begins with the estimate of the model. Each rank measures, for every call that is split over the
+//! paths, when each part of it was there and how much its sockets moved. At fixed intervals of calls the ranks
 //! exchange this as words: of each path the longest time a byte took anywhere, and whether it is lost to
 //! anyone. So all come to the same shares at the same call.
 //!
@@ -24,5 +24,5 @@ mod trial;
 pub use balance::Balance;
 pub(crate) use list::carried;
 pub use list::{costs, host_name, settle};
-pub use measure::{Clock, Code, Measured};
+pub use measure::{Clock, Code, PathMeasurement};
 pub use options::{Medium, Options};

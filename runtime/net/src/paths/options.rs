@@ -10,7 +10,7 @@ use crate::secret::Secret;
 use crate::transport::Transport;
 use crate::transport::rdma;
 
-/// A topology file, and what tells it from others.
+/// A topology file, and the digest by which ranks compare it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TopologyFile {
     pub(super) fabric: Fabric,
@@ -22,7 +22,7 @@ pub(crate) struct TopologyFile {
 pub enum Medium {
     /// A network interface, an address or a network, as [`Options::interface`].
     Interface(String),
-    /// An RDMA device. Connections through it begin as sockets where [`Options::interface`] says.
+    /// An RDMA device. Connections through it begin as sockets on [`Options::interface`].
     Device(rdma::Choice),
 }
 
@@ -56,10 +56,10 @@ pub struct Options {
     pub paths: Vec<String>,
     /// The kind of each of them on this host.
     pub media: Vec<Medium>,
-    /// A topology file, and what it says once it was read.
+    /// A topology file, and its content once it was read.
     pub topology: Option<String>,
     pub(crate) topology_file: Option<Arc<TopologyFile>>,
-    /// The secret that all ranks of the job know and nobody else.
+    /// The secret that all ranks of the job share.
     pub secret: Option<Secret>,
     /// The time that joining and splitting may take, and after which, about, a vanished host is noticed.
     pub timeout: Duration,

@@ -1,4 +1,4 @@
-//! Tries out whether calls of a size gain by being divided, for no model knows what a part more costs
+//! Tries out whether calls of a size gain by being divided, for no model predicts the cost of one part more
 //! processors that are busy with the others.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ const KEPT: usize = 64;
 
 /// Calls of a plan, of sizes up to a power of two.
 #[derive(Debug, Clone, PartialEq)]
-struct Trial {
+struct SizeTrial {
     plan: u64,
     class: u32,
     /// Calls since it began: first divided ones, then undivided ones, then as was agreed.
@@ -26,13 +26,13 @@ struct Trial {
 
 /// The trials of a communicator, in step on all ranks.
 #[derive(Debug, Clone, Default)]
-pub struct Trials {
-    all: Vec<Trial>,
+pub struct DivisionTrials {
+    all: Vec<SizeTrial>,
     /// The one that the call in progress belongs to, and which of its times it is.
     current: Option<(usize, usize)>,
 }
 
-impl Trials {
+impl DivisionTrials {
     /// Returns the result of this rank, if the ranks must agree on it before this call.
     pub fn is_time(&mut self, plan: u64, bytes: u64) -> Option<u64> {
         self.current = None;
@@ -61,7 +61,7 @@ impl Trials {
                 self.all.remove(0);
             }
             let (class, times) = (class(bytes), [Vec::new(), Vec::new()]);
-            self.all.push(Trial { plan, class, calls: 0, times, divides: None });
+            self.all.push(SizeTrial { plan, class, calls: 0, times, divides: None });
             self.all.len() - 1
         });
         let trial = &mut self.all[at];
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     /// Plays calls until all ranks must agree; gives what this one found.
-    fn play(trials: &mut Trials, divided: u64, whole: u64) -> u64 {
+    fn play(trials: &mut DivisionTrials, divided: u64, whole: u64) -> u64 {
         for call in 0..2 * CALLS {
             assert_eq!(trials.is_time(7, 100_000), None);
             let divides = trials.divides(7, 100_000);
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn what_was_faster_on_the_slowest_rank_is_done() {
         for (other, divides) in [(80, true), (99, false), (200, false)] {
-            let (mut one, mut two) = (Trials::default(), Trials::default());
+            let (mut one, mut two) = (DivisionTrials::default(), DivisionTrials::default());
             let words = [play(&mut one, 50, 100), play(&mut two, other, 90)];
             for trials in [&mut one, &mut two] {
                 trials.agree(7, 100_000, &words);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn it_is_tried_again_now_and_then() {
-        let mut trials = Trials::default();
+        let mut trials = DivisionTrials::default();
         let word = play(&mut trials, 100, 50);
         trials.agree(7, 100_000, &[word]);
         let again = (0..2 * AGAIN).position(|_| trials.divides(7, 100_000));

@@ -11,14 +11,14 @@ use super::protocol::{
     StoreVerdict, VERDICT, digest, failure, failure_body, frame, push_frame,
 };
 use super::server::Server;
-use super::stream::{At, Stream};
+use super::stream::{At, StoreStream};
 use crate::abort;
 use crate::abort::AbortRecord;
 use crate::error::{Error, Source};
 use crate::fork::OwnerProcess;
 use crate::interrupt;
 use crate::secret::random;
-use crate::secret::{Side, accepts, proof};
+use crate::secret::{ProofSide, accepts, proof};
 use crate::store::Store;
 
 /// The time that one try to get in may take before the next one.
@@ -46,12 +46,12 @@ impl<'a> ClientIdentity<'a> {
 }
 
 /// A connection to a store; with the server itself on the rank that serves it.
-pub struct Client {
+pub struct StoreClient {
     /// The process whose connection it is.
     process: OwnerProcess,
     rank: u32,
     at: At,
-    stream: Stream,
+    stream: StoreStream,
     address: IpAddr,
     timeout: Duration,
     input: Vec<u8>,
@@ -84,13 +84,13 @@ impl From<io::Error> for EntryFailure {
     }
 }
 
-impl Client {
+impl StoreClient {
     /// Connects to the store, trying again until the deadline.
     pub(crate) fn connect(
         at: At,
         me: ClientIdentity<'_>,
         timeout: Duration,
-    ) -> Result<Client, Error> {
+    ) -> Result<StoreClient, Error> {
         let deadline = Instant::now() + timeout;
         let mut pause = Duration::from_millis(5);
         loop {
@@ -101,7 +101,7 @@ impl Client {
                     // The name or the choice of this host, which need not be its address for others.
                     let is_own = own.is_loopback() || matches!(at, At::Any(_));
                     let asks = is_own && !at.is_loopback() && stream.is_within_host();
-                    let mut client = Client::over(stream, at, me.rank, own, timeout);
+                    let mut client = StoreClient::over(stream, at, me.rank, own, timeout);
                     if asks {
                         let seen = client.get(HOST_KEY, deadline)?;
                         let seen = std::str::from_utf8(&seen).ok().and_then(|ip| ip.parse().ok());
@@ -133,8 +133,14 @@ impl Client {
     }
 
     /// Makes the client of a connection that was let in.
-    fn over(stream: Stream, at: At, rank: u32, address: IpAddr, timeout: Duration) -> Client {
-        Client {
+    fn over(
+        stream: StoreStream,
+        at: At,
+        rank: u32,
+        address: IpAddr,
+        timeout: Duration,
+    ) -> StoreClient {
+        StoreClient {
             process: OwnerProcess::here(),
             rank,
             at,
@@ -156,10 +162,10 @@ impl Client {
         job: &str,
         secret: &[u8],
         timeout: Duration,
-    ) -> Result<Client, EntryFailure> {
+    ) -> Result<StoreClient, EntryFailure> {
         let me = ClientIdentity { rank: GUEST, size: 0, job, secret };
         let stream = enter(&at, me, timeout)?;
-        Ok(Client::over(stream, at, GUEST, Ipv4Addr::LOCALHOST.into(), timeout))
+        Ok(StoreClient::over(stream, at, GUEST, Ipv4Addr::LOCALHOST.into(), timeout))
     }
 
     /// Returns the first failure of the job, if the server has reported one.
@@ -168,7 +174,7 @@ impl Client {
     }
 
     /// Keeps the server for as long as this client lives.
-    pub(crate) fn with(mut self, server: Server) -> Client {
+    pub(crate) fn with(mut self, server: Server) -> StoreClient {
         self.server = Some(server);
         self
     }
@@ -300,7 +306,7 @@ impl Client {
     }
 }
 
-impl Store for Client {
+impl Store for StoreClient {
     fn set(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
         self.process.check("store")?;
         let rank = self.rank;
@@ -402,8 +408,8 @@ impl Store for Client {
 }
 
 /// Tries once to get in.
-fn enter(at: &At, me: ClientIdentity<'_>, timeout: Duration) -> Result<Stream, EntryFailure> {
-    let mut stream = Stream::connect(at, timeout)?;
+fn enter(at: &At, me: ClientIdentity<'_>, timeout: Duration) -> Result<StoreStream, EntryFailure> {
+    let mut stream = StoreStream::connect(at, timeout)?;
     stream.set_timeouts(timeout)?;
     let nonce = random().map_err(|e| EntryFailure::Never(e.to_string()))?;
     let hello = StoreHello { rank: me.rank, size: me.size, job: digest(me.job), nonce }.bytes();
@@ -414,13 +420,13 @@ fn enter(at: &At, me: ClientIdentity<'_>, timeout: Duration) -> Result<Stream, E
         let why = "what answers there is no store of this version";
         return Err(EntryFailure::Again(why.into(), None));
     }
-    stream.write_all(&proof(me.secret, Side::Connecting, &[&hello, &challenge]))?;
+    stream.write_all(&proof(me.secret, ProofSide::Connecting, &[&hello, &challenge]))?;
     let mut verdict = [0; VERDICT];
     stream.read_exact(&mut verdict)?;
     let size = u32::from_le_bytes([verdict[1], verdict[2], verdict[3], verdict[4]]);
     let decided = StoreVerdict::from_byte(verdict[0]);
     if decided == Some(StoreVerdict::Secret)
-        || !accepts(me.secret, &verdict[5..], Side::Accepting, &[&hello, &challenge])
+        || !accepts(me.secret, &verdict[5..], ProofSide::Accepting, &[&hello, &challenge])
     {
         return Err(EntryFailure::Never(
             "its secret is another one; give all ranks the same ROUNDELAY_SECRET".into(),
@@ -492,14 +498,14 @@ fn route_outward() -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-impl Client {
+impl StoreClient {
     /// Returns this client with a timeout of 60 s for questions, for tests on a busy machine.
-    pub(crate) fn patient(self) -> Client {
-        Client { who: Duration::from_secs(60), ..self }
+    pub(crate) fn patient(self) -> StoreClient {
+        StoreClient { who: Duration::from_secs(60), ..self }
     }
 
     /// Returns the bare connection.
-    pub(crate) fn into_stream(self) -> Stream {
+    pub(crate) fn into_stream(self) -> StoreStream {
         self.stream
     }
 }

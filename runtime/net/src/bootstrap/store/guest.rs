@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use super::client::{Client, EntryFailure};
+use super::client::{EntryFailure, StoreClient};
 use super::protocol::{StoreRequest, StoreVerdict};
 use super::stream::At;
 use crate::abort::AbortRecord;
@@ -12,7 +12,7 @@ use crate::abort::AbortRecord;
 const WHO: Duration = Duration::from_secs(2);
 
 /// A connection to a store or a reporter that was let in as a guest.
-pub struct Guest(Client);
+pub struct Guest(StoreClient);
 
 /// The reason for which a guest was refused or got no answer.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Guest {
                 _ => Stranger::Silent(error),
             },
         };
-        Client::visit(at, job, secret, timeout).map(Guest).map_err(failed)
+        StoreClient::visit(at, job, secret, timeout).map(Guest).map_err(failed)
     }
 
     /// Returns a note, if it is there before the deadline.

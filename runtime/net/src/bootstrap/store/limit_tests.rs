@@ -8,9 +8,9 @@ use super::job::Job;
 use super::protocol::{
     GUEST, HELLO, MAX_VALUE, StoreHello, StoreRequest, StoreVerdict, VERDICT, digest, push_frame,
 };
-use super::{At, Client, ClientIdentity, Server, StoreListener};
+use super::{At, ClientIdentity, Server, StoreClient, StoreListener};
 use crate::limits::{GUESS_DELAY, GUESSES, PortLimits, REPORTER, STORE};
-use crate::secret::{Side, proof};
+use crate::secret::{ProofSide, proof};
 use crate::store::Store;
 
 const FOREVER: Duration = Duration::from_secs(60);
@@ -60,7 +60,7 @@ impl Port {
         stream.write_all(&hello).expect("room");
         let mut challenge = [0; super::protocol::CHALLENGE];
         stream.read_exact(&mut challenge).expect("a challenge");
-        let own = proof(secret, Side::Connecting, &[&hello, &challenge]);
+        let own = proof(secret, ProofSide::Connecting, &[&hello, &challenge]);
         stream.write_all(&own).expect("room");
         let mut verdict = [0; VERDICT];
         stream.read_exact(&mut verdict).expect("a verdict");
@@ -83,7 +83,7 @@ impl Port {
             return;
         }
         let me = |rank| ClientIdentity { rank, size: 2, job: "job", secret: self.secret };
-        let rank = |rank| Client::connect(self.at.clone(), me(rank), FOREVER).expect("let in");
+        let rank = |rank| StoreClient::connect(self.at.clone(), me(rank), FOREVER).expect("let in");
         let (mut zero, mut one) = (rank(0), rank(1));
         zero.set("key", b"value").expect("room");
         let value = one.get("key", Instant::now() + FOREVER).expect("a value");
@@ -198,7 +198,7 @@ fn a_guest_has_the_room_of_a_question_and_the_note_that_is_meant_for_it() {
 fn questions_of_a_few_bytes_cost_what_they_have() {
     let port = Port::serve(STORE, b"");
     let me = ClientIdentity { rank: 1, size: 2, job: "job", secret: b"" };
-    let mut one = Client::connect(port.at.clone(), me, FOREVER).expect("let in").into_stream();
+    let mut one = StoreClient::connect(port.at.clone(), me, FOREVER).expect("let in").into_stream();
     let (small, began) = (framed(StoreRequest::Here, 1, b"").repeat(100_000), Instant::now());
     for _ in 0..8 {
         one.write_all(&small).expect("room");

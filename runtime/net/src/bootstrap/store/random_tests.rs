@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::protocol::{GUEST, ROSTER, digest};
-use super::stream::Stream;
-use super::{At, Client, ClientIdentity, Guest, Server, StoreListener};
+use super::stream::StoreStream;
+use super::{At, ClientIdentity, Guest, Server, StoreClient, StoreListener};
 use crate::store::Store;
 use crate::wire::Wire;
 use roundelay_tests::Dice;
@@ -28,10 +28,10 @@ fn serve(size: u32, secret: &[u8]) -> (Server, At) {
 }
 
 /// Says all of that, and hears what comes until the other end hangs up or says nothing more.
-fn say(mut stream: Stream, bytes: &[u8]) {
+fn say(mut stream: StoreStream, bytes: &[u8]) {
     stream.set_timeouts(Duration::from_millis(20)).expect("a timeout");
     let _ = stream.write_all(bytes);
-    if let Stream::Tcp(stream) = &stream {
+    if let StoreStream::Tcp(stream) = &stream {
         let _ = stream.shutdown(Shutdown::Write);
     }
     let mut buffer = [0; 4096];
@@ -65,10 +65,12 @@ fn bytes_at_random_disturb_no_store() {
         let me = |rank| ClientIdentity { rank, size, job: "job", secret };
         let is_rank = size > 0 && dice.below(2) == 0;
         let stream = match (is_rank, dice.below(3)) {
-            (true, _) => Client::connect(at.clone(), me(1), LIMIT).expect("let in").into_stream(),
-            (false, 0) => Stream::connect(&at, LIMIT).expect("a connection"),
+            (true, _) => {
+                StoreClient::connect(at.clone(), me(1), LIMIT).expect("let in").into_stream()
+            }
+            (false, 0) => StoreStream::connect(&at, LIMIT).expect("a connection"),
             (false, _) => {
-                let guest = Client::connect(at.clone(), me(GUEST), LIMIT);
+                let guest = StoreClient::connect(at.clone(), me(GUEST), LIMIT);
                 guest.expect("let in").into_stream()
             }
         };
@@ -81,7 +83,7 @@ fn bytes_at_random_disturb_no_store() {
                 let report = guest.report(until).expect("an answer");
                 assert_eq!(report, Some(vec![1; 100]), "trial {trial}");
             } else {
-                let mut rank = Client::connect(at, me(0), LIMIT).expect("let in");
+                let mut rank = StoreClient::connect(at, me(0), LIMIT).expect("let in");
                 rank.set(ROSTER, b"value").expect("room");
                 let value = guest.note(ROSTER, until).expect("an answer");
                 assert_eq!(value.as_deref(), Some(&b"value"[..]), "trial {trial}");

@@ -10,7 +10,7 @@ use super::protocol::{
 };
 use super::session::{BrokenSession, SessionStage};
 use super::state::{RankState, StoreState};
-use crate::secret::{PROOF, Side, accepts, proof};
+use crate::secret::{PROOF, ProofSide, accepts, proof};
 
 impl StoreState {
     /// Reads from and writes to a connection as long as that gets on.
@@ -78,19 +78,20 @@ impl StoreState {
         theirs: &[u8],
     ) -> Result<(), BrokenSession> {
         let StoreHello { rank, size, job, .. } = StoreHello::read(hello).ok_or(BrokenSession)?;
-        let verdict = if !accepts(&self.job.secret, theirs, Side::Connecting, &[hello, challenge]) {
-            StoreVerdict::Secret
-        } else if job != self.job.digest {
-            StoreVerdict::Job
-        } else if rank == GUEST {
-            StoreVerdict::Ok
-        } else if size != self.job.size || rank >= size {
-            StoreVerdict::Size
-        } else if !matches!(self.ranks.get(&rank), None | Some(RankState::Gone)) {
-            StoreVerdict::Taken
-        } else {
-            StoreVerdict::Ok
-        };
+        let verdict =
+            if !accepts(&self.job.secret, theirs, ProofSide::Connecting, &[hello, challenge]) {
+                StoreVerdict::Secret
+            } else if job != self.job.digest {
+                StoreVerdict::Job
+            } else if rank == GUEST {
+                StoreVerdict::Ok
+            } else if size != self.job.size || rank >= size {
+                StoreVerdict::Size
+            } else if !matches!(self.ranks.get(&rank), None | Some(RankState::Gone)) {
+                StoreVerdict::Taken
+            } else {
+                StoreVerdict::Ok
+            };
         if verdict == StoreVerdict::Secret
             && let Some(from) = self.sessions.get(&token).and_then(|session| session.from)
         {
@@ -99,7 +100,7 @@ impl StoreState {
         let own = match verdict {
             // Nothing that could be tried out against the secret.
             StoreVerdict::Secret => [0; PROOF],
-            _ => proof(&self.job.secret, Side::Accepting, &[hello, challenge]),
+            _ => proof(&self.job.secret, ProofSide::Accepting, &[hello, challenge]),
         };
         let session = self.sessions.get_mut(&token).ok_or(BrokenSession)?;
         session.output.push(verdict as u8);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::protocol::{CHALLENGE, GUEST, HELLO, MAGIC, MAX_FRAME};
-use super::stream::Stream;
+use super::stream::StoreStream;
 use crate::limits::STORE;
 use crate::secret::random;
 
@@ -21,7 +21,7 @@ pub(super) enum SessionStage {
 
 /// A connection.
 pub(super) struct StoreSession {
-    pub(super) stream: Stream,
+    pub(super) stream: StoreStream,
     /// The address of the other end; `None` within this host.
     pub(super) from: Option<IpAddr>,
     pub(super) stage: SessionStage,
@@ -45,7 +45,7 @@ pub(super) struct StoreSession {
 pub(super) struct BrokenSession;
 
 impl StoreSession {
-    pub(super) fn new(stream: Stream) -> Self {
+    pub(super) fn new(stream: StoreStream) -> Self {
         StoreSession {
             from: stream.peer(),
             stream,

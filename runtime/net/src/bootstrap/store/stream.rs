@@ -153,21 +153,21 @@ impl StoreListener {
     }
 
     /// Accepts a connection, which does not block.
-    pub(crate) fn accept(&self) -> io::Result<Stream> {
+    pub(crate) fn accept(&self) -> io::Result<StoreStream> {
         match self {
             StoreListener::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
                 give_up_in_children(&stream);
                 stream.set_nonblocking(true)?;
                 let _ = stream.set_nodelay(true);
-                Ok(Stream::Tcp(stream))
+                Ok(StoreStream::Tcp(stream))
             }
             StoreListener::Unix(listener) => {
                 let (stream, _) = listener.accept()?;
                 give_up_in_children(&stream);
                 check_user(&stream)?;
                 stream.set_nonblocking(true)?;
-                Ok(Stream::Unix(stream))
+                Ok(StoreStream::Unix(stream))
             }
         }
     }
@@ -206,21 +206,21 @@ pub fn listen_everywhere(port: u16) -> io::Result<TcpListener> {
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum StoreStream {
     /// A connection over a network.
     Tcp(TcpStream),
     /// A connection inside of this host.
     Unix(UnixStream),
 }
 
-impl Stream {
+impl StoreStream {
     /// Tries each way once.
-    pub(crate) fn connect(at: &At, timeout: Duration) -> io::Result<Stream> {
+    pub(crate) fn connect(at: &At, timeout: Duration) -> io::Result<StoreStream> {
         if let At::Local(job) = at {
             let stream = UnixStream::connect_addr(&local_name(job)?)?;
             give_up_in_children(&stream);
             check_user(&stream)?;
-            return Ok(Stream::Unix(stream));
+            return Ok(StoreStream::Unix(stream));
         }
         // A zero would be refused.
         let timeout = timeout.max(Duration::from_millis(1));
@@ -235,7 +235,7 @@ impl Stream {
                 Ok(stream) => {
                     give_up_in_children(&stream);
                     let _ = stream.set_nodelay(true);
-                    return Ok(Stream::Tcp(stream));
+                    return Ok(StoreStream::Tcp(stream));
                 }
                 Err(error) => last = error,
             }
@@ -246,41 +246,41 @@ impl Stream {
     /// Returns the address of this end.
     pub(crate) fn local(&self) -> Option<IpAddr> {
         match self {
-            Stream::Tcp(stream) => {
+            StoreStream::Tcp(stream) => {
                 stream.local_addr().ok().map(|address| address.ip().to_canonical())
             }
-            Stream::Unix(_) => None,
+            StoreStream::Unix(_) => None,
         }
     }
 
     /// Returns true if the other end is on this host: then its address is not one by which other hosts reach this one.
     pub(crate) fn is_within_host(&self) -> bool {
         match self {
-            Stream::Tcp(stream) => match (stream.local_addr(), stream.peer_addr()) {
+            StoreStream::Tcp(stream) => match (stream.local_addr(), stream.peer_addr()) {
                 (Ok(own), Ok(peer)) => {
                     peer.ip().to_canonical().is_loopback() || own.ip() == peer.ip()
                 }
                 _ => false,
             },
-            Stream::Unix(_) => true,
+            StoreStream::Unix(_) => true,
         }
     }
 
     /// Returns the address of the other end; `None` within this host.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         match self {
-            Stream::Tcp(stream) => {
+            StoreStream::Tcp(stream) => {
                 stream.peer_addr().ok().map(|address| address.ip().to_canonical())
             }
-            Stream::Unix(_) => None,
+            StoreStream::Unix(_) => None,
         }
     }
 
     /// Waits for input where the stream has a timeout.
     fn await_input(&self) -> io::Result<()> {
         let timeout = match self {
-            Stream::Tcp(stream) => stream.read_timeout()?,
-            Stream::Unix(stream) => stream.read_timeout()?,
+            StoreStream::Tcp(stream) => stream.read_timeout()?,
+            StoreStream::Unix(stream) => stream.read_timeout()?,
         };
         timeout.map_or(Ok(()), |timeout| ready(self.as_fd(), PollFlags::IN, timeout))
     }
@@ -289,11 +289,11 @@ impl Stream {
         // A zero would mean no timeout.
         let timeout = Some(timeout.max(Duration::from_millis(1)));
         match self {
-            Stream::Tcp(stream) => {
+            StoreStream::Tcp(stream) => {
                 stream.set_read_timeout(timeout)?;
                 stream.set_write_timeout(timeout)
             }
-            Stream::Unix(stream) => {
+            StoreStream::Unix(stream) => {
                 stream.set_read_timeout(timeout)?;
                 stream.set_write_timeout(timeout)
             }
@@ -345,21 +345,21 @@ fn is_itself(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(a), Ok(b)) if a == b)
 }
 
-impl Read for Stream {
+impl Read for StoreStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.await_input()?;
         match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
+            StoreStream::Tcp(stream) => stream.read(buffer),
+            StoreStream::Unix(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Write for Stream {
+impl Write for StoreStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            StoreStream::Tcp(stream) => stream.write(bytes),
+            StoreStream::Unix(stream) => stream.write(bytes),
         }
     }
 
@@ -368,11 +368,11 @@ impl Write for Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for StoreStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Stream::Tcp(stream) => stream.as_fd(),
-            Stream::Unix(stream) => stream.as_fd(),
+            StoreStream::Tcp(stream) => stream.as_fd(),
+            StoreStream::Unix(stream) => stream.as_fd(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::job::Job;
 use super::protocol::{
     HELLO, MAGIC, MAX_FRAME, MAX_KEY, MAX_VALUE, StoreHello, StoreRequest, digest, push_frame,
 };
-use super::{At, Client, ClientIdentity, Server, StoreListener};
+use super::{At, ClientIdentity, Server, StoreClient, StoreListener};
 use crate::error::Error;
 use crate::store::Store;
 
@@ -44,16 +44,16 @@ fn connect(
     size: u32,
     secret: &[u8],
     timeout: Duration,
-) -> Result<Client, Error> {
-    Client::connect(at.clone(), ClientIdentity { rank, size, job: "job", secret }, timeout)
-        .map(Client::patient)
+) -> Result<StoreClient, Error> {
+    StoreClient::connect(at.clone(), ClientIdentity { rank, size, job: "job", secret }, timeout)
+        .map(StoreClient::patient)
 }
 
-fn client(at: &At, rank: u32, size: u32) -> Client {
+fn client(at: &At, rank: u32, size: u32) -> StoreClient {
     connect(at, rank, size, b"", FOREVER).expect("a client")
 }
 
-fn refused(result: Result<Client, Error>) -> String {
+fn refused(result: Result<StoreClient, Error>) -> String {
     match result {
         Ok(_) => panic!("let in"),
         Err(error) => error.to_string(),
@@ -131,7 +131,7 @@ fn sixty_four_meet_at_once_whoever_comes_first() {
     });
 }
 
-fn exchange(mut store: Client, rank: u32, size: u32) {
+fn exchange(mut store: StoreClient, rank: u32, size: u32) {
     store.set(&format!("rank/{rank}"), &rank.to_le_bytes()).expect("room");
     for other in 0..size {
         let value = store.get(&format!("rank/{other}"), forever()).expect("a value");
@@ -259,7 +259,7 @@ fn ranks_that_do_not_fit_are_refused_with_a_reason() {
     assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
     let me = ClientIdentity { rank: 1, size: 2, job: "other", secret: b"" };
     // It tries again until its deadline, since the store of an earlier job may be about to end.
-    let error = refused(Client::connect(at.clone(), me, FOREVER / 30));
+    let error = refused(StoreClient::connect(at.clone(), me, FOREVER / 30));
     assert!(error.contains("another job"), "{error}");
     // A process that died without a word may be started again.
     drop(zero);
@@ -357,13 +357,13 @@ fn a_store_has_a_bound() {
     assert_eq!(zero.get("0", forever()).expect("a value"), b"small");
 }
 
-fn three() -> [Client; 3] {
+fn three() -> [StoreClient; 3] {
     let (server, at) = serve(3, b"");
     [client(&at, 0, 3).with(server), client(&at, 1, 3), client(&at, 2, 3)]
 }
 
 /// Looks until there is something to see.
-fn seen(store: &mut Client) -> Error {
+fn seen(store: &mut StoreClient) -> Error {
     let deadline = forever();
     loop {
         if let Some(error) = store.look() {

@@ -84,9 +84,9 @@ fn an_alarm_reaches_everybody() {
                 net.alarm(&cause);
                 net.alarm(&long);
             }
-            let heard = until(&mut net, |net| net.alarmed().cloned());
-            assert_eq!(heard, cause);
-            // Whoever waits for connections stops too.
+            let alarm = until(&mut net, |net| net.alarmed().cloned());
+            assert_eq!(alarm, cause);
+            // A rank that waits for connections stops too.
             let next = (net.rank + 1) % size;
             let error = open(&mut net, &[(next, 0)]);
             let text = error.expect_err("stopped").to_string();
@@ -100,8 +100,8 @@ fn a_long_text_is_cut() {
     ranks(2, |mut net| {
         let text = "é".repeat(5000);
         net.alarm(&AbortRecord { code: codes::MEMORY, rank: net.rank, text });
-        let heard = until(&mut net, |net| net.alarmed().cloned());
-        assert_eq!((heard.code, heard.text.len()), (codes::MEMORY, 2048));
+        let alarm = until(&mut net, |net| net.alarmed().cloned());
+        assert_eq!((alarm.code, alarm.text.len()), (codes::MEMORY, 2048));
     });
 }
 
@@ -120,12 +120,12 @@ fn a_death_is_known_to_everybody() {
         assert_eq!(net.gone(net.rank), None);
         let error = open(&mut net, &[(4, 0)]).expect_err("gone");
         assert!(matches!(error, Error::LostRank { lost: 4, .. }), "{error}");
-        // Nobody goes before all have seen it.
+        // No rank goes before all have seen it.
         net.leave();
     });
 }
 
-/// All ranks know of an end that one of them saw, and none hears an alarm for it before.
+/// An end that one rank saw reaches all ranks, before an alarm for it.
 #[test]
 fn an_end_that_one_rank_saw_is_known_to_everybody() {
     for size in [2, 3, 8, 11] {
@@ -137,8 +137,8 @@ fn an_end_that_one_rank_saw_is_known_to_everybody() {
             if net.rank == 1 {
                 // It passes nothing on any more.
                 until(&mut net, |net| net.gone(0).map(drop));
-                net.tell_ended(0, "its process 17 no longer exists");
-                net.tell_ended(0, "again");
+                net.report_ended(0, "its process 17 no longer exists");
+                net.report_ended(0, "again");
                 net.alarm(&AbortRecord { code: codes::LOST_RANK, rank: 0, text: "lost".into() });
             }
             let known = until(&mut net, |net| {

@@ -96,7 +96,7 @@ fn ranks_come_in_while_the_program_computes_and_strangers_guess() {
     let start = Instant::now();
     guess();
     assert!(start.elapsed() >= GUESS_DELAY, "{:?}", start.elapsed());
-    // A rank names its job, which strangers do not know.
+    // A rank names its job, which no stranger can.
     let name = ConnectionName { job: 9, comm: 7, to: 0, from: 1, lane: CONTROL };
     guarded.listener().expect(9);
     let dialed = super::refuse::dial(name, to, &options);

@@ -113,7 +113,7 @@ fn no_order_of_calls_blocks() {
     ranks(5, |mut net| {
         let (rank, size) = (net.rank, 5);
         let mut streams = Vec::new();
-        // Everybody begins with another peer, and waits for each alone.
+        // Each rank begins with another peer, and waits for each alone.
         for step in 1..size {
             let peer = (rank + step) % size;
             let made = open(&mut net, &[(peer, 0)]).expect("opened");
@@ -173,10 +173,10 @@ fn who_does_not_come_is_named() {
         threads.into_iter().map(|t| t.join().expect("a rank panicked")).collect()
     });
     assert!(errors[1].contains("rank 1 waited for rank 2 to join"), "{errors:?}");
-    // Rank 0 hears of it from the store.
-    let heard =
+    // Rank 0 gets it from the store.
+    let is_notified =
         errors[0].starts_with("rank 0 stopped because rank 1 failed: rank 1 waited for rank 2");
-    assert!(heard, "{errors:?}");
+    assert!(is_notified, "{errors:?}");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn an_expected_connection_that_does_not_come_is_named() {
             let deadline = |watch| Deadline { timeout: moment, watch, members: &[] };
             let error = net
                 .open(&[ConnectionId { peer: 0, channel: 3, path: 0 }], deadline(&mut |_| None))
-                .expect_err("nobody connects");
+                .expect_err("no rank connects");
             let text = error.to_string();
             assert!(text.contains("a connection from rank 0 to 127.0.0.1"), "{text}");
             assert!(matches!(error, Error::Timeout { peer: 0, .. }), "{error:?}");

@@ -64,7 +64,7 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Net) -> T + Sync) -> Vec<T> {
     all.into_iter().map(|result| result.expect("joined")).collect()
 }
 
-/// Polls until something is so.
+/// Polls until `look` returns a result.
 fn until<T>(net: &mut Net, mut look: impl FnMut(&mut Net) -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -82,7 +82,7 @@ fn words(net: &mut Net, word: u64, tag: u32) -> Result<Vec<u64>, WordMismatch> {
     until(net, |net| net.poll_words().map(|all| all.map(<[u64]>::to_vec)))
 }
 
-/// Makes a round in which every rank checks what all others say.
+/// Makes a round in which every rank checks the words of all others.
 fn check_words(net: &mut Net, round: u64) {
     let size = net.endpoints().len() as u64;
     let all = words(net, 1000 * round + u64::from(net.rank), round as u32);
@@ -94,14 +94,14 @@ fn soon() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// Opens connections, with nobody else to ask.
+/// Opens connections, without a watch.
 fn open(net: &mut Net, wanted: &[(u32, u16)]) -> Result<Vec<OwnedFd>, Error> {
     let connection = |&(peer, channel): &(u32, u16)| ConnectionId { peer, channel, path: 0 };
     let wanted: Vec<ConnectionId> = wanted.iter().map(connection).collect();
     net.open(&wanted, Deadline { timeout: PATIENCE, watch: &mut |_| None, members: &[] })
 }
 
-/// Splits a part off, with nobody else to ask.
+/// Splits a part off, without a watch.
 fn split(net: &Net, id: u64, members: &[u32], rank: u32) -> Result<Net, Error> {
     meet(net.part(id, members, rank)?, members, rank)
 }
@@ -127,7 +127,7 @@ fn open_all(net: &mut Net, channels: u16) -> Vec<(u32, u16, std::net::TcpStream)
     made.map(|((peer, channel), fd)| (peer, channel, fd.into())).collect()
 }
 
-/// Makes sure that connections lead where they say.
+/// Checks that connections lead to the ranks that they name.
 fn check_streams(rank: u32, streams: &mut [(u32, u16, std::net::TcpStream)]) {
     use std::io::{Read, Write};
     for (peer, channel, stream) in streams.iter_mut() {

@@ -52,7 +52,7 @@ impl Ranks {
         Net::regroup(generation, &self.listeners[rank], note, deadline)
     }
 
-    /// Has each of these ranks meet the others and do something.
+    /// Joins these ranks, and runs a function on each.
     fn each<T: Send>(
         &self,
         who: impl Iterator<Item = usize>,
@@ -102,7 +102,7 @@ fn words_go_through_memory_where_there_is_some() {
     }
 }
 
-/// More is said in one step than fits: of many ranks with long notes.
+/// One step has more bytes than fit: many ranks with long notes.
 #[test]
 fn long_messages_go_through_in_parts() {
     let ranks = Ranks::new(&[true; 9]);
@@ -116,12 +116,12 @@ fn long_messages_go_through_in_parts() {
             (0..40).for_each(|_| net.broadcast(&link::LinkFrame::Gone(5, text.clone()), None));
             net.alarm(&record);
         }
-        let heard = until(&mut net, |net| net.alarmed().cloned());
-        // Whoever leaves waits a moment only for what others have not read yet.
+        let alarm = until(&mut net, |net| net.alarmed().cloned());
+        // A rank that leaves waits only a moment for what others have not read yet.
         heard_by.fetch_add(1, Ordering::Relaxed);
         until(&mut net, |_| (heard_by.load(Ordering::Relaxed) == 9).then_some(()));
         net.leave();
-        heard.text == text
+        alarm.text == text
     });
     assert_eq!(all, [true; 9]);
 }
@@ -135,7 +135,11 @@ fn names_that_differ_never_meet() {
         // The boards of an older attempt are still there.
         drop(ranks.meet(rank, 9, PATIENCE).expect("met"));
         met.wait();
-        ranks.meet(rank, 10 + rank as u128 / 2, short).err().expect("nobody else comes").to_string()
+        ranks
+            .meet(rank, 10 + rank as u128 / 2, short)
+            .err()
+            .expect("no other rank comes")
+            .to_string()
     });
     assert!(errors.iter().all(|error| error.contains("meet")), "{errors:?}");
     assert!(errors[2].contains("to go on"), "{errors:?}");
@@ -163,8 +167,8 @@ fn who_gives_up_says_why() {
             net.leave();
             error.to_string()
         });
-        let said = errors.iter().filter(|error| error.contains("it has no memory"));
-        assert_eq!(said.count(), 3, "{errors:?}");
+        let named = errors.iter().filter(|error| error.contains("it has no memory"));
+        assert_eq!(named.count(), 3, "{errors:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Bytes at random for a listener: nobody is let in by them, and nobody is kept out.
+//! Random bytes for a listener: they let no stranger in, and keep no rank out.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -38,8 +38,8 @@ fn bytes_at_random_get_nobody_in() {
     }
     for (listener, secret) in listeners.iter().zip([Some("a secret"), None]) {
         let start = Instant::now();
-        while listener.is_hearing() || listener.refused() == 0 {
-            assert!(start.elapsed() < PATIENCE, "strangers are still heard");
+        while listener.has_pending() || listener.refused() == 0 {
+            assert!(start.elapsed() < PATIENCE, "strangers are still pending");
             listener.progress();
             std::thread::yield_now();
         }

@@ -11,7 +11,7 @@ use super::super::dial::{DialError, DialProgress, PeerDial};
 use super::super::hello::{CONTROL, ConnectionName, HELLO, HelloRefusal, HelloReply, PeerHello};
 use super::super::wait_policy::pause;
 use super::*;
-use crate::secret::{Secret, Side, random};
+use crate::secret::{ProofSide, Secret, random};
 
 /// Dials until that ends.
 pub(super) fn dial(
@@ -60,7 +60,7 @@ fn outsider(theirs: Options, others: Options, why: &str) {
     let options = |rank| short(if rank == 2 { &theirs } else { &others });
     let all = each_rank(3, &memory(), options, |_| ());
     let texts: Vec<String> =
-        all.into_iter().map(|r| r.expect_err("not everybody is here").to_string()).collect();
+        all.into_iter().map(|r| r.expect_err("not all ranks are here").to_string()).collect();
     for text in &texts {
         assert!(text.contains("rank 2") && text.contains("at 127.0.0.1"), "{texts:?}");
         assert!(text.contains(why) && text.contains("same secret"), "{texts:?}");
@@ -91,7 +91,7 @@ fn an_intruder_disturbs_nobody() {
             check_words(&mut net, 1);
             if net.rank == 0 {
                 let to = net.endpoints()[1].addresses[0];
-                // It knows everything but the secret; or everything but the job.
+                // It has the right hello but the secret; or all but the job.
                 let job = if secret.is_some() { net.job } else { net.job ^ 1 };
                 let name = ConnectionName { job, comm: 7, to: 1, from: 0, lane: 0 };
                 let theirs = secret.map_or_else(options, |_| with_secret("herring"));
@@ -120,7 +120,7 @@ fn an_intruder_disturbs_nobody() {
     }
 }
 
-/// Connects to somebody else who listens at a rank's address.
+/// Connects to another program that listens at a rank's address.
 fn impostor(answer: impl Fn(&[u8], TcpStream) + Send) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = listener.local_addr().expect("its address");
@@ -152,7 +152,7 @@ fn an_impostor_is_found_out() {
         let mut proof = [0; 32];
         stream.read_exact(&mut proof).expect("a proof");
         let wrong: Secret = b"herring".to_vec().into();
-        let mine = wrong.proof(Side::Accepting, &[hello, &[1; 32], &proof]);
+        let mine = wrong.proof(ProofSide::Accepting, &[hello, &[1; 32], &proof]);
         stream.write_all(&HelloReply::Accepted(mine).encode()).expect("sent");
         hold(stream);
     });
@@ -173,7 +173,7 @@ fn an_impostor_is_found_out() {
     assert!(why.contains("not a rank"), "{why}");
 }
 
-/// Sends strangers of all kinds to all listeners, until told to stop.
+/// Sends strangers of all kinds to all listeners, until it is stopped.
 fn strangers(listeners: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
     let mut held = std::collections::VecDeque::new();
     let tls = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
@@ -204,7 +204,7 @@ fn strangers(listeners: &Mutex<Vec<SocketAddr>>, seed: u64, stop: &AtomicBool) {
             5 => stream.write_all(b"GET / HTTP/1.1\r\n\r\n"),
             _ => Ok(()),
         };
-        // Some go, some stay and say nothing more.
+        // Some go, some stay and send no more.
         if turn % 3 > 0 {
             held.push_back(stream);
         }
@@ -243,7 +243,7 @@ fn strangers_disturb_nobody() {
                         check_streams(part.rank, &mut streams);
                         check_words(&mut net, 3 * round + 2);
                     }
-                    // Everybody has met strangers before anybody goes.
+                    // Each rank has met strangers before a rank goes.
                     until(&mut net, |net| (net.counts().refused > 10).then_some(()));
                     check_words(&mut net, 100);
                     net.counts().refused
@@ -294,7 +294,7 @@ fn silent_strangers_are_few() {
     let mut data = [0; 4];
     taken.read_exact(&mut data).expect("data");
     assert_eq!(&data, b"data");
-    // Closed communicators take nobody in.
+    // Closed communicators accept no connection.
     listener.close(9, 7, 1);
     let mut late = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let why = loop {
@@ -323,11 +323,11 @@ fn a_slow_talker_is_turned_away() {
     };
     // A byte now and then does not buy time: 60 of them, spread over more than the hearing.
     let bytes = whole.encode();
-    let mut said = 0;
+    let mut sent = 0;
     while listener.refused() == 0 {
-        if said < 60 && start.elapsed() >= hearing * said / 50 {
-            let _ = slow.write(&[bytes[said as usize]]);
-            said += 1;
+        if sent < 60 && start.elapsed() >= hearing * sent / 50 {
+            let _ = slow.write(&[bytes[sent as usize]]);
+            sent += 1;
         }
         listener.progress();
         std::thread::yield_now();
