@@ -126,8 +126,8 @@ macro_rules! define_red_ops {
 dtypes!(define_dtypes);
 red_ops!(define_red_ops);
 
-/// A Rust type that buffers can hold: `DTYPE.size()` bytes without padding, of which all values are allowed. Other ranks
-/// and peers write these bytes, so that a type with forbidden ones, as `bool`, is none:
+/// A Rust type that buffers can hold: `DTYPE.size()` bytes without padding, of which all values are allowed.
+/// Other ranks and peers write these bytes, so that a type with forbidden ones, as `bool`, is none:
 ///
 /// ```compile_fail,E0277
 /// fn elements<T: roundelay_net::dtype::Element>(_: &[T]) {}

@@ -107,7 +107,8 @@ pub enum Error {
     /// Started work panicked, or the thread that does it is gone.
     #[error("{0}")]
     Work(String),
-    /// A process that was forked from a rank used what the rank made. Nothing was sent or changed, and the rank goes on.
+    /// A process that was forked from a rank used what the rank made. Nothing was sent or changed, and the rank
+    /// goes on.
     #[error(
         "this {what} belongs to process {owner}, and process {caller}, which was forked from it, is no rank: nothing was \
          sent or changed; call in process {owner}, or make a communicator of its own in process {caller}"

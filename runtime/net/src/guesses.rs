@@ -1,6 +1,6 @@
-//! Counts wrong proofs of a secret by the address that they come from, and slows those addresses. A right proof that was
-//! answered at once would tell as much as a wrong one that is not, so that all connections of an address are slowed that
-//! show nothing else that strangers do not know.
+//! Counts wrong proofs of a secret by the address that they come from, and slows those addresses. A right proof
+//! that was answered at once would tell as much as a wrong one that is not, so that all connections of an
+//! address are slowed that show nothing else that strangers do not know.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -42,8 +42,8 @@ impl WrongGuesses {
         (guesser.wrong >= GUESSES && !guesser.is_forgiven(now)).then(|| now + GUESS_DELAY)
     }
 
-    /// Counts a wrong proof, and reports on standard error the address that was refused, and how often: the first time, the tenth, the
-    /// hundredth and so on. `port` is the one that it came to, in words.
+    /// Counts a wrong proof, and reports on standard error the address that was refused, and how often: the
+    /// first time, the tenth, the hundredth and so on. `port` is the one that it came to, in words.
     pub(crate) fn count(&mut self, from: IpAddr, now: Instant, port: &str) {
         let key = network(from);
         if !self.addresses.contains_key(&key) && self.addresses.len() >= REMEMBERED {

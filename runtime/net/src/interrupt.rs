@@ -40,8 +40,9 @@ impl ThreadChecks {
         ThreadChecks { last: None, is_requested: false, is_asking: false, deferred: 0 };
 }
 
-/// Sets the function that waiting threads call at most every 50 ms. It returns true if the wait of the calling thread is to
-/// end, and goes on to return true until that thread has returned to its caller. The first function stays.
+/// Sets the function that waiting threads call at most every 50 ms. It returns true if the wait of the calling
+/// thread is to end, and goes on to return true until that thread has returned to its caller. The first
+/// function stays.
 pub fn set_interrupt_check(check: fn() -> bool) {
     let _ = CHECK.set(check);
 }
@@ -53,8 +54,8 @@ pub fn is_due() -> bool {
     CHECK.get().is_some() && deferred == 0 && !is_asking && (is_requested || !is_early)
 }
 
-/// Returns true if the wait of this thread is to end. The thread holds no lock that an abort needs: a handler of signals
-/// may end the communicator.
+/// Returns true if the wait of this thread is to end. The thread holds no lock that an abort needs: a handler
+/// of signals may end the communicator.
 pub fn is_requested() -> bool {
     let Some(check) = CHECK.get().filter(|_| is_due()) else { return false };
     CHECKS.set(ThreadChecks { is_asking: true, ..CHECKS.get() });

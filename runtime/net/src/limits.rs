@@ -12,8 +12,8 @@ use std::time::Duration;
 pub struct PortLimits {
     /// The port, in words.
     pub port: &'static str,
-    /// Strangers at one time, see [`PortLimits::places`]. One more turns the oldest away, and a rank that is turned away
-    /// so comes again.
+    /// Strangers at one time, see [`PortLimits::places`]. One more turns the oldest away, and a rank that is
+    /// turned away so comes again.
     pub strangers: usize,
     /// True if there may be as many strangers as ranks, where these are more: all ranks come at once.
     pub or_ranks: bool,

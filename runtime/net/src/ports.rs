@@ -42,8 +42,9 @@ const SYSTEM_RANGE: &str = "net.ipv4.ip_local_port_range";
 /// Binds a socket to a port that the system chooses, or to a free one of a range. Ranks that share a range begin at
 /// places of their own.
 ///
-/// The system passes over the ports of connections that have ended within the last minute, and gives up where there is no
-/// other. A socket that allows it (`SO_REUSEADDR`) can be bound to one by its number, so that is tried then.
+/// The system passes over the ports of connections that have ended within the last minute, and gives up where
+/// there is no other. A socket that allows it (`SO_REUSEADDR`) can be bound to one by its number, so that is
+/// tried then.
 ///
 /// # Errors
 ///

@@ -16,7 +16,7 @@ pub struct Route {
 
 /// The properties of a rank that are known before there are links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoutePeer {
+pub(crate) struct RoutePeer {
     /// Its machine.
     pub(crate) host: u128,
     /// The transports that it has.
@@ -82,7 +82,7 @@ pub(crate) fn neighbours(
 }
 
 /// Returns the ways from a rank to all, given who shares memory with it and whose memory could not be had.
-pub fn routes(
+pub(crate) fn routes(
     rank: u32,
     peers: &[RoutePeer],
     allowed: Transports,

@@ -39,7 +39,7 @@ impl fmt::Debug for Secret {
 
 /// The side that proves. Both names are equally long, so that no other words give the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProofSide {
+pub(crate) enum ProofSide {
     /// The side that connects.
     Connecting,
     /// The side that accepts.

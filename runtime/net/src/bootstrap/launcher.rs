@@ -253,8 +253,8 @@ impl Launcher {
 /// A started process.
 struct RankProcess {
     child: Child,
-    /// A descriptor that becomes readable when the process ends; none where the system has no such (before Linux 5.3, and
-    /// in some sandboxes): then it is asked again and again whether it has.
+    /// A descriptor that becomes readable when the process ends; none where the system has no such (before
+    /// Linux 5.3, and in some sandboxes): then it is asked again and again whether it has.
     pidfd: Option<OwnedFd>,
     stdout: Option<ChildStdout>,
     lines: LineReader,

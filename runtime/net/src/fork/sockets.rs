@@ -5,8 +5,8 @@
 //! handler of `fork` puts an unconnected socket in the place of each copy: the numbers stay taken, so that a later
 //! close of one hits nothing else, and nothing is sent.
 //!
-//! The table has the inode of each socket by the number of its descriptor. Entries are not removed: a number whose inode
-//! is another one belongs to something else by now, and is left alone.
+//! The table has the inode of each socket by the number of its descriptor. Entries are not removed: a number
+//! whose inode is another one belongs to something else by now, and is left alone.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -73,8 +73,8 @@ fn replace(number: i32, placeholder: &mut Option<OwnedFd>) {
         *placeholder =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok();
     }
-    // SAFETY: the descriptor is this process's copy of a socket that its parent made. No thread of this process uses it,
-    // and objects that refer to it refuse to.
+    // SAFETY: the descriptor is this process's copy of a socket that its parent made. No thread of this process
+    // uses it, and objects that refer to it refuse to.
     let mut copy = unsafe { OwnedFd::from_raw_fd(number) };
     let flags = rustix::io::DupFlags::CLOEXEC;
     let replaced = placeholder.as_ref().map(|new| rustix::io::dup3(new, &mut copy, flags));

@@ -78,8 +78,8 @@ impl Group {
         abort::consequence(self.rank, cause, location)
     }
 
-    /// Returns the call of another rank, in words, where this rank's own differs from it and has ended the group: that of
-    /// the rank which was first, or which answers if it is of this host.
+    /// Returns the call of another rank, in words, where this rank's own differs from it and has ended the
+    /// group: that of the rank which was first, or which answers if it is of this host.
     pub fn other_mismatch(&self, own: &AbortRecord, is_near: bool) -> Option<String> {
         let first = self.abort_record().filter(|first| first.code == own.code)?;
         if first.rank != own.rank {

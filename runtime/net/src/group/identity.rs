@@ -89,7 +89,8 @@ impl Identity {
         })
     }
 
-    /// Returns the identity of the same process in a part of its communicator; `part` distinguishes it from other parts.
+    /// Returns the identity of the same process in a part of its communicator; `part` distinguishes it from
+    /// other parts.
     pub fn of_part(&self, part: u64) -> Result<Self, Error> {
         let comm = mix(self.comm, part);
         let (process, nonce) = (u64::from_le_bytes(random()?), u128::from_le_bytes(random()?));

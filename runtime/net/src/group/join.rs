@@ -21,8 +21,8 @@ use crate::store::Store;
 use crate::transport::shm::{Layout, PAGE, Segment};
 
 impl Group {
-    /// Makes a group of the ranks that `net` has brought together. All of them call together. Ranks that were in groups before
-    /// name the memory that they may keep, here as in their notes.
+    /// Makes a group of the ranks that `net` has brought together. All of them call together. Ranks that were
+    /// in groups before name the memory that they may keep, here as in their notes.
     pub fn join(
         rank: u32,
         mut net: Net,

@@ -41,8 +41,8 @@ impl SurvivorView for GroupView<'_> {
 }
 
 impl Group {
-    /// Runs the shrink protocol with the ranks that are left; returns the texts of those that go on, in the order of their
-    /// ranks, this one's among them. The listener is the rank's own.
+    /// Runs the shrink protocol with the ranks that are left; returns the texts of those that go on, in the
+    /// order of their ranks, this one's among them. The listener is the rank's own.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Reports of the calls in which ranks wait for words, by which a rank that makes another call detects it.
 //!
-//! Words go from rank to rank, and a rank that makes a call without words sends none and reads none: the others would
-//! wait until their deadline. So a rank that has waited for a while reports the number and the digest of its call, once,
-//! to the ranks that it is linked with. A rank whose own call of that number had another digest fails. Of ranks that
-//! wait in a round that others never enter, one at the least is linked with one of those.
+//! Words go from rank to rank, and a rank that makes a call without words sends none and reads none: the others
+//! would wait until their deadline. So a rank that has waited for a while reports the number and the digest of
+//! its call, once, to the ranks that it is linked with. A rank whose own call of that number had another digest
+//! fails. Of ranks that wait in a round that others never enter, one at the least is linked with one of those.
 
 use std::collections::BTreeMap;
 

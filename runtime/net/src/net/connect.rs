@@ -143,7 +143,7 @@ pub(super) fn connect(
         let mut made = Vec::new();
         let mut waiting = Vec::with_capacity(missing.len());
         for mut open in missing {
-            match open.turn(pending)? {
+            match open.progress(pending)? {
                 Some(stream) => made.push((open.at, stream)),
                 None => waiting.push(open),
             }
@@ -177,9 +177,9 @@ impl MissingConnection {
         if self.dial.is_some() { self.name.to } else { self.name.from }
     }
 
-    fn turn(&mut self, pending: &ConnectionWait<'_>) -> Result<Option<TcpStream>, Error> {
+    fn progress(&mut self, pending: &ConnectionWait<'_>) -> Result<Option<TcpStream>, Error> {
         let Some(dial) = &mut self.dial else { return Ok(pending.listener.take(&self.name)) };
-        match dial.turn(pending.listener.options()) {
+        match dial.progress(pending.listener.options()) {
             DialProgress::Waiting => Ok(None),
             DialProgress::Connected(stream) => Ok(Some(stream)),
             DialProgress::Failed(error) => {

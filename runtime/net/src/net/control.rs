@@ -86,11 +86,11 @@ impl Net {
 
     /// Waits a moment for a peer. Where the link to it goes over memory, this rank yields its core, and soon sleeps
     /// until a peer in memory writes; sockets are read now and then.
-    pub(super) fn rest(&mut self, peer: u32, rest: &mut WaitBackoff) {
+    pub(super) fn wait_for(&mut self, peer: u32, backoff: &mut WaitBackoff) {
         let is_near = self.links.iter().any(|link| link.peer == peer && link.is_near());
-        if !is_near || rest.polled.elapsed() >= TICK {
+        if !is_near || backoff.polled.elapsed() >= TICK {
             self.wait(if is_near { Duration::ZERO } else { TICK });
-            rest.polled = Instant::now();
+            backoff.polled = Instant::now();
             return;
         }
         let links = self.links.iter().enumerate();
@@ -99,17 +99,17 @@ impl Net {
         let Some((board, _)) = &self.near else { return };
         if !moving.is_empty() {
             board.rise();
-            rest.polls = 0;
+            backoff.polls = 0;
             return self.receive_links(&moving);
         }
-        rest.polls += 1;
-        match rest.polls {
+        backoff.polls += 1;
+        match backoff.polls {
             ..=YIELDS => rustix::thread::sched_yield(),
             // All is looked at once more before this rank sleeps.
             ANNOUNCES => board.announce_sleep(),
             _ => {
                 board.sleep(TICK);
-                rest.polls = YIELDS;
+                backoff.polls = YIELDS;
             }
         }
     }
@@ -196,8 +196,8 @@ impl Net {
         self.gone.insert(rank, how);
     }
 
-    /// Reports to all ranks that a rank has ended, as this one has seen on its own machine. The report reaches each rank
-    /// before an alarm that is raised afterwards.
+    /// Reports to all ranks that a rank has ended, as this one has seen on its own machine. The report reaches
+    /// each rank before an alarm that is raised afterwards.
     pub(crate) fn report_ended(&mut self, rank: u32, how: &str) {
         self.note_ended(rank, how.to_owned(), None);
     }

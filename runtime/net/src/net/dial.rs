@@ -185,7 +185,7 @@ impl PeerDial {
     }
 
     /// Goes as far as possible without waiting.
-    pub(super) fn turn(&mut self, options: &Options) -> DialProgress {
+    pub(super) fn progress(&mut self, options: &Options) -> DialProgress {
         loop {
             let state = std::mem::replace(&mut self.state, DialState::Over);
             let next =
@@ -210,7 +210,7 @@ impl PeerDial {
                             Err(AttemptError::Unreached(DialError::system(e)))
                         }
                     },
-                    DialState::Talking(mut talk) => match talk.turn(options) {
+                    DialState::Talking(mut talk) => match talk.progress(options) {
                         Ok(Some(true)) => {
                             match tune(&talk.stream, options.timeout, self.name.is_control()) {
                                 Ok(()) => return DialProgress::Connected(talk.stream),
@@ -313,7 +313,7 @@ impl PeerDial {
 impl DialHandshake {
     /// Goes on with the exchange; returns true once the connection is accepted, false if a proof was sent,
     /// `None` if there is no answer.
-    fn turn(&mut self, options: &Options) -> Result<Option<bool>, AttemptError> {
+    fn progress(&mut self, options: &Options) -> Result<Option<bool>, AttemptError> {
         while self.received.len() < REPLY {
             let mut buffer = [0; REPLY];
             match self.stream.read(&mut buffer[..REPLY - self.received.len()]) {

@@ -30,8 +30,8 @@ pub(super) enum LinkFrame {
     Ended(u32, String),
     /// The sender waits for words in a call: its number, and its digest with all calls before.
     Call { call: u64, digest: u32 },
-    /// The process of a rank is stopped, as the witness, a rank of its machine, saw when it was asked; `number` counts the
-    /// witness's reports.
+    /// The process of a rank is stopped, as the witness, a rank of its machine, saw when it was asked; `number`
+    /// counts the witness's reports.
     Stopped { rank: u32, witness: u32, number: u32 },
 }
 
@@ -238,7 +238,7 @@ impl PeerLink {
                 Ok(n) => {
                     self.bytes_in += n as u64;
                     self.inbox.extend_from_slice(&buffer[..n]);
-                    self.understand(&mut frames);
+                    self.decode_frames(&mut frames);
                     if n < buffer.len() {
                         break; // That was all.
                     }
@@ -260,7 +260,7 @@ impl PeerLink {
         frames
     }
 
-    fn understand(&mut self, frames: &mut Vec<LinkFrame>) {
+    fn decode_frames(&mut self, frames: &mut Vec<LinkFrame>) {
         while let Some((length, rest)) = self.inbox[self.taken..].split_first_chunk::<4>() {
             let length = u32::from_le_bytes(*length) as usize;
             if length > self.limit {

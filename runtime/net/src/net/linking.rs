@@ -208,7 +208,7 @@ impl Net {
         pending: &mut ConnectionWait<'_>,
         mut take: impl FnMut(&mut Net) -> Result<Result<T, Error>, u32>,
     ) -> Result<T, Error> {
-        let mut rest = WaitBackoff::new();
+        let mut backoff = WaitBackoff::new();
         loop {
             let peer = match take(self) {
                 Ok(result) => return result,
@@ -224,7 +224,7 @@ impl Net {
                 let awaited = format!("rank {} to go on", pending.name(peer));
                 return Err(pending.expired(peer, awaited, ""));
             }
-            self.rest(peer, &mut rest);
+            self.wait_for(peer, &mut backoff);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Listens for the connections of all communicators of a process, on one socket.
 //!
-//! No thread waits here. Every wait of [`net`](super) calls [`Listener::progress`], which accepts new connections, reads
-//! their hellos, and keeps those that proved to be of ranks of this job until a rank takes them. Strangers cost a bounded
-//! number of descriptors, of bytes and of seconds, and never a rank's place.
+//! No thread waits here. Every wait of [`net`](super) calls [`Listener::progress`], which accepts new
+//! connections, reads their hellos, and keeps those that proved to be of ranks of this job until a rank takes
+//! them. Strangers cost a bounded number of descriptors, of bytes and of seconds, and never a rank's place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{ErrorKind, Write};

@@ -30,10 +30,11 @@
 //! job, or proved that it has the job's secret; before that no byte of it is used ([`hello`]). Strangers are refused
 //! and counted, and take no rank's place.
 //!
-//! Conventions: no thread works here but the guard, and one while devices are connected (`transport/rdma`). Only
-//! joining, splitting and opening connections wait, each by a [`Deadline`]; all else happens in [`Net::poll`], which a
-//! waiting rank calls about once a millisecond. Sockets are non-blocking, closed on `exec`, and without delay. A type of
-//! plain state has no sockets; an `impl Net` stands in the file of its flow.
+//! Conventions: no thread works here but the guard, and one while devices are connected (`transport/rdma`).
+//! Only joining, splitting and opening connections wait, each by a [`Deadline`]; all else happens in
+//! [`Net::poll`], which a waiting rank calls about once a millisecond. Sockets are non-blocking, closed on
+//! `exec`, and without delay. A type of plain state has no sockets; an `impl Net` stands in the file of its
+//! flow.
 
 pub mod address;
 mod calls;
@@ -75,5 +76,6 @@ pub(crate) use opening::PendingConnection;
 pub use rank_network::{Net, NetworkCounts};
 pub use regroup::Generation;
 pub(crate) use shrink::{RankPlace, RankStanding, ShrinkProtocol, SurvivorView};
-pub use wait_policy::{Deadline, LAST_WORDS};
+pub use wait_policy::Deadline;
+pub(crate) use wait_policy::LAST_WORDS;
 pub use wire::wires;

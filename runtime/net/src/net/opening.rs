@@ -108,7 +108,7 @@ impl Net {
             self.counts.accepted += u64::from(taken.is_some());
             return Ok(taken.map(TcpStream::into));
         };
-        match dial.turn(self.listener.options()) {
+        match dial.progress(self.listener.options()) {
             DialProgress::Waiting => Ok(None),
             DialProgress::Connected(stream) => {
                 self.counts.made += 1;

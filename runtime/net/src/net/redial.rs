@@ -115,7 +115,7 @@ impl StreamRedial {
     }
 
     /// Goes on with an attempt; gives what is left of it, and what it led to.
-    fn turn(&self, path: usize, attempt: RedialAttempt) -> (Option<RedialAttempt>, Dialed) {
+    fn progress(&self, path: usize, attempt: RedialAttempt) -> (Option<RedialAttempt>, Dialed) {
         let waiting = || Dialed::Waiting { answers: true, trouble: None };
         match attempt {
             RedialAttempt::Meeting(handshake, since) => match handshake.turn() {
@@ -127,13 +127,13 @@ impl StreamRedial {
                 handshake => (Some(RedialAttempt::Meeting(handshake, since)), waiting()),
             },
             RedialAttempt::Dial(mut dial) => {
-                let turn = dial.turn(self.listener.options());
+                let turn = dial.progress(self.listener.options());
                 // The address that it published refuses connections: its process is gone.
                 let is_shut = dial.is_refused();
                 match (turn, self.device(path)) {
                     (DialProgress::Connected(stream), Some(choice)) => {
                         let handshake = over(choice, stream.into());
-                        self.turn(path, RedialAttempt::Meeting(handshake, Instant::now()))
+                        self.progress(path, RedialAttempt::Meeting(handshake, Instant::now()))
                     }
                     (DialProgress::Connected(stream), None) => {
                         (None, Dialed::Made(Socket::new(stream.into()).into()))
@@ -192,7 +192,7 @@ impl Reach for StreamRedial {
         }
         let begun = place.take().map_or_else(|| self.attempt(path), Ok);
         let (left, dialed) = match begun {
-            Ok(attempt) => self.turn(path, attempt),
+            Ok(attempt) => self.progress(path, attempt),
             Err(why) => (None, failed(why, false)),
         };
         self.failed[path] = match (&left, &dialed) {

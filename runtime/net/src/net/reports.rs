@@ -85,7 +85,8 @@ impl Net {
         self.waits.wait_of(rank)
     }
 
-    /// Returns true if no more reports are awaited: all other ranks have reported their waits, are stopped, or are gone.
+    /// Returns true if no more reports are awaited: all other ranks have reported their waits, are stopped, or
+    /// are gone.
     pub(crate) fn is_answered(&self) -> bool {
         let has_reported = |rank| self.wait_of(rank).is_some() || self.is_stopped(rank);
         let mut others = (0..self.size).filter(|&rank| rank != self.rank);

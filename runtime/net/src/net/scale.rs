@@ -104,8 +104,8 @@ pub fn reconfigure(ranks: u32, given: &Assumptions) -> Figures {
     gather(ranks, given, 1, 0, AGREEMENTS)
 }
 
-/// Lets ranks gather their endpoints after `store_operations` of each; a rank begins with `known` endpoints, and ends with
-/// `agreements` rounds of words.
+/// Lets ranks gather their endpoints after `store_operations` of each; a rank begins with `known` endpoints,
+/// and ends with `agreements` rounds of words.
 fn gather(
     ranks: u32,
     given: &Assumptions,

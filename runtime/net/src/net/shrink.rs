@@ -1,11 +1,11 @@
-//! The shrink protocol: the survivors of a communicator report to the lowest live rank, which publishes the ranks of the
-//! next generation.
+//! The shrink protocol: the survivors of a communicator report to the lowest live rank, which publishes the
+//! ranks of the next generation.
 //!
-//! A rank connects to the lowest other rank that may be alive, over the listeners that both have had all the time, sends
-//! its text, and waits for the list. A rank without a lower one that answers leads: it waits for the ranks that may still
-//! come, and publishes the list once no other group can be as large: it has more than half of all ranks that are not known
-//! to have ended, or half with the lowest of these. Two groups without a rank in common cannot both be that, since a rank
-//! that is known to have ended has.
+//! A rank connects to the lowest other rank that may be alive, over the listeners that both have had all the
+//! time, sends its text, and waits for the list. A rank without a lower one that answers leads: it waits for
+//! the ranks that may still come, and publishes the list once no other group can be as large: it has more than
+//! half of all ranks that are not known to have ended, or half with the lowest of these. Two groups without a
+//! rank in common cannot both be that, since a rank that is known to have ended has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read, Write};
@@ -291,7 +291,7 @@ impl ShrinkProtocol<'_> {
                     leader.by = LeaderContact::Dial(PeerDial::new(name, targets), place);
                 }
             }
-            LeaderContact::Dial(dial, place) => match dial.turn(self.listener.options()) {
+            LeaderContact::Dial(dial, place) => match dial.progress(self.listener.options()) {
                 DialProgress::Waiting => {
                     let is_shut = dial.is_refused() && view.standing(lowest) == RankStanding::Gone;
                     in_vain |= is_shut && leader.since.elapsed() > SHUT;

@@ -29,7 +29,7 @@ const WHO: Duration = Duration::from_millis(600);
 
 /// The identity with which a client connects.
 #[derive(Debug, Clone, Copy)]
-pub struct ClientIdentity<'a> {
+pub(crate) struct ClientIdentity<'a> {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     /// The name of the job.
@@ -212,7 +212,7 @@ impl StoreClient {
     }
 
     /// Takes what has come, the answer to that request if it is there, and does what it asks for.
-    fn understand(&mut self, number: u32) -> io::Result<Option<(StoreVerdict, Vec<u8>)>> {
+    fn decode_frames(&mut self, number: u32) -> io::Result<Option<(StoreVerdict, Vec<u8>)>> {
         let damaged = || io::Error::new(ErrorKind::InvalidData, "an answer makes no sense");
         while let Some(frame) = frame(&self.input).map_err(|DamagedFrame| damaged())? {
             let verdict = StoreVerdict::from_byte(frame.head).ok_or_else(damaged)?;
@@ -261,7 +261,7 @@ impl StoreClient {
             news = self.receive(Duration::ZERO);
         }
         // Messages from before the end count.
-        self.understand(0).and(news).map(drop)
+        self.decode_frames(0).and(news).map(drop)
     }
 
     /// Asks, and waits for the answer: nothing if it does not come until then, or if the job has
@@ -277,7 +277,7 @@ impl StoreClient {
         }
         let number = self.send(op, parts)?;
         loop {
-            let answer = self.understand(number)?;
+            let answer = self.decode_frames(number)?;
             let left = deadline.saturating_duration_since(Instant::now());
             if answer.is_some() || left.is_zero() || self.failure.is_some() {
                 return Ok(answer);

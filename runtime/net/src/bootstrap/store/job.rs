@@ -15,7 +15,8 @@ pub struct Job {
     pub secret: Vec<u8>,
     /// The time that ranks may take to come; until then a late rank is notified of a failure.
     pub timeout: Duration,
-    /// Makes the answer to [`StoreRequest::Report`](super::protocol::StoreRequest::Report), if this server gives one. Other connections wait meanwhile.
+    /// Makes the answer to [`StoreRequest::Report`](super::protocol::StoreRequest::Report), if this server
+    /// gives one. Other connections wait meanwhile.
     pub report: Option<fn() -> Vec<u8>>,
 }
 

@@ -1,9 +1,10 @@
 //! The rendezvous store: notes that ranks leave for each other before they are connected, and the detection of
 //! ranks that fail meanwhile.
 //!
-//! Rank 0 serves it by a [`Server`], a thread that ends when it is dropped; every rank has a [`StoreClient`], which is a
-//! [`Store`](crate::store::Store). They speak TCP, or a socket of this host without a file. A client may come before
-//! its server: it tries again until its deadline. [`InProcessStore`] is the store of threads of one process.
+//! Rank 0 serves it by a [`Server`], a thread that ends when it is dropped; every rank has a [`StoreClient`],
+//! which is a [`Store`](crate::store::Store). They speak TCP, or a socket of this host without a file. A client
+//! may come before its server: it tries again until its deadline. [`InProcessStore`] is the store of threads of
+//! one process.
 //!
 //! | file | content |
 //! |---|---|

@@ -42,7 +42,7 @@ impl StoreState {
     fn step(&mut self, token: u64) -> Result<bool, BrokenSession> {
         let Some(session) = self.sessions.get_mut(&token) else { return Ok(false) };
         match session.stage {
-            SessionStage::Hello => session.hello(),
+            SessionStage::Hello => session.challenge(),
             SessionStage::Proof { hello, challenge } => {
                 let Some(proof) = session.take::<PROOF>() else { return Ok(false) };
                 self.admit(token, &hello, &challenge, &proof).map(|()| true)

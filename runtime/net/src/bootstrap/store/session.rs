@@ -103,7 +103,7 @@ impl StoreSession {
     }
 
     /// Challenges a client that has sent its hello; anything else is broken at its first wrong byte.
-    pub(super) fn hello(&mut self) -> Result<bool, BrokenSession> {
+    pub(super) fn challenge(&mut self) -> Result<bool, BrokenSession> {
         let known = self.input.len().min(MAGIC.len());
         if self.input[..known] != MAGIC[..known] {
             return Err(BrokenSession);

@@ -253,14 +253,18 @@ fn a_server_that_only_pretends_is_found_out() {
 fn ranks_that_do_not_fit_are_refused_with_a_reason() {
     let (_server, at) = serve(2, b"");
     let zero = client(&at, 0, 2);
+    let start = Instant::now();
     let taken = refused(connect(&at, 0, 2, b"", FOREVER));
     assert!(taken.contains("another process is rank 0"), "{taken}");
     let error = refused(connect(&at, 1, 3, b"", FOREVER));
     assert!(error.contains("counts 2 ranks") && error.contains("rank 1 of 3"), "{error}");
+    assert!(start.elapsed() < FOREVER, "a final refusal was tried again");
     let me = ClientIdentity { rank: 1, size: 2, job: "other", secret: b"" };
     // It tries again until its deadline, since the store of an earlier job may be about to end.
+    let start = Instant::now();
     let error = refused(StoreClient::connect(at.clone(), me, FOREVER / 30));
     assert!(error.contains("another job"), "{error}");
+    assert!(start.elapsed() >= FOREVER / 60, "the store of another job was tried once");
     // A process that died without a word may be started again.
     drop(zero);
     let deadline = forever();

@@ -22,7 +22,7 @@ pub(super) fn dial(
     let mut dial = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
-        match dial.turn(options) {
+        match dial.progress(options) {
             DialProgress::Waiting => {
                 let wants = dial.awaits();
                 let mut fds: Vec<_> = wants
@@ -278,7 +278,7 @@ fn silent_strangers_are_few() {
     let mut rank = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let mut stream = loop {
         listener.progress();
-        match rank.turn(&options) {
+        match rank.progress(&options) {
             DialProgress::Waiting => assert!(start.elapsed() < PATIENCE),
             DialProgress::Connected(stream) => break stream,
             DialProgress::Failed(error) => panic!("{error}"),
@@ -299,7 +299,7 @@ fn silent_strangers_are_few() {
     let mut late = PeerDial::new(name, vec![DialTarget { from: None, to }]);
     let why = loop {
         listener.progress();
-        match late.turn(&options) {
+        match late.progress(&options) {
             DialProgress::Waiting => assert!(start.elapsed() < PATIENCE),
             DialProgress::Connected(_) => panic!("let in"),
             DialProgress::Failed(error) => break error,
