@@ -109,7 +109,7 @@ fn enter(at: &At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, 
 /// Says why there is nothing to learn at a store.
 fn refused(at: &At, stranger: Stranger) -> Error {
     let text = match stranger {
-        Stranger::Nobody => format!(
+        Stranger::NotListening => format!(
             "no store listens at {at}: the job has ended, or its rank 0 has, or its ranks were not given the hint \
              `doctor=true` (ROUNDELAY_HINTS), with which the store stays; of ranks of this host, `roundelay doctor \
              --pid PID` tells without it"
@@ -151,7 +151,7 @@ fn ask((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> Told
             Err(error) => Told::Silent(format!("its report from {place} makes no sense: {error}")),
         },
         Ok(None) => Told::Silent(format!("it does not answer at {place} within {timeout:?}")),
-        Err(Stranger::Nobody) => {
+        Err(Stranger::NotListening) => {
             Told::Gone(format!("its process has ended: nothing listens at {place} any more"))
         }
         Err(Stranger::Silent(error)) => {
