@@ -6,7 +6,8 @@
 //! chunks, with the same waits and signals. What may differ is what no peer sees: copies within the rank, which in
 //! place move nothing, and block barriers.
 
-use super::{DeviceConnection, DeviceProgram, Programs, Signal, Target, Task, TaskInput, Wait};
+use super::program::{DeviceConnection, DeviceProgram, Signal, Target, Task, TaskInput, Wait};
+use super::verify::Programs;
 use crate::plan::{Buf, Region, Sizes};
 
 /// Returns true if each rank may play either of its two programs, whatever the others play: `apart` is for an input and

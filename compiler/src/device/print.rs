@@ -2,53 +2,9 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use super::{DeviceProgram, Event, Message, Protocol, Target, Task, TaskInput, Wait};
+use super::program::{DeviceProgram, Event, Message, Target, Task, TaskInput, Wait};
 use crate::num::index;
 use crate::plan::{Dir, Sizes, WireType};
-
-impl Protocol {
-    /// All of them.
-    pub const ALL: [Protocol; 6] = {
-        let [packet, staged, put, get, engine] = Protocol::TRIED;
-        [packet, staged, put, get, engine, Protocol::Multicast]
-    };
-
-    /// Those that were played on hardware.
-    pub const TRIED: [Protocol; 5] =
-        [Protocol::Packet, Protocol::Staged, Protocol::Put, Protocol::Get, Protocol::Engine];
-
-    /// Returns its name in hints and programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Protocol::Packet => "packet",
-            Protocol::Staged => "staged",
-            Protocol::Put => "put",
-            Protocol::Get => "get",
-            Protocol::Engine => "engine",
-            Protocol::Multicast => "multicast",
-        }
-    }
-}
-
-impl std::str::FromStr for Protocol {
-    type Err = UnknownProtocol;
-
-    fn from_str(text: &str) -> std::result::Result<Self, UnknownProtocol> {
-        let found = Protocol::ALL.into_iter().find(|protocol| protocol.name() == text);
-        found.ok_or_else(|| UnknownProtocol(text.into()))
-    }
-}
-
-/// A text that names no protocol.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is none of {all}", all = Protocol::ALL.map(Protocol::name).join(", "))]
-pub struct UnknownProtocol(pub String);
-
-impl Display for Protocol {
-    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.write_str(self.name())
-    }
-}
 
 impl Display for DeviceProgram {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::build::Draft;
 use super::order::places;
-use super::{reads, works};
+use super::rules::reads;
 use crate::num::{count, index};
 use crate::plan::{Plan, Region};
 
@@ -42,7 +42,7 @@ impl Rank<'_> {
                 barriers[phase - 1] = true;
                 (last, played) = (Some(count(phase) - 1), false);
             }
-            played |= self.drafts[phase].iter().any(works);
+            played |= self.drafts[phase].iter().any(Draft::works);
             if played && !self.signals[phase].is_empty() {
                 barriers[phase] = true;
                 (last, played) = (Some(count(phase)), false);

@@ -2,7 +2,7 @@
 
 use super::order::Order;
 use super::travel::Travel;
-use crate::device::{Event, Message, Target, Task, TaskInput};
+use crate::device::program::{Event, Message, Target, Task, TaskInput};
 use crate::num::{count, index};
 use crate::plan::{Input, Op, Region};
 
@@ -26,6 +26,13 @@ pub(super) struct Draft {
     pub(super) conditions: Vec<Condition>,
     /// The region in which its message landed.
     pub(super) landed: Option<Region>,
+}
+
+impl Draft {
+    /// Returns true if the task does anything.
+    pub(super) fn works(&self) -> bool {
+        !self.task.inputs.is_empty() || !self.conditions.is_empty()
+    }
 }
 
 /// Makes tasks.

@@ -3,10 +3,11 @@
 //! Waits of the copies move to the phases before. Signals that tell that this rank's memory may be read go
 //! before the copies too, unless these write there: so peers do not wait for what a rank copies for itself.
 
-use super::super::{DeviceProgram, Event, Phase, Task, TaskInput, Wait};
 use super::order::Order;
+use super::rules::{reads, refused};
 use super::travel::Travel;
-use super::{Refused, reads, refused};
+use crate::device::program::{DeviceProgram, Event, Phase, Task, TaskInput, Wait};
+use crate::device::refusal::Refused;
 use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
 

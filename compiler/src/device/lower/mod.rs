@@ -12,14 +12,16 @@ mod evidence;
 mod multicast;
 mod order;
 mod prune;
+mod rules;
 mod travel;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    DeviceConnection, DeviceProgram, Event, Message, Phase, Protocol, Signal, Task, TaskInput,
-    Wait, abi,
-};
+use super::abi;
+use super::options::Options;
+use super::program::{DeviceConnection, DeviceProgram, Event, Message, Phase, Signal, Task, Wait};
+use super::protocol::Protocol;
+use super::refusal::Refused;
 use crate::num::{count, index, short};
 use crate::plan::{Dir, Plan};
 use build::{Build, Condition, Draft};
@@ -28,28 +30,6 @@ use travel::Travel;
 
 /// Plans with memories of more chunks a rank are refused: lowering and its proof hold each place of every rank.
 const MOST_PLACES: usize = 1 << 24;
-
-/// Options of the lowering besides the plans.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
-    /// Staged messages in flight on a connection; the plans' own number by default, or those of two passes where all is
-    /// staged and more would not serve. Fewer may deadlock, which is refused.
-    pub slots: Option<u32>,
-    /// The host of each rank, by any numbers; all ranks are on one if there are none. Links between hosts are far.
-    pub hosts: Vec<u32>,
-}
-
-impl Options {
-    /// Returns true if two ranks are on different hosts.
-    pub(super) fn is_far(&self, a: u32, b: u32) -> bool {
-        self.hosts.get(index(a)) != self.hosts.get(index(b))
-    }
-}
-
-/// The reason for which a device cannot play a plan, in words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refused(pub String);
 
 /// Lowers the plans of all ranks, in order of rank. The result is not yet proved.
 ///
@@ -334,12 +314,6 @@ fn staging(links: &[Vec<DeviceConnection>], far: bool) -> u32 {
     links.iter().map(of).max().unwrap_or(0)
 }
 
-/// Returns the refusal of a task that breaks a rule of its protocol; `what` says how.
-fn refused(rule: &str, program: &DeviceProgram, task: &Task, what: &str) -> Refused {
-    let (rank, line) = (program.rank, program.sites.get(index(task.site)).map_or(0, |s| s.line));
-    Refused(format!("{rule}: rank {rank}, step {} (line {line}) {what}", task.round))
-}
-
 fn waits(conditions: &[Condition]) -> Vec<Wait> {
     conditions.iter().map(|c| Wait { event: c.event, acquire: true }).collect()
 }
@@ -354,7 +328,7 @@ fn phases(
     for ((drafts, signals), &block_barrier) in drafts.into_iter().zip(signals).zip(barriers) {
         let tasks = drafts
             .into_iter()
-            .filter(works)
+            .filter(Draft::works)
             .map(|d| Task { waits: waits(&d.conditions), ..d.task });
         let tasks: Vec<Task> = tasks.collect();
         let signals: Vec<Signal> = signals
@@ -368,17 +342,4 @@ fn phases(
         }
     }
     phases
-}
-
-/// Returns true if a task does anything.
-fn works(draft: &Draft) -> bool {
-    !draft.task.inputs.is_empty() || !draft.conditions.is_empty()
-}
-
-/// Returns the regions of its rank's own memory that a task reads.
-fn reads(task: &Task) -> impl Iterator<Item = &crate::plan::Region> {
-    task.inputs.iter().filter_map(|s| match s {
-        TaskInput::Local(region) => Some(region),
-        _ => None,
-    })
 }

@@ -3,9 +3,10 @@
 //! A program that is lowered as for `get` often has such tasks already. Where it copies to each peer by a task of its
 //! own, those of a phase become one, which waits for all that they wait for.
 
-use super::super::verify::whole;
-use super::super::{DeviceProgram, Phase, Target, Task, TaskInput};
-use super::{Refused, refused};
+use super::rules::refused;
+use crate::device::program::{DeviceProgram, Phase, Target, Task, TaskInput};
+use crate::device::refusal::Refused;
+use crate::device::switch::whole;
 use crate::plan::Region;
 
 /// The rule that a task may break.

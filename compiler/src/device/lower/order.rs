@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Refused;
+use crate::device::refusal::Refused;
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Buf, Dir, Input, Op, OpRef, Plan, RankPlan};

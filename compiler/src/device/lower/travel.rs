@@ -5,7 +5,7 @@
 //! sender is over, and what the sender knew.
 
 use super::order::{Order, places};
-use crate::device::Protocol;
+use crate::device::protocol::Protocol;
 use crate::num::{count, index};
 use crate::places::Places;
 use crate::plan::{Input, Region};

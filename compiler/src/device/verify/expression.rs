@@ -9,8 +9,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Fault;
-use crate::device::Protocol;
+use super::fault::Fault;
+use crate::device::protocol::Protocol;
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::places::Places;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Fault;
+use super::fault::Fault;
 use super::shape::lengths;
-use crate::device::{DeviceConnection, DeviceProgram, Message, Target, TaskInput};
+use crate::device::program::{DeviceConnection, DeviceProgram, Message, Target, TaskInput};
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Dir, WireType};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Fault;
 use super::expression::{ExpressionId, ExpressionTable};
+use super::fault::Fault;
 use super::shape::chunks;
-use crate::device::DeviceProgram;
+use crate::device::program::DeviceProgram;
 use crate::instance::Instance;
 use crate::num::index;
 use crate::places::Places;

@@ -26,15 +26,20 @@
 //! staging memory; each adds the same signals, so what is known in one pass is known of the next.
 
 mod expression;
+mod fault;
 mod links;
 mod memory;
 mod play;
 mod results;
 mod shape;
 
-pub(super) use shape::whole;
+pub use fault::Fault;
 
-use super::{DeviceProgram, Options, Protocol, Refused, Target, lower};
+use super::lower::lower;
+use super::options::Options;
+use super::program::{DeviceProgram, Target};
+use super::protocol::Protocol;
+use super::refusal::Refused;
 use crate::compile::Proved;
 use crate::num::index;
 use expression::PlanExpressions;
@@ -82,11 +87,6 @@ pub fn prove(proved: &Proved, protocol: Protocol, options: &Options) -> Result<P
         ))
     })
 }
-
-/// A fault of device programs, in words.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Fault(pub String);
 
 /// Proves the programs of all ranks: that they do what the proved plans do, on ranks of these hosts.
 ///

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Fault;
 use super::expression::{ExpressionTable, PlanExpressions};
+use super::fault::Fault;
 use super::links::Wires;
 use super::memory::{At, Content, Known, Memory, PROXY, Who};
 use super::results::{add, check_results};
 use super::shape::lengths;
-use crate::device::{
+use crate::device::program::{
     DeviceConnection, DeviceProgram, Event, Message, Target, Task, TaskInput, Wait,
 };
 use crate::instance::Instance;

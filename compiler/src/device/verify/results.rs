@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 
-use super::Fault;
 use super::expression::PlanExpressions;
+use super::fault::Fault;
 use super::memory::{At, Memory};
 use super::shape::chunks;
 use crate::instance::Instance;
