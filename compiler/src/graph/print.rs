@@ -5,10 +5,26 @@ use std::fmt::Write;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::span::SourceMap;
 
-use super::join::Expanded;
-use super::{Dep, StepGraph, Transfer, buf_name};
+use super::dependence::Dep;
+use super::expanded::Expanded;
+use super::step_graph::StepGraph;
 use crate::instance::Instance;
-use crate::plan::Region;
+use crate::num::index;
+use crate::plan::{Buf, Region};
+use crate::walk::Transfer;
+
+/// Returns the name of a buffer in messages.
+pub(crate) fn buf_name(instance: &Instance, buf: Buf) -> String {
+    match buf {
+        Buf::Data => "data".into(),
+        Buf::Input => "input".into(),
+        Buf::Output => "output".into(),
+        Buf::Scratch(i) => {
+            let buffer = instance.scratch.buffers.get(index(i));
+            buffer.map_or("scratch".into(), |buffer| buffer.name.clone())
+        }
+    }
+}
 
 /// Returns a region as `data[0..2]`.
 pub(crate) fn region(instance: &Instance, region: &Region) -> String {

@@ -6,9 +6,10 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
-use super::join::Expanded;
+use super::dependence::Dep;
+use super::expanded::Expanded;
 use super::print::region;
-use super::{Dep, StepGraph};
+use super::step_graph::StepGraph;
 use crate::num::index;
 
 /// One transfer, and what it waits for.

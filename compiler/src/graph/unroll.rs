@@ -8,15 +8,15 @@ use petgraph::graph::DiGraph;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use smallvec::SmallVec;
 
-use super::join::joined;
-use super::{Dep, Join, StepGraph, StepId, Transfer};
+use super::dependence::{Dep, Join, joined};
+use super::step_graph::{StepGraph, StepId};
 use crate::budget;
 use crate::cells::Cells;
 use crate::instance::Instance;
 use crate::num::{count, index, wide};
 use crate::places::Places;
 use crate::program::{Buffer, Style};
-use crate::walk::walk;
+use crate::walk::{Transfer, walk};
 
 /// The accesses to one place so far.
 #[derive(Clone, Default)]

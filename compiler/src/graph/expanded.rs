@@ -1,29 +1,11 @@
-//! Dependences of sets of steps on each other, each set kept once.
-//!
-//! If many ranks reduce into one place and many read it, every reader waits for every writer. One join
-//! says so with as many numbers as there are steps, not with as many edges as there are pairs.
+//! The dependences of a step graph one by one, those that joins hold among them.
 
 use petgraph::visit::EdgeRef;
 use smallvec::SmallVec;
 
-use super::{Dep, StepGraph, StepId};
+use super::dependence::Dep;
+use super::step_graph::{StepGraph, StepId};
 use crate::num::{count, index};
-
-/// Every step of `to` waits for every step of `from` but itself. Both are ascending.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Join {
-    /// The kind of dependence.
-    pub dep: Dep,
-    /// The steps that come before.
-    pub from: Vec<u32>,
-    /// The steps that wait.
-    pub to: Vec<u32>,
-}
-
-/// Returns true if the dependences of `to` steps on `from` steps are kept as a join.
-pub(super) fn joined(from: usize, to: usize) -> bool {
-    from * to > from + to
-}
 
 /// The dependences of all steps one by one, joins among them.
 pub(super) struct Expanded<'g> {

@@ -1,0 +1,29 @@
+//! The step graph: the steps of an instance, and their dependences.
+
+use std::sync::Arc;
+
+use petgraph::graph::{DiGraph, NodeIndex};
+
+use super::dependence::{Dep, Join};
+use crate::instance::Instance;
+use crate::walk::Transfer;
+
+/// Index of a step.
+pub type StepId = NodeIndex<u32>;
+
+/// All steps of one instance.
+#[derive(Debug, Clone)]
+pub struct StepGraph {
+    /// The program, the shape, what must hold.
+    pub instance: Arc<Instance>,
+    /// Steps in program order, and their dependences.
+    pub graph: DiGraph<Transfer, Dep, u32>,
+    /// Further dependences, of many steps on many.
+    pub joins: Vec<Join>,
+    /// Rounds of the program, the empty ones included.
+    pub rounds: u32,
+    /// Upper bound of the chunks in one message.
+    pub message: u32,
+    /// True if messages may be rounded to a narrower type.
+    pub lossy: bool,
+}
