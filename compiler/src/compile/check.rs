@@ -6,7 +6,8 @@ use std::sync::Arc;
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
-use super::{Lowering, slots};
+use super::lowering::Lowering;
+use super::slots;
 use crate::budget;
 use crate::cost;
 use crate::graph;

@@ -1,6 +1,7 @@
 //! The way from a program to proved plans: instance, graph, proof, lowering, proof.
 
 mod check;
+mod lowering;
 mod slots;
 
 use std::sync::Arc;
@@ -11,14 +12,13 @@ use roundelay_dsl::span::SourceMap;
 use crate::cost;
 use crate::graph::{StepGraph, unroll};
 use crate::instance::{Instance, Options};
-use crate::lower;
-use crate::plan::{Placement, Plan, UnprovedPlan, Weighted};
+use crate::plan::{Placement, Plan};
 use crate::program::Program;
 use crate::shape::Shape;
 use crate::tolerance::{self, Tolerant};
-use crate::verify::plan::least_slots;
 use crate::verify::{self, Facts, Verified};
 pub use check::{Checked, Method, UNROLL, by_symmetry, check};
+use lowering::Lowering;
 
 /// Plans of all ranks, with what was proved of them. Only [`compile`] makes one.
 #[derive(Debug, Clone)]
@@ -102,29 +102,4 @@ pub fn tolerant(
         let instance = Arc::new(Instance::new(program, shape, options)?);
         tolerance::prove(&verify::verify(unroll(&instance)?)?, sources)
     })
-}
-
-/// The lowering of a proved graph to the plans of one placement.
-struct Lowering<'g> {
-    graph: &'g Verified<StepGraph>,
-    /// The ranges that shares cut.
-    split: Option<&'g Weighted>,
-    sources: &'g SourceMap,
-    placement: Placement,
-}
-
-impl Lowering<'_> {
-    /// Lowers the graph for an instance that is the graph's, but for the slots that it asks for.
-    fn lowered(&self, instance: &Instance) -> Result<Vec<UnprovedPlan>, Diagnostics> {
-        lower::plans(self.graph, instance, self.split, self.sources, self.placement)
-    }
-
-    /// Returns proved plans of all ranks, and the fewest slots with which they cannot deadlock.
-    fn plans(&self, instance: &Instance) -> Result<(Vec<Plan>, u32), Diagnostics> {
-        let plans = self.lowered(instance)?;
-        // The proof refuses plans that deadlock whatever their number.
-        let least = least_slots(instance, &plans)?.unwrap_or(1);
-        let plans = lower::with_slots(instance, plans, least)?;
-        Ok((verify::plan::verify(self.graph, instance, self.sources, plans)?, least))
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roundelay_dsl::diag::Diagnostics;
 
-use super::Lowering;
+use super::lowering::Lowering;
 use crate::instance::Instance;
 use crate::lower::{fusion_slots, with_slots};
 use crate::num::index;
