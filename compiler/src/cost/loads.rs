@@ -3,7 +3,7 @@
 use roundelay_dsl::diag::Diagnostics;
 
 use super::survey::Survey;
-use super::{LinkCost, Rates, Topology};
+use super::topology::{LinkCost, Rates, Topology};
 use crate::instance::Instance;
 use crate::num::{count, float, short, whole};
 use crate::plan::{Load, Weighted};

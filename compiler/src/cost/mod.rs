@@ -18,6 +18,7 @@ pub mod balance;
 mod fresh;
 mod loads;
 mod profile;
+mod profiler;
 mod survey;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,6 @@
 //! An instance as lines over the size of its vector.
 
-use roundelay_dsl::diag::Diagnostics;
-
 use super::balance::{self, Flow};
-use super::survey::Survey;
-use super::{LinkCost, Topology};
-use crate::instance::Instance;
 use crate::num::{float, index, wide};
 use crate::plan::{Shares, WireType};
 
@@ -100,30 +95,6 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Walks an instance, for elements of so many bytes. Costs what its rounds cost: microseconds to a
-    /// few milliseconds.
-    ///
-    /// # Errors
-    ///
-    /// Diagnostics of indices, ranks and arithmetic that have no meaning at this shape.
-    pub fn new(
-        instance: &Instance,
-        topology: &Topology,
-        element: u32,
-    ) -> Result<Profile, Diagnostics> {
-        let mut whole = Survey::of(instance, topology, element, None)?;
-        if let Some(split) = &super::split(instance)? {
-            let links: Vec<LinkCost> =
-                (0..split.parts).map(|p| topology.clone().on(p).rates.remote).collect();
-            for (part, flow) in (0..).zip(balance::flows(split, &links)) {
-                let topology = topology.clone().on(u32::from(part));
-                let profile = Survey::of(instance, &topology, element, Some(part))?;
-                whole.parts.push((flow, profile));
-            }
-        }
-        Ok(whole)
-    }
-
     /// Returns the costs of the parts of a plan that is split by bandwidth, by which they are balanced; empty
     /// for other plans.
     pub fn flows(&self) -> Vec<Flow> {

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 
-use super::Topology;
 use super::fresh::Fresh;
 use super::profile::{Lane, Most, Profile, Step};
+use super::topology::Topology;
 use crate::instance::Instance;
 use crate::num::{count, float, index, whole};
 use crate::plan::{Region, WireType};
