@@ -6,8 +6,9 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceId;
 
+use super::names::{Names, axes};
 use super::region::{index, rank_expr};
-use super::{Names, Resolver, axes};
+use super::resolver::Resolver;
 use crate::program::{Axes, Binder, Custom, Ensure, Expr, Node, Slot};
 
 impl Resolver<'_> {

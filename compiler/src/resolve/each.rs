@@ -4,8 +4,8 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::Resolver;
-use super::stmt::Body;
+use super::body::Body;
+use super::resolver::Resolver;
 use crate::plan::WireType;
 use crate::program::{Binder, Buffer, Each, Expr, Node, Rule, Slot};
 

@@ -5,7 +5,8 @@ use roundelay_dsl::ast::{self, BinOp, ExprKind, UnOp};
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceId;
 
-use super::{Names, Resolver};
+use super::names::Names;
+use super::resolver::Resolver;
 use crate::program::{BUILTINS, Expr, Node};
 
 /// The type that an expression is expected to have.

@@ -4,8 +4,9 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceId;
 
-use super::stmt::Body;
-use super::{Names, Resolver};
+use super::body::Body;
+use super::names::Names;
+use super::resolver::Resolver;
 use crate::num::short;
 use crate::program::{Axes, Buffer, Expr, Index, Node, Rank, Region};
 

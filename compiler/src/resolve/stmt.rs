@@ -1,183 +1,21 @@
-//! Algorithms: clauses, statements, and `each` bodies flattened into rules.
+//! Statements of an algorithm, and its schedule.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use roundelay_dsl::MAX_DEPTH;
 use roundelay_dsl::ast::{self, ExprKind};
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
-use roundelay_dsl::span::SourceId;
 
+use super::body::Body;
 use super::each::Flat;
-use super::{Names, Resolver, axes, no_schedule, style, weighted};
+use super::resolver::Resolver;
+use super::weighted;
 use crate::num::short;
 use crate::plan::CopyPolicy;
-use crate::program::{Axes, Each, Kind, Program, Schedule, Slot, Split, Stmt, Style, Use};
-
-/// The state that statements of one algorithm share.
-pub(super) struct Body {
-    pub(super) id: SourceId,
-    pub(super) names: Names,
-    pub(super) axes: Axes,
-    pub(super) scratch: Vec<String>,
-    /// Spans of the first use of `data`, and of `input` or `output`.
-    pub(super) data: Option<roundelay_dsl::span::Span>,
-    pub(super) split_buffers: Option<roundelay_dsl::span::Span>,
-    pub(super) composed: bool,
-    pub(super) collective: String,
-    /// Statements with parts so far.
-    sites: u32,
-    /// The blocks around a statement; and the most around any so far, in algorithms that are used too.
-    level: usize,
-    height: usize,
-    /// Texts of the programs used.
-    pub(super) used: Vec<SourceId>,
-}
-
-/// Resolves one algorithm; `None` if anything was reported that makes it useless.
-pub(super) fn program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) -> Option<Program> {
-    let kind = r.kind(id, &a.collective)?;
-    let before = r.diagnostics.len();
-    let mut names = Names::new();
-    let ranks = axes(&mut names, &a.axes);
-    let root = if kind.rooted() { names.bind("root", false) } else { names.hidden() };
-    let coordinates = ranks.names.iter().map(|_| names.hidden()).collect::<Vec<Slot>>();
-    if let (Kind::Custom(c), grid) = (&kind, ranks.grid)
-        && c.axes.names.len() != ranks.names.len()
-    {
-        r.report(
-            Diagnostic::error(
-                codes::SHAPE,
-                format!(
-                    "`{}` has {} axes, the algorithm {}",
-                    c.name,
-                    c.axes.names.len(),
-                    ranks.names.len()
-                ),
-            )
-            .label(a.header, if grid { "on a grid" } else { "on one axis" })
-            .label(c.span, "declared here"),
-        );
-    }
-    let mut body = Body {
-        id,
-        names,
-        axes: ranks,
-        scratch: a.scratch.iter().map(|s| s.name.text.clone()).collect(),
-        data: None,
-        split_buffers: None,
-        composed: false,
-        collective: a.collective.text.clone(),
-        sites: 0,
-        level: 0,
-        height: 0,
-        used: Vec::new(),
-    };
-    let mut commutative = false;
-    let mut requires = Vec::new();
-    for e in &a.requires {
-        if let ExprKind::Call(name, args) = &e.kind
-            && name.text == "commutative"
-            && matches!(args.as_slice(), [ast::Expr { kind: ExprKind::Name(op), .. }] if op == "op")
-        {
-            commutative = true;
-            continue;
-        }
-        requires.extend(r.truth(id, &mut body.names, e));
-    }
-    let tolerates = match &a.tolerates {
-        Some(e) => Some(r.number(id, &mut body.names, e)?),
-        None => None,
-    };
-    if let (Some(e), true) = (&a.tolerates, kind != Kind::AllReduce) {
-        let message = format!("`tolerates` has no meaning for `{}`", a.collective.text);
-        r.report(Diagnostic::error(codes::MISPLACED, message).label(e.span, "here").help(
-            "only the result of an `all_reduce` has a meaning without a rank: leave the clause out",
-        ));
-    }
-    let chunks = match &a.chunks {
-        Some(e) => Some(r.number(id, &mut body.names, e)?),
-        None => None,
-    };
-    if let (Kind::Custom(_), Some(e)) = (&kind, &a.chunks) {
-        r.report(
-            Diagnostic::error(
-                codes::MISPLACED,
-                format!("`{}` says how many chunks its buffers have", a.collective.text),
-            )
-            .label(e.span, "a second number of chunks")
-            .help("leave the clause out, or change `input` and `output` of the collective"),
-        );
-    }
-    let mut scratch = Vec::new();
-    let mut declared = BTreeMap::from([("data", 1), ("input", 1), ("output", 1)]);
-    for s in &a.scratch {
-        *declared.entry(s.name.text.as_str()).or_insert(0) += 1;
-    }
-    for s in &a.scratch {
-        if declared.get(s.name.text.as_str()).is_some_and(|&times| times > 1) {
-            r.report(
-                Diagnostic::error(
-                    codes::DUPLICATE_NAME,
-                    format!("buffer `{}` exists already", s.name.text),
-                )
-                .label(s.name.span, "declared again here")
-                .help("choose another name"),
-            );
-        }
-        if let Some(e) = r.number(id, &mut body.names, &s.chunks) {
-            scratch.push((s.name.text.clone(), e));
-        }
-    }
-    let stmts = body.block(r, &a.body);
-    let schedule = body.schedule(r, a.schedule.as_ref());
-    weighted::alone(r, &kind, &stmts, schedule.as_ref());
-    if let Some(d) = body.names.full(a.header) {
-        r.report(d);
-    }
-    if let (Some(data), Some(io)) = (body.data, body.split_buffers) {
-        r.report(
-            Diagnostic::error(codes::BUFFERS, "an algorithm moves `data`, or `input` and `output`, not both")
-                .label(io, "names the one kind")
-                .label(data, "names the other")
-                .help("`data` is input and output in one; the compiler makes it work for separate buffers too"),
-        );
-    }
-    if r.diagnostics.len() != before {
-        return None;
-    }
-    let mut sources = r.files.get(&id).cloned().unwrap_or_default();
-    sources.extend(body.used);
-    sources.sort_unstable();
-    sources.dedup();
-    Some(Program {
-        name: a.name.text.clone(),
-        style: if matches!(kind, Kind::Custom(_)) {
-            Style::InputOutput
-        } else {
-            style(body.split_buffers.is_none())
-        },
-        kind,
-        axes: body.axes,
-        requires,
-        commutative,
-        tolerates,
-        chunks,
-        scratch,
-        body: stmts,
-        schedule: schedule.unwrap_or_else(no_schedule),
-        slots: body.names.slots,
-        root,
-        coordinates,
-        header: a.header,
-        composed: body.composed,
-        height: body.height,
-        sources,
-    })
-}
+use crate::program::{Each, Program, Schedule, Slot, Split, Stmt, Style, Use};
 
 impl Body {
-    fn block(&mut self, r: &mut Resolver<'_>, stmts: &[ast::Stmt]) -> Vec<Stmt> {
+    pub(super) fn block(&mut self, r: &mut Resolver<'_>, stmts: &[ast::Stmt]) -> Vec<Stmt> {
         let depth = self.names.visible.len();
         self.level += 1;
         self.height = self.height.max(self.level);
@@ -379,9 +217,13 @@ impl Body {
         (first..first + short(self.axes.names.len())).collect()
     }
 
-    fn schedule(&mut self, r: &mut Resolver<'_>, s: Option<&ast::Schedule>) -> Option<Schedule> {
+    pub(super) fn schedule(
+        &mut self,
+        r: &mut Resolver<'_>,
+        s: Option<&ast::Schedule>,
+    ) -> Option<Schedule> {
         let s = s?;
-        let mut out = Schedule { span: Some(s.span), ..no_schedule() };
+        let mut out = Schedule { span: Some(s.span), ..default_schedule() };
         for (key, value) in &s.entries {
             let bad = |r: &mut Resolver<'_>, message: String, help: &str| {
                 r.report(
@@ -415,4 +257,9 @@ impl Body {
         }
         Some(out)
     }
+}
+
+/// Returns the default schedule.
+pub(super) fn default_schedule() -> Schedule {
+    Schedule { pipeline: None, channels: None, slots: None, protocol: CopyPolicy::Auto, span: None }
 }

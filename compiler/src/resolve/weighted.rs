@@ -7,7 +7,7 @@ use roundelay_dsl::ast::{self, ExprKind};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::Resolver;
+use super::resolver::Resolver;
 use crate::program::{Kind, Schedule, Stmt};
 
 /// Checks that `by` is the bandwidth of the part's path; reports a diagnostic and returns false if it is not.
