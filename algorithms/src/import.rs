@@ -82,13 +82,13 @@ mod tests {
     use super::*;
 
     /// A folder of the system's for files of one test.
-    struct Folder(PathBuf);
+    struct TestFolder(PathBuf);
 
-    impl Folder {
+    impl TestFolder {
         fn new(name: &str) -> Self {
             let folder = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
             std::fs::create_dir_all(folder.join("in/sub")).expect("a folder");
-            Folder(folder)
+            TestFolder(folder)
         }
 
         fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
@@ -98,7 +98,7 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for TestFolder {
         fn drop(&mut self) {
             let _ = std::fs::remove_dir_all(&self.0);
         }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn files_below_are_read_and_others_are_not() {
-        let all = Folder::new("roundelay-imports");
+        let all = TestFolder::new("roundelay-imports");
         let (own, none) = (all.0.join("in"), ImportFolders::default());
         all.write("in/a.algo", b"a text");
         all.write("in/sub/b.algo", b"b text");
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_no_page_is_refused_at_once() {
-        let all = Folder::new("roundelay-no-page");
+        let all = TestFolder::new("roundelay-no-page");
         let own = all.0.join("in");
         all.write("in/large.algo", &vec![b' '; MAX_BYTES + 1]);
         all.write("in/bytes.algo", b"\xff\xfe");

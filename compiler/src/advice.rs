@@ -10,7 +10,7 @@ use crate::program::{BUILTINS, Binder, Buffer, Expr, Kind, Node, Program, Slot};
 
 /// The names that an expression is written with.
 #[derive(Clone, Copy)]
-pub(crate) struct Words<'p> {
+pub(crate) struct ExprNames<'p> {
     /// Names of the variables, empty where users see none.
     pub slots: &'p [String],
     /// The binders around the expression.
@@ -19,21 +19,21 @@ pub(crate) struct Words<'p> {
 
 /// A buffer that is indexed.
 #[derive(Clone, Copy)]
-pub(crate) struct Indexed<'p> {
+pub(crate) struct IndexedBuffer<'p> {
     /// Its chunks.
     pub size: u32,
-    pub words: Words<'p>,
+    pub words: ExprNames<'p>,
     /// The algorithm, where it has no `chunks` clause and one would cut the buffer.
     pub uncut: Option<&'p Program>,
 }
 
-impl<'p> Indexed<'p> {
+impl<'p> IndexedBuffer<'p> {
     /// Creates the description of a buffer of `size` chunks, indexed behind these binders.
     pub(crate) fn new(p: &'p Program, buffer: Buffer, size: u32, binders: &'p [Binder]) -> Self {
         let whole = p.kind.blocked() || matches!(p.kind, Kind::Custom(_));
         let cut = whole || p.chunks.is_some() || matches!(buffer, Buffer::Scratch(_));
-        let words = Words { slots: &p.slots, binders };
-        Indexed { size, words, uncut: (!cut).then_some(p) }
+        let words = ExprNames { slots: &p.slots, binders };
+        IndexedBuffer { size, words, uncut: (!cut).then_some(p) }
     }
 
     /// Returns the diagnostic for a chunk that the buffer does not have.
@@ -59,7 +59,7 @@ pub(crate) fn no_rank(
     (value, most): (i64, i64),
     axis: Option<&str>,
     (e, span): (&Expr, Span),
-    words: Words<'_>,
+    words: ExprNames<'_>,
     env: &[i64],
 ) -> Diagnostic {
     let message = match axis {
@@ -78,7 +78,7 @@ pub(crate) fn no_rank(
 /// sizes alone, else the name of the last axis.
 fn clause(program: &Program, e: &Expr) -> String {
     let axes = &program.axes;
-    let words = Words { slots: &program.slots, binders: &[] };
+    let words = ExprNames { slots: &program.slots, binders: &[] };
     if let Node::Binary(BinOp::Mod, _, modulus) = &e.node
         && of_slots(modulus, &axes.sizes)
         && let Some(text) = words.text(modulus, 0)
@@ -103,7 +103,7 @@ fn of_slots(e: &Expr, slots: &[Slot]) -> bool {
     }
 }
 
-impl Words<'_> {
+impl ExprNames<'_> {
     /// Returns a hint for `a + b % n` where `n` is the bound, since `%` was meant to hold for the whole sum;
     /// `None` for other forms.
     fn wrapped(&self, e: &Expr, bound: i64, env: &[i64]) -> Option<String> {

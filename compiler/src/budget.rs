@@ -13,7 +13,8 @@ use roundelay_dsl::span::Span;
 
 use crate::num::wide;
 
-type Fail = Box<Diagnostic>;
+/// A finding that ends what was being done.
+pub(crate) type BoxedDiagnostic = Box<Diagnostic>;
 
 /// Steps that are kept at most: some 300 bytes each with their dependences.
 pub(crate) const STEPS: usize = 3_000_000;
@@ -29,14 +30,14 @@ pub(crate) const ENTERED: u64 = 64;
 
 /// The remaining budget of one walk through a program.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct WalkBudget {
     ranks: u32,
     turns: Cell<u64>,
     idle: Cell<u64>,
     most_idle: u64,
 }
 
-impl Budget {
+impl WalkBudget {
     /// Creates the budget of a program on `ranks` ranks that may move `moves` chunks.
     pub(crate) fn new(ranks: u32, moves: u64) -> Self {
         let n = u64::from(ranks);
@@ -44,22 +45,22 @@ impl Budget {
         let idle = (1 << 20) + n.saturating_mul(n).min(1 << 25);
         let most_idle = idle.min(moves.saturating_mul(16));
         let (turns, idle) = (Cell::new(turns.min(moves)), Cell::new(most_idle));
-        Budget { ranks, turns, idle, most_idle }
+        WalkBudget { ranks, turns, idle, most_idle }
     }
 
     /// Draws `turns` turns of a loop outside rounds, or one for a part or an algorithm that is entered.
-    pub(crate) fn turns(&self, turns: u64, span: Span) -> Result<(), Fail> {
+    pub(crate) fn turns(&self, turns: u64, span: Span) -> Result<(), BoxedDiagnostic> {
         draw(&self.turns, turns)
             .map_err(|()| self.refusal("turns of loops and uses of algorithms", span))
     }
 
     /// Draws turns of loops in a round, or ranks, before it is known whether they lead to a transfer.
-    pub(crate) fn idle(&self, turns: u64, span: Span) -> Result<(), Fail> {
+    pub(crate) fn idle(&self, turns: u64, span: Span) -> Result<(), BoxedDiagnostic> {
         draw(&self.idle, turns).map_err(|()| self.endless(span))
     }
 
     /// Returns the refusal of a loop in a round that no budget allows.
-    pub(crate) fn endless(&self, span: Span) -> Fail {
+    pub(crate) fn endless(&self, span: Span) -> BoxedDiagnostic {
         self.refusal("turns of loops in rounds that move nothing", span)
     }
 
@@ -70,11 +71,11 @@ impl Budget {
     }
 
     /// Refuses to list more transfers of one round than may be kept of all.
-    pub(crate) fn list(&self, transfers: usize, span: Span) -> Result<(), Fail> {
+    pub(crate) fn list(&self, transfers: usize, span: Span) -> Result<(), BoxedDiagnostic> {
         if transfers < STEPS { Ok(()) } else { Err(self.refusal("transfers in one round", span)) }
     }
 
-    fn refusal(&self, what: &str, span: Span) -> Fail {
+    fn refusal(&self, what: &str, span: Span) -> BoxedDiagnostic {
         let d = Diagnostic::error(codes::TOO_BIG, format!("too many {what}, on {} ranks", self.ranks))
             .label(span, "here")
             .help("check the bounds of the loops around it, and how often the algorithms that it uses use others; or use fewer ranks");

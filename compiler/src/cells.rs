@@ -13,66 +13,66 @@ const SHARE: usize = 8;
 
 /// Cells by number; those that nobody touched are as `T::default()`.
 #[derive(Debug, Clone)]
-pub(crate) struct Cells<T> {
-    kept: Kept<T>,
+pub(crate) struct PlaceCells<T> {
+    kept: CellStorage<T>,
 }
 
 #[derive(Debug, Clone)]
-enum Kept<T> {
+enum CellStorage<T> {
     Dense(Vec<T>),
-    Sparse(Sparse<T>),
+    Sparse(SparseCells<T>),
 }
 
 /// The touched cells, in the order in which they were.
 #[derive(Debug, Clone)]
-struct Sparse<T> {
+struct SparseCells<T> {
     cells: usize,
     /// Indices into `touched`, plus 1; 0 is free. The length is a power of two.
     table: Vec<u32>,
     touched: Vec<(usize, T)>,
 }
 
-impl<T: Clone + Default> Cells<T> {
+impl<T: Clone + Default> PlaceCells<T> {
     /// Creates `cells` cells that hold the default value.
     pub(crate) fn new(cells: usize) -> Self {
         let kept = if cells <= DENSE {
-            Kept::Dense(vec![T::default(); cells])
+            CellStorage::Dense(vec![T::default(); cells])
         } else {
-            Kept::Sparse(Sparse { cells, table: Vec::new(), touched: Vec::new() })
+            CellStorage::Sparse(SparseCells { cells, table: Vec::new(), touched: Vec::new() })
         };
-        Cells { kept }
+        PlaceCells { kept }
     }
 
     /// Returns a cell; `None` if it was not touched or does not exist.
     pub(crate) fn get(&self, at: usize) -> Option<&T> {
         match &self.kept {
-            Kept::Dense(cells) => cells.get(at),
-            Kept::Sparse(sparse) => sparse.find(at).map(|i| &sparse.touched[i].1),
+            CellStorage::Dense(cells) => cells.get(at),
+            CellStorage::Sparse(sparse) => sparse.find(at).map(|i| &sparse.touched[i].1),
         }
     }
 
     /// Returns a cell for a change.
     pub(crate) fn at(&mut self, at: usize) -> &mut T {
-        if let Kept::Sparse(sparse) = &mut self.kept
+        if let CellStorage::Sparse(sparse) = &mut self.kept
             && sparse.touched.len() >= sparse.cells / SHARE
         {
             let mut cells = vec![T::default(); sparse.cells];
             for (i, cell) in sparse.touched.drain(..) {
                 cells[i] = cell;
             }
-            self.kept = Kept::Dense(cells);
+            self.kept = CellStorage::Dense(cells);
         }
         match &mut self.kept {
-            Kept::Dense(cells) => &mut cells[at],
-            Kept::Sparse(sparse) => sparse.touch(at),
+            CellStorage::Dense(cells) => &mut cells[at],
+            CellStorage::Sparse(sparse) => sparse.touch(at),
         }
     }
 
     /// Returns the cells that may have been touched, in ascending order.
     pub(crate) fn touched(&self) -> Vec<usize> {
         match &self.kept {
-            Kept::Dense(cells) => (0..cells.len()).collect(),
-            Kept::Sparse(sparse) => {
+            CellStorage::Dense(cells) => (0..cells.len()).collect(),
+            CellStorage::Sparse(sparse) => {
                 let mut all: Vec<usize> = sparse.touched.iter().map(|t| t.0).collect();
                 all.sort_unstable();
                 all
@@ -81,7 +81,7 @@ impl<T: Clone + Default> Cells<T> {
     }
 }
 
-impl<T> Sparse<T> {
+impl<T> SparseCells<T> {
     /// Returns the position in the table at which the search for a cell begins: its number, well mixed.
     fn start(&self, at: usize) -> usize {
         let mixed = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -111,7 +111,7 @@ impl<T> Sparse<T> {
     }
 }
 
-impl<T: Default> Sparse<T> {
+impl<T: Default> SparseCells<T> {
     fn touch(&mut self, at: usize) -> &mut T {
         let found = self.find(at);
         let i = found.unwrap_or(self.touched.len());
@@ -145,7 +145,7 @@ mod tests {
     fn sparse_cells_are_a_vector() {
         for cells in [1, DENSE, DENSE + 1, 5000] {
             let mut plain = vec![0u32; cells];
-            let mut sparse: Cells<u32> = Cells::new(cells);
+            let mut sparse: PlaceCells<u32> = PlaceCells::new(cells);
             let mut at = 7usize;
             for step in 0..2000u32 {
                 at = (at * 4097 + 31) % cells;
@@ -163,7 +163,7 @@ mod tests {
     /// Few cells of very many cost what they are, not what there are.
     #[test]
     fn many_cells_cost_nothing() {
-        let mut cells: Cells<u64> = Cells::new(1 << 40);
+        let mut cells: PlaceCells<u64> = PlaceCells::new(1 << 40);
         for i in 0..1000 {
             *cells.at(i << 30) = 1 + i as u64;
         }

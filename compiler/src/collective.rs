@@ -41,13 +41,13 @@ pub struct CustomSpec {
     /// The ends of the runs of each number; they begin where those of the one before it end.
     pub(crate) ends: Vec<u32>,
     /// Runs of contributions, those of one number ascending and disjoint.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<ChunkRun>,
     /// Tells whether some sum is of different chunks.
     pub(crate) mixed: bool,
 }
 
 /// A chunk of the inputs of the ranks from the second number to before the third.
-pub(crate) type Run = (u32, u32, u32);
+pub(crate) type ChunkRun = (u32, u32, u32);
 
 impl CustomSpec {
     /// Returns the number of blocks of the whole vector: a chunk of the declaration each.
@@ -62,7 +62,7 @@ impl CustomSpec {
     }
 
     /// Returns the runs of contributions that are asked of a place; none where nothing is asked.
-    fn asked(&self, rank: u32, chunk: u32) -> &[Run] {
+    fn asked(&self, rank: u32, chunk: u32) -> &[ChunkRun] {
         let number = self.cells.get(self.cell(rank, chunk)).copied().unwrap_or(0);
         let Some(at) = usize::try_from(number).ok().and_then(|n| n.checked_sub(1)) else {
             return &[];
@@ -73,7 +73,7 @@ impl CustomSpec {
     }
 
     /// Returns the required content of a place at the end, where each declared chunk is cut into `per`.
-    fn expected(&self, rank: u32, chunk: u32, per: u32) -> Option<Expected> {
+    fn expected(&self, rank: u32, chunk: u32, per: u32) -> Option<ExpectedContent> {
         let runs = self.asked(rank, chunk / per);
         let fine = |c: u32| c * per + chunk % per;
         let first = fine(runs.first()?.0);
@@ -84,27 +84,27 @@ impl CustomSpec {
         }
         let ranks = match parts.as_slice() {
             [(_, ranks)] => match ranks.intervals() {
-                [(a, b)] if b - a == 1 => Ranks::One(*a),
-                _ => Ranks::These(ranks.clone()),
+                [(a, b)] if b - a == 1 => SpecRanks::One(*a),
+                _ => SpecRanks::These(ranks.clone()),
             },
-            _ => Ranks::Mixed(parts.into()),
+            _ => SpecRanks::Mixed(parts.into()),
         };
-        Some(Expected { chunk: first, ranks })
+        Some(ExpectedContent { chunk: first, ranks })
     }
 }
 
 /// The required content of a place at the end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Expected {
+pub struct ExpectedContent {
     /// The chunk; the lowest one of a sum of different chunks.
     pub chunk: u32,
     /// The ranks that contribute.
-    pub ranks: Ranks,
+    pub ranks: SpecRanks,
 }
 
 /// A set of ranks as specifications need it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ranks {
+pub enum SpecRanks {
     /// All.
     All,
     /// One.
@@ -115,14 +115,14 @@ pub enum Ranks {
     Mixed(Arc<[(u32, RankSet)]>),
 }
 
-impl Expected {
+impl ExpectedContent {
     /// Returns every contribution, as rank and chunk, in ascending order of ranks.
     pub fn contributions(&self, n: u32) -> Vec<(u32, u32)> {
         match &self.ranks {
-            Ranks::All => (0..n).map(|r| (r, self.chunk)).collect(),
-            Ranks::One(r) => vec![(*r, self.chunk)],
-            Ranks::These(ranks) => ranks.iter().map(|r| (r, self.chunk)).collect(),
-            Ranks::Mixed(parts) => {
+            SpecRanks::All => (0..n).map(|r| (r, self.chunk)).collect(),
+            SpecRanks::One(r) => vec![(*r, self.chunk)],
+            SpecRanks::These(ranks) => ranks.iter().map(|r| (r, self.chunk)).collect(),
+            SpecRanks::Mixed(parts) => {
                 let one =
                     |(c, ranks): &(u32, RankSet)| ranks.iter().map(|r| (r, *c)).collect::<Vec<_>>();
                 let mut all: Vec<(u32, u32)> = parts.iter().flat_map(one).collect();
@@ -218,7 +218,7 @@ impl Spec {
     }
 
     /// Returns the required content of a place at the end; `None` if any will do.
-    pub fn expected(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<Expected> {
+    pub fn expected(&self, buffer: Buffer, rank: u32, chunk: u32) -> Option<ExpectedContent> {
         let per = self.per_block();
         if let Some(c) = &self.custom {
             if buffer != Buffer::Output {
@@ -229,24 +229,27 @@ impl Spec {
         if matches!(buffer, Buffer::Input | Buffer::Scratch(_)) {
             return None;
         }
-        let whole = |ranks| Some(Expected { chunk, ranks });
-        let own = |ranks: fn(&Spec) -> Ranks| match buffer {
-            Buffer::Output => Some(Expected { chunk: rank * per + chunk, ranks: ranks(self) }),
-            _ if chunk / per == rank => Some(Expected { chunk, ranks: ranks(self) }),
+        let whole = |ranks| Some(ExpectedContent { chunk, ranks });
+        let own = |ranks: fn(&Spec) -> SpecRanks| match buffer {
+            Buffer::Output => {
+                Some(ExpectedContent { chunk: rank * per + chunk, ranks: ranks(self) })
+            }
+            _ if chunk / per == rank => Some(ExpectedContent { chunk, ranks: ranks(self) }),
             _ => None,
         };
         match &self.kind {
-            Kind::AllReduce => whole(Ranks::All),
-            Kind::ReduceScatter => own(|_| Ranks::All),
-            Kind::AllGather => whole(Ranks::One(chunk / per)),
-            Kind::Broadcast => whole(Ranks::One(self.root)),
-            Kind::Reduce if rank == self.root => whole(Ranks::All),
-            Kind::Gather if rank == self.root => whole(Ranks::One(chunk / per)),
-            Kind::Scatter => own(|s| Ranks::One(s.root)),
-            Kind::AllToAll => {
-                Some(Expected { chunk: rank * per + chunk % per, ranks: Ranks::One(chunk / per) })
-            }
-            Kind::SendRecv if rank == 1 => whole(Ranks::One(0)),
+            Kind::AllReduce => whole(SpecRanks::All),
+            Kind::ReduceScatter => own(|_| SpecRanks::All),
+            Kind::AllGather => whole(SpecRanks::One(chunk / per)),
+            Kind::Broadcast => whole(SpecRanks::One(self.root)),
+            Kind::Reduce if rank == self.root => whole(SpecRanks::All),
+            Kind::Gather if rank == self.root => whole(SpecRanks::One(chunk / per)),
+            Kind::Scatter => own(|s| SpecRanks::One(s.root)),
+            Kind::AllToAll => Some(ExpectedContent {
+                chunk: rank * per + chunk % per,
+                ranks: SpecRanks::One(chunk / per),
+            }),
+            Kind::SendRecv if rank == 1 => whole(SpecRanks::One(0)),
             _ => None,
         }
     }

@@ -21,12 +21,12 @@ pub struct Embedded {
     version: String,
     sources: SourceMap,
     tree: File,
-    imports: Vec<Imported>,
+    imports: Vec<ImportedFile>,
 }
 
 /// A file as it was found when the binary was built.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Imported {
+struct ImportedFile {
     from: String,
     path: String,
     name: String,
@@ -49,8 +49,8 @@ impl Embedded {
     /// # Errors
     ///
     /// Fails as [`resolve`](crate::resolve()) does, and adds the texts for rendering.
-    pub fn resolve_new(&mut self, library: &dyn Library) -> Resolved {
-        let keeper = Keeper { library, found: RefCell::default() };
+    pub fn resolve_new(&mut self, library: &dyn Library) -> ResolvedPrograms {
+        let keeper = ImportRecorder { library, found: RefCell::default() };
         let resolved = self.resolve(&keeper);
         self.imports = keeper.found.into_inner();
         resolved
@@ -61,8 +61,8 @@ impl Embedded {
     /// # Errors
     ///
     /// Fails as [`resolve`](crate::resolve()) does, and adds the texts for rendering.
-    pub fn resolve(&self, library: &dyn Library) -> Resolved {
-        let shelf = Shelf { library, imports: &self.imports };
+    pub fn resolve(&self, library: &dyn Library) -> ResolvedPrograms {
+        let shelf = FoundFiles { library, imports: &self.imports };
         let mut sources = self.sources.clone();
         match resolve_tree(&mut sources, SourceId(0), &self.tree, &shelf) {
             Ok(programs) => Ok((sources, programs)),
@@ -115,15 +115,15 @@ pub enum EmbedError {
 }
 
 /// Programs with all texts, or what is wrong with them.
-pub type Resolved = Result<(SourceMap, Vec<Arc<Program>>), (SourceMap, Diagnostics)>;
+pub type ResolvedPrograms = Result<(SourceMap, Vec<Arc<Program>>), (SourceMap, Diagnostics)>;
 
 /// The library, and the files found before.
-struct Shelf<'a> {
+struct FoundFiles<'a> {
     library: &'a dyn Library,
-    imports: &'a [Imported],
+    imports: &'a [ImportedFile],
 }
 
-impl Library for Shelf<'_> {
+impl Library for FoundFiles<'_> {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         self.library.algorithm(collective, name)
     }
@@ -138,19 +138,19 @@ impl Library for Shelf<'_> {
 }
 
 /// Remembers what was imported.
-struct Keeper<'a> {
+struct ImportRecorder<'a> {
     library: &'a dyn Library,
-    found: RefCell<Vec<Imported>>,
+    found: RefCell<Vec<ImportedFile>>,
 }
 
-impl Library for Keeper<'_> {
+impl Library for ImportRecorder<'_> {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         self.library.algorithm(collective, name)
     }
 
     fn file(&self, from: &str, path: &str) -> Result<(String, String), String> {
         let (name, text) = self.library.file(from, path)?;
-        self.found.borrow_mut().push(Imported {
+        self.found.borrow_mut().push(ImportedFile {
             from: from.into(),
             path: path.into(),
             name: name.clone(),

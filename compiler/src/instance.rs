@@ -40,7 +40,7 @@ pub struct Instance {
     /// Chunks of the program's own `chunks` clause.
     pub units: u32,
     /// Scratch buffers.
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: ScratchBuffers,
     /// Parallel copies of the whole program.
     pub(crate) channels: u32,
     /// Least passes, from the schedule.
@@ -51,7 +51,7 @@ pub struct Instance {
 
 /// The scratch buffers of a program and of all that it uses.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct ScratchBuffers {
     /// First buffer of each program entered, by its path of uses and parts.
     pub(crate) first: BTreeMap<Vec<u32>, u16>,
     /// The buffers, by number.
@@ -73,7 +73,7 @@ pub(crate) struct ScratchBuffer {
 
 /// The part of an instance that is known before its scratch buffers are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Setting<'i> {
+pub(crate) struct InstanceSetting<'i> {
     /// The program.
     pub(crate) program: &'i Program,
     /// Extents of the ranks.
@@ -88,7 +88,7 @@ pub(crate) struct Setting<'i> {
     pub(crate) channels: u32,
 }
 
-impl Setting<'_> {
+impl InstanceSetting<'_> {
     /// Returns the number of the statement that shares cut: of a split by bandwidth, if there are several paths.
     pub(crate) fn weighted_site(&self) -> Option<u32> {
         let several = self.options.paths > 1;
@@ -113,8 +113,8 @@ impl Instance {
     }
 
     /// Returns all of it but its scratch buffers.
-    pub(crate) fn setting(&self) -> Setting<'_> {
-        Setting {
+    pub(crate) fn setting(&self) -> InstanceSetting<'_> {
+        InstanceSetting {
             program: &self.program,
             axes: &self.shape.axes,
             options: &self.options,

@@ -35,7 +35,7 @@ use crate::walk::{Transfer, walk};
 
 /// The outcome of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// True if every place ends with the content that the collective asks for.
     pub right: bool,
     /// The fault; empty if `right`.
@@ -46,14 +46,14 @@ pub struct Outcome {
 ///
 /// # Errors
 /// Faults of evaluation: an index or a rank out of bounds, arithmetic without a result.
-pub fn interpret(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics> {
+pub fn interpret(instance: &Instance, seed: u64) -> Result<RunOutcome, Diagnostics> {
     let rounds = rounds_of(instance)?;
     let fault = cuts(&instance.spec).into_iter().find_map(|cut| {
-        let mut run = Run { instance, seed, cut, memory: BTreeMap::new() };
+        let mut run = LengthRun { instance, seed, cut, memory: BTreeMap::new() };
         run.play(&rounds).err().map(|why| format!("with {cut:?}: {why}"))
     });
     let fault = fault.or_else(|| barrier(instance, &rounds).err().map(|why| why.to_string()));
-    Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
+    Ok(RunOutcome { right: fault.is_none(), why: fault.unwrap_or_default() })
 }
 
 /// Returns the transfers of every round.
@@ -86,20 +86,20 @@ enum WrongRun {
 
 /// The rule that gives the lengths of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
+enum LengthRule {
     /// Lengths as for a whole vector of this number of elements.
     Elements(u64),
     /// The k-th chunk of every block has k + 1 elements.
     Stairs,
 }
 
-impl Cut {
+impl LengthRule {
     /// Returns the first element of a chunk in the whole vector.
     fn start(self, chunk: u64, spec: &Spec) -> u64 {
         let per = u64::from(spec.per_block().max(1));
         match self {
-            Cut::Elements(n) => chunk * n / u64::from(spec.chunks),
-            Cut::Stairs => {
+            LengthRule::Elements(n) => chunk * n / u64::from(spec.chunks),
+            LengthRule::Stairs => {
                 let (block, k) = (chunk / per, chunk % per);
                 block * (per * (per + 1) / 2) + k * (k + 1) / 2
             }
@@ -109,38 +109,42 @@ impl Cut {
     /// Returns the number of elements that a chunk of scratch has room for.
     fn most(self, spec: &Spec) -> u64 {
         match self {
-            Cut::Elements(n) => n.div_ceil(u64::from(spec.chunks)),
-            Cut::Stairs => u64::from(spec.per_block().max(1)),
+            LengthRule::Elements(n) => n.div_ceil(u64::from(spec.chunks)),
+            LengthRule::Stairs => u64::from(spec.per_block().max(1)),
         }
     }
 }
 
 /// Returns every cut that is worth a run.
-fn cuts(spec: &Spec) -> Vec<Cut> {
+fn cuts(spec: &Spec) -> Vec<LengthRule> {
     let (blocks, per) = (u64::from(spec.blocks().max(1)), u64::from(spec.per_block()));
     let counts: Vec<u64> =
         if per <= 16 { (1..=per + 1).collect() } else { vec![1, 3, per / 2 + 1, per - 1, per + 1] };
-    counts.into_iter().map(|count| Cut::Elements(count * blocks)).chain([Cut::Stairs]).collect()
+    counts
+        .into_iter()
+        .map(|count| LengthRule::Elements(count * blocks))
+        .chain([LengthRule::Stairs])
+        .collect()
 }
 
 /// A place: rank, buffer, chunk.
-type Place = (u32, Buf, u32);
+type PlaceKey = (u32, Buf, u32);
 
 /// A chunk and the contributions that it must end with, as rank and chunk.
-type Asked = (u32, Vec<(u32, u32)>);
+type AskedContent = (u32, Vec<(u32, u32)>);
 
 /// One run with one cut.
-struct Run<'a> {
+struct LengthRun<'a> {
     instance: &'a Instance,
     seed: u64,
-    cut: Cut,
+    cut: LengthRule,
     /// The stored elements, by place.
-    memory: BTreeMap<Place, Vec<u128>>,
+    memory: BTreeMap<PlaceKey, Vec<u128>>,
 }
 
 /// The writes of one round into one place.
 #[derive(Default)]
-struct Writes<'t> {
+struct PlaceWrites<'t> {
     copied: Vec<Vec<u128>>,
     added: Vec<Vec<u128>>,
     /// The regions of the transfers.
@@ -148,7 +152,7 @@ struct Writes<'t> {
     by: Vec<&'t Transfer>,
 }
 
-impl Run<'_> {
+impl LengthRun<'_> {
     /// Returns the elements of chunk `chunk` of the whole vector: first, and one past the last.
     fn elements(&self, chunk: u32) -> std::ops::Range<u64> {
         let at = |c: u32| self.cut.start(u64::from(c), &self.instance.spec);
@@ -195,7 +199,7 @@ impl Run<'_> {
     }
 
     /// Returns the results that a rank must end with: chunks, and the contributions of each.
-    fn asked(&self, buffer: Buffer, rank: u32) -> Result<Vec<Asked>, PostconditionError> {
+    fn asked(&self, buffer: Buffer, rank: u32) -> Result<Vec<AskedContent>, PostconditionError> {
         let spec = &self.instance.spec;
         let Kind::Custom(custom) = &spec.kind else {
             let of = |chunk| Some((chunk, spec.expected(buffer, rank, chunk)?));
@@ -216,7 +220,7 @@ impl Run<'_> {
 
     /// Plays one round: all reads first, then all writes.
     fn round(&mut self, round: &[Transfer]) -> Result<(), WrongRun> {
-        let mut writes: BTreeMap<Place, Writes<'_>> = BTreeMap::new();
+        let mut writes: BTreeMap<PlaceKey, PlaceWrites<'_>> = BTreeMap::new();
         for t in round {
             let region: Vec<(Buf, u32)> = t.to.iter().collect();
             for ((buf, chunk), &(to, at)) in t.from.iter().zip(&region) {
@@ -328,7 +332,7 @@ mod tests {
             for chunk in 0..12 {
                 assert_eq!(len(chunk), len(chunk % 4), "{cut:?}");
                 assert!(len(chunk) <= cut.most(&spec), "{cut:?}");
-                assert!(cut != Cut::Stairs || len(chunk) == chunk % 4 + 1);
+                assert!(cut != LengthRule::Stairs || len(chunk) == chunk % 4 + 1);
             }
         }
     }

@@ -44,7 +44,7 @@ pub mod verify;
 pub mod walk;
 
 pub use compile::{Checked, Method, Proved, UNROLL, by_symmetry, check, compile, tolerant};
-pub use embed::{EmbedError, Embedded, Resolved};
+pub use embed::{EmbedError, Embedded, ResolvedPrograms};
 pub use eval::{ArithmeticError, operate};
 pub use instance::{Instance, Options};
 pub use lower::project;

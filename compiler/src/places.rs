@@ -1,7 +1,7 @@
 //! Chunks of memory by number: every chunk of every buffer of a rank, and of all ranks.
 //!
 //! An instance and a plan have at most [`MAX_PLACES`] chunks a rank, so that the numbers of a rank's own places fit
-//! 32 bits. Those of many ranks may not fit a machine's: [`Places::all`] says so before memory is made for them.
+//! 32 bits. Those of many ranks may not fit a machine's: [`PlaceNumbers::all`] says so before memory is made for them.
 //!
 //! [`MAX_PLACES`]: crate::plan::MAX_PLACES
 
@@ -14,7 +14,7 @@ use crate::program::{Buffer, Style};
 
 /// Numbers every chunk of every buffer of every rank.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct PlaceNumbers {
     /// First place of Data, Input, Output, then of each scratch buffer, inside a rank.
     first: Vec<usize>,
     /// Places a rank.
@@ -23,7 +23,7 @@ pub(crate) struct Places {
     ranks: Option<Arc<[u32]>>,
 }
 
-impl Places {
+impl PlaceNumbers {
     /// Creates the places of the buffers that a program names.
     pub(crate) fn new(instance: &Instance) -> Self {
         let spec = &instance.spec;
@@ -43,7 +43,7 @@ impl Places {
             first.push(at);
             at += index(size);
         }
-        Places { first, per_rank: at, ranks: None }
+        PlaceNumbers { first, per_rank: at, ranks: None }
     }
 
     /// Returns the number of places of `ranks` ranks; `None` if it is greater than numbers of this machine.
@@ -77,7 +77,7 @@ impl Places {
 
     /// Returns the places if only these ranks, which ascend, have some.
     pub(crate) fn of_ranks(self, ranks: &[u32]) -> Self {
-        Places { ranks: Some(ranks.into()), ..self }
+        PlaceNumbers { ranks: Some(ranks.into()), ..self }
     }
 
     /// Returns the rank of a place.

@@ -7,7 +7,7 @@
 use std::num::TryFromIntError;
 
 use crate::eval::{ArithmeticError, eval};
-use crate::program::{Binder, Custom, Ensure, Expr, Index};
+use crate::program::{Binder, CustomCollective, EnsureClause, Expr, Index};
 
 /// The contributions that one chunk of a rank's output must hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,11 +66,11 @@ pub enum PostconditionError {
 }
 
 /// A result, or the reason for which there is none.
-type Result<T, E = PostconditionError> = std::result::Result<T, E>;
+type ReadResult<T, E = PostconditionError> = std::result::Result<T, E>;
 
 /// One collective at one shape.
-struct Reader<'c> {
-    custom: &'c Custom,
+struct PostconditionReader<'c> {
+    custom: &'c CustomCollective,
     ranks: i64,
     input: i64,
     output: i64,
@@ -82,7 +82,7 @@ struct Reader<'c> {
 ///
 /// # Errors
 /// Fails where the postconditions have no meaning at this shape.
-pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>> {
+pub fn asked(custom: &CustomCollective, axes: &[u32], rank: u32) -> ReadResult<Vec<Asked>> {
     let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
     let mut env = vec![0i64; custom.slots.len()];
     env[0] = ranks;
@@ -91,7 +91,7 @@ pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>> {
         env[usize::from(slot)] = size.ok_or(PostconditionError::FewerAxes)?;
     }
     let (input, output) = (number(&custom.input, &mut env)?, number(&custom.output, &mut env)?);
-    let mut reader = Reader { custom, ranks, input, output, found: Vec::new() };
+    let mut reader = PostconditionReader { custom, ranks, input, output, found: Vec::new() };
     for ensure in &reader.custom.ensures {
         if let Some(var) = ensure.var {
             env[usize::from(var)] = rank.into();
@@ -109,23 +109,23 @@ pub fn asked(custom: &Custom, axes: &[u32], rank: u32) -> Result<Vec<Asked>> {
 ///
 /// # Errors
 /// Fails where there are no such numbers.
-pub fn sizes(custom: &Custom, axes: &[u32]) -> Result<(u32, u32)> {
+pub fn sizes(custom: &CustomCollective, axes: &[u32]) -> ReadResult<(u32, u32)> {
     let ranks: i64 = axes.iter().map(|&a| i64::from(a)).product();
     let mut env = vec![0i64; custom.slots.len()];
     env[0] = ranks;
     for (&slot, &size) in custom.axes.sizes.iter().zip(axes) {
         env[usize::from(slot)] = if custom.axes.grid { size.into() } else { ranks };
     }
-    let mut size = |e| -> Result<u32> { Ok(u32::try_from(number(e, &mut env)?)?) };
+    let mut size = |e| -> ReadResult<u32> { Ok(u32::try_from(number(e, &mut env)?)?) };
     Ok((size(&custom.input)?, size(&custom.output)?))
 }
 
-fn number(e: &Expr, env: &mut [i64]) -> Result<i64> {
+fn number(e: &Expr, env: &mut [i64]) -> ReadResult<i64> {
     Ok(eval(e, env).map_err(|e| e.error)?)
 }
 
-impl Reader<'_> {
-    fn follow(&mut self, ensure: &Ensure, at: usize, env: &mut [i64]) -> Result<()> {
+impl PostconditionReader<'_> {
+    fn follow(&mut self, ensure: &EnsureClause, at: usize, env: &mut [i64]) -> ReadResult<()> {
         match ensure.binders.get(at) {
             None => self.place(ensure, env),
             Some(Binder::Let(slot, e)) => {
@@ -147,7 +147,7 @@ impl Reader<'_> {
     }
 
     /// Adds the results that a postcondition asks for, with all its variables set.
-    fn place(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<()> {
+    fn place(&mut self, ensure: &EnsureClause, env: &mut [i64]) -> ReadResult<()> {
         let targets = chunks(&ensure.target, self.output, env)?;
         let mut of: Vec<Vec<(u32, u32)>> = vec![Vec::new(); targets.len()];
         let mut term = |env: &mut [i64]| {
@@ -187,7 +187,7 @@ impl Reader<'_> {
     }
 
     /// Returns the rank at which a contribution begins, from its coordinates where they are given.
-    fn whose(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32> {
+    fn whose(&self, ensure: &EnsureClause, env: &mut [i64]) -> ReadResult<u32> {
         let mut linear = 0;
         for (e, size) in &ensure.at.coordinates {
             let (v, size) = (number(e, env)?, env[usize::from(*size)]);
@@ -211,7 +211,7 @@ fn absent(what: &'static str, value: i64, size: i64) -> PostconditionError {
 }
 
 /// Returns the chunks that an index names, one by one.
-fn chunks(index: &Index, size: i64, env: &mut [i64]) -> Result<Vec<u32>> {
+fn chunks(index: &Index, size: i64, env: &mut [i64]) -> ReadResult<Vec<u32>> {
     let (from, end, by, take, count) = match index {
         Index::All => (0, size, &None, &None, None),
         Index::At(e) => {

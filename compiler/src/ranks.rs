@@ -9,35 +9,35 @@ use crate::num::{count, wide};
 /// A set of ranks as ascending, disjoint, non-adjacent half-open intervals. Copies of a set of many intervals share
 /// them: what a round copies costs the same however scattered the ranks are that contribute to it.
 #[derive(Clone, Default)]
-pub struct RankSet(Intervals);
+pub struct RankSet(RankIntervals);
 
 /// A half-open interval of ranks.
-type Interval = (u32, u32);
+type RankInterval = (u32, u32);
 
 /// The intervals of a set.
 #[derive(Clone)]
-enum Intervals {
+enum RankIntervals {
     /// Up to two.
-    Few(u8, [Interval; 2]),
+    Few(u8, [RankInterval; 2]),
     /// More.
-    Many(Arc<[Interval]>),
+    Many(Arc<[RankInterval]>),
 }
 
-impl Default for Intervals {
+impl Default for RankIntervals {
     fn default() -> Self {
-        Intervals::Few(0, [(0, 0); 2])
+        RankIntervals::Few(0, [(0, 0); 2])
     }
 }
 
-impl FromIterator<Interval> for RankSet {
+impl FromIterator<RankInterval> for RankSet {
     /// Creates a set of intervals that are ascending, disjoint and not adjacent.
-    fn from_iter<I: IntoIterator<Item = Interval>>(intervals: I) -> Self {
-        let all: SmallVec<[Interval; 8]> = intervals.into_iter().collect();
+    fn from_iter<I: IntoIterator<Item = RankInterval>>(intervals: I) -> Self {
+        let all: SmallVec<[RankInterval; 8]> = intervals.into_iter().collect();
         RankSet(match all.as_slice() {
-            [] => Intervals::default(),
-            [a] => Intervals::Few(1, [*a, (0, 0)]),
-            [a, b] => Intervals::Few(2, [*a, *b]),
-            many => Intervals::Many(many.into()),
+            [] => RankIntervals::default(),
+            [a] => RankIntervals::Few(1, [*a, (0, 0)]),
+            [a, b] => RankIntervals::Few(2, [*a, *b]),
+            many => RankIntervals::Many(many.into()),
         })
     }
 }
@@ -45,7 +45,7 @@ impl FromIterator<Interval> for RankSet {
 impl PartialEq for RankSet {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
-            (Intervals::Many(a), Intervals::Many(b)) if Arc::ptr_eq(a, b) => true,
+            (RankIntervals::Many(a), RankIntervals::Many(b)) if Arc::ptr_eq(a, b) => true,
             _ => self.intervals() == other.intervals(),
         }
     }
@@ -74,19 +74,19 @@ impl std::fmt::Debug for RankSet {
 impl RankSet {
     /// Creates the set of one rank.
     pub fn one(r: u32) -> Self {
-        RankSet(Intervals::Few(1, [(r, r + 1), (0, 0)]))
+        RankSet(RankIntervals::Few(1, [(r, r + 1), (0, 0)]))
     }
 
     /// Creates the set of ranks `0..n`.
     pub fn all(n: u32) -> Self {
-        RankSet(Intervals::Few(1, [(0, n), (0, 0)]))
+        RankSet(RankIntervals::Few(1, [(0, n), (0, 0)]))
     }
 
     /// Returns the intervals of the set, as the first rank of each and the one after its last.
     pub fn intervals(&self) -> &[(u32, u32)] {
         match &self.0 {
-            Intervals::Few(len, few) => &few[..usize::from(*len)],
-            Intervals::Many(many) => many,
+            RankIntervals::Few(len, few) => &few[..usize::from(*len)],
+            RankIntervals::Many(many) => many,
         }
     }
 
@@ -94,7 +94,7 @@ impl RankSet {
     /// own.
     pub(crate) fn unshared(&self) -> u64 {
         match &self.0 {
-            Intervals::Many(many) if Arc::strong_count(many) == 1 => wide(many.len()),
+            RankIntervals::Many(many) if Arc::strong_count(many) == 1 => wide(many.len()),
             _ => 0,
         }
     }
@@ -107,7 +107,7 @@ impl RankSet {
     /// Returns the union of both sets; the error is the lowest rank that is in both.
     pub fn disjoint_union(&self, other: &RankSet) -> Result<RankSet, u32> {
         let (a, b) = (self.intervals(), other.intervals());
-        let mut out: SmallVec<[Interval; 8]> = SmallVec::with_capacity(a.len() + b.len());
+        let mut out: SmallVec<[RankInterval; 8]> = SmallVec::with_capacity(a.len() + b.len());
         let (mut a, mut b) = (a.iter().copied().peekable(), b.iter().copied().peekable());
         loop {
             let next = match (a.peek(), b.peek()) {
@@ -127,10 +127,10 @@ impl RankSet {
 
     /// Returns the union of both sets, which may overlap.
     pub fn union(&self, other: &RankSet) -> RankSet {
-        let mut all: Vec<Interval> =
+        let mut all: Vec<RankInterval> =
             self.intervals().iter().chain(other.intervals()).copied().collect();
         all.sort_unstable();
-        let mut out: SmallVec<[Interval; 8]> = SmallVec::new();
+        let mut out: SmallVec<[RankInterval; 8]> = SmallVec::new();
         for next in all {
             match out.last_mut() {
                 Some(last) if next.0 <= last.1 => last.1 = last.1.max(next.1),
@@ -216,7 +216,7 @@ impl RankSet {
     }
 
     fn joined(all: Vec<(u32, u32)>) -> RankSet {
-        let mut out: SmallVec<[Interval; 8]> = SmallVec::new();
+        let mut out: SmallVec<[RankInterval; 8]> = SmallVec::new();
         for next in all {
             match out.last_mut() {
                 Some(last) if last.1 == next.0 => last.1 = next.1,

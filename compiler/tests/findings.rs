@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use roundelay_compiler::graph::{Dep, StepGraph, unroll};
+use roundelay_compiler::graph::{DependenceKind, StepGraph, unroll};
 use roundelay_compiler::{
     Instance, NoLibrary, Options, Placement, Program, Shape, compile, resolve, verify,
 };
@@ -172,7 +172,7 @@ fn a_circle_of_steps_is_told_step_by_step() {
     let instance = Arc::new(instance.expect("the shape fits"));
     let mut graph: StepGraph = unroll(&instance).expect("it unrolls");
     let ids: Vec<_> = graph.graph.node_indices().collect();
-    graph.graph.add_edge(ids[3], ids[0], Dep::Flow);
+    graph.graph.add_edge(ids[3], ids[0], DependenceKind::Flow);
     let found = verify::verify(graph).expect_err("a circle");
     expect![[r#"
         error[RL0301]: step s0 waits for itself over a chain of others

@@ -5,7 +5,7 @@
 
 /// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     /// A name, a keyword, or a number.
     Word,
     /// `"…"`, or up to the line end if not closed.
@@ -24,13 +24,13 @@ pub(crate) enum Kind {
 
 /// A token: bytes `start..end` of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token {
-    pub(crate) kind: Kind,
+pub(crate) struct SourceToken {
+    pub(crate) kind: TokenKind,
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
-impl Token {
+impl SourceToken {
     /// Returns the token as written.
     pub(crate) fn text<'t>(&self, text: &'t str) -> &'t str {
         text.get(self.start..self.end).unwrap_or("")
@@ -38,7 +38,7 @@ impl Token {
 
     /// Returns true if the grammar skips the token.
     pub(crate) fn is_comment(&self) -> bool {
-        matches!(self.kind, Kind::LineComment | Kind::BlockComment)
+        matches!(self.kind, TokenKind::LineComment | TokenKind::BlockComment)
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn trim_line(line: &str) -> &str {
 }
 
 /// Returns all tokens of a text, in order. Never fails: unknown characters are signs.
-pub(crate) fn lex(text: &str) -> Vec<Token> {
+pub(crate) fn lex(text: &str) -> Vec<SourceToken> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
@@ -66,36 +66,36 @@ pub(crate) fn lex(text: &str) -> Vec<Token> {
             continue;
         }
         let (kind, len) = token(&text[at..], c);
-        tokens.push(Token { kind, start: at, end: at + len });
+        tokens.push(SourceToken { kind, start: at, end: at + len });
         at += len;
     }
     tokens
 }
 
 /// Returns kind and length of the token at the start of `rest`, whose first character is `c`.
-fn token(rest: &str, c: char) -> (Kind, usize) {
+fn token(rest: &str, c: char) -> (TokenKind, usize) {
     let until = |stop: fn(char) -> bool| rest.find(stop).unwrap_or(rest.len());
     let line = || trim_line(&rest[..until(|c| c == '\n')]).len();
     if rest.starts_with("//!") || rest.starts_with("///") && !rest.starts_with("////") {
-        (Kind::Doc, line())
+        (TokenKind::Doc, line())
     } else if rest.starts_with("//") {
-        (Kind::LineComment, line())
+        (TokenKind::LineComment, line())
     } else if let Some(inside) = rest.strip_prefix("/*") {
         match inside.find("*/") {
-            Some(len) => (Kind::BlockComment, len + 4),
-            None => (Kind::OpenComment, rest.len()),
+            Some(len) => (TokenKind::BlockComment, len + 4),
+            None => (TokenKind::OpenComment, rest.len()),
         }
     } else if c.is_ascii_alphanumeric() || c == '_' {
-        (Kind::Word, until(|c| !c.is_ascii_alphanumeric() && c != '_'))
+        (TokenKind::Word, until(|c| !c.is_ascii_alphanumeric() && c != '_'))
     } else if let Some(inside) = rest.strip_prefix('"') {
         match inside.find(['"', '\n']) {
-            Some(len) if inside[len..].starts_with('"') => (Kind::Text, len + 2),
-            Some(len) => (Kind::Text, trim_line(&rest[..len + 1]).len()),
-            None => (Kind::Text, trim_line(rest).len()),
+            Some(len) if inside[len..].starts_with('"') => (TokenKind::Text, len + 2),
+            Some(len) => (TokenKind::Text, trim_line(&rest[..len + 1]).len()),
+            None => (TokenKind::Text, trim_line(rest).len()),
         }
     } else {
         let long = LONG_SIGNS.iter().find(|s| rest.starts_with(**s));
-        (Kind::Sign, long.map_or(c.len_utf8(), |s| s.len()))
+        (TokenKind::Sign, long.map_or(c.len_utf8(), |s| s.len()))
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     fn comments_and_texts_end_where_the_grammar_ends_them() {
         assert_eq!(words("a // b \r\n/* c\n */ d"), ["a", "// b", "/* c\n */", "d"]);
         assert_eq!(words("\"a b\" \"c\nd"), ["\"a b\"", "\"c", "d"]);
-        assert_eq!(lex("/* a").first().map(|t| t.kind), Some(Kind::OpenComment));
+        assert_eq!(lex("/* a").first().map(|t| t.kind), Some(TokenKind::OpenComment));
         for kept in [
             "// a\u{b}",
             "// \u{c}",
@@ -132,7 +132,7 @@ mod tests {
             assert_eq!(words(&format!("{kept} \t\r\nb")), [kept, "b"]);
         }
         assert_eq!(words("\"a\u{85} \nb"), ["\"a\u{85}", "b"]);
-        assert_eq!(lex("//// a").first().map(|t| t.kind), Some(Kind::LineComment));
-        assert_eq!(lex("/// a").first().map(|t| t.kind), Some(Kind::Doc));
+        assert_eq!(lex("//// a").first().map(|t| t.kind), Some(TokenKind::LineComment));
+        assert_eq!(lex("/// a").first().map(|t| t.kind), Some(TokenKind::Doc));
     }
 }

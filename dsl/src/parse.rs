@@ -24,7 +24,7 @@ use pest::iterators::{Pair, Pairs};
 
 use crate::ast::File;
 use crate::diag::{Diagnostic, Diagnostics, codes};
-use crate::lex::{Kind, Token, lex};
+use crate::lex::{SourceToken, TokenKind, lex};
 use crate::span::{SourceId, SourceMap, Span};
 
 pub use limits::{MAX_BYTES, MAX_DEPTH, check_text, too_deep, with_stack};
@@ -34,7 +34,7 @@ const MAX_FAULTS: usize = 50;
 
 #[derive(pest_derive::Parser)]
 #[grammar = "algo.pest"]
-struct Grammar;
+struct AlgoGrammar;
 
 /// Parses one source of the map.
 ///
@@ -47,7 +47,7 @@ pub fn parse(sources: &SourceMap, id: SourceId) -> Result<File, Diagnostics> {
 }
 
 fn parse_within(sources: &SourceMap, id: SourceId) -> Result<File, Diagnostics> {
-    let input = Input::new(sources, id)?;
+    let input = ParserInput::new(sources, id)?;
     let mut file =
         File { docs: Vec::new(), items: Vec::new(), span: input.span(0, input.text.len()) };
     let mut faults = Diagnostics::new();
@@ -74,16 +74,16 @@ fn parse_within(sources: &SourceMap, id: SourceId) -> Result<File, Diagnostics> 
 }
 
 /// One source on its way through the parser.
-pub(crate) struct Input<'t> {
+pub(crate) struct ParserInput<'t> {
     pub(crate) text: &'t str,
     pub(crate) source: SourceId,
     /// Everything, comments too.
-    pub(crate) tokens: Vec<Token>,
+    pub(crate) tokens: Vec<SourceToken>,
     /// The tokens that the grammar sees: all but comments.
-    words: Vec<Token>,
+    words: Vec<SourceToken>,
 }
 
-impl<'t> Input<'t> {
+impl<'t> ParserInput<'t> {
     /// Reads the tokens of a text that is within the limits.
     pub(crate) fn new(sources: &'t SourceMap, source: SourceId) -> Result<Self, Diagnostics> {
         let text = sources.get(source).text.as_str();
@@ -91,7 +91,7 @@ impl<'t> Input<'t> {
         let tokens = lex(text);
         limits::check_tokens(text, source, &tokens).map_err(|d| vec![d])?;
         let words = tokens.iter().copied().filter(|t| !t.is_comment()).collect();
-        Ok(Input { text, source, tokens, words })
+        Ok(ParserInput { text, source, tokens, words })
     }
 
     /// Returns the text cut before each declaration; the pieces cover all of it.
@@ -124,7 +124,7 @@ impl<'t> Input<'t> {
     /// Returns pest's nodes of one piece.
     pub(crate) fn nodes(&self, range: Range<usize>) -> Result<Pairs<'t, Rule>, Diagnostic> {
         let piece = &self.text[range.clone()];
-        Grammar::parse(Rule::file, piece).map_err(|e| explain::explain(self, range, &e))
+        AlgoGrammar::parse(Rule::file, piece).map_err(|e| explain::explain(self, range, &e))
     }
 
     fn opens_line(&self, token: usize) -> bool {
@@ -132,12 +132,12 @@ impl<'t> Input<'t> {
         token == 0 || self.text[from..self.tokens[token].start].contains('\n')
     }
 
-    fn is_item_doc(&self, token: &Token) -> bool {
-        token.kind == Kind::Doc && token.text(self.text).starts_with("///")
+    fn is_item_doc(&self, token: &SourceToken) -> bool {
+        token.kind == TokenKind::Doc && token.text(self.text).starts_with("///")
     }
 
     /// Returns the words within a range of the text.
-    fn words(&self, range: &Range<usize>) -> &[Token] {
+    fn words(&self, range: &Range<usize>) -> &[SourceToken] {
         let index = |at| self.words.partition_point(|t| t.start < at);
         self.words.get(index(range.start)..index(range.end)).unwrap_or_default()
     }
@@ -151,4 +151,4 @@ impl<'t> Input<'t> {
 }
 
 /// A node of pest's tree.
-type Node<'t> = Pair<'t, Rule>;
+type PestNode<'t> = Pair<'t, Rule>;

@@ -8,9 +8,9 @@
 mod tests;
 
 use crate::diag::Diagnostics;
-use crate::lex::{Kind, Token};
-use crate::parse::layout::{Block, Layout, Unit, layout};
-use crate::parse::{Input, parse};
+use crate::lex::{SourceToken, TokenKind};
+use crate::parse::layout::{BraceBlock, LineUnit, TextLayout, layout};
+use crate::parse::{ParserInput, parse};
 use crate::span::{SourceId, SourceMap};
 
 /// The longest line, where words allow it.
@@ -28,9 +28,9 @@ pub fn format(sources: &SourceMap, id: SourceId) -> Result<String, Diagnostics> 
 
 fn format_within(sources: &SourceMap, id: SourceId) -> Result<String, Diagnostics> {
     parse(sources, id)?;
-    let input = Input::new(sources, id)?;
+    let input = ParserInput::new(sources, id)?;
     let layout = layout(&input)?;
-    let mut printer = Printer {
+    let mut printer = TreePrinter {
         input: &input,
         layout: &layout,
         next: 0,
@@ -51,7 +51,7 @@ fn format_within(sources: &SourceMap, id: SourceId) -> Result<String, Diagnostic
 }
 
 /// A word of a line.
-struct Word<'t> {
+struct LineWord<'t> {
     text: &'t str,
     /// True after a blank.
     spaced: bool,
@@ -60,13 +60,13 @@ struct Word<'t> {
     is_remark: bool,
 }
 
-struct Printer<'i, 't> {
-    input: &'i Input<'t>,
-    layout: &'i Layout,
+struct TreePrinter<'i, 't> {
+    input: &'i ParserInput<'t>,
+    layout: &'i TextLayout,
     /// The token to be printed next.
     next: usize,
     out: String,
-    line: Vec<Word<'t>>,
+    line: Vec<LineWord<'t>>,
     level: usize,
     /// The line goes on with what the line before began.
     continued: bool,
@@ -76,8 +76,8 @@ struct Printer<'i, 't> {
     separate: bool,
 }
 
-impl<'t> Printer<'_, 't> {
-    fn unit(&mut self, unit: &Unit) {
+impl<'t> TreePrinter<'_, 't> {
+    fn unit(&mut self, unit: &LineUnit) {
         self.own_lines(unit.start);
         self.blank_line();
         if !self.fits(unit) {
@@ -89,7 +89,7 @@ impl<'t> Printer<'_, 't> {
         self.end_line();
     }
 
-    fn block(&mut self, block: &Block) {
+    fn block(&mut self, block: &BraceBlock) {
         if self.tokens(block.open + 1, block.close).is_empty() {
             return;
         }
@@ -105,7 +105,7 @@ impl<'t> Printer<'_, 't> {
     }
 
     /// Returns true if a unit, blocks and all, can be one line, as it was before.
-    fn fits(&self, unit: &Unit) -> bool {
+    fn fits(&self, unit: &LineUnit) -> bool {
         if unit.blocks.is_empty() {
             return true;
         }
@@ -115,26 +115,26 @@ impl<'t> Printer<'_, 't> {
             && self.level * LEVEL + self.width(tokens) <= WIDTH
     }
 
-    fn is_inline(&self, block: &Block) -> bool {
+    fn is_inline(&self, block: &BraceBlock) -> bool {
         block.units.len() <= block.inline
             && !self.input.text[block.open..block.close].contains('\n')
             && block.units.iter().flat_map(|u| &u.blocks).all(|b| self.is_inline(b))
     }
 
-    fn tokens(&self, start: usize, end: usize) -> &[Token] {
+    fn tokens(&self, start: usize, end: usize) -> &[SourceToken] {
         let all = &self.input.tokens;
         &all[all.partition_point(|t| t.start < start)..all.partition_point(|t| t.start < end)]
     }
 
-    fn width(&self, tokens: &[Token]) -> usize {
+    fn width(&self, tokens: &[SourceToken]) -> usize {
         let words: usize = tokens.iter().map(|t| columns(t.text(self.input.text))).sum();
         words + tokens.windows(2).filter(|w| self.is_spaced(&w[0], &w[1])).count()
     }
 
     /// Returns true if a blank stands between two words of a line.
-    fn is_spaced(&self, before: &Token, token: &Token) -> bool {
+    fn is_spaced(&self, before: &SourceToken, token: &SourceToken) -> bool {
         let (a, b) = (before.text(self.input.text), token.text(self.input.text));
-        let Layout { prefixes, tight, calls, .. } = self.layout;
+        let TextLayout { prefixes, tight, calls, .. } = self.layout;
         let glued = matches!(a, "(" | "[" | ".")
             || matches!(b, ")" | "]" | "[" | "," | ".")
             || (a == "{" && b == "}")
@@ -167,7 +167,7 @@ impl<'t> Printer<'_, 't> {
                 self.continued = true;
             }
             self.push(token);
-            if token.kind != Kind::BlockComment || alone {
+            if token.kind != TokenKind::BlockComment || alone {
                 self.flush();
                 let next = self.input.tokens.get(self.next).map(|t| t.text(self.input.text));
                 self.continued = !matches!(next, Some("else" | "{"));
@@ -187,16 +187,17 @@ impl<'t> Printer<'_, 't> {
         self.continued = false;
     }
 
-    fn push(&mut self, token: Token) {
+    fn push(&mut self, token: SourceToken) {
         let before = self.next.checked_sub(1).map(|i| self.input.tokens[i]);
         let spaced = before.is_some_and(|b| self.is_spaced(&b, &token));
         let (text, is_remark) = (token.text(self.input.text), is_remark(&token));
         // An operator begins a line and does not end one; a brace stays with its head.
         let after_operator = before.is_some_and(|b| {
-            b.kind == Kind::Sign && !matches!(b.text(self.input.text), ")" | "]" | "}" | "," | "{")
+            b.kind == TokenKind::Sign
+                && !matches!(b.text(self.input.text), ")" | "]" | "}" | "," | "{")
         });
         let may_break = spaced && !is_remark && !after_operator && !matches!(text, "{" | ":" | "=");
-        self.line.push(Word { text, spaced, may_break, is_remark });
+        self.line.push(LineWord { text, spaced, may_break, is_remark });
         self.next += 1;
     }
 
@@ -254,6 +255,6 @@ fn columns(text: &str) -> usize {
 }
 
 /// Returns true if a token is a comment of any kind.
-fn is_remark(token: &Token) -> bool {
-    token.is_comment() || token.kind == Kind::Doc
+fn is_remark(token: &SourceToken) -> bool {
+    token.is_comment() || token.kind == TokenKind::Doc
 }

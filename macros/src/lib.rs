@@ -46,7 +46,7 @@ use proc_macro::TokenStream;
 /// * `import("tools.algo")`: files whose functions, collectives and algorithms it uses, relative to this one.
 #[proc_macro_attribute]
 pub fn algorithm(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    generate::attribute(prototype::Role::Algorithm, attribute.into(), item.into()).into()
+    generate::attribute(prototype::MacroRole::Algorithm, attribute.into(), item.into()).into()
 }
 
 /// Makes a helper function of algorithms: whole numbers in, a number or a truth value out.
@@ -55,7 +55,7 @@ pub fn algorithm(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// for a positive right side. Algorithms name it in `with(…)`; it names those it calls itself likewise.
 #[proc_macro_attribute]
 pub fn algorithm_fn(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    generate::attribute(prototype::Role::Function, attribute.into(), item.into()).into()
+    generate::attribute(prototype::MacroRole::Function, attribute.into(), item.into()).into()
 }
 
 /// Embeds the first algorithm of an `.algo` file, and proves all of them, at the usual rank counts.

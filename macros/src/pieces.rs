@@ -12,25 +12,25 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 /// The texts of one prototype.
 #[derive(Debug, Default)]
-pub(crate) struct Pieces {
+pub(crate) struct SourcePieces {
     /// The sources as the compiler sees them.
     pub(crate) sources: SourceMap,
     /// The tokens of each source, by its id.
-    leaves: Vec<Vec<Leaf>>,
+    leaves: Vec<Vec<LeafToken>>,
     /// Bytes of a leaf by what tells its span from others, which is all that spans offer.
     bytes: BTreeMap<(SourceId, String), (u32, u32)>,
 }
 
 /// A token without parts: a word, a sign, or a delimiter.
 #[derive(Debug, Clone)]
-struct Leaf {
+struct LeafToken {
     text: String,
     span: proc_macro2::Span,
     start: u32,
     end: u32,
 }
 
-impl Pieces {
+impl SourcePieces {
     /// Adds the text of these tokens.
     pub(crate) fn add(&mut self, tokens: &TokenStream) -> SourceId {
         let (mut leaves, mut groups) = (Vec::new(), Vec::new());
@@ -92,10 +92,10 @@ fn edge(tree: &TokenTree, last: bool) -> proc_macro2::Span {
 }
 
 /// The span of a group, and its first and last leaf.
-type Whole = (proc_macro2::Span, usize, usize);
+type GroupSpan = (proc_macro2::Span, usize, usize);
 
-fn flatten(tokens: TokenStream, out: &mut Vec<Leaf>, groups: &mut Vec<Whole>) {
-    let leaf = |text: &str, span| Leaf { text: text.into(), span, start: 0, end: 0 };
+fn flatten(tokens: TokenStream, out: &mut Vec<LeafToken>, groups: &mut Vec<GroupSpan>) {
+    let leaf = |text: &str, span| LeafToken { text: text.into(), span, start: 0, end: 0 };
     for tree in tokens {
         match tree {
             TokenTree::Group(g) => {
@@ -120,7 +120,7 @@ fn flatten(tokens: TokenStream, out: &mut Vec<Leaf>, groups: &mut Vec<Whole>) {
 }
 
 /// Returns the tokens at their places; `None` if their places are in no order.
-fn laid_out(leaves: &mut [Leaf]) -> Option<String> {
+fn laid_out(leaves: &mut [LeafToken]) -> Option<String> {
     let first = leaves.first()?.span.start().line;
     let (mut text, mut line, mut column) = (String::new(), first, 0);
     for leaf in leaves {
@@ -146,7 +146,7 @@ fn laid_out(leaves: &mut [Leaf]) -> Option<String> {
 }
 
 /// Returns the tokens one after another.
-fn in_a_row(leaves: &mut [Leaf]) -> String {
+fn in_a_row(leaves: &mut [LeafToken]) -> String {
     let mut text = String::new();
     for leaf in leaves {
         leaf.start = text.len() as u32;
@@ -158,12 +158,12 @@ fn in_a_row(leaves: &mut [Leaf]) -> String {
 }
 
 /// Returns the text with the body as it was written, if that leaves all tokens where they are.
-fn with_comments(tokens: &TokenStream, leaves: &[Leaf], text: &str) -> Option<String> {
+fn with_comments(tokens: &TokenStream, leaves: &[LeafToken], text: &str) -> Option<String> {
     let TokenTree::Group(body) = tokens.clone().into_iter().last()? else { return None };
     let written = body.span().source_text()?;
     let opens = body.span_open().start();
     let open = leaves.iter().find(|l| l.span.start() == opens)?;
     let whole = format!("{}{written}\n", text.get(..open.start as usize)?);
-    let kept = |l: &Leaf| whole.get(l.start as usize..l.end as usize) == Some(&l.text);
+    let kept = |l: &LeafToken| whole.get(l.start as usize..l.end as usize) == Some(&l.text);
     leaves.iter().all(kept).then_some(whole)
 }

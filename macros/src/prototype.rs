@@ -5,11 +5,11 @@ use roundelay_compiler::Shape;
 use roundelay_dsl::ast;
 use syn::{Ident, ItemFn, Path};
 
-use crate::pieces::Pieces;
+use crate::pieces::SourcePieces;
 
 /// The macro that marked a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum MacroRole {
     /// `#[algorithm]`
     Algorithm,
     /// `#[algorithm_fn]`
@@ -18,7 +18,7 @@ pub(crate) enum Role {
 
 /// The words between the parentheses of the attribute.
 #[derive(Clone, Default)]
-pub(crate) struct Attribute {
+pub(crate) struct AttributeWords {
     /// The collective; an algorithm has one.
     pub(crate) collective: Option<Ident>,
     /// The algorithms and functions that it uses.
@@ -31,14 +31,14 @@ pub(crate) struct Attribute {
 
 /// A marked function as the macros hand it around: `{ role (attribute) item }`.
 #[derive(Clone)]
-pub(crate) struct Marked {
-    pub(crate) role: Role,
+pub(crate) struct MarkedFunction {
+    pub(crate) role: MacroRole,
     pub(crate) attribute: TokenStream,
     pub(crate) item: TokenStream,
 }
 
 /// An algorithm, parsed, with everything that was named in `with(…)`.
-pub(crate) struct Prototype {
+pub(crate) struct PrototypeAlgorithm {
     /// The function, for what is emitted beside the bytes.
     pub(crate) function: ItemFn,
     /// The shapes at which it is to be proved, if not at the usual rank counts.
@@ -46,5 +46,5 @@ pub(crate) struct Prototype {
     /// The algorithm first.
     pub(crate) tree: ast::File,
     /// The texts of the functions, and the way back from their bytes to tokens.
-    pub(crate) pieces: Pieces,
+    pub(crate) pieces: SourcePieces,
 }

@@ -11,7 +11,7 @@ use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
 /// The diagnostics of a refuted algorithm, and the stage that found them.
-pub(crate) struct Refuted {
+pub(crate) struct RefutedAlgorithm {
     pub(crate) sources: SourceMap,
     pub(crate) found: Diagnostics,
     /// Names or types: what is wrong in a part is wrong wherever it is used.
@@ -24,12 +24,10 @@ pub(crate) fn prove(
     embedded: &mut Embedded,
     check: Option<&[Shape]>,
     all: bool,
-) -> Result<Vec<Arc<Program>>, Refuted> {
-    let (sources, programs) = embedded.resolve_new(&Files).map_err(|(sources, found)| Refuted {
-        sources,
-        found,
-        early: true,
-    })?;
+) -> Result<Vec<Arc<Program>>, RefutedAlgorithm> {
+    let (sources, programs) = embedded
+        .resolve_new(&LibraryFiles)
+        .map_err(|(sources, found)| RefutedAlgorithm { sources, found, early: true })?;
     let count = if all { programs.len() } else { 1 };
     for program in programs.iter().take(count) {
         if let Err(found) = proved(program, &sources, check) {
@@ -37,7 +35,7 @@ pub(crate) fn prove(
             let sound = |p: &Arc<Program>| proved(p, &sources, None).is_ok();
             let parts = programs.iter().skip(count).all(sound);
             let found = if parts { found } else { Vec::new() };
-            return Err(Refuted { sources, found, early: false });
+            return Err(RefutedAlgorithm { sources, found, early: false });
         }
     }
     Ok(programs)
@@ -82,9 +80,9 @@ fn proved(
 }
 
 /// The algorithm library, and files beside the Rust source.
-pub(crate) struct Files;
+pub(crate) struct LibraryFiles;
 
-impl Files {
+impl LibraryFiles {
     /// Returns the file that is meant by a path in a source.
     pub(crate) fn path(from: &str, path: &str) -> Option<PathBuf> {
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
@@ -98,13 +96,13 @@ impl Files {
     }
 }
 
-impl Library for Files {
+impl Library for LibraryFiles {
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)> {
         AlgorithmLibrary.algorithm(collective, name)
     }
 
     fn file(&self, from: &str, path: &str) -> Result<(String, String), String> {
-        let found = Files::path(from, path).ok_or("no such file")?;
+        let found = LibraryFiles::path(from, path).ok_or("no such file")?;
         // The folder that the path is relative to.
         let beside = Path::new(path).components().count();
         let folder = found.ancestors().nth(beside).unwrap_or(Path::new(""));

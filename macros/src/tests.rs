@@ -6,8 +6,8 @@ use roundelay_compiler::Embedded;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 use roundelay_dsl::span::SourceMap;
 
-use crate::parse::{self, Fault};
-use crate::prototype::{Marked, Role};
+use crate::parse::{self, ParseFault};
+use crate::prototype::{MacroRole, MarkedFunction};
 use crate::prove::prove;
 
 type Found = Result<(), (SourceMap, Diagnostics)>;
@@ -27,11 +27,11 @@ fn of_rust(attribute: &str, item: &str) -> Found {
     let mut item = text.parse::<TokenStream>().expect("tokens").into_iter();
     let attribute = item.next().into_iter().collect();
     let item = item.collect();
-    let marked = Marked { role: Role::Algorithm, attribute, item };
+    let marked = MarkedFunction { role: MacroRole::Algorithm, attribute, item };
     match parse::prototype(&marked, &[]) {
         Ok(p) => refuted(Embedded::new(p.pieces.sources, p.tree)),
-        Err(Fault::Ours(pieces, found)) => Err((pieces.sources, found)),
-        Err(Fault::Rust(e)) => panic!("{e}"),
+        Err(ParseFault::Ours(pieces, found)) => Err((pieces.sources, found)),
+        Err(ParseFault::Rust(e)) => panic!("{e}"),
     }
 }
 
@@ -301,7 +301,8 @@ fn tokens_without_places_have_a_text_too() {
             each(|r| r.to(0).reduce(data));
         }
     );
-    let marked = Marked { role: Role::Algorithm, attribute: quote!(all_reduce), item: tokens };
+    let marked =
+        MarkedFunction { role: MacroRole::Algorithm, attribute: quote!(all_reduce), item: tokens };
     let Ok(prototype) = parse::prototype(&marked, &[]) else { panic!("it can be read") };
     let source = prototype.pieces.sources.get(prototype.tree.span.source);
     assert!(source.text.contains("fn twin ( n : Ranks )"), "{}", source.text);
@@ -314,10 +315,11 @@ fn nesting_without_end_is_refused() {
     let signs = format!("fn twin(n: Ranks) {{ let x = {}1; }}", "-".repeat(2000));
     for item in [deep, chain, signs] {
         let item = item.parse().expect("tokens");
-        let marked = Marked { role: Role::Algorithm, attribute: quote!(all_reduce), item };
+        let marked =
+            MarkedFunction { role: MacroRole::Algorithm, attribute: quote!(all_reduce), item };
         let text = match parse::prototype(&marked, &[]) {
-            Err(Fault::Rust(e)) => e.to_string(),
-            Err(Fault::Ours(_, found)) => found[0].code.to_string(),
+            Err(ParseFault::Rust(e)) => e.to_string(),
+            Err(ParseFault::Ours(_, found)) => found[0].code.to_string(),
             Ok(_) => panic!("it is read"),
         };
         assert!(text.contains("RL0102"), "{text}");
@@ -384,8 +386,9 @@ fn any_function_is_read_or_refused() {
         let item = format!("fn twin(n: Ranks) {{ {} }}", words.join(" "));
         let Ok(item) = item.parse::<TokenStream>() else { continue };
         read += 1;
-        let marked = Marked { role: Role::Algorithm, attribute: quote!(all_reduce), item };
-        if let Err(Fault::Ours(_, found)) = parse::prototype(&marked, &[]) {
+        let marked =
+            MarkedFunction { role: MacroRole::Algorithm, attribute: quote!(all_reduce), item };
+        if let Err(ParseFault::Ours(_, found)) = parse::prototype(&marked, &[]) {
             assert!(!found.is_empty(), "{words:?}");
         }
     }

@@ -3,14 +3,14 @@
 use roundelay_dsl::ast::{BinOp, Op, UnOp};
 use roundelay_dsl::span::Span;
 
-use super::places::{Pick, Place, Visible, inner, visit};
+use super::places::{ProgramPlace, VariablePick, VisibleNames, inner, visit};
 use crate::program::{
     Binder, Buffer, Builtin, Each, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt,
 };
 
 /// One change.
 #[derive(Debug, Clone)]
-pub(super) struct Edit {
+pub(super) struct ProgramEdit {
     /// Span of the expression or statement at fault if the change helps.
     pub(super) span: Span,
     /// The place that is named, if it is not that span.
@@ -21,11 +21,11 @@ pub(super) struct Edit {
     pub(super) text: String,
     /// A measure of how seldom a person errs so: the change of the least measure is named.
     pub(super) cost: u32,
-    pub(super) change: Change,
+    pub(super) change: EditKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Change {
+pub(super) enum EditKind {
     /// Adds to the number at the span.
     Add(i64),
     /// Replaces the operator at the span by one of those that are confused with it.
@@ -33,9 +33,9 @@ pub(super) enum Change {
     /// Replaces the function at the span.
     Function(Builtin),
     /// Replaces the variable or the number at the span.
-    Variable(Pick),
+    Variable(VariablePick),
     /// Adds or takes away a variable (`+ v`, `- v`, `% v`).
-    Term(BinOp, Pick),
+    Term(BinOp, VariablePick),
     /// Leaves one side of the operator at the span out: true leaves the right one out.
     Side(bool),
     /// Exchanges the sides of the operator at the span.
@@ -92,7 +92,7 @@ pub(super) fn place(s: &Stmt) -> Option<Span> {
     }
 }
 
-impl Edit {
+impl ProgramEdit {
     /// Returns the place that is named.
     pub(super) fn at(&self) -> Span {
         self.named.unwrap_or(self.span)
@@ -104,27 +104,27 @@ impl Edit {
         let mut p = program.clone();
         let here = self.span;
         visit(&mut p, &mut |place, seen| match place {
-            Place::Block(block) => self.block(block),
-            Place::Rules(rules) => {
-                if self.change == Change::Drop {
+            ProgramPlace::Block(block) => self.block(block),
+            ProgramPlace::Rules(rules) => {
+                if self.change == EditKind::Drop {
                     rules.retain(|r| r.span != here);
                 }
             }
-            Place::Rule(rule, _) => self.rule(rule, seen),
-            Place::Rank(rank) => self.rank(rank, seen),
-            Place::Region(region) => self.region(region, seen),
-            Place::Expr(e, _) => inner(e, seen, &mut |e, seen| !self.expr(e, seen)),
+            ProgramPlace::Rule(rule, _) => self.rule(rule, seen),
+            ProgramPlace::Rank(rank) => self.rank(rank, seen),
+            ProgramPlace::Region(region) => self.region(region, seen),
+            ProgramPlace::Expr(e, _) => inner(e, seen, &mut |e, seen| !self.expr(e, seen)),
         });
         renew(&mut p.body);
         p
     }
 
     fn block(&self, block: &mut Vec<Stmt>) {
-        if !matches!(self.change, Change::Drop | Change::Swap) {
+        if !matches!(self.change, EditKind::Drop | EditKind::Swap) {
             return;
         }
         let Some(at) = block.iter().position(|s| place(s) == Some(self.span)) else { return };
-        if self.change == Change::Drop {
+        if self.change == EditKind::Drop {
             block.remove(at);
         } else if let Some(next) = (at + 1..block.len()).find(|&i| place(&block[i]).is_some()) {
             // Variables between the two stay before both.
@@ -133,17 +133,17 @@ impl Edit {
         }
     }
 
-    fn rule(&self, rule: &mut Rule, seen: &Visible) {
+    fn rule(&self, rule: &mut Rule, seen: &VisibleNames) {
         if rule.span != self.span {
             return;
         }
         match &self.change {
-            Change::Operation => {
+            EditKind::Operation => {
                 rule.op = if rule.op == Op::Copy { Op::Reduce } else { Op::Copy };
             }
-            Change::Turned => std::mem::swap(&mut rule.src, &mut rule.dst),
-            Change::TurnedRegions => std::mem::swap(&mut rule.from, &mut rule.to),
-            Change::Where(e) => {
+            EditKind::Turned => std::mem::swap(&mut rule.src, &mut rule.dst),
+            EditKind::TurnedRegions => std::mem::swap(&mut rule.from, &mut rule.to),
+            EditKind::Where(e) => {
                 let mut e = e.clone();
                 if seen.rebind(&mut e) {
                     rule.binders.push(Binder::Where(e));
@@ -153,27 +153,27 @@ impl Edit {
         }
     }
 
-    fn rank(&self, rank: &mut Rank, seen: &Visible) {
-        let Change::Rank(other) = &self.change else { return };
+    fn rank(&self, rank: &mut Rank, seen: &VisibleNames) {
+        let EditKind::Rank(other) = &self.change else { return };
         let mut other = Rank { span: rank.span, ..(**other).clone() };
         if rank.span == self.span && rebound(&mut other, seen) {
             *rank = other;
         }
     }
 
-    fn region(&self, region: &mut Region, seen: &Visible) {
+    fn region(&self, region: &mut Region, seen: &VisibleNames) {
         if region.span != self.span {
             return;
         }
         match &self.change {
-            Change::Index(other) => {
+            EditKind::Index(other) => {
                 let mut other = (**other).clone();
                 if rebound_index(&mut other, seen) {
                     region.index = other;
                 }
             }
-            Change::Buffer(other) => region.buf = *other,
-            Change::Range => {
+            EditKind::Buffer(other) => region.buf = *other,
+            EditKind::Range => {
                 region.index = match std::mem::replace(&mut region.index, Index::All) {
                     Index::Range { from, to, by, take } => {
                         Index::Cyclic { from, count: to, by, take }
@@ -189,43 +189,43 @@ impl Edit {
     }
 
     /// Changes an expression; returns true if it is the place of the change.
-    fn expr(&self, e: &mut Expr, seen: &Visible) -> bool {
+    fn expr(&self, e: &mut Expr, seen: &VisibleNames) -> bool {
         if e.span != self.span {
             return false;
         }
         let span = e.span;
         let whole = |node: &Node| Box::new(Expr { node: node.clone(), span });
         let new = match (&self.change, &e.node) {
-            (Change::Not, Node::Unary(UnOp::Not, inner)) if inner.span == span => None,
-            (Change::Not, node) => Some(Node::Unary(UnOp::Not, whole(node))),
-            (Change::Always, _) => Some(Node::Int(1)),
-            (Change::Add(by), node) => {
+            (EditKind::Not, Node::Unary(UnOp::Not, inner)) if inner.span == span => None,
+            (EditKind::Not, node) => Some(Node::Unary(UnOp::Not, whole(node))),
+            (EditKind::Always, _) => Some(Node::Int(1)),
+            (EditKind::Add(by), node) => {
                 let by = Expr { node: Node::Int(*by), span };
                 Some(Node::Binary(BinOp::Add, whole(node), Box::new(by)))
             }
-            (Change::Operator(to), Node::Binary(op, a, b)) if confused(*op).contains(to) => {
+            (EditKind::Operator(to), Node::Binary(op, a, b)) if confused(*op).contains(to) => {
                 Some(Node::Binary(*to, a.clone(), b.clone()))
             }
-            (Change::Function(to), Node::Call(f, args)) if mistaken(*f) == Some(*to) => {
+            (EditKind::Function(to), Node::Call(f, args)) if mistaken(*f) == Some(*to) => {
                 Some(Node::Call(*to, args.clone()))
             }
-            (Change::Variable(pick), Node::Var(_) | Node::Int(_)) => seen.node(pick),
-            (Change::Term(op, pick), node) => {
+            (EditKind::Variable(pick), Node::Var(_) | Node::Int(_)) => seen.node(pick),
+            (EditKind::Term(op, pick), node) => {
                 let term = seen.node(pick).map(|node| Box::new(Expr { node, span }));
                 term.map(|term| Node::Binary(*op, whole(node), term))
             }
-            (Change::Side(right), Node::Binary(_, a, b)) => {
+            (EditKind::Side(right), Node::Binary(_, a, b)) => {
                 Some(if *right { a.node.clone() } else { b.node.clone() })
             }
-            (Change::Exchange, Node::Binary(op, a, b)) => {
+            (EditKind::Exchange, Node::Binary(op, a, b)) => {
                 Some(Node::Binary(*op, b.clone(), a.clone()))
             }
-            (Change::Exchange, Node::Call(f, args)) if args.len() == 2 => {
+            (EditKind::Exchange, Node::Call(f, args)) if args.len() == 2 => {
                 let mut args = args.clone();
                 args.swap(0, 1);
                 Some(Node::Call(*f, args))
             }
-            (Change::Group, Node::Binary(op, a, b)) => grouped(*op, a, b),
+            (EditKind::Group, Node::Binary(op, a, b)) => grouped(*op, a, b),
             _ => None,
         };
         match new {
@@ -258,7 +258,7 @@ pub(super) fn grouped(op: BinOp, a: &Expr, b: &Expr) -> Option<Node> {
 }
 
 /// Has a rank from elsewhere name the variables of this place; `false` if they cannot be seen.
-pub(super) fn rebound(rank: &mut Rank, seen: &Visible) -> bool {
+pub(super) fn rebound(rank: &mut Rank, seen: &VisibleNames) -> bool {
     let span = rank.span;
     let mut coordinates = rank.coordinates.iter_mut().map(|(e, _)| e);
     coordinates.all(|e| seen.rebind(e)) && {
@@ -268,7 +268,7 @@ pub(super) fn rebound(rank: &mut Rank, seen: &Visible) -> bool {
 }
 
 /// Has chunks from elsewhere name the variables of this place; `false` if they cannot be seen.
-pub(super) fn rebound_index(index: &mut Index, seen: &Visible) -> bool {
+pub(super) fn rebound_index(index: &mut Index, seen: &VisibleNames) -> bool {
     match index {
         Index::All => true,
         Index::At(e) => seen.rebind(e),

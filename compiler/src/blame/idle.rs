@@ -6,13 +6,17 @@ use std::sync::Arc;
 use roundelay_dsl::span::Span;
 
 use super::edits::place;
-use super::trials::{Trial, Work};
+use super::trials::{TrialBudget, TrialShape};
 use crate::program::{Each, Program, Stmt};
 
 /// Returns the place of the first statement that moves nothing at any of the shapes: the header of a loop without
 /// turns, an `each` without transfers, a transfer whose conditions never hold. `None` if there is none, or if no
 /// shape can be laid out.
-pub(super) fn find(program: &Arc<Program>, trials: &[Trial], work: &mut Work<'_>) -> Option<Span> {
+pub(super) fn find(
+    program: &Arc<Program>,
+    trials: &[TrialShape],
+    work: &mut TrialBudget<'_>,
+) -> Option<Span> {
     let (mut moved, mut rounds) = (BTreeSet::new(), Vec::new());
     for trial in trials.iter().filter(|trial| trial.ranks() > 1) {
         let Some((spans, count)) = work.moved(program, trial) else { continue };
@@ -22,18 +26,18 @@ pub(super) fn find(program: &Arc<Program>, trials: &[Trial], work: &mut Work<'_>
     if rounds.is_empty() {
         return None;
     }
-    let mut search = Idle { program, moved, rounds, work };
+    let mut search = IdleSearch { program, moved, rounds, work };
     search.block(&program.body)
 }
 
-struct Idle<'i, 's, 'w> {
+struct IdleSearch<'i, 's, 'w> {
     program: &'i Arc<Program>,
     moved: BTreeSet<Span>,
-    rounds: Vec<(&'i Trial, u32)>,
-    work: &'w mut Work<'s>,
+    rounds: Vec<(&'i TrialShape, u32)>,
+    work: &'w mut TrialBudget<'s>,
 }
 
-impl Idle<'_, '_, '_> {
+impl IdleSearch<'_, '_, '_> {
     fn block(&mut self, body: &[Stmt]) -> Option<Span> {
         for s in body {
             if self.moves(s) {

@@ -6,9 +6,9 @@ use roundelay_dsl::ast::{BinOp, Op};
 use roundelay_dsl::span::Span;
 
 use super::edits::{
-    Change, Edit, confused, grouped, mistaken, place, rebound, rebound_index, truth,
+    EditKind, ProgramEdit, confused, grouped, mistaken, place, rebound, rebound_index, truth,
 };
-use super::places::{Pick, Place, Role, Visible, inner, visit};
+use super::places::{ExprRole, ProgramPlace, VariablePick, VisibleNames, inner, visit};
 use crate::num::wide;
 use crate::program::{
     BUILTINS, Binder, Buffer, Builtin, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt,
@@ -49,18 +49,18 @@ const MOST_EDITS: usize = 20_000;
 const MOST_PARTS: usize = 32;
 
 /// Returns all changes, the likeliest first, and in the order of the text within each kind.
-pub(super) fn all(program: &Program) -> Vec<Edit> {
+pub(super) fn all(program: &Program) -> Vec<ProgramEdit> {
     let mut copy = program.clone();
-    let mut pool = Pool::default();
+    let mut pool = PartPool::default();
     visit(&mut copy, &mut |place, _| pool.add(place));
-    let mut found = Found { program, pool, edits: Vec::new(), seen: BTreeSet::new() };
+    let mut found = EditList { program, pool, edits: Vec::new(), seen: BTreeSet::new() };
     visit(&mut copy, &mut |place, seen| found.place(place, seen));
     found.edits.sort_by_key(|edit| edit.cost);
     found.edits
 }
 
 /// Returns the size of a program in places of its text, of which each has about eight changes.
-pub(super) fn size(program: &Program, edits: &[Edit]) -> u64 {
+pub(super) fn size(program: &Program, edits: &[ProgramEdit]) -> u64 {
     if edits.len() < MOST_EDITS {
         return wide(edits.len()) / 8;
     }
@@ -70,29 +70,31 @@ pub(super) fn size(program: &Program, edits: &[Edit]) -> u64 {
 }
 
 /// Returns the change that leaves a statement out.
-pub(super) fn without(span: Span) -> Edit {
+pub(super) fn without(span: Span) -> ProgramEdit {
     let (text, cost) = ("without this".into(), cost::STATEMENT);
-    Edit { span, named: None, other: None, text, cost, change: Change::Drop }
+    ProgramEdit { span, named: None, other: None, text, cost, change: EditKind::Drop }
 }
 
 /// The parts of a program that may be written for each other.
 #[derive(Default)]
-struct Pool {
+struct PartPool {
     ranks: Vec<Rank>,
     indices: Vec<Index>,
     conditions: Vec<Expr>,
     buffers: BTreeSet<Buffer>,
 }
 
-impl Pool {
-    fn add(&mut self, place: Place<'_>) {
+impl PartPool {
+    fn add(&mut self, place: ProgramPlace<'_>) {
         match place {
-            Place::Rank(_) if self.ranks.len() == MOST_PARTS => {}
-            Place::Expr(_, Role::Condition) if self.conditions.len() == MOST_PARTS => {}
-            Place::Rank(rank) if self.ranks.iter().all(|r| r.linear.node != rank.linear.node) => {
+            ProgramPlace::Rank(_) if self.ranks.len() == MOST_PARTS => {}
+            ProgramPlace::Expr(_, ExprRole::Condition) if self.conditions.len() == MOST_PARTS => {}
+            ProgramPlace::Rank(rank)
+                if self.ranks.iter().all(|r| r.linear.node != rank.linear.node) =>
+            {
                 self.ranks.push(rank.clone());
             }
-            Place::Region(region) => {
+            ProgramPlace::Region(region) => {
                 if self.buffers.len() < MOST_PARTS {
                     self.buffers.insert(region.buf);
                 }
@@ -103,7 +105,9 @@ impl Pool {
                     self.indices.push(region.index.clone());
                 }
             }
-            Place::Expr(e, Role::Condition) if self.conditions.iter().all(|c| c.node != e.node) => {
+            ProgramPlace::Expr(e, ExprRole::Condition)
+                if self.conditions.iter().all(|c| c.node != e.node) =>
+            {
                 self.conditions.push(e.clone());
             }
             _ => {}
@@ -111,15 +115,15 @@ impl Pool {
     }
 }
 
-struct Found<'p> {
+struct EditList<'p> {
     program: &'p Program,
-    pool: Pool,
-    edits: Vec<Edit>,
+    pool: PartPool,
+    edits: Vec<ProgramEdit>,
     seen: BTreeSet<(Span, String)>,
 }
 
-impl Found<'_> {
-    fn push(&mut self, span: Span, cost: u32, change: Change, text: impl Into<String>) {
+impl EditList<'_> {
+    fn push(&mut self, span: Span, cost: u32, change: EditKind, text: impl Into<String>) {
         self.push_at(span, None, cost, change, text);
     }
 
@@ -128,7 +132,7 @@ impl Found<'_> {
         span: Span,
         named: Option<Span>,
         cost: u32,
-        change: Change,
+        change: EditKind,
         text: impl Into<String>,
     ) {
         let text = text.into();
@@ -136,7 +140,7 @@ impl Found<'_> {
         let own = span.source == self.program.header.source;
         let cost = if own { cost } else { cost + cost::ELSEWHERE };
         if !self.is_full() && self.seen.insert((span, text.clone())) {
-            self.edits.push(Edit { span, named, other: None, text, cost, change });
+            self.edits.push(ProgramEdit { span, named, other: None, text, cost, change });
         }
     }
 
@@ -144,43 +148,43 @@ impl Found<'_> {
         self.edits.len() == MOST_EDITS
     }
 
-    fn place(&mut self, at: Place<'_>, seen: &mut Visible) {
+    fn place(&mut self, at: ProgramPlace<'_>, seen: &mut VisibleNames) {
         if self.is_full() {
             return;
         }
         match at {
-            Place::Block(block) => self.block(block),
-            Place::Rules(rules) => {
+            ProgramPlace::Block(block) => self.block(block),
+            ProgramPlace::Rules(rules) => {
                 for rule in rules.iter() {
-                    self.push(rule.span, cost::STATEMENT, Change::Drop, "without this");
+                    self.push(rule.span, cost::STATEMENT, EditKind::Drop, "without this");
                 }
             }
-            Place::Rule(rule, each) => self.rule(rule, each, seen),
-            Place::Rank(rank) => {
+            ProgramPlace::Rule(rule, each) => self.rule(rule, each, seen),
+            ProgramPlace::Rank(rank) => {
                 for mut other in self.pool.ranks.clone() {
                     if rebound(&mut other, seen) && other.linear.node != rank.linear.node {
                         let text = match self.expr_text(&other.linear, seen) {
                             Some(text) => format!("with rank `{text}`"),
                             None => "with the rank of another transfer".into(),
                         };
-                        self.push(rank.span, cost::OTHER, Change::Rank(Box::new(other)), text);
+                        self.push(rank.span, cost::OTHER, EditKind::Rank(Box::new(other)), text);
                     }
                 }
             }
-            Place::Region(region) => self.region(region, seen),
-            Place::Expr(e, role) => self.whole(e, role, seen),
+            ProgramPlace::Region(region) => self.region(region, seen),
+            ProgramPlace::Expr(e, role) => self.whole(e, role, seen),
         }
     }
 
     fn block(&mut self, block: &[Stmt]) {
         let places: Vec<Span> = block.iter().filter_map(place).collect();
         for (i, &span) in places.iter().enumerate() {
-            self.push(span, cost::STATEMENT, Change::Drop, "without this");
+            self.push(span, cost::STATEMENT, EditKind::Drop, "without this");
             if let Some(&next) = places.get(i + 1) {
                 let text = "if this came after the next statement";
-                self.push(span, cost::STATEMENT + 1, Change::Swap, text);
+                self.push(span, cost::STATEMENT + 1, EditKind::Swap, text);
                 if let Some(edit) =
-                    self.edits.last_mut().filter(|e| e.change == Change::Swap && e.span == span)
+                    self.edits.last_mut().filter(|e| e.change == EditKind::Swap && e.span == span)
                 {
                     edit.other = Some(next);
                 }
@@ -188,15 +192,15 @@ impl Found<'_> {
         }
     }
 
-    fn rule(&mut self, rule: &Rule, each: Span, seen: &Visible) {
+    fn rule(&mut self, rule: &Rule, each: Span, seen: &VisibleNames) {
         let span = rule.span;
         let other = if rule.op == Op::Copy { "reduce" } else { "copy" };
-        self.push(span, cost::OPERATION, Change::Operation, format!("with `{other}`"));
+        self.push(span, cost::OPERATION, EditKind::Operation, format!("with `{other}`"));
         let text = "with source and target exchanged";
-        self.push(span, cost::OPERATION, Change::Turned, text);
+        self.push(span, cost::OPERATION, EditKind::Turned, text);
         if rule.from != rule.to {
             let text = "with the regions exchanged";
-            self.push(span, cost::OPERATION, Change::TurnedRegions, text);
+            self.push(span, cost::OPERATION, EditKind::TurnedRegions, text);
         }
         let at = |e: Expr, span| Expr { span, ..e };
         let of =
@@ -227,22 +231,22 @@ impl Found<'_> {
             let text = self.expr_text(&e, seen);
             let text = text.map_or("under a condition".into(), |t| format!("with `where {t}`"));
             let named = header(rule, each, &e);
-            self.push_at(span, Some(named), cost::ADDED, Change::Where(e), text);
+            self.push_at(span, Some(named), cost::ADDED, EditKind::Where(e), text);
         }
     }
 
-    fn region(&mut self, region: &Region, seen: &Visible) {
+    fn region(&mut self, region: &Region, seen: &VisibleNames) {
         let span = region.span;
         if region.index != Index::All {
-            let change = Change::Index(Box::new(Index::All));
+            let change = EditKind::Index(Box::new(Index::All));
             self.push(span, cost::WHOLE, change, "with the whole buffer");
         }
         match &region.index {
             Index::Range { .. } => {
-                self.push(span, cost::OPERATOR, Change::Range, "with `..+` instead of `..`");
+                self.push(span, cost::OPERATOR, EditKind::Range, "with `..+` instead of `..`");
             }
             Index::Cyclic { .. } => {
-                self.push(span, cost::OPERATOR, Change::Range, "with `..` instead of `..+`");
+                self.push(span, cost::OPERATOR, EditKind::Range, "with `..` instead of `..+`");
             }
             _ => {}
         }
@@ -252,14 +256,14 @@ impl Found<'_> {
                     Some(text) => format!("with `[{text}]`"),
                     None => "with the chunks of another region".into(),
                 };
-                self.push(span, cost::OTHER, Change::Index(Box::new(other)), text);
+                self.push(span, cost::OTHER, EditKind::Index(Box::new(other)), text);
             }
         }
         if self.program.style == Style::InputOutput || !self.program.scratch.is_empty() {
             for &buf in &self.pool.buffers.clone() {
                 if buf != region.buf {
                     let text = format!("with `{}`", self.buffer(buf));
-                    self.push(span, cost::OTHER, Change::Buffer(buf), text);
+                    self.push(span, cost::OTHER, EditKind::Buffer(buf), text);
                 }
             }
         }
@@ -276,11 +280,11 @@ impl Found<'_> {
         }
     }
 
-    fn whole(&mut self, e: &mut Expr, role: Role, seen: &mut Visible) {
-        if role == Role::Condition {
-            self.push(e.span, cost::CONDITION, Change::Always, "without this condition");
+    fn whole(&mut self, e: &mut Expr, role: ExprRole, seen: &mut VisibleNames) {
+        if role == ExprRole::Condition {
+            self.push(e.span, cost::CONDITION, EditKind::Always, "without this condition");
         }
-        if matches!(role, Role::Rank | Role::Index | Role::Value) && !truth(e) {
+        if matches!(role, ExprRole::Rank | ExprRole::Index | ExprRole::Value) && !truth(e) {
             self.terms(e, role, seen);
         }
         inner(e, seen, &mut |e, seen| {
@@ -290,7 +294,7 @@ impl Found<'_> {
     }
 
     /// Adds the terms that a rank, a chunk or a variable may lack: at its end, and before a modulus.
-    fn terms(&mut self, e: &Expr, role: Role, seen: &Visible) {
+    fn terms(&mut self, e: &Expr, role: ExprRole, seen: &VisibleNames) {
         let mut ends = vec![e];
         match &e.node {
             Node::Binary(BinOp::Mod, a, _) => ends.push(a),
@@ -298,7 +302,7 @@ impl Found<'_> {
             Node::Binary(BinOp::Sub, _, b) => {
                 for (pick, slot) in seen.picks() {
                     let text = format!("with `% {}`", self.slot_text(slot, seen));
-                    self.push(b.span, cost::ADDED, Change::Term(BinOp::Mod, pick), text);
+                    self.push(b.span, cost::ADDED, EditKind::Term(BinOp::Mod, pick), text);
                 }
             }
             _ => {}
@@ -308,44 +312,44 @@ impl Found<'_> {
                 for op in [BinOp::Add, BinOp::Sub, BinOp::Mod, BinOp::BitXor] {
                     let cost = match op {
                         BinOp::Mod if slot == 0 => cost::MODULUS,
-                        BinOp::BitXor if role != Role::Rank => continue,
+                        BinOp::BitXor if role != ExprRole::Rank => continue,
                         _ => cost::ADDED,
                     };
                     let text = format!("with `{} {}`", op.symbol(), self.slot_text(slot, seen));
-                    self.push(e.span, cost, Change::Term(op, pick.clone()), text);
+                    self.push(e.span, cost, EditKind::Term(op, pick.clone()), text);
                 }
             }
-            let half = Change::Term(BinOp::Div, Pick::Number(2));
+            let half = EditKind::Term(BinOp::Div, VariablePick::Number(2));
             self.push(e.span, cost::ADDED, half, "with `/ 2`");
         }
     }
 
     /// Adds the factors that a number or a variable may lack.
-    fn factors(&mut self, e: &Expr, more: u32, seen: &Visible) {
+    fn factors(&mut self, e: &Expr, more: u32, seen: &VisibleNames) {
         for (pick, slot) in seen.picks() {
             let shifted = if e.node == Node::Int(1) { Some(BinOp::Shl) } else { None };
             for op in shifted.into_iter().chain([BinOp::Mul]) {
                 let text = format!("with `{} {}`", op.symbol(), self.slot_text(slot, seen));
-                self.push(e.span, cost::ADDED + more / 2, Change::Term(op, pick.clone()), text);
+                self.push(e.span, cost::ADDED + more / 2, EditKind::Term(op, pick.clone()), text);
             }
         }
     }
 
-    fn expr(&mut self, e: &Expr, role: Role, seen: &Visible) {
+    fn expr(&mut self, e: &Expr, role: ExprRole, seen: &VisibleNames) {
         let span = e.span;
-        let more = if role == Role::Size { cost::SIZE } else { 0 };
+        let more = if role == ExprRole::Size { cost::SIZE } else { 0 };
         if truth(e) {
             let negated = matches!(e.node, Node::Unary(..));
             let cost = if negated { cost::NEGATION } else { cost::CONDITION };
-            self.push(span, cost, Change::Not, "turned round");
+            self.push(span, cost, EditKind::Not, "turned round");
         } else {
             let number = |e: &Expr| matches!(e.node, Node::Int(_));
             let literal = number(e)
                 || matches!(&e.node, Node::Binary(BinOp::Add | BinOp::Sub, a, b) if number(a) || number(b));
             let one = if literal { cost::LITERAL } else { cost::ONE };
-            self.push(span, one + more, Change::Add(-1), "one less here");
-            self.push(span, one + more, Change::Add(1), "one more here");
-            if matches!(e.node, Node::Int(_) | Node::Var(_)) && role != Role::Condition {
+            self.push(span, one + more, EditKind::Add(-1), "one less here");
+            self.push(span, one + more, EditKind::Add(1), "one more here");
+            if matches!(e.node, Node::Int(_) | Node::Var(_)) && role != ExprRole::Condition {
                 self.factors(e, more, seen);
             }
         }
@@ -355,7 +359,12 @@ impl Found<'_> {
                 self.variables(span, more, Some(*slot), &own, seen);
                 for n in [0, 1, 2] {
                     let text = format!("with `{n}` instead of `{own}`");
-                    self.push(span, cost::NUMBER + more, Change::Variable(Pick::Number(n)), text);
+                    self.push(
+                        span,
+                        cost::NUMBER + more,
+                        EditKind::Variable(VariablePick::Number(n)),
+                        text,
+                    );
                 }
             }
             Node::Int(n) => {
@@ -363,7 +372,7 @@ impl Found<'_> {
                 for other in [n.checked_neg(), n.checked_mul(2)].into_iter().flatten() {
                     if other != *n {
                         let text = format!("with `{other}` instead of `{n}`");
-                        let change = Change::Variable(Pick::Number(other));
+                        let change = EditKind::Variable(VariablePick::Number(other));
                         self.push(span, cost::NUMBER + more, change, text);
                     }
                 }
@@ -372,10 +381,10 @@ impl Found<'_> {
             Node::Call(f, args) => {
                 if let Some(other) = mistaken(*f) {
                     let text = format!("with `{}` instead of `{}`", named(other), named(*f));
-                    self.push(span, cost::OPERATOR, Change::Function(other), text);
+                    self.push(span, cost::OPERATOR, EditKind::Function(other), text);
                 }
                 if args.len() == 2 && !matches!(f, Builtin::Min | Builtin::Max | Builtin::Gcd) {
-                    self.push(span, cost::ORDER, Change::Exchange, "with both sides exchanged");
+                    self.push(span, cost::ORDER, EditKind::Exchange, "with both sides exchanged");
                 }
             }
             Node::Unary(..) | Node::If(..) | Node::Let(..) => {}
@@ -383,7 +392,14 @@ impl Found<'_> {
     }
 
     /// Adds the variables that may have been meant instead of one, or of a number.
-    fn variables(&mut self, span: Span, more: u32, own: Option<Slot>, text: &str, seen: &Visible) {
+    fn variables(
+        &mut self,
+        span: Span,
+        more: u32,
+        own: Option<Slot>,
+        text: &str,
+        seen: &VisibleNames,
+    ) {
         for (pick, slot) in seen.picks() {
             if Some(slot) != own {
                 let other = self.slot_text(slot, seen);
@@ -393,26 +409,26 @@ impl Found<'_> {
                         format!("with another variable of the function{}", self.nth(&pick, seen))
                     }
                 };
-                self.push(span, cost::VARIABLE + more, Change::Variable(pick), text);
+                self.push(span, cost::VARIABLE + more, EditKind::Variable(pick), text);
             }
         }
     }
 
     /// Numbers the variables of a function, which have no names here.
-    fn nth(&self, pick: &Pick, seen: &Visible) -> String {
+    fn nth(&self, pick: &VariablePick, seen: &VisibleNames) -> String {
         let all = seen.picks().len();
         match pick {
-            Pick::Local(i) => format!(" (number {})", all.saturating_sub(*i)),
+            VariablePick::Local(i) => format!(" (number {})", all.saturating_sub(*i)),
             _ => String::new(),
         }
     }
 
-    fn binary(&mut self, span: Span, more: u32, op: BinOp, sides: [&Expr; 2], seen: &Visible) {
+    fn binary(&mut self, span: Span, more: u32, op: BinOp, sides: [&Expr; 2], seen: &VisibleNames) {
         for (i, &other) in confused(op).iter().enumerate() {
             let text = format!("with `{}` instead of `{}`", other.symbol(), op.symbol());
             let seldom = i > 0 && !op.compares() || matches!(op, BinOp::BitAnd | BinOp::BitOr);
             let cost = if seldom { cost::SELDOM } else { cost::OPERATOR };
-            self.push(span, cost + more, Change::Operator(other), text);
+            self.push(span, cost + more, EditKind::Operator(other), text);
         }
         let [a, b] = sides;
         if !matches!(
@@ -426,7 +442,7 @@ impl Found<'_> {
                 | BinOp::Or
         ) && !op.compares()
         {
-            self.push(span, cost::ORDER + more, Change::Exchange, "with both sides exchanged");
+            self.push(span, cost::ORDER + more, EditKind::Exchange, "with both sides exchanged");
         }
         if grouped(op, a, b).is_some() {
             // Either the operator at hand takes its sides first, or the one inside no longer does.
@@ -436,7 +452,7 @@ impl Found<'_> {
                 }
                 _ => format!("with the `{}` in parentheses", op.symbol()),
             };
-            self.push(span, cost::ORDER + more, Change::Group, text);
+            self.push(span, cost::ORDER + more, EditKind::Group, text);
         }
         if !op.compares() {
             for (right, side) in [(true, b), (false, a)] {
@@ -446,22 +462,22 @@ impl Found<'_> {
                     None if right => format!("without what follows `{}`", op.symbol()),
                     None => format!("without what comes before `{}`", op.symbol()),
                 };
-                self.push(span, cost::TERM + more, Change::Side(right), left);
+                self.push(span, cost::TERM + more, EditKind::Side(right), left);
             }
         }
     }
 
-    fn slot_text(&self, slot: Slot, seen: &Visible) -> String {
+    fn slot_text(&self, slot: Slot, seen: &VisibleNames) -> String {
         seen.name(slot).to_string()
     }
 
     /// Returns a short expression as text; `None` if it is long, or has variables without names.
-    fn expr_text(&self, e: &Expr, seen: &Visible) -> Option<String> {
+    fn expr_text(&self, e: &Expr, seen: &VisibleNames) -> Option<String> {
         let text = text(e, seen, 0)?;
         (text.len() <= MOST_TEXT).then_some(text)
     }
 
-    fn index_text(&self, index: &Index, seen: &Visible) -> Option<String> {
+    fn index_text(&self, index: &Index, seen: &VisibleNames) -> Option<String> {
         let of = |e: &Expr| self.expr_text(e, seen);
         let (mut whole, by, take) = match index {
             Index::All => return None,
@@ -486,7 +502,7 @@ impl Found<'_> {
 const MOST_TEXT: usize = 40;
 
 /// Returns an expression as text; `None` if a variable of it has no name.
-fn text(e: &Expr, seen: &Visible, tight: u8) -> Option<String> {
+fn text(e: &Expr, seen: &VisibleNames, tight: u8) -> Option<String> {
     let (text, own) = match &e.node {
         Node::Int(n) => (n.to_string(), u8::MAX),
         Node::Var(slot) => {

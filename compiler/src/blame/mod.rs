@@ -3,7 +3,7 @@
 //! A fault shows far from where it was made: a loop that is one turn short is seen in the last place
 //! that lacks something. So small changes to the program are tried at a few small shapes: a number one more or less,
 //! another variable or operator, a condition turned round, a statement left out or swapped with the next. Of those
-//! that are right at all of these shapes the likeliest is named (`Repair::weight`): one that a person errs by often,
+//! that are right at all of these shapes the likeliest is named (`ProgramRepair::weight`): one that a person errs by often,
 //! that moves no more than the others, and leaves nothing to be left out. If no change helps, two at once are
 //! tried, and both places are named; if these do not help either, a statement that moves nothing at any shape is. If a
 //! program of the same file is used that is wrong by itself, it is searched in its place.
@@ -30,8 +30,8 @@ use roundelay_dsl::span::{SourceId, SourceMap, Span};
 use crate::instance::Options;
 use crate::program::{Program, Stmt};
 use crate::shape::Shape;
-use edits::{Change, Edit};
-use trials::{Outcome, Shown, Trial, Work, Wrong};
+use edits::{EditKind, ProgramEdit};
+use trials::{FaultMeasure, ShownFault, TrialBudget, TrialOutcome, TrialShape};
 
 /// The most work of all trials of one change.
 const MOST_WORK: u64 = 800_000;
@@ -73,7 +73,7 @@ pub fn sharpen(
         return found;
     }
     let labels = used(program, sources, options)
-        .unwrap_or_else(|| Search::new(program, sources, shape, options).labels());
+        .unwrap_or_else(|| RepairSearch::new(program, sources, shape, options).labels());
     if !labels.is_empty() {
         put_first(first, labels);
     }
@@ -87,7 +87,7 @@ fn used(program: &Arc<Program>, sources: &SourceMap, options: &Options) -> Optio
     own.into_iter().find_map(|other| {
         let axes =
             if other.axes.names.len() == 1 { vec![4] } else { vec![2; other.axes.names.len()] };
-        let mut search = Search::new(other, sources, &Shape { axes }, options);
+        let mut search = RepairSearch::new(other, sources, &Shape { axes }, options);
         search.fault?;
         Some(search.labels()).filter(|labels| !labels.is_empty())
     })
@@ -126,13 +126,13 @@ fn put_first(finding: &mut Diagnostic, labels: Vec<Label>) {
 
 /// Changes that make the program right at all trials.
 #[derive(Debug, Clone)]
-struct Repair {
-    edits: Vec<Edit>,
+struct ProgramRepair {
+    edits: Vec<ProgramEdit>,
     moves: u64,
     wasted: bool,
 }
 
-impl Repair {
+impl ProgramRepair {
     fn cost(&self) -> u32 {
         self.edits.iter().map(|edit| edit.cost).sum()
     }
@@ -167,15 +167,15 @@ impl Repair {
 }
 
 /// The search for a repair of one program.
-struct Search<'s> {
+struct RepairSearch<'s> {
     program: &'s Arc<Program>,
-    trials: Vec<Trial>,
+    trials: Vec<TrialShape>,
     /// The trial that shows the fault, and what it shows.
-    fault: Option<(usize, Shown)>,
-    work: Work<'s>,
+    fault: Option<(usize, ShownFault)>,
+    work: TrialBudget<'s>,
 }
 
-impl<'s> Search<'s> {
+impl<'s> RepairSearch<'s> {
     fn new(
         program: &'s Arc<Program>,
         sources: &'s SourceMap,
@@ -183,13 +183,13 @@ impl<'s> Search<'s> {
         options: &Options,
     ) -> Self {
         let trials = trials::trials(program, shape, options);
-        let mut work = Work { left: MOST_WORK, text: 0, sources };
+        let mut work = TrialBudget { left: MOST_WORK, text: 0, sources };
         let fault =
             trials.iter().enumerate().find_map(|(i, trial)| match work.outcome(program, trial) {
-                Outcome::Wrong(shown) => Some((i, shown)),
+                TrialOutcome::Wrong(shown) => Some((i, shown)),
                 _ => None,
             });
-        Search { program, trials, fault, work }
+        RepairSearch { program, trials, fault, work }
     }
 
     /// Returns the places of a repair, or else of a statement that moves nothing.
@@ -201,12 +201,12 @@ impl<'s> Search<'s> {
     }
 
     /// Returns the repair to be named, if there is one.
-    fn repair(&mut self) -> Option<Repair> {
+    fn repair(&mut self) -> Option<ProgramRepair> {
         let (at, shown) = self.fault?;
         let edits = list::all(self.program);
         self.work.text = 32 + list::size(self.program, &edits);
-        let mut nearer: Vec<(Wrong, Edit)> = Vec::new();
-        let mut repairs: Vec<Repair> = Vec::new();
+        let mut nearer: Vec<(FaultMeasure, ProgramEdit)> = Vec::new();
+        let mut repairs: Vec<ProgramRepair> = Vec::new();
         // The least cost of a repair that wastes nothing and does not move more than before.
         let mut plain: Option<u32> = None;
         let program = self.program.clone();
@@ -231,7 +231,7 @@ impl<'s> Search<'s> {
             return Some(best);
         }
         // What cannot be evaluated is at fault where it stands.
-        if shown.wrong == Wrong::Steps {
+        if shown.wrong == FaultMeasure::Steps {
             return None;
         }
         self.work.left = MOST_OF_TWO;
@@ -239,12 +239,16 @@ impl<'s> Search<'s> {
     }
 
     /// Returns a repair of two changes, of which the first leaves less wrong than there was.
-    fn repair_two(&mut self, at: usize, mut nearer: Vec<(Wrong, Edit)>) -> Option<Repair> {
+    fn repair_two(
+        &mut self,
+        at: usize,
+        mut nearer: Vec<(FaultMeasure, ProgramEdit)>,
+    ) -> Option<ProgramRepair> {
         // A fault is gone, too, with the statement that shows it: such changes come last.
-        let whole = |edit: &Edit| matches!(edit.change, Change::Drop | Change::Swap);
+        let whole = |edit: &ProgramEdit| matches!(edit.change, EditKind::Drop | EditKind::Swap);
         nearer.sort_by_key(|(wrong, edit)| (*wrong, whole(edit), edit.cost));
         // Changes of one place are alike.
-        let mut firsts: Vec<Edit> = Vec::new();
+        let mut firsts: Vec<ProgramEdit> = Vec::new();
         for (_, edit) in nearer {
             let same = firsts.iter().filter(|first| first.at() == edit.at()).count();
             if same < 2 && firsts.len() < MOST_FIRST {
@@ -256,13 +260,14 @@ impl<'s> Search<'s> {
             let seconds = list::all(&program);
             (first, program, seconds)
         });
-        let made: Vec<(Edit, Arc<Program>, Vec<Edit>)> = made.collect();
-        let mut repairs: Vec<Repair> = Vec::new();
+        let made: Vec<(ProgramEdit, Arc<Program>, Vec<ProgramEdit>)> = made.collect();
+        let mut repairs: Vec<ProgramRepair> = Vec::new();
         // The likely changes are tried with each of the first ones before the others are.
         for costs in [0..LIKELY, LIKELY..u32::MAX] {
             for (first, program, seconds) in &made {
-                let apart =
-                    |second: &&Edit| costs.contains(&second.cost) && second.at() != first.at();
+                let apart = |second: &&ProgramEdit| {
+                    costs.contains(&second.cost) && second.at() != first.at()
+                };
                 for second in seconds.iter().filter(apart) {
                     if self.work.left == 0 || repairs.len() >= MOST_REPAIRS {
                         break;
@@ -285,35 +290,35 @@ impl<'s> Search<'s> {
         &mut self,
         program: &Arc<Program>,
         at: usize,
-        edits: &[&Edit],
-    ) -> Result<(Repair, u64), Option<Shown>> {
+        edits: &[&ProgramEdit],
+    ) -> Result<(ProgramRepair, u64), Option<ShownFault>> {
         let Some(last) = edits.last() else { return Err(None) };
         let changed = Arc::new(last.made(program));
         let here = match self.work.outcome(&changed, &self.trials[at]) {
-            Outcome::Right(moves) => moves,
-            Outcome::Wrong(shown) => return Err(Some(shown)),
-            Outcome::Excluded => return Err(None),
+            TrialOutcome::Right(moves) => moves,
+            TrialOutcome::Wrong(shown) => return Err(Some(shown)),
+            TrialOutcome::Excluded => return Err(None),
         };
         let mut moves = here;
         for (_, trial) in self.trials.iter().enumerate().filter(|(i, _)| *i != at) {
             match self.work.outcome(&changed, trial) {
-                Outcome::Right(more) => moves += more,
-                Outcome::Wrong(_) => return Err(None),
-                Outcome::Excluded => {}
+                TrialOutcome::Right(more) => moves += more,
+                TrialOutcome::Wrong(_) => return Err(None),
+                TrialOutcome::Excluded => {}
             }
         }
         let wasted = self.work.wasted(&changed, &self.trials[at]).ok_or(None)? > 0;
         let edits = edits.iter().map(|edit| (*edit).clone()).collect();
-        Ok((Repair { edits, moves, wasted }, here))
+        Ok((ProgramRepair { edits, moves, wasted }, here))
     }
 
     /// Returns the repair of the least weight, the first of equal ones, of those that leave no statement which moves
     /// nothing: that would be wrong, too.
-    fn least(&mut self, mut repairs: Vec<Repair>) -> Option<Repair> {
+    fn least(&mut self, mut repairs: Vec<ProgramRepair>) -> Option<ProgramRepair> {
         let moves = repairs.iter().map(|repair| repair.moves).min()?;
         repairs.sort_by_key(|repair| repair.weight(moves));
         repairs.into_iter().find(|repair| {
-            let all = |program: Program, edit: &Edit| edit.made(&program);
+            let all = |program: Program, edit: &ProgramEdit| edit.made(&program);
             let program = repair.edits.iter().fold((**self.program).clone(), all);
             idle::find(&Arc::new(program), &self.trials, &mut self.work).is_none()
         })

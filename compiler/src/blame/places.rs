@@ -3,7 +3,7 @@
 use roundelay_dsl::span::Span;
 
 use crate::program::{
-    Binder, Each, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt, Use,
+    AlgorithmUse, Binder, Each, Expr, Index, Node, Program, Rank, Region, Rule, Slot, Stmt,
 };
 
 /// The most variables of a place that are considered.
@@ -11,7 +11,7 @@ const MOST_PICKS: usize = 24;
 
 /// The variables that can be seen at a place.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Visible {
+pub(super) struct VisibleNames {
     /// Names by slot; empty for variables of functions.
     names: Vec<String>,
     /// Variables of the algorithm, outermost first.
@@ -22,7 +22,7 @@ pub(super) struct Visible {
 
 /// A variable, or a number in place of one. It means the same wherever a function is expanded.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Pick {
+pub(super) enum VariablePick {
     /// The variable of that name.
     Named(String),
     /// The variable of a function, counted from the innermost.
@@ -31,7 +31,7 @@ pub(super) enum Pick {
     Number(i64),
 }
 
-impl Visible {
+impl VisibleNames {
     fn new(program: &Program) -> Self {
         let mut names = program.slots.clone();
         for (slot, name) in program.coordinates.iter().zip(&program.axes.names) {
@@ -41,7 +41,7 @@ impl Visible {
         }
         let mut outer = program.axes.sizes.clone();
         outer.push(program.root);
-        Visible { names, outer, frames: Vec::new() }
+        VisibleNames { names, outer, frames: Vec::new() }
     }
 
     pub(super) fn name(&self, slot: Slot) -> &str {
@@ -49,14 +49,14 @@ impl Visible {
     }
 
     /// Returns the variables that can be seen, innermost first, and no more than [`MOST_PICKS`].
-    pub(super) fn picks(&self) -> Vec<(Pick, Slot)> {
+    pub(super) fn picks(&self) -> Vec<(VariablePick, Slot)> {
         if let Some(frame) = self.frames.last() {
             let innermost = frame.iter().rev().take(MOST_PICKS).enumerate();
-            return innermost.map(|(i, &s)| (Pick::Local(i), s)).collect();
+            return innermost.map(|(i, &s)| (VariablePick::Local(i), s)).collect();
         }
-        let mut all: Vec<(Pick, Slot)> = Vec::new();
+        let mut all: Vec<(VariablePick, Slot)> = Vec::new();
         for &slot in self.outer.iter().rev().filter(|&&s| !self.name(s).is_empty()) {
-            let pick = Pick::Named(self.name(slot).to_string());
+            let pick = VariablePick::Named(self.name(slot).to_string());
             if all.len() == MOST_PICKS {
                 break;
             }
@@ -68,14 +68,14 @@ impl Visible {
     }
 
     /// Returns the expression that a choice stands for, if it can be seen.
-    pub(super) fn node(&self, pick: &Pick) -> Option<Node> {
+    pub(super) fn node(&self, pick: &VariablePick) -> Option<Node> {
         match pick {
-            Pick::Number(n) => Some(Node::Int(*n)),
-            Pick::Local(i) => {
+            VariablePick::Number(n) => Some(Node::Int(*n)),
+            VariablePick::Local(i) => {
                 let frame = self.frames.last()?;
                 Some(Node::Var(*frame.iter().rev().nth(*i)?))
             }
-            Pick::Named(name) => {
+            VariablePick::Named(name) => {
                 let here = self.frames.is_empty();
                 let found = self.outer.iter().rev().find(|&&s| self.name(s) == name);
                 Some(Node::Var(*found.filter(|_| here)?))
@@ -95,7 +95,7 @@ impl Visible {
             Node::Var(slot) if own.contains(slot) => true,
             Node::Var(slot) => {
                 let name = self.name(*slot).to_string();
-                match self.node(&Pick::Named(name.clone())) {
+                match self.node(&VariablePick::Named(name.clone())) {
                     Some(Node::Var(found)) if !name.is_empty() => {
                         *slot = found;
                         true
@@ -122,7 +122,7 @@ impl Visible {
 
 /// The part that an expression has in a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Role {
+pub(super) enum ExprRole {
     /// A number of chunks, or of parts.
     Size,
     /// A bound of a loop.
@@ -138,7 +138,7 @@ pub(super) enum Role {
 }
 
 /// A place of a program.
-pub(super) enum Place<'p> {
+pub(super) enum ProgramPlace<'p> {
     Block(&'p mut Vec<Stmt>),
     /// The transfers of an `each`.
     Rules(&'p mut Vec<Rule>),
@@ -147,38 +147,38 @@ pub(super) enum Place<'p> {
     Region(&'p mut Region),
     /// A whole expression as it was written. Coordinates of a tuple come one by one, and then once more in their
     /// linear number.
-    Expr(&'p mut Expr, Role),
+    Expr(&'p mut Expr, ExprRole),
 }
 
-type Visit<'v> = &'v mut dyn FnMut(Place<'_>, &mut Visible);
+type PlaceVisitor<'v> = &'v mut dyn FnMut(ProgramPlace<'_>, &mut VisibleNames);
 
 /// Calls `f` for every place, in the order of the text.
-pub(super) fn visit(program: &mut Program, f: Visit<'_>) {
-    let mut seen = Visible::new(program);
+pub(super) fn visit(program: &mut Program, f: PlaceVisitor<'_>) {
+    let mut seen = VisibleNames::new(program);
     let clauses = program.chunks.iter_mut().chain(program.scratch.iter_mut().map(|(_, e)| e));
-    clauses.for_each(|e| f(Place::Expr(e, Role::Size), &mut seen));
+    clauses.for_each(|e| f(ProgramPlace::Expr(e, ExprRole::Size), &mut seen));
     let coordinates = program.coordinates.clone();
     block(&mut program.body, &coordinates, &mut seen, f);
 }
 
-fn block(body: &mut Vec<Stmt>, coordinates: &[Slot], seen: &mut Visible, f: Visit<'_>) {
-    f(Place::Block(body), seen);
+fn block(body: &mut Vec<Stmt>, coordinates: &[Slot], seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
+    f(ProgramPlace::Block(body), seen);
     let depth = seen.outer.len();
     for s in body {
         match s {
             Stmt::Let(slot, e) => {
-                f(Place::Expr(e, Role::Value), seen);
+                f(ProgramPlace::Expr(e, ExprRole::Value), seen);
                 seen.outer.push(*slot);
             }
             Stmt::For { slot, from, to, body } => {
-                f(Place::Expr(from, Role::Bound), seen);
-                f(Place::Expr(to, Role::Bound), seen);
+                f(ProgramPlace::Expr(from, ExprRole::Bound), seen);
+                f(ProgramPlace::Expr(to, ExprRole::Bound), seen);
                 seen.outer.push(*slot);
                 block(body, coordinates, seen, f);
                 seen.outer.pop();
             }
             Stmt::If { cond, then, otherwise } => {
-                f(Place::Expr(cond, Role::Condition), seen);
+                f(ProgramPlace::Expr(cond, ExprRole::Condition), seen);
                 block(then, coordinates, seen, f);
                 block(otherwise, coordinates, seen, f);
             }
@@ -186,8 +186,8 @@ fn block(body: &mut Vec<Stmt>, coordinates: &[Slot], seen: &mut Visible, f: Visi
             Stmt::Use(u) => used(u, coordinates, seen, f),
             Stmt::Split(s) => {
                 if let Some((a, b)) = &mut s.range {
-                    f(Place::Expr(a, Role::Size), seen);
-                    f(Place::Expr(b, Role::Size), seen);
+                    f(ProgramPlace::Expr(a, ExprRole::Size), seen);
+                    f(ProgramPlace::Expr(b, ExprRole::Size), seen);
                 }
                 seen.outer.push(s.slot);
                 block(&mut s.body, coordinates, seen, f);
@@ -198,8 +198,8 @@ fn block(body: &mut Vec<Stmt>, coordinates: &[Slot], seen: &mut Visible, f: Visi
     seen.outer.truncate(depth);
 }
 
-fn used(u: &mut Use, coordinates: &[Slot], seen: &mut Visible, f: Visit<'_>) {
-    u.root.iter_mut().for_each(|e| f(Place::Expr(e, Role::Rank), seen));
+fn used(u: &mut AlgorithmUse, coordinates: &[Slot], seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
+    u.root.iter_mut().for_each(|e| f(ProgramPlace::Expr(e, ExprRole::Rank), seen));
     let depth = seen.outer.len();
     if let Some(over) = u.over {
         let fixed = coordinates.iter().enumerate().filter(|(i, _)| *i != over);
@@ -209,8 +209,8 @@ fn used(u: &mut Use, coordinates: &[Slot], seen: &mut Visible, f: Visit<'_>) {
     seen.outer.truncate(depth);
 }
 
-fn each(each: &mut Each, seen: &mut Visible, f: Visit<'_>) {
-    f(Place::Rules(&mut each.rules), seen);
+fn each(each: &mut Each, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
+    f(ProgramPlace::Rules(&mut each.rules), seen);
     let depth = seen.outer.len();
     for rule in &mut each.rules {
         seen.outer.push(each.var);
@@ -219,24 +219,24 @@ fn each(each: &mut Each, seen: &mut Visible, f: Visit<'_>) {
                 // Coordinates bear the span of the `each`: no text defines them.
                 Binder::Let(slot, e) => {
                     if e.span != each.span {
-                        f(Place::Expr(e, Role::Value), seen);
+                        f(ProgramPlace::Expr(e, ExprRole::Value), seen);
                     }
                     seen.outer.push(*slot);
                 }
-                Binder::Where(e) => f(Place::Expr(e, Role::Condition), seen),
+                Binder::Where(e) => f(ProgramPlace::Expr(e, ExprRole::Condition), seen),
                 Binder::For(slot, from, to) => {
-                    f(Place::Expr(from, Role::Bound), seen);
-                    f(Place::Expr(to, Role::Bound), seen);
+                    f(ProgramPlace::Expr(from, ExprRole::Bound), seen);
+                    f(ProgramPlace::Expr(to, ExprRole::Bound), seen);
                     seen.outer.push(*slot);
                 }
             }
         }
-        f(Place::Rule(rule, each.span), seen);
+        f(ProgramPlace::Rule(rule, each.span), seen);
         for rank in [&mut rule.src, &mut rule.dst] {
-            f(Place::Rank(rank), seen);
+            f(ProgramPlace::Rank(rank), seen);
             let coordinates = rank.coordinates.iter_mut().map(|(e, _)| e);
-            coordinates.for_each(|e| f(Place::Expr(e, Role::Rank), seen));
-            f(Place::Expr(&mut rank.linear, Role::Rank), seen);
+            coordinates.for_each(|e| f(ProgramPlace::Expr(e, ExprRole::Rank), seen));
+            f(ProgramPlace::Expr(&mut rank.linear, ExprRole::Rank), seen);
         }
         for r in [&mut rule.from, &mut rule.to] {
             region(r, seen, f);
@@ -245,14 +245,14 @@ fn each(each: &mut Each, seen: &mut Visible, f: Visit<'_>) {
     }
 }
 
-fn region(region: &mut Region, seen: &mut Visible, f: Visit<'_>) {
-    f(Place::Region(region), seen);
+fn region(region: &mut Region, seen: &mut VisibleNames, f: PlaceVisitor<'_>) {
+    f(ProgramPlace::Region(region), seen);
     match &mut region.index {
         Index::All => {}
-        Index::At(e) => f(Place::Expr(e, Role::Index), seen),
+        Index::At(e) => f(ProgramPlace::Expr(e, ExprRole::Index), seen),
         Index::Range { from, to: end, by, take } | Index::Cyclic { from, count: end, by, take } => {
             let all = [from, end].into_iter().chain(by).chain(take);
-            all.for_each(|e| f(Place::Expr(e, Role::Index), seen));
+            all.for_each(|e| f(ProgramPlace::Expr(e, ExprRole::Index), seen));
         }
     }
 }
@@ -260,8 +260,8 @@ fn region(region: &mut Region, seen: &mut Visible, f: Visit<'_>) {
 /// Calls `f` for an expression and, as long as it returns true, for those inside it.
 pub(super) fn inner(
     e: &mut Expr,
-    seen: &mut Visible,
-    f: &mut dyn FnMut(&mut Expr, &mut Visible) -> bool,
+    seen: &mut VisibleNames,
+    f: &mut dyn FnMut(&mut Expr, &mut VisibleNames) -> bool,
 ) {
     descend(e, None, seen, f);
 }
@@ -270,8 +270,8 @@ pub(super) fn inner(
 fn descend(
     e: &mut Expr,
     call: Option<Span>,
-    seen: &mut Visible,
-    f: &mut dyn FnMut(&mut Expr, &mut Visible) -> bool,
+    seen: &mut VisibleNames,
+    f: &mut dyn FnMut(&mut Expr, &mut VisibleNames) -> bool,
 ) {
     if !f(e, seen) {
         return;

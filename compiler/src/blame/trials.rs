@@ -11,19 +11,19 @@ use crate::num::wide;
 use crate::program::Program;
 use crate::shape::Shape;
 use crate::tolerance;
-use crate::verify::rounds::{self, Replayed};
+use crate::verify::rounds::{self, ReplayEnd};
 use crate::verify::{Verified, result, verify, waste};
 
 /// No trial may move more chunks than this.
 const MOST_MOVES: u64 = 20_000;
 
 /// A shape and what else a trial depends on.
-pub(super) struct Trial {
+pub(super) struct TrialShape {
     shape: Shape,
     options: Options,
 }
 
-impl Trial {
+impl TrialShape {
     pub(super) fn ranks(&self) -> u64 {
         self.shape.ranks()
     }
@@ -34,7 +34,7 @@ const TOLERANT_RANKS: u64 = 4;
 
 /// Returns small shapes, and the one at hand if it is small, too. Of few ranks many are alike, so that changes
 /// help there which do not elsewhere: such shapes come last.
-pub(super) fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<Trial> {
+pub(super) fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec<TrialShape> {
     let grids = |list: &[&[u32]]| list.iter().map(|axes| Shape { axes: axes.to_vec() }).collect();
     let mut shapes: Vec<Shape> = match program.axes.names.len() {
         1 => [3, 4, 5, 2, 6, 8].map(Shape::flat).to_vec(),
@@ -53,7 +53,7 @@ pub(super) fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec
         let last = u32::try_from(shape.ranks().saturating_sub(1)).unwrap_or(0);
         for root in if program.kind.rooted() { vec![0, last] } else { vec![0] } {
             let options = Options { root, paths: options.paths, limit: MOST_MOVES };
-            trials.push(Trial { shape: shape.clone(), options });
+            trials.push(TrialShape { shape: shape.clone(), options });
         }
     }
     trials
@@ -61,7 +61,7 @@ pub(super) fn trials(program: &Program, shape: &Shape, options: &Options) -> Vec
 
 /// A measure of what is wrong, where less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wrong {
+pub(super) enum FaultMeasure {
     /// Survivors of a failure do not agree.
     Failure,
     /// The number of contributions that are missing or too many.
@@ -74,79 +74,81 @@ pub(super) enum Wrong {
 
 /// The fault that a trial shows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shown {
-    pub(super) wrong: Wrong,
+pub(super) struct ShownFault {
+    pub(super) wrong: FaultMeasure,
     /// The statement at fault, where it is known.
     pub(super) span: Option<Span>,
     /// The chunks that are moved, if the program comes to its end.
     pub(super) moves: Option<u64>,
 }
 
-impl Shown {
-    fn at(wrong: Wrong, span: Option<Span>) -> Outcome {
-        Outcome::Wrong(Shown { wrong, span, moves: None })
+impl ShownFault {
+    fn at(wrong: FaultMeasure, span: Option<Span>) -> TrialOutcome {
+        TrialOutcome::Wrong(ShownFault { wrong, span, moves: None })
     }
 
-    fn end(wrong: Wrong, moves: u64) -> Outcome {
-        Outcome::Wrong(Shown { wrong, span: None, moves: Some(moves) })
+    fn end(wrong: FaultMeasure, moves: u64) -> TrialOutcome {
+        TrialOutcome::Wrong(ShownFault { wrong, span: None, moves: Some(moves) })
     }
 
     /// Returns true if less is wrong than in another trial, or something else.
-    pub(super) fn nearer(&self, other: &Shown) -> bool {
-        let elsewhere = self.wrong == Wrong::Steps && self.span != other.span;
+    pub(super) fn nearer(&self, other: &ShownFault) -> bool {
+        let elsewhere = self.wrong == FaultMeasure::Steps && self.span != other.span;
         self.wrong < other.wrong || self.wrong == other.wrong && elsewhere
     }
 }
 
 /// The result of a trial.
-pub(super) enum Outcome {
+pub(super) enum TrialOutcome {
     /// The program does not allow the shape.
     Excluded,
-    Wrong(Shown),
+    Wrong(ShownFault),
     /// It is right, and moves this number of chunks.
     Right(u64),
 }
 
 /// The remaining work of all trials, in moves of a chunk.
-pub(super) struct Work<'s> {
+pub(super) struct TrialBudget<'s> {
     pub(super) left: u64,
     /// The cost of copying the text and laying it out once.
     pub(super) text: u64,
     pub(super) sources: &'s SourceMap,
 }
 
-impl Work<'_> {
+impl TrialBudget<'_> {
     /// Tries a program at a shape.
-    pub(super) fn outcome(&mut self, program: &Arc<Program>, trial: &Trial) -> Outcome {
+    pub(super) fn outcome(&mut self, program: &Arc<Program>, trial: &TrialShape) -> TrialOutcome {
         let mut cost = self.text + trial.ranks();
         let outcome = self.judge(program, trial, &mut cost);
         self.left = self.left.saturating_sub(cost);
         outcome
     }
 
-    fn judge(&self, program: &Arc<Program>, trial: &Trial, cost: &mut u64) -> Outcome {
+    fn judge(&self, program: &Arc<Program>, trial: &TrialShape, cost: &mut u64) -> TrialOutcome {
         let instance = match Instance::new(program, &trial.shape, &trial.options) {
             Ok(instance) => Arc::new(instance),
             Err(found) if found.iter().any(|d| d.code == codes::REQUIRES) => {
-                return Outcome::Excluded;
+                return TrialOutcome::Excluded;
             }
-            Err(found) => return Shown::at(Wrong::Steps, found.first().and_then(|d| d.span())),
+            Err(found) => {
+                return ShownFault::at(FaultMeasure::Steps, found.first().and_then(|d| d.span()));
+            }
         };
         let (state, moves) = match rounds::replay_instance(&instance) {
-            Replayed::Whole(state, moves) => (state, moves),
-            Replayed::Fault(round, moves) => {
+            ReplayEnd::Whole(state, moves) => (state, moves),
+            ReplayEnd::Fault(round, moves) => {
                 *cost += moves;
-                return Shown::at(Wrong::Round(u32::MAX - round), None);
+                return ShownFault::at(FaultMeasure::Round(u32::MAX - round), None);
             }
-            Replayed::Stopped(span, moves) => {
+            ReplayEnd::Stopped(span, moves) => {
                 *cost += moves;
-                return Shown::at(Wrong::Steps, span);
+                return ShownFault::at(FaultMeasure::Steps, span);
             }
         };
         *cost += moves;
         match result::count_wrong(&instance, &state) {
             0 => {}
-            wrong => return Shown::end(Wrong::Contributions(wrong), moves),
+            wrong => return ShownFault::end(FaultMeasure::Contributions(wrong), moves),
         }
         if program.tolerates.is_some() {
             *cost += moves * moves;
@@ -154,15 +156,15 @@ impl Work<'_> {
                 .and_then(verify)
                 .and_then(|graph| tolerance::prove(&graph, self.sources));
             if proved.is_err() {
-                return Shown::end(Wrong::Failure, moves);
+                return ShownFault::end(FaultMeasure::Failure, moves);
             }
         }
-        Outcome::Right(moves)
+        TrialOutcome::Right(moves)
     }
 
     /// Proves a program at a shape, and returns the number of statements that could be left out; `None` if it is
     /// refuted.
-    pub(super) fn wasted(&mut self, program: &Arc<Program>, trial: &Trial) -> Option<usize> {
+    pub(super) fn wasted(&mut self, program: &Arc<Program>, trial: &TrialShape) -> Option<usize> {
         let graph = self.graph(program, trial)?;
         Some(waste::find(&graph).len())
     }
@@ -170,7 +172,7 @@ impl Work<'_> {
     fn graph(
         &mut self,
         program: &Arc<Program>,
-        trial: &Trial,
+        trial: &TrialShape,
     ) -> Option<Verified<graph::StepGraph>> {
         let instance = Instance::new(program, &trial.shape, &trial.options).ok()?;
         let graph = graph::unroll(&Arc::new(instance)).ok()?;
@@ -184,7 +186,7 @@ impl Work<'_> {
     pub(super) fn moved(
         &mut self,
         program: &Arc<Program>,
-        trial: &Trial,
+        trial: &TrialShape,
     ) -> Option<(Vec<Span>, u32)> {
         let instance = Instance::new(program, &trial.shape, &trial.options).ok()?;
         let graph = graph::unroll(&Arc::new(instance)).ok()?;

@@ -1,16 +1,16 @@
 //! Random expressions for tests: every operator and function, on small and on wide values.
 
 /// Makes expressions from a seed.
-pub(crate) struct Expressions {
+pub(crate) struct ExprGenerator {
     state: u64,
     names: Vec<&'static str>,
 }
 
-impl Expressions {
+impl ExprGenerator {
     /// Creates a generator of expressions over variables of these names.
     pub(crate) fn new(seed: u64, names: &[&'static str]) -> Self {
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x51ed_270b_0f1d;
-        Expressions { state, names: names.to_vec() }
+        ExprGenerator { state, names: names.to_vec() }
     }
 
     /// Names other variables for the next expressions.

@@ -9,16 +9,16 @@ use roundelay_dsl::ast::BinOp;
 use crate::program::Builtin;
 
 /// A closed range of values.
-pub(crate) type Range = (i64, i64);
+pub(crate) type ValueRange = (i64, i64);
 
 /// The range of a number that may be any.
-const ANY: Range = (i64::MIN, i64::MAX);
+const ANY: ValueRange = (i64::MIN, i64::MAX);
 
 /// The widest shift that has a value.
 pub(super) const MOST_SHIFT: i64 = 62;
 
 /// Returns the numbers of 64 bits between two bounds; `None` if there are none.
-pub(super) fn fit(lo: i128, hi: i128) -> Option<Range> {
+pub(super) fn fit(lo: i128, hi: i128) -> Option<ValueRange> {
     let cut = |v: i128| i64::try_from(v).unwrap_or(if v < 0 { i64::MIN } else { i64::MAX });
     let some = lo <= hi && lo <= i64::MAX.into() && hi >= i64::MIN.into();
     some.then(|| (cut(lo), cut(hi)))
@@ -26,23 +26,23 @@ pub(super) fn fit(lo: i128, hi: i128) -> Option<Range> {
 
 /// Returns the numbers of 64 bits between two bounds. Where there are none the operation has no value, and the
 /// range says nothing.
-fn cut(lo: i128, hi: i128) -> Range {
+fn cut(lo: i128, hi: i128) -> ValueRange {
     fit(lo, hi).unwrap_or(ANY)
 }
 
 /// Returns both bounds as numbers that sums and products of two do not overflow.
-pub(super) fn wide(r: Range) -> (i128, i128) {
+pub(super) fn wide(r: ValueRange) -> (i128, i128) {
     (r.0.into(), r.1.into())
 }
 
 /// Returns the range of `-a`.
-pub(super) fn negated(a: Range) -> Range {
+pub(super) fn negated(a: ValueRange) -> ValueRange {
     let (lo, hi) = wide(a);
     cut(-hi, -lo)
 }
 
 /// Returns the range of an operator.
-pub(super) fn binary(op: BinOp, a: Range, b: Range) -> Range {
+pub(super) fn binary(op: BinOp, a: ValueRange, b: ValueRange) -> ValueRange {
     let point = b.0 == b.1;
     let (x, y) = (wide(a), wide(b));
     match op {
@@ -96,13 +96,13 @@ pub(super) fn binary(op: BinOp, a: Range, b: Range) -> Range {
 }
 
 /// Returns the range of a product.
-fn product(x: (i128, i128), y: (i128, i128)) -> Range {
+fn product(x: (i128, i128), y: (i128, i128)) -> ValueRange {
     let [a, b, c, d] = [x.0 * y.0, x.0 * y.1, x.1 * y.0, x.1 * y.1];
     cut(a.min(b).min(c.min(d)), a.max(b).max(c.max(d)))
 }
 
 /// Returns the range of a function.
-pub(super) fn call(f: Builtin, r: &[Range]) -> Range {
+pub(super) fn call(f: Builtin, r: &[ValueRange]) -> ValueRange {
     // Plans hold bounds of the lengths of messages, and so that of `ceil_div` as it is.
     if f != Builtin::CeilDiv && r.iter().all(|r| r.0 == r.1) {
         let values: Vec<i64> = r.iter().map(|r| r.0).collect();
@@ -132,7 +132,7 @@ pub(super) fn call(f: Builtin, r: &[Range]) -> Range {
 }
 
 /// Returns the truth of the numbers in a range; `None` if some are true and some are not.
-pub(super) fn truth(r: Range) -> Option<bool> {
+pub(super) fn truth(r: ValueRange) -> Option<bool> {
     match r {
         (0, 0) => Some(false),
         (lo, hi) if lo > 0 || hi < 0 => Some(true),
@@ -141,12 +141,12 @@ pub(super) fn truth(r: Range) -> Option<bool> {
 }
 
 /// Returns the range of a condition.
-pub(super) fn condition(holds: Option<bool>) -> Range {
+pub(super) fn condition(holds: Option<bool>) -> ValueRange {
     holds.map_or((0, 1), |holds| (holds.into(), holds.into()))
 }
 
 /// Returns the truth of `a < b`, if it is the same for all numbers of the ranges.
-fn less(a: Range, b: Range) -> Option<bool> {
+fn less(a: ValueRange, b: ValueRange) -> Option<bool> {
     match () {
         () if a.1 < b.0 => Some(true),
         () if a.0 >= b.1 => Some(false),
@@ -155,7 +155,7 @@ fn less(a: Range, b: Range) -> Option<bool> {
 }
 
 /// Returns the truth of `a == b`, if it is the same for all numbers of the ranges.
-fn equal(a: Range, b: Range) -> Option<bool> {
+fn equal(a: ValueRange, b: ValueRange) -> Option<bool> {
     match (less(a, b), less(b, a)) {
         (Some(true), _) | (_, Some(true)) => Some(false),
         (Some(false), Some(false)) => Some(true),

@@ -2,8 +2,8 @@
 
 use roundelay_dsl::ast::{BinOp, UnOp};
 
-use super::Bounds;
-use super::interval::{MOST_SHIFT, Range, fit, wide};
+use super::SlotBounds;
+use super::interval::{MOST_SHIFT, ValueRange, fit, wide};
 use crate::num::{signed, wide as unsigned};
 use crate::program::{Expr, Node, Slot};
 
@@ -13,22 +13,27 @@ const MOST_STEPS: usize = 1 << 14;
 /// More values than this are not inverted one by one.
 const MOST_VALUES: i128 = 64;
 
-impl Bounds<'_> {
+impl SlotBounds<'_> {
     /// Returns ranges that hold every value of `slot` (one that varies) for which `e` lies in `target`;
     /// `None` where the form of `e` does not tell.
-    pub(crate) fn invert(&self, e: &Expr, slot: Slot, target: &[Range]) -> Option<Vec<Range>> {
+    pub(crate) fn invert(
+        &self,
+        e: &Expr,
+        slot: Slot,
+        target: &[ValueRange],
+    ) -> Option<Vec<ValueRange>> {
         self.solve(e, slot, target, &mut 0)
     }
 
-    /// Implements [`Bounds::invert`] in at most [`MOST_STEPS`] steps: both arms of a choice are solved, and a
+    /// Implements [`SlotBounds::invert`] in at most [`MOST_STEPS`] steps: both arms of a choice are solved, and a
     /// remainder has many targets.
     fn solve(
         &self,
         e: &Expr,
         slot: Slot,
-        target: &[Range],
+        target: &[ValueRange],
         steps: &mut usize,
-    ) -> Option<Vec<Range>> {
+    ) -> Option<Vec<ValueRange>> {
         *steps += 1 + target.len();
         if *steps > MOST_STEPS {
             return None;
@@ -53,7 +58,7 @@ impl Bounds<'_> {
             Node::Var(s) => self.solve(self.def(*s)?, slot, target, steps),
             Node::Unary(UnOp::Neg, a) => {
                 let negated = target.iter().map(|t| wide(*t)).filter_map(|t| fit(-t.1, -t.0));
-                let target: Vec<Range> = negated.collect();
+                let target: Vec<ValueRange> = negated.collect();
                 self.solve(a, slot, &target, steps)
             }
             Node::Binary(op, a, b) => {
@@ -89,14 +94,14 @@ impl Bounds<'_> {
         out: &mut Vec<i64>,
     ) {
         let whole = self.vary.iter().find(|(v, _)| *v == slot).map(|(_, range)| *range);
-        let mut stack: Vec<Range> = whole.into_iter().collect();
+        let mut stack: Vec<ValueRange> = whole.into_iter().collect();
         while let Some((lo, hi)) = stack.pop() {
             if lo > hi {
                 continue;
             }
             searched();
             let vary = [(slot, (lo, hi))];
-            let bounds = Bounds { env: self.env, vary: &vary, defs: self.defs };
+            let bounds = SlotBounds { env: self.env, vary: &vary, defs: self.defs };
             let range = bounds.range(e);
             let never = |e: &Expr| bounds.range(e) == (0, 0);
             if target < range.0 || target > range.1 || conditions.clone().any(never) {
@@ -119,10 +124,10 @@ impl Bounds<'_> {
         e: &Expr,
         c: i64,
         left: bool,
-        target: &[Range],
-    ) -> Option<Vec<Range>> {
+        target: &[ValueRange],
+    ) -> Option<Vec<ValueRange>> {
         let (targets, of) = (target.iter().map(|t| wide(*t)), i128::from(c));
-        let next: Vec<Range> = match (op, left) {
+        let next: Vec<ValueRange> = match (op, left) {
             (BinOp::Add, _) => targets.filter_map(|t| fit(t.0 - of, t.1 - of)).collect(),
             (BinOp::Sub, true) => targets.filter_map(|t| fit(t.0 + of, t.1 + of)).collect(),
             (BinOp::Sub, false) => targets.filter_map(|t| fit(of - t.1, of - t.0)).collect(),
@@ -160,7 +165,7 @@ impl Bounds<'_> {
 }
 
 /// Returns the numbers that divided by `c`, rounded down, lie in a range.
-fn multiples(t: (i128, i128), c: i128) -> Option<Range> {
+fn multiples(t: (i128, i128), c: i128) -> Option<ValueRange> {
     fit(t.0 * c, t.1 * c + c - 1)
 }
 

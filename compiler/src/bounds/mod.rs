@@ -16,23 +16,23 @@ use roundelay_dsl::ast::{BinOp, UnOp};
 
 use crate::num::index;
 use crate::program::{Expr, Node, Slot};
-pub(crate) use interval::Range;
+pub(crate) use interval::ValueRange;
 use interval::{binary, call, condition, negated, truth};
 
 /// The known values of slots for range analysis; the slots of an `each` vary.
-pub(crate) struct Bounds<'a> {
+pub(crate) struct SlotBounds<'a> {
     /// The values of the other slots.
     pub env: &'a [i64],
     /// The slots that vary, with their ranges.
-    pub vary: &'a [(Slot, Range)],
+    pub vary: &'a [(Slot, ValueRange)],
     /// Definitions of slots that depend on varying ones.
     pub defs: &'a [(Slot, Expr)],
 }
 
 /// Ranges of definitions, found once.
-type Known = BTreeMap<Slot, Range>;
+type KnownRanges = BTreeMap<Slot, ValueRange>;
 
-impl Bounds<'_> {
+impl SlotBounds<'_> {
     fn def(&self, slot: Slot) -> Option<&Expr> {
         self.defs.iter().rev().find(|(s, _)| *s == slot).map(|(_, e)| e)
     }
@@ -42,7 +42,7 @@ impl Bounds<'_> {
         self.depends(e, &mut BTreeSet::new())
     }
 
-    /// Implements [`Bounds::varies`]; `still` holds the definitions already visited, which are not visited
+    /// Implements [`SlotBounds::varies`]; `still` holds the definitions already visited, which are not visited
     /// again.
     fn depends(&self, e: &Expr, still: &mut BTreeSet<Slot>) -> bool {
         match &e.node {
@@ -62,12 +62,12 @@ impl Bounds<'_> {
     }
 
     /// Returns a range that holds every value of `e`.
-    pub(crate) fn range(&self, e: &Expr) -> Range {
-        self.within(e, &mut Known::new())
+    pub(crate) fn range(&self, e: &Expr) -> ValueRange {
+        self.within(e, &mut KnownRanges::new())
     }
 
-    /// Implements [`Bounds::range`]; `known` caches the ranges of definitions, so that each is computed once.
-    fn within(&self, e: &Expr, known: &mut Known) -> Range {
+    /// Implements [`SlotBounds::range`]; `known` caches the ranges of definitions, so that each is computed once.
+    fn within(&self, e: &Expr, known: &mut KnownRanges) -> ValueRange {
         match &e.node {
             Node::Int(v) => (*v, *v),
             Node::Var(s) => match self.vary.iter().find(|(v, _)| v == s) {
@@ -93,7 +93,7 @@ impl Bounds<'_> {
                 binary(*op, a, b)
             }
             Node::Call(f, args) => {
-                let args: Vec<Range> = args.iter().map(|a| self.within(a, known)).collect();
+                let args: Vec<ValueRange> = args.iter().map(|a| self.within(a, known)).collect();
                 call(*f, &args)
             }
             Node::If(c, a, b) => match truth(self.within(c, known)) {
@@ -107,13 +107,13 @@ impl Bounds<'_> {
             Node::Let(slot, value, body) => {
                 let mut vary = self.vary.to_vec();
                 vary.push((*slot, self.within(value, known)));
-                Bounds { env: self.env, vary: &vary, defs: self.defs }.within(body, known)
+                SlotBounds { env: self.env, vary: &vary, defs: self.defs }.within(body, known)
             }
         }
     }
 }
 
-impl Bounds<'_> {
+impl SlotBounds<'_> {
     /// Returns the greatest value of `a - b`, where both have the same form and differ in constants only: `(x
     /// / d + 1) * d - x / d * d` is `d`, whatever `x` is.
     pub(crate) fn slope(&self, a: &Expr, b: &Expr) -> Option<i64> {

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use roundelay_dsl::span::SourceMap;
 
-use super::Bounds;
-use super::expressions::Expressions;
+use super::SlotBounds;
+use super::expressions::ExprGenerator;
 use super::inverse::SEARCHED;
 use crate::eval::eval;
 use crate::num::index;
@@ -43,7 +43,7 @@ fn bounds_hold() {
         let mut env = vec![0; program.slots.len()];
         for (lo, hi) in (0..40).flat_map(|lo| (lo..40).map(move |hi| (lo, hi))) {
             let vary = [(each.var, (lo, hi))];
-            let range = Bounds { env: &env, vary: &vary, defs: &[] }.range(e);
+            let range = SlotBounds { env: &env, vary: &vary, defs: &[] }.range(e);
             for v in lo..=hi {
                 env[index(each.var)] = v;
                 let value = eval(e, &mut env).expect("it has a value");
@@ -91,7 +91,7 @@ fn bounds_hold_of_wide_values() {
     let rounds = std::env::var("ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1u64);
     let (mut wide, mut inverted) = (0, 0);
     for seed in 0..1500 * rounds {
-        let mut make = Expressions::new(seed, &["v", "n"]);
+        let mut make = ExprGenerator::new(seed, &["v", "n"]);
         let text = make.number(4);
         let whole = format!(
             "algorithm a implements all_reduce on n ranks {{
@@ -113,14 +113,14 @@ fn bounds_hold_of_wide_values() {
             let (a, b) = (make.below(24), make.below(24));
             let (lo, hi) = (a.min(b), a.max(b));
             let vary = [(each.var, (lo, hi))];
-            let range = Bounds { env: &env, vary: &vary, defs: &[] }.range(e);
+            let range = SlotBounds { env: &env, vary: &vary, defs: &[] }.range(e);
             for x in (lo..=hi).filter_map(|v| values[index(v)]) {
                 assert!(range.0 <= x && x <= range.1, "{x} in {range:?} on {lo}..={hi}: {text}");
                 wide += u32::from(x.unsigned_abs() > 1 << 60);
             }
         }
         let vary = [(each.var, (0, RANKS - 1))];
-        let bounds = Bounds { env: &env, vary: &vary, defs: &[] };
+        let bounds = SlotBounds { env: &env, vary: &vary, defs: &[] };
         for target in values.iter().flatten().copied() {
             let ranks = |v: &i64| values[index(*v)] == Some(target);
             let mut found = Vec::new();

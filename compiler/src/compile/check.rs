@@ -6,7 +6,7 @@ use std::sync::Arc;
 use roundelay_dsl::diag::{Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
-use super::lowering::Lowering;
+use super::lowering::PlanLowering;
 use super::slots;
 use crate::budget;
 use crate::cost;
@@ -119,7 +119,7 @@ fn judge(
     let graph = graph::unroll(&instance).and_then(verify::verify).map_err(told)?;
     let mut least_slots = None;
     for &placement in program.style.placements() {
-        let lowering = Lowering { graph: &graph, split: split.as_ref(), sources, placement };
+        let lowering = PlanLowering { graph: &graph, split: split.as_ref(), sources, placement };
         let (plans, known) = lowering.plans(&instance).map_err(told)?;
         let least = slots::least(&lowering, &plans, known)?;
         least_slots = least_slots.max(Some(least));

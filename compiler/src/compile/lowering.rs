@@ -11,7 +11,7 @@ use crate::verify::Verified;
 use crate::verify::plan::{least_slots, verify};
 
 /// The lowering of a proved graph to the plans of one placement.
-pub(super) struct Lowering<'g> {
+pub(super) struct PlanLowering<'g> {
     pub(super) graph: &'g Verified<StepGraph>,
     /// The ranges that shares cut.
     pub(super) split: Option<&'g Weighted>,
@@ -19,7 +19,7 @@ pub(super) struct Lowering<'g> {
     pub(super) placement: Placement,
 }
 
-impl Lowering<'_> {
+impl PlanLowering<'_> {
     /// Lowers the graph for an instance that is the graph's, but for the slots that it asks for.
     pub(super) fn lowered(&self, instance: &Instance) -> Result<Vec<UnprovedPlan>, Diagnostics> {
         lower::plans(self.graph, instance, self.split, self.sources, self.placement)

@@ -18,7 +18,7 @@ use crate::shape::Shape;
 use crate::tolerance::{self, Tolerant};
 use crate::verify::{self, Facts, Verified};
 pub use check::{Checked, Method, UNROLL, by_symmetry, check};
-use lowering::Lowering;
+use lowering::PlanLowering;
 
 /// Plans of all ranks, with what was proved of them. Only [`compile`] makes one.
 #[derive(Debug, Clone)]
@@ -81,7 +81,7 @@ fn compile_within(
     if program.tolerates.is_some() {
         tolerance::prove(&graph, sources)?;
     }
-    let lowering = Lowering { graph: &graph, split: split.as_ref(), sources, placement };
+    let lowering = PlanLowering { graph: &graph, split: split.as_ref(), sources, placement };
     let (plans, least_slots) = lowering.plans(&instance)?;
     Ok(Proved { graph, plans, least_slots })
 }

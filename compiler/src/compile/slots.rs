@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use roundelay_dsl::diag::Diagnostics;
 
-use super::lowering::Lowering;
+use super::lowering::PlanLowering;
 use crate::instance::Instance;
 use crate::lower::{fusion_slots, with_slots};
 use crate::num::index;
@@ -19,7 +19,7 @@ use crate::verify::plan::{least_slots, verify};
 /// more. So the plans of each number are tried, the fewest first. Where they are proved, those of more slots
 /// are: a message that leaves early waits for earlier rounds alone, and all else waits for less.
 pub(super) fn least(
-    lowering: &Lowering<'_>,
+    lowering: &PlanLowering<'_>,
     plans: &[Plan],
     known: u32,
 ) -> Result<u32, Diagnostics> {

@@ -9,7 +9,7 @@ const LATE: usize = 32;
 
 /// The chunks written to one rank. However many rounds write, each region is looked at a few times.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fresh {
+pub(super) struct FreshChunks {
     /// The latest regions, as they were written.
     late: Vec<Region>,
     /// The chunks of those before them, as intervals that neither overlap nor touch: buffer and first chunk, and the
@@ -17,7 +17,7 @@ pub(super) struct Fresh {
     early: BTreeMap<(Buf, u32), u32>,
 }
 
-impl Fresh {
+impl FreshChunks {
     /// Adds a region.
     pub(super) fn write(&mut self, region: &Region) {
         looked();
@@ -87,11 +87,11 @@ mod tests {
     use super::*;
     use crate::chunks::ChunkSet;
 
-    /// [`Fresh`] agrees with a list of all chunks that were written.
+    /// [`FreshChunks`] agrees with a list of all chunks that were written.
     #[test]
     fn what_was_written_is_known_however_much_it_is() {
         const CHUNKS: u32 = 64;
-        let (mut fresh, mut plain) = (Fresh::default(), vec![false; 3 * 64]);
+        let (mut fresh, mut plain) = (FreshChunks::default(), vec![false; 3 * 64]);
         let (mut at, mut hits) = (1u32, 0);
         for step in 0..4000u32 {
             at = (at * 4097 + 31) % 1_000_003;

@@ -2,7 +2,7 @@
 
 use roundelay_dsl::diag::Diagnostics;
 
-use super::survey::Survey;
+use super::survey::CostSurvey;
 use super::topology::{LinkCost, Rates, Topology};
 use crate::instance::Instance;
 use crate::num::{count, float, short, whole};
@@ -38,7 +38,7 @@ fn loads(instance: &Instance, parts: u32) -> Result<Vec<Load>, Diagnostics> {
     (0..short(parts))
         .map(|part| {
             let time = |topology: &Topology, bytes| {
-                Survey::of(instance, topology, 1, Some(part))
+                CostSurvey::of(instance, topology, 1, Some(part))
                     .map(|profile| profile.time_us(bytes, u64::MAX))
             };
             let rounds = time(&waits, 0)?;

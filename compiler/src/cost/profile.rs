@@ -10,12 +10,12 @@ const ASIDE: f64 = 0.5;
 
 /// Microseconds as a function of the vector's bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Line {
+pub(super) struct CostLine {
     us: f64,
     slope: f64,
 }
 
-impl Line {
+impl CostLine {
     fn at(&self, bytes: f64) -> f64 {
         self.us + self.slope * bytes
     }
@@ -23,9 +23,9 @@ impl Line {
 
 /// The maximum of lines, without those that others cover.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Most(Vec<Line>);
+pub(super) struct CostMaximum(Vec<CostLine>);
 
-impl Most {
+impl CostMaximum {
     pub(super) fn add(&mut self, us: f64, slope: f64) {
         if us == 0.0 && slope == 0.0 {
             return;
@@ -34,7 +34,7 @@ impl Most {
             return;
         }
         self.0.retain(|l| l.us > us || l.slope > slope);
-        self.0.push(Line { us, slope });
+        self.0.push(CostLine { us, slope });
     }
 
     fn at(&self, bytes: f64) -> f64 {
@@ -44,19 +44,19 @@ impl Most {
 
 /// A round of a lane: what it takes, and for how many rounds it stands.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
-    pub(super) time: Most,
+pub(super) struct CostStep {
+    pub(super) time: CostMaximum,
     pub(super) times: f64,
 }
 
 /// The rounds of a lane, and between which of them (half open) some rank is bound to a pass.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lane {
-    pub(super) steps: Vec<Step>,
+pub(super) struct CostLane {
+    pub(super) steps: Vec<CostStep>,
     pub(super) bound: Vec<(u32, u32)>,
 }
 
-impl Lane {
+impl CostLane {
     fn time(&self, range: std::ops::Range<usize>, bytes: f64) -> f64 {
         let steps = self.steps.get(range).unwrap_or(&[]);
         steps.iter().map(|s| s.times * s.time.at(bytes)).sum()
@@ -76,11 +76,11 @@ const TURNS: f64 = 0.2;
 /// An instance on a topology, ready to be evaluated at any size.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<CostLane>,
     /// The time of the busiest port for all lanes but the first, which others wait for.
-    pub(super) ports: Most,
+    pub(super) ports: CostMaximum,
     /// The time of the busiest rank's ports for a whole pass.
-    pub(super) busy: Most,
+    pub(super) busy: CostMaximum,
     pub(super) wires: Vec<WireType>,
     /// C, and the chunks of the longest message.
     pub(super) chunks: u64,
@@ -124,7 +124,7 @@ impl Profile {
         }
         let passes = float(self.passes(bytes, slot_bytes));
         let piece = float(bytes) / passes;
-        let lane = |l: &Lane| l.time(0..l.steps.len(), piece);
+        let lane = |l: &CostLane| l.time(0..l.steps.len(), piece);
         let mut lanes = self.lanes.iter();
         let first = lanes.next().map_or(0.0, lane);
         let others = lanes.clone().map(lane).fold(self.ports.at(piece), f64::max);

@@ -5,7 +5,7 @@ use roundelay_dsl::diag::Diagnostics;
 use super::balance;
 use super::loads::split;
 use super::profile::Profile;
-use super::survey::Survey;
+use super::survey::CostSurvey;
 use super::topology::{LinkCost, Topology};
 use crate::instance::Instance;
 
@@ -21,13 +21,13 @@ impl Profile {
         topology: &Topology,
         element: u32,
     ) -> Result<Profile, Diagnostics> {
-        let mut whole = Survey::of(instance, topology, element, None)?;
+        let mut whole = CostSurvey::of(instance, topology, element, None)?;
         if let Some(split) = &split(instance)? {
             let links: Vec<LinkCost> =
                 (0..split.parts).map(|p| topology.clone().on(p).rates.remote).collect();
             for (part, flow) in (0..).zip(balance::flows(split, &links)) {
                 let topology = topology.clone().on(u32::from(part));
-                let profile = Survey::of(instance, &topology, element, Some(part))?;
+                let profile = CostSurvey::of(instance, &topology, element, Some(part))?;
                 whole.parts.push((flow, profile));
             }
         }

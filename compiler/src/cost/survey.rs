@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics};
 
-use super::fresh::Fresh;
-use super::profile::{Lane, Most, Profile, Step};
+use super::fresh::FreshChunks;
+use super::profile::{CostLane, CostMaximum, CostStep, Profile};
 use super::topology::Topology;
 use crate::instance::Instance;
 use crate::num::{count, float, index, whole};
@@ -30,7 +30,7 @@ const INCAST: f64 = 0.06;
 
 /// The traffic of a rank in a round over one class of links.
 #[derive(Debug, Clone, Copy, Default)]
-struct Traffic {
+struct RankTraffic {
     sent: u32,
     received: u32,
     /// In vectors.
@@ -40,9 +40,9 @@ struct Traffic {
 
 /// The work of a rank in a round, or in a whole pass.
 #[derive(Debug, Clone, Copy, Default)]
-struct Work {
-    local: Traffic,
-    remote: Traffic,
+struct RankWork {
+    local: RankTraffic,
+    remote: RankTraffic,
     reduced: f64,
     copied: f64,
 }
@@ -53,10 +53,10 @@ struct RankState {
     /// First and one past the last step of a lane that bind the rank.
     bound: Vec<Option<(u32, u32)>>,
     /// Written since the last round that waited for a message.
-    fresh: Vec<Fresh>,
+    fresh: Vec<FreshChunks>,
 }
 
-pub(super) struct Survey<'a> {
+pub(super) struct CostSurvey<'a> {
     topology: &'a Topology,
     element: f64,
     /// All ranks are looked at, or these.
@@ -68,16 +68,16 @@ pub(super) struct Survey<'a> {
     /// One in `every` rounds is looked at, of `rounds` in all.
     every: u32,
     rounds: u32,
-    work: Vec<Work>,
-    passes: Vec<Work>,
+    work: Vec<RankWork>,
+    passes: Vec<RankWork>,
     /// The time that the cores of each host need for a pass, where ranks outnumber them.
     cores: Vec<(f64, f64)>,
-    asides: Vec<Work>,
+    asides: Vec<RankWork>,
     found: Vec<Transfer>,
     profile: Profile,
 }
 
-impl<'a> Survey<'a> {
+impl<'a> CostSurvey<'a> {
     /// Walks the instance: all of it, or one part of a split by bandwidth, which is the vector then.
     pub(super) fn of(
         instance: &'a Instance,
@@ -85,7 +85,7 @@ impl<'a> Survey<'a> {
         element: u32,
         part: Option<u16>,
     ) -> Result<Profile, Diagnostics> {
-        let mut survey = Survey::new(instance, topology, element);
+        let mut survey = CostSurvey::new(instance, topology, element);
         if let (Some(_), Some(parts)) = (part, instance.parts()) {
             survey.profile.chunks = (survey.profile.chunks / u64::from(parts)).max(1);
         }
@@ -112,9 +112,9 @@ impl<'a> Survey<'a> {
         let all = n <= ALL_RANKS;
         let ranks = if all { (0..n).collect() } else { sample(instance, topology) };
         let profile = Profile {
-            lanes: vec![Lane::default()],
-            ports: Most::default(),
-            busy: Most::default(),
+            lanes: vec![CostLane::default()],
+            ports: CostMaximum::default(),
+            busy: CostMaximum::default(),
             wires: Vec::new(),
             chunks: u64::from(instance.spec.chunks.max(1)),
             message: 1,
@@ -123,15 +123,15 @@ impl<'a> Survey<'a> {
             piece: topology.rates.piece_bytes.max(1),
             crowded: topology.has_crowd(),
         };
-        Survey {
+        CostSurvey {
             topology,
             element: f64::from(element.max(1)),
             all,
             states: vec![RankState::default(); ranks.len()],
-            work: vec![Work::default(); ranks.len()],
-            passes: vec![Work::default(); ranks.len()],
+            work: vec![RankWork::default(); ranks.len()],
+            passes: vec![RankWork::default(); ranks.len()],
             cores: vec![(0.0, 0.0); index(topology.hosts())],
-            asides: vec![Work::default(); ranks.len()],
+            asides: vec![RankWork::default(); ranks.len()],
             weights: weights(&ranks, topology),
             ranks,
             every: 1,
@@ -187,11 +187,11 @@ impl<'a> Survey<'a> {
 
     fn step(&mut self, lane: usize, found: &[Transfer], times: f64) {
         while self.profile.lanes.len() <= lane {
-            self.profile.lanes.push(Lane::default());
+            self.profile.lanes.push(CostLane::default());
         }
         let index = count(self.profile.lanes[lane].steps.len());
         let waits = self.waits(lane, found) || index == 0;
-        self.work.fill(Work::default());
+        self.work.fill(RankWork::default());
         for t in found {
             self.transfer(lane, index, t);
         }
@@ -205,7 +205,7 @@ impl<'a> Survey<'a> {
                 self.asides[i].add(work, times, true);
             }
         }
-        self.profile.lanes[lane].steps.push(Step { time, times });
+        self.profile.lanes[lane].steps.push(CostStep { time, times });
     }
 
     /// Returns true if a transfer reads data that arrived in an earlier round, and so waits for a message; if
@@ -218,7 +218,7 @@ impl<'a> Survey<'a> {
         });
         if reads_fresh {
             for state in &mut self.states {
-                state.fresh.iter_mut().for_each(Fresh::clear);
+                state.fresh.iter_mut().for_each(FreshChunks::clear);
             }
         }
         reads_fresh
@@ -262,9 +262,9 @@ impl<'a> Survey<'a> {
 
     /// Returns the lines of the round that `work` holds, and the time that the cores of each host need, if
     /// ranks outnumber them.
-    fn time(&self, waits: bool) -> (Most, Vec<(f64, f64)>) {
+    fn time(&self, waits: bool) -> (CostMaximum, Vec<(f64, f64)>) {
         let t = self.topology;
-        let mut most = Most::default();
+        let mut most = CostMaximum::default();
         let hosts = index(t.hosts());
         let (mut outs, mut intos) = (vec![0.0; hosts], vec![0.0; hosts]);
         let mut cores: Vec<(f64, f64)> = vec![(0.0, 0.0); hosts];
@@ -349,8 +349,8 @@ impl<'a> Survey<'a> {
 }
 
 /// Returns the time of the busiest port for all traffic of its rank.
-fn ports(t: &Topology, works: &[Work]) -> Most {
-    let mut most = Most::default();
+fn ports(t: &Topology, works: &[RankWork]) -> CostMaximum {
+    let mut most = CostMaximum::default();
     for work in works {
         let own = work.reduced * 1e-3 / t.rates.reduce_gbs + work.copied * t.rates.local.slope();
         for (traffic, link) in [(&work.local, &t.rates.local), (&work.remote, &t.rates.remote)] {
@@ -363,9 +363,9 @@ fn ports(t: &Topology, works: &[Work]) -> Most {
     most
 }
 
-impl Work {
+impl RankWork {
     /// Adds a round to a pass; messages count where lanes run side by side.
-    fn add(&mut self, other: &Work, times: f64, aside: bool) {
+    fn add(&mut self, other: &RankWork, times: f64, aside: bool) {
         let traffic = [(&mut self.local, &other.local), (&mut self.remote, &other.remote)];
         for (sum, one) in traffic {
             let scaled = |n: u32| if aside { count(whole(f64::from(n) * times)) } else { 0 };
@@ -394,7 +394,7 @@ impl RankState {
 
     fn write(&mut self, lane: usize, region: &Region) {
         if self.fresh.len() <= lane {
-            self.fresh.resize(lane + 1, Fresh::default());
+            self.fresh.resize(lane + 1, FreshChunks::default());
         }
         self.fresh[lane].write(region);
     }

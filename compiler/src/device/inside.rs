@@ -21,16 +21,16 @@ pub fn interchangeable(apart: &Programs, inside: &Programs) -> bool {
                 && reads_before_it_writes(apart)
                 && (&apart.header.scratch, apart.header.chunks)
                     == (&inside.header.scratch, inside.header.chunks)
-                && Talk::of(apart) == Talk::of(inside)
+                && PeerView::of(apart) == PeerView::of(inside)
         })
 }
 
 /// Chunks of buffers.
-type Chunks = Vec<(Buf, u32)>;
+type BufferChunks = Vec<(Buf, u32)>;
 
 /// The part of a program that is the same in all that say the same to peers.
 #[derive(PartialEq)]
-struct Talk<'a> {
+struct PeerView<'a> {
     links: &'a [DeviceConnection],
     far: u32,
     elsewhere: &'a [u32],
@@ -38,26 +38,26 @@ struct Talk<'a> {
     leave: &'a [Wait],
     staging: u32,
     synchronizes: bool,
-    phases: Vec<(Vec<Deed<'a>>, &'a [Signal])>,
+    phases: Vec<(Vec<PeerTask<'a>>, &'a [Signal])>,
 }
 
 /// A task without its source line, on chunks of whatever buffer of the user's they are in.
 #[derive(PartialEq)]
-struct Deed<'a> {
+struct PeerTask<'a> {
     waits: &'a [Wait],
-    inputs: Vec<(Option<&'a TaskInput>, Chunks)>,
-    store: Chunks,
+    inputs: Vec<(Option<&'a TaskInput>, BufferChunks)>,
+    store: BufferChunks,
     outs: &'a [Target],
     sizes: &'a Sizes,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> PeerView<'a> {
     fn of(program: &'a DeviceProgram) -> Self {
         let phases = program.phases.iter().map(|phase| {
-            let deeds = phase.tasks.iter().filter(|task| !is_copy(task)).map(Deed::of);
+            let deeds = phase.tasks.iter().filter(|task| !is_copy(task)).map(PeerTask::of);
             (deeds.collect::<Vec<_>>(), &phase.signals[..])
         });
-        Talk {
+        PeerView {
             links: &program.links,
             far: program.far,
             elsewhere: &program.elsewhere,
@@ -70,13 +70,13 @@ impl<'a> Talk<'a> {
     }
 }
 
-impl<'a> Deed<'a> {
+impl<'a> PeerTask<'a> {
     fn of(task: &'a Task) -> Self {
         let inputs = task.inputs.iter().map(|input| match input {
             TaskInput::Local(region) => (None, merged(region)),
             input => (Some(input), Vec::new()),
         });
-        Deed {
+        PeerTask {
             waits: &task.waits,
             inputs: inputs.collect(),
             store: task.store.iter().flat_map(merged).collect(),
@@ -87,7 +87,7 @@ impl<'a> Deed<'a> {
 }
 
 /// Returns the chunks of a region, those of an input and of an output as chunks of one buffer.
-fn merged(region: &Region) -> Chunks {
+fn merged(region: &Region) -> BufferChunks {
     let one = |(buf, chunk)| match buf {
         Buf::Input | Buf::Output => (Buf::Data, chunk),
         buf => (buf, chunk),

@@ -70,4 +70,4 @@ pub use program::{
 };
 pub use protocol::{Protocol, UnknownProtocol};
 pub use refusal::Refused;
-pub use verify::{Fault, Programs, ProvedProgram, prove, verify};
+pub use verify::{ProgramFault, Programs, ProvedProgram, prove, verify};

@@ -23,7 +23,7 @@ const PAD: f64 = 34.0;
 const HEAD: f64 = 9.0;
 
 /// A transfer that is drawn.
-pub(super) struct Shown<'a> {
+pub(super) struct DrawnTransfer<'a> {
     /// Its index in the graph.
     pub(super) id: usize,
     /// The transfer.
@@ -33,7 +33,7 @@ pub(super) struct Shown<'a> {
 }
 
 /// The lines of one arrow, as SVG paths.
-pub(super) struct Arrow {
+pub(super) struct ArrowPaths {
     /// Each strand, with the chunk that gives its colour.
     pub(super) strands: Vec<(String, u32)>,
     /// The head.
@@ -43,7 +43,7 @@ pub(super) struct Arrow {
 }
 
 /// The rows and columns of a drawing.
-pub(super) struct Layout {
+pub(super) struct DrawingLayout {
     /// Left edge and width, by round.
     pub(super) columns: Vec<(f64, f64)>,
     /// Number of transfers, by round, source and target.
@@ -53,7 +53,7 @@ pub(super) struct Layout {
 }
 
 /// Returns the first `cap` transfers by round, and the rows and columns that they need.
-pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout) {
+pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<DrawnTransfer<'_>>, DrawingLayout) {
     let mut order: Vec<_> = graph.graph.node_indices().collect();
     order.sort_by_key(|&id| (graph.graph[id].round, id));
     let mut twins = BTreeMap::new();
@@ -62,7 +62,7 @@ pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout)
         let transfer = &graph.graph[id];
         let count: &mut u32 =
             twins.entry((transfer.round, transfer.src, transfer.dst)).or_default();
-        shown.push(Shown { id: id.index(), transfer, twin: *count });
+        shown.push(DrawnTransfer { id: id.index(), transfer, twin: *count });
         *count += 1;
     }
     let rounds = match shown.last() {
@@ -78,7 +78,7 @@ pub(super) fn lay_out(graph: &StepGraph, cap: usize) -> (Vec<Shown<'_>>, Layout)
         at += width;
     }
     let row = if ranks <= 32 { 44.0 } else { 34.0 };
-    (shown, Layout { columns, twins, ranks, row })
+    (shown, DrawingLayout { columns, twins, ranks, row })
 }
 
 /// Returns the widths of the columns: room for the loops of a rank side by side, and for arrows that are
@@ -107,7 +107,7 @@ fn widths(twins: &BTreeMap<(u32, u32, u32), u32>, rounds: usize, ranks: u32) -> 
     needs.iter().map(width).collect()
 }
 
-impl Layout {
+impl DrawingLayout {
     /// Returns the width of all columns.
     pub(super) fn width(&self) -> f64 {
         self.columns.last().map_or(120.0, |(x, w)| x + w)
@@ -134,7 +134,7 @@ impl Layout {
     }
 
     /// Returns the lines of a transfer.
-    pub(super) fn arrow(&self, shown: &Shown<'_>) -> Arrow {
+    pub(super) fn arrow(&self, shown: &DrawnTransfer<'_>) -> ArrowPaths {
         let t = shown.transfer;
         let count = t.to.chunks().min(STRANDS);
         let chunks: Vec<u32> = (0..count)
@@ -156,7 +156,7 @@ impl Layout {
 }
 
 /// Draws an arrow from rank to rank, moved sideways by `shift`.
-fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arrow {
+fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> ArrowPaths {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = (dx * dx + dy * dy).sqrt();
     let (ux, uy) = (dx / length, dy / length);
@@ -169,7 +169,7 @@ fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arr
     let neck = length - HEAD + 1.0;
     let line = |side: f64, end: f64| format!("M{}L{}", point(0.0, side), point(end, side));
     let wide = 4.4 + half * PITCH;
-    Arrow {
+    ArrowPaths {
         strands: chunks.iter().enumerate().map(|(i, &c)| (line(strand(i), neck), c)).collect(),
         head: format!(
             "M{}L{}L{}z",
@@ -182,7 +182,7 @@ fn straight(from: (f64, f64), to: (f64, f64), shift: f64, chunks: &[u32]) -> Arr
 }
 
 /// Draws an arrow from a rank to itself: a loop above its line.
-fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
+fn curl(x: f64, y: f64, chunks: &[u32]) -> ArrowPaths {
     let arc = |i: usize| {
         let (half, top) = (4.0 + 2.8 * float(i), 17.0 + 4.4 * float(i));
         let mut path = format!("M{:.1} {:.1}", x - half, y);
@@ -197,7 +197,7 @@ fn curl(x: f64, y: f64, chunks: &[u32]) -> Arrow {
         path
     };
     let reach = 4.0 + 2.8 * (float(chunks.len()) - 1.0);
-    Arrow {
+    ArrowPaths {
         strands: chunks.iter().enumerate().map(|(i, &c)| (arc(i), c)).collect(),
         head: format!(
             "M{:.1} {:.1}L{:.1} {:.1}L{:.1} {:.1}z",

@@ -12,7 +12,7 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, Severity};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
-use super::arrow::{Layout, Shown, lay_out};
+use super::arrow::{DrawingLayout, DrawnTransfer, lay_out};
 use crate::graph::{StepGraph, Transfer, region_text};
 use crate::num::{count, index, signed};
 use crate::plan::Region;
@@ -67,7 +67,7 @@ pub fn html_of_refuted(graph: &StepGraph, sources: &SourceMap, faults: &[Diagnos
 fn draw(graph: &StepGraph, sources: &SourceMap, faults: &[Diagnostic], cap: usize) -> String {
     let (shown, layout) = lay_out(graph, cap);
     let chunks = chunk_count(graph);
-    let mut page = Page { graph, sources, chunks, lines: BTreeMap::new(), out: String::new() };
+    let mut page = HtmlPage { graph, sources, chunks, lines: BTreeMap::new(), out: String::new() };
     page.head();
     page.header();
     page.faults(faults);
@@ -148,7 +148,7 @@ fn palette(levels: u32) -> String {
 }
 
 /// The file being written.
-struct Page<'a> {
+struct HtmlPage<'a> {
     graph: &'a StepGraph,
     sources: &'a SourceMap,
     /// Chunks that have a colour.
@@ -163,7 +163,7 @@ macro_rules! put {
     ($page:expr, $($arg:tt)*) => {{ let _ = writeln!($page.out, $($arg)*); }};
 }
 
-impl Page<'_> {
+impl HtmlPage<'_> {
     fn levels(&self) -> u32 {
         self.chunks.min(LEVELS)
     }
@@ -236,7 +236,7 @@ impl Page<'_> {
     }
 
     /// Says what is not drawn.
-    fn left_out(&mut self, shown: &[Shown<'_>]) {
+    fn left_out(&mut self, shown: &[DrawnTransfer<'_>]) {
         let all = self.graph.graph.node_count();
         let Some(last) = shown.last().map(|s| s.transfer.round) else {
             let why = if all == 0 { "Nothing moves." } else { "Nothing is drawn." };
@@ -289,7 +289,7 @@ impl Page<'_> {
         put!(self, "</nav>");
     }
 
-    fn drawing(&mut self, shown: &[Shown<'_>], layout: &Layout) {
+    fn drawing(&mut self, shown: &[DrawnTransfer<'_>], layout: &DrawingLayout) {
         let (width, height) = (layout.width(), layout.height());
         put!(
             self,
@@ -327,7 +327,7 @@ impl Page<'_> {
     }
 
     /// Draws columns, groups of ranks, the line of each rank, and the dots where arrows start and end.
-    fn ground(&mut self, layout: &Layout) {
+    fn ground(&mut self, layout: &DrawingLayout) {
         let (width, height) = (layout.width(), layout.height());
         let ranks = self.graph.instance.ranks();
         let axes = &self.graph.instance.shape.axes;
@@ -348,14 +348,14 @@ impl Page<'_> {
         }
         put!(self, "<defs><path id=\"dots\" d=\"{dots}\"/></defs>");
         for &column in &layout.columns {
-            let (left, right) = Layout::ends(column);
+            let (left, right) = DrawingLayout::ends(column);
             if right > left + 40.0 {
                 put!(self, "<use href=\"#dots\" x=\"{left}\"/><use href=\"#dots\" x=\"{right}\"/>");
             }
         }
     }
 
-    fn arrow(&mut self, shown: &Shown<'_>, layout: &Layout) {
+    fn arrow(&mut self, shown: &DrawnTransfer<'_>, layout: &DrawingLayout) {
         let t = shown.transfer;
         let lines = layout.arrow(shown);
         let line = self.line(t.span);
@@ -400,7 +400,7 @@ impl Page<'_> {
     }
 
     /// Writes the texts, their lines with arrows marked.
-    fn listing(&mut self, shown: &[Shown<'_>]) {
+    fn listing(&mut self, shown: &[DrawnTransfer<'_>]) {
         let program = self.graph.instance.program.clone();
         let mut arrows: BTreeMap<(SourceId, u32), usize> = BTreeMap::new();
         for s in shown {

@@ -5,7 +5,7 @@
 
 /// The reason for which one step waits for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dep {
+pub enum DependenceKind {
     /// Its source was written by the other.
     Flow,
     /// Its target is read by the other first.
@@ -16,9 +16,9 @@ pub enum Dep {
 
 /// Every step of `to` waits for every step of `from` but itself. Both are ascending.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Join {
+pub struct StepJoin {
     /// The kind of dependence.
-    pub dep: Dep,
+    pub dep: DependenceKind,
     /// The steps that come before.
     pub from: Vec<u32>,
     /// The steps that wait.

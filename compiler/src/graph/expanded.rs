@@ -3,18 +3,18 @@
 use petgraph::visit::EdgeRef;
 use smallvec::SmallVec;
 
-use super::dependence::Dep;
+use super::dependence::DependenceKind;
 use super::step_graph::{StepGraph, StepId};
 use crate::num::{count, index};
 
 /// The dependences of all steps one by one, joins among them.
-pub(super) struct Expanded<'g> {
+pub(super) struct ExpandedGraph<'g> {
     graph: &'g StepGraph,
     /// The joins in which each step waits.
     joins: Vec<SmallVec<[u32; 2]>>,
 }
 
-impl<'g> Expanded<'g> {
+impl<'g> ExpandedGraph<'g> {
     pub(super) fn of(graph: &'g StepGraph) -> Self {
         let mut joins = vec![SmallVec::new(); graph.graph.node_count()];
         for (i, join) in graph.joins.iter().enumerate() {
@@ -22,13 +22,13 @@ impl<'g> Expanded<'g> {
                 joins[index(step)].push(count(i));
             }
         }
-        Expanded { graph, joins }
+        ExpandedGraph { graph, joins }
     }
 
     /// Returns the steps that a step waits for, and why, in ascending order.
-    pub(super) fn waits(&self, step: StepId) -> Vec<(u32, Dep)> {
+    pub(super) fn waits(&self, step: StepId) -> Vec<(u32, DependenceKind)> {
         let into = self.graph.graph.edges_directed(step, petgraph::Direction::Incoming);
-        let mut waits: Vec<(u32, Dep)> =
+        let mut waits: Vec<(u32, DependenceKind)> =
             into.map(|e| (count(e.source().index()), *e.weight())).collect();
         for &join in &self.joins[step.index()] {
             let join = &self.graph.joins[index(join)];

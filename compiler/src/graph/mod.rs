@@ -13,10 +13,10 @@ mod steps;
 mod unroll;
 
 pub use crate::walk::Transfer;
-pub use dependence::{Dep, Join};
+pub use dependence::{DependenceKind, StepJoin};
 pub(crate) use print::{buf_name, region as region_text};
 pub use print::{dot, text};
 pub use step_graph::{StepGraph, StepId};
-pub use steps::{After, Step, ports, steps};
+pub use steps::{Step, StepWait, ports, steps};
 pub(crate) use unroll::asked;
 pub use unroll::unroll;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::span::SourceMap;
 
-use super::dependence::Dep;
-use super::expanded::Expanded;
+use super::dependence::DependenceKind;
+use super::expanded::ExpandedGraph;
 use super::step_graph::StepGraph;
 use crate::instance::Instance;
 use crate::num::index;
@@ -48,7 +48,7 @@ pub(crate) fn transfer(instance: &Instance, t: &Transfer) -> String {
 /// Returns the graph, a line a step, grouped by round.
 pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
     let i = &g.instance;
-    let expanded = Expanded::of(g);
+    let expanded = ExpandedGraph::of(g);
     let dependences: usize = g.graph.node_indices().map(|id| expanded.waits(id).len()).sum();
     let mut out = format!(
         "graph {}.{} on {} ranks, {} chunks, {} steps, {} dependences\n",
@@ -73,9 +73,9 @@ pub fn text(g: &StepGraph, sources: &SourceMap) -> String {
             .iter()
             .map(|(s, d)| {
                 let mark = match d {
-                    Dep::Flow => "",
-                    Dep::Anti => "~",
-                    Dep::Output => "=",
+                    DependenceKind::Flow => "",
+                    DependenceKind::Anti => "~",
+                    DependenceKind::Output => "=",
                 };
                 format!("{mark}s{s}")
             })
@@ -96,13 +96,13 @@ pub fn dot(g: &StepGraph) -> String {
         let label = transfer(&g.instance, &g.graph[id]);
         let _ = writeln!(out, "  s{} [label=\"{label}\", group=r{}];", id.index(), g.graph[id].dst);
     }
-    let expanded = Expanded::of(g);
+    let expanded = ExpandedGraph::of(g);
     for id in g.graph.node_indices() {
         for (from, dep) in expanded.waits(id) {
             let style = match dep {
-                Dep::Flow => "solid",
-                Dep::Anti => "dashed",
-                Dep::Output => "dotted",
+                DependenceKind::Flow => "solid",
+                DependenceKind::Anti => "dashed",
+                DependenceKind::Output => "dotted",
             };
             let _ = writeln!(out, "  s{from} -> s{} [style={style}];", id.index());
         }

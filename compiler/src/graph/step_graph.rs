@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::dependence::{Dep, Join};
+use super::dependence::{DependenceKind, StepJoin};
 use crate::instance::Instance;
 use crate::walk::Transfer;
 
@@ -17,9 +17,9 @@ pub struct StepGraph {
     /// The program, the shape, what must hold.
     pub instance: Arc<Instance>,
     /// Steps in program order, and their dependences.
-    pub graph: DiGraph<Transfer, Dep, u32>,
+    pub graph: DiGraph<Transfer, DependenceKind, u32>,
     /// Further dependences, of many steps on many.
-    pub joins: Vec<Join>,
+    pub joins: Vec<StepJoin>,
     /// Rounds of the program, the empty ones included.
     pub rounds: u32,
     /// Upper bound of the chunks in one message.

@@ -6,8 +6,8 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::span::SourceMap;
 use serde::Serialize;
 
-use super::dependence::Dep;
-use super::expanded::Expanded;
+use super::dependence::DependenceKind;
+use super::expanded::ExpandedGraph;
 use super::print::region;
 use super::step_graph::StepGraph;
 use crate::num::index;
@@ -36,12 +36,12 @@ pub struct Step {
     /// The line of its statement.
     pub line: u32,
     /// Steps that come before.
-    pub after: Vec<After>,
+    pub after: Vec<StepWait>,
 }
 
 /// A step that comes before another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct After {
+pub struct StepWait {
     /// Its number.
     pub step: u32,
     /// The reason: `flow` (it writes what is read), `anti` (it reads what is overwritten), `output` (both
@@ -51,13 +51,13 @@ pub struct After {
 
 /// Returns all steps, in order.
 pub fn steps(g: &StepGraph, sources: &SourceMap) -> Vec<Step> {
-    let expanded = Expanded::of(g);
-    let after = |(step, dep): &(u32, Dep)| After {
+    let expanded = ExpandedGraph::of(g);
+    let after = |(step, dep): &(u32, DependenceKind)| StepWait {
         step: *step,
         why: match dep {
-            Dep::Flow => "flow",
-            Dep::Anti => "anti",
-            Dep::Output => "output",
+            DependenceKind::Flow => "flow",
+            DependenceKind::Anti => "anti",
+            DependenceKind::Output => "output",
         },
     };
     let step = |id: petgraph::graph::NodeIndex| {
@@ -85,7 +85,7 @@ pub fn steps(g: &StepGraph, sources: &SourceMap) -> Vec<Step> {
 /// Returns the most messages that a rank sends, or receives, at one length of the chain of messages before:
 /// the number of ports that it must have for the longest chain to be the number of rounds.
 pub fn ports(g: &StepGraph) -> u32 {
-    let expanded = Expanded::of(g);
+    let expanded = ExpandedGraph::of(g);
     // The chain before a step reads, and before its write is done. Whatever a step waits for stands before it.
     let mut chains: Vec<(u32, u32)> = Vec::with_capacity(g.graph.node_count());
     let mut counts: BTreeMap<(bool, u32, u32), u32> = BTreeMap::new();
@@ -95,9 +95,9 @@ pub fn ports(g: &StepGraph) -> u32 {
         for (from, dep) in expanded.waits(id) {
             let (theirs, done) = chains.get(index(from)).copied().unwrap_or_default();
             match dep {
-                Dep::Flow => read = read.max(done),
-                Dep::Anti => write = write.max(theirs),
-                Dep::Output => write = write.max(done),
+                DependenceKind::Flow => read = read.max(done),
+                DependenceKind::Anti => write = write.max(theirs),
+                DependenceKind::Output => write = write.max(done),
             }
         }
         if t.src != t.dst {

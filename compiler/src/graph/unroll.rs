@@ -8,19 +8,19 @@ use petgraph::graph::DiGraph;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use smallvec::SmallVec;
 
-use super::dependence::{Dep, Join, joined};
+use super::dependence::{DependenceKind, StepJoin, joined};
 use super::step_graph::{StepGraph, StepId};
 use crate::budget;
-use crate::cells::Cells;
+use crate::cells::PlaceCells;
 use crate::instance::Instance;
 use crate::num::{count, index, wide};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::program::{Buffer, Style};
 use crate::walk::{Transfer, walk};
 
 /// The accesses to one place so far.
 #[derive(Clone, Default)]
-struct Accesses {
+struct AccessHistory {
     /// Steps that wrote it last: one, or all reductions of one round. Then those of this round.
     writers: SmallVec<[u32; 2]>,
     /// Steps that read it since.
@@ -33,7 +33,7 @@ struct Accesses {
     wrote: u32,
 }
 
-impl Accesses {
+impl AccessHistory {
     fn enter(&mut self, round: u32) {
         if self.round != round + 1 {
             self.round = round + 1;
@@ -63,15 +63,15 @@ impl Accesses {
 
 /// The dependences of one round.
 #[derive(Default)]
-struct Found {
+struct RoundDependences {
     /// Dependences of the current step: the step waited for, and the kind.
-    edges: Vec<(u32, Dep)>,
-    joins: BTreeSet<Join>,
+    edges: Vec<(u32, DependenceKind)>,
+    joins: BTreeSet<StepJoin>,
 }
 
-impl Found {
+impl RoundDependences {
     /// Adds the dependences of step `id`, one of `to`, each of which waits for all of `from`.
-    fn add(&mut self, id: u32, dep: Dep, from: &[u32], to: &[u32]) {
+    fn add(&mut self, id: u32, dep: DependenceKind, from: &[u32], to: &[u32]) {
         if !joined(from.len(), to.len()) {
             self.edges.extend(from.iter().filter(|&&f| f != id).map(|&f| (f, dep)));
         } else if to.first() == Some(&id) {
@@ -81,19 +81,19 @@ impl Found {
                 steps.dedup();
                 steps
             };
-            self.joins.insert(Join { dep, from: sorted(from), to: sorted(to) });
+            self.joins.insert(StepJoin { dep, from: sorted(from), to: sorted(to) });
         }
     }
 }
 
 /// The size of the graph to be unrolled.
 #[derive(Default)]
-struct Size {
+struct GraphSize {
     steps: usize,
     moves: u64,
 }
 
-impl Size {
+impl GraphSize {
     fn add(&mut self, t: &Transfer) {
         self.steps += 1;
         self.moves += u64::from(t.from.chunks());
@@ -115,7 +115,7 @@ impl Size {
 
 /// Refuses what is too large before memory is taken for it.
 fn count_all(instance: &Instance) -> Result<(), Box<Diagnostic>> {
-    let mut size = Size::default();
+    let mut size = GraphSize::default();
     walk(instance, &mut |round| {
         round.visit(&mut |t| {
             size.add(&t);
@@ -129,22 +129,22 @@ fn count_all(instance: &Instance) -> Result<(), Box<Diagnostic>> {
 pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
     #[cfg(test)]
     UNROLLED.with(|n| n.set(n.get() + 1));
-    let places = Places::new(instance);
+    let places = PlaceNumbers::new(instance);
     let limit = instance.options.limit;
     let asked = asked(instance);
     if asked > limit {
         let what = format!("{asked} chunks to begin and to end with on {} ranks", instance.ranks());
         return Err(vec![too_big(instance, what)]);
     }
-    let mut graph = DiGraph::<Transfer, Dep, u32>::default();
+    let mut graph = DiGraph::<Transfer, DependenceKind, u32>::default();
     let Some(all) = places.all(instance.ranks()) else {
         let what =
             format!("{} chunks of memory on each of {} ranks", places.per_rank, instance.ranks());
         return Err(vec![too_big(instance, what)]);
     };
-    let mut state = Cells::<Accesses>::new(all);
+    let mut state = PlaceCells::<AccessHistory>::new(all);
     let (mut rounds, mut message, mut lossy) = (0, 0, false);
-    let (mut size, mut counted) = (Size::default(), false);
+    let (mut size, mut counted) = (GraphSize::default(), false);
     let mut found = Vec::new();
     let mut joins = Vec::new();
     let done = walk(instance, &mut |round| {
@@ -183,10 +183,10 @@ pub fn unroll(instance: &Arc<Instance>) -> Result<StepGraph, Diagnostics> {
 fn depend(
     round: u32,
     first: usize,
-    places: &Places,
-    state: &mut Cells<Accesses>,
-    graph: &mut DiGraph<Transfer, Dep, u32>,
-    joins: &mut Vec<Join>,
+    places: &PlaceNumbers,
+    state: &mut PlaceCells<AccessHistory>,
+    graph: &mut DiGraph<Transfer, DependenceKind, u32>,
+    joins: &mut Vec<StepJoin>,
 ) {
     let steps = first..graph.node_count();
     // Every read sees the state before the round.
@@ -206,17 +206,17 @@ fn depend(
             place.writers.push(count(id));
         }
     }
-    let mut found = Found::default();
+    let mut found = RoundDependences::default();
     for id in steps.clone() {
         let t = &graph[StepId::new(id)];
         for place in places.region(t.src, &t.from).filter_map(|p| state.get(p)) {
             let (from, to) = place.flow();
-            found.add(count(id), Dep::Flow, from, to);
+            found.add(count(id), DependenceKind::Flow, from, to);
         }
         for place in places.region(t.dst, &t.to).filter_map(|p| state.get(p)) {
             let (writes, reads, now) = place.overwritten();
-            found.add(count(id), Dep::Output, writes, now);
-            found.add(count(id), Dep::Anti, reads, now);
+            found.add(count(id), DependenceKind::Output, writes, now);
+            found.add(count(id), DependenceKind::Anti, reads, now);
         }
         found.edges.sort_unstable();
         found.edges.dedup();

@@ -6,11 +6,12 @@
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use crate::advice::{Indexed, Words, no_rank};
+use crate::advice::{ExprNames, IndexedBuffer, no_rank};
+use crate::budget::BoxedDiagnostic;
 use crate::chunks::ChunkSet;
-use crate::collective::{CustomSpec, Run};
-use crate::program::{Binder, Custom, Ensure, Expr, Index, Node, Rank, Slot};
-use crate::scope::{Fail, custom_environment, custom_sizes, index_set, value};
+use crate::collective::{ChunkRun, CustomSpec};
+use crate::program::{Binder, CustomCollective, EnsureClause, Expr, Index, Node, Rank, Slot};
+use crate::scope::{custom_environment, custom_sizes, index_set, value};
 
 /// Places of all ranks' outputs that a table may have.
 const MOST_CELLS: u64 = 1 << 21;
@@ -22,7 +23,11 @@ const MOST_RUNS: usize = 1 << 22;
 const MOST_WORK: u64 = 1 << 22;
 
 /// Evaluates the postconditions of a declared collective.
-pub(super) fn custom_spec(custom: &Custom, n: u32, env: &[i64]) -> Result<CustomSpec, Fail> {
+pub(super) fn custom_spec(
+    custom: &CustomCollective,
+    n: u32,
+    env: &[i64],
+) -> Result<CustomSpec, BoxedDiagnostic> {
     let (input, output) = custom_sizes(custom, env)?;
     let cells = u64::from(n) * u64::from(output);
     let cells = match usize::try_from(cells) {
@@ -30,7 +35,7 @@ pub(super) fn custom_spec(custom: &Custom, n: u32, env: &[i64]) -> Result<Custom
         _ => return Err(too_large(custom.span)),
     };
     let spec = CustomSpec { input, output, cells: vec![0; cells], ..CustomSpec::default() };
-    let mut table = Table { custom, n, spec, by: Vec::new(), work: 0 };
+    let mut table = ContentTable { custom, n, spec, by: Vec::new(), work: 0 };
     let mut own = custom_environment(custom, env);
     for number in 0..custom.ensures.len() {
         for rank in 0..n {
@@ -40,7 +45,7 @@ pub(super) fn custom_spec(custom: &Custom, n: u32, env: &[i64]) -> Result<Custom
     Ok(table.spec)
 }
 
-fn too_large(span: Span) -> Fail {
+fn too_large(span: Span) -> BoxedDiagnostic {
     Box::new(
         Diagnostic::error(
             codes::TOO_BIG,
@@ -52,8 +57,8 @@ fn too_large(span: Span) -> Fail {
 }
 
 /// The table being made.
-struct Table<'c> {
-    custom: &'c Custom,
+struct ContentTable<'c> {
+    custom: &'c CustomCollective,
     n: u32,
     spec: CustomSpec,
     /// The postcondition that made each entry.
@@ -62,10 +67,10 @@ struct Table<'c> {
 }
 
 /// Contributions of one turn of a postcondition: ranks `from..to`, and the chunks of each.
-type Operand = (u32, u32, ChunkSet);
+type TurnOperand = (u32, u32, ChunkSet);
 
-impl Table<'_> {
-    fn ensure(&mut self, number: usize, rank: u32, env: &mut [i64]) -> Result<(), Fail> {
+impl ContentTable<'_> {
+    fn ensure(&mut self, number: usize, rank: u32, env: &mut [i64]) -> Result<(), BoxedDiagnostic> {
         let ensure = &self.custom.ensures[number];
         if let Some(var) = ensure.var {
             env[usize::from(var)] = rank.into();
@@ -73,7 +78,7 @@ impl Table<'_> {
         self.bind(&ensure.binders, env, number, rank)
     }
 
-    fn count(&mut self, span: Span) -> Result<(), Fail> {
+    fn count(&mut self, span: Span) -> Result<(), BoxedDiagnostic> {
         self.work += 1;
         if self.work > MOST_WORK { Err(too_large(span)) } else { Ok(()) }
     }
@@ -85,7 +90,7 @@ impl Table<'_> {
         env: &mut [i64],
         number: usize,
         rank: u32,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), BoxedDiagnostic> {
         let ensure = &self.custom.ensures[number];
         self.count(ensure.span)?;
         let Some((first, rest)) = binders.split_first() else {
@@ -110,7 +115,7 @@ impl Table<'_> {
         }
     }
 
-    fn leaf(&mut self, number: usize, rank: u32, env: &mut [i64]) -> Result<(), Fail> {
+    fn leaf(&mut self, number: usize, rank: u32, env: &mut [i64]) -> Result<(), BoxedDiagnostic> {
         let ensure = &self.custom.ensures[number];
         let target = index_set(
             &ensure.target,
@@ -128,7 +133,7 @@ impl Table<'_> {
             let d = Diagnostic::error(codes::LENGTHS, text).label(ensure.span, "here");
             return Err(self.note(Box::new(d), ensure, env));
         }
-        let mut runs: Vec<Run> = Vec::with_capacity(operands.len());
+        let mut runs: Vec<ChunkRun> = Vec::with_capacity(operands.len());
         for k in 0..target.total {
             runs.clear();
             runs.extend(operands.iter().map(|&(from, to, source)| (source.nth(k), from, to)));
@@ -158,9 +163,9 @@ impl Table<'_> {
         number: usize,
         rank: u32,
         chunk: u32,
-        runs: &[Run],
+        runs: &[ChunkRun],
         env: &[i64],
-    ) -> Result<(), Fail> {
+    ) -> Result<(), BoxedDiagnostic> {
         let ensure = &self.custom.ensures[number];
         let cell = self.spec.cell(rank, chunk);
         if self.spec.runs.len() + runs.len() > MOST_RUNS {
@@ -191,7 +196,11 @@ impl Table<'_> {
     }
 
     /// Returns the operands of one turn of a postcondition: ranks and the chunks of each, summed or copied.
-    fn operands(&mut self, ensure: &Ensure, env: &mut [i64]) -> Result<Vec<Operand>, Fail> {
+    fn operands(
+        &mut self,
+        ensure: &EnsureClause,
+        env: &mut [i64],
+    ) -> Result<Vec<TurnOperand>, BoxedDiagnostic> {
         let input = buffer(self.custom, ensure, self.spec.input);
         let source = |env: &mut [i64]| index_set(&ensure.source, env, &input, ensure.span);
         let Some((slot, from, to, filter)) = &ensure.reduce else {
@@ -229,7 +238,7 @@ impl Table<'_> {
     }
 
     /// Returns the rank whose input is read; every coordinate must be one of its axis.
-    fn rank(&self, ensure: &Ensure, env: &mut [i64]) -> Result<u32, Fail> {
+    fn rank(&self, ensure: &EnsureClause, env: &mut [i64]) -> Result<u32, BoxedDiagnostic> {
         let Rank { linear, coordinates, span } = &ensure.at;
         let out_of = |of: (i64, i64), axis: Option<&str>, e: &Expr, span: Span, env: &[i64]| {
             let d = no_rank(of, axis, (e, span), words(self.custom, ensure), env);
@@ -248,12 +257,17 @@ impl Table<'_> {
         }
     }
 
-    fn value(&self, ensure: &Ensure, e: &Expr, env: &mut [i64]) -> Result<i64, Fail> {
+    fn value(
+        &self,
+        ensure: &EnsureClause,
+        e: &Expr,
+        env: &mut [i64],
+    ) -> Result<i64, BoxedDiagnostic> {
         value(e, env).map_err(|d| self.note(d, ensure, env))
     }
 
     /// Adds the values of the variables.
-    fn note(&self, d: Fail, ensure: &Ensure, env: &[i64]) -> Fail {
+    fn note(&self, d: BoxedDiagnostic, ensure: &EnsureClause, env: &[i64]) -> BoxedDiagnostic {
         let binders = ensure.binders.iter().filter_map(|b| match b {
             Binder::Let(slot, _) | Binder::For(slot, _, _) => Some(*slot),
             Binder::Where(_) => None,
@@ -270,13 +284,17 @@ impl Table<'_> {
     }
 }
 
-fn words<'c>(custom: &'c Custom, ensure: &'c Ensure) -> Words<'c> {
-    Words { slots: &custom.slots, binders: &ensure.binders }
+fn words<'c>(custom: &'c CustomCollective, ensure: &'c EnsureClause) -> ExprNames<'c> {
+    ExprNames { slots: &custom.slots, binders: &ensure.binders }
 }
 
 /// Returns the input or the output that a postcondition names, of `size` chunks.
-fn buffer<'c>(custom: &'c Custom, ensure: &'c Ensure, size: u32) -> Indexed<'c> {
-    Indexed { size, words: words(custom, ensure), uncut: None }
+fn buffer<'c>(
+    custom: &'c CustomCollective,
+    ensure: &'c EnsureClause,
+    size: u32,
+) -> IndexedBuffer<'c> {
+    IndexedBuffer { size, words: words(custom, ensure), uncut: None }
 }
 
 /// Returns true if an index reads a variable.

@@ -5,31 +5,31 @@ use std::sync::Arc;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use crate::advice::Indexed;
-use crate::budget::{Budget, ENTERED};
+use crate::advice::IndexedBuffer;
+use crate::budget::{BoxedDiagnostic, ENTERED, WalkBudget};
 use crate::collective::{CustomSpec, Spec};
 use crate::num::{count, index, wide};
 use crate::plan;
-use crate::program::{Buffer, Kind, Program, Slot, Stmt, Use};
+use crate::program::{AlgorithmUse, Buffer, Kind, Program, Slot, Stmt};
 use crate::scope::{
-    Fail, MAX_CHUNKS, composed, custom_sizes, enter, index_set, length_varies, parent_buffer,
+    MAX_CHUNKS, composed, custom_sizes, enter, index_set, length_varies, parent_buffer,
     split_range, sub_regions, used, value,
 };
 
 /// Finds how fine the chunks must be, without walking any `each`.
-pub(super) struct Layout {
+pub(super) struct ChunkLayout {
     paths: u32,
     /// The remaining budget for turns of loops, parts and sub-algorithms.
-    budget: Budget,
+    budget: WalkBudget,
 }
 
-impl Layout {
-    pub(super) fn new(paths: u32, budget: Budget) -> Self {
-        Layout { paths, budget }
+impl ChunkLayout {
+    pub(super) fn new(paths: u32, budget: WalkBudget) -> Self {
+        ChunkLayout { paths, budget }
     }
 
     /// Counts one more thing that is entered.
-    fn enters(&self, span: Span) -> Result<(), Fail> {
+    fn enters(&self, span: Span) -> Result<(), BoxedDiagnostic> {
         self.budget.turns(ENTERED, span)
     }
 
@@ -41,7 +41,7 @@ impl Layout {
         env: &mut Vec<i64>,
         units: u32,
         channels: u32,
-    ) -> Result<u32, Fail> {
+    ) -> Result<u32, BoxedDiagnostic> {
         let fine = if p.composed {
             lcm(units, self.block(p, axes, env, &p.body, units)?, p.header)?
         } else {
@@ -58,7 +58,7 @@ impl Layout {
         env: &mut Vec<i64>,
         stmts: &[Stmt],
         units: u32,
-    ) -> Result<u32, Fail> {
+    ) -> Result<u32, BoxedDiagnostic> {
         let mut fine = units;
         for s in stmts {
             match s {
@@ -101,9 +101,9 @@ impl Layout {
         p: &Program,
         axes: &[u32],
         env: &mut [i64],
-        u: &Use,
+        u: &AlgorithmUse,
         units: u32,
-    ) -> Result<u32, Fail> {
+    ) -> Result<u32, BoxedDiagnostic> {
         self.enters(u.span)?;
         let (sub_axes, mut sub_env, sub_units) = enter(p, axes, env, u)?;
         let inner = self.program(&u.program, &sub_axes, &mut sub_env, sub_units, 1);
@@ -127,7 +127,7 @@ impl Layout {
         let mut fine = units;
         let axis = if length_varies(p, axes, env, u) { u.over } else { None };
         for (region, buffer) in sub_regions(u) {
-            let mut need = |have: u32| -> Result<(), Fail> {
+            let mut need = |have: u32| -> Result<(), BoxedDiagnostic> {
                 if have == 0 {
                     return Ok(());
                 }
@@ -150,7 +150,8 @@ impl Layout {
                 env[index(c)] = 0;
             }
             loop {
-                let set = index_set(&r.index, env, &Indexed::new(p, r.buf, size, &[]), r.span);
+                let set =
+                    index_set(&r.index, env, &IndexedBuffer::new(p, r.buf, size, &[]), r.span);
                 need(
                     set.map_err(|d| match axis {
                         Some(_) => Box::new(d.note(group_note(p, env))),
@@ -196,14 +197,14 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-fn lcm(a: u32, b: u32, span: Span) -> Result<u32, Fail> {
+fn lcm(a: u32, b: u32, span: Span) -> Result<u32, BoxedDiagnostic> {
     checked(
         u64::from(a) / gcd(u64::from(a), u64::from(b.max(1))).max(1) * u64::from(b.max(1)),
         span,
     )
 }
 
-fn checked(v: u64, span: Span) -> Result<u32, Fail> {
+fn checked(v: u64, span: Span) -> Result<u32, BoxedDiagnostic> {
     if v <= wide(MAX_CHUNKS) {
         return Ok(count(v));
     }

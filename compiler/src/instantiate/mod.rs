@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 
-use crate::budget::Budget;
+use crate::budget::{BoxedDiagnostic, WalkBudget};
 use crate::collective::Spec;
-use crate::instance::{Instance, Options, Setting};
+use crate::instance::{Instance, InstanceSetting, Options};
 use crate::num::count;
 use crate::plan::{MAX_PATHS, MAX_SLOTS};
 use crate::program::{Expr, Kind, Program};
-use crate::scope::{Fail, environment, requires, units, value};
+use crate::scope::{environment, requires, units, value};
 use crate::shape::{MAX_RANKS, Shape};
 use crate::walk::scratch;
 use custom::custom_spec;
-use layout::Layout;
+use layout::ChunkLayout;
 
 impl Instance {
     /// Checks shape and `requires`, and lays out chunks and scratch.
@@ -33,7 +33,11 @@ impl Instance {
         Self::build(program, shape, options).map_err(|d| vec![*d])
     }
 
-    fn build(program: &Arc<Program>, shape: &Shape, options: &Options) -> Result<Self, Fail> {
+    fn build(
+        program: &Arc<Program>,
+        shape: &Shape,
+        options: &Options,
+    ) -> Result<Self, BoxedDiagnostic> {
         let axes = fit(program, shape)?;
         let n = shape.ranks();
         if n == 0 || n > MAX_RANKS {
@@ -95,10 +99,11 @@ impl Instance {
         let channels = clause(&program.schedule.channels, &mut env, "channels", 64)?.unwrap_or(1);
         let pipeline = clause(&program.schedule.pipeline, &mut env, "pipeline", 4096)?.unwrap_or(1);
         let slots = clause(&program.schedule.slots, &mut env, "slots", MAX_SLOTS.into())?;
-        let fine = Layout::new(options.paths, Budget::new(count(n), options.limit))
+        let fine = ChunkLayout::new(options.paths, WalkBudget::new(count(n), options.limit))
             .program(program, &axes, &mut env, units, channels)?;
         let spec = spec(program, count(n), &mut env, fine, options.root)?;
-        let setting = Setting { program, axes: &axes, options, spec: &spec, units, channels };
+        let setting =
+            InstanceSetting { program, axes: &axes, options, spec: &spec, units, channels };
         let scratch = scratch(setting)?;
         Ok(Instance {
             program: program.clone(),
@@ -115,7 +120,7 @@ impl Instance {
 }
 
 /// Returns the extents for the program's axes: a flat count also serves a program of one axis only.
-fn fit(program: &Program, shape: &Shape) -> Result<Vec<u32>, Fail> {
+fn fit(program: &Program, shape: &Shape) -> Result<Vec<u32>, BoxedDiagnostic> {
     let want = program.axes.names.len();
     if shape.axes.len() == want {
         return Ok(shape.axes.clone());
@@ -156,7 +161,13 @@ fn grid(mut ranks: u64, axes: usize) -> Shape {
     Shape { axes: if thin { vec![2; axes] } else { extents } }
 }
 
-fn spec(program: &Program, n: u32, env: &mut [i64], fine: u32, root: u32) -> Result<Spec, Fail> {
+fn spec(
+    program: &Program,
+    n: u32,
+    env: &mut [i64],
+    fine: u32,
+    root: u32,
+) -> Result<Spec, BoxedDiagnostic> {
     let custom = match &program.kind {
         Kind::Custom(c) => Some(Arc::new(custom_spec(c, n, env)?)),
         _ => None,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::Diagnostics;
 
-use super::{Outcome, random, rounds_of};
+use super::{RunOutcome, random, rounds_of};
 use crate::instance::Instance;
 use crate::num::{index, wide};
 use crate::plan::Buf;
@@ -23,55 +23,55 @@ const MOST_RANKS: u32 = 16;
 ///
 /// # Errors
 /// Those of [`interpret`](super::interpret).
-pub fn interpret_failure(instance: &Instance, seed: u64) -> Result<Outcome, Diagnostics> {
+pub fn interpret_failure(instance: &Instance, seed: u64) -> Result<RunOutcome, Diagnostics> {
     let rounds = rounds_of(instance)?;
     let fault = match instance.ranks() {
         0..=1 => None,
-        2..=MOST_RANKS => Run::new(instance, seed).play(&rounds),
+        2..=MOST_RANKS => FailureRun::new(instance, seed).play(&rounds),
         n => Some(format!("sets of {n} ranks are too many to try")),
     };
-    Ok(Outcome { right: fault.is_none(), why: fault.unwrap_or_default() })
+    Ok(RunOutcome { right: fault.is_none(), why: fault.unwrap_or_default() })
 }
 
 /// The content of a message: a value a chunk, or nothing.
-type Content = Vec<Option<u128>>;
+type MessageContent = Vec<Option<u128>>;
 
 /// A rank on its way through the rounds.
 #[derive(Default)]
-struct Rank {
+struct RankProgress {
     memory: BTreeMap<(Buf, u32), u128>,
     /// The round that it is in.
     round: usize,
     /// The sends of the round, read as it began, that are not under way yet; `None` before it begins.
-    due: Option<VecDeque<(u32, Content)>>,
+    due: Option<VecDeque<(u32, MessageContent)>>,
     /// The content that it has taken in this round, by number of the transfer.
-    taken: BTreeMap<usize, Content>,
+    taken: BTreeMap<usize, MessageContent>,
 }
 
-struct Run<'i> {
+struct FailureRun<'i> {
     instance: &'i Instance,
     seed: u64,
     state: u64,
-    ranks: Vec<Rank>,
+    ranks: Vec<RankProgress>,
     /// Messages that nobody has taken, by sender and receiver.
-    flying: BTreeMap<(u32, u32), VecDeque<Content>>,
+    flying: BTreeMap<(u32, u32), VecDeque<MessageContent>>,
     failed: Option<u32>,
 }
 
-impl<'i> Run<'i> {
+impl<'i> FailureRun<'i> {
     fn new(instance: &'i Instance, seed: u64) -> Self {
         let buf = match instance.program.style {
             Style::Data => Buf::Data,
             Style::InputOutput => Buf::Input,
         };
-        let rank = |rank| Rank {
+        let rank = |rank| RankProgress {
             memory: (0..instance.spec.chunks)
                 .map(|c| ((buf, c), random(seed, rank, u64::from(c))))
                 .collect(),
-            ..Rank::default()
+            ..RankProgress::default()
         };
         let ranks = (0..instance.ranks()).map(rank).collect();
-        Run { instance, seed, state: seed, ranks, flying: BTreeMap::new(), failed: None }
+        FailureRun { instance, seed, state: seed, ranks, flying: BTreeMap::new(), failed: None }
     }
 
     /// Returns a number below `most`.
@@ -207,7 +207,7 @@ impl<'i> Run<'i> {
     }
 }
 
-impl Rank {
+impl RankProgress {
     /// Stores what was taken in a round.
     fn fold(&mut self, round: &[Transfer]) {
         // Whether they are copied, and their values.

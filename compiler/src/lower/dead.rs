@@ -1,8 +1,8 @@
 //! Stores that nobody reads: a sum that only travels on need not be kept.
 
-use crate::cells::Cells;
+use crate::cells::PlaceCells;
 use crate::instance::Instance;
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Buf, Input, Lane, Op, Placement, Region};
 use crate::program::{Buffer, Style};
 
@@ -13,7 +13,7 @@ pub(super) fn mark(instance: &Instance, placement: Placement, rank: u32, lanes: 
         return;
     }
     let Some(lane) = lanes.iter_mut().find(|l| !l.ops.is_empty()) else { return };
-    let mut live = Live::new(instance, placement, rank);
+    let mut live = LiveChunks::new(instance, placement, rank);
     for op in lane.ops.iter_mut().rev() {
         let Op { inputs, store, outs, .. } = op;
         if let Some(store) = store {
@@ -29,16 +29,16 @@ pub(super) fn mark(instance: &Instance, placement: Placement, rank: u32, lanes: 
 }
 
 /// The chunks that are read later, or belong to the result.
-struct Live {
-    places: Places,
-    cells: Cells<bool>,
+struct LiveChunks {
+    places: PlaceNumbers,
+    cells: PlaceCells<bool>,
 }
 
-impl Live {
+impl LiveChunks {
     fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
         let places = super::memory(instance, placement);
-        let cells = Cells::new(places.per_rank);
-        let mut live = Live { places, cells };
+        let cells = PlaceCells::new(places.per_rank);
+        let mut live = LiveChunks { places, cells };
         let style = match (instance.program.style, placement) {
             (Style::Data, Placement::InPlace) => Style::Data,
             _ => Style::InputOutput,

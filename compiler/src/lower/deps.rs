@@ -3,12 +3,12 @@
 
 use smallvec::SmallVec;
 
-use crate::cells::Cells;
-use crate::places::Places;
+use crate::cells::PlaceCells;
+use crate::places::PlaceNumbers;
 use crate::plan::{Input, MessageRef, Op, OpRef, Region};
 
 #[derive(Clone, Default)]
-struct Cell {
+struct ChunkAccess {
     writer: Option<OpRef>,
     readers: SmallVec<[OpRef; 2]>,
     /// Messages that offer this chunk for reading.
@@ -16,15 +16,15 @@ struct Cell {
 }
 
 /// The memory of one rank, chunk by chunk.
-pub(super) struct Deps {
-    places: Places,
-    cells: Cells<Cell>,
+pub(super) struct RankDependences {
+    places: PlaceNumbers,
+    cells: PlaceCells<ChunkAccess>,
 }
 
-impl Deps {
-    pub(super) fn new(places: Places) -> Self {
-        let cells = Cells::new(places.per_rank);
-        Deps { places, cells }
+impl RankDependences {
+    pub(super) fn new(places: PlaceNumbers) -> Self {
+        let cells = PlaceCells::new(places.per_rank);
+        RankDependences { places, cells }
     }
 
     /// Returns the one operation that wrote all of the region last.

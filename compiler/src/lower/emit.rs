@@ -6,27 +6,27 @@ use std::collections::BTreeMap;
 use roundelay_dsl::ast::Op as Does;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
-use super::deps::Deps;
+use super::deps::RankDependences;
 use super::offer::{may_stay, single};
-use super::place::Mapping;
-use super::{Sites, memory};
-use crate::cells::Cells;
+use super::place::PlaceMapping;
+use super::{SourceSites, memory};
+use crate::cells::PlaceCells;
 use crate::graph::Transfer;
 use crate::instance::Instance;
 use crate::num::{count, index, short};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Connection, Dir, Input, Lane, Op, OpRef, Out, Placement, Region, Sizes, Store};
-use crate::walk::Lengths;
+use crate::walk::SumLengths;
 
 /// The most messages that an operation may carry away.
 const MAX_OUTS: usize = 8;
 
 /// Builds the lanes of one rank.
-pub(super) struct Emit<'a> {
+pub(super) struct LaneBuilder<'a> {
     instance: &'a Instance,
-    lengths: &'a Lengths,
+    lengths: &'a SumLengths,
     rank: u32,
-    place: Mapping,
+    place: PlaceMapping,
     lanes: Vec<Lane>,
     conns: Vec<Connection>,
     index: BTreeMap<(u32, u16, Dir), u32>,
@@ -34,30 +34,30 @@ pub(super) struct Emit<'a> {
     /// messages will be consumed.
     sent: Vec<Option<OpRef>>,
     consumed: Vec<Vec<u32>>,
-    deps: Deps,
+    deps: RankDependences,
     /// Places of the program's own buffers, and the last round that wrote each.
-    places: Places,
-    stamp: Cells<Option<u32>>,
+    places: PlaceNumbers,
+    stamp: PlaceCells<Option<u32>>,
     /// The slots that fusion counts on; see [`super::fusion_slots`].
     slots: usize,
     /// Results that no round writes, until they are copied: from where, to where.
     rest: Option<(Region, Region)>,
 }
 
-impl<'a> Emit<'a> {
+impl<'a> LaneBuilder<'a> {
     pub(super) fn new(
         instance: &'a Instance,
-        lengths: &'a Lengths,
+        lengths: &'a SumLengths,
         placement: Placement,
         rank: u32,
         transfers: &[&Transfer],
     ) -> Self {
-        let places = Places::new(instance);
-        let stamp = Cells::new(places.per_rank);
-        let place = Mapping::new(instance, placement, rank);
+        let places = PlaceNumbers::new(instance);
+        let stamp = PlaceCells::new(places.per_rank);
+        let place = PlaceMapping::new(instance, placement, rank);
         let written = transfers.iter().filter(|t| t.dst == rank).map(|t| &t.to);
         let rest = place.rest(instance, written);
-        Emit {
+        LaneBuilder {
             instance,
             lengths,
             rank,
@@ -68,7 +68,7 @@ impl<'a> Emit<'a> {
             index: BTreeMap::new(),
             sent: Vec::new(),
             consumed: Vec::new(),
-            deps: Deps::new(memory(instance, placement)),
+            deps: RankDependences::new(memory(instance, placement)),
             places,
             stamp,
             slots: index(super::fusion_slots(instance.slots)),
@@ -95,7 +95,7 @@ impl<'a> Emit<'a> {
     pub(super) fn round(
         &mut self,
         round: &[&Transfer],
-        sites: &mut Sites<'_>,
+        sites: &mut SourceSites<'_>,
     ) -> Result<(), Diagnostic> {
         let number = round[0].round;
         let mut incoming: Vec<&Transfer> = Vec::new();
@@ -160,7 +160,7 @@ impl<'a> Emit<'a> {
         may_stay(self.instance, t, local, overwritten).then(|| local.clone())
     }
 
-    fn send(&mut self, t: &Transfer, round: u32, sites: &mut Sites<'_>) {
+    fn send(&mut self, t: &Transfer, round: u32, sites: &mut SourceSites<'_>) {
         let conn = self.conn(t.dst, t, Dir::Send);
         let message = self.conns[index(conn)].messages;
         let from = self.place.read(&t.from);
@@ -225,7 +225,7 @@ impl<'a> Emit<'a> {
     fn write(
         &mut self,
         group: &[(&Transfer, bool)],
-        sites: &mut Sites<'_>,
+        sites: &mut SourceSites<'_>,
     ) -> Result<(), Diagnostic> {
         let first = group[0].0;
         let copied = group.iter().any(|(t, _)| t.op == Does::Copy);
@@ -278,7 +278,7 @@ impl<'a> Emit<'a> {
 
     /// Copies the results that no round writes, before the first wait for a message, or else at the end:
     /// their source is never written, nor is their target read.
-    pub(super) fn copy_rest(&mut self, sites: &mut Sites<'_>) {
+    pub(super) fn copy_rest(&mut self, sites: &mut SourceSites<'_>) {
         let Some((from, to)) = self.rest.take() else { return };
         let chunks = to.pieces.iter().map(|p| p.set).collect();
         let op = Op {

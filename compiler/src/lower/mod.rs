@@ -27,11 +27,11 @@ use crate::cost;
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::num::{count, index};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Header, MAX_SLOTS, Placement, RankPlan, Site, UnprovedPlan, VERSION, Weighted};
 use crate::program::{Buffer, Style};
 use crate::verify::Verified;
-use crate::walk::{Lengths, Projection};
+use crate::walk::{RankProjection, SumLengths};
 
 /// Slots a connection where the schedule does not say.
 const DEFAULT_SLOTS: u32 = 4;
@@ -43,15 +43,15 @@ pub(crate) fn fusion_slots(slots: Option<u32>) -> u32 {
 }
 
 /// Source lines by span; every rank numbers them alike.
-pub(crate) struct Sites<'a> {
+pub(crate) struct SourceSites<'a> {
     sources: &'a SourceMap,
     by_span: BTreeMap<Span, u32>,
     list: Vec<Site>,
 }
 
-impl<'a> Sites<'a> {
+impl<'a> SourceSites<'a> {
     pub(crate) fn new(sources: &'a SourceMap) -> Self {
-        Sites { sources, by_span: BTreeMap::new(), list: Vec::new() }
+        SourceSites { sources, by_span: BTreeMap::new(), list: Vec::new() }
     }
 
     pub(crate) fn into_list(self) -> Vec<Site> {
@@ -86,7 +86,7 @@ pub(crate) fn plans(
 ) -> Result<Vec<UnprovedPlan>, Diagnostics> {
     let graph = graph.get();
     let header = header(instance, placement, split, graph.message, graph.lossy);
-    let mut lengths = Lengths::default();
+    let mut lengths = SumLengths::default();
     if !instance.scratch.buffers.is_empty() {
         let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
         steps.chunk_by(|a, b| a.round == b.round).for_each(|round| lengths.note(round));
@@ -133,12 +133,12 @@ pub fn project(
     rank: u32,
 ) -> Result<UnprovedPlan, Diagnostics> {
     let split = cost::split(instance)?;
-    plan_of(&Projection::of(instance, rank)?, instance, split.as_ref(), sources, placement)
+    plan_of(&RankProjection::of(instance, rank)?, instance, split.as_ref(), sources, placement)
 }
 
 /// Lowers one rank for calls of a placement.
 pub(crate) fn plan_of(
-    own: &Projection,
+    own: &RankProjection,
     instance: &Instance,
     split: Option<&Weighted>,
     sources: &SourceMap,
@@ -153,13 +153,13 @@ pub(crate) fn plan_of(
 fn rank_plan(
     instance: &Instance,
     sources: &SourceMap,
-    lengths: &Lengths,
+    lengths: &SumLengths,
     placement: Placement,
     rank: u32,
     transfers: &[&Transfer],
 ) -> Result<RankPlan, Diagnostics> {
-    let mut sites = Sites::new(sources);
-    let mut emit = emit::Emit::new(instance, lengths, placement, rank, transfers);
+    let mut sites = SourceSites::new(sources);
+    let mut emit = emit::LaneBuilder::new(instance, lengths, placement, rank, transfers);
     for round in transfers.chunk_by(|a, b| a.round == b.round) {
         emit.round(round, &mut sites).map_err(|d: Diagnostic| vec![d])?;
     }
@@ -181,10 +181,10 @@ fn scratch(instance: &Instance, placement: Placement) -> Vec<u32> {
 }
 
 /// Returns the memory of a rank as plans address it, whatever the placement.
-fn memory(instance: &Instance, placement: Placement) -> Places {
+fn memory(instance: &Instance, placement: Placement) -> PlaceNumbers {
     let spec = &instance.spec;
     let user = [spec.chunks, spec.size(Buffer::Input), spec.size(Buffer::Output)];
-    Places::of_sizes(user, scratch(instance, placement))
+    PlaceNumbers::of_sizes(user, scratch(instance, placement))
 }
 
 fn header(

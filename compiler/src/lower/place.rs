@@ -4,17 +4,17 @@
 //! then on lives in the output (or, where the output is shorter than the vector, in scratch). What
 //! must end in the output and is never written is copied while the first messages are on their way.
 
-use crate::cells::Cells;
+use crate::cells::PlaceCells;
 use crate::chunks::ChunkSet;
 use crate::instance::Instance;
 use crate::num::{count, index, short};
-use crate::plan::{Buf, Piece, Placement, Region};
+use crate::plan::{Buf, Placement, Region, RegionPiece};
 use crate::program::{Buffer, Kind, Style};
 use crate::walk::merge;
 
 /// The current place of each chunk of `data` on one rank.
 #[derive(Clone)]
-pub(super) struct Mapping {
+pub(super) struct PlaceMapping {
     active: bool,
     kind: Kind,
     rank: u32,
@@ -23,7 +23,7 @@ pub(super) struct Mapping {
     /// Scratch buffer for partial sums.
     extra: u16,
     /// True for chunks that were written.
-    written: Cells<bool>,
+    written: PlaceCells<bool>,
 }
 
 /// Returns true if partial sums of this collective need a buffer of their own.
@@ -32,18 +32,18 @@ pub(super) fn needs_scratch(instance: &Instance, placement: Placement) -> bool {
     short && instance.program.style == Style::Data && placement == Placement::OutOfPlace
 }
 
-impl Mapping {
+impl PlaceMapping {
     pub(super) fn new(instance: &Instance, placement: Placement, rank: u32) -> Self {
         let active = instance.program.style == Style::Data && placement == Placement::OutOfPlace;
         let chunks = instance.spec.chunks;
-        Mapping {
+        PlaceMapping {
             active,
             kind: instance.spec.kind.clone(),
             rank,
             chunks,
             per_block: instance.spec.per_block(),
             extra: short(instance.scratch.buffers.len()),
-            written: Cells::new(if active { index(chunks) } else { 0 }),
+            written: PlaceCells::new(if active { index(chunks) } else { 0 }),
         }
     }
 
@@ -80,7 +80,7 @@ impl Mapping {
     }
 
     fn map(&self, region: &Region, of: impl Fn(u32) -> (Buf, u32, u32)) -> Region {
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut pieces: Vec<RegionPiece> = Vec::new();
         for p in &region.pieces {
             if p.buf != Buf::Data {
                 pieces.push(*p);
@@ -95,13 +95,13 @@ impl Mapping {
             if let (true, Some((buf, shift, modulus))) = (uniform, first) {
                 let start = count(i64::from(p.set.start) - shift);
                 if modulus == p.set.modulus || p.set.runs().count() <= index(p.set.blocks()) {
-                    pieces.push(Piece { buf, set: ChunkSet { start, modulus, ..p.set } });
+                    pieces.push(RegionPiece { buf, set: ChunkSet { start, modulus, ..p.set } });
                     continue;
                 }
             }
             for c in p.set.iter() {
                 let (buf, at, modulus) = of(c);
-                pieces.push(Piece { buf, set: ChunkSet::interval(at, 1, modulus) });
+                pieces.push(RegionPiece { buf, set: ChunkSet::interval(at, 1, modulus) });
             }
         }
         Region { pieces: merge(pieces) }
@@ -157,7 +157,7 @@ impl Mapping {
             !end.is_written(c) && instance.spec.initial(Buffer::Data, self.rank, c).is_some()
         });
         let pieces = held
-            .map(|c| Piece { buf: Buf::Data, set: ChunkSet::interval(c, 1, self.chunks) })
+            .map(|c| RegionPiece { buf: Buf::Data, set: ChunkSet::interval(c, 1, self.chunks) })
             .collect();
         let region = Region { pieces: merge(pieces) };
         match region.pieces.is_empty() {

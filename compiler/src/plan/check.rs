@@ -12,14 +12,14 @@ use crate::shape::MAX_RANKS;
 
 /// A plan contradicts itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub struct Inconsistent {
+pub struct InconsistentPlan {
     /// The operation at fault, as lane and index, if it is one alone.
     pub op: Option<(usize, usize)>,
     /// The contradiction.
     pub what: &'static str,
 }
 
-impl std::fmt::Display for Inconsistent {
+impl std::fmt::Display for InconsistentPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.op {
             Some((lane, op)) => write!(f, "lane {lane}, operation {op}: {}", self.what),
@@ -28,13 +28,13 @@ impl std::fmt::Display for Inconsistent {
     }
 }
 
-impl From<&'static str> for Inconsistent {
+impl From<&'static str> for InconsistentPlan {
     fn from(what: &'static str) -> Self {
-        Inconsistent { op: None, what }
+        InconsistentPlan { op: None, what }
     }
 }
 
-fn need(ok: bool, what: &'static str) -> Result<(), Inconsistent> {
+fn need(ok: bool, what: &'static str) -> Result<(), InconsistentPlan> {
     if ok { Ok(()) } else { Err(what.into()) }
 }
 
@@ -52,13 +52,13 @@ impl UnprovedPlan {
     }
 
     /// Checks that the plan is consistent in itself.
-    pub fn check(self) -> Result<Plan, Inconsistent> {
+    pub fn check(self) -> Result<Plan, InconsistentPlan> {
         self.consistent()?;
         Ok(Plan::proved(self))
     }
 
     /// Returns an error unless the plan is consistent in itself.
-    pub(crate) fn consistent(&self) -> Result<(), Inconsistent> {
+    pub(crate) fn consistent(&self) -> Result<(), InconsistentPlan> {
         let (h, part) = (&self.header, &self.part);
         header(h)?;
         need(part.rank < h.ranks, "the rank is not one of the ranks")?;
@@ -69,8 +69,9 @@ impl UnprovedPlan {
         let (mut used, mut moved) = (vec![0u32; part.conns.len()], 0);
         for (l, lane) in part.lanes.iter().enumerate() {
             for (i, op) in lane.ops.iter().enumerate() {
-                moved +=
-                    self.op(op, &mut used).map_err(|e| Inconsistent { op: Some((l, i)), ..e })?;
+                moved += self
+                    .op(op, &mut used)
+                    .map_err(|e| InconsistentPlan { op: Some((l, i)), ..e })?;
                 need(moved <= MOST_MOVED, "more chunks are moved than a plan may")?;
             }
         }
@@ -85,7 +86,7 @@ impl UnprovedPlan {
     }
 
     /// Checks that every channel is of one path.
-    fn paths(&self) -> Result<(), Inconsistent> {
+    fn paths(&self) -> Result<(), InconsistentPlan> {
         let mut path_of = std::collections::BTreeMap::new();
         for c in &self.part.conns {
             if u32::from(c.path) >= super::contract::MAX_PATHS {
@@ -100,7 +101,7 @@ impl UnprovedPlan {
 
     /// Checks that the parts of a split by bandwidth have nothing to do with each other: no memory, no
     /// connection and no wait. So each is a plan of its own, whose proof holds whatever its length.
-    fn parts(&self, split: &Weighted) -> Result<(), Inconsistent> {
+    fn parts(&self, split: &Weighted) -> Result<(), InconsistentPlan> {
         let (h, part) = (&self.header, &self.part);
         let cells = split.units.checked_mul(split.parts).filter(|&c| c > 0 && h.chunks % c == 0);
         need(split.units == h.blocks && split.parts >= 2, "a split of other units")?;
@@ -150,7 +151,7 @@ impl UnprovedPlan {
     }
 
     /// Checks an operation; gives how many chunks its operands have in all.
-    fn op(&self, op: &Op, used: &mut [u32]) -> Result<u64, Inconsistent> {
+    fn op(&self, op: &Op, used: &mut [u32]) -> Result<u64, InconsistentPlan> {
         let part = &self.part;
         need(!op.inputs.is_empty(), "no input")?;
         need(index(op.site) < part.sites.len(), "no such source line")?;
@@ -201,7 +202,7 @@ impl UnprovedPlan {
         Ok(chunks * (wide(op.inputs.len()) + wide(op.outs.len()) + 1))
     }
 
-    fn conn(&self, conn: u32, dir: Dir, used: &mut [u32]) -> Result<(), Inconsistent> {
+    fn conn(&self, conn: u32, dir: Dir, used: &mut [u32]) -> Result<(), InconsistentPlan> {
         match (self.part.conns.get(index(conn)), used.get_mut(index(conn))) {
             (Some(c), Some(used)) if c.dir == dir => {
                 *used += 1;
@@ -211,13 +212,13 @@ impl UnprovedPlan {
         }
     }
 
-    fn region(&self, region: &Region, chunks: u64) -> Result<(), Inconsistent> {
+    fn region(&self, region: &Region, chunks: u64) -> Result<(), InconsistentPlan> {
         self.pieces(region, chunks, |buf| self.buffer_chunks(buf))
     }
 
     /// Checks a region that a peer offers: its vector is `data` in either placement, and its other buffers
     /// have as many chunks as this rank's.
-    fn offered(&self, region: &Region, chunks: u64) -> Result<(), Inconsistent> {
+    fn offered(&self, region: &Region, chunks: u64) -> Result<(), InconsistentPlan> {
         need(single(region), "an offer of several buffers")?;
         self.pieces(region, chunks, |buf| match buf {
             Buf::Data => Some(self.header.chunks),
@@ -230,7 +231,7 @@ impl UnprovedPlan {
         region: &Region,
         chunks: u64,
         size: impl Fn(Buf) -> Option<u32>,
-    ) -> Result<(), Inconsistent> {
+    ) -> Result<(), InconsistentPlan> {
         let mut total = 0u64;
         for p in &region.pieces {
             self.set(&p.set, size(p.buf).ok_or("no such buffer")?)?;
@@ -239,7 +240,7 @@ impl UnprovedPlan {
         need(total == chunks, "regions of different lengths")
     }
 
-    fn set(&self, s: &ChunkSet, size: u32) -> Result<(), Inconsistent> {
+    fn set(&self, s: &ChunkSet, size: u32) -> Result<(), InconsistentPlan> {
         let fine = s.modulus > 0
             && (s.modulus <= size || s.total == 0)
             && s.start < s.modulus
@@ -251,7 +252,7 @@ impl UnprovedPlan {
 }
 
 /// Checks the facts that all ranks have in common.
-fn header(h: &Header) -> Result<(), Inconsistent> {
+fn header(h: &Header) -> Result<(), InconsistentPlan> {
     need((1..=MAX_RANKS).contains(&h.ranks.into()), "the ranks are out of range")?;
     need(h.root < h.ranks, "the root is not one of the ranks")?;
     need((1..=super::contract::MAX_SLOTS).contains(&h.slots), "slots are out of range")?;

@@ -260,12 +260,12 @@ pub enum Sizes {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Region {
     /// Pieces, in order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<RegionPiece>,
 }
 
 /// Chunks of one buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Piece {
+pub struct RegionPiece {
     /// The buffer.
     pub buf: Buf,
     /// The chunks of that buffer.
@@ -313,7 +313,7 @@ pub struct Site {
 impl Region {
     /// Creates a region of one piece.
     pub fn of(buf: Buf, set: ChunkSet) -> Self {
-        Region { pieces: vec![Piece { buf, set }] }
+        Region { pieces: vec![RegionPiece { buf, set }] }
     }
 
     /// Returns the number of chunks; `u32::MAX`, which no plan allows, of more than can be numbered.

@@ -3,7 +3,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Inconsistent, Plan, UnprovedPlan};
+use super::{InconsistentPlan, Plan, UnprovedPlan};
 
 /// Format version; part of the plan's identity.
 pub const VERSION: u32 = 2;
@@ -25,7 +25,7 @@ pub enum DecodeError {
     Damaged,
     /// The content contradicts itself.
     #[error("the plan contradicts itself: {0}")]
-    Inconsistent(#[from] Inconsistent),
+    Inconsistent(#[from] InconsistentPlan),
 }
 
 impl Plan {

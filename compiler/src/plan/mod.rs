@@ -38,11 +38,11 @@ mod print;
 mod shares;
 mod travel;
 
-pub use check::Inconsistent;
+pub use check::InconsistentPlan;
 pub use contract::{
     Buf, Connection, CopyPolicy, Dir, Header, Input, Lane, MAX_CHUNKS, MAX_PATHS, MAX_PLACES,
-    MAX_SLOTS, MessageRef, Op, OpRef, Out, Piece, Placement, Plan, RankPlan, Region, Site, Sizes,
-    Store, UnprovedPlan, WireType,
+    MAX_SLOTS, MessageRef, Op, OpRef, Out, Placement, Plan, RankPlan, Region, RegionPiece, Site,
+    Sizes, Store, UnprovedPlan, WireType,
 };
 pub use encode::{DecodeError, VERSION};
 pub use shares::{Load, Shares, WHOLE, Weighted};

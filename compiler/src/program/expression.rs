@@ -9,7 +9,7 @@ pub type Slot = u16;
 
 /// The ranks of a program. Slot 0 holds the number of ranks; the sizes of several axes follow.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Axes {
+pub struct RankAxes {
     /// Their names, slowest first; one for `n ranks`.
     #[serde(skip)]
     pub names: Vec<String>,

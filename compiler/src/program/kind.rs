@@ -5,7 +5,7 @@ use std::sync::Arc;
 use roundelay_dsl::span::Span;
 use serde::Serialize;
 
-use super::expression::{Axes, Binder, Expr, Index, Rank, Slot};
+use super::expression::{Binder, Expr, Index, Rank, RankAxes, Slot};
 
 /// The kind of a collective.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,7 +31,7 @@ pub enum Kind {
     /// Rank 1 ends with rank 0's buffer.
     SendRecv,
     /// Declared in a file.
-    Custom(Arc<Custom>),
+    Custom(Arc<CustomCollective>),
 }
 
 /// The built-in collectives, by the names that source files use.
@@ -82,17 +82,17 @@ impl Kind {
 
 /// A declared collective, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Custom {
+pub struct CustomCollective {
     /// Its name.
     pub name: String,
     /// Its ranks.
-    pub axes: Axes,
+    pub axes: RankAxes,
     /// Chunks of every input.
     pub input: Expr,
     /// Chunks of every output.
     pub output: Expr,
     /// The postconditions, in order.
-    pub ensures: Vec<Ensure>,
+    pub ensures: Vec<EnsureClause>,
     /// Names of the variables.
     #[serde(skip)]
     pub slots: Vec<String>,
@@ -103,7 +103,7 @@ pub struct Custom {
 
 /// One postcondition of a declared collective.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Ensure {
+pub struct EnsureClause {
     /// The linear rank, if it stands in an `each`.
     pub var: Option<Slot>,
     /// The binders that lead to it, loops outside `each` included.

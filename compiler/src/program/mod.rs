@@ -13,8 +13,8 @@ use roundelay_dsl::span::{SourceId, Span};
 use serde::Serialize;
 
 use crate::plan::{CopyPolicy, Placement, WireType};
-pub use expression::{Axes, BUILTINS, Binder, Builtin, Expr, Index, Node, Rank, Slot};
-pub use kind::{COLLECTIVES, Custom, Ensure, Kind};
+pub use expression::{BUILTINS, Binder, Builtin, Expr, Index, Node, Rank, RankAxes, Slot};
+pub use kind::{COLLECTIVES, CustomCollective, EnsureClause, Kind};
 
 /// An algorithm, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -24,7 +24,7 @@ pub struct Program {
     /// The collective that it claims to implement.
     pub kind: Kind,
     /// Its ranks.
-    pub axes: Axes,
+    pub axes: RankAxes,
     /// Conditions on the shape, in order.
     #[serde(skip)]
     pub requires: Vec<Expr>,
@@ -67,7 +67,7 @@ pub struct Program {
 
 impl Program {
     /// Returns the split by bandwidth that the program is, if it is one.
-    pub fn weighted(&self) -> Option<&Split> {
+    pub fn weighted(&self) -> Option<&PartSplit> {
         self.body.iter().find_map(|s| match s {
             Stmt::Split(split) if split.weighted => Some(&**split),
             _ => None,
@@ -138,9 +138,9 @@ pub enum Stmt {
     /// A simultaneous round.
     Each(Each),
     /// A sub-algorithm.
-    Use(Box<Use>),
+    Use(Box<AlgorithmUse>),
     /// Independent parts.
-    Split(Box<Split>),
+    Split(Box<PartSplit>),
 }
 
 /// One `each`, as rules that every rank follows.
@@ -210,7 +210,7 @@ pub enum Buffer {
 
 /// `use`, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Use {
+pub struct AlgorithmUse {
     /// The sub-algorithm.
     pub program: Arc<Program>,
     /// Index of the axis along which groups are formed.
@@ -232,7 +232,7 @@ pub struct Use {
 
 /// `split`, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Split {
+pub struct PartSplit {
     /// Number of the part.
     pub slot: Slot,
     /// Bounds; `None` is one part a path.

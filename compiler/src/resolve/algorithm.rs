@@ -7,14 +7,14 @@ use roundelay_dsl::ast::{self, ExprKind};
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::{SourceId, Span};
 
-use super::body::Body;
-use super::names::{Names, axes};
-use super::resolver::Resolver;
+use super::body::AlgorithmBody;
+use super::names::{VariableNames, axes};
+use super::resolver::ProgramResolver;
 use super::stmt::default_schedule;
 use super::weighted;
 use crate::program::{COLLECTIVES, Kind, Program, Slot, Style};
 
-impl Resolver<'_> {
+impl ProgramResolver<'_> {
     /// Returns the collective of that name as a file sees it.
     pub(super) fn kind(&mut self, id: SourceId, name: &ast::Name) -> Option<Kind> {
         if let Some((_, kind)) = COLLECTIVES.iter().find(|(n, _)| *n == name.text) {
@@ -118,10 +118,14 @@ impl Resolver<'_> {
 }
 
 /// Resolves one algorithm; `None` if anything was reported that makes it useless.
-fn algorithm_program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) -> Option<Program> {
+fn algorithm_program(
+    r: &mut ProgramResolver<'_>,
+    id: SourceId,
+    a: &ast::Algorithm,
+) -> Option<Program> {
     let kind = r.kind(id, &a.collective)?;
     let before = r.diagnostics.len();
-    let mut names = Names::new();
+    let mut names = VariableNames::new();
     let ranks = axes(&mut names, &a.axes);
     let root = if kind.rooted() { names.bind("root", false) } else { names.hidden() };
     let coordinates = ranks.names.iter().map(|_| names.hidden()).collect::<Vec<Slot>>();
@@ -142,7 +146,7 @@ fn algorithm_program(r: &mut Resolver<'_>, id: SourceId, a: &ast::Algorithm) -> 
             .label(c.span, "declared here"),
         );
     }
-    let mut body = Body {
+    let mut body = AlgorithmBody {
         id,
         names,
         axes: ranks,

@@ -2,14 +2,14 @@
 
 use roundelay_dsl::span::{SourceId, Span};
 
-use super::names::Names;
-use crate::program::Axes;
+use super::names::VariableNames;
+use crate::program::RankAxes;
 
 /// The state that statements of one algorithm share.
-pub(super) struct Body {
+pub(super) struct AlgorithmBody {
     pub(super) id: SourceId,
-    pub(super) names: Names,
-    pub(super) axes: Axes,
+    pub(super) names: VariableNames,
+    pub(super) axes: RankAxes,
     pub(super) scratch: Vec<String>,
     /// Spans of the first use of `data`, and of `input` or `output`.
     pub(super) data: Option<Span>,

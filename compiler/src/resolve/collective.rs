@@ -6,14 +6,14 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::SourceId;
 
-use super::names::{Names, axes};
+use super::names::{VariableNames, axes};
 use super::region::{index, rank_expr};
-use super::resolver::Resolver;
-use crate::program::{Axes, Binder, Custom, Ensure, Expr, Node, Slot};
+use super::resolver::ProgramResolver;
+use crate::program::{Binder, CustomCollective, EnsureClause, Expr, Node, RankAxes, Slot};
 
-impl Resolver<'_> {
+impl ProgramResolver<'_> {
     /// Returns the collective declared under this name, as the file sees it.
-    pub(super) fn custom(&mut self, id: SourceId, name: &str) -> Option<Arc<Custom>> {
+    pub(super) fn custom(&mut self, id: SourceId, name: &str) -> Option<Arc<CustomCollective>> {
         let declared = self.scope(id).collectives.get(name).cloned()?;
         let key = (declared.span.source, name.to_string());
         if let Some(done) = self.customs.get(&key) {
@@ -24,9 +24,9 @@ impl Resolver<'_> {
         Some(custom)
     }
 
-    fn custom_inner(&mut self, id: SourceId, c: &ast::Collective) -> Option<Custom> {
+    fn custom_inner(&mut self, id: SourceId, c: &ast::Collective) -> Option<CustomCollective> {
         let before = self.diagnostics.len();
-        let mut names = Names::new();
+        let mut names = VariableNames::new();
         let ranks = axes(&mut names, &c.axes);
         let one = Expr { node: Node::Int(1), span: c.name.span };
         let input = match &c.input {
@@ -55,7 +55,7 @@ impl Resolver<'_> {
         if self.diagnostics.len() != before {
             return None;
         }
-        Some(Custom {
+        Some(CustomCollective {
             name: c.name.text.clone(),
             axes: ranks,
             input,
@@ -70,12 +70,12 @@ impl Resolver<'_> {
     fn ensures(
         &mut self,
         id: SourceId,
-        names: &mut Names,
-        ranks: &Axes,
+        names: &mut VariableNames,
+        ranks: &RankAxes,
         stmts: &[ast::Stmt],
         var: Option<Slot>,
         binders: &mut Vec<Binder>,
-        out: &mut Vec<Ensure>,
+        out: &mut Vec<EnsureClause>,
     ) {
         let (depth, bound) = (names.visible.len(), binders.len());
         for s in stmts {
@@ -145,11 +145,11 @@ impl Resolver<'_> {
     fn each_ensures(
         &mut self,
         id: SourceId,
-        names: &mut Names,
-        ranks: &Axes,
+        names: &mut VariableNames,
+        ranks: &RankAxes,
         e: &ast::Each,
         binders: &mut Vec<Binder>,
-        out: &mut Vec<Ensure>,
+        out: &mut Vec<EnsureClause>,
     ) {
         let (depth, bound) = (names.visible.len(), binders.len());
         let slot =
@@ -180,12 +180,12 @@ impl Resolver<'_> {
     fn ensure(
         &mut self,
         id: SourceId,
-        names: &mut Names,
-        ranks: &Axes,
+        names: &mut VariableNames,
+        ranks: &RankAxes,
         e: &ast::Ensure,
         var: Option<Slot>,
         binders: &[Binder],
-    ) -> Option<Ensure> {
+    ) -> Option<EnsureClause> {
         for (region, want) in [(&e.target, "output"), (&e.source, "input")] {
             if region.buffer.text != want {
                 self.report(
@@ -216,7 +216,15 @@ impl Resolver<'_> {
         let source = index(self, id, names, e.source.index.as_ref())?;
         let at = rank_expr(self, id, names, ranks, &e.at)?;
         names.visible.truncate(depth);
-        Some(Ensure { var, binders: binders.to_vec(), target, source, reduce, at, span: e.span })
+        Some(EnsureClause {
+            var,
+            binders: binders.to_vec(),
+            target,
+            source,
+            reduce,
+            at,
+            span: e.span,
+        })
     }
 }
 

@@ -4,13 +4,13 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::body::Body;
-use super::resolver::Resolver;
+use super::body::AlgorithmBody;
+use super::resolver::ProgramResolver;
 use crate::plan::WireType;
 use crate::program::{Binder, Buffer, Each, Expr, Node, Rule, Slot};
 
 /// An `each` while its body is being flattened.
-pub(super) struct Flat {
+pub(super) struct FlatEach {
     var: Slot,
     binders: Vec<Binder>,
     /// Slots that depend on the rank.
@@ -19,19 +19,25 @@ pub(super) struct Flat {
     pub(super) rules: Vec<Rule>,
 }
 
-impl Flat {
+impl FlatEach {
     /// Creates an empty set of rules, for a rank in this slot.
     pub(super) fn new(var: Slot) -> Self {
-        Flat { var, binders: Vec::new(), dependent: vec![var], defs: Vec::new(), rules: Vec::new() }
+        FlatEach {
+            var,
+            binders: Vec::new(),
+            dependent: vec![var],
+            defs: Vec::new(),
+            rules: Vec::new(),
+        }
     }
 }
 
-impl Body {
-    pub(super) fn each(&mut self, r: &mut Resolver<'_>, e: &ast::Each) -> Option<Each> {
+impl AlgorithmBody {
+    pub(super) fn each(&mut self, r: &mut ProgramResolver<'_>, e: &ast::Each) -> Option<Each> {
         let depth = self.names.visible.len();
         let mut flat = if e.vars.len() == 1 {
             let var = self.names.bind(&e.vars[0].text, false);
-            Flat::new(var)
+            FlatEach::new(var)
         } else {
             if e.vars.len() != self.axes.names.len() {
                 r.report(
@@ -44,7 +50,7 @@ impl Body {
                 return None;
             }
             let var = self.names.hidden();
-            let mut flat = Flat::new(var);
+            let mut flat = FlatEach::new(var);
             let span = e.span;
             let v = |slot| Expr { node: Node::Var(slot), span };
             let op = |op, a, b| Expr { node: Node::Binary(op, Box::new(a), Box::new(b)), span };
@@ -74,7 +80,12 @@ impl Body {
     }
 
     /// Flattens statements of an `each` into rules.
-    pub(super) fn flatten(&mut self, r: &mut Resolver<'_>, stmts: &[ast::Stmt], flat: &mut Flat) {
+    pub(super) fn flatten(
+        &mut self,
+        r: &mut ProgramResolver<'_>,
+        stmts: &[ast::Stmt],
+        flat: &mut FlatEach,
+    ) {
         let (depth, binders) = (self.names.visible.len(), flat.binders.len());
         for s in stmts {
             match s {
@@ -150,11 +161,22 @@ impl Body {
         flat.binders.truncate(binders);
     }
 
-    pub(super) fn misplaced(&self, r: &mut Resolver<'_>, span: Span, what: &str, help: &str) {
+    pub(super) fn misplaced(
+        &self,
+        r: &mut ProgramResolver<'_>,
+        span: Span,
+        what: &str,
+        help: &str,
+    ) {
         r.report(Diagnostic::error(codes::MISPLACED, what).label(span, "here").help(help));
     }
 
-    pub(super) fn transfer(&mut self, r: &mut Resolver<'_>, t: &ast::Transfer, flat: &mut Flat) {
+    pub(super) fn transfer(
+        &mut self,
+        r: &mut ProgramResolver<'_>,
+        t: &ast::Transfer,
+        flat: &mut FlatEach,
+    ) {
         let src = self.rank(r, &t.src);
         let dst = self.rank(r, &t.dst);
         let from = self.region(r, &t.from);

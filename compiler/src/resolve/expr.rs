@@ -5,13 +5,13 @@ use roundelay_dsl::ast::{self, BinOp, ExprKind, UnOp};
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceId;
 
-use super::names::Names;
-use super::resolver::Resolver;
+use super::names::VariableNames;
+use super::resolver::ProgramResolver;
 use crate::program::{BUILTINS, Expr, Node};
 
 /// The type that an expression is expected to have.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum ExprType {
     Number,
     Truth,
     Any,
@@ -19,7 +19,7 @@ pub(super) enum Want {
 
 /// Functions being expanded, to find recursion; and how large and how deep the expansion grew.
 #[derive(Default)]
-pub(super) struct Expansion {
+pub(super) struct FunctionExpansion {
     stack: Vec<String>,
     nodes: usize,
     depth: usize,
@@ -48,39 +48,44 @@ fn commutative(name: &ast::Name, args: &[ast::Expr], e: &ast::Expr) -> Diagnosti
         .help("write `requires commutative(op)`; any other `requires` is a condition on the ranks, such as `pow2(n)`")
 }
 
-impl Resolver<'_> {
+impl ProgramResolver<'_> {
     /// Resolves an expression that is a number.
     pub(super) fn number(
         &mut self,
         id: SourceId,
-        names: &mut Names,
+        names: &mut VariableNames,
         e: &ast::Expr,
     ) -> Option<Expr> {
-        self.expr(id, names, e, Want::Number, &mut Expansion::default()).map(|(e, _)| e)
+        self.expr(id, names, e, ExprType::Number, &mut FunctionExpansion::default()).map(|(e, _)| e)
     }
 
     /// Resolves an expression that is a truth value.
-    pub(super) fn truth(&mut self, id: SourceId, names: &mut Names, e: &ast::Expr) -> Option<Expr> {
-        self.expr(id, names, e, Want::Truth, &mut Expansion::default()).map(|(e, _)| e)
+    pub(super) fn truth(
+        &mut self,
+        id: SourceId,
+        names: &mut VariableNames,
+        e: &ast::Expr,
+    ) -> Option<Expr> {
+        self.expr(id, names, e, ExprType::Truth, &mut FunctionExpansion::default()).map(|(e, _)| e)
     }
 
     /// Resolves an expression; also returns true if it is a truth value.
     pub(super) fn any(
         &mut self,
         id: SourceId,
-        names: &mut Names,
+        names: &mut VariableNames,
         e: &ast::Expr,
     ) -> Option<(Expr, bool)> {
-        self.expr(id, names, e, Want::Any, &mut Expansion::default())
+        self.expr(id, names, e, ExprType::Any, &mut FunctionExpansion::default())
     }
 
     fn expr(
         &mut self,
         id: SourceId,
-        names: &mut Names,
+        names: &mut VariableNames,
         e: &ast::Expr,
-        want: Want,
-        x: &mut Expansion,
+        want: ExprType,
+        x: &mut FunctionExpansion,
     ) -> Option<(Expr, bool)> {
         x.nodes += 1;
         let refusal = if x.nodes > MAX_NODES {
@@ -106,10 +111,10 @@ impl Resolver<'_> {
     fn expr_within(
         &mut self,
         id: SourceId,
-        names: &mut Names,
+        names: &mut VariableNames,
         e: &ast::Expr,
-        want: Want,
-        x: &mut Expansion,
+        want: ExprType,
+        x: &mut FunctionExpansion,
     ) -> Option<(Expr, bool)> {
         let (node, truth) = match &e.kind {
             ExprKind::Int(v) => (Node::Int(*v), false),
@@ -129,7 +134,7 @@ impl Resolver<'_> {
                 (Node::Var(slot), truth)
             }
             ExprKind::Unary(op, a) => {
-                let want = if *op == UnOp::Not { Want::Truth } else { Want::Number };
+                let want = if *op == UnOp::Not { ExprType::Truth } else { ExprType::Number };
                 let (a, _) = self.expr(id, names, a, want, x)?;
                 (Node::Unary(*op, Box::new(a)), *op == UnOp::Not)
             }
@@ -139,24 +144,24 @@ impl Resolver<'_> {
                     op,
                     BinOp::Eq | BinOp::Ne | BinOp::Lt | BinOp::Le | BinOp::Gt | BinOp::Ge
                 );
-                let want = if logic { Want::Truth } else { Want::Number };
+                let want = if logic { ExprType::Truth } else { ExprType::Number };
                 let a = self.expr(id, names, a, want, x);
                 let b = self.expr(id, names, b, want, x);
                 (Node::Binary(*op, Box::new(a?.0), Box::new(b?.0)), logic || compare)
             }
             ExprKind::If(c, a, b) => {
-                let (c, _) = self.expr(id, names, c, Want::Truth, x)?;
+                let (c, _) = self.expr(id, names, c, ExprType::Truth, x)?;
                 let (a, truth) = self.expr(id, names, a, want, x)?;
-                let same = if truth { Want::Truth } else { Want::Number };
+                let same = if truth { ExprType::Truth } else { ExprType::Number };
                 let (b, _) = self.expr(id, names, b, same, x)?;
                 (Node::If(Box::new(c), Box::new(a), Box::new(b)), truth)
             }
             ExprKind::Call(name, args) => self.call(id, names, name, args, e, x)?,
         };
         let wrong = match want {
-            Want::Number => truth,
-            Want::Truth => !truth,
-            Want::Any => false,
+            ExprType::Number => truth,
+            ExprType::Truth => !truth,
+            ExprType::Any => false,
         };
         if wrong {
             let (is, should) =
@@ -178,11 +183,11 @@ impl Resolver<'_> {
     fn call(
         &mut self,
         id: SourceId,
-        names: &mut Names,
+        names: &mut VariableNames,
         name: &ast::Name,
         args: &[ast::Expr],
         e: &ast::Expr,
-        x: &mut Expansion,
+        x: &mut FunctionExpansion,
     ) -> Option<(Node, bool)> {
         let wrong_count = |this: &mut Self, takes: String| {
             this.report(
@@ -210,7 +215,7 @@ impl Resolver<'_> {
             }
             let mut bound = Vec::new();
             for arg in args {
-                bound.push(self.expr(id, names, arg, Want::Number, x)?.0);
+                bound.push(self.expr(id, names, arg, ExprType::Number, x)?.0);
             }
             return self.expand(names, &f, bound, x);
         }
@@ -242,7 +247,7 @@ impl Resolver<'_> {
         }
         let mut list = Vec::new();
         for arg in args {
-            list.push(self.expr(id, names, arg, Want::Number, x)?.0);
+            list.push(self.expr(id, names, arg, ExprType::Number, x)?.0);
         }
         Some((Node::Call(builtin, list), truth))
     }
@@ -250,10 +255,10 @@ impl Resolver<'_> {
     /// Resolves the body of a function with its parameters bound; it sees nothing else of the caller.
     fn expand(
         &mut self,
-        names: &mut Names,
+        names: &mut VariableNames,
         f: &ast::FnDef,
         args: Vec<Expr>,
-        x: &mut Expansion,
+        x: &mut FunctionExpansion,
     ) -> Option<(Node, bool)> {
         let home = f.span.source;
         let caller = std::mem::take(&mut names.visible);
@@ -268,7 +273,7 @@ impl Resolver<'_> {
         names.visible = bound.iter().map(|(n, s, t, _)| (n.clone(), *s, *t)).collect();
         let mut ok = true;
         for (name, value) in &f.lets {
-            match self.expr(home, names, value, Want::Any, x) {
+            match self.expr(home, names, value, ExprType::Any, x) {
                 Some((value, truth)) => {
                     let slot = names.hidden();
                     names.visible.push((name.text.clone(), slot, truth));
@@ -278,7 +283,7 @@ impl Resolver<'_> {
                 None => ok = false,
             }
         }
-        let body = if ok { self.expr(home, names, &f.value, Want::Any, x) } else { None };
+        let body = if ok { self.expr(home, names, &f.value, ExprType::Any, x) } else { None };
         x.depth = depth;
         x.stack.pop();
         names.visible = caller;
@@ -292,14 +297,14 @@ impl Resolver<'_> {
 
     /// Checks a function that may never be called.
     pub(super) fn check_function(&mut self, id: SourceId, f: &ast::FnDef) {
-        let mut names = Names::new();
+        let mut names = VariableNames::new();
         let zero = |span| Expr { node: Node::Int(0), span };
         let args = f.params.iter().map(|p| zero(p.span)).collect();
         let _ = id;
-        self.expand(&mut names, f, args, &mut Expansion::default());
+        self.expand(&mut names, f, args, &mut FunctionExpansion::default());
     }
 
-    fn unknown(&mut self, names: &Names, name: &str, e: &ast::Expr) {
+    fn unknown(&mut self, names: &VariableNames, name: &str, e: &ast::Expr) {
         let known: Vec<&str> = names.visible.iter().map(|(n, _, _)| n.as_str()).collect();
         let mut d = Diagnostic::error(codes::UNKNOWN_NAME, format!("`{name}` is not declared"))
             .label(e.span, "not known here");

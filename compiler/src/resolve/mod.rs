@@ -23,7 +23,7 @@ use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::{SourceId, SourceMap};
 
 use crate::program::Program;
-use resolver::Resolver;
+use resolver::ProgramResolver;
 
 /// More faults than this are counted, and not shown.
 const MOST_SHOWN: usize = 50;
@@ -55,7 +55,7 @@ fn resolve_within(
     file: &ast::File,
     library: &dyn Library,
 ) -> Result<Vec<Arc<Program>>, Diagnostics> {
-    let mut resolver = Resolver::new(sources, library);
+    let mut resolver = ProgramResolver::new(sources, library);
     resolver.declare(id, file, &mut Vec::new());
     let mut programs = Vec::new();
     for item in &file.items {

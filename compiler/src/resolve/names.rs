@@ -4,17 +4,17 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use crate::program::{Axes, Slot};
+use crate::program::{RankAxes, Slot};
 
 /// Allocates slots and finds variables by name, innermost first.
-pub(super) struct Names {
+pub(super) struct VariableNames {
     pub(super) slots: Vec<String>,
     pub(super) visible: Vec<(String, Slot, bool)>,
 }
 
-impl Names {
+impl VariableNames {
     pub(super) fn new() -> Self {
-        Names { slots: Vec::new(), visible: Vec::new() }
+        VariableNames { slots: Vec::new(), visible: Vec::new() }
     }
 
     /// Adds a slot without a name that users see.
@@ -31,7 +31,7 @@ impl Names {
         slot
     }
 
-    /// Returns the newest slot. Where there are more than can be numbered, [`Names::full`] tells, and the
+    /// Returns the newest slot. Where there are more than can be numbered, [`VariableNames::full`] tells, and the
     /// program is refused.
     fn last(&self) -> Slot {
         Slot::try_from(self.slots.len() - 1).unwrap_or(Slot::MAX)
@@ -56,17 +56,17 @@ impl Names {
 }
 
 /// Declares the ranks: slot 0 is their number.
-pub(super) fn axes(names: &mut Names, axes: &ast::Axes) -> Axes {
+pub(super) fn axes(names: &mut VariableNames, axes: &ast::Axes) -> RankAxes {
     match axes {
         ast::Axes::Flat(name) => {
             let slot = names.bind(&name.text, false);
-            Axes { names: vec![name.text.clone()], sizes: vec![slot], grid: false }
+            RankAxes { names: vec![name.text.clone()], sizes: vec![slot], grid: false }
         }
         ast::Axes::Grid(list, _) => {
             names.hidden();
             let sizes =
                 list.iter().map(|a| names.bind(&format!("{}.size", a.text), false)).collect();
-            Axes { names: list.iter().map(|a| a.text.clone()).collect(), sizes, grid: true }
+            RankAxes { names: list.iter().map(|a| a.text.clone()).collect(), sizes, grid: true }
         }
     }
 }

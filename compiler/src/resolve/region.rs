@@ -4,18 +4,22 @@ use roundelay_dsl::ast;
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 use roundelay_dsl::span::SourceId;
 
-use super::body::Body;
-use super::names::Names;
-use super::resolver::Resolver;
+use super::body::AlgorithmBody;
+use super::names::VariableNames;
+use super::resolver::ProgramResolver;
 use crate::num::short;
-use crate::program::{Axes, Buffer, Expr, Index, Node, Rank, Region};
+use crate::program::{Buffer, Expr, Index, Node, Rank, RankAxes, Region};
 
-impl Body {
-    pub(super) fn rank(&mut self, r: &mut Resolver<'_>, rank: &ast::Rank) -> Option<Rank> {
+impl AlgorithmBody {
+    pub(super) fn rank(&mut self, r: &mut ProgramResolver<'_>, rank: &ast::Rank) -> Option<Rank> {
         rank_expr(r, self.id, &mut self.names, &self.axes, rank)
     }
 
-    pub(super) fn region(&mut self, r: &mut Resolver<'_>, region: &ast::Region) -> Option<Region> {
+    pub(super) fn region(
+        &mut self,
+        r: &mut ProgramResolver<'_>,
+        region: &ast::Region,
+    ) -> Option<Region> {
         let name = region.buffer.text.as_str();
         let buf = match name {
             "data" => {
@@ -54,10 +58,10 @@ impl Body {
 
 /// Resolves a rank expression; a tuple becomes its linear number.
 pub(super) fn rank_expr(
-    r: &mut Resolver<'_>,
+    r: &mut ProgramResolver<'_>,
     id: SourceId,
-    names: &mut Names,
-    axes: &Axes,
+    names: &mut VariableNames,
+    axes: &RankAxes,
     rank: &ast::Rank,
 ) -> Option<Rank> {
     match rank {
@@ -100,15 +104,16 @@ pub(super) fn rank_expr(
 
 /// Resolves an index.
 pub(super) fn index(
-    r: &mut Resolver<'_>,
+    r: &mut ProgramResolver<'_>,
     id: SourceId,
-    names: &mut Names,
+    names: &mut VariableNames,
     index: Option<&ast::Index>,
 ) -> Option<Index> {
-    let optional = |r: &mut Resolver<'_>, names: &mut Names, e: &Option<ast::Expr>| match e {
-        Some(e) => r.number(id, names, e).map(Some),
-        None => Some(None),
-    };
+    let optional =
+        |r: &mut ProgramResolver<'_>, names: &mut VariableNames, e: &Option<ast::Expr>| match e {
+            Some(e) => r.number(id, names, e).map(Some),
+            None => Some(None),
+        };
     Some(match index {
         None => Index::All,
         Some(ast::Index::At(e)) => Index::At(r.number(id, names, e)?),

@@ -8,11 +8,11 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::{SourceId, SourceMap, Span};
 
 use super::library::Library;
-use crate::program::{Custom, Program};
+use crate::program::{CustomCollective, Program};
 
 /// The declarations of a file, its imports included.
 #[derive(Default, Clone)]
-pub(super) struct Scope {
+pub(super) struct FileScope {
     pub(super) functions: BTreeMap<String, Arc<ast::FnDef>>,
     pub(super) collectives: BTreeMap<String, Arc<ast::Collective>>,
     /// By (collective, name).
@@ -20,13 +20,13 @@ pub(super) struct Scope {
 }
 
 /// Follows names over all files of one compilation.
-pub(crate) struct Resolver<'a> {
+pub(crate) struct ProgramResolver<'a> {
     pub(super) sources: &'a mut SourceMap,
     pub(super) library: &'a dyn Library,
-    pub(super) scopes: BTreeMap<SourceId, Arc<Scope>>,
+    pub(super) scopes: BTreeMap<SourceId, Arc<FileScope>>,
     /// Every file with all that it imports.
     pub(super) files: BTreeMap<SourceId, Vec<SourceId>>,
-    pub(super) customs: BTreeMap<(SourceId, String), Arc<Custom>>,
+    pub(super) customs: BTreeMap<(SourceId, String), Arc<CustomCollective>>,
     pub(super) programs: BTreeMap<(SourceId, String, String), Arc<Program>>,
     /// Algorithms being resolved, to find recursion.
     pub(super) stack: Vec<(SourceId, String, String)>,
@@ -35,10 +35,10 @@ pub(crate) struct Resolver<'a> {
     pub(super) diagnostics: Diagnostics,
 }
 
-impl<'a> Resolver<'a> {
+impl<'a> ProgramResolver<'a> {
     /// Creates a resolver that has read no file yet.
     pub(super) fn new(sources: &'a mut SourceMap, library: &'a dyn Library) -> Self {
-        Resolver {
+        ProgramResolver {
             sources,
             library,
             scopes: BTreeMap::new(),
@@ -52,7 +52,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-impl Resolver<'_> {
+impl ProgramResolver<'_> {
     pub(super) fn report(&mut self, d: Diagnostic) {
         if !self.diagnostics.iter().any(|o| o.code == d.code && o.span() == d.span()) {
             self.diagnostics.push(d);
@@ -61,7 +61,7 @@ impl Resolver<'_> {
 
     /// Enters what a file declares, following its imports.
     pub(super) fn declare(&mut self, id: SourceId, file: &ast::File, path: &mut Vec<SourceId>) {
-        let mut scope = Scope::default();
+        let mut scope = FileScope::default();
         let mut files = vec![id];
         path.push(id);
         for item in &file.items {
@@ -126,7 +126,7 @@ impl Resolver<'_> {
         from: SourceId,
         import: &ast::Import,
         path: &mut Vec<SourceId>,
-    ) -> Option<(SourceId, Arc<Scope>)> {
+    ) -> Option<(SourceId, Arc<FileScope>)> {
         let name = self.sources.get(from).name.clone();
         let fail = |why: String| {
             Diagnostic::error(codes::IMPORT, format!("cannot import `{}`: {why}", import.path))
@@ -159,7 +159,7 @@ impl Resolver<'_> {
         self.scopes.get(&id).map(|s| (id, s.clone()))
     }
 
-    pub(super) fn scope(&self, id: SourceId) -> Arc<Scope> {
+    pub(super) fn scope(&self, id: SourceId) -> Arc<FileScope> {
         self.scopes.get(&id).cloned().unwrap_or_default()
     }
 }

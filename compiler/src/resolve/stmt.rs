@@ -6,16 +6,16 @@ use roundelay_dsl::MAX_DEPTH;
 use roundelay_dsl::ast::{self, ExprKind};
 use roundelay_dsl::diag::{Diagnostic, codes, similar};
 
-use super::body::Body;
-use super::each::Flat;
-use super::resolver::Resolver;
+use super::body::AlgorithmBody;
+use super::each::FlatEach;
+use super::resolver::ProgramResolver;
 use super::weighted;
 use crate::num::short;
 use crate::plan::CopyPolicy;
-use crate::program::{Each, Program, Schedule, Slot, Split, Stmt, Style, Use};
+use crate::program::{AlgorithmUse, Each, PartSplit, Program, Schedule, Slot, Stmt, Style};
 
-impl Body {
-    pub(super) fn block(&mut self, r: &mut Resolver<'_>, stmts: &[ast::Stmt]) -> Vec<Stmt> {
+impl AlgorithmBody {
+    pub(super) fn block(&mut self, r: &mut ProgramResolver<'_>, stmts: &[ast::Stmt]) -> Vec<Stmt> {
         let depth = self.names.visible.len();
         self.level += 1;
         self.height = self.height.max(self.level);
@@ -25,7 +25,7 @@ impl Body {
         out
     }
 
-    fn stmt(&mut self, r: &mut Resolver<'_>, s: &ast::Stmt) -> Option<Stmt> {
+    fn stmt(&mut self, r: &mut ProgramResolver<'_>, s: &ast::Stmt) -> Option<Stmt> {
         Some(match s {
             ast::Stmt::Let(name, e) => {
                 let value = r.any(self.id, &mut self.names, e);
@@ -59,7 +59,7 @@ impl Body {
             ast::Stmt::Each(e) => Stmt::Each(self.each(r, e)?),
             ast::Stmt::Transfer(t) => {
                 let var = self.names.hidden();
-                let mut flat = Flat::new(var);
+                let mut flat = FlatEach::new(var);
                 self.transfer(r, t, &mut flat);
                 Stmt::Each(Each {
                     var,
@@ -91,7 +91,7 @@ impl Body {
                 let body = self.block(r, &s.body);
                 self.names.visible.truncate(depth);
                 let site = self.site();
-                Stmt::Split(Box::new(Split { slot, range, weighted, body, site, span: s.span }))
+                Stmt::Split(Box::new(PartSplit { slot, range, weighted, body, site, span: s.span }))
             }
             ast::Stmt::Ensure(e) => {
                 r.report(
@@ -107,7 +107,7 @@ impl Body {
         })
     }
 
-    fn use_(&mut self, r: &mut Resolver<'_>, u: &ast::Use) -> Option<Use> {
+    fn use_(&mut self, r: &mut ProgramResolver<'_>, u: &ast::Use) -> Option<AlgorithmUse> {
         self.composed = true;
         let collective =
             u.collective.as_ref().map_or_else(|| self.collective.clone(), |c| c.text.clone());
@@ -170,14 +170,14 @@ impl Body {
             };
         }
         let site = self.site();
-        Some(Use { program, over, on, to, root, via, site, span: u.span })
+        Some(AlgorithmUse { program, over, on, to, root, via, site, span: u.span })
     }
 
     /// Resolves the algorithm that is used. What walks over algorithms calls itself for each block, so blocks in blocks are
     /// limited, wherever they are written.
     fn used(
         &mut self,
-        r: &mut Resolver<'_>,
+        r: &mut ProgramResolver<'_>,
         collective: &str,
         u: &ast::Use,
     ) -> Option<Arc<Program>> {
@@ -219,13 +219,13 @@ impl Body {
 
     pub(super) fn schedule(
         &mut self,
-        r: &mut Resolver<'_>,
+        r: &mut ProgramResolver<'_>,
         s: Option<&ast::Schedule>,
     ) -> Option<Schedule> {
         let s = s?;
         let mut out = Schedule { span: Some(s.span), ..default_schedule() };
         for (key, value) in &s.entries {
-            let bad = |r: &mut Resolver<'_>, message: String, help: &str| {
+            let bad = |r: &mut ProgramResolver<'_>, message: String, help: &str| {
                 r.report(
                     Diagnostic::error(codes::BAD_SCHEDULE, message)
                         .label(key.span, "here")

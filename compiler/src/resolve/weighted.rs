@@ -7,11 +7,11 @@ use roundelay_dsl::ast::{self, ExprKind};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::resolver::Resolver;
+use super::resolver::ProgramResolver;
 use crate::program::{Kind, Schedule, Stmt};
 
 /// Checks that `by` is the bandwidth of the part's path; reports a diagnostic and returns false if it is not.
-pub(super) fn by(r: &mut Resolver<'_>, s: &ast::Split, by: &ast::Expr) -> bool {
+pub(super) fn by(r: &mut ProgramResolver<'_>, s: &ast::Split, by: &ast::Expr) -> bool {
     let (var, help) = (&s.var.text, format!("write `by bandwidth({})`", s.var.text));
     let own = |e: &ast::Expr| matches!(&e.kind, ExprKind::Name(name) if name == var);
     let fault = match &by.kind {
@@ -42,8 +42,13 @@ pub(super) fn by(r: &mut Resolver<'_>, s: &ast::Split, by: &ast::Expr) -> bool {
 
 /// Checks that a split by bandwidth is all that a program moves, and that no program that has one is part of
 /// another.
-pub(super) fn alone(r: &mut Resolver<'_>, kind: &Kind, body: &[Stmt], schedule: Option<&Schedule>) {
-    let refuse = |r: &mut Resolver<'_>, at: Span, message: &str, label: &str, help: &str| {
+pub(super) fn alone(
+    r: &mut ProgramResolver<'_>,
+    kind: &Kind,
+    body: &[Stmt],
+    schedule: Option<&Schedule>,
+) {
+    let refuse = |r: &mut ProgramResolver<'_>, at: Span, message: &str, label: &str, help: &str| {
         r.report(Diagnostic::error(codes::WEIGHTED, message).label(at, label).help(help));
     };
     let mut inner = Vec::new();

@@ -3,8 +3,9 @@
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::value::{Fail, value};
-use crate::advice::Indexed;
+use super::value::value;
+use crate::advice::IndexedBuffer;
+use crate::budget::BoxedDiagnostic;
 use crate::chunks::ChunkSet;
 use crate::num::narrow;
 use crate::program::{Expr, Index};
@@ -16,9 +17,9 @@ const MOST_STRIDE: u32 = u32::MAX / 2;
 pub(crate) fn index_set(
     index: &Index,
     env: &mut [i64],
-    of: &Indexed<'_>,
+    of: &IndexedBuffer<'_>,
     span: Span,
-) -> Result<ChunkSet, Fail> {
+) -> Result<ChunkSet, BoxedDiagnostic> {
     let size = of.size;
     // Said only where it is wrong: this is asked for every transfer.
     let bound = |ok: bool, message: &dyn Fn() -> String, e: &Expr, env: &[i64]| {
@@ -27,7 +28,7 @@ pub(crate) fn index_set(
     let step = |by: &Option<Expr>,
                 take: &Option<Expr>,
                 env: &mut [i64]|
-     -> Result<Option<(u32, u32)>, Fail> {
+     -> Result<Option<(u32, u32)>, BoxedDiagnostic> {
         let Some(by) = by else { return Ok(None) };
         let stride = value(by, env)?;
         let block = take.as_ref().map_or(Ok(1), |t| value(t, env))?;

@@ -6,11 +6,15 @@ mod value;
 
 use roundelay_dsl::diag::{Diagnostic, Label, codes};
 
-use crate::bounds::Bounds;
+use crate::bounds::SlotBounds;
+use crate::budget::BoxedDiagnostic;
 use crate::num::{count, index};
-use crate::program::{Buffer, Custom, Expr, Index, Kind, Program, Region, Split, Stmt, Style, Use};
+use crate::program::{
+    AlgorithmUse, Buffer, CustomCollective, Expr, Index, Kind, PartSplit, Program, Region, Stmt,
+    Style,
+};
 pub(crate) use index::index_set;
-pub(crate) use value::{Fail, value};
+pub(crate) use value::value;
 
 /// More chunks than this in one buffer are refused.
 pub(crate) const MAX_CHUNKS: i64 = 1 << 22;
@@ -27,7 +31,7 @@ pub(crate) fn environment(program: &Program, axes: &[u32], root: u32) -> Vec<i64
 }
 
 /// Returns the environment of a collective: its sizes are set.
-pub(crate) fn custom_environment(custom: &Custom, env: &[i64]) -> Vec<i64> {
+pub(crate) fn custom_environment(custom: &CustomCollective, env: &[i64]) -> Vec<i64> {
     let mut own = vec![0i64; custom.slots.len()];
     own[0] = env[0];
     for (i, &slot) in custom.axes.sizes.iter().enumerate() {
@@ -48,7 +52,7 @@ fn shape_note(program: &Program, env: &[i64]) -> String {
 }
 
 /// Checks the conditions on the shape.
-pub(crate) fn requires(program: &Program, env: &mut [i64]) -> Result<(), Fail> {
+pub(crate) fn requires(program: &Program, env: &mut [i64]) -> Result<(), BoxedDiagnostic> {
     for e in &program.requires {
         if value(e, env)? == 0 {
             return Err(Box::new(
@@ -70,7 +74,7 @@ pub(crate) fn requires(program: &Program, env: &mut [i64]) -> Result<(), Fail> {
 }
 
 /// Returns the `chunks` clause, or its default.
-pub(crate) fn units(program: &Program, env: &mut [i64], n: u32) -> Result<u32, Fail> {
+pub(crate) fn units(program: &Program, env: &mut [i64], n: u32) -> Result<u32, BoxedDiagnostic> {
     if let Kind::Custom(custom) = &program.kind {
         let spec = custom_sizes(custom, env)?;
         return Ok(spec.0.max(spec.1).max(1));
@@ -103,7 +107,10 @@ pub(crate) fn units(program: &Program, env: &mut [i64], n: u32) -> Result<u32, F
 }
 
 /// Returns the chunks of input and output of a declared collective.
-pub(crate) fn custom_sizes(custom: &Custom, env: &[i64]) -> Result<(u32, u32), Fail> {
+pub(crate) fn custom_sizes(
+    custom: &CustomCollective,
+    env: &[i64],
+) -> Result<(u32, u32), BoxedDiagnostic> {
     let mut own = custom_environment(custom, env);
     let mut size = |e: &Expr| {
         let v = value(e, &mut own)?;
@@ -130,7 +137,11 @@ pub(crate) fn composed(stmts: &[Stmt]) -> bool {
 }
 
 /// Returns the bounds of a split.
-pub(crate) fn split_range(s: &Split, env: &mut [i64], paths: u32) -> Result<(i64, i64), Fail> {
+pub(crate) fn split_range(
+    s: &PartSplit,
+    env: &mut [i64],
+    paths: u32,
+) -> Result<(i64, i64), BoxedDiagnostic> {
     let (from, to) = match &s.range {
         Some((a, b)) => (value(a, env)?, value(b, env)?),
         None => (0, i64::from(paths)),
@@ -152,8 +163,8 @@ pub(crate) fn enter(
     p: &Program,
     axes: &[u32],
     env: &mut [i64],
-    u: &Use,
-) -> Result<(Vec<u32>, Vec<i64>, u32), Fail> {
+    u: &AlgorithmUse,
+) -> Result<(Vec<u32>, Vec<i64>, u32), BoxedDiagnostic> {
     let total: u32 = axes.iter().product();
     let m = u.over.map_or(total, |axis| axes[axis]);
     let sub = &u.program;
@@ -183,14 +194,14 @@ pub(crate) fn enter(
         ));
     }
     let mut sub_env = environment(sub, &sub_axes, count(root));
-    let located = |d: Fail| Box::new(used(u, *d));
+    let located = |d: BoxedDiagnostic| Box::new(used(u, *d));
     requires(sub, &mut sub_env).map_err(located)?;
     let units = self::units(sub, &mut sub_env, m).map_err(located)?;
     Ok((sub_axes, sub_env, units))
 }
 
 /// Returns the regions that a `use` hands down, with the buffer that each becomes.
-pub(crate) fn sub_regions(u: &Use) -> Vec<(Option<&Region>, Buffer)> {
+pub(crate) fn sub_regions(u: &AlgorithmUse) -> Vec<(Option<&Region>, Buffer)> {
     match u.program.style {
         Style::Data => vec![(u.on.as_ref(), Buffer::Data)],
         Style::InputOutput => {
@@ -209,7 +220,7 @@ pub(crate) fn parent_buffer(p: &Program, buffer: Buffer) -> Buffer {
 }
 
 /// Adds to a finding in a used program the line that uses it: the user's own line comes first.
-pub(crate) fn used(u: &Use, mut d: Diagnostic) -> Diagnostic {
+pub(crate) fn used(u: &AlgorithmUse, mut d: Diagnostic) -> Diagnostic {
     let own = |l: &Label| {
         let (line, place) = (u.span, l.span);
         line.source == place.source && line.start <= place.start && place.end <= line.end
@@ -225,13 +236,13 @@ pub(crate) fn used(u: &Use, mut d: Diagnostic) -> Diagnostic {
 }
 
 /// Returns true if regions of a `use` may differ in length from group to group, by their form.
-pub(crate) fn length_varies(p: &Program, axes: &[u32], env: &[i64], u: &Use) -> bool {
+pub(crate) fn length_varies(p: &Program, axes: &[u32], env: &[i64], u: &AlgorithmUse) -> bool {
     if u.over.is_none() {
         return false;
     }
     let coordinates = p.coordinates.iter().zip(axes);
     let vary: Vec<_> = coordinates.map(|(&slot, &size)| (slot, (0, i64::from(size) - 1))).collect();
-    let bounds = Bounds { env, vary: &vary, defs: &[] };
+    let bounds = SlotBounds { env, vary: &vary, defs: &[] };
     let any = |e: &Option<Expr>| e.as_ref().is_some_and(|e| bounds.varies(e));
     sub_regions(u).into_iter().any(|(region, _)| match region.map(|r| &r.index) {
         None | Some(Index::All | Index::At(_)) => false,

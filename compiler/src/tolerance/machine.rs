@@ -4,48 +4,48 @@ use roundelay_dsl::ast::Op;
 
 use super::{Header, Part, bit};
 use crate::num::index;
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Buf, Region};
 use crate::verify::value::mix;
 
 /// The content of a place: nothing, or the sum of the contributions of some ranks.
-pub(super) type Held = Option<Sum>;
+pub(super) type HeldSum = Option<ContributionSum>;
 
 /// A sum of contributions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(super) struct ContributionSum {
     /// The ranks whose contributions it holds.
     pub(super) ranks: u64,
     /// The chunk of the vector.
     pub(super) chunk: u32,
     /// Hash of the order of additions.
     pub(super) order: u64,
-    pub(super) fault: Option<Fault>,
+    pub(super) fault: Option<SumFault>,
 }
 
 /// The reason for which no rank may end with a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum SumFault {
     /// These ranks' contributions are in it twice.
     Twice(u64),
     /// It is of different chunks.
     Mixed,
 }
 
-impl Sum {
+impl ContributionSum {
     fn leaf(rank: u32, chunk: u32) -> Self {
         let order = mix(mix(0x7013_8a7e, u64::from(rank)), u64::from(chunk));
-        Sum { ranks: bit(rank), chunk, order, fault: None }
+        ContributionSum { ranks: bit(rank), chunk, order, fault: None }
     }
 
-    fn and(self, other: Sum) -> Self {
+    fn and(self, other: ContributionSum) -> Self {
         let twice = self.ranks & other.ranks;
         let own = match (twice, self.chunk == other.chunk) {
-            (_, false) => Some(Fault::Mixed),
+            (_, false) => Some(SumFault::Mixed),
             (0, true) => None,
-            (twice, true) => Some(Fault::Twice(twice)),
+            (twice, true) => Some(SumFault::Twice(twice)),
         };
-        Sum {
+        ContributionSum {
             ranks: self.ranks | other.ranks,
             chunk: self.chunk,
             order: mix(mix(1, self.order), other.order),
@@ -55,14 +55,14 @@ impl Sum {
 }
 
 /// One place that is read in a round.
-struct Read {
+struct RoundRead {
     place: usize,
     /// The message that carries it, as sender, receiver and number among theirs; `None` if it stays on its rank.
     message: Option<(usize, usize, usize)>,
 }
 
 /// One place that is written in a round.
-struct Fold {
+struct RoundFold {
     place: usize,
     rank: u32,
     /// Source rank, whether it is copied, and the number of the read; in order.
@@ -71,35 +71,36 @@ struct Fold {
 
 /// All reads, then all writes, of one round of all ranks.
 #[derive(Default)]
-struct Beat {
-    reads: Vec<Read>,
-    folds: Vec<Fold>,
+struct MachineRound {
+    reads: Vec<RoundRead>,
+    folds: Vec<RoundFold>,
 }
 
 /// The parts of all ranks, ready to be played many times.
-pub(super) struct Machine {
-    places: Places,
-    start: Vec<Held>,
-    beats: Vec<Beat>,
+pub(super) struct FailureMachine {
+    places: PlaceNumbers,
+    start: Vec<HeldSum>,
+    beats: Vec<MachineRound>,
 }
 
 /// A failed rank, and the number of its messages to each rank that arrive.
-pub(super) type Lost<'d> = Option<(usize, &'d [usize])>;
+pub(super) type LostMessages<'d> = Option<(usize, &'d [usize])>;
 
-impl Machine {
+impl FailureMachine {
     /// Prepares the parts; the error is the number of a round in which what is sent is not what is taken.
     pub(super) fn new(header: &Header, parts: &[Part]) -> Result<Self, u32> {
         let size =
             |buf: Buf| if header.input == buf || header.output == buf { header.chunks } else { 0 };
         let user = [size(Buf::Data), size(Buf::Input), size(Buf::Output)];
-        let places = Places::of_sizes(user, header.scratch.iter().copied());
+        let places = PlaceNumbers::of_sizes(user, header.scratch.iter().copied());
         let mut start = vec![None; places.all(header.ranks).unwrap_or(usize::MAX)];
         for rank in 0..header.ranks {
             for chunk in 0..header.chunks {
-                start[places.of(rank, header.input, chunk)] = Some(Sum::leaf(rank, chunk));
+                start[places.of(rank, header.input, chunk)] =
+                    Some(ContributionSum::leaf(rank, chunk));
             }
         }
-        let mut machine = Machine { places, start, beats: Vec::new() };
+        let mut machine = FailureMachine { places, start, beats: Vec::new() };
         let last = parts.iter().flat_map(|p| p.rounds.last()).map(|r| r.number + 1).max();
         let mut sent = vec![vec![0usize; parts.len()]; parts.len()];
         for number in 0..last.unwrap_or(0) {
@@ -110,9 +111,9 @@ impl Machine {
     }
 
     /// Returns one round of all ranks; `None` if a message is not as its receiver takes it.
-    fn beat(&self, parts: &[Part], number: u32, sent: &mut [Vec<usize>]) -> Option<Beat> {
+    fn beat(&self, parts: &[Part], number: u32, sent: &mut [Vec<usize>]) -> Option<MachineRound> {
         let of = |part: &'_ Part| part.rounds.iter().position(|round| round.number == number);
-        let mut beat = Beat::default();
+        let mut beat = MachineRound::default();
         // First reads and lengths of the messages from one rank to another, in order.
         let mut posted = vec![vec![Vec::new(); parts.len()]; parts.len()];
         for (rank, part) in parts.iter().enumerate() {
@@ -147,7 +148,7 @@ impl Machine {
                     let operand = (take.src, take.op == Op::Copy, first + i);
                     match beat.folds[begin..].iter_mut().find(|fold| fold.place == place) {
                         Some(fold) => fold.operands.push(operand),
-                        None => beat.folds.push(Fold {
+                        None => beat.folds.push(RoundFold {
                             place,
                             rank: crate::num::count(rank),
                             operands: vec![operand],
@@ -164,29 +165,29 @@ impl Machine {
     /// Adds the reads of a region; returns the number of the first.
     fn read(
         &self,
-        beat: &mut Beat,
+        beat: &mut MachineRound,
         rank: usize,
         from: &Region,
         message: Option<(usize, usize, usize)>,
     ) -> usize {
         let first = beat.reads.len();
         let places = self.places.region(crate::num::count(rank), from);
-        beat.reads.extend(places.map(|place| Read { place, message }));
+        beat.reads.extend(places.map(|place| RoundRead { place, message }));
         first
     }
 
     /// Returns about how many steps one play takes.
     pub(super) fn work(&self) -> usize {
-        let of = |beat: &Beat| {
+        let of = |beat: &MachineRound| {
             beat.reads.len() + beat.folds.iter().map(|f| 1 + f.operands.len()).sum::<usize>()
         };
         self.start.len() + self.beats.iter().map(of).sum::<usize>()
     }
 
     /// Plays all rounds. What the failed rank itself ends with means nothing.
-    pub(super) fn play(&self, lost: Lost<'_>, held: &mut Vec<Held>) {
+    pub(super) fn play(&self, lost: LostMessages<'_>, held: &mut Vec<HeldSum>) {
         held.clone_from(&self.start);
-        let mut read: Vec<Held> = Vec::new();
+        let mut read: Vec<HeldSum> = Vec::new();
         for beat in &self.beats {
             read.clear();
             read.extend(beat.reads.iter().map(|r| match (r.message, lost) {
@@ -205,17 +206,17 @@ impl Machine {
     }
 
     /// Returns what a rank's chunk of a buffer holds.
-    pub(super) fn held(&self, held: &[Held], rank: u32, buf: Buf, chunk: u32) -> Held {
+    pub(super) fn held(&self, held: &[HeldSum], rank: u32, buf: Buf, chunk: u32) -> HeldSum {
         held[self.places.of(rank, buf, chunk)]
     }
 }
 
 /// Returns what a place holds after a round.
-fn folded(fold: &Fold, old: Held, read: &[Held]) -> Held {
+fn folded(fold: &RoundFold, old: HeldSum, read: &[HeldSum]) -> HeldSum {
     let copied = fold.operands.iter().any(|&(_, copies, at)| copies && read[at].is_some());
     let mut own = old.filter(|_| !copied);
-    let mut sum: Held = None;
-    let mut add = |value: Sum| {
+    let mut sum: HeldSum = None;
+    let mut add = |value: ContributionSum| {
         sum = Some(match sum {
             Some(before) => before.and(value),
             None => value,

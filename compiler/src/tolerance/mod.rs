@@ -33,7 +33,7 @@ use crate::graph::StepGraph;
 use crate::instance::Instance;
 use crate::lower::identity;
 use crate::num::{count, index};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Buf, Placement, Region, Site};
 use crate::scope::{environment, value};
 use crate::verify::Verified;
@@ -86,14 +86,14 @@ pub struct Round {
     /// Number of the program's `each`, counted from 0: the step in messages.
     pub number: u32,
     /// Messages, in the order in which their receivers take those of this rank.
-    pub sends: Vec<Send>,
+    pub sends: Vec<TolerantSend>,
     /// The chunks that are taken, in the order in which it is folded.
-    pub takes: Vec<Take>,
+    pub takes: Vec<TolerantTake>,
 }
 
 /// A message to another rank: the chunks of a region, each with the ranks whose contributions it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Send {
+pub struct TolerantSend {
     /// The receiver.
     pub peer: u32,
     /// The chunks.
@@ -105,7 +105,7 @@ pub struct Send {
 /// Chunks that are copied or reduced into a region. All of one round into one place are folded in ascending order of
 /// `src`; what the place holds takes part at this rank's own place in the order, unless something is copied there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Take {
+pub struct TolerantTake {
     /// The rank that they come from: by its next message, or this rank itself.
     pub src: u32,
     /// The chunks, of this rank's own memory; `None` if a message brings them.
@@ -158,7 +158,7 @@ pub(crate) fn prove(
         let help = format!("restrict it: `requires n <= {MOST_RANKS}`, or fewer");
         return Err(refused("there are too many ranks", instance.program.header, &help));
     }
-    if Places::new(instance).all(instance.ranks()).is_none_or(|all| all > MOST_PLACES) {
+    if PlaceNumbers::new(instance).all(instance.ranks()).is_none_or(|all| all > MOST_PLACES) {
         let help = format!(
             "declare fewer chunks of scratch: all ranks may have {MOST_PLACES} chunks of memory together"
         );
@@ -239,12 +239,13 @@ fn named(set: u64) -> String {
 }
 
 /// Returns the messages that each rank sends to each other, by number of the round in [`Part::rounds`].
-fn messages(parts: &[Part], ranks: u32) -> Vec<Vec<Vec<Message>>> {
+fn messages(parts: &[Part], ranks: u32) -> Vec<Vec<Vec<NamedMessage>>> {
     let mut all = vec![vec![Vec::new(); index(ranks)]; index(ranks)];
     for (src, part) in parts.iter().enumerate() {
         for round in &part.rounds {
             for send in &round.sends {
-                all[src][index(send.peer)].push(Message { number: round.number, site: send.site });
+                all[src][index(send.peer)]
+                    .push(NamedMessage { number: round.number, site: send.site });
             }
         }
     }
@@ -254,7 +255,7 @@ fn messages(parts: &[Part], ranks: u32) -> Vec<Vec<Vec<Message>>> {
 
 /// A message, as the proof names it.
 #[derive(Debug, Clone, Copy)]
-struct Message {
+struct NamedMessage {
     /// The step in which it is sent.
     number: u32,
     site: u32,

@@ -2,9 +2,9 @@
 
 use roundelay_dsl::span::{SourceMap, Span};
 
-use super::{Part, Round, Send, Take};
+use super::{Part, Round, TolerantSend, TolerantTake};
 use crate::graph::{StepGraph, Transfer};
-use crate::lower::Sites;
+use crate::lower::SourceSites;
 use crate::num::index;
 use crate::plan::Site;
 
@@ -14,7 +14,7 @@ use crate::plan::Site;
 /// round is the k-th that the other one takes.
 pub(super) fn parts(graph: &StepGraph, sources: &SourceMap) -> (Vec<Part>, Vec<Site>, Vec<Span>) {
     let mut parts = vec![Part::default(); index(graph.instance.ranks())];
-    let mut sites = Sites::new(sources);
+    let mut sites = SourceSites::new(sources);
     let mut spans = Vec::new();
     let mut steps: Vec<&Transfer> = graph.graph.node_weights().collect();
     steps.sort_by(|a, b| (a.round, &a.key).cmp(&(b.round, &b.key)));
@@ -25,11 +25,11 @@ pub(super) fn parts(graph: &StepGraph, sources: &SourceMap) -> (Vec<Part>, Vec<S
         }
         let own = t.src == t.dst;
         if !own {
-            let send = Send { peer: t.dst, from: t.from.clone(), site };
+            let send = TolerantSend { peer: t.dst, from: t.from.clone(), site };
             round_of(&mut parts[index(t.src)], t.round).sends.push(send);
         }
         let from = own.then(|| t.from.clone());
-        let take = Take { src: t.src, from, op: t.op, to: t.to.clone(), site };
+        let take = TolerantTake { src: t.src, from, op: t.op, to: t.to.clone(), site };
         round_of(&mut parts[index(t.dst)], t.round).takes.push(take);
     }
     for round in parts.iter_mut().flat_map(|part| &mut part.rounds) {

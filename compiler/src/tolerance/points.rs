@@ -1,23 +1,23 @@
 //! The points of failure: which messages of a failed rank arrive.
 
-use super::{Message, Part};
+use super::{NamedMessage, Part};
 use crate::num::{count, index};
 
 /// The knowledge of a rank that begins a round: the number of messages of the rank in question that each rank has.
-type Known = Vec<usize>;
+type MessageCounts = Vec<usize>;
 
 /// The points at which one rank may fail.
-pub(super) struct Points<'m> {
+pub(super) struct FailurePoints<'m> {
     /// Its messages to each rank.
-    messages: &'m [Vec<Message>],
+    messages: &'m [Vec<NamedMessage>],
     /// The messages that must have arrived before it begins a round, by number of the round; the last is its end.
-    before: Vec<Known>,
+    before: Vec<MessageCounts>,
 }
 
-impl<'m> Points<'m> {
+impl<'m> FailurePoints<'m> {
     /// Finds out what each round of `rank` implies: by following every message of every round, and with each what its
     /// sender knew when the round began.
-    pub(super) fn new(parts: &[Part], rank: usize, messages: &'m [Vec<Message>]) -> Self {
+    pub(super) fn new(parts: &[Part], rank: usize, messages: &'m [Vec<NamedMessage>]) -> Self {
         let last = parts.iter().flat_map(|p| p.rounds.last()).map(|r| r.number + 1).max();
         let mut known = vec![vec![0; parts.len()]; parts.len()];
         let mut before = vec![known[rank].clone()];
@@ -38,7 +38,7 @@ impl<'m> Points<'m> {
             known = after;
             before.push(known[rank].clone());
         }
-        Points { messages, before }
+        FailurePoints { messages, before }
     }
 
     /// Returns the number of combinations that are looked at, of which some are no points.
@@ -81,12 +81,12 @@ impl<'m> Points<'m> {
     }
 }
 
-fn join(known: &mut Known, other: &Known) {
+fn join(known: &mut MessageCounts, other: &MessageCounts) {
     for (k, o) in known.iter_mut().zip(other) {
         *k = (*k).max(*o);
     }
 }
 
-fn holds(arrive: &[usize], known: &Known) -> bool {
+fn holds(arrive: &[usize], known: &MessageCounts) -> bool {
     arrive.iter().zip(known).all(|(a, k)| a >= k)
 }

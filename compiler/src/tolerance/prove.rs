@@ -3,9 +3,9 @@
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::machine::{Fault, Held, Machine, Sum};
-use super::points::Points;
-use super::{Header, Message, Part, all, bit, messages, named};
+use super::machine::{ContributionSum, FailureMachine, HeldSum, SumFault};
+use super::points::FailurePoints;
+use super::{Header, NamedMessage, Part, all, bit, messages, named};
 use crate::instance::Instance;
 use crate::num::{count, index, wide};
 
@@ -16,11 +16,11 @@ const MOST_WORK: u64 = 1 << 28;
 
 /// The reason for which a point of failure is not tolerated. Places are of the result.
 #[derive(Debug, Clone, Copy)]
-enum Wrong {
+enum ToleranceFault {
     /// A rank's chunk holds nothing.
     Nothing { rank: u32, chunk: u32 },
     /// A rank's chunk holds a sum that nobody can mean.
-    Spoilt { rank: u32, chunk: u32, fault: Fault },
+    Spoilt { rank: u32, chunk: u32, fault: SumFault },
     /// Two chunks count different ranks.
     Differ { first: (u32, u32, u64), other: (u32, u32, u64) },
     /// A survivor is not counted.
@@ -32,18 +32,18 @@ enum Wrong {
 }
 
 /// A point of failure that is not tolerated.
-struct Found {
+struct UntoleratedPoint {
     rank: u32,
     /// Messages of the failed rank to each rank that arrive.
     arrive: Vec<usize>,
-    wrong: Wrong,
+    wrong: ToleranceFault,
 }
 
-impl Found {
+impl UntoleratedPoint {
     /// Returns what is less of a point that shows more: survivors that do not agree say more than a rank that may have
     /// ended with something else, few messages more than many.
     fn weight(&self) -> (bool, usize) {
-        (matches!(self.wrong, Wrong::Ended { .. }), self.arrive.iter().sum())
+        (matches!(self.wrong, ToleranceFault::Ended { .. }), self.arrive.iter().sum())
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn prove(
     clause: Span,
 ) -> Result<u64, Box<Diagnostic>> {
     let shape = &instance.shape;
-    let machine = Machine::new(header, parts).map_err(|round| {
+    let machine = FailureMachine::new(header, parts).map_err(|round| {
         let text =
             format!("on {shape} ranks, what is sent in step {round} is not what is received");
         Box::new(
@@ -66,8 +66,8 @@ pub(super) fn prove(
         )
     })?;
     let sent = messages(parts, header.ranks);
-    let of = |rank: u32| Points::new(parts, index(rank), &sent[index(rank)]);
-    let points: Vec<Points<'_>> = (0..header.ranks).map(of).collect();
+    let of = |rank: u32| FailurePoints::new(parts, index(rank), &sent[index(rank)]);
+    let points: Vec<FailurePoints<'_>> = (0..header.ranks).map(of).collect();
     let looked = points.iter().fold(0u64, |sum, p| sum.saturating_add(p.combinations()));
     if looked > MOST_POINTS || looked.saturating_mul(wide(machine.work())) > MOST_WORK {
         return Err(Box::new(
@@ -83,25 +83,25 @@ pub(super) fn prove(
     }
     let mut held = Vec::new();
     machine.play(None, &mut held);
-    let whole: Vec<Held> =
+    let whole: Vec<HeldSum> =
         (0..header.chunks).map(|chunk| machine.held(&held, 0, header.output, chunk)).collect();
     if let Some(wrong) = judge(header, &machine, &held, None) {
-        let found = Found { rank: 0, arrive: Vec::new(), wrong };
+        let found = UntoleratedPoint { rank: 0, arrive: Vec::new(), wrong };
         return Err(Box::new(told(instance, header, &found, &[], spans, clause)));
     }
     let mut tried = 0;
-    let mut least: Option<Found> = None;
+    let mut least: Option<UntoleratedPoint> = None;
     for (rank, points) in (0..header.ranks).zip(&points) {
         points.each(&mut |arrive| {
             tried += 1;
-            let weight = least.as_ref().map(Found::weight);
+            let weight = least.as_ref().map(UntoleratedPoint::weight);
             if weight.is_some_and(|least| least <= (false, arrive.iter().sum())) {
                 return;
             }
             machine.play(Some((index(rank), arrive)), &mut held);
             let ended = points.may_have_ended(arrive).then_some(whole.as_slice());
             let Some(wrong) = judge(header, &machine, &held, Some((rank, ended))) else { return };
-            let found = Found { rank, arrive: arrive.to_vec(), wrong };
+            let found = UntoleratedPoint { rank, arrive: arrive.to_vec(), wrong };
             if weight.is_none_or(|least| found.weight() < least) {
                 least = Some(found);
             }
@@ -119,35 +119,35 @@ pub(super) fn prove(
 /// Compares what the survivors end with; if the failed rank may have ended before, with its result, too.
 fn judge(
     header: &Header,
-    machine: &Machine,
-    held: &[Held],
-    failed: Option<(u32, Option<&[Held]>)>,
-) -> Option<Wrong> {
+    machine: &FailureMachine,
+    held: &[HeldSum],
+    failed: Option<(u32, Option<&[HeldSum]>)>,
+) -> Option<ToleranceFault> {
     let mut first: Option<(u32, u32, u64)> = None;
     let survivors = (0..header.ranks).filter(|&rank| failed.is_none_or(|(f, _)| f != rank));
     let alive = survivors.clone().fold(0, |set, rank| set | bit(rank));
-    let mut sums: Vec<Option<(u32, Sum)>> = vec![None; index(header.chunks)];
+    let mut sums: Vec<Option<(u32, ContributionSum)>> = vec![None; index(header.chunks)];
     for rank in survivors {
         for chunk in 0..header.chunks {
             let Some(sum) = machine.held(held, rank, header.output, chunk) else {
-                return Some(Wrong::Nothing { rank, chunk });
+                return Some(ToleranceFault::Nothing { rank, chunk });
             };
             if let Some(fault) = sum.fault {
-                return Some(Wrong::Spoilt { rank, chunk, fault });
+                return Some(ToleranceFault::Spoilt { rank, chunk, fault });
             }
             if sum.chunk != chunk {
-                return Some(Wrong::Spoilt { rank, chunk, fault: Fault::Mixed });
+                return Some(ToleranceFault::Spoilt { rank, chunk, fault: SumFault::Mixed });
             }
             let own = (rank, chunk, sum.ranks);
             match first {
                 Some(first) if first.2 != sum.ranks => {
-                    return Some(Wrong::Differ { first, other: own });
+                    return Some(ToleranceFault::Differ { first, other: own });
                 }
                 _ => first = first.or(Some(own)),
             }
             match sums[index(chunk)] {
                 Some((first, other)) if other.order != sum.order => {
-                    return Some(Wrong::Order { first, other: rank, chunk });
+                    return Some(ToleranceFault::Order { first, other: rank, chunk });
                 }
                 Some(_) => {}
                 None => sums[index(chunk)] = Some((rank, sum)),
@@ -157,44 +157,46 @@ fn judge(
     let (rank, _, counts) = first?;
     if counts & alive != alive {
         let left_out = (alive & !counts).trailing_zeros();
-        return Some(Wrong::Survivor { rank, counts, left_out });
+        return Some(ToleranceFault::Survivor { rank, counts, left_out });
     }
     let (failed, whole) = failed?;
     let whole = whole?;
     if counts != all(header.ranks) {
-        return Some(Wrong::Ended { rank, counts });
+        return Some(ToleranceFault::Ended { rank, counts });
     }
-    let differs = |(sum, whole): (&Option<(u32, Sum)>, &Held)| {
+    let differs = |(sum, whole): (&Option<(u32, ContributionSum)>, &HeldSum)| {
         let order = whole.as_ref().map(|whole| whole.order);
         sum.is_some_and(|(_, sum)| Some(sum.order) != order)
     };
     let chunk = sums.iter().zip(whole).position(differs)?;
-    Some(Wrong::Order { first: rank, other: failed, chunk: count(chunk) })
+    Some(ToleranceFault::Order { first: rank, other: failed, chunk: count(chunk) })
 }
 
 /// Returns the diagnostic of a point of failure.
 fn told(
     instance: &Instance,
     header: &Header,
-    found: &Found,
-    sent: &[Vec<Message>],
+    found: &UntoleratedPoint,
+    sent: &[Vec<NamedMessage>],
     spans: &[Span],
     clause: Span,
 ) -> Diagnostic {
-    let Found { rank: failed, arrive, wrong } = found;
+    let UntoleratedPoint { rank: failed, arrive, wrong } = found;
     let shape = &instance.shape;
     let name = if header.chunks == 1 { "" } else { " chunk" };
     let of =
         |chunk: u32| if header.chunks == 1 { String::new() } else { format!(" of chunk {chunk}") };
     let what = match *wrong {
-        Wrong::Nothing { rank, chunk } => format!("rank {rank} ends without anything{}", of(chunk)),
-        Wrong::Spoilt { rank, chunk, fault: Fault::Twice(set) } => {
+        ToleranceFault::Nothing { rank, chunk } => {
+            format!("rank {rank} ends without anything{}", of(chunk))
+        }
+        ToleranceFault::Spoilt { rank, chunk, fault: SumFault::Twice(set) } => {
             format!("rank {rank} ends with contributions of {} twice{}", named(set), of(chunk))
         }
-        Wrong::Spoilt { rank, chunk, fault: Fault::Mixed } => {
+        ToleranceFault::Spoilt { rank, chunk, fault: SumFault::Mixed } => {
             format!("rank {rank}'s chunk {chunk} ends as a sum of other chunks")
         }
-        Wrong::Differ { first, other } if first.0 == other.0 => format!(
+        ToleranceFault::Differ { first, other } if first.0 == other.0 => format!(
             "rank {} ends with{name} {} of {} and{name} {} of {}",
             first.0,
             first.1,
@@ -202,7 +204,7 @@ fn told(
             other.1,
             named(other.2)
         ),
-        Wrong::Differ { first, other } => format!(
+        ToleranceFault::Differ { first, other } => format!(
             "rank {} ends with the sum of {}{}, rank {} with that of {}{}",
             first.0,
             named(first.2),
@@ -211,15 +213,15 @@ fn told(
             named(other.2),
             of(other.1)
         ),
-        Wrong::Survivor { rank, counts, left_out } => format!(
+        ToleranceFault::Survivor { rank, counts, left_out } => format!(
             "rank {rank} ends with the sum of {}: rank {left_out}, which is there, is missing",
             named(counts)
         ),
-        Wrong::Order { first, other, chunk } => format!(
+        ToleranceFault::Order { first, other, chunk } => format!(
             "ranks {first} and {other} end with the same contributions{}, added in different orders",
             of(chunk)
         ),
-        Wrong::Ended { rank, counts } => format!(
+        ToleranceFault::Ended { rank, counts } => format!(
             "rank {failed} may have ended before with the sum of {}, and rank {rank} ends with that of {}",
             named(all(header.ranks)),
             named(counts)
@@ -236,7 +238,7 @@ fn told(
         format!("on {shape} ranks, if rank {failed} fails, {what}"),
     );
     let next = |(peer, n): (usize, &usize)| Some((peer, *sent[peer].get(*n)?));
-    let lost: Vec<(usize, Message)> = arrive.iter().enumerate().filter_map(next).collect();
+    let lost: Vec<(usize, NamedMessage)> = arrive.iter().enumerate().filter_map(next).collect();
     match lost.iter().min_by_key(|(_, message)| message.number) {
         Some((peer, message)) => {
             let text = format!("its message to rank {peer} in step {} is lost", message.number);

@@ -7,12 +7,12 @@ use petgraph::visit::EdgeRef;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use smallvec::SmallVec;
 
-use super::faults::Faults;
-use crate::graph::{Dep, StepGraph, StepId};
+use super::faults::GraphFaults;
+use crate::graph::{DependenceKind, StepGraph, StepId};
 use crate::num::{count, index};
 
 /// Checks, and gives the length of the longest chain of messages between different ranks.
-pub(super) fn check(faults: &mut Faults<'_>) -> u32 {
+pub(super) fn check(faults: &mut GraphFaults<'_>) -> u32 {
     let graph = faults.graph;
     let g = &graph.graph;
     let n = g.node_count();
@@ -118,17 +118,17 @@ fn explain(graph: &StepGraph, cycle: &[u32]) -> Diagnostic {
 const MOST_WAITS: usize = 6;
 
 /// Returns the event of a step that others wait for.
-fn before(dep: Dep, step: usize) -> usize {
+fn before(dep: DependenceKind, step: usize) -> usize {
     match dep {
-        Dep::Flow | Dep::Output => 2 * step + 1,
-        Dep::Anti => 2 * step,
+        DependenceKind::Flow | DependenceKind::Output => 2 * step + 1,
+        DependenceKind::Anti => 2 * step,
     }
 }
 
 /// Returns the event of a step that waits.
-fn after(dep: Dep, step: usize) -> usize {
+fn after(dep: DependenceKind, step: usize) -> usize {
     match dep {
-        Dep::Flow => 2 * step,
-        Dep::Output | Dep::Anti => 2 * step + 1,
+        DependenceKind::Flow => 2 * step,
+        DependenceKind::Output | DependenceKind::Anti => 2 * step + 1,
     }
 }

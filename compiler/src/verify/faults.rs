@@ -18,20 +18,20 @@ use crate::plan::{Buf, Region};
 pub(crate) const MOST: usize = 10;
 
 /// A strand by number; `None` is what no statement touches.
-pub(super) type Strand = Option<u32>;
+pub(super) type StrandId = Option<u32>;
 
 /// The findings about a graph.
-pub(super) struct Faults<'g> {
+pub(super) struct GraphFaults<'g> {
     pub(super) graph: &'g StepGraph,
     found: Diagnostics,
     /// The strands of the graph, once something was found, and those with a finding.
-    strands: Option<Strands>,
-    faulty: BTreeSet<Strand>,
+    strands: Option<StrandForest>,
+    faulty: BTreeSet<StrandId>,
 }
 
-impl<'g> Faults<'g> {
+impl<'g> GraphFaults<'g> {
     pub(super) fn new(graph: &'g StepGraph) -> Self {
-        Faults { graph, found: Vec::new(), strands: None, faulty: BTreeSet::new() }
+        GraphFaults { graph, found: Vec::new(), strands: None, faulty: BTreeSet::new() }
     }
 
     /// Returns the findings, if there are any.
@@ -49,17 +49,17 @@ impl<'g> Faults<'g> {
         self.found.len() >= MOST
     }
 
-    fn strands(&mut self) -> &mut Strands {
-        self.strands.get_or_insert_with(|| Strands::new(self.graph))
+    fn strands(&mut self) -> &mut StrandForest {
+        self.strands.get_or_insert_with(|| StrandForest::new(self.graph))
     }
 
     /// Returns the strand of a chunk of a buffer.
-    pub(super) fn of_chunk(&mut self, buf: Buf, chunk: u32) -> Strand {
-        self.strands().of(&Node::Chunk(buf, chunk))
+    pub(super) fn of_chunk(&mut self, buf: Buf, chunk: u32) -> StrandId {
+        self.strands().of(&StrandNode::Chunk(buf, chunk))
     }
 
     /// Adds a finding of a strand.
-    pub(super) fn add(&mut self, strand: Strand, d: Diagnostic) {
+    pub(super) fn add(&mut self, strand: StrandId, d: Diagnostic) {
         if !self.full() {
             self.found.push(d);
         }
@@ -69,7 +69,7 @@ impl<'g> Faults<'g> {
     /// Adds the findings of one round, each with the statement at fault.
     pub(super) fn extend(&mut self, found: Vec<(Span, Diagnostic)>) {
         for (span, d) in found {
-            let strand = self.strands().of(&Node::Statement(span));
+            let strand = self.strands().of(&StrandNode::Statement(span));
             self.add(strand, d);
         }
     }
@@ -91,7 +91,7 @@ impl<'g> Faults<'g> {
         }
         let mut sound = round.to_vec();
         sound.retain(|t| {
-            let strand = self.strands().of(&Node::Statement(t.span));
+            let strand = self.strands().of(&StrandNode::Statement(t.span));
             !self.faulty.contains(&strand)
         });
         Cow::Owned(sound)
@@ -100,7 +100,7 @@ impl<'g> Faults<'g> {
 
 /// A node of a strand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Node {
+enum StrandNode {
     Statement(Span),
     /// A chunk of a buffer, on all ranks.
     Chunk(Buf, u32),
@@ -108,20 +108,20 @@ enum Node {
 
 /// All strands, as trees of nodes whose roots stand for them.
 #[derive(Default)]
-struct Strands {
-    numbers: BTreeMap<Node, u32>,
+struct StrandForest {
+    numbers: BTreeMap<StrandNode, u32>,
     parents: Vec<u32>,
 }
 
-impl Strands {
+impl StrandForest {
     fn new(graph: &StepGraph) -> Self {
-        let mut strands = Strands::default();
+        let mut strands = StrandForest::default();
         let mut seen: BTreeSet<(Span, &Region)> = BTreeSet::new();
         for t in graph.graph.node_weights() {
-            let statement = strands.number(Node::Statement(t.span));
+            let statement = strands.number(StrandNode::Statement(t.span));
             for region in [&t.from, &t.to].into_iter().filter(|r| seen.insert((t.span, r))) {
                 for (buf, chunk) in region.iter() {
-                    let chunk = strands.number(Node::Chunk(buf, chunk));
+                    let chunk = strands.number(StrandNode::Chunk(buf, chunk));
                     strands.join(statement, chunk);
                 }
             }
@@ -129,7 +129,7 @@ impl Strands {
         strands
     }
 
-    fn number(&mut self, node: Node) -> u32 {
+    fn number(&mut self, node: StrandNode) -> u32 {
         let next = count(self.parents.len());
         let number = *self.numbers.entry(node).or_insert(next);
         if number == next {
@@ -153,7 +153,7 @@ impl Strands {
     }
 
     /// Returns the strand of a node.
-    fn of(&mut self, node: &Node) -> Strand {
+    fn of(&mut self, node: &StrandNode) -> StrandId {
         let number = self.numbers.get(node).copied()?;
         Some(self.root(number))
     }

@@ -32,7 +32,7 @@ use roundelay_dsl::span::Span;
 
 use crate::graph::StepGraph;
 use crate::num::index;
-use faults::Faults;
+use faults::GraphFaults;
 use result::ResultTrees;
 
 /// A value that was proved. Cannot be made outside of this module.
@@ -85,7 +85,7 @@ pub struct Facts {
 
 /// Proves a step graph, or says what is wrong with it: one finding for each fault, as `faults` tells them apart.
 pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
-    let mut faults = Faults::new(&graph);
+    let mut faults = GraphFaults::new(&graph);
     let state = rounds::replay(&mut faults);
     let (trees, sums) = result::check(&mut faults, &state);
     race::check(&mut faults);
@@ -95,7 +95,7 @@ pub fn verify(graph: StepGraph) -> Result<Verified<StepGraph>, Diagnostics> {
     Ok(Verified { inner: graph, facts, idle: state.idle, trees })
 }
 
-fn facts(graph: &StepGraph, depth: u32, sums: Option<result::Sums>) -> Facts {
+fn facts(graph: &StepGraph, depth: u32, sums: Option<result::SumProperties>) -> Facts {
     let n = index(graph.instance.ranks());
     let (mut sent, mut received) = (vec![0u64; n], vec![0u64; n]);
     let (mut messages, mut lossy) = (0, false);

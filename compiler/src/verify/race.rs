@@ -9,21 +9,21 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use smallvec::SmallVec;
 
-use super::faults::Faults;
+use super::faults::GraphFaults;
 use super::rounds::place_name;
-use crate::graph::{Dep, Join, StepGraph, StepId};
+use crate::graph::{DependenceKind, StepGraph, StepId, StepJoin};
 use crate::num::{count, index};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 
 /// One access: place, round, write or read, step.
-type Access = (usize, u32, bool, u32);
+type StepAccess = (usize, u32, bool, u32);
 
 /// Checks all places.
-pub(super) fn check(faults: &mut Faults<'_>) {
+pub(super) fn check(faults: &mut GraphFaults<'_>) {
     let graph = faults.graph;
-    let places = Places::new(&graph.instance);
-    let waits = Waits::of(graph);
-    let mut accesses: Vec<Access> = Vec::new();
+    let places = PlaceNumbers::new(&graph.instance);
+    let waits = StepWaits::of(graph);
+    let mut accesses: Vec<StepAccess> = Vec::new();
     for id in graph.graph.node_indices() {
         let (t, step) = (&graph.graph[id], count(id.index()));
         accesses.extend(places.region(t.src, &t.from).map(|p| (p, t.round, false, step)));
@@ -46,8 +46,8 @@ pub(super) fn check(faults: &mut Faults<'_>) {
 /// Returns two accesses of one place that conflict, and of which neither waits for the other.
 fn unordered(
     graph: &StepGraph,
-    waits: &Waits<'_>,
-    place: &[Access],
+    waits: &StepWaits<'_>,
+    place: &[StepAccess],
     writers: &mut Vec<u32>,
     readers: &mut Vec<u32>,
 ) -> Option<(u32, u32)> {
@@ -58,7 +58,7 @@ fn unordered(
     for round in place.chunk_by(|a, b| a.1 == b.1) {
         let (reads, writes) = round.split_at(round.partition_point(|a| !a.2));
         let reads: Vec<u32> = reads.iter().map(|a| a.3).collect();
-        if let Some(pair) = waits.unordered(writers, Dep::Flow, &reads) {
+        if let Some(pair) = waits.unordered(writers, DependenceKind::Flow, &reads) {
             return Some(pair);
         }
         readers.extend(reads);
@@ -66,7 +66,9 @@ fn unordered(
             continue;
         }
         let writes: Vec<u32> = writes.iter().map(|a| a.3).collect();
-        for (before, dep) in [(&*writers, Dep::Output), (&*readers, Dep::Anti)] {
+        for (before, dep) in
+            [(&*writers, DependenceKind::Output), (&*readers, DependenceKind::Anti)]
+        {
             if let Some(pair) = waits.unordered(before, dep, &writes) {
                 return Some(pair);
             }
@@ -82,16 +84,16 @@ fn unordered(
 }
 
 /// The steps that each step waits for, and why, to be searched.
-struct Waits<'g> {
+struct StepWaits<'g> {
     /// The beginning of each step's list in `sources`.
     start: Vec<usize>,
     /// The steps that each step waits for alone, ascending.
-    sources: Vec<(u32, Dep)>,
+    sources: Vec<(u32, DependenceKind)>,
     /// The joins in which each step waits.
-    joins: Vec<SmallVec<[&'g Join; 2]>>,
+    joins: Vec<SmallVec<[&'g StepJoin; 2]>>,
 }
 
-impl<'g> Waits<'g> {
+impl<'g> StepWaits<'g> {
     fn of(graph: &'g StepGraph) -> Self {
         let mut start = vec![0usize; graph.graph.node_count() + 1];
         for e in graph.graph.edge_references() {
@@ -101,7 +103,7 @@ impl<'g> Waits<'g> {
             start[i] += start[i - 1];
         }
         let mut next = start.clone();
-        let mut sources = vec![(0u32, Dep::Flow); graph.graph.edge_count()];
+        let mut sources = vec![(0u32, DependenceKind::Flow); graph.graph.edge_count()];
         for e in graph.graph.edge_references() {
             let at = &mut next[e.target().index()];
             sources[*at] = (count(e.source().index()), *e.weight());
@@ -115,14 +117,14 @@ impl<'g> Waits<'g> {
         for join in graph.joins.iter().filter(|j| j.from.is_sorted() && j.to.is_sorted()) {
             join.to.iter().for_each(|&step| joins[index(step)].push(join));
         }
-        Waits { start, sources, joins }
+        StepWaits { start, sources, joins }
     }
 
     /// Returns a step of `before` and another of `after` that does not wait for it, for this reason. Both
     /// lists ascend.
-    fn unordered(&self, before: &[u32], dep: Dep, after: &[u32]) -> Option<(u32, u32)> {
+    fn unordered(&self, before: &[u32], dep: DependenceKind, after: &[u32]) -> Option<(u32, u32)> {
         let (Some(&a), Some(&b)) = (before.first(), after.first()) else { return None };
-        let joined = |join: &&Join| {
+        let joined = |join: &&StepJoin| {
             let first = join.dep == dep && join.from.binary_search(&a).is_ok();
             first && within(before, &join.from) && within(after, &join.to)
         };
@@ -133,10 +135,10 @@ impl<'g> Waits<'g> {
         pairs.filter(|(a, b)| a != b).find(|&(a, b)| !self.waits(a, dep, b))
     }
 
-    fn waits(&self, before: u32, dep: Dep, after: u32) -> bool {
+    fn waits(&self, before: u32, dep: DependenceKind, after: u32) -> bool {
         looked();
         let list = &self.sources[self.start[index(after)]..self.start[index(after) + 1]];
-        let joined = |join: &&Join| join.dep == dep && join.from.binary_search(&before).is_ok();
+        let joined = |join: &&StepJoin| join.dep == dep && join.from.binary_search(&before).is_ok();
         list.binary_search(&(before, dep)).is_ok() || self.joins[index(after)].iter().any(joined)
     }
 }
@@ -164,7 +166,7 @@ fn looked() {
     LOOKED.with(|n| n.set(n.get() + 1));
 }
 
-fn race(graph: &StepGraph, places: &Places, place: usize, a: u32, b: u32) -> Diagnostic {
+fn race(graph: &StepGraph, places: &PlaceNumbers, place: usize, a: u32, b: u32) -> Diagnostic {
     let (x, y) = (&graph.graph[StepId::new(index(a))], &graph.graph[StepId::new(index(b))]);
     let name = place_name(&graph.instance, places, place);
     let d = Diagnostic::error(
@@ -187,7 +189,7 @@ mod tests {
     use crate::{Instance, NoLibrary, Options, Shape, resolve};
 
     fn check(graph: &StepGraph) -> Result<(), Diagnostics> {
-        let mut faults = Faults::new(graph);
+        let mut faults = GraphFaults::new(graph);
         super::check(&mut faults);
         faults.done()
     }
@@ -273,8 +275,8 @@ mod tests {
             less.graph.remove_edge(edge);
             assert!(races(&less), "without edge {}", edge.index());
             let mut other = whole.clone();
-            other.graph[edge] = Dep::Output;
-            let same = whole.graph[edge] == Dep::Output;
+            other.graph[edge] = DependenceKind::Output;
+            let same = whole.graph[edge] == DependenceKind::Output;
             assert!(same || races(&other), "edge {} for another reason", edge.index());
         }
     }

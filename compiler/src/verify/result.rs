@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
-use super::faults::{Faults, Strand};
-use super::rounds::{State, initial, place_name, told};
-use super::value::{Spoilt, Value, ordered_tree};
-use crate::collective::{Expected, Ranks};
+use super::faults::{GraphFaults, StrandId};
+use super::rounds::{RoundState, initial, place_name, told};
+use super::value::{PlaceValue, SpoiltSum, ordered_tree};
+use crate::collective::{ExpectedContent, SpecRanks};
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
 use crate::plan::Buf;
@@ -17,7 +17,7 @@ use crate::ranks::RankSet;
 
 /// The properties of the sums that ranks end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Sums {
+pub(super) struct SumProperties {
     /// True if each is bitwise equal on all ranks that hold it.
     pub equal: bool,
     /// True if `equal` holds, and each takes its ranks in ascending order, one after the other.
@@ -28,14 +28,14 @@ pub(super) struct Sums {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ResultTrees {
     /// By result, that of the first rank which holds it.
-    first: BTreeMap<Expected, u64>,
+    first: BTreeMap<ExpectedContent, u64>,
     /// By rank and result, where it is not the first one's.
-    others: BTreeMap<(u32, Expected), u64>,
+    others: BTreeMap<(u32, ExpectedContent), u64>,
 }
 
 impl ResultTrees {
     /// Returns the tree of a rank's result; `None` if no such result is known.
-    pub(crate) fn tree(&self, rank: u32, expected: &Expected) -> Option<u64> {
+    pub(crate) fn tree(&self, rank: u32, expected: &ExpectedContent) -> Option<u64> {
         let other = match self.others.is_empty() {
             true => None,
             false => self.others.get(&(rank, expected.clone())),
@@ -46,7 +46,10 @@ impl ResultTrees {
 
 /// Checks the final state; returns the trees of the results, and what is known of the sums, if the collective has any
 /// and all are right.
-pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> (ResultTrees, Option<Sums>) {
+pub(super) fn check(
+    faults: &mut GraphFaults<'_>,
+    state: &RoundState,
+) -> (ResultTrees, Option<SumProperties>) {
     let graph = faults.graph;
     let instance = &graph.instance;
     if instance.spec.kind == Kind::Barrier {
@@ -62,7 +65,7 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> (ResultTrees, Opt
     let n = instance.ranks();
     let mut trees = ResultTrees::default();
     let (mut equal, mut ordered) = (true, true);
-    let mut wrong: BTreeMap<Strand, Wrong<'_>> = BTreeMap::new();
+    let mut wrong: BTreeMap<StrandId, WrongPlace<'_>> = BTreeMap::new();
     for rank in 0..n {
         let asked = instance.spec.result(instance.program.style, rank);
         for chunk in asked.iter().flat_map(|(_, set)| set.iter()) {
@@ -84,7 +87,7 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> (ResultTrees, Opt
                 continue;
             }
             let spoilt = value.and_then(|value| value.spoilt.as_deref());
-            let found = Wrong { place, rank, expected, spoilt };
+            let found = WrongPlace { place, rank, expected, spoilt };
             let first = wrong.entry(faults.of_chunk(buf, chunk)).or_insert_with(|| found.clone());
             // A sum that nobody can have meant says more than what is missing.
             if first.spoilt.is_none() && spoilt.is_some() {
@@ -94,10 +97,10 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> (ResultTrees, Opt
     }
     // What no statement touches may be missing because of any fault.
     let others = wrong.len() > 1;
-    let mut all: Vec<(Strand, Wrong<'_>)> =
+    let mut all: Vec<(StrandId, WrongPlace<'_>)> =
         wrong.into_iter().filter(|(strand, _)| strand.is_some() || !others).collect();
     all.sort_by_key(|(_, wrong)| (wrong.spoilt.is_none(), wrong.place));
-    for (strand, Wrong { place, rank, expected, spoilt }) in all {
+    for (strand, WrongPlace { place, rank, expected, spoilt }) in all {
         if faults.full() {
             break;
         }
@@ -107,13 +110,13 @@ pub(super) fn check(faults: &mut Faults<'_>, state: &State) -> (ResultTrees, Opt
         };
         faults.add(strand, d);
     }
-    let sums = Sums { equal, ordered: equal && ordered };
+    let sums = SumProperties { equal, ordered: equal && ordered };
     (trees, instance.spec.kind.reduces().then_some(sums))
 }
 
 /// Counts the contributions that are missing or too many in all places together; of a barrier, the ranks that others
 /// have not heard of.
-pub(crate) fn count_wrong(instance: &Instance, state: &State) -> usize {
+pub(crate) fn count_wrong(instance: &Instance, state: &RoundState) -> usize {
     let n = instance.ranks();
     if instance.spec.kind == Kind::Barrier {
         let missing = |heard: &RankSet| (0..n).filter(|&r| !heard.contains(r)).count();
@@ -138,7 +141,7 @@ pub(crate) fn count_wrong(instance: &Instance, state: &State) -> usize {
 }
 
 /// Counts the contributions that a wrong value lacks, and those that are too many in it; 1 at least.
-fn distance(value: Option<&Value>, wanted: &[(u32, u32)]) -> usize {
+fn distance(value: Option<&PlaceValue>, wanted: &[(u32, u32)]) -> usize {
     let Some(value) = value.filter(|value| value.spoilt.is_none()) else {
         return wanted.len() + 1;
     };
@@ -149,21 +152,21 @@ fn distance(value: Option<&Value>, wanted: &[(u32, u32)]) -> usize {
 
 /// A place that ends with something else than it must.
 #[derive(Clone)]
-struct Wrong<'s> {
+struct WrongPlace<'s> {
     place: usize,
     rank: u32,
-    expected: Expected,
+    expected: ExpectedContent,
     /// The reason for which it holds a sum that no collective asks for.
-    spoilt: Option<&'s Spoilt>,
+    spoilt: Option<&'s SpoiltSum>,
 }
 
 /// Returns the tree of the sum that takes contributions in ascending order of rank.
-fn in_order(expected: &Expected, n: u32) -> u64 {
+fn in_order(expected: &ExpectedContent, n: u32) -> u64 {
     ordered_tree(expected.contributions(n))
 }
 
 /// Returns the diagnostic for a barrier that a rank can leave too early.
-fn barrier(graph: &StepGraph, state: &State) -> Option<Diagnostic> {
+fn barrier(graph: &StepGraph, state: &RoundState) -> Option<Diagnostic> {
     let instance = &graph.instance;
     for (rank, heard) in state.heard.iter().enumerate() {
         if let Some(missing) = (0..instance.ranks()).find(|&r| !heard.contains(r)) {
@@ -185,13 +188,13 @@ fn barrier(graph: &StepGraph, state: &State) -> Option<Diagnostic> {
 }
 
 /// Returns the text of the content that a place must hold.
-pub(super) fn asked(expected: &Expected, n: u32) -> String {
+pub(super) fn asked(expected: &ExpectedContent, n: u32) -> String {
     match &expected.ranks {
-        Ranks::All if n == 1 => format!("chunk {} of {{r0}}", expected.chunk),
-        Ranks::All => format!("chunk {} of {{r0..r{}}}", expected.chunk, n - 1),
-        Ranks::One(r) => format!("chunk {} of {{r{r}}}", expected.chunk),
-        Ranks::These(ranks) => format!("chunk {} of {ranks}", expected.chunk),
-        Ranks::Mixed(parts) => {
+        SpecRanks::All if n == 1 => format!("chunk {} of {{r0}}", expected.chunk),
+        SpecRanks::All => format!("chunk {} of {{r0..r{}}}", expected.chunk, n - 1),
+        SpecRanks::One(r) => format!("chunk {} of {{r{r}}}", expected.chunk),
+        SpecRanks::These(ranks) => format!("chunk {} of {ranks}", expected.chunk),
+        SpecRanks::Mixed(parts) => {
             let parts: Vec<String> =
                 parts.iter().take(8).map(|(c, ranks)| format!("chunk {c} of {ranks}")).collect();
             parts.join(" + ")
@@ -200,7 +203,7 @@ pub(super) fn asked(expected: &Expected, n: u32) -> String {
 }
 
 /// Returns the diagnostic for a result that holds a sum of what does not go together.
-fn unmeant(graph: &StepGraph, state: &State, place: usize, spoilt: &Spoilt) -> Diagnostic {
+fn unmeant(graph: &StepGraph, state: &RoundState, place: usize, spoilt: &SpoiltSum) -> Diagnostic {
     let instance = &graph.instance;
     let d = match &spoilt.step {
         Some(step) => told(instance, step, spoilt.reason.clone()),
@@ -212,16 +215,16 @@ fn unmeant(graph: &StepGraph, state: &State, place: usize, spoilt: &Spoilt) -> D
 /// Returns the fate of the contribution that is missing, with the shortest trace that shows it.
 fn explain(
     graph: &StepGraph,
-    state: &State,
+    state: &RoundState,
     place: usize,
     rank: u32,
-    expected: &Expected,
-    value: Option<&Value>,
+    expected: &ExpectedContent,
+    value: Option<&PlaceValue>,
 ) -> Diagnostic {
     let instance = &graph.instance;
     let n = instance.ranks();
     let name = place_name(instance, &state.places, place);
-    let ends = value.map_or("nothing".to_string(), Value::to_string);
+    let ends = value.map_or("nothing".to_string(), PlaceValue::to_string);
     let wanted = expected.contributions(n);
     let held = |(r, chunk): &(u32, u32)| {
         value.is_some_and(|v| v.parts.iter().any(|(c, s)| c == chunk && s.contains(*r)))
@@ -231,7 +234,7 @@ fn explain(
         v.parts.iter().all(|(c, s)| s.iter().all(|r| wanted.binary_search(&(r, *c)).is_ok()))
     });
     let history = history(graph, place);
-    let mixed = matches!(expected.ranks, Ranks::Mixed(_));
+    let mixed = matches!(expected.ranks, SpecRanks::Mixed(_));
     let name_of = |(r, c): &(u32, u32)| {
         if mixed { format!("r{r}'s chunk {c}") } else { format!("r{r}") }
     };
@@ -283,7 +286,7 @@ fn explain(
 
 /// Returns the last transfer that stores into places like this one, where nothing ever is: other chunks of
 /// the rank, or else the chunk of other ranks, or else anything in such a buffer.
-fn sibling<'g>(graph: &'g StepGraph, state: &State, place: usize) -> Option<&'g Transfer> {
+fn sibling<'g>(graph: &'g StepGraph, state: &RoundState, place: usize) -> Option<&'g Transfer> {
     let places = &state.places;
     let name = |p: usize| places.name(p);
     let (rank, (buf, chunk)) = (places.rank(place), name(place));
@@ -302,7 +305,7 @@ fn sibling<'g>(graph: &'g StepGraph, state: &State, place: usize) -> Option<&'g 
 
 /// Returns a remark on up to four places that hold the expected value and did not send it on; `None` if there
 /// are none.
-fn holders(graph: &StepGraph, state: &State, expected: &Expected) -> Option<String> {
+fn holders(graph: &StepGraph, state: &RoundState, expected: &ExpectedContent) -> Option<String> {
     let n = graph.instance.ranks();
     let mut found: Vec<String> = Vec::new();
     for place in state.values.touched() {
@@ -334,7 +337,7 @@ fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
             break;
         };
         let (round, t) = (last.step.round, &last.step);
-        let after = last.after.as_ref().map_or("nothing".into(), Value::to_string);
+        let after = last.after.as_ref().map_or("nothing".into(), PlaceValue::to_string);
         if t.op == Op::Copy && events.iter().filter(|e| e.step.round == round).count() == 1 {
             let position = start.places.region(t.dst, &t.to).position(|p| p == at).unwrap_or(0);
             let Some(from) = start.places.region(t.src, &t.from).nth(position) else { break };
@@ -362,13 +365,13 @@ fn journey(graph: &StepGraph, place: usize) -> Vec<String> {
 }
 
 /// A write to the place at fault.
-struct Event {
+struct PlaceWrite {
     step: Transfer,
-    after: Option<Value>,
+    after: Option<PlaceValue>,
 }
 
 /// Returns all writes to one place, with its content after each.
-fn history(graph: &StepGraph, place: usize) -> Vec<Event> {
+fn history(graph: &StepGraph, place: usize) -> Vec<PlaceWrite> {
     let instance = &graph.instance;
     let mut state = initial(instance);
     let mut events = Vec::new();
@@ -377,7 +380,7 @@ fn history(graph: &StepGraph, place: usize) -> Vec<Event> {
         super::rounds::replay_round(instance, &mut state, round);
         for t in round {
             if state.places.region(t.dst, &t.to).any(|p| p == place) {
-                events.push(Event { step: (*t).clone(), after: state.value(place).cloned() });
+                events.push(PlaceWrite { step: (*t).clone(), after: state.value(place).cloned() });
             }
         }
     }
@@ -387,10 +390,10 @@ fn history(graph: &StepGraph, place: usize) -> Vec<Event> {
 fn place_label(
     instance: &Instance,
     d: Diagnostic,
-    history: &[Event],
+    history: &[PlaceWrite],
     missing: &[(u32, u32)],
 ) -> Diagnostic {
-    let has = |v: &Option<Value>, (r, chunk): (u32, u32)| {
+    let has = |v: &Option<PlaceValue>, (r, chunk): (u32, u32)| {
         v.as_ref().is_some_and(|v| v.parts.iter().any(|(c, s)| *c == chunk && s.contains(r)))
     };
     let Some(last) = history.last() else {

@@ -11,23 +11,23 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::faults::{Faults, MOST};
-use super::value::{Clash, Spoilt, Value};
-use crate::cells::Cells;
+use super::faults::{GraphFaults, MOST};
+use super::value::{PlaceValue, SpoiltSum, SumClash};
+use crate::cells::PlaceCells;
 use crate::graph::{Transfer, asked, buf_name};
 use crate::instance::Instance;
 use crate::num::index;
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::Buf;
 use crate::program::{Buffer, Kind, Style};
 use crate::ranks::RankSet;
 use crate::walk::walk;
 
 /// The values of all places after a round.
-pub(crate) struct State {
-    /// By place; see [`Places`].
-    pub(crate) values: Cells<Option<Value>>,
-    pub(crate) places: Places,
+pub(crate) struct RoundState {
+    /// By place; see [`PlaceNumbers`].
+    pub(crate) values: PlaceCells<Option<PlaceValue>>,
+    pub(crate) places: PlaceNumbers,
     /// The ranks that each rank of a barrier has heard of.
     pub(crate) heard: Vec<RankSet>,
     /// Rounds with statements of them that changed nothing: every place held what was copied there.
@@ -39,14 +39,14 @@ pub(crate) struct State {
 /// More intervals of ranks are not held by all values together: they take a gigabyte.
 const MOST_SCATTERED: u64 = 1 << 27;
 
-impl State {
+impl RoundState {
     /// Returns the value of a place; `None` if it holds none.
-    pub(crate) fn value(&self, place: usize) -> Option<&Value> {
+    pub(crate) fn value(&self, place: usize) -> Option<&PlaceValue> {
         self.values.get(place)?.as_ref()
     }
 
     /// Stores a value; an error if all of them hold too many intervals of ranks.
-    fn store(&mut self, place: usize, value: Value) -> Result<(), TooScattered> {
+    fn store(&mut self, place: usize, value: PlaceValue) -> Result<(), TooScattered> {
         self.scattered += value.scattered();
         let old = self.values.at(place).replace(value);
         let gone = old.map_or(0, |old| old.scattered());
@@ -61,7 +61,7 @@ struct TooScattered;
 
 impl TooScattered {
     /// Returns the refusal to replay more, at a transfer.
-    fn refusal(self, instance: &Instance, t: &Transfer) -> Finding {
+    fn refusal(self, instance: &Instance, t: &Transfer) -> StatementFinding {
         let d = Diagnostic::error(
             codes::TOO_BIG,
             format!(
@@ -77,7 +77,7 @@ impl TooScattered {
 
 /// Replays the graph from the initial state of its collective. Of strands with a fault, what comes after it is left
 /// out.
-pub(super) fn replay(faults: &mut Faults<'_>) -> State {
+pub(super) fn replay(faults: &mut GraphFaults<'_>) -> RoundState {
     let graph = faults.graph;
     let instance = &graph.instance;
     let mut state = initial(instance);
@@ -111,7 +111,7 @@ pub(super) fn replay(faults: &mut Faults<'_>) -> State {
 }
 
 /// Joins, over all lanes, which ranks the ranks of a barrier know to have arrived.
-fn join_lanes(state: &mut State, lanes: &BTreeMap<u16, Vec<RankSet>>) {
+fn join_lanes(state: &mut RoundState, lanes: &BTreeMap<u16, Vec<RankSet>>) {
     for lane in lanes.values() {
         for (heard, on_lane) in state.heard.iter_mut().zip(lane) {
             *heard = heard.union(on_lane);
@@ -120,9 +120,9 @@ fn join_lanes(state: &mut State, lanes: &BTreeMap<u16, Vec<RankSet>>) {
 }
 
 /// The end of a replay that needs no graph.
-pub(crate) enum Replayed {
+pub(crate) enum ReplayEnd {
     /// The state after the last round, and the chunks that were moved.
-    Whole(State, u64),
+    Whole(RoundState, u64),
     /// The number of the first round with a fault, of which nothing more is known, and the chunks that were moved.
     Fault(u32, u64),
     /// Something cannot be evaluated, at this place, or more chunks are moved than are allowed; the number moved.
@@ -130,9 +130,9 @@ pub(crate) enum Replayed {
 }
 
 /// Replays an instance round by round, up to the first fault.
-pub(crate) fn replay_instance(instance: &Instance) -> Replayed {
+pub(crate) fn replay_instance(instance: &Instance) -> ReplayEnd {
     if asked(instance) > instance.options.limit {
-        return Replayed::Stopped(None, 0);
+        return ReplayEnd::Stopped(None, 0);
     }
     let mut state = initial(instance);
     let barrier = instance.spec.kind == Kind::Barrier;
@@ -165,21 +165,21 @@ pub(crate) fn replay_instance(instance: &Instance) -> Replayed {
     });
     join_lanes(&mut state, &lanes);
     match fault {
-        Some(round) => Replayed::Fault(round, moves),
-        None if large => Replayed::Stopped(None, moves),
+        Some(round) => ReplayEnd::Fault(round, moves),
+        None if large => ReplayEnd::Stopped(None, moves),
         None => match done {
-            Ok(()) => Replayed::Whole(state, moves),
-            Err(d) => Replayed::Stopped(d.span(), moves),
+            Ok(()) => ReplayEnd::Whole(state, moves),
+            Err(d) => ReplayEnd::Stopped(d.span(), moves),
         },
     }
 }
 
 /// Returns the state before the first round.
-pub(crate) fn initial(instance: &Instance) -> State {
-    let places = Places::new(instance);
+pub(crate) fn initial(instance: &Instance) -> RoundState {
+    let places = PlaceNumbers::new(instance);
     let n = instance.ranks();
     // Unrolling refuses more places than can be numbered.
-    let mut values = Cells::new(places.all(n).unwrap_or(usize::MAX));
+    let mut values = PlaceCells::new(places.all(n).unwrap_or(usize::MAX));
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Input, Buf::Input),
@@ -187,13 +187,13 @@ pub(crate) fn initial(instance: &Instance) -> State {
     for rank in 0..n {
         for chunk in instance.spec.initial_chunks(buffer, rank).iter().flat_map(|set| set.iter()) {
             if let Some((from, c)) = instance.spec.initial(buffer, rank, chunk) {
-                let leaf = Value::leaf(from, c, class_of(instance, chunk));
+                let leaf = PlaceValue::leaf(from, c, class_of(instance, chunk));
                 *values.at(places.of(rank, buf, chunk)) = Some(leaf.of(&instance.spec));
             }
         }
     }
     let heard = (0..n).map(RankSet::one).collect();
-    State { values, places, heard, idle: BTreeSet::new(), scattered: 0 }
+    RoundState { values, places, heard, idle: BTreeSet::new(), scattered: 0 }
 }
 
 /// Returns the class of a chunk. Chunks of one class have the same number of elements, whatever the count.
@@ -215,27 +215,32 @@ fn hear(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Tr
 }
 
 /// One write into one place.
-struct Write {
+struct RoundWrite {
     to: usize,
     step: usize,
     src: u32,
     op: Op,
-    value: Value,
+    value: PlaceValue,
 }
 
 /// The value that a transfer reads at a chunk of a buffer of its source.
-type Read<'r> = &'r dyn Fn(&State, &Transfer, Buf, u32) -> Option<Value>;
+type ReadValue<'r> = &'r dyn Fn(&RoundState, &Transfer, Buf, u32) -> Option<PlaceValue>;
 
 /// Returns the value of a place of a rank; `None` if it holds none.
-pub(crate) fn place_value(state: &State, rank: u32, buf: Buf, chunk: u32) -> Option<&Value> {
+pub(crate) fn place_value(
+    state: &RoundState,
+    rank: u32,
+    buf: Buf,
+    chunk: u32,
+) -> Option<&PlaceValue> {
     state.value(state.places.of(rank, buf, chunk))
 }
 
 fn step(
     instance: &Instance,
-    state: &mut State,
+    state: &mut RoundState,
     round: &[&Transfer],
-    found: &mut Vec<Finding>,
+    found: &mut Vec<StatementFinding>,
 ) -> bool {
     round_of(instance, state, round, found, &|state, t, buf, chunk| {
         place_value(state, t.src, buf, chunk).cloned()
@@ -243,19 +248,19 @@ fn step(
 }
 
 /// A finding, and the statement at fault.
-pub(crate) type Finding = (Span, Diagnostic);
+pub(crate) type StatementFinding = (Span, Diagnostic);
 
 /// Plays one round on the places of the state, reading through `read`; `false` if it was left before it changed any,
 /// since it reads what was never stored.
 pub(crate) fn round_of(
     instance: &Instance,
-    state: &mut State,
+    state: &mut RoundState,
     round: &[&Transfer],
-    found: &mut Vec<Finding>,
-    read: Read<'_>,
+    found: &mut Vec<StatementFinding>,
+    read: ReadValue<'_>,
 ) -> bool {
     let chunks = round.iter().map(|t| index(t.from.chunks())).sum();
-    let mut writes: Vec<Write> = Vec::with_capacity(chunks);
+    let mut writes: Vec<RoundWrite> = Vec::with_capacity(chunks);
     for (i, t) in round.iter().enumerate() {
         let targets = t.to.iter().map(|(buf, chunk)| state.places.of(t.dst, buf, chunk));
         for ((buf, chunk), to) in t.from.iter().zip(targets) {
@@ -264,7 +269,7 @@ pub(crate) fn round_of(
                 return false;
             };
             let value = if t.src != t.dst { value.rounded(t.wire) } else { value };
-            writes.push(Write { to, step: i, src: t.src, op: t.op, value });
+            writes.push(RoundWrite { to, step: i, src: t.src, op: t.op, value });
         }
     }
     let shapes = targets(round);
@@ -272,14 +277,14 @@ pub(crate) fn round_of(
     let mut changing: Vec<Span> = Vec::new();
     writes.sort_unstable_by_key(|write| (write.to, write.step));
     let mut writes = writes.into_iter().peekable();
-    let mut list: Vec<Write> = Vec::new();
+    let mut list: Vec<RoundWrite> = Vec::new();
     while let Some(write) = writes.next() {
         let to = write.to;
         list.clear();
         list.push(write);
         list.extend(std::iter::from_fn(|| writes.next_if(|next| next.to == to)));
         let rank = state.places.rank(to);
-        let span = |write: &Write| round[write.step].span;
+        let span = |write: &RoundWrite| round[write.step].span;
         // Once a statement is known to change something, its other places need not be compared.
         if list.iter().any(|write| !changing.contains(&span(write)))
             && !matches!(list.as_slice(), [write] if write.op == Op::Copy && state.value(to) == Some(&write.value))
@@ -313,7 +318,7 @@ pub(crate) fn round_of(
 
 /// Adds a finding with the values of the variables, unless its line has one already.
 fn report(
-    found: &mut Vec<Finding>,
+    found: &mut Vec<StatementFinding>,
     instance: &Instance,
     t: &Transfer,
     d: impl FnOnce() -> Diagnostic,
@@ -354,7 +359,7 @@ fn targets(round: &[&Transfer]) -> Vec<usize> {
 }
 
 /// Returns the name of a place, as `rank 1's data[2]`.
-pub(crate) fn place_name(instance: &Instance, places: &Places, place: usize) -> String {
+pub(crate) fn place_name(instance: &Instance, places: &PlaceNumbers, place: usize) -> String {
     let rank = places.rank(place);
     let (buf, chunk) = places.name(place);
     format!("rank {rank}'s {}[{chunk}]", buf_name(instance, buf))
@@ -366,17 +371,17 @@ fn second(d: Diagnostic, first: Span, other: Span, text: &str) -> Diagnostic {
 
 fn conflict(
     instance: &Instance,
-    state: &State,
+    state: &RoundState,
     round: &[&Transfer],
     to: usize,
-    list: &[Write],
+    list: &[RoundWrite],
     shapes: &[usize],
 ) -> Option<Diagnostic> {
     if list.len() == 1 {
         return None;
     }
     let name = place_name(instance, &state.places, to);
-    let copies: Vec<&Write> = list.iter().filter(|w| w.op == Op::Copy).collect();
+    let copies: Vec<&RoundWrite> = list.iter().filter(|w| w.op == Op::Copy).collect();
     if let [a, b, ..] = copies.as_slice() {
         let (x, y) = (round[a.step], round[b.step]);
         let d =
@@ -403,24 +408,24 @@ fn conflict(
 }
 
 /// The reason for which sums of one round are spoilt: the first of each statement.
-type Reasons = BTreeMap<Span, Arc<Spoilt>>;
+type SpoiltReasons = BTreeMap<Span, Arc<SpoiltSum>>;
 
 /// Folds what arrives at one place in one round, in order of source rank; the place's old value (or
 /// the one copied there) at its own rank's position.
 fn fold(
     instance: &Instance,
-    state: &State,
+    state: &RoundState,
     round: &[&Transfer],
     (to, rank): (usize, u32),
-    list: &mut Vec<Write>,
-    reasons: &mut Reasons,
-) -> Result<Value, (usize, Box<Diagnostic>)> {
+    list: &mut Vec<RoundWrite>,
+    reasons: &mut SpoiltReasons,
+) -> Result<PlaceValue, (usize, Box<Diagnostic>)> {
     list.sort_by_key(|w| w.src);
     let name = || place_name(instance, &state.places, to);
     let first = list[0].step;
     let copied = list.iter().any(|w| w.op == Op::Copy);
     // (rank, step, value); the old value goes before what the rank itself adds.
-    let mut operands: Vec<(u32, usize, Value)> =
+    let mut operands: Vec<(u32, usize, PlaceValue)> =
         list.drain(..).map(|w| (w.src, w.step, w.value)).collect();
     if !copied {
         let Some(old) = state.value(to).cloned() else {
@@ -437,7 +442,7 @@ fn fold(
         let at = operands.partition_point(|o| o.0 < rank);
         operands.insert(at, (rank, first, old));
     }
-    let mut sum: Option<Value> = None;
+    let mut sum: Option<PlaceValue> = None;
     for (_, step, value) in operands {
         let t = round[step];
         let Some(before) = sum else {
@@ -447,9 +452,10 @@ fn fold(
         let reason = |clash| clashed(instance, t, &name(), &before, &value, clash);
         sum = Some(match before.sum(&value) {
             Ok(sum) => sum,
-            Err(Clash::Sizes) => return Err((step, Box::new(reason(Clash::Sizes)))),
+            Err(SumClash::Sizes) => return Err((step, Box::new(reason(SumClash::Sizes)))),
             Err(clash) => {
-                let spoilt = || Arc::new(Spoilt { reason: reason(clash), step: Some(t.clone()) });
+                let spoilt =
+                    || Arc::new(SpoiltSum { reason: reason(clash), step: Some(t.clone()) });
                 before.spoilt_by(&value, reasons.entry(t.span).or_insert_with(spoilt).clone())
             }
         });
@@ -473,29 +479,29 @@ fn clashed(
     instance: &Instance,
     t: &Transfer,
     name: &str,
-    sum: &Value,
-    value: &Value,
-    clash: Clash,
+    sum: &PlaceValue,
+    value: &PlaceValue,
+    clash: SumClash,
 ) -> Diagnostic {
     let at = format!(
         "on {} ranks, in round {}: it holds {sum}; rank {} adds {value}",
         instance.shape, t.round, t.src
     );
     match clash {
-        Clash::Twice(r, c) => Diagnostic::error(
+        SumClash::Twice(r, c) => Diagnostic::error(
             codes::DUPLICATE,
             format!("rank {r}'s chunk {c} is counted twice in {name}"),
         )
         .label(t.span, format!("rank {} adds it again", t.src))
         .note(at)
         .help("reduce each contribution once; use `copy` to spread a finished sum"),
-        Clash::Chunks(a, b) => {
+        SumClash::Chunks(a, b) => {
             Diagnostic::error(codes::MIXED, format!("chunk {b} is added to chunk {a} in {name}"))
                 .label(t.span, format!("rank {} adds chunk {b}", t.src))
                 .note(at)
                 .help("check the chunk index on both sides")
         }
-        Clash::Sizes => Diagnostic::error(
+        SumClash::Sizes => Diagnostic::error(
             codes::SIZES,
             format!("chunks that may differ in bytes are added in {name}"),
         )
@@ -515,6 +521,6 @@ fn uninitialised(instance: &Instance, t: &Transfer, buf: Buf, chunk: u32) -> Dia
 
 /// Replays one round of a graph that is known to fold without fault up to there; faults leave the
 /// place as it was.
-pub(crate) fn replay_round(instance: &Instance, state: &mut State, round: &[&Transfer]) {
+pub(crate) fn replay_round(instance: &Instance, state: &mut RoundState, round: &[&Transfer]) {
     step(instance, state, round, &mut Vec::new());
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
-use crate::collective::{Expected, Ranks, Spec};
+use crate::collective::{ExpectedContent, Spec, SpecRanks};
 use crate::plan::WireType;
 use crate::ranks::RankSet;
 use crate::walk::Transfer;
 
 /// The value of a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Value {
+pub struct PlaceValue {
     /// Contributions by chunk, ascending. Nearly always one chunk.
     pub parts: SmallVec<[(u32, RankSet); 1]>,
     /// Hash of the tree of additions, up to swapping the two sides of one (addition commutes).
@@ -23,12 +23,12 @@ pub struct Value {
     pub class: u32,
     /// The reason for which the value is a sum that no collective asks for, if it is one. That is no fault as
     /// long as no result holds it: what nobody asks for may be anything.
-    pub spoilt: Option<Arc<Spoilt>>,
+    pub spoilt: Option<Arc<SpoiltSum>>,
 }
 
 /// The reason for which a value is a sum that no collective asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spoilt {
+pub struct SpoiltSum {
     /// The fault.
     pub reason: Diagnostic,
     /// The transfer that spoilt it, where it is known.
@@ -37,7 +37,7 @@ pub struct Spoilt {
 
 /// The reason for which two values cannot be summed into something that a collective asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Clash {
+pub enum SumClash {
     /// This rank's contribution of this chunk is in both.
     Twice(u32, u32),
     /// They are of different chunks.
@@ -46,20 +46,22 @@ pub enum Clash {
     Sizes,
 }
 
-impl std::fmt::Display for Clash {
+impl std::fmt::Display for SumClash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Clash::Twice(r, c) => write!(f, "rank {r}'s chunk {c} is counted twice"),
-            Clash::Chunks(a, b) => write!(f, "chunk {a} is added to chunk {b}"),
-            Clash::Sizes => f.write_str("chunks that may differ in bytes are added to each other"),
+            SumClash::Twice(r, c) => write!(f, "rank {r}'s chunk {c} is counted twice"),
+            SumClash::Chunks(a, b) => write!(f, "chunk {a} is added to chunk {b}"),
+            SumClash::Sizes => {
+                f.write_str("chunks that may differ in bytes are added to each other")
+            }
         }
     }
 }
 
-impl Value {
+impl PlaceValue {
     /// Creates the contribution of one rank.
     pub fn leaf(rank: u32, chunk: u32, class: u32) -> Self {
-        Value {
+        PlaceValue {
             parts: SmallVec::from_buf([(chunk, RankSet::one(rank))]),
             tree: leaf(rank, chunk),
             mixes: false,
@@ -70,14 +72,14 @@ impl Value {
 
     /// Returns the value with the rule of the collective for sums of different chunks.
     pub fn of(self, spec: &Spec) -> Self {
-        Value { mixes: spec.mixes(), ..self }
+        PlaceValue { mixes: spec.mixes(), ..self }
     }
 
     /// Returns the sum. Contributions that are in both are an error; so are different chunks, and different
     /// lengths. A sum with a spoilt value is spoilt for the same reason.
-    pub fn sum(&self, other: &Value) -> Result<Value, Clash> {
+    pub fn sum(&self, other: &PlaceValue) -> Result<PlaceValue, SumClash> {
         if self.class != other.class {
-            return Err(Clash::Sizes);
+            return Err(SumClash::Sizes);
         }
         if let Some(reason) = self.spoilt.as_ref().or(other.spoilt.as_ref()) {
             return Ok(self.spoilt_by(other, reason.clone()));
@@ -87,10 +89,10 @@ impl Value {
         }
         let (a, b) = (&self.parts[0], &other.parts[0]);
         if self.parts.len() > 1 || other.parts.len() > 1 || a.0 != b.0 {
-            return Err(Clash::Chunks(a.0, b.0));
+            return Err(SumClash::Chunks(a.0, b.0));
         }
-        let ranks = a.1.disjoint_union(&b.1).map_err(|r| Clash::Twice(r, a.0))?;
-        Ok(Value {
+        let ranks = a.1.disjoint_union(&b.1).map_err(|r| SumClash::Twice(r, a.0))?;
+        Ok(PlaceValue {
             parts: SmallVec::from_buf([(a.0, ranks)]),
             tree: added(self.tree, other.tree),
             mixes: false,
@@ -100,25 +102,25 @@ impl Value {
     }
 
     /// Returns the sum where different chunks may be summed.
-    fn mixed(&self, other: &Value) -> Result<Value, Clash> {
+    fn mixed(&self, other: &PlaceValue) -> Result<PlaceValue, SumClash> {
         let mut parts = self.parts.clone();
         for (chunk, ranks) in &other.parts {
             match parts.binary_search_by_key(chunk, |p| p.0) {
                 Ok(i) => {
                     let both = parts[i].1.disjoint_union(ranks);
-                    parts[i].1 = both.map_err(|r| Clash::Twice(r, *chunk))?;
+                    parts[i].1 = both.map_err(|r| SumClash::Twice(r, *chunk))?;
                 }
                 Err(i) => parts.insert(i, (*chunk, ranks.clone())),
             }
         }
         let tree = added(self.tree, other.tree);
-        Ok(Value { parts, tree, mixes: true, class: self.class, spoilt: None })
+        Ok(PlaceValue { parts, tree, mixes: true, class: self.class, spoilt: None })
     }
 
     /// Returns the sum of values that clash in what they are of, though not in length.
-    pub fn spoilt_by(&self, other: &Value, reason: Arc<Spoilt>) -> Value {
+    pub fn spoilt_by(&self, other: &PlaceValue, reason: Arc<SpoiltSum>) -> PlaceValue {
         let tree = added(self.tree, other.tree);
-        Value { tree, spoilt: Some(reason), ..self.clone() }
+        PlaceValue { tree, spoilt: Some(reason), ..self.clone() }
     }
 
     /// Returns the value after it has travelled as a type of the wire.
@@ -139,25 +141,25 @@ impl Value {
     }
 
     /// Returns true if this is the expected value.
-    pub fn is(&self, expected: &Expected, n: u32) -> bool {
+    pub fn is(&self, expected: &ExpectedContent, n: u32) -> bool {
         if self.spoilt.is_some() {
             return false;
         }
-        if let Ranks::Mixed(parts) = &expected.ranks {
+        if let SpecRanks::Mixed(parts) = &expected.ranks {
             return self.parts.as_slice() == &**parts;
         }
         let [(chunk, ranks)] = self.parts.as_slice() else { return false };
         *chunk == expected.chunk
             && match &expected.ranks {
-                Ranks::All => ranks.intervals() == [(0, n)],
-                Ranks::One(r) => ranks.intervals() == [(*r, r + 1)],
-                Ranks::These(these) => ranks == these,
-                Ranks::Mixed(_) => false,
+                SpecRanks::All => ranks.intervals() == [(0, n)],
+                SpecRanks::One(r) => ranks.intervals() == [(*r, r + 1)],
+                SpecRanks::These(these) => ranks == these,
+                SpecRanks::Mixed(_) => false,
             }
     }
 }
 
-impl std::fmt::Display for Value {
+impl std::fmt::Display for PlaceValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.spoilt.is_some() {
             return f.write_str("a sum that cannot be meant");

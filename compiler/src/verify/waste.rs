@@ -13,10 +13,10 @@ use roundelay_dsl::span::Span;
 
 use super::Verified;
 use super::rounds::told;
-use crate::cells::Cells;
+use crate::cells::PlaceCells;
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::Buf;
 use crate::program::{Buffer, Kind, Style};
 
@@ -24,7 +24,7 @@ use crate::program::{Buffer, Kind, Style};
 const MOST: usize = 10;
 
 /// The wasted transfers of one statement.
-struct Wasted<'g> {
+struct WastedTransfers<'g> {
     /// The first one.
     first: &'g Transfer,
     count: usize,
@@ -37,14 +37,14 @@ pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
         return Vec::new();
     }
     let steps: Vec<&Transfer> = graph.get().graph.node_weights().collect();
-    let places = Places::new(instance);
+    let places = PlaceNumbers::new(instance);
     let mut live = asked(instance, &places);
-    let mut wasted: BTreeMap<Span, Wasted<'_>> = BTreeMap::new();
+    let mut wasted: BTreeMap<Span, WastedTransfers<'_>> = BTreeMap::new();
     let mut reads = Vec::new();
     let rounds: Vec<&[&Transfer]> = steps.chunk_by(|a, b| a.round == b.round).collect();
     for round in rounds.into_iter().rev() {
         let idle = |t: &Transfer| !graph.idle.is_empty() && graph.idle.contains(&(t.round, t.span));
-        let is_live = |live: &Cells<bool>, place| live.get(place).is_some_and(|l| *l);
+        let is_live = |live: &PlaceCells<bool>, place| live.get(place).is_some_and(|l| *l);
         for t in round.iter().rev() {
             let before = reads.len();
             if !idle(t) {
@@ -52,7 +52,7 @@ pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
                 reads.extend(ends.filter(|(_, to)| is_live(&live, *to)).map(|(from, _)| from));
             }
             if reads.len() == before {
-                let of = wasted.entry(t.span).or_insert(Wasted { first: t, count: 0 });
+                let of = wasted.entry(t.span).or_insert(WastedTransfers { first: t, count: 0 });
                 (of.first, of.count) = (t, of.count + 1);
             }
         }
@@ -65,22 +65,22 @@ pub fn find(graph: &Verified<StepGraph>) -> Diagnostics {
         }
         reads.drain(..).for_each(|from| *live.at(from) = true);
     }
-    let mut found: Vec<Wasted<'_>> = wasted.into_values().collect();
+    let mut found: Vec<WastedTransfers<'_>> = wasted.into_values().collect();
     found.sort_by(|a, b| (a.first.round, &a.first.key).cmp(&(b.first.round, &b.first.key)));
     let of = |span| steps.iter().filter(|t| t.span == span).count();
     let idle = |t: &Transfer| graph.idle.contains(&(t.round, t.span));
-    let warn = |w: &Wasted<'_>| warning(instance, w, of(w.first.span), idle(w.first));
+    let warn = |w: &WastedTransfers<'_>| warning(instance, w, of(w.first.span), idle(w.first));
     found.iter().take(MOST).map(warn).collect()
 }
 
 /// Returns the places with a required content.
-fn asked(instance: &Instance, places: &Places) -> Cells<bool> {
+fn asked(instance: &Instance, places: &PlaceNumbers) -> PlaceCells<bool> {
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Output, Buf::Output),
     };
     // Unrolling refuses more places than can be numbered.
-    let mut live = Cells::new(places.all(instance.ranks()).unwrap_or(usize::MAX));
+    let mut live = PlaceCells::new(places.all(instance.ranks()).unwrap_or(usize::MAX));
     for rank in 0..instance.ranks() {
         let result = instance.spec.result(instance.program.style, rank);
         for chunk in result.iter().flat_map(|(_, set)| set.iter()) {
@@ -92,7 +92,12 @@ fn asked(instance: &Instance, places: &Places) -> Cells<bool> {
     live
 }
 
-fn warning(instance: &Instance, wasted: &Wasted<'_>, all: usize, idle: bool) -> Diagnostic {
+fn warning(
+    instance: &Instance,
+    wasted: &WastedTransfers<'_>,
+    all: usize,
+    idle: bool,
+) -> Diagnostic {
     let (t, count) = (wasted.first, wasted.count);
     let why = match idle {
         true => "holds what it is sent already",

@@ -1,14 +1,14 @@
 //! Bounds that hold of a round, told without listing its transfers.
 
 use super::round::Round;
-use crate::bounds::Bounds;
+use crate::bounds::SlotBounds;
+use crate::budget::BoxedDiagnostic;
 use crate::num::count;
 use crate::program::{Binder, Expr, Index};
-use crate::scope::Fail;
 
 impl Round<'_> {
     /// Returns the largest number of chunks that a message of the round can have.
-    pub fn message_bound(&self) -> Result<u32, Fail> {
+    pub fn message_bound(&self) -> Result<u32, BoxedDiagnostic> {
         let (mut most, finest) = (0, self.frame.finest()?);
         for rule in &self.each.rules {
             let view = self.frame.view(rule.from.buf, 0)?;
@@ -18,7 +18,8 @@ impl Round<'_> {
             };
             let mut vary = vec![(self.each.var, (0, i64::from(self.frame.size) - 1))];
             for b in &rule.binders {
-                let bounds = Bounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
+                let bounds =
+                    SlotBounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
                 let own = |slot| self.each.defs.iter().any(|(s, _)| *s == slot);
                 let found = match b {
                     Binder::For(slot, from, to) => {
@@ -31,7 +32,7 @@ impl Round<'_> {
                 };
                 vary.push(found);
             }
-            let bounds = Bounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
+            let bounds = SlotBounds { env: &self.frame.env, vary: &vary, defs: &self.each.defs };
             let chunks = match &rule.from.index {
                 Index::All => i64::from(view.units),
                 Index::At(_) => 1,
@@ -45,7 +46,7 @@ impl Round<'_> {
 }
 
 /// Returns a bound of `to - from`: exact where both are the same but for constants.
-fn span_bound(bounds: &Bounds<'_>, from: &Expr, to: &Expr) -> i64 {
+fn span_bound(bounds: &SlotBounds<'_>, from: &Expr, to: &Expr) -> i64 {
     let widest = || bounds.range(to).1.saturating_sub(bounds.range(from).0);
     if !bounds.varies(from) && !bounds.varies(to) {
         return widest();

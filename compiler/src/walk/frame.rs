@@ -2,21 +2,22 @@
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 
-use super::view::View;
-use crate::advice::Indexed;
+use super::view::BufferView;
+use crate::advice::IndexedBuffer;
+use crate::budget::BoxedDiagnostic;
 use crate::chunks::ChunkSet;
 use crate::collective::Spec;
 use crate::eval::eval;
 use crate::num::{count, index};
-use crate::plan::{Buf, MAX_CHUNKS, Piece};
+use crate::plan::{Buf, MAX_CHUNKS, RegionPiece};
 use crate::program::{Buffer, Expr, Program, Slot, Style};
-use crate::scope::{Fail, index_set, parent_buffer, sub_regions};
+use crate::scope::{index_set, parent_buffer, sub_regions};
 
 /// Values that a message shows at most.
 const MOST_VALUES: usize = 16;
 
 /// A program being executed, on groups of ranks.
-pub(super) struct Frame<'a> {
+pub(super) struct ProgramFrame<'a> {
     pub(super) program: &'a Program,
     pub(super) axes: Vec<u32>,
     pub(super) env: Vec<i64>,
@@ -28,16 +29,16 @@ pub(super) struct Frame<'a> {
     pub(super) stride: u32,
     /// All ranks.
     pub(super) ranks: u32,
-    pub(super) ride: Ride,
+    pub(super) ride: FrameRoute,
     pub(super) spec: Spec,
-    pub(super) views: Views<'a>,
+    pub(super) views: FrameViews<'a>,
     /// True if the regions of different groups may be of different lengths.
     pub(super) varied: bool,
 }
 
 /// The route of the messages of a frame.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Ride {
+pub struct FrameRoute {
     /// The lane that plays it.
     pub lane: u16,
     /// The path between hosts.
@@ -47,22 +48,22 @@ pub struct Ride {
 }
 
 /// The places of a frame's buffers in those of the instance.
-pub(super) enum Views<'a> {
+pub(super) enum FrameViews<'a> {
     /// They are those of the instance.
     Whole { spec: &'a Spec, scratch: u16 },
     /// A part of a split of the frame.
-    Part { outer: &'a Frame<'a>, part: u32, parts: u32, scratch: u16 },
+    Part { outer: &'a ProgramFrame<'a>, part: u32, parts: u32, scratch: u16 },
     /// Regions handed down by a `use`.
-    Used { outer: &'a Frame<'a>, stmt: &'a crate::program::Use, scratch: u16 },
+    Used { outer: &'a ProgramFrame<'a>, stmt: &'a crate::program::AlgorithmUse, scratch: u16 },
 }
 
-impl Frame<'_> {
-    pub(super) fn value(&mut self, e: &Expr) -> Result<i64, Fail> {
+impl ProgramFrame<'_> {
+    pub(super) fn value(&mut self, e: &Expr) -> Result<i64, BoxedDiagnostic> {
         eval(e, &mut self.env).map_err(|e| self.note(e.diagnostic(), &self.env, &[]))
     }
 
     /// Adds the values of the variables.
-    pub(super) fn note(&self, d: Diagnostic, env: &[i64], more: &[Slot]) -> Fail {
+    pub(super) fn note(&self, d: Diagnostic, env: &[i64], more: &[Slot]) -> BoxedDiagnostic {
         let mut parts: Vec<String> = Vec::new();
         let slots: Vec<Slot> = self.live.iter().chain(more).copied().collect();
         // The innermost say most, and nobody reads more.
@@ -80,7 +81,7 @@ impl Frame<'_> {
 
     /// Returns the number of chunks of the instance in one chunk of the frame, for the group of this base; 0
     /// where the group's region is empty.
-    pub(super) fn fine(&self, base: u32) -> Result<u32, Fail> {
+    pub(super) fn fine(&self, base: u32) -> Result<u32, BoxedDiagnostic> {
         let buffer = match self.program.style {
             Style::Data => Buffer::Data,
             Style::InputOutput => Buffer::Output,
@@ -93,7 +94,7 @@ impl Frame<'_> {
     }
 
     /// Returns the greatest result of [`Self::fine`] over all groups.
-    pub(super) fn finest(&self) -> Result<u32, Fail> {
+    pub(super) fn finest(&self) -> Result<u32, BoxedDiagnostic> {
         if !self.varied {
             return Ok(self.fine(0)?.max(1));
         }
@@ -104,9 +105,9 @@ impl Frame<'_> {
     pub(super) fn in_scratch(&self, buffer: Buffer) -> bool {
         match (&self.views, buffer) {
             (_, Buffer::Scratch(_)) => true,
-            (Views::Whole { .. }, _) => false,
-            (Views::Part { outer, .. }, _) => outer.in_scratch(buffer),
-            (Views::Used { outer, stmt, .. }, _) => {
+            (FrameViews::Whole { .. }, _) => false,
+            (FrameViews::Part { outer, .. }, _) => outer.in_scratch(buffer),
+            (FrameViews::Used { outer, stmt, .. }, _) => {
                 let region = sub_regions(stmt).into_iter().find(|(_, b)| *b == buffer);
                 let (region, buffer) = region.unwrap_or((stmt.on.as_ref(), buffer));
                 let given = region.map(|r| r.buf);
@@ -130,13 +131,13 @@ impl Frame<'_> {
     }
 
     /// Returns the place of a buffer of the frame, for the group of this base.
-    pub(super) fn view(&self, buffer: Buffer, base: u32) -> Result<View, Fail> {
+    pub(super) fn view(&self, buffer: Buffer, base: u32) -> Result<BufferView, BoxedDiagnostic> {
         let size = self.spec.size(buffer);
         if let Buffer::Scratch(i) = buffer {
             let first = match &self.views {
-                Views::Whole { scratch, .. }
-                | Views::Part { scratch, .. }
-                | Views::Used { scratch, .. } => *scratch,
+                FrameViews::Whole { scratch, .. }
+                | FrameViews::Part { scratch, .. }
+                | FrameViews::Used { scratch, .. } => *scratch,
             };
             let mut env = self.env.clone();
             let e = &self.program.scratch[index(i)].1;
@@ -149,40 +150,43 @@ impl Frame<'_> {
                 return Err(Box::new(Diagnostic::error(codes::CHUNKS, text).label(e.span, "here")));
             };
             let set = ChunkSet::interval(0, fine, fine.max(1));
-            return Ok(View { pieces: vec![Piece { buf: Buf::Scratch(first + i), set }], units });
+            return Ok(BufferView {
+                pieces: vec![RegionPiece { buf: Buf::Scratch(first + i), set }],
+                units,
+            });
         }
         match &self.views {
-            Views::Whole { spec, .. } => {
+            FrameViews::Whole { spec, .. } => {
                 let buf = match buffer {
                     Buffer::Input => Buf::Input,
                     Buffer::Output => Buf::Output,
                     _ => Buf::Data,
                 };
                 let set = ChunkSet::all(spec.size(buffer));
-                Ok(View { pieces: vec![Piece { buf, set }], units: size })
+                Ok(BufferView { pieces: vec![RegionPiece { buf, set }], units: size })
             }
-            Views::Part { outer, part, parts, .. } => {
+            FrameViews::Part { outer, part, parts, .. } => {
                 let whole = outer.view(buffer, base)?;
                 let blocks = self.spec.blocks_of(buffer).max(1);
                 let per_block = whole.total() / blocks;
                 let share = per_block / parts;
                 let mut pieces = Vec::new();
-                if let [Piece { buf, set }] = whole.pieces.as_slice()
+                if let [RegionPiece { buf, set }] = whole.pieces.as_slice()
                     && set.is_interval()
                 {
                     let start = set.nth(part * share);
                     let set =
                         ChunkSet::periodic(start, share, per_block, share * blocks, set.modulus);
-                    pieces.push(Piece { buf: *buf, set });
+                    pieces.push(RegionPiece { buf: *buf, set });
                 } else {
                     for b in 0..blocks {
                         let from = b * per_block + part * share;
                         whole.slice(from, from + share, &mut pieces);
                     }
                 }
-                Ok(View { pieces, units: size })
+                Ok(BufferView { pieces, units: size })
             }
-            Views::Used { outer, stmt, .. } => {
+            FrameViews::Used { outer, stmt, .. } => {
                 let region = sub_regions(stmt).into_iter().find(|(_, b)| *b == buffer);
                 let (region, buffer) = region.unwrap_or((stmt.on.as_ref(), buffer));
                 let outer_base = outer.locate(base).0;
@@ -192,13 +196,13 @@ impl Frame<'_> {
                         let mut env = outer.env.clone();
                         outer.coordinates(base, &mut env);
                         let view = outer.view(r.buf, outer_base)?;
-                        let of = Indexed::new(outer.program, r.buf, view.units, &[]);
+                        let of = IndexedBuffer::new(outer.program, r.buf, view.units, &[]);
                         let set = index_set(&r.index, &mut env, &of, r.span)
                             .map_err(|d| outer.note(*d, &env, &outer.program.coordinates))?;
                         view.map(&set, r.span)?.pieces
                     }
                 };
-                Ok(View { pieces, units: size })
+                Ok(BufferView { pieces, units: size })
             }
         }
     }

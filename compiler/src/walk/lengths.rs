@@ -15,9 +15,9 @@ use crate::plan::{Buf, Region, Sizes};
 
 /// Lengths of sums in scratch that have operands of both kinds, by round, rank and region.
 #[derive(Debug, Default)]
-pub(crate) struct Lengths(BTreeMap<(u32, u32, Region), Sizes>);
+pub(crate) struct SumLengths(BTreeMap<(u32, u32, Region), Sizes>);
 
-impl Lengths {
+impl SumLengths {
     /// Returns the element counts of a transfer.
     pub(crate) fn of(&self, t: &Transfer) -> Sizes {
         known(t).unwrap_or_else(|| {

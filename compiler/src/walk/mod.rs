@@ -17,10 +17,10 @@ mod transfer;
 mod view;
 mod walker;
 
-pub(crate) use lengths::Lengths;
-pub(crate) use projection::Projection;
+pub(crate) use lengths::SumLengths;
+pub(crate) use projection::RankProjection;
 pub use round::Round;
-pub use transfer::{Key, MAX_LANES, Transfer};
+pub use transfer::{MAX_LANES, Transfer, TransferKey};
 pub(crate) use view::merge;
 pub(crate) use walker::scratch;
 pub use walker::{OnRound, walk};

@@ -10,14 +10,14 @@
 use roundelay_dsl::ast::{BinOp, UnOp};
 
 use super::round::Round;
-use crate::bounds::Bounds;
+use crate::bounds::SlotBounds;
 use crate::eval::operate;
 use crate::plan::Buf;
 use crate::program::{Binder, Builtin, Expr, Index, Node, Rank, Region, Rule, Slot};
 
 /// The change of a number under a shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Motion {
+enum NumberMotion {
     /// It stays what it is.
     Still,
     /// It lies in `0..modulus`, and `by` is added to it modulo `modulus`.
@@ -28,8 +28,8 @@ enum Motion {
 
 /// A number of a rule: its motion, and bounds of all values that it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Moving {
-    motion: Motion,
+struct MovingNumber {
+    motion: NumberMotion,
     lo: i64,
     hi: i64,
 }
@@ -37,30 +37,32 @@ struct Moving {
 /// The bounds beyond which nothing is known of a number, and sums might overflow.
 const FAR: i64 = 1 << 56;
 
-impl Moving {
+impl MovingNumber {
     fn still(lo: i64, hi: i64) -> Self {
-        Moving { motion: Motion::Still, lo, hi }
+        MovingNumber { motion: NumberMotion::Still, lo, hi }
     }
 
     /// Returns the value, if it is the same for all ranks and loops.
     fn constant(self) -> Option<i64> {
-        (self.motion == Motion::Still && self.lo == self.hi).then_some(self.lo)
+        (self.motion == NumberMotion::Still && self.lo == self.hi).then_some(self.lo)
     }
 
     fn is_still(self) -> bool {
-        self.motion == Motion::Still
+        self.motion == NumberMotion::Still
     }
 
     /// Returns modulus and distance; a number that stays is moved by 0 whatever the modulus.
     fn parts(self) -> (i64, i64) {
         match self.motion {
-            Motion::Still => (0, 0),
-            Motion::Turn { modulus, by } | Motion::Near { modulus, by } => (modulus, by),
+            NumberMotion::Still => (0, 0),
+            NumberMotion::Turn { modulus, by } | NumberMotion::Near { modulus, by } => {
+                (modulus, by)
+            }
         }
     }
 
     fn turns(self) -> bool {
-        matches!(self.motion, Motion::Turn { .. })
+        matches!(self.motion, NumberMotion::Turn { .. })
     }
 
     /// Creates a number that moves by `by` modulo `modulus`; a turn where its bounds say that it does not
@@ -71,15 +73,18 @@ impl Moving {
         }
         let by = by.rem_euclid(modulus);
         let inside = turn && lo >= 0 && hi < modulus;
-        let motion =
-            if inside { Motion::Turn { modulus, by } } else { Motion::Near { modulus, by } };
-        Some(Moving { motion, lo, hi })
+        let motion = if inside {
+            NumberMotion::Turn { modulus, by }
+        } else {
+            NumberMotion::Near { modulus, by }
+        };
+        Some(MovingNumber { motion, lo, hi })
     }
 }
 
 /// The movement of the chunks of a region, as places in the order of the region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
+enum ChunkMotion {
     /// The k-th chunk of the region becomes the k-th of its image.
     Kept,
     /// The region is its own image, its chunks turned by `by` of `total` places.
@@ -87,7 +92,7 @@ enum Order {
 }
 
 /// One round, and how ranks and chunks move.
-struct Form<'a> {
+struct RoundForm<'a> {
     round: &'a Round<'a>,
     n: i64,
     step: i64,
@@ -100,24 +105,24 @@ impl Round<'_> {
     /// modulo n, and every chunk of a buffer turns inside its aligned range: `moves` returns the chunks of
     /// the range and the distance.
     pub(crate) fn shifts(&self, step: u32, moves: &dyn Fn(Buf) -> (u32, u32)) -> bool {
-        let form = Form { round: self, n: self.frame.size.into(), step: step.into(), moves };
+        let form = RoundForm { round: self, n: self.frame.size.into(), step: step.into(), moves };
         let whole = self.frame.size == self.frame.ranks && !self.each.once;
         whole && self.each.rules.iter().all(|rule| form.rule(rule))
     }
 }
 
 /// The known movements of the variables of an `each`, in the order in which they were bound.
-type Known = Vec<(Slot, Moving)>;
+type KnownMotions = Vec<(Slot, MovingNumber)>;
 
-impl Form<'_> {
+impl RoundForm<'_> {
     fn rule(&self, rule: &Rule) -> bool {
-        let rank = Moving::of(self.n, self.step, true, 0, self.n - 1);
+        let rank = MovingNumber::of(self.n, self.step, true, 0, self.n - 1);
         let Some(rank) = rank else { return false };
         self.from(rule, &rule.binders, &mut vec![(self.round.each.var, rank)])
     }
 
     /// Follows the binders; a loop that runs over a whole range may turn as well as stay.
-    fn from(&self, rule: &Rule, binders: &[Binder], known: &mut Known) -> bool {
+    fn from(&self, rule: &Rule, binders: &[Binder], known: &mut KnownMotions) -> bool {
         let Some((first, rest)) = binders.split_first() else { return self.leaf(rule, known) };
         let depth = known.len();
         let holds = match first {
@@ -126,17 +131,20 @@ impl Form<'_> {
                 self.from(rule, rest, known)
             }),
             Binder::Where(e) => {
-                self.of(e, known).is_some_and(Moving::is_still) && self.from(rule, rest, known)
+                self.of(e, known).is_some_and(MovingNumber::is_still)
+                    && self.from(rule, rest, known)
             }
             Binder::For(slot, a, b) => {
-                let bound = |e, known: &mut Known| self.of(e, known).and_then(Moving::constant);
+                let bound = |e, known: &mut KnownMotions| {
+                    self.of(e, known).and_then(MovingNumber::constant)
+                };
                 let (Some(a), Some(b)) = (bound(a, known), bound(b, known)) else { return false };
                 if a >= b {
                     return true;
                 }
-                let stays = Some(Moving::still(a, b - 1));
+                let stays = Some(MovingNumber::still(a, b - 1));
                 let round = self.step.checked_mul(b).filter(|x| a == 0 && x % self.n == 0);
-                let turns = round.and_then(|x| Moving::of(b, x / self.n, true, 0, b - 1));
+                let turns = round.and_then(|x| MovingNumber::of(b, x / self.n, true, 0, b - 1));
                 [turns, stays].into_iter().flatten().any(|v| {
                     known.truncate(depth);
                     known.push((*slot, v));
@@ -148,7 +156,7 @@ impl Form<'_> {
         holds
     }
 
-    fn leaf(&self, rule: &Rule, known: &mut Known) -> bool {
+    fn leaf(&self, rule: &Rule, known: &mut KnownMotions) -> bool {
         let from = self.region(&rule.from, known);
         from.is_some()
             && from == self.region(&rule.to, known)
@@ -156,24 +164,24 @@ impl Form<'_> {
             && self.rank(&rule.dst, known)
     }
 
-    fn rank(&self, rank: &Rank, known: &mut Known) -> bool {
-        let inside = |(e, size): &(Expr, Slot), known: &mut Known| {
+    fn rank(&self, rank: &Rank, known: &mut KnownMotions) -> bool {
+        let inside = |(e, size): &(Expr, Slot), known: &mut KnownMotions| {
             let size = self.round.frame.env[usize::from(*size)];
             self.of(e, known).is_some_and(|v| v.is_still() || v.parts().0 == size && v.turns())
         };
-        let along = Motion::Turn { modulus: self.n, by: self.step % self.n };
+        let along = NumberMotion::Turn { modulus: self.n, by: self.step % self.n };
         rank.coordinates.iter().all(|c| inside(c, known))
             && self.of(&rank.linear, known).is_some_and(|v| v.motion == along)
     }
 
     /// Returns the movement of the chunks of a region; `None` if its form does not tell, or they move
     /// otherwise than those of its buffer.
-    fn region(&self, region: &Region, known: &mut Known) -> Option<Order> {
+    fn region(&self, region: &Region, known: &mut KnownMotions) -> Option<ChunkMotion> {
         let view = self.round.frame.view(region.buf, 0).ok()?;
         let first = view.pieces.first()?;
         let one = view.pieces.len() == 1;
         if view.pieces.iter().all(|p| (self.moves)(p.buf).1 == 0) {
-            return self.stays(&region.index, known).then_some(Order::Kept);
+            return self.stays(&region.index, known).then_some(ChunkMotion::Kept);
         }
         let (units, total) = (u64::from(view.units), u64::from(view.total()));
         let (range, by) = (self.moves)(first.buf);
@@ -187,19 +195,20 @@ impl Form<'_> {
         }
         let (fine, by) = (total / units, u64::from(by));
         let turned = |period: u64, by: u64| match by % period {
-            0 => Order::Kept,
-            by => Order::Turned { total: period, by },
+            0 => ChunkMotion::Kept,
+            by => ChunkMotion::Turned { total: period, by },
         };
-        let value = |e: &Expr, known: &mut Known| self.of(e, known).and_then(Moving::constant);
-        let constant = |e: &Option<Expr>, known: &mut Known| match e {
+        let value =
+            |e: &Expr, known: &mut KnownMotions| self.of(e, known).and_then(MovingNumber::constant);
+        let constant = |e: &Option<Expr>, known: &mut KnownMotions| match e {
             Some(e) => value(e, known),
             None => Some(1),
         };
-        let along = |start: Moving| {
+        let along = |start: MovingNumber| {
             let (modulus, k) = start.parts();
             let chunks = u64::try_from(k).ok()?.checked_mul(fine)?;
             let whole = start.turns() && u64::try_from(modulus).ok()? == units;
-            (whole && chunks % total == by % total).then_some(Order::Kept)
+            (whole && chunks % total == by % total).then_some(ChunkMotion::Kept)
         };
         match &region.index {
             Index::All => Some(turned(total, by)),
@@ -240,13 +249,13 @@ impl Form<'_> {
     }
 
     /// Returns the distance of two expressions that differ in constants only.
-    fn length(&self, from: &Expr, to: &Expr, known: &Known) -> Option<i64> {
+    fn length(&self, from: &Expr, to: &Expr, known: &KnownMotions) -> Option<i64> {
         let vary: Vec<_> = known.iter().map(|(s, v)| (*s, (v.lo, v.hi))).collect();
-        let bounds = Bounds { env: &self.round.frame.env, vary: &vary, defs: &[] };
+        let bounds = SlotBounds { env: &self.round.frame.env, vary: &vary, defs: &[] };
         bounds.slope(to, from)
     }
 
-    fn stays(&self, index: &Index, known: &mut Known) -> bool {
+    fn stays(&self, index: &Index, known: &mut KnownMotions) -> bool {
         let (a, b, by, take) = match index {
             Index::All => return true,
             Index::At(e) => return self.still(e, known),
@@ -257,36 +266,37 @@ impl Form<'_> {
         all.all(|e| self.still(e, known))
     }
 
-    fn still(&self, e: &Expr, known: &mut Known) -> bool {
-        self.of(e, known).is_some_and(Moving::is_still)
+    fn still(&self, e: &Expr, known: &mut KnownMotions) -> bool {
+        self.of(e, known).is_some_and(MovingNumber::is_still)
     }
 
     /// Returns the known movement of an expression; `None` if its form does not tell.
-    fn of(&self, e: &Expr, known: &mut Known) -> Option<Moving> {
+    fn of(&self, e: &Expr, known: &mut KnownMotions) -> Option<MovingNumber> {
         match &e.node {
-            Node::Int(v) => Some(Moving::still(*v, *v)),
+            Node::Int(v) => Some(MovingNumber::still(*v, *v)),
             Node::Var(s) => Some(known.iter().rev().find(|(k, _)| k == s).map_or_else(
                 || {
                     let v = self.round.frame.env[usize::from(*s)];
-                    Moving::still(v, v)
+                    MovingNumber::still(v, v)
                 },
                 |(_, v)| *v,
             )),
             Node::Unary(UnOp::Neg, a) => {
-                let zero = Moving::still(0, 0);
+                let zero = MovingNumber::still(0, 0);
                 let a = self.of(a, known)?;
                 if a.is_still() { binary(BinOp::Sub, zero, a) } else { sum(zero, a, -1) }
             }
             Node::Unary(UnOp::Not, a) => {
                 let a = self.of(a, known).filter(|a| a.is_still())?;
-                Some(a.constant().map_or(Moving::still(0, 1), |v| {
+                Some(a.constant().map_or(MovingNumber::still(0, 1), |v| {
                     let v = i64::from(v == 0);
-                    Moving::still(v, v)
+                    MovingNumber::still(v, v)
                 }))
             }
             Node::Binary(op, a, b) => binary(*op, self.of(a, known)?, self.of(b, known)?),
             Node::Call(f, args) => {
-                let args: Option<Vec<Moving>> = args.iter().map(|a| self.of(a, known)).collect();
+                let args: Option<Vec<MovingNumber>> =
+                    args.iter().map(|a| self.of(a, known)).collect();
                 call(*f, &args?)
             }
             Node::If(c, a, b) => {
@@ -297,7 +307,7 @@ impl Form<'_> {
                     None => {
                         let (a, b) = (self.of(a, known)?, self.of(b, known)?);
                         let (lo, hi) = (a.lo.min(b.lo), a.hi.max(b.hi));
-                        (a.motion == b.motion).then_some(Moving { motion: a.motion, lo, hi })
+                        (a.motion == b.motion).then_some(MovingNumber { motion: a.motion, lo, hi })
                     }
                 }
             }
@@ -314,10 +324,10 @@ impl Form<'_> {
 
 /// Returns the value of an operator of two numbers that stay: it stays too. Bounds that cannot be told are
 /// wide.
-fn staying(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
+fn staying(op: BinOp, a: MovingNumber, b: MovingNumber) -> Option<MovingNumber> {
     if let (Some(a), Some(b)) = (a.constant(), b.constant()) {
         let v = operate(op, a, b).ok()?;
-        return Some(Moving::still(v, v));
+        return Some(MovingNumber::still(v, v));
     }
     let corners = |f: fn(i64, i64) -> Option<i64>| {
         let all = [f(a.lo, b.lo), f(a.lo, b.hi), f(a.hi, b.lo), f(a.hi, b.hi)];
@@ -337,21 +347,21 @@ fn staying(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
         _ => Some((0, 1)),
     };
     let (lo, hi) = range.unwrap_or((i64::MIN, i64::MAX));
-    Some(Moving::still(lo, hi))
+    Some(MovingNumber::still(lo, hi))
 }
 
 /// Returns `a + sign * b`, of which one moves.
-fn sum(a: Moving, b: Moving, sign: i64) -> Option<Moving> {
+fn sum(a: MovingNumber, b: MovingNumber, sign: i64) -> Option<MovingNumber> {
     let ((m, k), (o, l)) = (a.parts(), b.parts());
     let (blo, bhi) =
         if sign > 0 { (b.lo, b.hi) } else { (b.hi.checked_neg()?, b.lo.checked_neg()?) };
     let (lo, hi) = (a.lo.checked_add(blo)?, a.hi.checked_add(bhi)?);
     // A turn to which something that stays is added, and which does not leave its range, turns.
     let turn = a.turns() && b.is_still() || b.turns() && a.is_still() && sign > 0;
-    Moving::of(gcd(m, o), k.checked_add(l.checked_mul(sign)?)?, turn, lo, hi)
+    MovingNumber::of(gcd(m, o), k.checked_add(l.checked_mul(sign)?)?, turn, lo, hi)
 }
 
-fn binary(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
+fn binary(op: BinOp, a: MovingNumber, b: MovingNumber) -> Option<MovingNumber> {
     if a.is_still() && b.is_still() {
         return staying(op, a, b);
     }
@@ -370,9 +380,9 @@ fn binary(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
             } else if modulus % c != 0 {
                 None
             } else if by % c == 0 {
-                Some(Moving::still(0, c - 1))
+                Some(MovingNumber::still(0, c - 1))
             } else {
-                Moving::of(c, by, true, 0, c - 1)
+                MovingNumber::of(c, by, true, 0, c - 1)
             }
         }
         (BinOp::BitXor, _, Some(c)) if (0..1 << 30).contains(&c) => {
@@ -380,10 +390,10 @@ fn binary(op: BinOp, a: Moving, b: Moving) -> Option<Moving> {
             let block = (c + 1).checked_next_power()?;
             let whole = modulus % block == 0 && by % block == 0 && a.lo >= 0;
             let hi = a.hi.checked_add(block)?.min(if a.turns() { modulus - 1 } else { FAR - 1 });
-            if whole { Moving::of(modulus, by, a.turns(), 0, hi) } else { None }
+            if whole { MovingNumber::of(modulus, by, a.turns(), 0, hi) } else { None }
         }
         (BinOp::Eq | BinOp::Ne, ..) => {
-            (a.turns() && a.motion == b.motion).then_some(Moving::still(0, 1))
+            (a.turns() && a.motion == b.motion).then_some(MovingNumber::still(0, 1))
         }
         _ => None,
     }
@@ -400,39 +410,39 @@ impl NextPower for i64 {
     }
 }
 
-fn times(a: Moving, c: i64) -> Option<Moving> {
+fn times(a: MovingNumber, c: i64) -> Option<MovingNumber> {
     let (modulus, by) = a.parts();
     if c == 0 {
-        return Some(Moving::still(0, 0));
+        return Some(MovingNumber::still(0, 0));
     }
     let (x, y) = (a.lo.checked_mul(c)?, a.hi.checked_mul(c)?);
     let modulus = modulus.checked_mul(c.checked_abs()?)?;
-    Moving::of(modulus, by.checked_mul(c)?, a.turns() && c > 0, x.min(y), x.max(y))
+    MovingNumber::of(modulus, by.checked_mul(c)?, a.turns() && c > 0, x.min(y), x.max(y))
 }
 
 /// Returns `a / c` for c > 0, where blocks of c numbers move as a whole.
-fn over(a: Moving, c: i64) -> Option<Moving> {
+fn over(a: MovingNumber, c: i64) -> Option<MovingNumber> {
     let (modulus, by) = a.parts();
     let (lo, hi) = (a.lo.div_euclid(c), a.hi.div_euclid(c));
     match modulus / c {
         _ if modulus % c != 0 || by % c != 0 => None,
         // One block: what is left does not move.
-        1 if a.turns() => Some(Moving::still(0, 0)),
-        blocks => Moving::of(blocks, by / c, a.turns(), lo, hi),
+        1 if a.turns() => Some(MovingNumber::still(0, 0)),
+        blocks => MovingNumber::of(blocks, by / c, a.turns(), lo, hi),
     }
 }
 
-fn call(f: Builtin, args: &[Moving]) -> Option<Moving> {
+fn call(f: Builtin, args: &[MovingNumber]) -> Option<MovingNumber> {
     if let Some(values) = args.iter().map(|a| a.constant()).collect::<Option<Vec<i64>>>() {
         let v = f.value(&values).ok()?;
-        return Some(Moving::still(v, v));
+        return Some(MovingNumber::still(v, v));
     }
     if args.iter().all(|a| a.is_still()) {
-        return Some(Moving::still(i64::MIN, i64::MAX));
+        return Some(MovingNumber::still(i64::MIN, i64::MAX));
     }
     let parity = matches!(f, Builtin::Even | Builtin::Odd);
     let (modulus, by) = args.first()?.parts();
-    (parity && modulus % 2 == 0 && by % 2 == 0).then_some(Moving::still(0, 1))
+    (parity && modulus % 2 == 0 && by % 2 == 0).then_some(MovingNumber::still(0, 1))
 }
 
 fn gcd(a: i64, b: i64) -> i64 {

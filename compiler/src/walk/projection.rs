@@ -4,15 +4,15 @@ use std::ops::ControlFlow;
 
 use roundelay_dsl::diag::Diagnostics;
 
-use super::lengths::Lengths;
+use super::lengths::SumLengths;
 use super::round::Round;
 use super::transfer::Transfer;
 use super::walker::walk;
+use crate::budget::BoxedDiagnostic;
 use crate::instance::Instance;
-use crate::scope::Fail;
 
 /// A rank's share of one walk over the program.
-pub(crate) struct Projection {
+pub(crate) struct RankProjection {
     /// The rank.
     pub(crate) rank: u32,
     /// Its transfers, in the order of the rounds.
@@ -22,13 +22,13 @@ pub(crate) struct Projection {
     /// True if a transfer, of any rank, is rounded on its way.
     pub(crate) lossy: bool,
     /// The lengths of its messages, where a transfer does not tell them.
-    pub(crate) lengths: Lengths,
+    pub(crate) lengths: SumLengths,
 }
 
-impl Projection {
+impl RankProjection {
     /// Walks the program for a rank.
     pub(crate) fn of(instance: &Instance, rank: u32) -> Result<Self, Diagnostics> {
-        let mut own = Projection::new(rank);
+        let mut own = RankProjection::new(rank);
         let mut list = Vec::new();
         let done = walk(instance, &mut |round| {
             list.clear();
@@ -42,12 +42,16 @@ impl Projection {
 
     /// Begins a share in which no round is yet.
     pub(crate) fn new(rank: u32) -> Self {
-        let (transfers, lengths) = (Vec::new(), Lengths::default());
-        Projection { rank, transfers, message: 0, lossy: false, lengths }
+        let (transfers, lengths) = (Vec::new(), SumLengths::default());
+        RankProjection { rank, transfers, message: 0, lossy: false, lengths }
     }
 
     /// Adds the next round, of which the rank has these transfers.
-    pub(crate) fn add(&mut self, round: &Round<'_>, own: &[Transfer]) -> Result<(), Fail> {
+    pub(crate) fn add(
+        &mut self,
+        round: &Round<'_>,
+        own: &[Transfer],
+    ) -> Result<(), BoxedDiagnostic> {
         self.message = self.message.max(round.message_bound()?);
         self.lossy |= round.lossy();
         self.lengths.ask(round, self.rank, own)?;

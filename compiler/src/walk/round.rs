@@ -4,43 +4,43 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::frame::{Frame, Ride};
-use super::transfer::{Key, Transfer, Turns};
-use super::view::View;
-use crate::advice::{Indexed, Words, no_rank};
-use crate::bounds::Bounds;
-use crate::budget::Budget;
+use super::frame::{FrameRoute, ProgramFrame};
+use super::transfer::{LoopTurns, Transfer, TransferKey};
+use super::view::BufferView;
+use crate::advice::{ExprNames, IndexedBuffer, no_rank};
+use crate::bounds::SlotBounds;
+use crate::budget::{BoxedDiagnostic, WalkBudget};
 use crate::chunks::ChunkSet;
 use crate::eval::eval;
 use crate::num::{count, index, signed};
 use crate::program::{Binder, Each, Expr, Region, Rule, Slot};
-use crate::scope::{Fail, index_set};
+use crate::scope::index_set;
 
 /// One execution of an `each`.
 pub struct Round<'a> {
-    pub(super) frame: &'a Frame<'a>,
+    pub(super) frame: &'a ProgramFrame<'a>,
     pub(super) each: &'a Each,
     /// Counted from 0.
     pub index: u32,
     /// The route of its messages.
-    pub ride: Ride,
-    pub(super) budget: &'a Budget,
+    pub ride: FrameRoute,
+    pub(super) budget: &'a WalkBudget,
 }
 
 /// The callback for each combination of the inner loops.
-type Leaf<'f> = &'f mut dyn FnMut(&mut Vec<i64>, &Turns) -> Result<(), Fail>;
+type TurnCallback<'f> = &'f mut dyn FnMut(&mut Vec<i64>, &LoopTurns) -> Result<(), BoxedDiagnostic>;
 
 /// The callback for each transfer.
-type Sink<'f> = &'f mut dyn FnMut(Transfer) -> Result<(), Fail>;
+type TransferSink<'f> = &'f mut dyn FnMut(Transfer) -> Result<(), BoxedDiagnostic>;
 
 /// The environment of one rule while its transfers are found.
-struct Scene<'r> {
+struct RuleScene<'r> {
     rule: &'r Rule,
     number: u32,
     base: u32,
     /// Views of the rule's buffers for this group.
-    from: View,
-    to: View,
+    from: BufferView,
+    to: BufferView,
 }
 
 impl Round<'_> {
@@ -50,7 +50,7 @@ impl Round<'_> {
     }
 
     /// Appends all transfers of the round in order.
-    pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), Fail> {
+    pub fn all(&self, out: &mut Vec<Transfer>) -> Result<(), BoxedDiagnostic> {
         let start = out.len();
         self.visit(&mut |t| self.keep(out, start, t))?;
         out[start..].sort_unstable_by(|a, b| a.key.cmp(&b.key));
@@ -58,14 +58,19 @@ impl Round<'_> {
     }
 
     /// Keeps a transfer in a list in which those of the round begin at `start`.
-    fn keep(&self, out: &mut Vec<Transfer>, start: usize, t: Transfer) -> Result<(), Fail> {
+    fn keep(
+        &self,
+        out: &mut Vec<Transfer>,
+        start: usize,
+        t: Transfer,
+    ) -> Result<(), BoxedDiagnostic> {
         self.budget.list(out.len() - start, t.span)?;
         out.push(t);
         Ok(())
     }
 
     /// Passes all transfers of the round to the sink, in no order that means anything.
-    pub(crate) fn visit(&self, sink: Sink<'_>) -> Result<(), Fail> {
+    pub(crate) fn visit(&self, sink: TransferSink<'_>) -> Result<(), BoxedDiagnostic> {
         let mut env = self.frame.env.clone();
         for base in self.frame.bases() {
             for (number, rule) in self.each.rules.iter().enumerate() {
@@ -78,7 +83,7 @@ impl Round<'_> {
     }
 
     /// Appends the transfers of the round in which `rank` takes part, in order.
-    pub fn of(&self, rank: u32, out: &mut Vec<Transfer>) -> Result<(), Fail> {
+    pub fn of(&self, rank: u32, out: &mut Vec<Transfer>) -> Result<(), BoxedDiagnostic> {
         let start = out.len();
         let (base, place) = self.frame.locate(rank);
         let mut env = self.frame.env.clone();
@@ -87,7 +92,7 @@ impl Round<'_> {
             let last = if self.each.once { 1 } else { self.frame.size };
             let before = out.len();
             if !self.each.once && rule.uniform {
-                let mut turns = Turns::new();
+                let mut turns = LoopTurns::new();
                 let keep = &mut |t| self.keep(out, start, t);
                 if self.solve(&scene, &mut env, &mut turns, place, rank, keep).is_ok() {
                     continue;
@@ -105,15 +110,15 @@ impl Round<'_> {
     /// Passes the transfers of a rule, for these ranks of the `each`, to the sink.
     fn listed(
         &self,
-        scene: &Scene<'_>,
+        scene: &RuleScene<'_>,
         env: &mut Vec<i64>,
         ranks: std::ops::Range<u32>,
         only: Option<u32>,
-        sink: Sink<'_>,
-    ) -> Result<(), Fail> {
+        sink: TransferSink<'_>,
+    ) -> Result<(), BoxedDiagnostic> {
         for r in ranks {
             env[index(self.each.var)] = i64::from(r);
-            let mut turns = Turns::new();
+            let mut turns = LoopTurns::new();
             self.budget.idle(1, scene.rule.span)?;
             self.leaves(scene.rule, env, &mut turns, &mut |env, turns| {
                 self.transfer(scene, env, turns, r, only, sink)
@@ -143,13 +148,13 @@ impl Round<'_> {
     }
 
     /// Returns the values of the variables of one transfer of the round, as messages show them.
-    pub fn values(&self, key: &Key) -> Option<String> {
+    pub fn values(&self, key: &TransferKey) -> Option<String> {
         let rule = self.each.rules.get(index(key.rule))?;
         let mut text = None;
         let mut env = self.frame.env.clone();
         let place = self.frame.locate(key.rank).1;
         env[index(self.each.var)] = i64::from(place);
-        let found = self.leaves(rule, &mut env, &mut Turns::new(), &mut |env, turns| {
+        let found = self.leaves(rule, &mut env, &mut LoopTurns::new(), &mut |env, turns| {
             if *turns == key.inner && text.is_none() {
                 text = Some(self.frame.note(blank(), env, &self.slots(rule)).notes.join(""));
             }
@@ -169,8 +174,13 @@ impl Round<'_> {
         slots
     }
 
-    fn scene<'r>(&self, rule: &'r Rule, number: u32, base: u32) -> Result<Scene<'r>, Fail> {
-        Ok(Scene {
+    fn scene<'r>(
+        &self,
+        rule: &'r Rule,
+        number: u32,
+        base: u32,
+    ) -> Result<RuleScene<'r>, BoxedDiagnostic> {
+        Ok(RuleScene {
             rule,
             number,
             base,
@@ -185,9 +195,9 @@ impl Round<'_> {
         &self,
         rule: &Rule,
         env: &mut Vec<i64>,
-        turns: &mut Turns,
-        leaf: Leaf<'_>,
-    ) -> Result<(), Fail> {
+        turns: &mut LoopTurns,
+        leaf: TurnCallback<'_>,
+    ) -> Result<(), BoxedDiagnostic> {
         self.descend(rule, &rule.binders, env, turns, leaf)
     }
 
@@ -196,9 +206,9 @@ impl Round<'_> {
         rule: &Rule,
         binders: &[Binder],
         env: &mut Vec<i64>,
-        turns: &mut Turns,
-        leaf: Leaf<'_>,
-    ) -> Result<(), Fail> {
+        turns: &mut LoopTurns,
+        leaf: TurnCallback<'_>,
+    ) -> Result<(), BoxedDiagnostic> {
         let Some((first, rest)) = binders.split_first() else {
             return leaf(env, turns);
         };
@@ -229,27 +239,27 @@ impl Round<'_> {
     /// Enumerates the loops of a uniform rule, and at each leaf solves for the rank of the `each`.
     fn solve(
         &self,
-        scene: &Scene<'_>,
+        scene: &RuleScene<'_>,
         env: &mut Vec<i64>,
-        turns: &mut Turns,
+        turns: &mut LoopTurns,
         place: u32,
         rank: u32,
-        sink: Sink<'_>,
-    ) -> Result<(), Fail> {
+        sink: TransferSink<'_>,
+    ) -> Result<(), BoxedDiagnostic> {
         self.solve_from(scene, 0, env, turns, place, rank, sink)
     }
 
     #[allow(clippy::too_many_arguments, reason = "the state of one recursive descent")]
     fn solve_from(
         &self,
-        scene: &Scene<'_>,
+        scene: &RuleScene<'_>,
         at: usize,
         env: &mut Vec<i64>,
-        turns: &mut Turns,
+        turns: &mut LoopTurns,
         place: u32,
         rank: u32,
-        sink: Sink<'_>,
-    ) -> Result<(), Fail> {
+        sink: TransferSink<'_>,
+    ) -> Result<(), BoxedDiagnostic> {
         let whole = (0, i64::from(self.frame.size) - 1);
         let vary = [(self.each.var, whole)];
         match scene.rule.binders.get(at) {
@@ -272,7 +282,7 @@ impl Round<'_> {
                 return self.solve_from(scene, at + 1, env, turns, place, rank, sink);
             }
             Some(Binder::Where(e)) => {
-                let varies = Bounds { env, vary: &vary, defs: &self.each.defs }.varies(e);
+                let varies = SlotBounds { env, vary: &vary, defs: &self.each.defs }.varies(e);
                 if varies || self.value(scene.rule, e, env)? != 0 {
                     self.solve_from(scene, at + 1, env, turns, place, rank, sink)?;
                 }
@@ -282,7 +292,7 @@ impl Round<'_> {
         }
         let mut candidates: Vec<i64> = Vec::new();
         for target in [&scene.rule.src.linear, &scene.rule.dst.linear] {
-            let bounds = Bounds { env, vary: &vary, defs: &self.each.defs };
+            let bounds = SlotBounds { env, vary: &vary, defs: &self.each.defs };
             match bounds.invert(target, self.each.var, &[(i64::from(place), i64::from(place))]) {
                 Some(ranges) => {
                     for (lo, hi) in ranges {
@@ -319,7 +329,7 @@ impl Round<'_> {
     }
 
     /// Returns the number of turns of a loop, at most `u32::MAX`; more are an error.
-    fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u32, Fail> {
+    fn width(&self, rule: &Rule, from: i64, to: i64) -> Result<u32, BoxedDiagnostic> {
         match to.saturating_sub(from) {
             w if w <= 0 => Ok(0),
             w if w < signed(u32::MAX) => Ok(count(w)),
@@ -327,17 +337,17 @@ impl Round<'_> {
         }
     }
 
-    fn value(&self, rule: &Rule, e: &Expr, env: &mut [i64]) -> Result<i64, Fail> {
+    fn value(&self, rule: &Rule, e: &Expr, env: &mut [i64]) -> Result<i64, BoxedDiagnostic> {
         eval(e, env).map_err(|e| self.frame.note(e.diagnostic(), env, &self.slots(rule)))
     }
 
     fn rank(
         &self,
-        scene: &Scene<'_>,
+        scene: &RuleScene<'_>,
         rank: &crate::program::Rank,
         env: &mut [i64],
-    ) -> Result<u32, Fail> {
-        let words = Words { slots: &self.frame.program.slots, binders: &scene.rule.binders };
+    ) -> Result<u32, BoxedDiagnostic> {
+        let words = ExprNames { slots: &self.frame.program.slots, binders: &scene.rule.binders };
         let out_of = |of: (i64, i64), axis: Option<&str>, e: &Expr, span: Span, env: &[i64]| {
             let d = no_rank(of, axis, (e, span), words, env);
             self.frame.note(d, env, &self.slots(scene.rule))
@@ -358,13 +368,13 @@ impl Round<'_> {
 
     fn transfer(
         &self,
-        scene: &Scene<'_>,
+        scene: &RuleScene<'_>,
         env: &mut [i64],
-        turns: &Turns,
+        turns: &LoopTurns,
         r: u32,
         only: Option<u32>,
-        sink: Sink<'_>,
-    ) -> Result<(), Fail> {
+        sink: TransferSink<'_>,
+    ) -> Result<(), BoxedDiagnostic> {
         let rule = scene.rule;
         let global = |place: u32| scene.base + place * self.frame.stride;
         let src = global(self.rank(scene, &rule.src, env)?);
@@ -372,9 +382,9 @@ impl Round<'_> {
         if only.is_some_and(|x| x != src && x != dst) {
             return Ok(());
         }
-        let located = |d: Fail, env: &[i64]| self.frame.note(*d, env, &self.slots(rule));
+        let located = |d: BoxedDiagnostic, env: &[i64]| self.frame.note(*d, env, &self.slots(rule));
         let set = |region: &Region, size: u32, env: &mut [i64]| {
-            let of = Indexed::new(self.frame.program, region.buf, size, &rule.binders);
+            let of = IndexedBuffer::new(self.frame.program, region.buf, size, &rule.binders);
             index_set(&region.index, env, &of, region.span).map_err(|d| located(d, env))
         };
         let from = set(&rule.from, scene.from.units, env)?;
@@ -400,7 +410,7 @@ impl Round<'_> {
         self.budget.useful(turns.len() + 1);
         sink(Transfer {
             round: self.index,
-            key: Key {
+            key: TransferKey {
                 rule: scene.number,
                 inner: turns.clone(),
                 rank: global(r.min(self.frame.size - 1)),

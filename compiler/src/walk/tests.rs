@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use roundelay_dsl::span::SourceMap;
 
 use super::{Transfer, walk};
-use crate::bounds::expressions::Expressions;
+use crate::bounds::expressions::ExprGenerator;
 use crate::{Instance, NoLibrary, Options, Shape, resolve};
 
 /// Returns a program of one round, in which peers, conditions and regions are random expressions.
-fn program(make: &mut Expressions) -> String {
+fn program(make: &mut ExprGenerator) -> String {
     let k = make.named(&["n", "n", "3"]).number(2);
     make.named(&["r", "n", "r", "k"]);
     let filter = match make.below(3) {
@@ -53,7 +53,7 @@ fn a_rank_misses_nothing() {
     let rounds = std::env::var("ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1u64);
     let (mut some, mut none) = (0, 0);
     for seed in 0..4000 * rounds {
-        let text = program(&mut Expressions::new(seed, &["n"]));
+        let text = program(&mut ExprGenerator::new(seed, &["n"]));
         let mut sources = SourceMap::new();
         let id = sources.add("here.algo", text.clone());
         let Ok(programs) = resolve(&mut sources, id, &NoLibrary) else { continue };

@@ -15,7 +15,7 @@ pub struct Transfer {
     /// The round, counted from 0.
     pub round: u32,
     /// Order inside the round, the same whoever asks.
-    pub key: Key,
+    pub key: TransferKey,
     /// The lane that plays it. Everything on one lane rides one path, for one part.
     pub lane: u16,
     /// The path between hosts that it rides.
@@ -41,11 +41,11 @@ pub struct Transfer {
 /// Rule and rank of the `each`, and the turns of its inner loops, outermost first. No two transfers of a
 /// round have the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct TransferKey {
     pub(super) rule: u32,
-    pub(super) inner: Turns,
+    pub(super) inner: LoopTurns,
     pub(super) rank: u32,
 }
 
 /// The number of turns that each loop around a transfer has made before, outermost first.
-pub(super) type Turns = SmallVec<[u32; 4]>;
+pub(super) type LoopTurns = SmallVec<[u32; 4]>;

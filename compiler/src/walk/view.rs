@@ -3,25 +3,25 @@
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
+use crate::budget::BoxedDiagnostic;
 use crate::chunks::ChunkSet;
 use crate::num::count;
-use crate::plan::{Piece, Region};
-use crate::scope::Fail;
+use crate::plan::{Region, RegionPiece};
 
 /// A buffer of a frame: chunks of the instance, seen as `units` equal ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct View {
-    pub(super) pieces: Vec<Piece>,
+pub(super) struct BufferView {
+    pub(super) pieces: Vec<RegionPiece>,
     pub(super) units: u32,
 }
 
-impl View {
+impl BufferView {
     pub(super) fn total(&self) -> u32 {
         self.pieces.iter().map(|p| p.set.total).sum()
     }
 
     /// Returns the chunks of the instance for chunks of the view.
-    pub(super) fn map(&self, set: &ChunkSet, span: Span) -> Result<Region, Fail> {
+    pub(super) fn map(&self, set: &ChunkSet, span: Span) -> Result<Region, BoxedDiagnostic> {
         let (total, units) = (self.total(), self.units.max(1));
         if total % units != 0 {
             return Err(Box::new(
@@ -34,7 +34,7 @@ impl View {
             ));
         }
         let w = total / units;
-        if let [Piece { buf, set: base }] = self.pieces.as_slice()
+        if let [RegionPiece { buf, set: base }] = self.pieces.as_slice()
             && base.is_interval()
         {
             let extent = if set.is_interval() {
@@ -72,7 +72,7 @@ impl View {
     }
 
     /// Appends the chunks at positions `from..to` of the view, as pieces.
-    pub(super) fn slice(&self, from: u32, to: u32, out: &mut Vec<Piece>) {
+    pub(super) fn slice(&self, from: u32, to: u32, out: &mut Vec<RegionPiece>) {
         let mut at = 0;
         for p in &self.pieces {
             let (a, b) = (from.max(at), to.min(at + p.set.total));
@@ -80,7 +80,7 @@ impl View {
                 let mut k = a - at;
                 let end = b - at;
                 if p.set.is_interval() {
-                    out.push(Piece {
+                    out.push(RegionPiece {
                         buf: p.buf,
                         set: ChunkSet::interval(p.set.nth(k), end - k, p.set.modulus),
                     });
@@ -98,7 +98,7 @@ impl View {
                             } else {
                                 ChunkSet::interval(start, len, p.set.modulus)
                             };
-                            out.push(Piece { buf: p.buf, set });
+                            out.push(RegionPiece { buf: p.buf, set });
                             k += len;
                         }
                     }
@@ -110,8 +110,8 @@ impl View {
 }
 
 /// Joins neighbouring intervals.
-pub(crate) fn merge(pieces: Vec<Piece>) -> Vec<Piece> {
-    let mut out: Vec<Piece> = Vec::with_capacity(pieces.len());
+pub(crate) fn merge(pieces: Vec<RegionPiece>) -> Vec<RegionPiece> {
+    let mut out: Vec<RegionPiece> = Vec::with_capacity(pieces.len());
     for p in pieces {
         if p.set.total == 0 {
             continue;

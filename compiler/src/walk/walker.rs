@@ -5,30 +5,30 @@ use std::ops::ControlFlow;
 use roundelay_dsl::diag::{Diagnostic, codes};
 use roundelay_dsl::span::Span;
 
-use super::frame::{Frame, Ride, Views};
+use super::frame::{FrameRoute, FrameViews, ProgramFrame};
 use super::round::Round;
 use super::transfer::MAX_LANES;
-use crate::budget::{Budget, ENTERED};
+use crate::budget::{BoxedDiagnostic, ENTERED, WalkBudget};
 use crate::collective::Spec;
 use crate::eval::eval;
-use crate::instance::{Instance, Scratch, ScratchBuffer, Setting};
+use crate::instance::{Instance, InstanceSetting, ScratchBuffer, ScratchBuffers};
 use crate::num::{count, index, short, wide};
 use crate::plan::{MAX_CHUNKS, MAX_PLACES};
 use crate::program::{Program, Slot, Stmt};
-use crate::scope::{Fail, composed, enter, environment, length_varies, split_range, used};
+use crate::scope::{composed, enter, environment, length_varies, split_range, used};
 
 /// The callback of the walk for every round; `Break` ends the walk.
-pub type OnRound<'v> = &'v mut dyn FnMut(&Round<'_>) -> Result<ControlFlow<()>, Fail>;
+pub type OnRound<'v> = &'v mut dyn FnMut(&Round<'_>) -> Result<ControlFlow<()>, BoxedDiagnostic>;
 
 /// The state of one walk.
-struct Walk<'w, 'v> {
-    setting: Setting<'w>,
+struct WalkState<'w, 'v> {
+    setting: InstanceSetting<'w>,
     round: u32,
     path: Vec<u32>,
     on_round: OnRound<'v>,
-    scratch: Laid<'w>,
+    scratch: ScratchLayout<'w>,
     stop: bool,
-    budget: Budget,
+    budget: WalkBudget,
     /// Path and part of each lane that something moved on.
     lanes: Vec<Option<(u16, Option<u16>)>>,
     /// The split that shares cut.
@@ -39,28 +39,32 @@ struct Walk<'w, 'v> {
 const MOST_SCRATCH: usize = 1 << 15;
 
 /// The scratch buffers of a walk.
-enum Laid<'w> {
+enum ScratchLayout<'w> {
     /// All are known.
-    Done(&'w Scratch),
+    Done(&'w ScratchBuffers),
     /// They are being found: no round is visited.
-    Out(&'w mut Scratch),
+    Out(&'w mut ScratchBuffers),
 }
 
 /// Calls `on_round` for every round of the instance, in order.
-pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), Fail> {
-    run(instance.setting(), on_round, Laid::Done(&instance.scratch))
+pub fn walk(instance: &Instance, on_round: OnRound<'_>) -> Result<(), BoxedDiagnostic> {
+    run(instance.setting(), on_round, ScratchLayout::Done(&instance.scratch))
 }
 
 /// Numbers the scratch buffers of all frames and finds their sizes.
-pub(crate) fn scratch(setting: Setting<'_>) -> Result<Scratch, Fail> {
+pub(crate) fn scratch(setting: InstanceSetting<'_>) -> Result<ScratchBuffers, BoxedDiagnostic> {
     let none: OnRound<'_> = &mut |_| Ok(ControlFlow::Continue(()));
-    let mut scratch = Scratch::default();
-    run(setting, none, Laid::Out(&mut scratch))?;
+    let mut scratch = ScratchBuffers::default();
+    run(setting, none, ScratchLayout::Out(&mut scratch))?;
     Ok(scratch)
 }
 
-fn run(setting: Setting<'_>, on_round: OnRound<'_>, scratch: Laid<'_>) -> Result<(), Fail> {
-    let Setting { program, options, units, .. } = setting;
+fn run(
+    setting: InstanceSetting<'_>,
+    on_round: OnRound<'_>,
+    scratch: ScratchLayout<'_>,
+) -> Result<(), BoxedDiagnostic> {
+    let InstanceSetting { program, options, units, .. } = setting;
     let axes = setting.axes.to_vec();
     let env = environment(program, &axes, options.root);
     let mut live = vec![];
@@ -70,23 +74,34 @@ fn run(setting: Setting<'_>, on_round: OnRound<'_>, scratch: Laid<'_>) -> Result
     }
     let ranks = setting.spec.ranks;
     let spec = Spec { chunks: units, ..setting.spec.clone() };
-    let mut walk = Walk {
+    let mut walk = WalkState {
         setting,
         round: 0,
         path: Vec::new(),
         on_round,
         scratch,
         stop: false,
-        budget: Budget::new(ranks, options.limit),
+        budget: WalkBudget::new(ranks, options.limit),
         lanes: vec![None; MAX_LANES.into()],
         weighted: setting.weighted_site(),
     };
     let scratch = walk.scratch(program, &env, setting.spec.chunks / units.max(1))?;
-    let views = Views::Whole { spec: setting.spec, scratch };
-    let (size, ride) = (ranks, Ride::default());
+    let views = FrameViews::Whole { spec: setting.spec, scratch };
+    let (size, ride) = (ranks, FrameRoute::default());
     let varied = false;
-    let frame =
-        Frame { program, axes, env, live, size, stride: 1, ranks, ride, spec, views, varied };
+    let frame = ProgramFrame {
+        program,
+        axes,
+        env,
+        live,
+        size,
+        stride: 1,
+        ranks,
+        ride,
+        spec,
+        views,
+        varied,
+    };
     if setting.channels > 1 {
         for t in 0..setting.channels {
             walk.part(&frame, &program.body, None, (t, setting.channels), None)?;
@@ -108,17 +123,19 @@ fn too_many_places(chunks: u64, span: Span) -> Diagnostic {
         ))
 }
 
-impl Walk<'_, '_> {
+impl WalkState<'_, '_> {
     /// Finds or makes the scratch buffers of a frame whose chunks are `w` of the instance's.
-    fn scratch(&mut self, p: &Program, env: &[i64], w: u32) -> Result<u16, Fail> {
+    fn scratch(&mut self, p: &Program, env: &[i64], w: u32) -> Result<u16, BoxedDiagnostic> {
         let part = match (self.weighted, self.path.as_slice()) {
             (Some(site), [at, part, ..]) if site == *at => Some(short(*part)),
             _ => None,
         };
         let spec = self.setting.spec;
-        let Scratch { first, buffers, chunks: all } = match &mut self.scratch {
-            Laid::Out(scratch) => scratch,
-            Laid::Done(scratch) => return Ok(scratch.first.get(&self.path).copied().unwrap_or(0)),
+        let ScratchBuffers { first, buffers, chunks: all } = match &mut self.scratch {
+            ScratchLayout::Out(scratch) => scratch,
+            ScratchLayout::Done(scratch) => {
+                return Ok(scratch.first.get(&self.path).copied().unwrap_or(0));
+            }
         };
         let full =
             !first.contains_key(&self.path) && buffers.len() + p.scratch.len() > MOST_SCRATCH;
@@ -164,7 +181,11 @@ impl Walk<'_, '_> {
         Ok(first)
     }
 
-    fn block<'f>(&mut self, frame: &mut Frame<'f>, stmts: &'f [Stmt]) -> Result<(), Fail> {
+    fn block<'f>(
+        &mut self,
+        frame: &mut ProgramFrame<'f>,
+        stmts: &'f [Stmt],
+    ) -> Result<(), BoxedDiagnostic> {
         let depth = frame.live.len();
         for s in stmts {
             if self.stop {
@@ -178,7 +199,7 @@ impl Walk<'_, '_> {
                 Stmt::For { slot, from, to, body } => {
                     let from_span = from.span;
                     let (from, to) = (frame.value(from)?, frame.value(to)?);
-                    if matches!(self.scratch, Laid::Out(_)) && !composed(body) {
+                    if matches!(self.scratch, ScratchLayout::Out(_)) && !composed(body) {
                         continue;
                     }
                     // A bound that is out of reach is refused before the first turn.
@@ -198,7 +219,7 @@ impl Walk<'_, '_> {
                     self.block(frame, body)?;
                 }
                 Stmt::Each(each) => {
-                    if let Laid::Done(_) = self.scratch {
+                    if let ScratchLayout::Done(_) = self.scratch {
                         let ride = self.lane(frame.ride, each.span)?;
                         let round =
                             Round { frame, each, index: self.round, ride, budget: &self.budget };
@@ -213,7 +234,7 @@ impl Walk<'_, '_> {
                     let (from, to) =
                         split_range(s, &mut frame.env.clone(), self.setting.options.paths)?;
                     for t in from..to {
-                        let frame: &Frame<'_> = frame;
+                        let frame: &ProgramFrame<'_> = frame;
                         self.path.push(s.site);
                         let done = self.part(
                             frame,
@@ -234,12 +255,12 @@ impl Walk<'_, '_> {
 
     fn part(
         &mut self,
-        outer: &Frame<'_>,
+        outer: &ProgramFrame<'_>,
         body: &[Stmt],
         var: Option<(Slot, i64)>,
         (part, parts): (u32, u32),
         site: Option<u32>,
-    ) -> Result<(), Fail> {
+    ) -> Result<(), BoxedDiagnostic> {
         self.path.push(part);
         self.budget.turns(ENTERED, outer.program.header)?;
         let w = outer.finest()? / parts;
@@ -252,12 +273,12 @@ impl Walk<'_, '_> {
         }
         let lane =
             1 + short((u32::from(outer.ride.lane) * parts + part) % (u32::from(MAX_LANES) - 1));
-        let mut ride = Ride { lane, ..outer.ride };
+        let mut ride = FrameRoute { lane, ..outer.ride };
         if site.is_some() && site == self.weighted {
             ride.part = Some(short(part));
         }
-        let views = Views::Part { outer, part, parts, scratch: scratch? };
-        let mut frame = Frame {
+        let views = FrameViews::Part { outer, part, parts, scratch: scratch? };
+        let mut frame = ProgramFrame {
             program: outer.program,
             axes: outer.axes.clone(),
             env,
@@ -273,7 +294,7 @@ impl Walk<'_, '_> {
     }
 
     /// Returns the lane of a round: that of its frame, unless that is already another path's or part's.
-    fn lane(&mut self, ride: Ride, span: Span) -> Result<Ride, Fail> {
+    fn lane(&mut self, ride: FrameRoute, span: Span) -> Result<FrameRoute, BoxedDiagnostic> {
         let (own, last) = ((ride.path, ride.part), MAX_LANES);
         let order = (ride.lane..last).chain(1..ride.lane);
         let fits = |lane: &u16| self.lanes[index(*lane)].is_none_or(|of| of == own);
@@ -292,16 +313,20 @@ impl Walk<'_, '_> {
             ));
         };
         self.lanes[index(lane)] = Some(own);
-        Ok(Ride { lane, ..ride })
+        Ok(FrameRoute { lane, ..ride })
     }
 
     /// Returns the route of the messages of a used program.
-    fn via(&self, outer: &Frame<'_>, u: &crate::program::Use) -> Result<Ride, Fail> {
+    fn via(
+        &self,
+        outer: &ProgramFrame<'_>,
+        u: &crate::program::AlgorithmUse,
+    ) -> Result<FrameRoute, BoxedDiagnostic> {
         let Some(e) = &u.via else { return Ok(outer.ride) };
         let (path, paths) = (eval(e, &mut outer.env.clone()), self.setting.options.paths);
         match path.map_err(|e| outer.note(e.diagnostic(), &outer.env, &[]))? {
             path if (0..i64::from(paths)).contains(&path) => {
-                Ok(Ride { path: short(path), ..outer.ride })
+                Ok(FrameRoute { path: short(path), ..outer.ride })
             }
             path => {
                 let d = Diagnostic::error(
@@ -315,7 +340,11 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn use_(&mut self, outer: &Frame<'_>, u: &crate::program::Use) -> Result<(), Fail> {
+    fn use_(
+        &mut self,
+        outer: &ProgramFrame<'_>,
+        u: &crate::program::AlgorithmUse,
+    ) -> Result<(), BoxedDiagnostic> {
         let (axes, env, units) = enter(outer.program, &outer.axes, &mut outer.env.clone(), u)?;
         let size: u32 = axes.iter().product();
         let inner: u32 = u.over.map_or(1, |axis| outer.axes[axis + 1..].iter().product());
@@ -345,7 +374,7 @@ impl Walk<'_, '_> {
             live.push(program.root);
         }
         self.path.push(u.site);
-        let mut frame = Frame {
+        let mut frame = ProgramFrame {
             program,
             axes,
             env,
@@ -355,14 +384,14 @@ impl Walk<'_, '_> {
             ranks: outer.ranks,
             ride: self.via(outer, u)?,
             spec,
-            views: Views::Used { outer, stmt: u, scratch: 0 },
+            views: FrameViews::Used { outer, stmt: u, scratch: 0 },
             varied: outer.varied || length_varies(outer.program, &outer.axes, &outer.env, u),
         };
         let w = frame.finest()?;
         let scratch = self.scratch(program, &frame.env, w);
         let done = match scratch {
             Ok(scratch) => {
-                frame.views = Views::Used { outer, stmt: u, scratch };
+                frame.views = FrameViews::Used { outer, stmt: u, scratch };
                 self.block(&mut frame, &program.body)
             }
             Err(e) => Err(e),

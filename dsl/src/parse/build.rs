@@ -1,12 +1,12 @@
 //! Builds declarations and statements of the syntax tree from pest's nodes.
 //!
 //! Functions return `None` only where a node is not as the grammar says, which is a fault of this
-//! package; faults of the text go to [`Builder::faults`] and the work goes on.
+//! package; faults of the text go to [`TreeBuilder::faults`] and the work goes on.
 
 use pest::iterators::Pairs;
 
-use super::parts::Parts;
-use super::{Input, Node, Rule, limits};
+use super::parts::NodeParts;
+use super::{ParserInput, PestNode, Rule, limits};
 use crate::ast::*;
 use crate::diag::{Diagnostic, Diagnostics, codes};
 use crate::lex::trim_line;
@@ -14,12 +14,12 @@ use crate::span::Span;
 
 /// Adds what a parsed piece at byte `base` declares to `file`, and returns the faults.
 pub(super) fn file(
-    input: &Input,
+    input: &ParserInput,
     base: usize,
     nodes: Pairs<'_, Rule>,
     file: &mut File,
 ) -> Diagnostics {
-    let mut builder = Builder { input, base, depth: 0, faults: Diagnostics::new() };
+    let mut builder = TreeBuilder { input, base, depth: 0, faults: Diagnostics::new() };
     for node in nodes.flat_map(|n| n.into_inner()) {
         match node.as_rule() {
             Rule::file_doc => file.docs.push(doc_text(&node)),
@@ -39,8 +39,8 @@ pub(super) fn file(
     builder.faults
 }
 
-pub(super) struct Builder<'i, 't> {
-    input: &'i Input<'t>,
+pub(super) struct TreeBuilder<'i, 't> {
+    input: &'i ParserInput<'t>,
     /// The byte of the text at which the piece begins.
     base: usize,
     /// Number of statements around the present one.
@@ -48,8 +48,8 @@ pub(super) struct Builder<'i, 't> {
     pub(super) faults: Diagnostics,
 }
 
-impl Builder<'_, '_> {
-    pub(super) fn span(&self, node: &Node<'_>) -> Span {
+impl TreeBuilder<'_, '_> {
+    pub(super) fn span(&self, node: &PestNode<'_>) -> Span {
         let at = node.as_span();
         self.input.span(self.base + at.start(), self.base + at.end())
     }
@@ -61,7 +61,7 @@ impl Builder<'_, '_> {
         before.map_or(span, |i| self.input.span(words[i].start, span.end as usize))
     }
 
-    pub(super) fn name(&self, node: Node<'_>) -> Name {
+    pub(super) fn name(&self, node: PestNode<'_>) -> Name {
         Name { text: node.as_str().to_owned(), span: self.span(&node) }
     }
 
@@ -72,13 +72,13 @@ impl Builder<'_, '_> {
         }
     }
 
-    fn item(&mut self, node: Node<'_>) -> Option<Item> {
-        let mut parts = Parts::of(node);
+    fn item(&mut self, node: PestNode<'_>) -> Option<Item> {
+        let mut parts = NodeParts::of(node);
         let docs = parts.all(Rule::doc).iter().map(doc_text).collect();
         let node = parts.next()?;
         let span = self.span(&node);
         let rule = node.as_rule();
-        let mut parts = Parts::of(node);
+        let mut parts = NodeParts::of(node);
         Some(match rule {
             Rule::import => {
                 let path = parts.take(Rule::path)?;
@@ -96,12 +96,17 @@ impl Builder<'_, '_> {
         })
     }
 
-    fn function(&mut self, mut parts: Parts<'_>, docs: Vec<String>, span: Span) -> Option<FnDef> {
+    fn function(
+        &mut self,
+        mut parts: NodeParts<'_>,
+        docs: Vec<String>,
+        span: Span,
+    ) -> Option<FnDef> {
         let name = self.name(parts.take(Rule::name)?);
         let params = parts.all(Rule::name).into_iter().map(|n| self.name(n)).collect();
         let mut lets = Vec::new();
         if let Some(body) = parts.take(Rule::fn_body) {
-            parts = Parts::of(body);
+            parts = NodeParts::of(body);
             while let Some(node) = parts.take(Rule::let_stmt) {
                 lets.push(self.binding(node)?);
             }
@@ -112,7 +117,7 @@ impl Builder<'_, '_> {
 
     fn collective(
         &mut self,
-        mut parts: Parts<'_>,
+        mut parts: NodeParts<'_>,
         docs: Vec<String>,
         span: Span,
     ) -> Option<Collective> {
@@ -126,38 +131,38 @@ impl Builder<'_, '_> {
             };
             self.once(slot, word, node)?;
         }
-        let body = self.statements(parts, Context::Collective)?;
+        let body = self.statements(parts, DeclarationKind::Collective)?;
         Some(Collective { docs, name, axes, input, output, body, span })
     }
 
     fn algorithm(
         &mut self,
-        mut parts: Parts<'_>,
+        mut parts: NodeParts<'_>,
         docs: Vec<String>,
         span: Span,
     ) -> Option<Algorithm> {
         let head = parts.take(Rule::algorithm_head)?;
         let header = self.span(&head);
-        let mut words = Parts::of(head);
+        let mut words = NodeParts::of(head);
         let name = self.name(words.take(Rule::name)?);
         let collective = self.name(words.take(Rule::name)?);
         let axes = self.axes(words.take(Rule::axes)?)?;
         let (mut requires, mut scratch) = (Vec::new(), Vec::new());
         let (mut tolerates, mut chunks) = (None, None);
         for clause in parts.all(Rule::clause) {
-            let clause = Parts::of(clause).next()?;
+            let clause = NodeParts::of(clause).next()?;
             match clause.as_rule() {
-                Rule::requires => requires.push(self.expr(Parts::of(clause).next()?)?),
+                Rule::requires => requires.push(self.expr(NodeParts::of(clause).next()?)?),
                 Rule::tolerates => self.once(&mut tolerates, "tolerates", clause)?,
                 Rule::chunks => self.once(&mut chunks, "chunks", clause)?,
                 _ => {
-                    let mut parts = Parts::of(clause);
+                    let mut parts = NodeParts::of(clause);
                     let name = self.name(parts.take(Rule::name)?);
                     scratch.push(Scratch { name, chunks: self.expr(parts.next()?)? });
                 }
             }
         }
-        let body = self.statements_of(parts.all(Rule::stmt), Context::Algorithm)?;
+        let body = self.statements_of(parts.all(Rule::stmt), DeclarationKind::Algorithm)?;
         let schedule = match parts.take(Rule::schedule) {
             Some(node) => Some(self.schedule(node)?),
             None => None,
@@ -179,9 +184,9 @@ impl Builder<'_, '_> {
     }
 
     /// Fills the slot of a clause that may stand only once.
-    fn once(&mut self, slot: &mut Option<Expr>, word: &str, node: Node<'_>) -> Option<()> {
+    fn once(&mut self, slot: &mut Option<Expr>, word: &str, node: PestNode<'_>) -> Option<()> {
         let span = self.span(&node);
-        let value = self.expr(Parts::of(node).next()?)?;
+        let value = self.expr(NodeParts::of(node).next()?)?;
         match slot {
             None => *slot = Some(value),
             Some(first) => self.faults.push(
@@ -193,8 +198,8 @@ impl Builder<'_, '_> {
         Some(())
     }
 
-    fn axes(&mut self, node: Node<'_>) -> Option<Axes> {
-        let node = Parts::of(node).next()?;
+    fn axes(&mut self, node: PestNode<'_>) -> Option<Axes> {
+        let node = NodeParts::of(node).next()?;
         if node.as_rule() == Rule::name {
             return Some(Axes::Flat(self.name(node)));
         }
@@ -202,34 +207,42 @@ impl Builder<'_, '_> {
         Some(Axes::Grid(self.names(node), span))
     }
 
-    fn names(&self, grid: Node<'_>) -> Vec<Name> {
-        Parts::of(grid).all(Rule::name).into_iter().map(|n| self.name(n)).collect()
+    fn names(&self, grid: PestNode<'_>) -> Vec<Name> {
+        NodeParts::of(grid).all(Rule::name).into_iter().map(|n| self.name(n)).collect()
     }
 
-    fn schedule(&mut self, node: Node<'_>) -> Option<Schedule> {
+    fn schedule(&mut self, node: PestNode<'_>) -> Option<Schedule> {
         let span = self.span(&node);
         let mut entries = Vec::new();
-        for entry in Parts::of(node).all(Rule::entry) {
-            let mut parts = Parts::of(entry);
+        for entry in NodeParts::of(node).all(Rule::entry) {
+            let mut parts = NodeParts::of(entry);
             let key = self.name(parts.take(Rule::name)?);
             entries.push((key, self.expr(parts.next()?)?));
         }
         Some(Schedule { entries, span })
     }
 
-    fn binding(&mut self, node: Node<'_>) -> Option<(Name, Expr)> {
-        let mut parts = Parts::of(node);
+    fn binding(&mut self, node: PestNode<'_>) -> Option<(Name, Expr)> {
+        let mut parts = NodeParts::of(node);
         Some((self.name(parts.take(Rule::name)?), self.expr(parts.next()?)?))
     }
 
-    fn statements(&mut self, mut parts: Parts<'_>, context: Context) -> Option<Vec<Stmt>> {
+    fn statements(
+        &mut self,
+        mut parts: NodeParts<'_>,
+        context: DeclarationKind,
+    ) -> Option<Vec<Stmt>> {
         self.statements_of(parts.all(Rule::stmt), context)
     }
 
-    fn statements_of(&mut self, nodes: Vec<Node<'_>>, context: Context) -> Option<Vec<Stmt>> {
+    fn statements_of(
+        &mut self,
+        nodes: Vec<PestNode<'_>>,
+        context: DeclarationKind,
+    ) -> Option<Vec<Stmt>> {
         let mut statements = Vec::with_capacity(nodes.len());
         for node in nodes {
-            let node = Parts::of(node).next()?;
+            let node = NodeParts::of(node).next()?;
             self.check_context(&node, context);
             statements.push(self.statement(node, context)?);
         }
@@ -237,22 +250,24 @@ impl Builder<'_, '_> {
     }
 
     /// Reports a statement that has no meaning in this kind of declaration.
-    fn check_context(&mut self, node: &Node<'_>, context: Context) {
+    fn check_context(&mut self, node: &PestNode<'_>, context: DeclarationKind) {
         let (word, help) = match (context, node.as_rule()) {
-            (Context::Algorithm, Rule::ensure) => (
+            (DeclarationKind::Algorithm, Rule::ensure) => (
                 "an `output[…] = …`",
                 "declare what must hold in a `collective`; move data with `a -> b : copy …`",
             ),
-            (Context::Collective, Rule::transfer) => {
+            (DeclarationKind::Collective, Rule::transfer) => {
                 ("a transfer", "say what must hold: `output[i] = input[j] at r`")
             }
-            (Context::Collective, Rule::use_stmt) => ("`use`", "write it in an algorithm"),
-            (Context::Collective, Rule::split_stmt) => ("`split`", "write it in an algorithm"),
+            (DeclarationKind::Collective, Rule::use_stmt) => ("`use`", "write it in an algorithm"),
+            (DeclarationKind::Collective, Rule::split_stmt) => {
+                ("`split`", "write it in an algorithm")
+            }
             _ => return,
         };
         let (here, there) = match context {
-            Context::Algorithm => ("an algorithm", "a collective"),
-            Context::Collective => ("a collective", "an algorithm"),
+            DeclarationKind::Algorithm => ("an algorithm", "a collective"),
+            DeclarationKind::Collective => ("a collective", "an algorithm"),
         };
         let message = format!("{word} stands in {here}, but belongs in {there}");
         let span = self.span(node);
@@ -263,25 +278,25 @@ impl Builder<'_, '_> {
         );
     }
 
-    fn block(&mut self, node: Node<'_>, context: Context) -> Option<Vec<Stmt>> {
+    fn block(&mut self, node: PestNode<'_>, context: DeclarationKind) -> Option<Vec<Stmt>> {
         if self.depth >= limits::MAX_DEPTH {
             let span = self.span(&node);
             self.too_deep(span);
             return Some(Vec::new());
         }
         self.depth += 1;
-        let statements = self.statements(Parts::of(node), context);
+        let statements = self.statements(NodeParts::of(node), context);
         self.depth -= 1;
         statements
     }
 
-    fn statement(&mut self, node: Node<'_>, context: Context) -> Option<Stmt> {
+    fn statement(&mut self, node: PestNode<'_>, context: DeclarationKind) -> Option<Stmt> {
         let span = self.span(&node);
         let rule = node.as_rule();
         if rule == Rule::let_stmt {
             return self.binding(node).map(|(name, value)| Stmt::Let(name, value));
         }
-        let mut parts = Parts::of(node);
+        let mut parts = NodeParts::of(node);
         Some(match rule {
             Rule::for_stmt => {
                 let var = self.name(parts.take(Rule::name)?);
@@ -314,7 +329,7 @@ impl Builder<'_, '_> {
     }
 
     /// Builds `if … else if … else …`, from its end: each `else if` is an `if` alone in the part before.
-    fn choice_of(&mut self, mut parts: Parts<'_>, context: Context) -> Option<Stmt> {
+    fn choice_of(&mut self, mut parts: NodeParts<'_>, context: DeclarationKind) -> Option<Stmt> {
         let (outside, mut arms) = (self.depth, Vec::new());
         while let Some(condition) = parts.take(Rule::expr) {
             let cond = self.expr(condition)?;
@@ -336,7 +351,12 @@ impl Builder<'_, '_> {
         otherwise.pop()
     }
 
-    fn split(&mut self, mut parts: Parts<'_>, span: Span, context: Context) -> Option<Stmt> {
+    fn split(
+        &mut self,
+        mut parts: NodeParts<'_>,
+        span: Span,
+        context: DeclarationKind,
+    ) -> Option<Stmt> {
         let buffer = self.name(parts.take(Rule::name)?);
         let var = self.name(parts.take(Rule::name)?);
         let (mut end, mut range) = (var.span, None);
@@ -352,15 +372,15 @@ impl Builder<'_, '_> {
         Some(Stmt::Split(Split { buffer, var, range, by, body, span: head }))
     }
 
-    fn use_of(&mut self, mut parts: Parts<'_>, span: Span) -> Option<Stmt> {
-        let mut names = Parts::of(parts.take(Rule::use_name)?).all(Rule::name);
+    fn use_of(&mut self, mut parts: NodeParts<'_>, span: Span) -> Option<Stmt> {
+        let mut names = NodeParts::of(parts.take(Rule::use_name)?).all(Rule::name);
         let name = self.name(names.pop()?);
         let collective = names.pop().map(|n| self.name(n));
         let over =
-            parts.take(Rule::use_over).and_then(|n| Parts::of(n).next()).map(|n| self.name(n));
+            parts.take(Rule::use_over).and_then(|n| NodeParts::of(n).next()).map(|n| self.name(n));
         let (mut on, mut to) = (None, None);
         if let Some(node) = parts.take(Rule::use_on) {
-            let mut regions = Parts::of(node);
+            let mut regions = NodeParts::of(node);
             on = Some(self.region(regions.next()?)?);
             to = self.optional_region(&mut regions)?;
         }
@@ -369,11 +389,11 @@ impl Builder<'_, '_> {
         Some(Stmt::Use(Use { collective, name, over, on, to, root, via, span }))
     }
 
-    fn ensure(&mut self, mut parts: Parts<'_>, span: Span) -> Option<Stmt> {
+    fn ensure(&mut self, mut parts: NodeParts<'_>, span: Span) -> Option<Stmt> {
         let target = self.region(parts.take(Rule::region)?)?;
         let mut reduce = None;
         if let Some(node) = parts.take(Rule::fold) {
-            let mut parts = Parts::of(node);
+            let mut parts = NodeParts::of(node);
             let var = self.name(parts.take(Rule::name)?);
             let (from, to) = self.range(parts.take(Rule::range)?)?;
             let filter = self.optional(&mut parts, Rule::filter)?;
@@ -384,7 +404,7 @@ impl Builder<'_, '_> {
         Some(Stmt::Ensure(Ensure { target, reduce, source, at, span }))
     }
 
-    fn transfer(&mut self, mut parts: Parts<'_>, span: Span) -> Option<Stmt> {
+    fn transfer(&mut self, mut parts: NodeParts<'_>, span: Span) -> Option<Stmt> {
         let src = self.rank(parts.take(Rule::rank)?)?;
         let dst = self.rank(parts.take(Rule::rank)?)?;
         let op = if parts.take(Rule::op)?.as_str() == "copy" { Op::Copy } else { Op::Reduce };
@@ -394,27 +414,27 @@ impl Builder<'_, '_> {
         Some(Stmt::Transfer(Transfer { src, dst, op, from, to, wire, span }))
     }
 
-    fn rank(&mut self, node: Node<'_>) -> Option<Rank> {
-        let node = Parts::of(node).next()?;
+    fn rank(&mut self, node: PestNode<'_>) -> Option<Rank> {
+        let node = NodeParts::of(node).next()?;
         if node.as_rule() == Rule::expr {
             return self.expr(node).map(Rank::One);
         }
         let span = self.span(&node);
-        let coordinates = Parts::of(node).all(Rule::expr);
+        let coordinates = NodeParts::of(node).all(Rule::expr);
         let coordinates = coordinates.into_iter().map(|n| self.expr(n)).collect::<Option<_>>()?;
         Some(Rank::Tuple(coordinates, span))
     }
 
-    fn optional_region(&mut self, parts: &mut Parts<'_>) -> Option<Option<Region>> {
+    fn optional_region(&mut self, parts: &mut NodeParts<'_>) -> Option<Option<Region>> {
         match parts.take(Rule::region) {
             Some(node) => Some(Some(self.region(node)?)),
             None => Some(None),
         }
     }
 
-    fn region(&mut self, node: Node<'_>) -> Option<Region> {
+    fn region(&mut self, node: PestNode<'_>) -> Option<Region> {
         let span = self.span(&node);
-        let mut parts = Parts::of(node);
+        let mut parts = NodeParts::of(node);
         let buffer = self.name(parts.take(Rule::buffer)?);
         let index = match parts.take(Rule::index) {
             Some(node) => Some(self.index(node)?),
@@ -423,16 +443,16 @@ impl Builder<'_, '_> {
         Some(Region { buffer, index, span })
     }
 
-    fn index(&mut self, node: Node<'_>) -> Option<Index> {
-        let mut parts = Parts::of(node);
+    fn index(&mut self, node: PestNode<'_>) -> Option<Index> {
+        let mut parts = NodeParts::of(node);
         let from = self.expr(parts.take(Rule::expr)?)?;
         let Some(tail) = parts.next() else { return Some(Index::At(from)) };
         let cyclic = tail.as_rule() == Rule::cyclic;
-        let mut parts = Parts::of(tail);
+        let mut parts = NodeParts::of(tail);
         let end = self.expr(parts.take(Rule::expr)?)?;
         let (mut by, mut take) = (None, None);
         if let Some(steps) = parts.take(Rule::steps) {
-            let mut steps = Parts::of(steps);
+            let mut steps = NodeParts::of(steps);
             by = Some(self.expr(steps.next()?)?);
             take = match steps.next() {
                 Some(node) => Some(self.expr(node)?),
@@ -445,15 +465,15 @@ impl Builder<'_, '_> {
         })
     }
 
-    fn range(&mut self, node: Node<'_>) -> Option<(Expr, Expr)> {
-        let mut parts = Parts::of(node);
+    fn range(&mut self, node: PestNode<'_>) -> Option<(Expr, Expr)> {
+        let mut parts = NodeParts::of(node);
         Some((self.expr(parts.next()?)?, self.expr(parts.next()?)?))
     }
 
     /// Builds the expression of a node such as `where e`, if there is one.
-    fn optional(&mut self, parts: &mut Parts<'_>, rule: Rule) -> Option<Option<Expr>> {
+    fn optional(&mut self, parts: &mut NodeParts<'_>, rule: Rule) -> Option<Option<Expr>> {
         match parts.take(rule) {
-            Some(node) => Some(Some(self.expr(Parts::of(node).next()?)?)),
+            Some(node) => Some(Some(self.expr(NodeParts::of(node).next()?)?)),
             None => Some(None),
         }
     }
@@ -461,7 +481,7 @@ impl Builder<'_, '_> {
 
 /// The kind of declaration around a statement.
 #[derive(Clone, Copy)]
-enum Context {
+enum DeclarationKind {
     Collective,
     Algorithm,
 }
@@ -472,7 +492,7 @@ fn head(statement: Span, last: Span) -> Span {
 }
 
 /// Returns the text of a `///` or `//!` line.
-fn doc_text(node: &Node<'_>) -> String {
+fn doc_text(node: &PestNode<'_>) -> String {
     let text = node.as_str().get(3..).unwrap_or("");
     trim_line(text.strip_prefix(' ').unwrap_or(text)).to_owned()
 }

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use pest::error::{Error, ErrorVariant, InputLocation};
 
-use super::{Input, Rule};
+use super::{ParserInput, Rule};
 use crate::diag::{Diagnostic, codes, keyword};
-use crate::lex::{Kind, Token};
+use crate::lex::{SourceToken, TokenKind};
 use crate::span::Span;
 
 /// Returns the diagnostic of a fault in the piece `range` of the text.
-pub(super) fn explain(input: &Input, range: Range<usize>, error: &Error<Rule>) -> Diagnostic {
+pub(super) fn explain(input: &ParserInput, range: Range<usize>, error: &Error<Rule>) -> Diagnostic {
     let at = match error.location {
         InputLocation::Pos(at) | InputLocation::Span((at, _)) => range.start + at,
     };
@@ -19,7 +19,7 @@ pub(super) fn explain(input: &Input, range: Range<usize>, error: &Error<Rule>) -
         ErrorVariant::CustomError { .. } => &[],
     };
     let index = input.words.partition_point(|t| t.start < at);
-    let fault = Fault { input, range, rules, index };
+    let fault = SyntaxFault { input, range, rules, index };
     fault.slip().unwrap_or_else(|| fault.plain())
 }
 
@@ -53,8 +53,8 @@ fn operation(word: &str) -> Option<&'static str> {
     }
 }
 
-struct Fault<'i, 't> {
-    input: &'i Input<'t>,
+struct SyntaxFault<'i, 't> {
+    input: &'i ParserInput<'t>,
     /// The declaration.
     range: Range<usize>,
     /// The rules that could have stood there.
@@ -63,7 +63,7 @@ struct Fault<'i, 't> {
     index: usize,
 }
 
-impl Fault<'_, '_> {
+impl SyntaxFault<'_, '_> {
     /// Says «expected …, found …».
     fn plain(&self) -> Diagnostic {
         let expected = self.expected();
@@ -114,7 +114,7 @@ impl Fault<'_, '_> {
         let error = |message: String| Diagnostic::error(codes::SYNTAX, message);
         let here = self.span(token);
         Some(match found {
-            _ if token.kind == Kind::Doc => {
+            _ if token.kind == TokenKind::Doc => {
                 error("a doc comment has nothing to describe here".into())
                     .label(here, "not before a declaration")
                     .help("`//!` begins a file, `///` a declaration; elsewhere write `//`")
@@ -144,7 +144,7 @@ impl Fault<'_, '_> {
                 here,
                 "clauses come first, then statements, then one schedule",
             ),
-            _ if self.wants(Rule::op) && token.kind == Kind::Word => {
+            _ if self.wants(Rule::op) && token.kind == TokenKind::Word => {
                 error(format!("unknown operation `{found}`"))
                     .label(here, "expected `copy` or `reduce`")
                     .help(match operation(found) {
@@ -183,10 +183,10 @@ impl Fault<'_, '_> {
     /// Returns a statement that begins with a word that is no keyword, and was therefore taken for a rank.
     fn misspelt(&self) -> Option<Diagnostic> {
         let at = self.index.checked_sub(1).filter(|_| self.wants(Rule::arrow))?;
-        let word = self.input.words.get(at).filter(|t| t.kind == Kind::Word)?;
+        let word = self.input.words.get(at).filter(|t| t.kind == TokenKind::Word)?;
         let before = at.checked_sub(1).and_then(|i| self.input.words.get(i));
-        let ends = |t: &Token| {
-            t.kind == Kind::Word || matches!(t.text(self.input.text), "{" | "}" | ")" | "]")
+        let ends = |t: &SourceToken| {
+            t.kind == TokenKind::Word || matches!(t.text(self.input.text), "{" | "}" | ")" | "]")
         };
         if !before.is_none_or(ends) {
             return None;
@@ -243,12 +243,12 @@ impl Fault<'_, '_> {
     }
 
     fn starts_collective(&self) -> bool {
-        let mut words = self.input.words(&self.range).iter().filter(|t| t.kind != Kind::Doc);
+        let mut words = self.input.words(&self.range).iter().filter(|t| t.kind != TokenKind::Doc);
         words.next().is_some_and(|t| t.text(self.input.text) == "collective")
     }
 
     /// Returns the token `ahead` places after the fault.
-    fn word(&self, ahead: usize) -> Option<&Token> {
+    fn word(&self, ahead: usize) -> Option<&SourceToken> {
         self.input.words.get(self.index + ahead)
     }
 
@@ -261,7 +261,7 @@ impl Fault<'_, '_> {
         before.map_or("", |t| t.text(self.input.text))
     }
 
-    fn span(&self, token: &Token) -> Span {
+    fn span(&self, token: &SourceToken) -> Span {
         Span::new(self.input.source, token.start, token.end)
     }
 
@@ -272,7 +272,7 @@ impl Fault<'_, '_> {
     }
 
     /// Returns the outermost bracket of the declaration that is not closed.
-    fn unclosed(&self) -> Option<&Token> {
+    fn unclosed(&self) -> Option<&SourceToken> {
         let mut open = Vec::new();
         for token in self.input.words(&self.range) {
             match token.text(self.input.text) {
@@ -331,7 +331,7 @@ fn is_unseen(c: char) -> bool {
 
 fn is_keyword(text: &str) -> bool {
     use pest::Parser as _;
-    super::Grammar::parse(Rule::keyword, text)
+    super::AlgoGrammar::parse(Rule::keyword, text)
         .is_ok_and(|mut p| p.as_str() == text && p.next().is_some())
 }
 

@@ -1,27 +1,27 @@
 //! Builds expressions: pest gives a flat row of operands and operators, here it becomes a tree.
 
-use super::build::Builder;
-use super::parts::Parts;
-use super::{Node, Rule, limits};
+use super::build::TreeBuilder;
+use super::parts::NodeParts;
+use super::{PestNode, Rule, limits};
 use crate::ast::{BinOp, Expr, ExprKind, UnOp};
 use crate::diag::{Diagnostic, codes};
 use crate::span::Span;
 
 /// An expression and how many levels its tree has. Trees are walked and dropped by recursion, so
 /// their height is limited, however flat the text looks.
-struct Tall {
+struct TallExpr {
     expr: Expr,
     height: usize,
 }
 
-impl Builder<'_, '_> {
+impl TreeBuilder<'_, '_> {
     /// Returns the tree of an `expr` node. `None` only if the node is not as the grammar says.
-    pub(super) fn expr(&mut self, node: Node<'_>) -> Option<Expr> {
+    pub(super) fn expr(&mut self, node: PestNode<'_>) -> Option<Expr> {
         Some(self.tall(node)?.expr)
     }
 
-    fn tall(&mut self, node: Node<'_>) -> Option<Tall> {
-        let mut parts = Parts::of(node);
+    fn tall(&mut self, node: PestNode<'_>) -> Option<TallExpr> {
+        let mut parts = NodeParts::of(node);
         let mut operands = vec![self.operand(&mut parts)?];
         let mut operators: Vec<(BinOp, Span)> = Vec::new();
         while let Some(sign) = parts.take(Rule::infix) {
@@ -46,7 +46,7 @@ impl Builder<'_, '_> {
     }
 
     /// Replaces the last two operands by their combination.
-    fn join(&mut self, operands: &mut Vec<Tall>, op: BinOp) -> Option<()> {
+    fn join(&mut self, operands: &mut Vec<TallExpr>, op: BinOp) -> Option<()> {
         let right = operands.pop()?;
         let left = operands.pop()?;
         let span = left.expr.span.to(right.expr.span);
@@ -56,7 +56,7 @@ impl Builder<'_, '_> {
         Some(())
     }
 
-    fn operand(&mut self, parts: &mut Parts<'_>) -> Option<Tall> {
+    fn operand(&mut self, parts: &mut NodeParts<'_>) -> Option<TallExpr> {
         let mut prefixes = Vec::new();
         while let Some(sign) = parts.take(Rule::prefix) {
             let op = if sign.as_str() == "-" { UnOp::Neg } else { UnOp::Not };
@@ -70,9 +70,9 @@ impl Builder<'_, '_> {
         Some(operand)
     }
 
-    fn primary(&mut self, node: Node<'_>) -> Option<Tall> {
+    fn primary(&mut self, node: PestNode<'_>) -> Option<TallExpr> {
         let span = self.span(&node);
-        let leaf = |kind| Some(Tall { expr: Expr { kind, span }, height: 0 });
+        let leaf = |kind| Some(TallExpr { expr: Expr { kind, span }, height: 0 });
         match node.as_rule() {
             Rule::int => {
                 let value = self.int(node.as_str(), span);
@@ -80,16 +80,16 @@ impl Builder<'_, '_> {
             }
             Rule::name => leaf(ExprKind::Name(node.as_str().to_owned())),
             Rule::field => {
-                let mut parts = Parts::of(node);
+                let mut parts = NodeParts::of(node);
                 leaf(ExprKind::Field(self.name(parts.next()?), self.name(parts.next()?)))
             }
             Rule::paren => {
-                let inner = self.tall(Parts::of(node).next()?)?;
-                Some(Tall { expr: Expr { span, ..inner.expr }, ..inner })
+                let inner = self.tall(NodeParts::of(node).next()?)?;
+                Some(TallExpr { expr: Expr { span, ..inner.expr }, ..inner })
             }
             Rule::call => {
-                let mut parts = Parts::of(node);
-                let name = Parts::of(parts.take(Rule::call_open)?).next()?;
+                let mut parts = NodeParts::of(node);
+                let name = NodeParts::of(parts.take(Rule::call_open)?).next()?;
                 let (mut arguments, mut height) = (Vec::new(), 0);
                 while let Some(argument) = parts.take(Rule::expr) {
                     let argument = self.tall(argument)?;
@@ -104,14 +104,14 @@ impl Builder<'_, '_> {
     }
 
     /// Builds `if c { a } else if d { b } else { e }`, from its end.
-    fn choice(&mut self, node: Node<'_>, span: Span) -> Option<Tall> {
-        let mut parts = Parts::of(node);
+    fn choice(&mut self, node: PestNode<'_>, span: Span) -> Option<TallExpr> {
+        let mut parts = NodeParts::of(node);
         let mut arms = Vec::new();
         while let Some(condition) = parts.take(Rule::expr) {
             let condition = self.tall(condition)?;
-            arms.push((condition, self.tall(Parts::of(parts.next()?).next()?)?));
+            arms.push((condition, self.tall(NodeParts::of(parts.next()?).next()?)?));
         }
-        let mut otherwise = self.tall(Parts::of(parts.next()?).next()?)?;
+        let mut otherwise = self.tall(NodeParts::of(parts.next()?).next()?)?;
         while let Some((condition, then)) = arms.pop() {
             let from =
                 if arms.is_empty() { span } else { self.with_word_before(condition.expr.span) };
@@ -127,12 +127,12 @@ impl Builder<'_, '_> {
     }
 
     /// Returns a node one level above the `height` of its parts; a placeholder, and a fault, if that is too high.
-    fn grow(&mut self, kind: ExprKind, span: Span, height: usize) -> Tall {
+    fn grow(&mut self, kind: ExprKind, span: Span, height: usize) -> TallExpr {
         if height < limits::MAX_DEPTH {
-            return Tall { expr: Expr { kind, span }, height: height + 1 };
+            return TallExpr { expr: Expr { kind, span }, height: height + 1 };
         }
         self.too_deep(span);
-        Tall { expr: Expr { kind: ExprKind::Int(0), span }, height: 0 }
+        TallExpr { expr: Expr { kind: ExprKind::Int(0), span }, height: 0 }
     }
 
     fn int(&mut self, text: &str, span: Span) -> i64 {

@@ -2,32 +2,32 @@
 
 use std::collections::BTreeSet;
 
-use super::{Input, Node, Rule};
+use super::{ParserInput, PestNode, Rule};
 use crate::diag::Diagnostics;
 
 /// A part that begins a line: a declaration, a clause, a statement. Bytes `start..end` of the text.
-pub(crate) struct Unit {
+pub(crate) struct LineUnit {
     pub(crate) start: usize,
     pub(crate) end: usize,
     /// Its `{ … }`, in order; braces of an `if` expression are none.
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<BraceBlock>,
 }
 
 /// `{ … }`
-pub(crate) struct Block {
+pub(crate) struct BraceBlock {
     /// Byte of the `{`.
     pub(crate) open: usize,
     /// Byte of the `}`.
     pub(crate) close: usize,
-    pub(crate) units: Vec<Unit>,
+    pub(crate) units: Vec<LineUnit>,
     /// Number of units that may share one line with the braces.
     pub(crate) inline: usize,
 }
 
 /// The places of a text that the printer must know beyond its tokens.
 #[derive(Default)]
-pub(crate) struct Layout {
-    pub(crate) items: Vec<Unit>,
+pub(crate) struct TextLayout {
+    pub(crate) items: Vec<LineUnit>,
     /// The bytes at which a `-` or `!` is a prefix.
     pub(crate) prefixes: BTreeSet<usize>,
     /// The bytes at which an operator stands between short operands of a range: `0..n-1`.
@@ -40,8 +40,8 @@ pub(crate) struct Layout {
 ///
 /// # Errors
 /// Those of [`super::parse`] that concern the grammar.
-pub(crate) fn layout(input: &Input) -> Result<Layout, Diagnostics> {
-    let mut layout = Layout::default();
+pub(crate) fn layout(input: &ParserInput) -> Result<TextLayout, Diagnostics> {
+    let mut layout = TextLayout::default();
     let mut faults = Diagnostics::new();
     for range in input.declarations() {
         let nodes = match input.nodes(range.clone()) {
@@ -51,7 +51,7 @@ pub(crate) fn layout(input: &Input) -> Result<Layout, Diagnostics> {
                 continue;
             }
         };
-        let mut walk = Walk { input, base: range.start, layout: &mut layout };
+        let mut walk = LayoutWalk { input, base: range.start, layout: &mut layout };
         let items = nodes.flat_map(|n| n.into_inner()).filter(|n| n.as_rule() == Rule::item);
         let units: Vec<_> =
             items.filter_map(|n| n.into_inner().last()).map(|n| walk.unit(n)).collect();
@@ -60,25 +60,25 @@ pub(crate) fn layout(input: &Input) -> Result<Layout, Diagnostics> {
     if faults.is_empty() { Ok(layout) } else { Err(faults) }
 }
 
-struct Walk<'i, 't> {
-    input: &'i Input<'t>,
+struct LayoutWalk<'i, 't> {
+    input: &'i ParserInput<'t>,
     base: usize,
-    layout: &'i mut Layout,
+    layout: &'i mut TextLayout,
 }
 
-impl Walk<'_, '_> {
-    fn start(&self, node: &Node<'_>) -> usize {
+impl LayoutWalk<'_, '_> {
+    fn start(&self, node: &PestNode<'_>) -> usize {
         self.base + node.as_span().start()
     }
 
-    fn unit(&mut self, node: Node<'_>) -> Unit {
+    fn unit(&mut self, node: PestNode<'_>) -> LineUnit {
         if matches!(node.as_rule(), Rule::stmt | Rule::clause)
             && let Some(inner) = node.clone().into_inner().next()
         {
             return self.unit(inner);
         }
         let end = self.input.span(self.start(&node), self.base + node.as_span().end()).end as usize;
-        let mut unit = Unit { start: self.start(&node), end, blocks: Vec::new() };
+        let mut unit = LineUnit { start: self.start(&node), end, blocks: Vec::new() };
         if node.as_rule() == Rule::expr {
             self.spacing(node);
         } else {
@@ -88,21 +88,23 @@ impl Walk<'_, '_> {
     }
 
     /// Adds the blocks among a node's children; all else concerns blanks only.
-    fn blocks(&mut self, node: Node<'_>, blocks: &mut Vec<Block>) {
+    fn blocks(&mut self, node: PestNode<'_>, blocks: &mut Vec<BraceBlock>) {
         let inline = match node.as_rule() {
             Rule::algorithm | Rule::collective => 0,
             Rule::schedule => usize::MAX,
             _ => 1,
         };
         let is_function = node.as_rule() == Rule::function;
-        let mut open: Option<Block> = None;
+        let mut open: Option<BraceBlock> = None;
         for child in node.into_inner() {
             let at = self.start(&child);
             match (child.as_rule(), &mut open) {
                 (Rule::lbrace, _) => {
-                    open = Some(Block { open: at, close: at, units: Vec::new(), inline });
+                    open = Some(BraceBlock { open: at, close: at, units: Vec::new(), inline });
                 }
-                (Rule::rbrace, _) => blocks.extend(open.take().map(|b| Block { close: at, ..b })),
+                (Rule::rbrace, _) => {
+                    blocks.extend(open.take().map(|b| BraceBlock { close: at, ..b }))
+                }
                 (Rule::block | Rule::fn_body, _) => self.blocks(child, blocks),
                 (Rule::lparen, _) if is_function => drop(self.layout.calls.insert(at)),
                 (_, Some(block)) => block.units.push(self.unit(child)),
@@ -112,7 +114,7 @@ impl Walk<'_, '_> {
     }
 
     /// Notes prefixes, calls and short ranges at and below a node.
-    fn spacing(&mut self, node: Node<'_>) {
+    fn spacing(&mut self, node: PestNode<'_>) {
         match node.as_rule() {
             Rule::prefix => drop(self.layout.prefixes.insert(self.start(&node))),
             Rule::call_open => drop(self.layout.calls.insert(self.base + node.as_span().end() - 1)),
@@ -133,9 +135,9 @@ impl Walk<'_, '_> {
     }
 
     /// Notes that `a..b` is written without blanks if both ends are one operation at most.
-    fn tighten(&mut self, range: Vec<Node<'_>>) {
+    fn tighten(&mut self, range: Vec<PestNode<'_>>) {
         let [from, dots, to] = range.as_slice() else { return };
-        let short = |n: &Node<'_>| n.as_rule() == Rule::expr && is_short(n);
+        let short = |n: &PestNode<'_>| n.as_rule() == Rule::expr && is_short(n);
         if dots.as_rule() == Rule::dots && short(from) && short(to) {
             let signs = [from, to].into_iter().flat_map(|e| e.clone().into_inner());
             let signs = signs.filter(|n| n.as_rule() == Rule::infix).chain([dots.clone()]);
@@ -146,7 +148,7 @@ impl Walk<'_, '_> {
 }
 
 /// Returns true for an atom, for something in parentheses, and for two atoms and an operator.
-fn is_short(expr: &Node<'_>) -> bool {
+fn is_short(expr: &PestNode<'_>) -> bool {
     let atom = |r: &Rule| matches!(r, Rule::int | Rule::name | Rule::field | Rule::call);
     let rules: Vec<Rule> = expr.clone().into_inner().map(|n| n.as_rule()).collect();
     match rules.as_slice() {

@@ -1,7 +1,7 @@
 //! Refuses texts before anything recursive sees them: texts too large, too deep, or no texts.
 
 use crate::diag::{Diagnostic, codes};
-use crate::lex::{Kind, Token};
+use crate::lex::{SourceToken, TokenKind};
 use crate::span::{SourceId, Span};
 
 /// The largest text that is parsed, in bytes.
@@ -54,12 +54,12 @@ pub(super) fn check_size(text: &str, source: SourceId) -> Result<(), Diagnostic>
 pub(super) fn check_tokens(
     text: &str,
     source: SourceId,
-    tokens: &[Token],
+    tokens: &[SourceToken],
 ) -> Result<(), Diagnostic> {
     let mut depth = 0_usize;
     for token in tokens {
         let span = Span::new(source, token.start, token.end);
-        if token.kind == Kind::OpenComment {
+        if token.kind == TokenKind::OpenComment {
             return Err(Diagnostic::error(codes::SYNTAX, "the comment is never closed")
                 .label(Span::new(source, token.start, token.start + 2), "opened here")
                 .help("close it with `*/`"));

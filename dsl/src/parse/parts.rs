@@ -3,33 +3,33 @@
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use super::{Node, Rule};
+use super::{PestNode, Rule};
 
 /// The children of a node that mean something: all but keywords and signs.
-pub(super) struct Parts<'t>(Peekable<IntoIter<Node<'t>>>);
+pub(super) struct NodeParts<'t>(Peekable<IntoIter<PestNode<'t>>>);
 
-impl<'t> Parts<'t> {
-    pub(super) fn of(node: Node<'t>) -> Self {
+impl<'t> NodeParts<'t> {
+    pub(super) fn of(node: PestNode<'t>) -> Self {
         let parts: Vec<_> = node.into_inner().filter(|n| !is_mark(n.as_rule())).collect();
-        Parts(parts.into_iter().peekable())
+        NodeParts(parts.into_iter().peekable())
     }
 
-    pub(super) fn next(&mut self) -> Option<Node<'t>> {
+    pub(super) fn next(&mut self) -> Option<PestNode<'t>> {
         self.0.next()
     }
 
     /// Returns the next child, if it is of this rule.
-    pub(super) fn take(&mut self, rule: Rule) -> Option<Node<'t>> {
+    pub(super) fn take(&mut self, rule: Rule) -> Option<PestNode<'t>> {
         self.take_any(&[rule])
     }
 
     /// Returns the next child, if it is of one of these rules.
-    pub(super) fn take_any(&mut self, rules: &[Rule]) -> Option<Node<'t>> {
+    pub(super) fn take_any(&mut self, rules: &[Rule]) -> Option<PestNode<'t>> {
         self.0.next_if(|n| rules.contains(&n.as_rule()))
     }
 
     /// Returns the children of this rule that come next.
-    pub(super) fn all(&mut self, rule: Rule) -> Vec<Node<'t>> {
+    pub(super) fn all(&mut self, rule: Rule) -> Vec<PestNode<'t>> {
         std::iter::from_fn(|| self.take(rule)).collect()
     }
 }

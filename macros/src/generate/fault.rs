@@ -6,23 +6,23 @@ use roundelay_dsl::diag::render::human;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, Label, codes};
 use roundelay_dsl::span::SourceMap;
 
-use crate::parse::Fault;
-use crate::pieces::Pieces;
+use crate::parse::ParseFault;
+use crate::pieces::SourcePieces;
 
 /// More than so many at once help nobody.
 const MOST: usize = 20;
 
-pub(super) fn tokens(fault: &Fault) -> TokenStream {
+pub(super) fn tokens(fault: &ParseFault) -> TokenStream {
     match fault {
-        Fault::Rust(e) => e.to_compile_error(),
-        Fault::Ours(pieces, found) => ours(pieces, &pieces.sources, found, true),
+        ParseFault::Rust(e) => e.to_compile_error(),
+        ParseFault::Ours(pieces, found) => ours(pieces, &pieces.sources, found, true),
     }
 }
 
 /// Returns one `compile_error!` a diagnostic. What is wrong in the tokens of another function, whoever uses
 /// it, is left to that function.
 pub(super) fn ours(
-    pieces: &Pieces,
+    pieces: &SourcePieces,
     sources: &SourceMap,
     found: &Diagnostics,
     early: bool,
@@ -35,7 +35,7 @@ pub(super) fn ours(
     own.map(|d| error(pieces, sources, d)).collect()
 }
 
-fn error(pieces: &Pieces, sources: &SourceMap, d: &Diagnostic) -> TokenStream {
+fn error(pieces: &SourcePieces, sources: &SourceMap, d: &Diagnostic) -> TokenStream {
     // The first place that is in Rust; what is said about other places goes into the text.
     let at = d.labels.iter().position(|l| pieces.tokens(l.span).is_some());
     let tokens = at.and_then(|i| pieces.tokens(d.labels[i].span));

@@ -17,12 +17,12 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Ident, ItemFn, LitStr, Path, Visibility, braced};
 
 use crate::parse;
-use crate::prototype::{Marked, Prototype, Role};
-use crate::prove::{Files, prove};
+use crate::prototype::{MacroRole, MarkedFunction, PrototypeAlgorithm};
+use crate::prove::{LibraryFiles, prove};
 
 /// Expands `#[algorithm(…)]` and `#[algorithm_fn]`.
-pub(crate) fn attribute(role: Role, attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let marked = Marked { role, attribute, item };
+pub(crate) fn attribute(role: MacroRole, attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let marked = MarkedFunction { role, attribute, item };
     match parse::signature(&marked) {
         Ok((_, function)) => {
             // The shadow in it comes before the tokens that are handed over, for editors.
@@ -41,7 +41,7 @@ pub(crate) fn with(input: TokenStream) -> TokenStream {
         while !input.is_empty() {
             let inner;
             braced!(inner in input);
-            all.push(inner.parse::<Marked>()?);
+            all.push(inner.parse::<MarkedFunction>()?);
         }
         all.pop().map(|main| (main, all)).ok_or_else(|| input.error("an algorithm belongs here"))
     };
@@ -55,7 +55,7 @@ pub(crate) fn with(input: TokenStream) -> TokenStream {
 }
 
 /// Asks for the next part that is missing, or goes on if none is.
-fn next(main: &Marked, found: &[Marked]) -> TokenStream {
+fn next(main: &MarkedFunction, found: &[MarkedFunction]) -> TokenStream {
     let mut wanted: Vec<Path> = Vec::new();
     let mut known: Vec<Ident> = Vec::new();
     for marked in std::iter::once(main).chain(found) {
@@ -76,7 +76,7 @@ fn next(main: &Marked, found: &[Marked]) -> TokenStream {
 }
 
 /// Returns the macro that hands over a marked function.
-fn handed_over(marked: &Marked, name: &Ident) -> TokenStream {
+fn handed_over(marked: &MarkedFunction, name: &Ident) -> TokenStream {
     let private = format_ident!("__roundelay_{}", name, span = Span::call_site());
     quote! {
         #[doc(hidden)]
@@ -91,14 +91,14 @@ fn handed_over(marked: &Marked, name: &Ident) -> TokenStream {
 }
 
 /// Expands a function once everything that it uses is there.
-fn whole(main: &Marked, found: &[Marked]) -> TokenStream {
+fn whole(main: &MarkedFunction, found: &[MarkedFunction]) -> TokenStream {
     let prototype = match parse::prototype(main, found) {
         Ok(prototype) => prototype,
         Err(fault) => return failed(main, &fault::tokens(&fault)),
     };
     let mut embedded = Embedded::new(prototype.pieces.sources.clone(), prototype.tree.clone());
-    if main.role == Role::Function {
-        return match embedded.resolve_new(&Files) {
+    if main.role == MacroRole::Function {
+        return match embedded.resolve_new(&LibraryFiles) {
             Ok(_) => shadow::helper(&prototype.function),
             Err((sources, found)) => {
                 failed(main, &fault::ours(&prototype.pieces, &sources, &found, true))
@@ -111,7 +111,7 @@ fn whole(main: &Marked, found: &[Marked]) -> TokenStream {
     }
 }
 
-fn emitted(prototype: &Prototype, embedded: &Embedded) -> TokenStream {
+fn emitted(prototype: &PrototypeAlgorithm, embedded: &Embedded) -> TokenStream {
     let carrier = carrier(&prototype.function, &embedded.encode());
     let shadow = shadow::algorithm(&prototype.function);
     let imports = tracked(embedded);
@@ -142,7 +142,7 @@ fn value(name: &str, bytes: &[u8]) -> TokenStream {
 
 /// Emits the output for a function with faults: the faults, and something of its name, so that nobody else
 /// complains. Editors see the function as it is.
-fn failed(marked: &Marked, faults: &TokenStream) -> TokenStream {
+fn failed(marked: &MarkedFunction, faults: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<ItemFn>(marked.item.clone()) else {
         let item = &marked.item;
         let shadow = shadow::for_editors_only(&quote!(use ::roundelay::lang::*; #item));
@@ -150,8 +150,8 @@ fn failed(marked: &Marked, faults: &TokenStream) -> TokenStream {
     };
     let shadow = shadow::for_editors(&function);
     let stub = match marked.role {
-        Role::Algorithm => carrier(&function, &[]),
-        Role::Function => shadow::stub(&function),
+        MacroRole::Algorithm => carrier(&function, &[]),
+        MacroRole::Function => shadow::stub(&function),
     };
     // The shadow first: editors complete at the first copy of a token.
     quote!(#shadow #stub #faults)
@@ -170,7 +170,7 @@ pub(crate) fn algo_file(input: TokenStream) -> TokenStream {
     let at = |text: &str| expression_of(&syn::Error::new(path.span(), text).to_compile_error());
     let from = path.span().file();
     // The program's own source names it, as `include_str!` does: it may lie anywhere.
-    let named = Files::path(&from, &path.value()).ok_or_else(|| "no such file".to_owned());
+    let named = LibraryFiles::path(&from, &path.value()).ok_or_else(|| "no such file".to_owned());
     let read = named.and_then(|path| Ok((path.display().to_string(), read_regular(&path)?)));
     let (name, text) = match read {
         Ok(read) => read,
@@ -194,7 +194,7 @@ pub(crate) fn algo_file(input: TokenStream) -> TokenStream {
                 return at("[RL0104] the file declares no algorithm");
             };
             let (value, tracked) = (value(&first.name, &embedded.encode()), tracked(&embedded));
-            let this = included(&Files::path(&from, &path.value()).unwrap_or_default());
+            let this = included(&LibraryFiles::path(&from, &path.value()).unwrap_or_default());
             quote!({ #tracked #this #value })
         }
         Err(r) => at(&fault::rendered(&r.sources, &r.found)),

@@ -11,7 +11,7 @@ use super::{private, quiet};
 /// Returns an algorithm's shadow.
 pub(super) fn algorithm(function: &ItemFn) -> TokenStream {
     let mut function = private(function);
-    Closures.visit_item_fn_mut(&mut function);
+    ClosureTypes.visit_item_fn_mut(&mut function);
     let quiet = quiet();
     quote! {
         const _: () = {
@@ -42,7 +42,7 @@ pub(super) fn for_editors_only(items: &TokenStream) -> TokenStream {
 /// Returns a helper as Rust calls it, with the language's division.
 pub(super) fn helper(function: &ItemFn) -> TokenStream {
     let mut function = function.clone();
-    Division.visit_item_fn_mut(&mut function);
+    FloorDivision.visit_item_fn_mut(&mut function);
     let body = &function.block.stmts;
     function.block = parse_quote!({
         #[allow(unused_imports)]
@@ -60,9 +60,9 @@ pub(super) fn stub(function: &ItemFn) -> TokenStream {
 }
 
 /// Gives the parameters of `each` and `split` their types, which inference would not find.
-struct Closures;
+struct ClosureTypes;
 
-impl VisitMut for Closures {
+impl VisitMut for ClosureTypes {
     fn visit_expr_call_mut(&mut self, call: &mut ExprCall) {
         let known = ["each", "split"];
         let ours = matches!(&*call.func, Expr::Path(p)
@@ -90,9 +90,9 @@ impl VisitMut for Closures {
 }
 
 /// Makes `/` and `%` round down.
-struct Division;
+struct FloorDivision;
 
-impl VisitMut for Division {
+impl VisitMut for FloorDivision {
     fn visit_expr_mut(&mut self, e: &mut Expr) {
         visit_mut::visit_expr_mut(self, e);
         if let Expr::Binary(b) = e {

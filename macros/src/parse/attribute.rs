@@ -7,20 +7,20 @@ use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Expr, ExprLit, ExprRange, Ident, Lit, LitStr, Path, RangeLimits, Token, parenthesized};
 
-use crate::prototype::{Attribute, Role};
+use crate::prototype::{AttributeWords, MacroRole};
 
 /// More sample shapes than this are refused.
 const MAX_SHAPES: usize = 1000;
 
 /// Reads the words of an attribute.
-pub(super) fn attribute(role: Role, tokens: TokenStream) -> syn::Result<Attribute> {
+pub(super) fn attribute(role: MacroRole, tokens: TokenStream) -> syn::Result<AttributeWords> {
     let missing = "an algorithm implements a collective: write `#[algorithm(all_reduce)]`";
-    if role == Role::Algorithm && tokens.is_empty() {
+    if role == MacroRole::Algorithm && tokens.is_empty() {
         return Err(syn::Error::new(proc_macro2::Span::call_site(), missing));
     }
     let parser = |input: ParseStream<'_>| {
-        let mut out = Attribute::default();
-        if role == Role::Algorithm {
+        let mut out = AttributeWords::default();
+        if role == MacroRole::Algorithm {
             if input.peek2(syn::token::Paren) || !input.peek(Ident) {
                 return Err(input.error(missing));
             }
@@ -40,11 +40,11 @@ pub(super) fn attribute(role: Role, tokens: TokenStream) -> syn::Result<Attribut
     parser.parse2(tokens)
 }
 
-fn option(role: Role, input: ParseStream<'_>, out: &mut Attribute) -> syn::Result<()> {
+fn option(role: MacroRole, input: ParseStream<'_>, out: &mut AttributeWords) -> syn::Result<()> {
     let name: Ident = input.parse()?;
     let known: &[&str] = match role {
-        Role::Algorithm => &["with", "import", "check"],
-        Role::Function => &["with"],
+        MacroRole::Algorithm => &["with", "import", "check"],
+        MacroRole::Function => &["with"],
     };
     let word = name.to_string();
     if !known.contains(&word.as_str()) {
@@ -64,7 +64,7 @@ fn option(role: Role, input: ParseStream<'_>, out: &mut Attribute) -> syn::Resul
 
 /// Reads `check(…)`, as it may follow the path of a file.
 pub(crate) fn checks(input: ParseStream<'_>) -> syn::Result<Option<Vec<Shape>>> {
-    let mut out = Attribute::default();
+    let mut out = AttributeWords::default();
     while !input.is_empty() {
         input.parse::<Token![,]>()?;
         if input.is_empty() {
@@ -74,7 +74,7 @@ pub(crate) fn checks(input: ParseStream<'_>) -> syn::Result<Option<Vec<Shape>>> 
         if name != "check" {
             return Err(syn::Error::new(name.span(), "only `check(…)` may follow the path"));
         }
-        option(Role::Algorithm, input, &mut out)?;
+        option(MacroRole::Algorithm, input, &mut out)?;
     }
     Ok(out.check)
 }

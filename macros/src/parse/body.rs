@@ -6,12 +6,12 @@ use roundelay_dsl::diag::codes;
 use roundelay_dsl::span::Span;
 use syn::{Block, Expr, ExprClosure, Local, Pat, RangeLimits, Stmt};
 
-use super::Parser;
+use super::PieceParser;
 use super::chain::head;
 use super::expr::operator;
 use super::function::{called, named};
 
-impl Parser<'_> {
+impl PieceParser<'_> {
     /// Reads a block that Rust wants to have no value.
     fn plain_block(&mut self, block: &Block) -> Vec<ast::Stmt> {
         self.ended(&block.stmts);

@@ -6,7 +6,7 @@ use roundelay_dsl::ast::{self, Op};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use syn::{Expr, ExprMethodCall, GenericArgument, Type};
 
-use super::Parser;
+use super::PieceParser;
 
 /// Returns the expression that a chain of calls begins with.
 pub(super) fn head(e: &Expr) -> &Expr {
@@ -28,7 +28,7 @@ fn links(e: &Expr) -> Vec<&ExprMethodCall> {
     links
 }
 
-impl Parser<'_> {
+impl PieceParser<'_> {
     /// Reads `src.to(dst).copy(from).into(to).wire::<w>()`.
     pub(super) fn transfer(&mut self, e: &Expr) -> Option<ast::Transfer> {
         let links = links(e);

@@ -4,9 +4,9 @@ use roundelay_dsl::ast::{BinOp, Expr as Value, ExprKind, UnOp};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use syn::{Block, Expr, Lit, Member, Stmt};
 
-use super::Parser;
+use super::PieceParser;
 
-impl Parser<'_> {
+impl PieceParser<'_> {
     /// Reads an expression; `None` after a fault.
     pub(super) fn expr(&mut self, e: &Expr) -> Option<Value> {
         self.deeper(e, |this| this.value(e))

@@ -4,12 +4,12 @@ use roundelay_dsl::ast::{self, Axes, FnDef, Item};
 use roundelay_dsl::diag::{Diagnostic, codes};
 use syn::{Expr, FnArg, Ident, ItemFn, Local, Pat, PatType, ReturnType, Signature, Stmt, Type};
 
-use super::Parser;
-use crate::prototype::{Attribute, Role};
+use super::PieceParser;
+use crate::prototype::{AttributeWords, MacroRole};
 
 /// The clauses before the first statement of an algorithm, and its schedule.
 #[derive(Default)]
-struct Clauses {
+struct AlgorithmClauses {
     requires: Vec<ast::Expr>,
     tolerates: Option<ast::Expr>,
     chunks: Option<ast::Expr>,
@@ -17,19 +17,19 @@ struct Clauses {
     schedule: Option<ast::Schedule>,
 }
 
-impl Parser<'_> {
+impl PieceParser<'_> {
     /// Adds what a marked function declares, the function itself first.
     pub(super) fn function(
         &mut self,
-        role: Role,
-        attribute: &Attribute,
+        role: MacroRole,
+        attribute: &AttributeWords,
         function: &ItemFn,
         items: &mut Vec<Item>,
     ) {
         let at = items.len();
         let own = match role {
-            Role::Function => self.helper(function).map(Item::Fn),
-            Role::Algorithm => self.algorithm(attribute, function, items).map(Item::Algorithm),
+            MacroRole::Function => self.helper(function).map(Item::Fn),
+            MacroRole::Algorithm => self.algorithm(attribute, function, items).map(Item::Algorithm),
         };
         if let Some(own) = own {
             items.insert(at, own);
@@ -38,7 +38,7 @@ impl Parser<'_> {
 
     fn algorithm(
         &mut self,
-        attribute: &Attribute,
+        attribute: &AttributeWords,
         function: &ItemFn,
         items: &mut Vec<Item>,
     ) -> Option<ast::Algorithm> {
@@ -144,8 +144,12 @@ impl Parser<'_> {
     }
 
     /// Clauses, then statements, then a schedule.
-    fn clauses(&mut self, stmts: &[Stmt], items: &mut Vec<Item>) -> (Clauses, Vec<ast::Stmt>) {
-        let (mut clauses, mut body) = (Clauses::default(), Vec::new());
+    fn clauses(
+        &mut self,
+        stmts: &[Stmt],
+        items: &mut Vec<Item>,
+    ) -> (AlgorithmClauses, Vec<ast::Stmt>) {
+        let (mut clauses, mut body) = (AlgorithmClauses::default(), Vec::new());
         for stmt in stmts {
             if let Stmt::Item(syn::Item::Fn(inner)) = stmt {
                 items.extend(self.helper(inner).map(Item::Fn));
@@ -165,7 +169,7 @@ impl Parser<'_> {
     }
 
     /// Reads a clause; `None` if it is none.
-    fn clause(&mut self, stmt: &Stmt, clauses: &mut Clauses, first: bool) -> Option<()> {
+    fn clause(&mut self, stmt: &Stmt, clauses: &mut AlgorithmClauses, first: bool) -> Option<()> {
         let (word, argument) = match stmt {
             Stmt::Local(local) => {
                 let (name, size) = scratch(local)?;

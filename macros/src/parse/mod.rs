@@ -23,20 +23,20 @@ use roundelay_dsl::span::{SourceId, Span};
 use roundelay_dsl::{MAX_DEPTH, too_deep};
 use syn::{Ident, ItemFn};
 
-use crate::pieces::Pieces;
-use crate::prototype::{Attribute, Marked, Prototype, Role};
+use crate::pieces::SourcePieces;
+use crate::prototype::{AttributeWords, MacroRole, MarkedFunction, PrototypeAlgorithm};
 
 /// A fault at tokens (Rust's own syntax) or in the pieces (ours).
-pub(crate) enum Fault {
+pub(crate) enum ParseFault {
     /// Rust's tokens cannot be read.
     Rust(syn::Error),
     /// The texts, and what is wrong with them.
-    Ours(Box<Pieces>, Diagnostics),
+    Ours(Box<SourcePieces>, Diagnostics),
 }
 
-impl From<syn::Error> for Fault {
+impl From<syn::Error> for ParseFault {
     fn from(e: syn::Error) -> Self {
-        Fault::Rust(e)
+        ParseFault::Rust(e)
     }
 }
 
@@ -44,7 +44,7 @@ impl From<syn::Error> for Fault {
 const MAX_TOKENS: usize = 100_000;
 
 /// Reads a marked function, before its body is looked at.
-pub(crate) fn signature(marked: &Marked) -> Result<(Attribute, ItemFn), Fault> {
+pub(crate) fn signature(marked: &MarkedFunction) -> Result<(AttributeWords, ItemFn), ParseFault> {
     if let Some(place) = too_large(&marked.item) {
         let text = format!("[{}] the function is too large or nested too deep", codes::TOO_LARGE);
         return Err(syn::Error::new(place, text).into());
@@ -54,9 +54,12 @@ pub(crate) fn signature(marked: &Marked) -> Result<(Attribute, ItemFn), Fault> {
 }
 
 /// Reads an algorithm with everything that it uses, in the order in which it was found.
-pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fault> {
+pub(crate) fn prototype(
+    main: &MarkedFunction,
+    with: &[MarkedFunction],
+) -> Result<PrototypeAlgorithm, ParseFault> {
     let (attribute, function) = signature(main)?;
-    let mut pieces = Pieces::default();
+    let mut pieces = SourcePieces::default();
     let mut faults = Diagnostics::new();
     let mut items = Vec::new();
     let mut imports = Vec::new();
@@ -79,7 +82,7 @@ pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fau
         let id = pieces.add(&whole);
         let faults_here = Diagnostics::new();
         let mut parser =
-            Parser { pieces: &pieces, parts: &parts, id, faults: faults_here, depth: 0 };
+            PieceParser { pieces: &pieces, parts: &parts, id, faults: faults_here, depth: 0 };
         for path in &attribute.imports {
             let span = parser.span(path);
             let import = ast::Import { path: path.value(), path_span: span, span };
@@ -89,13 +92,13 @@ pub(crate) fn prototype(main: &Marked, with: &[Marked]) -> Result<Prototype, Fau
         faults.append(&mut parser.faults);
     }
     if !faults.is_empty() {
-        return Err(Fault::Ours(Box::new(pieces), faults));
+        return Err(ParseFault::Ours(Box::new(pieces), faults));
     }
     items.append(&mut imports);
     let span = Span { source: SourceId(0), start: 0, end: 0 };
     let docs = function::docs(&function.attrs);
     let tree = ast::File { docs, items, span };
-    Ok(Prototype { function, check: attribute.check, tree, pieces })
+    Ok(PrototypeAlgorithm { function, check: attribute.check, tree, pieces })
 }
 
 /// Returns a function's tokens from its visibility on.
@@ -126,8 +129,8 @@ fn too_large(tokens: &TokenStream) -> Option<proc_macro2::Span> {
 }
 
 /// Reads one piece.
-struct Parser<'p> {
-    pieces: &'p Pieces,
+struct PieceParser<'p> {
+    pieces: &'p SourcePieces,
     /// Algorithms of `with(…)`, and what they implement.
     parts: &'p [(String, String)],
     id: SourceId,
@@ -136,7 +139,7 @@ struct Parser<'p> {
     depth: usize,
 }
 
-impl Parser<'_> {
+impl PieceParser<'_> {
     fn span(&self, node: &impl ToTokens) -> Span {
         self.pieces.span(self.id, node)
     }
@@ -187,22 +190,22 @@ impl Parser<'_> {
 }
 
 /// `{ role (attribute) item }`, as the macros hand it around.
-impl syn::parse::Parse for Marked {
+impl syn::parse::Parse for MarkedFunction {
     fn parse(input: syn::parse::ParseStream<'_>) -> syn::Result<Self> {
         let role: Ident = input.parse()?;
         let attribute;
         syn::parenthesized!(attribute in input);
-        let role = if role == "function" { Role::Function } else { Role::Algorithm };
-        Ok(Marked { role, attribute: attribute.parse()?, item: input.parse()? })
+        let role = if role == "function" { MacroRole::Function } else { MacroRole::Algorithm };
+        Ok(MarkedFunction { role, attribute: attribute.parse()?, item: input.parse()? })
     }
 }
 
-impl ToTokens for Marked {
+impl ToTokens for MarkedFunction {
     fn to_tokens(&self, tokens: &mut TokenStream) {
-        let Marked { role, attribute, item } = self;
+        let MarkedFunction { role, attribute, item } = self;
         let role = match role {
-            Role::Algorithm => quote::quote!(algorithm),
-            Role::Function => quote::quote!(function),
+            MacroRole::Algorithm => quote::quote!(algorithm),
+            MacroRole::Function => quote::quote!(function),
         };
         tokens.extend(quote::quote!(#role (#attribute) #item));
     }

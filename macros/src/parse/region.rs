@@ -4,11 +4,11 @@ use roundelay_dsl::ast::{self, ExprKind, Index, Rank, Region};
 use roundelay_dsl::diag::codes;
 use syn::{Expr, ExprRange, RangeLimits};
 
-use super::Parser;
+use super::PieceParser;
 use super::body::after;
 use super::function::called;
 
-impl Parser<'_> {
+impl PieceParser<'_> {
     /// Reads a number, or coordinates.
     pub(super) fn rank(&mut self, e: &Expr) -> Option<Rank> {
         match e {

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use super::build::Draft;
+use super::build::TaskDraft;
 use super::order::places;
 use super::rules::reads;
 use crate::num::{count, index};
 use crate::plan::{Plan, Region};
 
 /// The facts that decide after which phases of a rank there are block barriers.
-pub(super) struct Rank<'d> {
+pub(super) struct RankBarriers<'d> {
     pub(super) plan: &'d Plan,
-    pub(super) drafts: &'d [Vec<Draft>],
+    pub(super) drafts: &'d [Vec<TaskDraft>],
     /// For each task whose message landed, the phase from which on that is known.
     pub(super) landed: &'d [Vec<u32>],
     pub(super) signals: &'d [BTreeMap<u32, u32>],
@@ -24,7 +24,7 @@ pub(super) struct Rank<'d> {
     pub(super) renewed: bool,
 }
 
-impl Rank<'_> {
+impl RankBarriers<'_> {
     /// Returns, for each phase, true if there is a block barrier after it. They are as few as possible: each is
     /// either before signals, or as late as the first phase that counts on it allows.
     pub(super) fn all(&self) -> Vec<bool> {
@@ -42,7 +42,7 @@ impl Rank<'_> {
                 barriers[phase - 1] = true;
                 (last, played) = (Some(count(phase) - 1), false);
             }
-            played |= self.drafts[phase].iter().any(Draft::works);
+            played |= self.drafts[phase].iter().any(TaskDraft::works);
             if played && !self.signals[phase].is_empty() {
                 barriers[phase] = true;
                 (last, played) = (Some(count(phase)), false);

@@ -1,14 +1,14 @@
 //! Tasks of operations, and what each would have to wait for.
 
-use super::order::Order;
-use super::travel::Travel;
+use super::order::PhaseOrder;
+use super::travel::MessageTravel;
 use crate::device::program::{Event, Message, Target, Task, TaskInput};
 use crate::num::{count, index};
 use crate::plan::{Input, Op, Region};
 
 /// A condition that a task may have to wait for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Condition {
+pub(super) struct WaitCondition {
     pub(super) event: Event,
     /// The rank and phase that tell; `None` for its entry.
     pub(super) told: (u32, Option<u32>),
@@ -21,14 +21,14 @@ pub(super) struct Condition {
 }
 
 /// A task with its conditions.
-pub(super) struct Draft {
+pub(super) struct TaskDraft {
     pub(super) task: Task,
-    pub(super) conditions: Vec<Condition>,
+    pub(super) conditions: Vec<WaitCondition>,
     /// The region in which its message landed.
     pub(super) landed: Option<Region>,
 }
 
-impl Draft {
+impl TaskDraft {
     /// Returns true if the task does anything.
     pub(super) fn works(&self) -> bool {
         !self.task.inputs.is_empty() || !self.conditions.is_empty()
@@ -36,15 +36,15 @@ impl Draft {
 }
 
 /// Makes tasks.
-pub(super) struct Build<'o> {
-    pub(super) order: &'o Order<'o>,
-    pub(super) travels: &'o [Vec<Travel>],
+pub(super) struct TaskBuilder<'o> {
+    pub(super) order: &'o PhaseOrder<'o>,
+    pub(super) travels: &'o [Vec<MessageTravel>],
     pub(super) slots: u32,
 }
 
-impl Build<'_> {
+impl TaskBuilder<'_> {
     /// Makes the task of an operation.
-    pub(super) fn task(&self, id: u32) -> Draft {
+    pub(super) fn task(&self, id: u32) -> TaskDraft {
         let node = &self.order.nodes[index(id)];
         let op = node.op;
         let task = Task {
@@ -56,7 +56,7 @@ impl Build<'_> {
             site: op.site,
             round: op.round,
         };
-        let mut draft = Draft { task, conditions: Vec::new(), landed: None };
+        let mut draft = TaskDraft { task, conditions: Vec::new(), landed: None };
         self.inputs(id, &mut draft);
         let pulled = self.outs(id, &mut draft);
         if draft.landed.is_none() {
@@ -73,7 +73,7 @@ impl Build<'_> {
         draft
     }
 
-    fn inputs(&self, id: u32, draft: &mut Draft) {
+    fn inputs(&self, id: u32, draft: &mut TaskDraft) {
         let op = self.order.nodes[index(id)].op;
         for (k, input) in op.inputs.iter().enumerate() {
             let (conn, wire) = match input {
@@ -86,41 +86,41 @@ impl Build<'_> {
             let Some((w, number)) = self.order.message(id, 0, k) else { continue };
             let message = Message { link: conn, index: number };
             let travel = self.travels[index(w)][index(number)];
-            if travel != Travel::Packet {
+            if travel != MessageTravel::Packet {
                 draft.conditions.push(self.sent(w, number, message));
             }
             draft.task.inputs.push(match travel {
-                Travel::Packet => TaskInput::Packet(message, wire),
-                Travel::Staged => TaskInput::Staged(message, wire),
-                Travel::Landed => {
+                MessageTravel::Packet => TaskInput::Packet(message, wire),
+                MessageTravel::Staged => TaskInput::Staged(message, wire),
+                MessageTravel::Landed => {
                     draft.landed = op.store.as_ref().map(|s| s.region.clone());
                     TaskInput::Local(draft.landed.clone().unwrap_or(Region { pieces: Vec::new() }))
                 }
-                Travel::Pulled => TaskInput::Pulled(message, self.offered(w, number)),
+                MessageTravel::Pulled => TaskInput::Pulled(message, self.offered(w, number)),
             });
         }
     }
 
     /// Adds the outs that move something; gives the regions that are pulled.
-    fn outs(&self, id: u32, draft: &mut Draft) -> Vec<Region> {
+    fn outs(&self, id: u32, draft: &mut TaskDraft) -> Vec<Region> {
         let mut pulled = Vec::new();
         let op: &Op = self.order.nodes[index(id)].op;
         for (k, out) in op.outs.iter().enumerate() {
             let Some((w, number)) = self.order.message(id, 1, k) else { continue };
             let message = Message { link: out.conn, index: number };
             draft.task.outs.push(match self.travels[index(w)][index(number)] {
-                Travel::Packet => Target::Packet(message, out.wire),
-                Travel::Staged => {
+                MessageTravel::Packet => Target::Packet(message, out.wire),
+                MessageTravel::Staged => {
                     draft.conditions.extend(self.room(w, number, message));
                     Target::Staged(message, out.wire)
                 }
-                Travel::Landed => {
+                MessageTravel::Landed => {
                     let wire = &self.order.wires[index(w)];
                     let (to, _) = wire.messages[index(number)][1];
                     let place = self.order.nodes[index(to)].op.store.as_ref();
                     let peer = wire.target;
                     let event = Event::Entered { peer };
-                    draft.conditions.push(Condition {
+                    draft.conditions.push(WaitCondition {
                         event,
                         told: (peer, None),
                         earlier: 0,
@@ -132,7 +132,7 @@ impl Build<'_> {
                         place.map_or(Region { pieces: Vec::new() }, |s| s.region.clone()),
                     )
                 }
-                Travel::Pulled => {
+                MessageTravel::Pulled => {
                     pulled.push(self.offered(w, number));
                     continue;
                 }
@@ -148,11 +148,11 @@ impl Build<'_> {
     }
 
     /// Returns the condition that a message has come.
-    fn sent(&self, wire: u32, number: u32, message: Message) -> Condition {
+    fn sent(&self, wire: u32, number: u32, message: Message) -> WaitCondition {
         let [(from, _), _] = self.order.wires[index(wire)].messages[index(number)];
         let from = &self.order.nodes[index(from)];
         let told = (from.rank, Some(from.phase));
-        Condition {
+        WaitCondition {
             event: Event::Sent(message),
             told,
             earlier: 0,
@@ -162,23 +162,23 @@ impl Build<'_> {
     }
 
     /// Returns the condition that a message was consumed.
-    fn consumed(&self, wire: u32, number: u32, event: Event) -> Condition {
+    fn consumed(&self, wire: u32, number: u32, event: Event) -> WaitCondition {
         let [_, (to, _)] = self.order.wires[index(wire)].messages[index(number)];
         let to = &self.order.nodes[index(to)];
         let told = (to.rank, Some(to.phase));
         let by = Some((wire, number, true));
-        Condition { event, told, earlier: 0, by, proxy: false }
+        WaitCondition { event, told, earlier: 0, by, proxy: false }
     }
 
     /// Returns the condition that this rank's proxy has taken a message, of which it tells no more than that.
-    fn taken(&self, wire: u32, event: Event) -> Condition {
+    fn taken(&self, wire: u32, event: Event) -> WaitCondition {
         let told = (self.order.wires[index(wire)].source, None);
-        Condition { event, told, earlier: 0, by: None, proxy: true }
+        WaitCondition { event, told, earlier: 0, by: None, proxy: true }
     }
 
     /// Returns the condition that there is room: the message `slots` before was consumed, in this pass or one
     /// before.
-    fn room(&self, wire: u32, number: u32, message: Message) -> Option<Condition> {
+    fn room(&self, wire: u32, number: u32, message: Message) -> Option<WaitCondition> {
         let messages = count(self.order.wires[index(wire)].messages.len());
         let event = Event::Room(message);
         if self.order.wires[index(wire)].far {
@@ -189,11 +189,11 @@ impl Build<'_> {
         }
         let earlier = (self.slots - number).div_ceil(messages);
         let before = number + earlier * messages - self.slots;
-        Some(Condition { earlier, ..self.consumed(wire, before, event) })
+        Some(WaitCondition { earlier, ..self.consumed(wire, before, event) })
     }
 
     /// Adds the conditions that peers have read the memory that the store overwrites.
-    fn drains(&self, id: u32, store: &Region, conditions: &mut Vec<Condition>) {
+    fn drains(&self, id: u32, store: &Region, conditions: &mut Vec<WaitCondition>) {
         let node = &self.order.nodes[index(id)];
         for (conn, &w) in self.order.wire_of[index(node.rank)].iter().enumerate() {
             let wire = &self.order.wires[index(w)];
@@ -201,7 +201,7 @@ impl Build<'_> {
                 continue;
             }
             let last = wire.messages.iter().enumerate().rev().find(|(i, [from, _])| {
-                self.travels[index(w)][*i] == Travel::Pulled
+                self.travels[index(w)][*i] == MessageTravel::Pulled
                     && self.order.nodes[index(from.0)].phase < node.phase
                     && self.offered(w, count(*i)).overlaps(store)
             });
@@ -213,7 +213,7 @@ impl Build<'_> {
     }
 
     /// Returns the conditions that a rank waits for before it leaves: that peers have read its memory.
-    pub(super) fn leave(&self, rank: u32) -> Vec<Condition> {
+    pub(super) fn leave(&self, rank: u32) -> Vec<WaitCondition> {
         let mut conditions = Vec::new();
         for (conn, &w) in self.order.wire_of[index(rank)].iter().enumerate() {
             let wire = &self.order.wires[index(w)];
@@ -225,7 +225,7 @@ impl Build<'_> {
                 conditions.push(self.taken(w, Event::Consumed(message)));
                 continue;
             }
-            let last = self.travels[index(w)].iter().rposition(|t| *t == Travel::Pulled);
+            let last = self.travels[index(w)].iter().rposition(|t| *t == MessageTravel::Pulled);
             if let Some(i) = last {
                 let message = Message { link: count(conn), index: count(i) };
                 conditions.push(self.consumed(w, count(i), Event::Consumed(message)));

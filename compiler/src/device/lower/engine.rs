@@ -3,9 +3,9 @@
 //! Waits of the copies move to the phases before. Signals that tell that this rank's memory may be read go
 //! before the copies too, unless these write there: so peers do not wait for what a rank copies for itself.
 
-use super::order::Order;
+use super::order::PhaseOrder;
 use super::rules::{reads, refused};
-use super::travel::Travel;
+use super::travel::MessageTravel;
 use crate::device::program::{DeviceProgram, Event, Phase, Task, TaskInput, Wait};
 use crate::device::refusal::Refused;
 use crate::num::{count, index};
@@ -18,9 +18,12 @@ const ADDS: &str = "adds operands, here or in another step";
 const UNREADABLE: &str = "moves what cannot be read where it lies, or is rounded on the way";
 
 /// Checks that no message goes through slots: in what engines copy nothing waits for them.
-pub(super) fn readable(order: &Order<'_>, travels: &[Vec<Travel>]) -> Result<(), Refused> {
+pub(super) fn readable(
+    order: &PhaseOrder<'_>,
+    travels: &[Vec<MessageTravel>],
+) -> Result<(), Refused> {
     let messages = order.wires.iter().zip(travels).flat_map(|(wire, travels)| {
-        wire.messages.iter().zip(travels).filter(|(_, travel)| **travel == Travel::Staged)
+        wire.messages.iter().zip(travels).filter(|(_, travel)| **travel == MessageTravel::Staged)
     });
     let Some((&[(from, _), _], _)) = messages.into_iter().next() else { return Ok(()) };
     let node = &order.nodes[index(from)];

@@ -1,16 +1,16 @@
 //! Computes what a rank knows of others once all its packets have arrived.
 
-use super::order::{Order, places};
+use super::order::{PhaseOrder, places};
 use crate::num::{count, index};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::Input;
 use crate::ranks::RankSet;
 
 /// Returns true if a rank that has ended knows that every rank has entered: a packet tells of its sender, and
 /// of those whose packets were folded into it, chunk by chunk.
-pub(super) fn synchronizes(order: &Order<'_>) -> bool {
+pub(super) fn synchronizes(order: &PhaseOrder<'_>) -> bool {
     let n = count(order.plans.len());
-    let places: Vec<Places> = order.plans.iter().map(places).collect();
+    let places: Vec<PlaceNumbers> = order.plans.iter().map(places).collect();
     let mut cells: Vec<Vec<RankSet>> =
         places.iter().map(|p| vec![RankSet::default(); p.per_rank]).collect();
     let mut results: Vec<Vec<RankSet>> = vec![Vec::new(); order.nodes.len()];

@@ -24,9 +24,9 @@ use super::protocol::Protocol;
 use super::refusal::Refused;
 use crate::num::{count, index, short};
 use crate::plan::{Dir, Plan};
-use build::{Build, Condition, Draft};
-use order::{Order, Waiting, places};
-use travel::Travel;
+use build::{TaskBuilder, TaskDraft, WaitCondition};
+use order::{PhaseOrder, WaitRules, places};
+use travel::MessageTravel;
 
 /// Plans with memories of more chunks a rank are refused: lowering and its proof hold each place of every rank.
 const MOST_PLACES: usize = 1 << 24;
@@ -74,19 +74,19 @@ fn with_slots(
     slots: u32,
 ) -> Result<Vec<DeviceProgram>, Refused> {
     let drains = protocol.pulls();
-    let waiting = Waiting { slots: (!protocol.is_one_pass()).then_some(slots), drains };
-    let order = Order::new(plans, waiting, &|a, b| options.is_far(a, b))?;
+    let waiting = WaitRules { slots: (!protocol.is_one_pass()).then_some(slots), drains };
+    let order = PhaseOrder::new(plans, waiting, &|a, b| options.is_far(a, b))?;
     let (travels, mut needs) = travel::travels(&order, protocol);
     if protocol == Protocol::Engine {
         engine::readable(&order, &travels)?;
     }
-    let build = Build { order: &order, travels: &travels, slots };
-    let mut drafts: Vec<Vec<Vec<Draft>>> = Vec::new();
+    let build = TaskBuilder { order: &order, travels: &travels, slots };
+    let mut drafts: Vec<Vec<Vec<TaskDraft>>> = Vec::new();
     for phases in &order.phases {
         let tasks = |ids: &Vec<u32>| ids.iter().map(|&id| build.task(id)).collect();
         drafts.push(phases.iter().map(tasks).collect());
     }
-    let mut leave: Vec<Vec<Condition>> =
+    let mut leave: Vec<Vec<WaitCondition>> =
         (0..plans.len()).map(|rank| build.leave(count(rank))).collect();
     let pruned = prune::prune(&order, &mut drafts, &mut leave, &mut needs);
     let synchronizes = match protocol {
@@ -100,7 +100,7 @@ fn with_slots(
     let mut programs = Vec::with_capacity(plans.len());
     for (rank, (plan, drafts)) in plans.iter().zip(drafts).enumerate() {
         let signals = &tells[rank];
-        let barriers = barriers::Rank {
+        let barriers = barriers::RankBarriers {
             plan,
             drafts: &drafts,
             landed: &pruned.landed[rank],
@@ -185,10 +185,14 @@ fn everybody(end: &[Vec<u32>]) -> bool {
 }
 
 /// For each rank and phase, the latest message of each of its links that somebody waits for, by link.
-type Tells = Vec<Vec<BTreeMap<u32, u32>>>;
+type PhaseSignals = Vec<Vec<BTreeMap<u32, u32>>>;
 
-fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]) -> Tells {
-    let mut tells: Tells =
+fn tells(
+    order: &PhaseOrder<'_>,
+    drafts: &[Vec<Vec<TaskDraft>>],
+    leave: &[Vec<WaitCondition>],
+) -> PhaseSignals {
+    let mut tells: PhaseSignals =
         order.phases.iter().map(|phases| vec![BTreeMap::new(); phases.len()]).collect();
     let all = drafts.iter().flatten().flatten().flat_map(|d| &d.conditions);
     for c in all.chain(leave.iter().flatten()) {
@@ -212,7 +216,7 @@ fn tells(order: &Order<'_>, drafts: &[Vec<Vec<Draft>>], leave: &[Vec<Condition>]
 }
 
 /// Returns, for each rank, the peers that it tells that it has entered.
-fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
+fn greets(drafts: &[Vec<Vec<TaskDraft>>]) -> Vec<BTreeSet<u32>> {
     let mut greets = vec![BTreeSet::new(); drafts.len()];
     for (rank, phases) in drafts.iter().enumerate() {
         for c in phases.iter().flatten().flat_map(|d| &d.conditions) {
@@ -226,8 +230,8 @@ fn greets(drafts: &[Vec<Vec<Draft>>]) -> Vec<BTreeSet<u32>> {
 
 /// Returns the links of all ranks, with their places in the receivers' staging memory.
 fn links(
-    order: &Order<'_>,
-    travels: &[Vec<Travel>],
+    order: &PhaseOrder<'_>,
+    travels: &[Vec<MessageTravel>],
     slots: u32,
 ) -> Result<Vec<Vec<DeviceConnection>>, Refused> {
     let channels = channels(order)?;
@@ -236,10 +240,11 @@ fn links(
         let conns = plan.part.conns.iter().zip(&order.wire_of[index(plan.part.rank)]);
         let list = conns.map(|(c, &w)| {
             let messages = order.wires[index(w)].messages.iter().zip(&travels[index(w)]);
-            let staged = messages.filter(|(_, t)| matches!(t, Travel::Packet | Travel::Staged));
+            let staged = messages
+                .filter(|(_, t)| matches!(t, MessageTravel::Packet | MessageTravel::Staged));
             let chunks = staged.map(|(m, _)| order.nodes[index(m[0].0)].op.sizes.chunks()).max();
             let room = match travels[index(w)].first() {
-                Some(Travel::Packet) => c.messages,
+                Some(MessageTravel::Packet) => c.messages,
                 _ if chunks.is_some() => slots,
                 _ => 0,
             };
@@ -287,7 +292,7 @@ fn after(base: u32, link: &DeviceConnection) -> Result<u32, Refused> {
 }
 
 /// Returns the channels of a device, numbered without gaps between any two ranks.
-fn channels(order: &Order<'_>) -> Result<Vec<u16>, Refused> {
+fn channels(order: &PhaseOrder<'_>) -> Result<Vec<u16>, Refused> {
     let mut sorted: Vec<usize> = (0..order.wires.len()).collect();
     let pair = |&w: &usize| (order.wires[w].source, order.wires[w].target);
     sorted.sort_unstable_by_key(|w| (pair(w), order.wires[*w].channel));
@@ -314,13 +319,13 @@ fn staging(links: &[Vec<DeviceConnection>], far: bool) -> u32 {
     links.iter().map(of).max().unwrap_or(0)
 }
 
-fn waits(conditions: &[Condition]) -> Vec<Wait> {
+fn waits(conditions: &[WaitCondition]) -> Vec<Wait> {
     conditions.iter().map(|c| Wait { event: c.event, acquire: true }).collect()
 }
 
 /// Returns the phases of which something is left.
 fn phases(
-    drafts: Vec<Vec<Draft>>,
+    drafts: Vec<Vec<TaskDraft>>,
     signals: &[BTreeMap<u32, u32>],
     barriers: &[bool],
 ) -> Vec<Phase> {
@@ -328,7 +333,7 @@ fn phases(
     for ((drafts, signals), &block_barrier) in drafts.into_iter().zip(signals).zip(barriers) {
         let tasks = drafts
             .into_iter()
-            .filter(Draft::works)
+            .filter(TaskDraft::works)
             .map(|d| Task { waits: waits(&d.conditions), ..d.task });
         let tasks: Vec<Task> = tasks.collect();
         let signals: Vec<Signal> = signals

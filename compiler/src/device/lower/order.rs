@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 
 use crate::device::refusal::Refused;
 use crate::num::{count, index};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Buf, Dir, Input, Op, OpRef, Plan, RankPlan};
 use crate::verify::plan::local_order;
 
 /// One operation of one rank.
-pub(super) struct Node<'a> {
+pub(super) struct OrderedOp<'a> {
     pub(super) rank: u32,
     pub(super) op: &'a Op,
     pub(super) key: u32,
@@ -26,7 +26,7 @@ pub(super) struct Node<'a> {
 }
 
 /// A connection: who sends what to whom.
-pub(super) struct Wires {
+pub(super) struct MessageWire {
     pub(super) source: u32,
     pub(super) target: u32,
     pub(super) channel: u16,
@@ -39,11 +39,11 @@ pub(super) struct Wires {
 }
 
 /// All operations of all ranks, in phases.
-pub(super) struct Order<'a> {
+pub(super) struct PhaseOrder<'a> {
     pub(super) plans: &'a [Plan],
     /// By rank, lane, operation.
-    pub(super) nodes: Vec<Node<'a>>,
-    pub(super) wires: Vec<Wires>,
+    pub(super) nodes: Vec<OrderedOp<'a>>,
+    pub(super) wires: Vec<MessageWire>,
     /// WireType of a connection of a rank.
     pub(super) wire_of: Vec<Vec<u32>>,
     /// Message number of each input and out of each operation, `u32::MAX` for a local input.
@@ -56,7 +56,7 @@ pub(super) struct Order<'a> {
 
 /// The waits of an operation besides those for messages and memory.
 #[derive(Clone, Copy)]
-pub(super) struct Waiting {
+pub(super) struct WaitRules {
     /// Messages in flight on a connection, where they need slots.
     pub(super) slots: Option<u32>,
     /// True if peers read memory that they are offered.
@@ -64,19 +64,19 @@ pub(super) struct Waiting {
 }
 
 /// Numbers the memory of a rank.
-pub(super) fn places(plan: &Plan) -> Places {
+pub(super) fn places(plan: &Plan) -> PlaceNumbers {
     let size = |b| plan.buffer_chunks(b).unwrap_or(0);
     let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
-    Places::of_sizes(user, plan.header.scratch.iter().copied())
+    PlaceNumbers::of_sizes(user, plan.header.scratch.iter().copied())
 }
 
-impl<'a> Order<'a> {
+impl<'a> PhaseOrder<'a> {
     pub(super) fn new(
         plans: &'a [Plan],
-        waiting: Waiting,
+        waiting: WaitRules,
         is_far: &dyn Fn(u32, u32) -> bool,
     ) -> Result<Self, Refused> {
-        let mut order = Order {
+        let mut order = PhaseOrder {
             plans,
             nodes: Vec::new(),
             wires: Vec::new(),
@@ -121,7 +121,12 @@ impl<'a> Order<'a> {
             for lane in &plan.part.lanes {
                 lanes.push(count(self.nodes.len()));
                 let rank = plan.part.rank;
-                self.nodes.extend(lane.ops.iter().map(|op| Node { rank, op, key: 0, phase: 0 }));
+                self.nodes.extend(lane.ops.iter().map(|op| OrderedOp {
+                    rank,
+                    op,
+                    key: 0,
+                    phase: 0,
+                }));
             }
             first.push(lanes);
         }
@@ -149,7 +154,7 @@ impl<'a> Order<'a> {
                     let ends = [u32::MAX; 2];
                     let (channel, messages) = (c.channel, Vec::new());
                     let far = is_far(source, target);
-                    self.wires.push(Wires { source, target, channel, far, ends, messages });
+                    self.wires.push(MessageWire { source, target, channel, far, ends, messages });
                 }
                 self.wires[index(id)].ends[usize::from(!sends)] = count(end);
                 of.push(id);
@@ -234,7 +239,7 @@ impl<'a> Order<'a> {
             return Ok(());
         }
         let stuck = (0..n).find(|&v| waiting[v] > 0).unwrap_or(0);
-        let Node { rank, op, .. } = &self.nodes[stuck];
+        let OrderedOp { rank, op, .. } = &self.nodes[stuck];
         Err(Refused(format!("rank {rank} waits for itself in step {}", op.round)))
     }
 

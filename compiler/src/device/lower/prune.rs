@@ -1,32 +1,32 @@
 //! Waits that remain once those are left out whose condition is known already: by what was waited for
 //! before, or by another wait of the same task.
 
-use super::build::{Condition, Draft};
-use super::order::Order;
-use super::travel::{Barriers, Known, learn};
+use super::build::{TaskDraft, WaitCondition};
+use super::order::PhaseOrder;
+use super::travel::{BarrierPairs, PhaseKnowledge, learn};
 use crate::num::{count, index};
 
 /// The knowledge of ranks when phases are over, in the first pass.
-pub(super) struct Pruned {
+pub(super) struct PrunedWaits {
     /// At the end of each rank.
-    pub(super) end: Vec<Known>,
+    pub(super) end: Vec<PhaseKnowledge>,
     /// For each task whose message landed, the phase from which on that is known.
     pub(super) landed: Vec<Vec<Vec<u32>>>,
     /// The block barriers that ranks need between a phase of one pass and a phase of the next.
-    pub(super) around: Barriers,
+    pub(super) around: BarrierPairs,
     /// Ranks of which a phase tells that the pass before is over.
     pub(super) renewed: Vec<bool>,
 }
 
 /// Leaves out conditions of tasks and of leaving; adds what needs a block barrier.
 pub(super) fn prune(
-    order: &Order<'_>,
-    drafts: &mut [Vec<Vec<Draft>>],
-    leave: &mut [Vec<Condition>],
-    barriers: &mut Barriers,
-) -> Pruned {
+    order: &PhaseOrder<'_>,
+    drafts: &mut [Vec<Vec<TaskDraft>>],
+    leave: &mut [Vec<WaitCondition>],
+    barriers: &mut BarrierPairs,
+) -> PrunedWaits {
     let n = order.plans.len();
-    let mut pass = Pass { known: vec![Vec::new(); n] };
+    let mut pass = PassKnowledge { known: vec![Vec::new(); n] };
     let mut landed: Vec<Vec<Vec<u32>>> = vec![Vec::new(); n];
     for &(rank, phase) in &order.sequence {
         let tasks = &mut drafts[index(rank)][index(phase)];
@@ -57,24 +57,24 @@ pub(super) fn prune(
         conditions.iter().for_each(|c| learn(&mut known, &pass.tells(c)));
         end.push(known);
     }
-    Pruned { end, landed, around, renewed }
+    PrunedWaits { end, landed, around, renewed }
 }
 
 /// Leaves out waits for what was told in the pass before. It is known to whoever knows that the peer
 /// has ended a phase of this pass, or that phase in the pass before.
 fn earlier(
-    order: &Order<'_>,
-    drafts: &mut [Vec<Vec<Draft>>],
-    pass: &Pass,
-    barriers: &mut Barriers,
-) -> (Barriers, Vec<bool>) {
+    order: &PhaseOrder<'_>,
+    drafts: &mut [Vec<Vec<TaskDraft>>],
+    pass: &PassKnowledge,
+    barriers: &mut BarrierPairs,
+) -> (BarrierPairs, Vec<bool>) {
     let mut around = vec![Vec::new(); order.plans.len()];
     let mut renewed = vec![false; order.plans.len()];
     for (rank, phases) in drafts.iter_mut().enumerate() {
         let known = &pass.known[rank];
         for (phase, tasks) in phases.iter_mut().enumerate() {
             for draft in tasks {
-                let told: Vec<Known> = draft
+                let told: Vec<PhaseKnowledge> = draft
                     .conditions
                     .iter()
                     .filter(|c| c.earlier == 0)
@@ -113,13 +113,13 @@ fn earlier(
 }
 
 /// The knowledge of ranks when the phases of a pass are over, as told in that pass.
-struct Pass {
-    known: Vec<Vec<Known>>,
+struct PassKnowledge {
+    known: Vec<Vec<PhaseKnowledge>>,
 }
 
-impl Pass {
+impl PassKnowledge {
     /// Returns what a condition tells of all ranks.
-    fn tells(&self, c: &Condition) -> Known {
+    fn tells(&self, c: &WaitCondition) -> PhaseKnowledge {
         let (rank, phase) = (index(c.told.0), c.told.1);
         let mut known = match phase {
             Some(phase) => self.known[rank][index(phase)].clone(),
@@ -130,7 +130,7 @@ impl Pass {
     }
 
     /// Leaves out what is known; gives the phase since when all of it is.
-    fn task(&self, rank: u32, phase: u32, list: &mut Vec<Condition>) -> Option<u32> {
+    fn task(&self, rank: u32, phase: u32, list: &mut Vec<WaitCondition>) -> Option<u32> {
         let phases = &self.known[index(rank)][..index(phase)];
         let mut since = None;
         let mut i = 0;
@@ -158,11 +158,11 @@ impl Pass {
 
     /// Leaves out the waits of tasks that only wait if other tasks of the phase wait for the same: such a
     /// task is there for what comes after the phase.
-    fn idle(&self, rank: u32, tasks: &mut [Draft]) {
+    fn idle(&self, rank: u32, tasks: &mut [TaskDraft]) {
         for i in (0..tasks.len()).filter(|&i| tasks[i].task.inputs.is_empty()).collect::<Vec<_>>() {
             let others = tasks.iter().enumerate().filter(|(j, _)| *j != i);
             let others = others.flat_map(|(_, d)| &d.conditions);
-            let told: Vec<Known> = others
+            let told: Vec<PhaseKnowledge> = others
                 .filter(|c| c.earlier == 0 && c.told.0 != rank)
                 .map(|c| self.tells(c))
                 .collect();
@@ -174,7 +174,7 @@ impl Pass {
     }
 
     /// Records the knowledge of a rank at the end of a phase.
-    fn ends(&mut self, rank: u32, tasks: &[Draft]) {
+    fn ends(&mut self, rank: u32, tasks: &[TaskDraft]) {
         let before = self.known[index(rank)].last().cloned();
         let mut now = before.unwrap_or_else(|| vec![0; self.known.len()]);
         for c in tasks.iter().flat_map(|d| &d.conditions).filter(|c| c.earlier == 0) {

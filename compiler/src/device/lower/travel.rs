@@ -4,15 +4,15 @@
 //! lands it. What is known follows from messages: whoever has waited for one knows that the phase of its
 //! sender is over, and what the sender knew.
 
-use super::order::{Order, places};
+use super::order::{PhaseOrder, places};
 use crate::device::protocol::Protocol;
 use crate::num::{count, index};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Input, Region};
 
 /// The route of a message through memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Travel {
+pub(super) enum MessageTravel {
     Packet,
     Staged,
     Landed,
@@ -20,10 +20,10 @@ pub(super) enum Travel {
 }
 
 /// The known progress of each rank: 0 nothing, 1 it has entered the call, k + 2 its phase k is over.
-pub(super) type Known = Vec<u32>;
+pub(super) type PhaseKnowledge = Vec<u32>;
 
 /// Adds what another knows.
-pub(super) fn learn(known: &mut Known, other: &[u32]) {
+pub(super) fn learn(known: &mut PhaseKnowledge, other: &[u32]) {
     for (k, o) in known.iter_mut().zip(other) {
         *k = (*k).max(*o);
     }
@@ -31,23 +31,26 @@ pub(super) fn learn(known: &mut Known, other: &[u32]) {
 
 /// For each rank, pairs of its phases with a block barrier between them: the first must be over for all threads
 /// before the second begins.
-pub(super) type Barriers = Vec<Vec<(u32, u32)>>;
+pub(super) type BarrierPairs = Vec<Vec<(u32, u32)>>;
 
 /// Returns how each message travels, by wire and number, and the block barriers that this needs.
-pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>>, Barriers) {
-    let all = |travel: Travel| -> Vec<Vec<Travel>> {
+pub(super) fn travels(
+    order: &PhaseOrder<'_>,
+    protocol: Protocol,
+) -> (Vec<Vec<MessageTravel>>, BarrierPairs) {
+    let all = |travel: MessageTravel| -> Vec<Vec<MessageTravel>> {
         order.wires.iter().map(|w| vec![travel; w.messages.len()]).collect()
     };
     let mut barriers = vec![Vec::new(); order.plans.len()];
     let mut travels = match protocol {
-        Protocol::Packet => return (all(Travel::Packet), barriers),
-        Protocol::Staged => return (all(Travel::Staged), barriers),
+        Protocol::Packet => return (all(MessageTravel::Packet), barriers),
+        Protocol::Staged => return (all(MessageTravel::Staged), barriers),
         Protocol::Put | Protocol::Get | Protocol::Engine | Protocol::Multicast => {
-            all(Travel::Staged)
+            all(MessageTravel::Staged)
         }
     };
     let pulls = protocol.pulls();
-    let land = Land::new(order, pulls);
+    let land = LandingCheck::new(order, pulls);
     for (w, wire) in order.wires.iter().enumerate().filter(|(_, w)| w.source != w.target && !w.far)
     {
         for (i, &[from, to]) in wire.messages.iter().enumerate() {
@@ -61,9 +64,9 @@ pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>
             let place = op.store.as_ref().filter(|s| lands && !s.dead);
             if let Some(needs) = place.and_then(|s| land.allowed(from.0, to.0, &s.region)) {
                 barriers[index(wire.source)].extend(needs);
-                travels[w][i] = Travel::Landed;
+                travels[w][i] = MessageTravel::Landed;
             } else if pulls && out.wire.is_none() && out.pull.is_some() && pull.is_some() {
-                travels[w][i] = Travel::Pulled;
+                travels[w][i] = MessageTravel::Pulled;
             }
         }
     }
@@ -72,7 +75,7 @@ pub(super) fn travels(order: &Order<'_>, protocol: Protocol) -> (Vec<Vec<Travel>
 
 /// An access to a place, a read or a write.
 #[derive(Debug, Clone, Copy)]
-struct Access {
+struct PlaceAccess {
     /// Phase of the rank whose memory it is.
     when: u32,
     /// By which operation, and as which of its chunks.
@@ -80,18 +83,18 @@ struct Access {
 }
 
 /// The accesses to each place, and the knowledge of ranks after each phase.
-struct Land<'o> {
-    order: &'o Order<'o>,
-    places: Vec<Places>,
-    accesses: Vec<Vec<Vec<Access>>>,
-    known: Vec<Vec<Known>>,
+struct LandingCheck<'o> {
+    order: &'o PhaseOrder<'o>,
+    places: Vec<PlaceNumbers>,
+    accesses: Vec<Vec<Vec<PlaceAccess>>>,
+    known: Vec<Vec<PhaseKnowledge>>,
 }
 
-impl<'o> Land<'o> {
-    fn new(order: &'o Order<'o>, pulls: bool) -> Self {
-        let places: Vec<Places> = order.plans.iter().map(places).collect();
+impl<'o> LandingCheck<'o> {
+    fn new(order: &'o PhaseOrder<'o>, pulls: bool) -> Self {
+        let places: Vec<PlaceNumbers> = order.plans.iter().map(places).collect();
         let cells = places.iter().map(|p| vec![Vec::new(); p.per_rank]).collect();
-        let mut land = Land { order, places, accesses: cells, known: Vec::new() };
+        let mut land = LandingCheck { order, places, accesses: cells, known: Vec::new() };
         for (id, node) in order.nodes.iter().enumerate() {
             let (id, when) = (count(id), node.phase);
             for input in &node.op.inputs {
@@ -116,7 +119,7 @@ impl<'o> Land<'o> {
     fn touch(&mut self, rank: u32, region: &Region, when: u32, by: u32) {
         for (k, (buf, c)) in region.iter().enumerate() {
             let at = self.places[index(rank)].local(buf, c);
-            self.accesses[index(rank)][at].push(Access { when, by: (by, count(k)) });
+            self.accesses[index(rank)][at].push(PlaceAccess { when, by: (by, count(k)) });
         }
     }
 
@@ -154,9 +157,9 @@ impl<'o> Land<'o> {
 }
 
 /// Returns the knowledge of each rank when each of its phases is over, if all messages are waited for.
-fn known(order: &Order<'_>) -> Vec<Vec<Known>> {
+fn known(order: &PhaseOrder<'_>) -> Vec<Vec<PhaseKnowledge>> {
     let n = order.plans.len();
-    let mut known: Vec<Vec<Known>> = vec![Vec::new(); n];
+    let mut known: Vec<Vec<PhaseKnowledge>> = vec![Vec::new(); n];
     for &(rank, phase) in &order.sequence {
         let mut now = known[index(rank)].last().cloned().unwrap_or_else(|| vec![0; n]);
         for &id in &order.phases[index(rank)][index(phase)] {
@@ -168,7 +171,12 @@ fn known(order: &Order<'_>) -> Vec<Vec<Known>> {
 }
 
 /// Adds what the messages of an operation tell.
-fn arrive(order: &Order<'_>, known: &[Vec<Known>], id: u32, now: &mut Known) {
+fn arrive(
+    order: &PhaseOrder<'_>,
+    known: &[Vec<PhaseKnowledge>],
+    id: u32,
+    now: &mut PhaseKnowledge,
+) {
     let node = &order.nodes[index(id)];
     for k in 0..node.op.inputs.len() {
         let Some((wire, number)) = order.message(id, 0, k) else { continue };

@@ -9,11 +9,11 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-use super::fault::Fault;
+use super::fault::ProgramFault;
 use crate::device::protocol::Protocol;
 use crate::instance::Instance;
 use crate::num::{count, index};
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Buf, Dir, Input, Op, Placement, Plan, Region, WireType};
 use crate::program::{Buffer, Kind};
 
@@ -22,7 +22,7 @@ use crate::program::{Buffer, Kind};
 pub(super) struct ExpressionId(u32);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Expression {
+enum ValueExpression {
     /// The contribution of a rank, by its chunk.
     Leaf(u32, u32),
     Rounded(ExpressionId, WireType),
@@ -34,12 +34,12 @@ enum Expression {
 /// All expressions that plans and programs compute.
 #[derive(Default)]
 pub(super) struct ExpressionTable {
-    numbers: BTreeMap<Expression, ExpressionId>,
-    list: Vec<Expression>,
+    numbers: BTreeMap<ValueExpression, ExpressionId>,
+    list: Vec<ValueExpression>,
 }
 
 impl ExpressionTable {
-    fn add(&mut self, expression: Expression) -> ExpressionId {
+    fn add(&mut self, expression: ValueExpression) -> ExpressionId {
         match self.numbers.entry(expression) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(new) => {
@@ -52,13 +52,13 @@ impl ExpressionTable {
 
     /// Returns the contribution of a rank.
     pub(super) fn leaf(&mut self, rank: u32, chunk: u32) -> ExpressionId {
-        self.add(Expression::Leaf(rank, chunk))
+        self.add(ValueExpression::Leaf(rank, chunk))
     }
 
     /// Returns an expression after it has travelled as a type of the wire.
     pub(super) fn round(&mut self, id: ExpressionId, wire: Option<WireType>) -> ExpressionId {
         match wire {
-            Some(wire) => self.add(Expression::Rounded(id, wire)),
+            Some(wire) => self.add(ValueExpression::Rounded(id, wire)),
             None => id,
         }
     }
@@ -71,9 +71,9 @@ impl ExpressionTable {
     ) -> Option<ExpressionId> {
         if protocol == Protocol::Multicast && operands.len() > 1 {
             operands.sort_unstable();
-            return Some(self.add(Expression::Switched(operands)));
+            return Some(self.add(ValueExpression::Switched(operands)));
         }
-        operands.into_iter().reduce(|sum, operand| self.add(Expression::Sum(sum, operand)))
+        operands.into_iter().reduce(|sum, operand| self.add(ValueExpression::Sum(sum, operand)))
     }
 
     /// Says how two expressions differ: the first parts of them, from the left, that do.
@@ -82,11 +82,17 @@ impl ExpressionTable {
         loop {
             let [x, y] = [a, b].map(|id| self.list.get(index(id.0)));
             (a, b) = match (x, y) {
-                (Some(Expression::Rounded(c, v)), Some(Expression::Rounded(d, w))) if v == w => {
+                (Some(ValueExpression::Rounded(c, v)), Some(ValueExpression::Rounded(d, w)))
+                    if v == w =>
+                {
                     (*c, *d)
                 }
-                (Some(Expression::Sum(c, e)), Some(Expression::Sum(d, f))) if e == f => (*c, *d),
-                (Some(Expression::Sum(c, e)), Some(Expression::Sum(d, f))) if c == d => (*e, *f),
+                (Some(ValueExpression::Sum(c, e)), Some(ValueExpression::Sum(d, f))) if e == f => {
+                    (*c, *d)
+                }
+                (Some(ValueExpression::Sum(c, e)), Some(ValueExpression::Sum(d, f))) if c == d => {
+                    (*e, *f)
+                }
                 _ => break,
             };
         }
@@ -95,35 +101,40 @@ impl ExpressionTable {
 
     /// Returns an expression as text, cut where it is long.
     fn text(&self, id: ExpressionId) -> String {
-        let (mut text, mut stack) = (String::new(), vec![Part::Of(id)]);
+        let (mut text, mut stack) = (String::new(), vec![TextPart::Of(id)]);
         while let Some(part) = stack.pop() {
             if text.len() > MOST_TEXT {
                 return text + " …";
             }
             let id = match part {
-                Part::Of(id) => id,
-                Part::Text(part) => {
+                TextPart::Of(id) => id,
+                TextPart::Text(part) => {
                     text += part;
                     continue;
                 }
             };
             match self.list.get(index(id.0)) {
-                Some(Expression::Leaf(rank, chunk)) => text += &format!("r{rank}[{chunk}]"),
-                Some(Expression::Rounded(of, wire)) => {
+                Some(ValueExpression::Leaf(rank, chunk)) => text += &format!("r{rank}[{chunk}]"),
+                Some(ValueExpression::Rounded(of, wire)) => {
                     text += wire.name();
-                    stack.extend([Part::Text(")"), Part::Of(*of), Part::Text("(")]);
+                    stack.extend([TextPart::Text(")"), TextPart::Of(*of), TextPart::Text("(")]);
                 }
-                Some(Expression::Sum(a, b)) => {
+                Some(ValueExpression::Sum(a, b)) => {
                     text += "(";
-                    let all = [Part::Text(")"), Part::Of(*b), Part::Text(" + "), Part::Of(*a)];
+                    let all = [
+                        TextPart::Text(")"),
+                        TextPart::Of(*b),
+                        TextPart::Text(" + "),
+                        TextPart::Of(*a),
+                    ];
                     stack.extend(all);
                 }
-                Some(Expression::Switched(all)) => {
+                Some(ValueExpression::Switched(all)) => {
                     text += "{";
-                    stack.push(Part::Text("}"));
+                    stack.push(TextPart::Text("}"));
                     for (i, &id) in all.iter().enumerate().rev() {
-                        stack.push(Part::Of(id));
-                        stack.extend((i > 0).then_some(Part::Text(" + ")));
+                        stack.push(TextPart::Of(id));
+                        stack.extend((i > 0).then_some(TextPart::Text(" + ")));
                     }
                 }
                 None => text += "nothing",
@@ -137,7 +148,7 @@ impl ExpressionTable {
 const MOST_TEXT: usize = 240;
 
 /// The rest of a text that is being made.
-enum Part {
+enum TextPart {
     Of(ExpressionId),
     Text(&'static str),
 }
@@ -155,7 +166,7 @@ impl PlanExpressions {
         instance: &Instance,
         plans: &[Plan],
         protocol: Protocol,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, ProgramFault> {
         let mut table = ExpressionTable::default();
         let results = match instance.spec.kind {
             // Its messages carry nothing.
@@ -172,7 +183,7 @@ fn replay_plans(
     plans: &[Plan],
     protocol: Protocol,
     table: &mut ExpressionTable,
-) -> Result<Vec<Vec<Option<ExpressionId>>>, Fault> {
+) -> Result<Vec<Vec<Option<ExpressionId>>>, ProgramFault> {
     let mut replay = PlanReplay {
         protocol,
         ranks: plans.iter().map(|plan| PlanMemory::new(instance, plan, table)).collect(),
@@ -190,7 +201,7 @@ fn replay_plans(
             ready.push_back(rank);
         }
         if idle > plans.len() {
-            return Err(Fault("the plans wait for ever".into()));
+            return Err(ProgramFault("the plans wait for ever".into()));
         }
     }
     let results = replay.ranks.into_iter().zip(plans).map(|(memory, plan)| {
@@ -205,7 +216,7 @@ fn replay_plans(
 
 /// The memory of a rank that executes its plan.
 struct PlanMemory {
-    places: Places,
+    places: PlaceNumbers,
     cells: Vec<Option<ExpressionId>>,
     /// Operations executed, by lane.
     done: Vec<usize>,
@@ -214,7 +225,7 @@ struct PlanMemory {
 impl PlanMemory {
     fn new(instance: &Instance, plan: &Plan, table: &mut ExpressionTable) -> Self {
         let user = [Buf::Data, Buf::Input, Buf::Output].map(|b| plan.buffer_chunks(b).unwrap_or(0));
-        let places = Places::of_sizes(user, plan.header.scratch.iter().copied());
+        let places = PlaceNumbers::of_sizes(user, plan.header.scratch.iter().copied());
         let mut cells = vec![None; index(places.per_rank)];
         let (buf, buffer) = match plan.header.placement {
             Placement::InPlace => (Buf::Data, Buffer::Data),
@@ -246,7 +257,7 @@ struct PlanReplay<'t> {
 
 impl PlanReplay<'_> {
     /// Executes all operations of a rank whose operands are there; returns true if there were any.
-    fn advance(&mut self, rank: usize, plan: &Plan) -> Result<bool, Fault> {
+    fn advance(&mut self, rank: usize, plan: &Plan) -> Result<bool, ProgramFault> {
         let (mut any, mut moved) = (false, true);
         while moved {
             moved = false;
@@ -276,8 +287,9 @@ impl PlanReplay<'_> {
         op.after.iter().all(|a| done[index(a.lane)] > index(a.op)) && op.inputs.iter().all(has_come)
     }
 
-    fn execute(&mut self, rank: usize, plan: &Plan, op: &Op) -> Result<(), Fault> {
-        let missing = || Fault(format!("the plan of rank {rank} reads what was never stored"));
+    fn execute(&mut self, rank: usize, plan: &Plan, op: &Op) -> Result<(), ProgramFault> {
+        let missing =
+            || ProgramFault(format!("the plan of rank {rank} reads what was never stored"));
         let mut operands: Vec<Vec<ExpressionId>> = Vec::new();
         for input in &op.inputs {
             operands.push(match input {

@@ -3,4 +3,4 @@
 /// A fault of device programs, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Fault(pub String);
+pub struct ProgramFault(pub String);

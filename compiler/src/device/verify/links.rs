@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::fault::Fault;
+use super::fault::ProgramFault;
 use super::shape::lengths;
 use crate::device::program::{DeviceConnection, DeviceProgram, Message, Target, TaskInput};
 use crate::instance::Instance;
@@ -11,7 +11,7 @@ use crate::num::{count, index};
 use crate::plan::{Dir, WireType};
 
 /// The links, numbered.
-pub(super) struct Wires {
+pub(super) struct LinkNumbers {
     /// For each link of each rank: a number that both its ends have.
     pub(super) numbers: Vec<Vec<u32>>,
     /// The far links among them.
@@ -29,20 +29,23 @@ pub(super) struct FarWire {
 
 /// The use of a message by one side.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Side {
+enum MessageUse {
     Nothing,
-    Packet(Option<WireType>, Lengths),
-    Staged(Option<WireType>, Lengths),
+    Packet(Option<WireType>, LengthClasses),
+    Staged(Option<WireType>, LengthClasses),
     Placed,
 }
 
 /// The class of the length of each chunk.
-type Lengths = Arc<[Option<u32>]>;
+type LengthClasses = Arc<[Option<u32>]>;
 
 /// Checks all links; numbers them.
-pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<Wires, Fault> {
+pub(super) fn check(
+    instance: &Instance,
+    programs: &[DeviceProgram],
+) -> Result<LinkNumbers, ProgramFault> {
     let mut ends: BTreeMap<(u32, u32, u16), Vec<(u32, u32)>> = BTreeMap::new();
-    let mut sides: Vec<Vec<Vec<Side>>> = Vec::new();
+    let mut sides: Vec<Vec<Vec<MessageUse>>> = Vec::new();
     for p in programs {
         for (i, link) in p.links.iter().enumerate() {
             let (from, to) = match link.dir {
@@ -63,74 +66,77 @@ pub(super) fn check(instance: &Instance, programs: &[DeviceProgram]) -> Result<W
         let (Some(a), Some(b), 2) =
             (list.iter().find(sending), list.iter().find(|e| !sending(e)), list.len())
         else {
-            return Err(Fault(format!("{name} has no two ends")));
+            return Err(ProgramFault(format!("{name} has no two ends")));
         };
         let [x, y] = [a, b].map(|&(rank, i)| programs[index(rank)].links[index(i)]);
         let base = |l: &DeviceConnection| if l.far { 0 } else { l.base };
         let alike = |l: &DeviceConnection| (l.messages, l.chunks, l.slots, l.far, base(l));
         if alike(&x) != alike(&y) {
-            return Err(Fault(format!("the ends of {name} do not agree")));
+            return Err(ProgramFault(format!("the ends of {name} do not agree")));
         }
         for i in 0..x.messages {
             let [sent, received] =
                 [a, b].map(|&(rank, link)| &sides[index(rank)][index(link)][index(i)]);
             let fits = match (sent, received) {
-                (Side::Packet(v, n), Side::Packet(w, m)) => {
+                (MessageUse::Packet(v, n), MessageUse::Packet(w, m)) => {
                     (v, n) == (w, m) && count(n.len()) <= x.chunks && x.slots >= x.messages
                 }
-                (Side::Staged(v, n), Side::Staged(w, m)) => {
+                (MessageUse::Staged(v, n), MessageUse::Staged(w, m)) => {
                     (v, n) == (w, m) && count(n.len()) <= x.chunks && x.slots > 0
                 }
-                (Side::Placed, Side::Nothing) | (Side::Nothing, Side::Placed) => true,
+                (MessageUse::Placed, MessageUse::Nothing)
+                | (MessageUse::Nothing, MessageUse::Placed) => true,
                 _ => false,
             };
             if !fits {
-                return Err(Fault(format!("message {i} of {name}: {sent:?} meets {received:?}")));
+                return Err(ProgramFault(format!(
+                    "message {i} of {name}: {sent:?} meets {received:?}"
+                )));
             }
         }
         for &(rank, i) in [a, b] {
             numbers[index(rank)][index(i)] = count(number);
         }
         if x.far {
-            let chunks = |side: &Side| match side {
-                Side::Staged(_, n) => count(n.len()),
+            let chunks = |side: &MessageUse| match side {
+                MessageUse::Staged(_, n) => count(n.len()),
                 _ => 0,
             };
             let chunks = sides[index(a.0)][index(a.1)].iter().map(chunks).collect();
             far.push(FarWire { number: count(number), source: *a, target: *b, chunks });
         }
     }
-    Ok(Wires { numbers, far })
+    Ok(LinkNumbers { numbers, far })
 }
 
 /// Returns the use that a rank makes of each message of its links; each is written, or read, at most once.
-fn of(instance: &Instance, p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
-    let mut sides: Vec<Vec<Side>> =
-        p.links.iter().map(|l| vec![Side::Nothing; index(l.messages)]).collect();
-    let mut put = |m: Message, side: Side| {
+fn of(instance: &Instance, p: &DeviceProgram) -> Result<Vec<Vec<MessageUse>>, ProgramFault> {
+    let mut sides: Vec<Vec<MessageUse>> =
+        p.links.iter().map(|l| vec![MessageUse::Nothing; index(l.messages)]).collect();
+    let mut put = |m: Message, side: MessageUse| {
         let place = &mut sides[index(m.link)][index(m.index)];
-        if *place != Side::Nothing {
-            return Err(Fault(format!("rank {}: a message is there twice", p.rank)));
+        if *place != MessageUse::Nothing {
+            return Err(ProgramFault(format!("rank {}: a message is there twice", p.rank)));
         }
         *place = side;
         Ok(())
     };
     for task in p.phases.iter().flat_map(|phase| &phase.tasks) {
-        let lengths: Lengths = lengths(instance, &task.sizes).into();
+        let lengths: LengthClasses = lengths(instance, &task.sizes).into();
         let lengths = || lengths.clone();
         for input in &task.inputs {
             match input {
                 TaskInput::Local(_) => {}
-                TaskInput::Packet(m, w) => put(*m, Side::Packet(*w, lengths()))?,
-                TaskInput::Staged(m, w) => put(*m, Side::Staged(*w, lengths()))?,
-                TaskInput::Pulled(m, _) => put(*m, Side::Placed)?,
+                TaskInput::Packet(m, w) => put(*m, MessageUse::Packet(*w, lengths()))?,
+                TaskInput::Staged(m, w) => put(*m, MessageUse::Staged(*w, lengths()))?,
+                TaskInput::Pulled(m, _) => put(*m, MessageUse::Placed)?,
             }
         }
         for out in &task.outs {
             match out {
-                Target::Packet(m, w) => put(*m, Side::Packet(*w, lengths()))?,
-                Target::Staged(m, w) => put(*m, Side::Staged(*w, lengths()))?,
-                Target::Landed(m, _) => put(*m, Side::Placed)?,
+                Target::Packet(m, w) => put(*m, MessageUse::Packet(*w, lengths()))?,
+                Target::Staged(m, w) => put(*m, MessageUse::Staged(*w, lengths()))?,
+                Target::Landed(m, _) => put(*m, MessageUse::Placed)?,
             }
         }
     }
@@ -138,7 +144,7 @@ fn of(instance: &Instance, p: &DeviceProgram) -> Result<Vec<Vec<Side>>, Fault> {
 }
 
 /// Checks that the links on which a rank receives share no staging memory, and far links no far memory.
-fn staging(p: &DeviceProgram) -> Result<(), Fault> {
+fn staging(p: &DeviceProgram) -> Result<(), ProgramFault> {
     for far in [false, true] {
         let has = |l: &&DeviceConnection| if far { l.far } else { !l.far && l.dir == Dir::Recv };
         let mut parts: Vec<(u32, u32)> = p
@@ -149,7 +155,7 @@ fn staging(p: &DeviceProgram) -> Result<(), Fault> {
             .collect();
         parts.sort_unstable();
         if !parts.windows(2).all(|w| w[0].1 <= w[1].0) {
-            return Err(Fault(format!("rank {}: two links share staging memory", p.rank)));
+            return Err(ProgramFault(format!("rank {}: two links share staging memory", p.rank)));
         }
     }
     Ok(())

@@ -33,7 +33,7 @@ mod play;
 mod results;
 mod shape;
 
-pub use fault::Fault;
+pub use fault::ProgramFault;
 
 use super::lower::lower;
 use super::options::Options;
@@ -96,7 +96,7 @@ pub fn verify(
     proved: &Proved,
     options: &Options,
     programs: Vec<DeviceProgram>,
-) -> Result<Programs, Fault> {
+) -> Result<Programs, ProgramFault> {
     let instance = &proved.graph().instance;
     shape::check(proved, options, &programs)?;
     let wires = links::check(instance, &programs)?;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::expression::{ExpressionTable, PlanExpressions};
-use super::fault::Fault;
-use super::links::Wires;
-use super::memory::{At, Content, Known, Memory, PROXY, Who};
+use super::fault::ProgramFault;
+use super::links::LinkNumbers;
+use super::memory::{AccessAuthor, DeviceMemory, KnownSections, MemoryPlace, PROXY, PlaceContent};
 use super::results::{add, check_results};
 use super::shape::lengths;
 use crate::device::program::{
@@ -17,10 +17,10 @@ use crate::num::{count, index};
 use crate::plan::{Buf, Dir, Region};
 use crate::program::Kind;
 use crate::ranks::RankSet;
-use crate::verify::value::Value;
+use crate::verify::value::PlaceValue;
 
 /// The position of a rank in its program, with its knowledge.
-struct Rank {
+struct RankPosition {
     pass: u32,
     phase: usize,
     task: usize,
@@ -29,33 +29,33 @@ struct Rank {
     /// Block barriers so far.
     section: u32,
     /// The knowledge that all threads have since the last block barrier, and that which some have.
-    all: Known,
-    some: Known,
+    all: KnownSections,
+    some: KnownSections,
     heard: RankSet,
     left: bool,
 }
 
 /// A word that was told: its number, and what whoever acquires it knows.
-type Told = (u64, Option<Known>);
+type PublishedWord = (u64, Option<KnownSections>);
 
 /// The carrier of the messages of a far link, one after the other.
-struct Proxy {
+struct LinkProxy {
     /// Messages carried.
     carried: u64,
-    known: Known,
+    known: KnownSections,
 }
 
-struct Play<'a> {
+struct SymbolicRun<'a> {
     instance: &'a Instance,
     programs: &'a [DeviceProgram],
-    wires: &'a Wires,
+    wires: &'a LinkNumbers,
     passes: u32,
-    ranks: Vec<Rank>,
+    ranks: Vec<RankPosition>,
     /// By far link.
-    proxies: Vec<Proxy>,
+    proxies: Vec<LinkProxy>,
     /// By link, whether it is the word `consumed`, and whether a proxy tells it.
-    words: BTreeMap<(u32, bool, bool), Vec<Told>>,
-    memory: Memory,
+    words: BTreeMap<(u32, bool, bool), Vec<PublishedWord>>,
+    memory: DeviceMemory,
     table: &'a mut ExpressionTable,
     /// By rank and link: true if all signals of the link's word release.
     releases: Vec<Vec<bool>>,
@@ -65,17 +65,17 @@ struct Play<'a> {
 pub(super) fn play(
     instance: &Instance,
     programs: &[DeviceProgram],
-    wires: &Wires,
+    wires: &LinkNumbers,
     asked: &mut PlanExpressions,
     passes: u32,
-) -> Result<(), Fault> {
+) -> Result<(), ProgramFault> {
     let n = programs.len();
     let all = n + wires.far.len();
     let start = |rank: usize| {
         let mut known = vec![0; all];
         known[rank] = 1;
-        let all: Known = Arc::new(known);
-        Rank {
+        let all: KnownSections = Arc::new(known);
+        RankPosition {
             pass: 0,
             phase: 0,
             task: 0,
@@ -87,7 +87,7 @@ pub(super) fn play(
             left: false,
         }
     };
-    let mut play = Play {
+    let mut play = SymbolicRun {
         instance,
         programs,
         wires,
@@ -96,10 +96,10 @@ pub(super) fn play(
         proxies: wires
             .far
             .iter()
-            .map(|_| Proxy { carried: 0, known: Arc::new(vec![0; all]) })
+            .map(|_| LinkProxy { carried: 0, known: Arc::new(vec![0; all]) })
             .collect(),
         words: BTreeMap::new(),
-        memory: Memory::new(instance, programs, passes, &mut asked.table),
+        memory: DeviceMemory::new(instance, programs, passes, &mut asked.table),
         table: &mut asked.table,
         releases: programs.iter().map(releases).collect(),
     };
@@ -125,9 +125,9 @@ pub(super) fn play(
     Ok(())
 }
 
-impl Play<'_> {
+impl SymbolicRun<'_> {
     /// Advances by a task, the end of a phase, or leaving; returns true if it could.
-    fn step(&mut self, rank: usize) -> Result<bool, Fault> {
+    fn step(&mut self, rank: usize) -> Result<bool, ProgramFault> {
         let program = &self.programs[rank];
         let at = &self.ranks[rank];
         if at.left {
@@ -151,9 +151,9 @@ impl Play<'_> {
         if let Some(task) = phase.tasks.get(at.task) {
             let played = self.task(rank, task);
             let site = program.sites.get(index(task.site));
-            return played.map_err(|Fault(what)| match site {
-                Some(s) => Fault(format!("step {} (line {}): {what}", task.round, s.line)),
-                None => Fault(what),
+            return played.map_err(|ProgramFault(what)| match site {
+                Some(s) => ProgramFault(format!("step {} (line {}): {what}", task.round, s.line)),
+                None => ProgramFault(what),
             });
         }
         if phase.block_barrier {
@@ -182,13 +182,18 @@ impl Play<'_> {
         u64::from(pass) * u64::from(link.messages) + u64::from(m.index) + 1
     }
 
-    fn tell(&mut self, rank: usize, m: Message, known: Option<Known>) -> Result<(), Fault> {
+    fn tell(
+        &mut self,
+        rank: usize,
+        m: Message,
+        known: Option<KnownSections>,
+    ) -> Result<(), ProgramFault> {
         let number = self.number(rank, self.ranks[rank].pass, m);
         let link = self.programs[rank].links[index(m.link)];
         let wire = self.wires.numbers[rank][index(m.link)];
         let word = self.words.entry((wire, link.dir == Dir::Recv, false)).or_default();
         if word.last().is_some_and(|last| last.0 >= number) {
-            return Err(Fault(format!(
+            return Err(ProgramFault(format!(
                 "rank {rank} tells a word of rank {} that does not grow",
                 link.peer
             )));
@@ -198,7 +203,7 @@ impl Play<'_> {
     }
 
     /// Returns the knowledge of a rank once all waits are over; `None` if they are not yet.
-    fn wait(&self, rank: usize, pass: u32, waits: &[Wait]) -> Option<Known> {
+    fn wait(&self, rank: usize, pass: u32, waits: &[Wait]) -> Option<KnownSections> {
         let mut known = self.ranks[rank].all.clone();
         for w in waits {
             let (m, consumed, wanted) = match w.event {
@@ -233,28 +238,28 @@ impl Play<'_> {
     }
 
     /// Returns the first told that is enough; `None` if it was not told yet.
-    fn told(&self, word: (u32, bool, bool), wanted: u64) -> Option<&Told> {
+    fn told(&self, word: (u32, bool, bool), wanted: u64) -> Option<&PublishedWord> {
         let word = self.words.get(&word)?;
         word.get(word.partition_point(|t| t.0 < wanted))
     }
 
     /// Returns the place of chunk k of a message on its receiver, or in the far memory of the rank; with the message.
-    fn slot(&self, rank: usize, m: Message, k: u32) -> (At, (u32, u64)) {
+    fn slot(&self, rank: usize, m: Message, k: u32) -> (MemoryPlace, (u32, u64)) {
         let link = self.programs[rank].links[index(m.link)];
         let receiver = if link.dir == Dir::Send { link.peer } else { count(rank) };
         let number = self.number(rank, self.ranks[rank].pass, m);
         let slot = count((number - 1) % u64::from(link.slots.max(1)));
         let chunk = link.base + slot * link.chunks + k;
         let at = match link.far {
-            true => At::Far { rank: count(rank), chunk },
-            false => At::Staging { rank: receiver, chunk },
+            true => MemoryPlace::Far { rank: count(rank), chunk },
+            false => MemoryPlace::Staging { rank: receiver, chunk },
         };
         (at, (self.wires.numbers[rank][index(m.link)], number))
     }
 
     /// Carries the next message of a far link: once the sender has told it, and the receiver that it has read what
     /// was in the slot. The sender hears that its slot is free, the receiver all that the sender knew.
-    fn carry(&mut self, proxy: usize) -> Result<bool, Fault> {
+    fn carry(&mut self, proxy: usize) -> Result<bool, ProgramFault> {
         let wire = &self.wires.far[proxy];
         let end = |(rank, link): (u32, u32)| self.programs[index(rank)].links[index(link)];
         let (from, to) = (end(wire.source), end(wire.target));
@@ -277,14 +282,15 @@ impl Play<'_> {
         let actor = self.programs.len() + proxy;
         let slot = count(carried % u64::from(from.slots.max(1)));
         for k in 0..wire.chunks[index(count(carried % u64::from(from.messages)))] {
-            let who = Who { rank: count(actor), section: count(carried), task: PROXY, chunk: k };
-            let at = |rank, link: DeviceConnection| At::Far {
+            let who =
+                AccessAuthor { rank: count(actor), section: count(carried), task: PROXY, chunk: k };
+            let at = |rank, link: DeviceConnection| MemoryPlace::Far {
                 rank,
                 chunk: link.base + slot * link.chunks + k,
             };
             let content = self.memory.read(at(wire.source.0, from), who, &known)?;
             if content.message != Some((wire.number, number)) {
-                return Err(Fault(format!(
+                return Err(ProgramFault(format!(
                     "a proxy reads another message of rank {}, or none",
                     wire.source.0
                 )));
@@ -300,11 +306,11 @@ impl Play<'_> {
             .push((number, Some(Arc::new(own))));
         let landed = self.words.entry((wire.number, false, true)).or_default();
         landed.push((number, Some(known.clone())));
-        self.proxies[proxy] = Proxy { carried: number, known };
+        self.proxies[proxy] = LinkProxy { carried: number, known };
         Ok(true)
     }
 
-    fn task(&mut self, rank: usize, task: &Task) -> Result<bool, Fault> {
+    fn task(&mut self, rank: usize, task: &Task) -> Result<bool, ProgramFault> {
         let pass = self.ranks[rank].pass;
         let Some(known) = self.wait(rank, pass, &task.waits) else { return Ok(false) };
         let chunks = if task.inputs.is_empty() { 0 } else { task.sizes.chunks() };
@@ -321,12 +327,15 @@ impl Play<'_> {
         let lengths = lengths(self.instance, &task.sizes);
         for k in 0..chunks {
             let at = &self.ranks[rank];
-            let who = Who { rank: count(rank), section: at.section, task: at.tasks, chunk: k };
+            let who =
+                AccessAuthor { rank: count(rank), section: at.section, task: at.tasks, chunk: k };
             let content = self.fold(task, who, &known)?;
             let own = content.value.as_ref().map(|v| v.class);
             let asked = lengths.get(index(k)).copied().flatten();
             if asked.is_some_and(|asked| own.is_some_and(|own| own != asked)) {
-                return Err(Fault(format!("rank {rank} moves a chunk as one of another length")));
+                return Err(ProgramFault(format!(
+                    "rank {rank} moves a chunk as one of another length"
+                )));
             }
             self.ranks[rank].heard = self.ranks[rank].heard.union(&content.heard);
             self.hand(task, who, &known, content)?;
@@ -337,15 +346,20 @@ impl Play<'_> {
         Ok(true)
     }
 
-    fn buffer(&self, rank: u32, by: usize, region: &Region, k: u32) -> At {
+    fn buffer(&self, rank: u32, by: usize, region: &Region, k: u32) -> MemoryPlace {
         let (buf, chunk) = region.iter().nth(index(k)).unwrap_or((Buf::Data, 0));
-        At::Buffer { rank, pass: self.ranks[by].pass, buf, chunk }
+        MemoryPlace::Buffer { rank, pass: self.ranks[by].pass, buf, chunk }
     }
 
     /// Folds chunk k of the inputs.
-    fn fold(&mut self, task: &Task, who: Who, known: &Known) -> Result<Content, Fault> {
+    fn fold(
+        &mut self,
+        task: &Task,
+        who: AccessAuthor,
+        known: &KnownSections,
+    ) -> Result<PlaceContent, ProgramFault> {
         let rank = index(who.rank);
-        let mut sum: Option<Value> = None;
+        let mut sum: Option<PlaceValue> = None;
         let mut operands = Vec::with_capacity(task.inputs.len());
         let mut heard = RankSet::one(who.rank);
         for input in &task.inputs {
@@ -367,7 +381,9 @@ impl Play<'_> {
                     let (at, message) = self.slot(rank, *m, who.chunk);
                     let content = self.memory.read(at, who, known)?;
                     if content.message != Some(message) {
-                        return Err(Fault(format!("rank {rank} reads another message, or none")));
+                        return Err(ProgramFault(format!(
+                            "rank {rank} reads another message, or none"
+                        )));
                     }
                     (content, *wire)
                 }
@@ -377,17 +393,17 @@ impl Play<'_> {
             sum = Some(add(rank, sum, content.value, wire)?);
         }
         let expression = self.table.fold(self.programs[rank].protocol, operands);
-        Ok(Content { value: sum, expression, heard, message: None })
+        Ok(PlaceContent { value: sum, expression, heard, message: None })
     }
 
     /// Hands chunk k of the result to the store and the outs.
     fn hand(
         &mut self,
         task: &Task,
-        who: Who,
-        known: &Known,
-        content: Content,
-    ) -> Result<(), Fault> {
+        who: AccessAuthor,
+        known: &KnownSections,
+        content: PlaceContent,
+    ) -> Result<(), ProgramFault> {
         let rank = index(who.rank);
         if let Some(store) = &task.store {
             let at = self.buffer(who.rank, rank, store, who.chunk);
@@ -403,13 +419,13 @@ impl Play<'_> {
                 }
                 Target::Staged(m, _) => {
                     let (at, message) = self.slot(rank, *m, who.chunk);
-                    let content = Content { message: Some(message), ..content };
+                    let content = PlaceContent { message: Some(message), ..content };
                     self.memory.write(at, who, known, content)?;
                 }
                 Target::Packet(m, _) => {
                     // A place of its own, and read only once it is there.
                     let (at, message) = self.slot(rank, *m, who.chunk);
-                    let content = Content { message: Some(message), ..content };
+                    let content = PlaceContent { message: Some(message), ..content };
                     self.memory.write(at, who, known, content)?;
                 }
             }
@@ -418,10 +434,10 @@ impl Play<'_> {
     }
 
     /// Checks that all ranks have left; returns true if there are results.
-    fn end(&self) -> Result<bool, Fault> {
+    fn end(&self) -> Result<bool, ProgramFault> {
         if let Some(rank) = self.ranks.iter().position(|r| !r.left) {
             let at = &self.ranks[rank];
-            return Err(Fault(format!(
+            return Err(ProgramFault(format!(
                 "rank {rank} waits for ever in phase {} of pass {}",
                 at.phase, at.pass
             )));
@@ -435,7 +451,7 @@ impl Play<'_> {
             for (rank, at) in self.ranks.iter().enumerate() {
                 let heard = |r: u32| at.some[index(r)] > 0 || (!barrier && at.heard.contains(r));
                 if let Some(other) = (0..n).find(|&r| !heard(r)) {
-                    return Err(Fault(format!(
+                    return Err(ProgramFault(format!(
                         "rank {rank} ends without having heard of rank {other}"
                     )));
                 }
@@ -455,7 +471,7 @@ fn releases(program: &DeviceProgram) -> Vec<bool> {
     releases
 }
 
-fn joined(a: &Known, b: &Known) -> Known {
+fn joined(a: &KnownSections, b: &KnownSections) -> KnownSections {
     if a.iter().zip(b.iter()).all(|(a, b)| a >= b) {
         return a.clone();
     }

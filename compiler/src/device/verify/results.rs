@@ -5,23 +5,23 @@ use std::sync::Arc;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::expression::PlanExpressions;
-use super::fault::Fault;
-use super::memory::{At, Memory};
+use super::fault::ProgramFault;
+use super::memory::{DeviceMemory, MemoryPlace};
 use super::shape::chunks;
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Buf, Header, Placement, WireType};
 use crate::program::Buffer;
-use crate::verify::value::{Clash, Spoilt, Value};
+use crate::verify::value::{PlaceValue, SpoiltSum, SumClash};
 
 /// Checks the results of all ranks, in each pass.
 pub(super) fn check_results(
     instance: &Instance,
     header: &Header,
-    memory: &mut Memory,
+    memory: &mut DeviceMemory,
     asked: &PlanExpressions,
     passes: u32,
-) -> Result<(), Fault> {
+) -> Result<(), ProgramFault> {
     let (buf, buffer) = match header.placement {
         Placement::InPlace => (Buf::Data, Buffer::Data),
         Placement::OutOfPlace => (Buf::Output, Buffer::Output),
@@ -33,11 +33,14 @@ pub(super) fn check_results(
             };
             let planned = planned.get(index(chunk)).copied().flatten();
             for pass in 0..passes {
-                let is = memory.content(At::Buffer { rank: count(rank), pass, buf, chunk });
+                let is =
+                    memory.content(MemoryPlace::Buffer { rank: count(rank), pass, buf, chunk });
                 let right = is.value.as_ref().is_some_and(|v| v.is(&expected, header.ranks));
                 if !right {
-                    let ends = is.value.as_ref().map_or("nothing".into(), Value::to_string);
-                    return Err(Fault(format!("rank {rank}'s chunk {chunk} ends as {ends}")));
+                    let ends = is.value.as_ref().map_or("nothing".into(), PlaceValue::to_string);
+                    return Err(ProgramFault(format!(
+                        "rank {rank}'s chunk {chunk} ends as {ends}"
+                    )));
                 }
                 if let (Some(is), Some(planned)) = (is.expression, planned)
                     && is == planned
@@ -46,7 +49,7 @@ pub(super) fn check_results(
                 }
                 let [is, planned] = [is.expression, planned].map(Option::into_iter);
                 let how = is.zip(planned).map(|(is, planned)| asked.table.explain(is, planned));
-                return Err(Fault(format!(
+                return Err(ProgramFault(format!(
                     "rank {rank}'s chunk {chunk} is folded in another order than the plan's, or rounded \
                      otherwise: it computes {}",
                     how.collect::<String>()
@@ -60,22 +63,24 @@ pub(super) fn check_results(
 /// Adds the next operand to a sum.
 pub(super) fn add(
     rank: usize,
-    sum: Option<Value>,
-    operand: Option<Value>,
+    sum: Option<PlaceValue>,
+    operand: Option<PlaceValue>,
     wire: Option<WireType>,
-) -> Result<Value, Fault> {
+) -> Result<PlaceValue, ProgramFault> {
     let Some(operand) = operand else {
-        return Err(Fault(format!("rank {rank} reads what was never stored")));
+        return Err(ProgramFault(format!("rank {rank} reads what was never stored")));
     };
     let operand = operand.rounded(wire);
     let Some(sum) = sum else { return Ok(operand) };
     match sum.sum(&operand) {
-        Err(c @ (Clash::Twice(..) | Clash::Chunks(..))) => {
+        Err(c @ (SumClash::Twice(..) | SumClash::Chunks(..))) => {
             // The graph has such sums where no result holds them; if one does here, that is found below.
             let reason = Diagnostic::error(codes::PLAN_DAMAGED, format!("{c:?}"));
-            Ok(sum.spoilt_by(&operand, Arc::new(Spoilt { reason, step: None })))
+            Ok(sum.spoilt_by(&operand, Arc::new(SpoiltSum { reason, step: None })))
         }
-        Err(Clash::Sizes) => Err(Fault(format!("rank {rank} adds chunks of different lengths"))),
+        Err(SumClash::Sizes) => {
+            Err(ProgramFault(format!("rank {rank} adds chunks of different lengths")))
+        }
         Ok(sum) => Ok(sum),
     }
 }

@@ -1,6 +1,6 @@
 //! Checks that each program is consistent in itself.
 
-use super::fault::Fault;
+use super::fault::ProgramFault;
 use crate::chunks::ChunkSet;
 use crate::compile::Proved;
 use crate::device::abi;
@@ -20,7 +20,7 @@ pub(super) fn check(
     proved: &Proved,
     options: &Options,
     programs: &[DeviceProgram],
-) -> Result<(), Fault> {
+) -> Result<(), ProgramFault> {
     let instance = &proved.graph().instance;
     let need = |ok: bool, what| if ok { Ok(()) } else { Err(fault(what)) };
     need(programs.len() == index(instance.ranks()), "these are not the programs of all ranks")?;
@@ -38,7 +38,8 @@ pub(super) fn check(
         need(same && index(p.rank) == rank, "the programs are not of one schedule")?;
         let elsewhere = ranks.clone().filter(|&other| options.is_far(other, p.rank));
         need(elsewhere.eq(p.elsewhere.iter().copied()), "its ranks are on other hosts than given")?;
-        program(instance, p).map_err(|Fault(what)| Fault(format!("rank {rank}: {what}")))?;
+        program(instance, p)
+            .map_err(|ProgramFault(what)| ProgramFault(format!("rank {rank}: {what}")))?;
     }
     Ok(())
 }
@@ -54,29 +55,29 @@ pub(super) fn chunks(h: &Header, buf: Buf) -> u32 {
     }
 }
 
-fn fault(what: &str) -> Fault {
-    Fault(what.into())
+fn fault(what: &str) -> ProgramFault {
+    ProgramFault(what.into())
 }
 
-fn program(instance: &Instance, p: &DeviceProgram) -> Result<(), Fault> {
+fn program(instance: &Instance, p: &DeviceProgram) -> Result<(), ProgramFault> {
     for (i, link) in p.links.iter().enumerate() {
         let end = |l: &DeviceConnection| (l.peer, l.channel, l.dir);
         if link.peer >= p.header.ranks || u32::from(link.channel) >= abi::CHANNELS {
-            return Err(Fault(format!("link {i} leads nowhere")));
+            return Err(ProgramFault(format!("link {i} leads nowhere")));
         }
         if p.links[..i].iter().any(|other| end(other) == end(link)) {
-            return Err(Fault(format!("link {i} is there twice")));
+            return Err(ProgramFault(format!("link {i} is there twice")));
         }
         if link.far != p.elsewhere.contains(&link.peer) {
-            return Err(Fault(format!("link {i} is far, or is not, unlike its peer")));
+            return Err(ProgramFault(format!("link {i} is far, or is not, unlike its peer")));
         }
         let last = u64::from(link.base) + u64::from(link.slots) * u64::from(link.chunks);
         let has = if link.far { p.far } else { p.staging };
         if last > has.into() {
-            return Err(Fault(format!("link {i} needs more staging memory than there is")));
+            return Err(ProgramFault(format!("link {i} needs more staging memory than there is")));
         }
         if link.far && p.protocol.is_of_one_host() {
-            return Err(Fault(format!(
+            return Err(ProgramFault(format!(
                 "link {i} leads to another host, and messages are not staged"
             )));
         }
@@ -89,21 +90,22 @@ fn program(instance: &Instance, p: &DeviceProgram) -> Result<(), Fault> {
     }
     for (i, phase) in p.phases.iter().enumerate() {
         for (j, a) in phase.tasks.iter().enumerate() {
-            let wrong = |what: String| Fault(format!("phase {i}, task {j}: {what}"));
-            task(instance, p, a).map_err(|Fault(what)| wrong(what))?;
+            let wrong = |what: String| ProgramFault(format!("phase {i}, task {j}: {what}"));
+            task(instance, p, a).map_err(|ProgramFault(what)| wrong(what))?;
             if p.protocol == Protocol::Multicast {
                 whole(p, a).map_err(|what| wrong(what.into()))?;
             }
         }
         for s in &phase.signals {
-            link(p, s.message, None).map_err(|Fault(what)| Fault(format!("phase {i}: {what}")))?;
+            link(p, s.message, None)
+                .map_err(|ProgramFault(what)| ProgramFault(format!("phase {i}: {what}")))?;
         }
     }
     p.leave.iter().try_for_each(|w| event(p, w.event))
 }
 
 /// Checks that engines can make all copies between two parts of the kernel.
-fn engines(p: &DeviceProgram) -> Result<(), Fault> {
+fn engines(p: &DeviceProgram) -> Result<(), ProgramFault> {
     let kept = |r: &Region| r.pieces.iter().all(|piece| !matches!(piece.buf, Buf::Scratch(_)));
     let copies = |task: &Task| {
         let from = match &task.inputs[..] {
@@ -124,7 +126,7 @@ fn engines(p: &DeviceProgram) -> Result<(), Fault> {
 }
 
 /// Checks that the message is one of a link, in that direction.
-fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), Fault> {
+fn link(p: &DeviceProgram, m: Message, dir: Option<Dir>) -> Result<(), ProgramFault> {
     match p.links.get(index(m.link)) {
         Some(l) if m.index < l.messages && dir.is_none_or(|d| d == l.dir) => Ok(()),
         _ => Err(fault("no such message")),
@@ -136,7 +138,7 @@ fn far(p: &DeviceProgram, m: Message) -> bool {
     p.links.get(index(m.link)).is_some_and(|l| l.far)
 }
 
-fn event(p: &DeviceProgram, event: Event) -> Result<(), Fault> {
+fn event(p: &DeviceProgram, event: Event) -> Result<(), ProgramFault> {
     match event {
         Event::Entered { peer } if peer < p.header.ranks => Ok(()),
         Event::Entered { .. } => Err(fault("no such rank")),
@@ -145,7 +147,7 @@ fn event(p: &DeviceProgram, event: Event) -> Result<(), Fault> {
     }
 }
 
-fn task(instance: &Instance, p: &DeviceProgram, task: &Task) -> Result<(), Fault> {
+fn task(instance: &Instance, p: &DeviceProgram, task: &Task) -> Result<(), ProgramFault> {
     let moves = task.store.is_some() || !task.outs.is_empty();
     if moves == task.inputs.is_empty() {
         return Err(fault("something is folded to nowhere, or nothing to somewhere"));
@@ -214,7 +216,7 @@ pub(super) fn lengths(instance: &Instance, sizes: &Sizes) -> Vec<Option<u32>> {
 }
 
 /// Checks that sizes are those of chunks of the vector, or no more than scratch memory has.
-fn sizes(h: &Header, sizes: &Sizes) -> Result<(), Fault> {
+fn sizes(h: &Header, sizes: &Sizes) -> Result<(), ProgramFault> {
     match sizes {
         Sizes::Of(sets) => sets.iter().try_for_each(|s| set(s, h.chunks)),
         Sizes::Full(chunks)
@@ -227,7 +229,7 @@ fn sizes(h: &Header, sizes: &Sizes) -> Result<(), Fault> {
 }
 
 /// Checks that a set holds this number of chunks, each of them once.
-fn set(s: &ChunkSet, size: u32) -> Result<(), Fault> {
+fn set(s: &ChunkSet, size: u32) -> Result<(), ProgramFault> {
     let within = s.total == 0 || s.modulus <= size && s.start < s.modulus;
     let blocks = s.is_interval() || s.block > 0 && s.stride >= s.block;
     match s.modulus > 0 && within && s.total <= s.modulus && blocks && s.is_simple() {
@@ -242,7 +244,7 @@ fn region(
     h: &Header,
     r: &Region,
     lengths: &[Option<u32>],
-) -> Result<(), Fault> {
+) -> Result<(), ProgramFault> {
     if index(r.chunks()) != lengths.len() {
         return Err(fault("regions of different lengths"));
     }
@@ -255,10 +257,10 @@ fn region(
             (Buf::Scratch(_), _) => {}
             (_, Some(class)) if *class == class_of(instance, chunk) => {}
             (_, Some(_)) => {
-                return Err(Fault(format!("chunk {chunk} of {buf:?} is of another length")));
+                return Err(ProgramFault(format!("chunk {chunk} of {buf:?} is of another length")));
             }
             (_, None) => {
-                return Err(Fault(format!(
+                return Err(ProgramFault(format!(
                     "chunk {chunk} of {buf:?} may be an element shorter than the ceil(N/C) that are moved: \
                      only scratch memory takes them"
                 )));
@@ -268,7 +270,7 @@ fn region(
     Ok(())
 }
 
-fn written(r: &Region) -> Result<(), Fault> {
+fn written(r: &Region) -> Result<(), ProgramFault> {
     match r.pieces.iter().all(|p| p.buf != Buf::Input) {
         true => Ok(()),
         false => Err(fault("the input is written")),

@@ -7,12 +7,12 @@ use crate::plan::{Buf, Placement, Region};
 
 /// The phase that last stores each chunk of the result, of a program that may divide as it stores.
 #[derive(Debug)]
-pub(super) struct Stores {
+pub(super) struct LastStores {
     result: Buf,
     last: BTreeMap<u32, usize>,
 }
 
-impl Stores {
+impl LastStores {
     /// Returns the phases of the last stores; `None` if peers write or read the result in place, or if it is
     /// read after it was stored.
     pub(super) fn of(program: &DeviceProgram) -> Option<Self> {
@@ -45,7 +45,7 @@ impl Stores {
                 }
             }
         }
-        possible.then_some(Stores { result, last })
+        possible.then_some(LastStores { result, last })
     }
 
     /// Returns true if a task of this phase stores the final result in `store`.

@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use super::alike::{alike, number, plain, unite};
-use super::average::Stores;
-use super::moves::Moves;
-use super::share::{self, Role};
+use super::average::LastStores;
+use super::moves::CopyLoops;
+use super::share::{self, TaskOwner};
 use super::spec::{INCLUDE, Spec};
 use super::types::Operator;
 use super::types::{of_wire, wires};
@@ -16,7 +16,7 @@ use crate::num::index;
 use crate::plan::{Placement, Region, WireType};
 
 /// A body that is being written.
-pub(super) struct Body<'a> {
+pub(super) struct KernelBody<'a> {
     pub(super) program: &'a DeviceProgram,
     pub(super) spec: &'a Spec,
     /// Elements that are handled at once.
@@ -25,9 +25,9 @@ pub(super) struct Body<'a> {
     pub(super) entered: bool,
     /// The phases in which results are divided as they are stored; `None` if they are divided at the end, or
     /// never.
-    averages: Option<Stores>,
+    averages: Option<LastStores>,
     /// The loops over elements, which become functions where they occur often.
-    pub(super) moves: Moves,
+    pub(super) moves: CopyLoops,
     /// The phase that is being written.
     phase: usize,
     /// True if the rank has told that it has entered.
@@ -37,9 +37,9 @@ pub(super) struct Body<'a> {
 }
 
 /// Tasks of a phase that are alike.
-struct Kind {
+struct AlikeTasks {
     texts: Vec<String>,
-    role: Role,
+    role: TaskOwner,
     weight: u64,
 }
 
@@ -48,7 +48,7 @@ pub(super) trait WriteLine<T> {
     fn line(&mut self, line: T);
 }
 
-impl WriteLine<&str> for Body<'_> {
+impl WriteLine<&str> for KernelBody<'_> {
     fn line(&mut self, line: &str) {
         if line.is_empty() {
             return;
@@ -61,13 +61,13 @@ impl WriteLine<&str> for Body<'_> {
     }
 }
 
-impl WriteLine<String> for Body<'_> {
+impl WriteLine<String> for KernelBody<'_> {
     fn line(&mut self, line: String) {
         WriteLine::<&str>::line(self, &line);
     }
 }
 
-impl<'a> Body<'a> {
+impl<'a> KernelBody<'a> {
     pub(super) fn new(program: &'a DeviceProgram, spec: &'a Spec) -> Self {
         let size = spec.element.size();
         let narrowest = wires(program).map(|wire: WireType| of_wire(wire).0).fold(size, u32::min);
@@ -76,20 +76,20 @@ impl<'a> Body<'a> {
             (_, true) => 16 / size,
             (_, false) => 1,
         };
-        let mut body = Body {
+        let mut body = KernelBody {
             program,
             spec,
             group,
             entered: false,
             averages: None,
-            moves: Moves::default(),
+            moves: CopyLoops::default(),
             phase: 0,
             announced: program.protocol != Protocol::Packet,
             text: String::new(),
             depth: 0,
         };
         if body.divides() {
-            body.averages = Stores::of(program);
+            body.averages = LastStores::of(program);
         }
         body
     }
@@ -391,16 +391,16 @@ impl<'a> Body<'a> {
         if let [(task, sites)] = &tasks[..] {
             return self.task(task, sites, true);
         }
-        let mut kinds: Vec<Kind> = Vec::new();
+        let mut kinds: Vec<AlikeTasks> = Vec::new();
         for (task, sites) in tasks {
             let text = self.apart(|body| body.task(&task, &sites, false));
-            let (role, weight) = (Role::of(&task), share::weight(&task));
+            let (role, weight) = (TaskOwner::of(&task), share::weight(&task));
             match kinds.iter_mut().find(|kind| alike(&kind.texts[0], &text)) {
                 Some(kind) => {
                     kind.texts.push(text);
                     kind.weight += weight;
                 }
-                None => kinds.push(Kind { texts: vec![text], role, weight }),
+                None => kinds.push(AlikeTasks { texts: vec![text], role, weight }),
             }
         }
         let weights: Vec<u64> = kinds.iter().map(|kind| kind.weight).collect();

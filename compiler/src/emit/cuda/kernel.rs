@@ -137,7 +137,7 @@ pub(super) fn body(program: &ProvedProgram, spec: &Spec) -> Result<String, Unsup
     if program.protocol == Protocol::Multicast {
         switched(program, spec)?;
     }
-    Ok(body::Body::new(program, spec).write())
+    Ok(body::KernelBody::new(program, spec).write())
 }
 
 /// Fails if the switch cannot play a program in this type.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 const MARK: &str = "move#";
 
 /// A loop.
-struct Move {
+struct CopyLoop {
     /// The text of the function after its name.
     function: String,
     /// The text of the loop in a task, not indented.
@@ -17,14 +17,14 @@ struct Move {
 
 /// The loops of a kernel.
 #[derive(Default)]
-pub(super) struct Moves(Vec<Move>);
+pub(super) struct CopyLoops(Vec<CopyLoop>);
 
-impl Moves {
+impl CopyLoops {
     /// Returns the text in the task: a call, given these arguments.
     pub(super) fn call(&mut self, function: String, code: String, given: &str) -> String {
         let known = self.0.iter().position(|one| one.function == function);
         let index = known.unwrap_or_else(|| {
-            self.0.push(Move { function, code });
+            self.0.push(CopyLoop { function, code });
             self.0.len() - 1
         });
         format!("{MARK}{index}({given});")
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn only_what_occurs_twice_becomes_a_function() {
-        let mut moves = Moves::default();
+        let mut moves = CopyLoops::default();
         let mut kernel = String::new();
         for (function, code, given) in [
             ("(a) {\n    x(a);\n}\n", "#p\nx(y);\n", "y"),

@@ -11,7 +11,7 @@ pub(super) const WARPS: u32 = THREADS / 32;
 
 /// The owner of the memory that a task uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum TaskOwner {
     /// Nobody's: it only waits.
     Waits,
     /// This rank's alone.
@@ -20,13 +20,13 @@ pub(super) enum Role {
     Peers,
 }
 
-impl Role {
+impl TaskOwner {
     pub(super) fn of(task: &Task) -> Self {
         let own = |source: &TaskInput| matches!(source, TaskInput::Local(_));
         match task.inputs.is_empty() {
-            true => Role::Waits,
-            false if task.outs.is_empty() && task.inputs.iter().all(own) => Role::Own,
-            false => Role::Peers,
+            true => TaskOwner::Waits,
+            false if task.outs.is_empty() && task.inputs.iter().all(own) => TaskOwner::Own,
+            false => TaskOwner::Peers,
         }
     }
 
@@ -34,25 +34,25 @@ impl Role {
     /// these weights. What is done in the GPU's own memory is done beside the rest, lest the links stand
     /// still meanwhile. It is no faster than that, for all of a multiprocessor's accesses queue behind its
     /// stores to peers: so it gets its share of the warps.
-    pub(super) fn warps(self, weights: &[(Role, u64)]) -> Range<u32> {
+    pub(super) fn warps(self, weights: &[(TaskOwner, u64)]) -> Range<u32> {
         let of = |role| weights.iter().filter(|(r, _)| *r == role).map(|(_, w)| w).sum::<u64>();
-        let (own, peers) = (of(Role::Own), of(Role::Peers));
+        let (own, peers) = (of(TaskOwner::Own), of(TaskOwner::Peers));
         if own == 0 || peers == 0 {
             return 0..WARPS;
         }
         let share = count((u64::from(WARPS) * own).div_ceil(own + peers));
         let first = WARPS - share.min(WARPS - 1);
         match self {
-            Role::Own => first..WARPS,
-            Role::Peers => 0..first,
-            Role::Waits => 0..WARPS,
+            TaskOwner::Own => first..WARPS,
+            TaskOwner::Peers => 0..first,
+            TaskOwner::Waits => 0..WARPS,
         }
     }
 }
 
 /// Merges tasks with their sites: one that keeps what another one sends is one with the first that does.
 pub(super) fn kept(mut tasks: Vec<(Task, Vec<u32>)>) -> Vec<(Task, Vec<u32>)> {
-    let keeps = |task: &Task| Role::of(task) == Role::Own && task.inputs.len() == 1;
+    let keeps = |task: &Task| TaskOwner::of(task) == TaskOwner::Own && task.inputs.len() == 1;
     let mut at = 0;
     while let Some((keeper, _)) = tasks.get(at) {
         let sends = |(task, _): &(Task, Vec<u32>)| {

@@ -5,7 +5,7 @@
 //! away. What is out of range is masked, so that short chunks cost what one round of loads costs.
 
 use super::alike::number;
-use super::body::{Body, WriteLine};
+use super::body::{KernelBody, WriteLine};
 use super::place;
 use super::share::WARPS;
 use super::types::of_wire;
@@ -22,7 +22,7 @@ const MOST_PASSED: usize = 24;
 
 /// The access to an operand of a task.
 #[derive(Clone)]
-struct Operand {
+struct OperandAccess {
     /// Its variable in the code.
     name: String,
     /// Element type there, if not the buffer's.
@@ -35,14 +35,20 @@ struct Operand {
     everywhere: bool,
 }
 
-impl Operand {
+impl OperandAccess {
     /// Returns memory of all ranks at once, by its variable.
     fn everywhere(name: &str) -> Self {
-        Operand { name: name.into(), wire: None, packets: None, scaled: false, everywhere: true }
+        OperandAccess {
+            name: name.into(),
+            wire: None,
+            packets: None,
+            scaled: false,
+            everywhere: true,
+        }
     }
 }
 
-impl Body<'_> {
+impl KernelBody<'_> {
     /// Writes the code of a task. If it is `alone` in its phase all warps play it, else those of the `share`
     /// at hand.
     pub(super) fn task(&mut self, task: &Task, sites: &[u32], alone: bool) {
@@ -164,7 +170,7 @@ impl Body<'_> {
 
     /// Writes all rounds of a thread. Without the task: for all tasks that do the same with other peers,
     /// which are variables.
-    fn rounds(&mut self, task: Option<&Task>, inputs: &[Operand], outs: &[Operand]) {
+    fn rounds(&mut self, task: Option<&Task>, inputs: &[OperandAccess], outs: &[OperandAccess]) {
         let ahead = self.ahead(inputs);
         self.line("#pragma unroll 1");
         self.line(format!("for (u32 i = first; i < groups; i += {ahead} * step) {{"));
@@ -176,10 +182,11 @@ impl Body<'_> {
 
     /// Writes all rounds of a thread, or a call of the function that tasks share which move the same kinds of
     /// operands.
-    fn moved(&mut self, task: &Task, inputs: &[Operand], outs: &[Operand]) {
-        let numbered = |ends: &[Operand], name: &str| -> Vec<Operand> {
+    fn moved(&mut self, task: &Task, inputs: &[OperandAccess], outs: &[OperandAccess]) {
+        let numbered = |ends: &[OperandAccess], name: &str| -> Vec<OperandAccess> {
             let all = ends.iter().enumerate();
-            all.map(|(i, end)| Operand { name: format!("{name}{i}"), ..end.clone() }).collect()
+            all.map(|(i, end)| OperandAccess { name: format!("{name}{i}"), ..end.clone() })
+                .collect()
         };
         let (from, to) = (numbered(inputs, "in"), numbered(outs, "out"));
         let code = self.at(1, |body| body.rounds(None, &from, &to));
@@ -220,13 +227,13 @@ impl Body<'_> {
     }
 
     /// Names the inputs' addresses.
-    fn inputs(&mut self, task: &Task, chunks: u32) -> Vec<Operand> {
+    fn inputs(&mut self, task: &Task, chunks: u32) -> Vec<OperandAccess> {
         let mut inputs = Vec::new();
         if let (true, Some(TaskInput::Local(region) | TaskInput::Pulled(_, region))) =
             (self.reads_all(task), task.inputs.first())
         {
             self.address("in0", &place::everywhere(region), false);
-            return vec![Operand::everywhere("in0")];
+            return vec![OperandAccess::everywhere("in0")];
         }
         for (i, source) in task.inputs.iter().enumerate() {
             let name = format!("in{i}");
@@ -245,24 +252,24 @@ impl Body<'_> {
                 };
             self.address(&name, &address, packets.is_some());
             let (wire, everywhere) = (self.spec.element.wire(wire), false);
-            inputs.push(Operand { name, wire, packets, scaled, everywhere });
+            inputs.push(OperandAccess { name, wire, packets, scaled, everywhere });
         }
         inputs
     }
 
     /// Names the outputs' addresses: the store, then the outs, beginning with the rank after this one.
-    fn outs(&mut self, task: &Task, chunks: u32) -> Vec<Operand> {
+    fn outs(&mut self, task: &Task, chunks: u32) -> Vec<OperandAccess> {
         let mut outs = Vec::new();
         if let (true, Some(region)) = (self.writes_all(task), &task.store) {
             self.address("out0", &place::everywhere(region), false);
-            return vec![Operand::everywhere("out0")];
+            return vec![OperandAccess::everywhere("out0")];
         }
         if let Some(region) = &task.store {
             let address = place::region(self.program.rank, region);
             self.line(format!("const u64 kept = {address};"));
             let scaled = self.is_average(region);
             let (name, everywhere) = ("kept".into(), false);
-            outs.push(Operand { name, wire: None, packets: None, scaled, everywhere });
+            outs.push(OperandAccess { name, wire: None, packets: None, scaled, everywhere });
         }
         let mut targets: Vec<_> = task
             .outs
@@ -282,7 +289,7 @@ impl Body<'_> {
             self.address(&name, &address, packets);
             let packets = packets.then_some(peer);
             let (wire, scaled, everywhere) = (self.spec.element.wire(wire), false, false);
-            outs.push(Operand { name, wire, packets, scaled, everywhere });
+            outs.push(OperandAccess { name, wire, packets, scaled, everywhere });
         }
         outs
     }
@@ -310,7 +317,7 @@ impl Body<'_> {
 
     /// Returns the number of groups that a thread handles at once. Packets are chosen where it has one or two
     /// in all: more would be copies of code for nothing.
-    fn ahead(&self, inputs: &[Operand]) -> u32 {
+    fn ahead(&self, inputs: &[OperandAccess]) -> u32 {
         match (self.program.protocol == Protocol::Packet, inputs.len()) {
             (false, 0..=2) => 4,
             (true, 0..=1) | (false, 3..=8) => 2,
@@ -319,7 +326,13 @@ impl Body<'_> {
     }
 
     /// Writes one round of a thread: `ahead` groups.
-    fn round(&mut self, task: Option<&Task>, inputs: &[Operand], outs: &[Operand], ahead: u32) {
+    fn round(
+        &mut self,
+        task: Option<&Task>,
+        inputs: &[OperandAccess],
+        outs: &[OperandAccess],
+        ahead: u32,
+    ) {
         let copies = inputs.len() == 1
             && !inputs[0].scaled
             && outs.iter().all(|out| out.wire == inputs[0].wire);
@@ -372,7 +385,7 @@ impl Body<'_> {
     }
 
     /// Asks for the operands of a round that lie in memory.
-    fn loads(&mut self, inputs: &[Operand], ahead: u32) {
+    fn loads(&mut self, inputs: &[OperandAccess], ahead: u32) {
         let memory: Vec<_> = inputs.iter().filter(|input| input.packets.is_none()).collect();
         if memory.is_empty() {
             return;
@@ -399,7 +412,7 @@ impl Body<'_> {
     }
 
     /// Asks for the operands of a round that are made of packets, all of them at once, and waits for them.
-    fn polls(&mut self, task: Option<&Task>, inputs: &[Operand], ahead: u32) {
+    fn polls(&mut self, task: Option<&Task>, inputs: &[OperandAccess], ahead: u32) {
         let packets: Vec<_> = inputs.iter().filter(|input| input.packets.is_some()).collect();
         let Some(first) = packets.first() else { return };
         // For each message its groups, for each group its packets.
@@ -456,7 +469,7 @@ impl Body<'_> {
     }
 
     /// Folds operands in order.
-    fn combine(&mut self, inputs: &[Operand], begins: bool, many: bool, sum: &str) {
+    fn combine(&mut self, inputs: &[OperandAccess], begins: bool, many: bool, sum: &str) {
         for (i, input) in inputs.iter().enumerate() {
             let format = self.format(input.wire);
             let mut value = format!("wide<{format}>(x{}[j])", input.name);
@@ -472,7 +485,13 @@ impl Body<'_> {
     }
 
     /// Writes a group to all outputs.
-    fn writes(&mut self, inputs: &[Operand], outs: &[Operand], copies: bool, sum: &str) {
+    fn writes(
+        &mut self,
+        inputs: &[OperandAccess],
+        outs: &[OperandAccess],
+        copies: bool,
+        sum: &str,
+    ) {
         let mut made = Vec::new();
         for out in outs {
             let bytes = self.bytes(out.wire);
@@ -520,12 +539,12 @@ impl Body<'_> {
     }
 }
 
-fn any_packets(ends: &[Operand]) -> bool {
+fn any_packets(ends: &[OperandAccess]) -> bool {
     ends.iter().any(|end| end.packets.is_some())
 }
 
 /// Returns the peers whose packets are awaited at once: a byte for each, lowest first.
-fn peers(inputs: &[Operand]) -> String {
+fn peers(inputs: &[OperandAccess]) -> String {
     let peers: Vec<u64> = inputs.iter().filter_map(|input| input.packets.map(u64::from)).collect();
     match &peers[..] {
         [one] => number(*one),

@@ -1,6 +1,6 @@
 //! Tests that do not take a whole program; kernels of the algorithm library are in `tests/tests/kernels.rs`.
 
-use super::share::{Role, warps};
+use super::share::{TaskOwner, warps};
 use super::{Element, Operator, aligned};
 
 #[test]
@@ -26,13 +26,13 @@ fn types_have_operators() {
 
 #[test]
 fn own_memory_is_copied_beside_the_links() {
-    let pair = [(Role::Peers, 2), (Role::Own, 2), (Role::Waits, 0)];
-    assert_eq!((Role::Peers.warps(&pair), Role::Own.warps(&pair)), (0..8, 8..16));
-    assert_eq!(Role::Waits.warps(&pair), 0..16);
-    let many = [(Role::Own, 2), (Role::Peers, 200)];
-    assert_eq!((Role::Peers.warps(&many), Role::Own.warps(&many)), (0..15, 15..16));
-    assert_eq!(Role::Own.warps(&[(Role::Own, 9)]), 0..16, "nobody else is in the phase");
-    assert_eq!(Role::Peers.warps(&[(Role::Peers, 1), (Role::Own, 99)]), 0..1);
+    let pair = [(TaskOwner::Peers, 2), (TaskOwner::Own, 2), (TaskOwner::Waits, 0)];
+    assert_eq!((TaskOwner::Peers.warps(&pair), TaskOwner::Own.warps(&pair)), (0..8, 8..16));
+    assert_eq!(TaskOwner::Waits.warps(&pair), 0..16);
+    let many = [(TaskOwner::Own, 2), (TaskOwner::Peers, 200)];
+    assert_eq!((TaskOwner::Peers.warps(&many), TaskOwner::Own.warps(&many)), (0..15, 15..16));
+    assert_eq!(TaskOwner::Own.warps(&[(TaskOwner::Own, 9)]), 0..16, "nobody else is in the phase");
+    assert_eq!(TaskOwner::Peers.warps(&[(TaskOwner::Peers, 1), (TaskOwner::Own, 99)]), 0..1);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::num::{count, index, short};
 use crate::plan::{Dir, Input, OpRef, UnprovedPlan};
 
 /// All operations of all ranks, and who waits for whom.
-pub(super) struct Events {
+pub(super) struct OperationEvents {
     /// First event of each (rank, lane).
     pub(super) first: Vec<Vec<u32>>,
     /// Rank and operation of each event.
@@ -25,9 +25,9 @@ pub(super) struct Events {
     pub(super) conn: Vec<Vec<u32>>,
 }
 
-impl Events {
+impl OperationEvents {
     pub(super) fn new(instance: &Instance, plans: &[UnprovedPlan]) -> Result<Self, Diagnostic> {
-        let mut e = Events {
+        let mut e = OperationEvents {
             first: Vec::new(),
             at: Vec::new(),
             edges: Vec::new(),
@@ -196,7 +196,7 @@ impl Events {
         // Steps of one rank that only come before each other say nothing new.
         let mut told = circle.clone();
         told.dedup_by_key(|(event, (_, why))| match why {
-            Wait::Order => (self.at[index(*event)].0, None),
+            EventWait::Order => (self.at[index(*event)].0, None),
             _ => (0, Some(*event)),
         });
         let (mut lines, mut last) = (Vec::new(), None);
@@ -204,10 +204,10 @@ impl Events {
             let (part, op) = op(event);
             let (other, site) = (self.at[index(before)].0, &part.sites[index(op.site)]);
             let what = match why {
-                Wait::Order => "its step before".into(),
-                Wait::Message => format!("a message from rank {other}"),
-                Wait::Slot => format!("a free slot, once rank {other} has taken a message"),
-                Wait::Drained => format!("rank {other}, which may still read what it writes"),
+                EventWait::Order => "its step before".into(),
+                EventWait::Message => format!("a message from rank {other}"),
+                EventWait::Slot => format!("a free slot, once rank {other} has taken a message"),
+                EventWait::Drained => format!("rank {other}, which may still read what it writes"),
             };
             let place = (&site.file, site.line);
             let text = match last.replace(place) == Some(place) {
@@ -247,9 +247,9 @@ impl Events {
     }
 
     /// Returns the events that each of the stuck ones waits for, of those that are stuck.
-    fn waits(&self, stuck: &[u32], slots: u32) -> Waits {
-        let mut waits = Waits::new();
-        let mut add = |before: u32, event: u32, why: Wait| {
+    fn waits(&self, stuck: &[u32], slots: u32) -> EventWaits {
+        let mut waits = EventWaits::new();
+        let mut add = |before: u32, event: u32, why: EventWait| {
             let both = [before, event].iter().all(|e| stuck.binary_search(e).is_ok());
             if both && before != event {
                 waits.entry(event).or_default().push((before, why));
@@ -257,15 +257,15 @@ impl Events {
         };
         for (sent, received) in &self.messages {
             for (i, (&s, &r)) in sent.iter().zip(received).enumerate() {
-                add(s, r, Wait::Message);
+                add(s, r, EventWait::Message);
                 if let Some(&later) = index(slots).checked_add(i).and_then(|i| sent.get(i)) {
-                    add(r, later, Wait::Slot);
+                    add(r, later, EventWait::Slot);
                 }
             }
         }
         for &(a, b) in &self.edges {
             let same = self.at[index(a)].0 == self.at[index(b)].0;
-            add(a, b, if same { Wait::Order } else { Wait::Drained });
+            add(a, b, if same { EventWait::Order } else { EventWait::Drained });
         }
         waits
     }
@@ -279,7 +279,7 @@ const MOST_STARTS: usize = 8;
 
 /// The reason for which an event waits for another.
 #[derive(Debug, Clone, Copy)]
-enum Wait {
+enum EventWait {
     /// The other comes before it on its rank.
     Order,
     /// The other sends what it receives.
@@ -291,15 +291,15 @@ enum Wait {
 }
 
 /// For each event, the events that it waits for.
-type Waits = BTreeMap<u32, Vec<(u32, Wait)>>;
+type EventWaits = BTreeMap<u32, Vec<(u32, EventWait)>>;
 
 /// Returns the shortest circle through one of the first stuck events that are in one: each waits for the
 /// next.
-fn circle(waits: &Waits, stuck: &[u32]) -> Vec<(u32, (u32, Wait))> {
-    let mut best: Vec<(u32, (u32, Wait))> = Vec::new();
+fn circle(waits: &EventWaits, stuck: &[u32]) -> Vec<(u32, (u32, EventWait))> {
+    let mut best: Vec<(u32, (u32, EventWait))> = Vec::new();
     for &start in stuck.iter().take(MOST_STARTS) {
         // The event by which each was reached, and what it waits for there.
-        let mut reached: BTreeMap<u32, (u32, (u32, Wait))> = BTreeMap::new();
+        let mut reached: BTreeMap<u32, (u32, (u32, EventWait))> = BTreeMap::new();
         let mut queue = VecDeque::from([start]);
         while let Some(event) = queue.pop_front() {
             if reached.contains_key(&start) {
@@ -371,7 +371,7 @@ mod tests {
         let instance = proved.graph().instance.clone();
         let plans: Vec<_> =
             proved.into_plans().into_iter().map(|plan| plan.into_unproved()).collect();
-        let events = Events::new(&instance, &plans).expect("they match");
+        let events = OperationEvents::new(&instance, &plans).expect("they match");
         let order = events.order(4).expect("it can be played");
         let rank = |v: u32| events.at[index(v)].0;
         let turns = 1 + order.windows(2).filter(|w| rank(w[0]) != rank(w[1])).count();

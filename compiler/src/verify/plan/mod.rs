@@ -37,7 +37,7 @@ use crate::graph::StepGraph;
 use crate::instance::Instance;
 use crate::plan::{Plan, UnprovedPlan};
 use crate::verify::Verified;
-use events::Events;
+use events::OperationEvents;
 use fault::fault;
 pub(crate) use local::local_order;
 pub(in crate::verify) use local::races;
@@ -51,12 +51,12 @@ pub(crate) fn least_slots(
 }
 
 /// Returns what waits for what in plans that are consistent, rank by rank, and match.
-fn matched(instance: &Instance, plans: &[UnprovedPlan]) -> Result<Events, Diagnostics> {
+fn matched(instance: &Instance, plans: &[UnprovedPlan]) -> Result<OperationEvents, Diagnostics> {
     for plan in plans {
         plan.consistent()
             .map_err(|e| vec![fault(instance, format!("rank {}: {e}", plan.part.rank))])?;
     }
-    Events::new(instance, plans).map_err(|d| vec![d])
+    OperationEvents::new(instance, plans).map_err(|d| vec![d])
 }
 
 /// Proves the plans of all ranks, for the slots that they have: they compute what the graph does, whose instance this
@@ -78,7 +78,7 @@ pub fn verify(
     }
     let order =
         events.order(slots).map_err(|_| one(events.explain(instance, sources, &plans, slots)))?;
-    let known = replay::Replayed { instance, sources, plans: &plans, trees: graph.trees() };
+    let known = replay::PlanReplay { instance, sources, plans: &plans, trees: graph.trees() };
     replay::replay(&known, &order, &events).map_err(one)?;
     Ok(plans.into_iter().map(Plan::proved).collect())
 }

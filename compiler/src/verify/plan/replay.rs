@@ -6,32 +6,32 @@ use std::sync::Arc;
 use roundelay_dsl::diag::Diagnostic;
 use roundelay_dsl::span::SourceMap;
 
-use super::events::Events;
+use super::events::OperationEvents;
 use super::fault::{fault, span};
-use crate::cells::Cells;
+use crate::cells::PlaceCells;
 use crate::instance::Instance;
 use crate::num::index;
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Buf, Input, Op, Placement, Region, Sizes, UnprovedPlan, WireType};
 use crate::program::{Buffer, Kind, Style};
 use crate::ranks::RankSet;
 use crate::verify::result::ResultTrees;
 use crate::verify::rounds::class_of;
-use crate::verify::value::{Clash, Spoilt, Value};
+use crate::verify::value::{PlaceValue, SpoiltSum, SumClash};
 
 /// A rank's memory, and the messages under way.
-struct Memory {
-    places: Places,
-    values: Cells<Option<Value>>,
+struct RankMemory {
+    places: PlaceNumbers,
+    values: PlaceCells<Option<PlaceValue>>,
 }
 
-impl Memory {
+impl RankMemory {
     fn new(instance: &Instance, plan: &UnprovedPlan) -> Self {
         let size = |b| plan.buffer_chunks(b).unwrap_or(0);
         let user = [Buf::Data, Buf::Input, Buf::Output].map(size);
-        let places = Places::of_sizes(user, plan.header.scratch.iter().copied());
-        let values = Cells::new(places.per_rank);
-        let mut memory = Memory { places, values };
+        let places = PlaceNumbers::of_sizes(user, plan.header.scratch.iter().copied());
+        let values = PlaceCells::new(places.per_rank);
+        let mut memory = RankMemory { places, values };
         let (buf, buffer) = match plan.header.placement {
             Placement::InPlace => (Buf::Data, Buffer::Data),
             Placement::OutOfPlace => (Buf::Input, Buffer::Input),
@@ -40,14 +40,14 @@ impl Memory {
         for chunk in held.iter().flat_map(|set| set.iter()) {
             if let Some((rank, c)) = instance.spec.initial(buffer, plan.part.rank, chunk) {
                 let at = memory.at(buf, chunk);
-                let leaf = Value::leaf(rank, c, class_of(instance, chunk));
+                let leaf = PlaceValue::leaf(rank, c, class_of(instance, chunk));
                 *memory.values.at(at) = Some(leaf.of(&instance.spec));
             }
         }
         memory
     }
 
-    fn value(&self, buf: Buf, chunk: u32) -> Option<&Value> {
+    fn value(&self, buf: Buf, chunk: u32) -> Option<&PlaceValue> {
         self.values.get(self.at(buf, chunk))?.as_ref()
     }
 
@@ -57,8 +57,8 @@ impl Memory {
 }
 
 /// A message under way.
-struct Sent<'p> {
-    values: Vec<Value>,
+struct SentMessage<'p> {
+    values: Vec<PlaceValue>,
     /// True if it has whole chunks.
     whole: bool,
     wire: Option<WireType>,
@@ -68,7 +68,7 @@ struct Sent<'p> {
 
 /// The plans that are replayed, and what they are compared with.
 #[derive(Clone, Copy)]
-pub(super) struct Replayed<'p> {
+pub(super) struct PlanReplay<'p> {
     pub(super) instance: &'p Instance,
     pub(super) sources: &'p SourceMap,
     pub(super) plans: &'p [UnprovedPlan],
@@ -77,16 +77,16 @@ pub(super) struct Replayed<'p> {
 }
 
 pub(super) fn replay(
-    known: &Replayed<'_>,
+    known: &PlanReplay<'_>,
     order: &[u32],
-    events: &Events,
+    events: &OperationEvents,
 ) -> Result<(), Diagnostic> {
-    let Replayed { instance, sources, plans, trees } = *known;
+    let PlanReplay { instance, sources, plans, trees } = *known;
     if instance.spec.kind == Kind::Barrier {
         return heard(instance, plans, order, events);
     }
-    let mut memory: Vec<Memory> = plans.iter().map(|p| Memory::new(instance, p)).collect();
-    let mut wires: Vec<VecDeque<Sent<'_>>> =
+    let mut memory: Vec<RankMemory> = plans.iter().map(|p| RankMemory::new(instance, p)).collect();
+    let mut wires: Vec<VecDeque<SentMessage<'_>>> =
         events.messages.iter().map(|_| Default::default()).collect();
     for &event in order {
         let (rank, at) = events.at[index(event)];
@@ -100,19 +100,19 @@ pub(super) fn replay(
             }
         };
         lengths(instance, op).map_err(wrong)?;
-        let mut sum: Option<Vec<Value>> = None;
+        let mut sum: Option<Vec<PlaceValue>> = None;
         for input in &op.inputs {
-            let values: Vec<Value> = match input {
+            let values: Vec<PlaceValue> = match input {
                 Input::Local(region) => {
                     let m = &memory[index(rank)];
-                    let read: Option<Vec<Value>> =
+                    let read: Option<Vec<PlaceValue>> =
                         region.iter().map(|(b, c)| m.value(b, c).cloned()).collect();
                     read.ok_or_else(|| wrong("reads what was never stored".into()))?
                 }
                 Input::Message { conn, wire, .. } => {
                     let c = index(events.conn[index(rank)][index(*conn)]);
                     let sent = wires[c].pop_front();
-                    let Sent { values, whole, wire: sent, pull } =
+                    let SentMessage { values, whole, wire: sent, pull } =
                         sent.ok_or_else(|| wrong("no message is there".into()))?;
                     if sent != *wire {
                         return Err(wrong("a message is of another type than was sent".into()));
@@ -151,13 +151,13 @@ pub(super) fn replay(
                 Some(sum) => {
                     let added = sum.iter().zip(&values).map(|(a, b)| match a.sum(b) {
                         // Proved of the graph already: no result holds it. If one does here, it is found below.
-                        Err(c @ (Clash::Twice(..) | Clash::Chunks(..))) => Ok(a.spoilt_by(
+                        Err(c @ (SumClash::Twice(..) | SumClash::Chunks(..))) => Ok(a.spoilt_by(
                             b,
-                            Arc::new(Spoilt { reason: wrong(c.to_string()), step: None }),
+                            Arc::new(SpoiltSum { reason: wrong(c.to_string()), step: None }),
                         )),
                         other => other.map_err(|c| wrong(c.to_string())),
                     });
-                    added.collect::<Result<Vec<Value>, Diagnostic>>()?
+                    added.collect::<Result<Vec<PlaceValue>, Diagnostic>>()?
                 }
             });
         }
@@ -188,7 +188,7 @@ pub(super) fn replay(
             if wires[c].is_empty() {
                 wires[c].reserve_exact(1);
             }
-            wires[c].push_back(Sent { values, whole, wire: out.wire, pull });
+            wires[c].push_back(SentMessage { values, whole, wire: out.wire, pull });
         }
     }
     results(instance, plans, &memory, trees)
@@ -230,7 +230,7 @@ fn heard(
     instance: &Instance,
     plans: &[UnprovedPlan],
     order: &[u32],
-    events: &Events,
+    events: &OperationEvents,
 ) -> Result<(), Diagnostic> {
     let n = instance.ranks();
     let known = |p: &UnprovedPlan| vec![RankSet::one(p.part.rank); p.part.lanes.len().max(1)];
@@ -268,7 +268,7 @@ fn heard(
 fn results(
     instance: &Instance,
     plans: &[UnprovedPlan],
-    memory: &[Memory],
+    memory: &[RankMemory],
     trees: &ResultTrees,
 ) -> Result<(), Diagnostic> {
     for (plan, m) in plans.iter().zip(memory) {
@@ -286,7 +286,7 @@ fn results(
             let Some(expected) = instance.spec.expected(buffer, rank, chunk) else { continue };
             let value = m.value(buf, chunk);
             if !value.is_some_and(|v| v.is(&expected, instance.ranks())) {
-                let ends = value.map_or("nothing".into(), Value::to_string);
+                let ends = value.map_or("nothing".into(), PlaceValue::to_string);
                 return Err(fault(instance, format!("rank {rank}'s chunk {chunk} ends as {ends}")));
             }
             if trees.tree(rank, &expected) != value.map(|v| v.tree) {

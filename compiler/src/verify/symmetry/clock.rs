@@ -14,25 +14,25 @@ use std::collections::BTreeMap;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
-use super::Lower;
+use super::RankLowering;
 use crate::instance::Instance;
 use crate::num::{count, index};
 use crate::plan::{Dir, Input, MAX_SLOTS, Op, Placement, UnprovedPlan};
 use crate::verify::plan::races;
-use crate::walk::{Projection, Transfer};
+use crate::walk::{RankProjection, Transfer};
 
 /// A round, and its half.
-type Time = (u32, u8);
+type HalfRound = (u32, u8);
 
 /// The rounds of the messages of each connection, ascending: peer, channel, direction.
-type Rounds = BTreeMap<(u32, u16, bool), Vec<u32>>;
+type ConnectionRounds = BTreeMap<(u32, u16, bool), Vec<u32>>;
 
 /// Proves the plans of a rank that stands for others.
 pub(super) fn check(
     instance: &Instance,
     sources: &SourceMap,
-    lower: Lower<'_>,
-    own: &Projection,
+    lower: RankLowering<'_>,
+    own: &RankProjection,
 ) -> Result<(), Diagnostics> {
     let rounds = rounds(&own.transfers, own.rank);
     let one = |placement: Placement| {
@@ -61,8 +61,8 @@ fn fault(instance: &Instance, message: String) -> Diagnostic {
         .label(instance.program.header, format!("on {} ranks", instance.shape))
 }
 
-fn rounds(transfers: &[Transfer], rank: u32) -> Rounds {
-    let mut rounds = Rounds::new();
+fn rounds(transfers: &[Transfer], rank: u32) -> ConnectionRounds {
+    let mut rounds = ConnectionRounds::new();
     for t in transfers {
         if t.src == rank {
             rounds.entry((t.dst, t.lane, true)).or_default().push(t.round);
@@ -79,16 +79,20 @@ fn hears(op: &Op) -> bool {
 }
 
 /// Checks that every wait is for something of an earlier time.
-fn times(instance: &Instance, plan: &UnprovedPlan, rounds: &Rounds) -> Result<(), Diagnostic> {
+fn times(
+    instance: &Instance,
+    plan: &UnprovedPlan,
+    rounds: &ConnectionRounds,
+) -> Result<(), Diagnostic> {
     let (part, placement) = (&plan.part, plan.header.placement);
     let wrong = |what: String| Err(fault(instance, format!("rank {}: {what}", part.rank)));
     let of = |conn: u32| {
         let c = &part.conns[index(conn)];
         rounds.get(&(c.peer, c.channel, c.dir == Dir::Send)).map_or(&[][..], Vec::as_slice)
     };
-    let mut at: Vec<Vec<Time>> = Vec::with_capacity(part.lanes.len());
+    let mut at: Vec<Vec<HalfRound>> = Vec::with_capacity(part.lanes.len());
     let mut next = vec![0usize; part.conns.len()];
-    let mut sent: Vec<Vec<Time>> = vec![Vec::new(); part.conns.len()];
+    let mut sent: Vec<Vec<HalfRound>> = vec![Vec::new(); part.conns.len()];
     for lane in &part.lanes {
         let (mut last, mut own) = ((0, 0), Vec::with_capacity(lane.ops.len()));
         for op in &lane.ops {
@@ -149,7 +153,7 @@ fn times(instance: &Instance, plan: &UnprovedPlan, rounds: &Rounds) -> Result<()
 /// least number k of slots that serves all of them.
 fn slots<'r>(
     instance: &Instance,
-    sent: &[Vec<Time>],
+    sent: &[Vec<HalfRound>],
     of: impl Fn(u32) -> &'r [u32],
 ) -> Result<(), Diagnostic> {
     let mut least = 1;

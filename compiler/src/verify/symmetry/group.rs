@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::owners::Owners;
+use super::owners::ChunkOwners;
 use crate::plan::Buf;
 use crate::ranks::RankSet;
 
 /// Every number moves by `by` inside its aligned range of `modulus` numbers. Ranks and chunks alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rotation {
+pub(super) struct RangeRotation {
     pub(super) modulus: u32,
     pub(super) by: u32,
 }
 
-impl Rotation {
+impl RangeRotation {
     /// All numbers stay.
-    pub(super) const STILL: Rotation = Rotation { modulus: 1, by: 0 };
+    pub(super) const STILL: RangeRotation = RangeRotation { modulus: 1, by: 0 };
 
     pub(super) fn apply(self, x: u32) -> u32 {
         let (inside, by) = (u64::from(x % self.modulus), u64::from(self.by));
@@ -27,15 +27,15 @@ impl Rotation {
     }
 
     /// Returns the rotation done `times` times.
-    pub(super) fn times(self, times: u32) -> Rotation {
+    pub(super) fn times(self, times: u32) -> RangeRotation {
         let by = u64::from(self.by) * u64::from(times) % u64::from(self.modulus);
-        Rotation { by: u32::try_from(by).unwrap_or(0), ..self }
+        RangeRotation { by: u32::try_from(by).unwrap_or(0), ..self }
     }
 
     /// Returns true if both rotations may be done in either order.
-    pub(super) fn commutes(self, other: Rotation) -> bool {
+    pub(super) fn commutes(self, other: RangeRotation) -> bool {
         let still = self.by == 0 || other.by == 0;
-        let apart = |a: Rotation, b: Rotation| b.by.is_multiple_of(a.modulus);
+        let apart = |a: RangeRotation, b: RangeRotation| b.by.is_multiple_of(a.modulus);
         still || self.modulus == other.modulus || apart(self, other) || apart(other, self)
     }
 
@@ -55,23 +55,23 @@ impl Rotation {
 }
 
 /// Rotations, one a generator: of a grid seldom more than four.
-pub(super) type Rotations = SmallVec<[Rotation; 2]>;
+pub(super) type RotationList = SmallVec<[RangeRotation; 2]>;
 
 /// A group that acts on ranks such that no element but the neutral one leaves a rank where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Group {
     /// The group that these rotations generate, which do not get in each other's way.
-    Turns(Rotations),
+    Turns(RotationList),
     /// r becomes r xor g, for n a power of two.
     Xor,
 }
 
 /// The number of times that each rotation is done, or the number that is xored.
-pub(super) type Element = SmallVec<[u32; 4]>;
+pub(super) type GroupElement = SmallVec<[u32; 4]>;
 
 impl Group {
     /// Returns the rank that stands for this one, and the element that takes it there.
-    pub(super) fn split(&self, rank: u32) -> (u32, Element) {
+    pub(super) fn split(&self, rank: u32) -> (u32, GroupElement) {
         match self {
             Group::Xor => (0, smallvec![rank]),
             Group::Turns(list) => {
@@ -92,7 +92,7 @@ impl Group {
         (0..n).filter(|&rank| self.split(rank).0 == rank).collect()
     }
 
-    pub(super) fn apply(&self, rank: u32, g: &Element) -> u32 {
+    pub(super) fn apply(&self, rank: u32, g: &GroupElement) -> u32 {
         match self {
             Group::Xor => rank ^ g[0],
             Group::Turns(list) => {
@@ -101,7 +101,7 @@ impl Group {
         }
     }
 
-    pub(super) fn inverse(&self, g: &Element) -> Element {
+    pub(super) fn inverse(&self, g: &GroupElement) -> GroupElement {
         match self {
             Group::Xor => g.clone(),
             Group::Turns(list) => {
@@ -111,7 +111,7 @@ impl Group {
     }
 
     /// Returns the image of a set of ranks among n.
-    pub(super) fn ranks(&self, set: &RankSet, g: &Element, n: u32) -> RankSet {
+    pub(super) fn ranks(&self, set: &RankSet, g: &GroupElement, n: u32) -> RankSet {
         match self {
             Group::Xor => set.xored(g[0], n),
             Group::Turns(list) => list.iter().zip(g).fold(set.clone(), |set, (r, &times)| {
@@ -122,7 +122,7 @@ impl Group {
     }
 
     /// Returns the elements that generate the group: one a rotation, or one a bit of xor.
-    pub(super) fn generators(&self, n: u32) -> Vec<Element> {
+    pub(super) fn generators(&self, n: u32) -> Vec<GroupElement> {
         match self {
             Group::Xor => (0..n.max(1).ilog2()).map(|bit| smallvec![1 << bit]).collect(),
             Group::Turns(list) => (0..list.len())
@@ -150,22 +150,22 @@ impl Group {
 
 /// The movement of ranks and of the chunks of every buffer.
 #[derive(Debug, Clone)]
-pub(super) struct Action {
+pub(super) struct GroupAction {
     pub(super) group: Group,
     pub(super) n: u32,
     /// The movement of each buffer with each rotation, or, with xor, the chunks a rank in `by`: 0 if they
     /// stay. The vector is the first, then input, output and scratch.
-    pub(super) buffers: Vec<Rotations>,
+    pub(super) buffers: Vec<RotationList>,
     /// The owners of the chunks of the vector, if chunks move with their ranks in an order of the program's own.
-    pub(super) owners: Option<Arc<Owners>>,
+    pub(super) owners: Option<Arc<ChunkOwners>>,
     /// True if chunks of different index differ in size, so that classes move like chunks.
     pub(super) classes: bool,
     /// True if all contributions are the root's, and stay so.
     pub(super) rooted: bool,
 }
 
-impl Action {
-    fn of(&self, buf: Buf) -> &[Rotation] {
+impl GroupAction {
+    fn of(&self, buf: Buf) -> &[RangeRotation] {
         let at = match buf {
             Buf::Data => 0,
             Buf::Input => 1,
@@ -176,17 +176,17 @@ impl Action {
     }
 
     /// Returns the order in which the chunks of a buffer belong to ranks, if it is one of the program's own.
-    pub(super) fn owned(&self, buf: Buf) -> Option<&Owners> {
+    pub(super) fn owned(&self, buf: Buf) -> Option<&ChunkOwners> {
         self.owners.as_deref().filter(|_| buf == Buf::Data)
     }
 
     /// Returns the movement of a buffer with a rotation of the group, or with the bits of xor.
-    pub(super) fn moves(&self, buf: Buf, generator: usize) -> Rotation {
-        self.of(buf).get(generator).copied().unwrap_or(Rotation::STILL)
+    pub(super) fn moves(&self, buf: Buf, generator: usize) -> RangeRotation {
+        self.of(buf).get(generator).copied().unwrap_or(RangeRotation::STILL)
     }
 
     /// Returns the image of a chunk of a buffer.
-    pub(super) fn chunk(&self, buf: Buf, chunk: u32, g: &Element) -> u32 {
+    pub(super) fn chunk(&self, buf: Buf, chunk: u32, g: &GroupElement) -> u32 {
         if let Some(owners) = self.owned(buf) {
             return owners.chunk(self.group.apply(owners.rank(chunk), g));
         }
@@ -201,7 +201,7 @@ impl Action {
 
     /// Returns the chunk of the vector that stands for this one, and the element that takes it there; `None`
     /// where several elements do.
-    pub(super) fn chunk_split(&self, chunk: u32) -> Option<(u32, Element)> {
+    pub(super) fn chunk_split(&self, chunk: u32) -> Option<(u32, GroupElement)> {
         if let Some(owners) = &self.owners {
             let (least, g) = self.group.split(owners.rank(chunk));
             return Some((owners.chunk(least), g));
@@ -214,7 +214,7 @@ impl Action {
             Group::Turns(list) => {
                 let own = self.of(Buf::Data);
                 let alike = own.iter().zip(list).all(|(a, b)| a.order() == b.order());
-                let nested = |a: &Rotation, b: &Rotation| b.by.is_multiple_of(a.modulus);
+                let nested = |a: &RangeRotation, b: &RangeRotation| b.by.is_multiple_of(a.modulus);
                 let apart = own
                     .iter()
                     .enumerate()

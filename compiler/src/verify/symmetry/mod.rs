@@ -33,9 +33,9 @@ use super::Facts;
 use crate::instance::Instance;
 use crate::plan::{Placement, UnprovedPlan};
 use crate::program::{Buffer, Kind, Style};
-use crate::walk::Projection;
-use group::{Action, Group, Rotation, Rotations};
-use owners::Owners;
+use crate::walk::RankProjection;
+use group::{Group, GroupAction, RangeRotation, RotationList};
+use owners::ChunkOwners;
 
 /// The most ranks that may stand for all.
 const MOST_ORBITS: u32 = 64;
@@ -64,7 +64,7 @@ pub enum Attempt {
 
 /// The reason for which a program does not map onto itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Asymmetry {
+enum AsymmetryReason {
     #[error("its axes move the chunks in ways that depend on their order")]
     Axes,
     #[error("the chunks cannot be dealt to the ranks")]
@@ -74,12 +74,12 @@ enum Asymmetry {
     #[error("it cannot be evaluated")]
     Unevaluated,
     #[error("round {0} {1}")]
-    Round(u32, Unlike),
+    Round(u32, UnlikeReason),
 }
 
 /// The reason for which a round is not known to map onto itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Unlike {
+enum UnlikeReason {
     #[error("does not map onto itself by {0}")]
     Differs(&'static str),
     #[error("has too many transfers to compare one by one")]
@@ -93,8 +93,8 @@ enum Unlike {
 }
 
 /// Lowers one rank for a placement.
-pub(crate) type Lower<'l> =
-    &'l (dyn Fn(&Projection, Placement) -> Result<UnprovedPlan, Diagnostics> + Sync);
+pub(crate) type RankLowering<'l> =
+    &'l (dyn Fn(&RankProjection, Placement) -> Result<UnprovedPlan, Diagnostics> + Sync);
 
 /// Looks for a symmetry, and proves the instance by it.
 ///
@@ -103,7 +103,7 @@ pub(crate) type Lower<'l> =
 pub(crate) fn prove(
     instance: &Instance,
     sources: &SourceMap,
-    lower: Lower<'_>,
+    lower: RankLowering<'_>,
 ) -> Result<Attempt, Diagnostics> {
     let spec = &instance.spec;
     let unknown = |why: &str| Ok(Attempt::Unknown(why.into()));
@@ -115,7 +115,7 @@ pub(crate) fn prove(
         _ if spec.ranks < 2 => return unknown("there is one rank"),
         _ => {}
     }
-    let (mut first, mut alone) = (None, Alone::new());
+    let (mut first, mut alone) = (None, GeneratorMoves::new());
     for group in groups(instance) {
         let action = match find(instance, group, &mut alone) {
             Ok(action) => action,
@@ -143,61 +143,65 @@ fn groups(instance: &Instance) -> Vec<Group> {
     let (n, axes) = (instance.spec.ranks, &instance.shape.axes);
     let mut all = Vec::new();
     if let [_] = axes.as_slice() {
-        all.push(Group::Turns(smallvec![Rotation { modulus: n, by: 1 }]));
+        all.push(Group::Turns(smallvec![RangeRotation { modulus: n, by: 1 }]));
         if n.is_power_of_two() && instance.spec.chunks.is_power_of_two() {
             all.push(Group::Xor);
         }
         for by in [2, 4, 8] {
             if n.is_multiple_of(by) && n > by {
-                all.push(Group::Turns(smallvec![Rotation { modulus: n, by }]));
+                all.push(Group::Turns(smallvec![RangeRotation { modulus: n, by }]));
             }
         }
         return all;
     }
     let axis = |i: usize| {
         let by: u32 = axes[i + 1..].iter().product();
-        Rotation { modulus: by * axes[i], by }
+        RangeRotation { modulus: by * axes[i], by }
     };
-    let long: Rotations = (0..axes.len()).map(axis).filter(|r| r.order() > 1).collect();
+    let long: RotationList = (0..axes.len()).map(axis).filter(|r| r.order() > 1).collect();
     products(&long).map(Group::Turns).filter(|g| n / g.order(n) <= MOST_ORBITS).collect()
 }
 
 /// Returns the products of rotations along different axes, those with most elements first: of all sets of axes, or
 /// of many axes only of all, of all but one, and of each alone.
-fn products(long: &Rotations) -> impl Iterator<Item = Rotations> {
-    let mut sets: Vec<Rotations> = match long.len() {
+fn products(long: &RotationList) -> impl Iterator<Item = RotationList> {
+    let mut sets: Vec<RotationList> = match long.len() {
         0 => Vec::new(),
         axes @ 1..=MOST_AXES => (1..1u32 << axes)
             .map(|set| {
-                let inside = |&(i, _): &(usize, &Rotation)| set >> i & 1 == 1;
+                let inside = |&(i, _): &(usize, &RangeRotation)| set >> i & 1 == 1;
                 long.iter().enumerate().filter(inside).map(|(_, r)| *r).collect()
             })
             .collect(),
         axes => {
             let without = |gone: usize| {
                 let others = long.iter().enumerate().filter(move |(i, _)| *i != gone);
-                others.map(|(_, r)| *r).collect::<Rotations>()
+                others.map(|(_, r)| *r).collect::<RotationList>()
             };
             let alone = long.iter().map(|r| smallvec![*r]);
             [long.clone()].into_iter().chain((0..axes).map(without)).chain(alone).collect()
         }
     };
-    let elements = |set: &Rotations| set.iter().map(|r| u64::from(r.order())).product::<u64>();
+    let elements = |set: &RotationList| set.iter().map(|r| u64::from(r.order())).product::<u64>();
     sets.sort_by_key(|set| (std::cmp::Reverse(elements(set)), set.len()));
     sets.into_iter()
 }
 
 /// The movements of buffers with single generators, found once: several groups have the same ones.
-type Alone = Vec<(Rotation, Result<Vec<Rotation>, Asymmetry>)>;
+type GeneratorMoves = Vec<(RangeRotation, Result<Vec<RangeRotation>, AsymmetryReason>)>;
 
 /// Returns the movement of buffers that maps the program onto itself; the error says why there is none.
-fn find(instance: &Instance, group: Group, alone: &mut Alone) -> Result<Action, Asymmetry> {
-    let generators: Rotations = match &group {
-        Group::Xor => smallvec![Rotation { modulus: instance.spec.ranks, by: 1 }],
+fn find(
+    instance: &Instance,
+    group: Group,
+    alone: &mut GeneratorMoves,
+) -> Result<GroupAction, AsymmetryReason> {
+    let generators: RotationList = match &group {
+        Group::Xor => smallvec![RangeRotation { modulus: instance.spec.ranks, by: 1 }],
         Group::Turns(list) => list.clone(),
     };
     // A rotation is found for each buffer and generator alone, the others still.
-    let mut buffers: Vec<Rotations> = Vec::new();
+    let mut buffers: Vec<RotationList> = Vec::new();
     for &generator in &generators {
         let found = match &group {
             Group::Xor => alone_moves(instance, &Group::Xor, generator)?,
@@ -216,29 +220,29 @@ fn find(instance: &Instance, group: Group, alone: &mut Alone) -> Result<Action, 
             all.push(own);
         }
     }
-    let apart = |list: &Rotations| {
+    let apart = |list: &RotationList| {
         list.iter().enumerate().all(|(i, a)| list[i + 1..].iter().all(|b| a.commutes(*b)))
     };
     if !buffers.iter().all(apart) {
-        return Err(Asymmetry::Axes);
+        return Err(AsymmetryReason::Axes);
     }
     let classes = instance.spec.blocks() == 1;
-    Ok(Action { group, n: instance.spec.ranks, buffers, owners: None, classes, rooted: false })
+    Ok(GroupAction { group, n: instance.spec.ranks, buffers, owners: None, classes, rooted: false })
 }
 
 /// Shifts by two of ranks that each own a chunk, in an order that a round of the program shows.
-fn by_owners(instance: &Instance) -> Option<Action> {
+fn by_owners(instance: &Instance) -> Option<GroupAction> {
     let n = instance.spec.ranks;
     let free = instance.spec.kind == Kind::AllReduce && instance.program.style == Style::Data;
     if !free || instance.spec.chunks != n || !instance.scratch.buffers.is_empty() {
         return None;
     }
-    let owners = Some(Owners::find(instance)?);
+    let owners = Some(ChunkOwners::find(instance)?);
     [1, 2].into_iter().filter(|by| n.is_multiple_of(*by) && n > *by).find_map(|by| {
-        let group = Group::Turns(smallvec![Rotation { modulus: n, by }]);
-        let buffers = vec![smallvec![Rotation::STILL]; 3];
+        let group = Group::Turns(smallvec![RangeRotation { modulus: n, by }]);
+        let buffers = vec![smallvec![RangeRotation::STILL]; 3];
         let owners = owners.clone();
-        let action = Action { group, n, buffers, owners, classes: true, rooted: false };
+        let action = GroupAction { group, n, buffers, owners, classes: true, rooted: false };
         premise::holds(instance, &action).is_ok().then_some(action)
     })
 }
@@ -247,8 +251,8 @@ fn by_owners(instance: &Instance) -> Option<Action> {
 fn alone_moves(
     instance: &Instance,
     group: &Group,
-    generator: Rotation,
-) -> Result<Vec<Rotation>, Asymmetry> {
+    generator: RangeRotation,
+) -> Result<Vec<RangeRotation>, AsymmetryReason> {
     let (spec, classes) = (&instance.spec, instance.spec.blocks() == 1);
     let declared = matches!(spec.kind, Kind::Custom(_));
     let whole = if declared { spec.size(Buffer::Input) } else { spec.chunks };
@@ -256,7 +260,7 @@ fn alone_moves(
     let vectors = candidates(whole, spec.ranks, generator, free, group);
     let scratch = instance.scratch_chunks();
     // The output of a declared collective moves as it likes; others are the vector, or a rank's own.
-    let others: Vec<Vec<Rotation>> = declared
+    let others: Vec<Vec<RangeRotation>> = declared
         .then(|| spec.size(Buffer::Output))
         .into_iter()
         .chain(scratch)
@@ -265,15 +269,15 @@ fn alone_moves(
     let mut why = None;
     let mut tries = 0;
     'tried: for &vector in &vectors {
-        let user = |buffer| if spec.size(buffer) == whole { vector } else { Rotation::STILL };
+        let user = |buffer| if spec.size(buffer) == whole { vector } else { RangeRotation::STILL };
         let output = (!declared).then(|| user(Buffer::Output));
         let mut at = vec![0usize; others.len()];
         loop {
             let own = at.iter().zip(&others).map(|(&i, list)| list[i]);
-            let moves: Vec<Rotation> =
+            let moves: Vec<RangeRotation> =
                 [vector, user(Buffer::Input)].into_iter().chain(output).chain(own).collect();
             let buffers = moves.iter().map(|&r| smallvec![r]).collect();
-            let action = Action {
+            let action = GroupAction {
                 group: group.clone(),
                 n: spec.ranks,
                 buffers,
@@ -301,7 +305,7 @@ fn alone_moves(
             at[next] += 1;
         }
     }
-    Err(why.unwrap_or(Asymmetry::Undealt))
+    Err(why.unwrap_or(AsymmetryReason::Undealt))
 }
 
 /// Returns the possible movements of a buffer of `size` chunks: with its ranks, if it has as many blocks; in
@@ -309,12 +313,12 @@ fn alone_moves(
 fn candidates(
     size: u32,
     ranks: u32,
-    generator: Rotation,
+    generator: RangeRotation,
     free: bool,
     group: &Group,
-) -> Vec<Rotation> {
+) -> Vec<RangeRotation> {
     let mut list = Vec::new();
-    let mut add = |r: Rotation| {
+    let mut add = |r: RangeRotation| {
         if !list.contains(&r) {
             list.push(r);
         }
@@ -323,7 +327,7 @@ fn candidates(
     let fits = |wide: u32| !matches!(group, Group::Xor) || wide.is_power_of_two();
     if size > 0 && size.is_multiple_of(ranks) && fits(size / ranks) {
         let wide = size / ranks;
-        add(Rotation { modulus: generator.modulus * wide, by: generator.by * wide });
+        add(RangeRotation { modulus: generator.modulus * wide, by: generator.by * wide });
     }
     if !free {
         return list;
@@ -334,11 +338,11 @@ fn candidates(
             let cells = parts.checked_mul(order).filter(|&c| c > 0 && size > 0);
             if cells.is_some_and(|c| size.is_multiple_of(c)) {
                 let modulus = size / parts;
-                add(Rotation { modulus, by: modulus / order });
+                add(RangeRotation { modulus, by: modulus / order });
             }
         }
     }
-    add(Rotation::STILL);
+    add(RangeRotation::STILL);
     list
 }
 

@@ -6,47 +6,47 @@ use std::ops::ControlFlow;
 use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::SourceMap;
 
-use super::group::{Action, Element};
-use super::{Asymmetry, Lower, clock, result_buffer};
-use crate::cells::Cells;
-use crate::collective::{Expected, Ranks};
+use super::group::{GroupAction, GroupElement};
+use super::{AsymmetryReason, RankLowering, clock, result_buffer};
+use crate::cells::PlaceCells;
+use crate::collective::{ExpectedContent, SpecRanks};
 use crate::instance::Instance;
 use crate::num::count;
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::{Buf, Region};
 use crate::program::{Buffer, Kind, Style};
 use crate::ranks::RankSet;
 use crate::verify::Facts;
-use crate::verify::rounds::{State, class_of, place_value, round_of};
-use crate::verify::value::Value;
-use crate::walk::{Projection, Transfer, walk};
+use crate::verify::rounds::{RoundState, class_of, place_value, round_of};
+use crate::verify::value::PlaceValue;
+use crate::walk::{RankProjection, Transfer, walk};
 
 /// The messages and chunks that one of the ranks sends and receives.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Traffic {
+pub(super) struct OrbitTraffic {
     pub(super) messages: u64,
     pub(super) sent: u64,
     pub(super) received: u64,
 }
 
 /// The findings of the replay of the ranks that stand for all.
-pub(super) struct Replay {
-    pub(super) traffic: Vec<Traffic>,
+pub(super) struct OrbitReplay {
+    pub(super) traffic: Vec<OrbitTraffic>,
     pub(super) depth: u32,
     pub(super) lossy: bool,
     /// True if sums of more than two were made in one round.
     crowded: bool,
     /// The share of the rank that stands for all, if it is one and all rounds were replayed: lowering asks
     /// for the same transfers, and walking for them is a sixth of a proof.
-    projection: Option<Projection>,
+    projection: Option<RankProjection>,
 }
 
 /// Proves an instance that maps onto itself.
 pub(super) fn prove(
     instance: &Instance,
     sources: &SourceMap,
-    lower: Lower<'_>,
-    action: &Action,
+    lower: RankLowering<'_>,
+    action: &GroupAction,
 ) -> Result<Facts, Diagnostics> {
     let least = action.group.least(action.n);
     let state = start(instance, action, &least);
@@ -57,7 +57,7 @@ pub(super) fn prove(
         Some(own) => clock::check(instance, sources, lower, &own)?,
         None => {
             for &rank in &least {
-                clock::check(instance, sources, lower, &Projection::of(instance, rank)?)?;
+                clock::check(instance, sources, lower, &RankProjection::of(instance, rank)?)?;
             }
         }
     }
@@ -76,17 +76,18 @@ pub(super) fn prove(
 /// Replays the rounds from `first` on.
 pub(super) fn replay(
     instance: &Instance,
-    action: &Action,
+    action: &GroupAction,
     least: &[u32],
-    mut state: State,
+    mut state: RoundState,
     first: u32,
-) -> Result<(State, Replay), Diagnostics> {
+) -> Result<(RoundState, OrbitReplay), Diagnostics> {
     let barrier = instance.spec.kind == Kind::Barrier;
     let mut found = Vec::new();
-    let traffic = vec![Traffic::default(); least.len()];
-    let mut shown = Replay { traffic, depth: 0, lossy: false, crowded: false, projection: None };
+    let traffic = vec![OrbitTraffic::default(); least.len()];
+    let mut shown =
+        OrbitReplay { traffic, depth: 0, lossy: false, crowded: false, projection: None };
     if let ([rank], 0) = (least, first) {
-        shown.projection = Some(Projection::new(*rank));
+        shown.projection = Some(RankProjection::new(*rank));
     }
     let mut list: Vec<Transfer> = Vec::new();
     let mut own: Vec<Transfer> = Vec::new();
@@ -124,7 +125,7 @@ pub(super) fn replay(
             hear(&mut state.heard, &into, action, least);
         }
         // The elements of the sources, once for each of them.
-        let mut elements: BTreeMap<u32, (u32, Element, Element)> = BTreeMap::new();
+        let mut elements: BTreeMap<u32, (u32, GroupElement, GroupElement)> = BTreeMap::new();
         for t in &into {
             elements.entry(t.src).or_insert_with(|| {
                 let (least, g) = action.group.split(t.src);
@@ -152,7 +153,7 @@ fn meet(into: &[&Transfer]) -> bool {
 }
 
 /// Records that the ranks that stand for all, which `least` are, hear of others in a round of a barrier.
-fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &Action, least: &[u32]) {
+fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &GroupAction, least: &[u32]) {
     let before = heard.to_vec();
     let row = |rank: u32| least.binary_search(&rank).ok();
     for t in into {
@@ -166,7 +167,7 @@ fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &Action, least: &[u32
 }
 
 /// Returns the image of a value.
-pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
+pub(super) fn moved(action: &GroupAction, v: &PlaceValue, g: &GroupElement) -> PlaceValue {
     let mut v = v.clone();
     for (chunk, ranks) in &mut v.parts {
         *chunk = action.chunk(Buf::Data, *chunk, g);
@@ -185,9 +186,9 @@ pub(super) fn moved(action: &Action, v: &Value, g: &Element) -> Value {
 ///
 /// Leaves of the trees of additions are named by their rank as seen from the chunk's own rank, which
 /// the map does not change: so the image of a tree has the tree's hash.
-fn start(instance: &Instance, action: &Action, least: &[u32]) -> State {
-    let places = Places::new(instance).of_ranks(least);
-    let mut values = Cells::new(places.all(count(least.len())).unwrap_or(usize::MAX));
+fn start(instance: &Instance, action: &GroupAction, least: &[u32]) -> RoundState {
+    let places = PlaceNumbers::new(instance).of_ranks(least);
+    let mut values = PlaceCells::new(places.all(count(least.len())).unwrap_or(usize::MAX));
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
         Style::InputOutput => (Buffer::Input, Buf::Input),
@@ -196,35 +197,38 @@ fn start(instance: &Instance, action: &Action, least: &[u32]) -> State {
         for chunk in 0..instance.spec.size(buffer) {
             if let Some((rank, c)) = instance.spec.initial(buffer, own, chunk) {
                 let class = class_of(instance, chunk);
-                let (first, g) = action.chunk_split(c).unwrap_or((c, Element::new()));
+                let (first, g) = action.chunk_split(c).unwrap_or((c, GroupElement::new()));
                 let seen = match g.is_empty() {
                     true => rank,
                     false => action.group.apply(rank, &action.group.inverse(&g)),
                 };
-                let seen = Value::leaf(seen, first, class);
-                let leaf = Value::leaf(rank, c, class).of(&instance.spec);
-                let value = Value { tree: seen.tree, ..leaf };
+                let seen = PlaceValue::leaf(seen, first, class);
+                let leaf = PlaceValue::leaf(rank, c, class).of(&instance.spec);
+                let value = PlaceValue { tree: seen.tree, ..leaf };
                 *values.at(places.of(own, buf, chunk)) = Some(value);
             }
         }
     }
     let heard = least.iter().map(|&r| RankSet::one(r)).collect();
-    State { values, places, heard, idle: BTreeSet::new(), scattered: 0 }
+    RoundState { values, places, heard, idle: BTreeSet::new(), scattered: 0 }
 }
 
 /// Checks that a declared collective asks of the image of every place the image of what it asks of the place.
 /// The others do where their blocks move with their ranks.
-pub(super) fn asked_alike(instance: &Instance, action: &Action) -> Result<(), Asymmetry> {
+pub(super) fn asked_alike(
+    instance: &Instance,
+    action: &GroupAction,
+) -> Result<(), AsymmetryReason> {
     let spec = &instance.spec;
     if spec.custom.is_none() {
         return Ok(());
     }
-    let parts = |e: Option<Expected>| {
-        let list = |e: Expected| match e.ranks {
-            Ranks::All => vec![(e.chunk, RankSet::all(action.n))],
-            Ranks::One(r) => vec![(e.chunk, RankSet::one(r))],
-            Ranks::These(ranks) => vec![(e.chunk, ranks)],
-            Ranks::Mixed(parts) => parts.to_vec(),
+    let parts = |e: Option<ExpectedContent>| {
+        let list = |e: ExpectedContent| match e.ranks {
+            SpecRanks::All => vec![(e.chunk, RankSet::all(action.n))],
+            SpecRanks::One(r) => vec![(e.chunk, RankSet::one(r))],
+            SpecRanks::These(ranks) => vec![(e.chunk, ranks)],
+            SpecRanks::Mixed(parts) => parts.to_vec(),
         };
         e.map(list)
     };
@@ -239,7 +243,7 @@ pub(super) fn asked_alike(instance: &Instance, action: &Action) -> Result<(), As
                 }
                 from.iter_mut().for_each(|list| list.sort_unstable());
                 if from != parts(spec.expected(Buffer::Output, image.0, image.1)) {
-                    return Err(Asymmetry::Asked);
+                    return Err(AsymmetryReason::Asked);
                 }
             }
         }
@@ -251,8 +255,8 @@ pub(super) fn asked_alike(instance: &Instance, action: &Action) -> Result<(), As
 /// rank holds the same ones.
 pub(super) fn result(
     instance: &Instance,
-    state: &State,
-    action: &Action,
+    state: &RoundState,
+    action: &GroupAction,
     least: &[u32],
 ) -> Result<bool, Diagnostics> {
     let n = instance.ranks();
@@ -283,7 +287,7 @@ pub(super) fn result(
                     let end = format!("rank {rank}'s chunk {chunk} ends with that sum");
                     return Err(vec![spoilt.reason.clone().note(end)]);
                 }
-                let ends = value.map_or("nothing".into(), Value::to_string);
+                let ends = value.map_or("nothing".into(), PlaceValue::to_string);
                 let expected = super::super::result::asked(&expected, n);
                 return Err(missing(format!(
                     "rank {rank}'s chunk {chunk} ends as {ends}, not as {expected}"

@@ -13,19 +13,19 @@ const MOST_ROUNDS: u32 = 64;
 
 /// The rank that each chunk belongs to, one chunk a rank.
 #[derive(Debug)]
-pub(super) struct Owners {
+pub(super) struct ChunkOwners {
     rank_of: Vec<u32>,
     chunk_of: Vec<u32>,
 }
 
 /// The images of all chunks under one element, and how far they spread over each interval.
 #[derive(Debug)]
-pub(super) struct Images {
+pub(super) struct ChunkImages {
     /// Least and greatest image of 2^k chunks from each on, by k.
     levels: Vec<Vec<(u32, u32)>>,
 }
 
-impl Owners {
+impl ChunkOwners {
     /// Returns the order of a round in which every rank is sent one chunk, and each another one.
     pub(super) fn find(instance: &Instance) -> Option<Arc<Self>> {
         let n = instance.ranks();
@@ -59,7 +59,7 @@ impl Owners {
             (*rank, *owned) = (t.dst, chunk);
         }
         let whole = chunk_of.iter().all(|&c| c != u32::MAX);
-        whole.then_some(Owners { rank_of, chunk_of })
+        whole.then_some(ChunkOwners { rank_of, chunk_of })
     }
 
     pub(super) fn rank(&self, chunk: u32) -> u32 {
@@ -71,7 +71,7 @@ impl Owners {
     }
 
     /// Returns the images of all chunks if their ranks move so.
-    pub(super) fn images(&self, moved: impl Fn(u32) -> u32) -> Images {
+    pub(super) fn images(&self, moved: impl Fn(u32) -> u32) -> ChunkImages {
         let first = self.rank_of.iter().map(|&rank| self.chunk(moved(rank)));
         let mut levels = vec![first.map(|c| (c, c)).collect::<Vec<_>>()];
         while let Some(last) = levels.last()
@@ -82,11 +82,11 @@ impl Owners {
             let next: Vec<_> = next.map(|(a, b)| (a.0.min(b.0), a.1.max(b.1))).collect();
             levels.push(next);
         }
-        Images { levels }
+        ChunkImages { levels }
     }
 }
 
-impl Images {
+impl ChunkImages {
     /// Returns the image of an interval, if it is one: its first chunk.
     pub(super) fn interval(&self, first: u32, len: u32) -> Option<u32> {
         let level = &self.levels[index(len.max(1).ilog2())];

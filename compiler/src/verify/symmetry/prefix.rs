@@ -12,19 +12,19 @@ use roundelay_dsl::diag::Diagnostics;
 use roundelay_dsl::span::SourceMap;
 use smallvec::smallvec;
 
-use super::group::{Action, Element, Group, Rotation, Rotations};
-use super::{Attempt, Lower, clock, orbit, premise};
-use crate::cells::Cells;
+use super::group::{Group, GroupAction, GroupElement, RangeRotation, RotationList};
+use super::{Attempt, RankLowering, clock, orbit, premise};
+use crate::cells::PlaceCells;
 use crate::instance::Instance;
 use crate::num::index;
-use crate::places::Places;
+use crate::places::PlaceNumbers;
 use crate::plan::Buf;
 use crate::program::Kind;
 use crate::ranks::RankSet;
 use crate::verify::Facts;
-use crate::verify::rounds::{State, initial, round_of};
-use crate::verify::value::Value;
-use crate::walk::{Projection, Transfer, walk};
+use crate::verify::rounds::{RoundState, initial, round_of};
+use crate::verify::value::PlaceValue;
+use crate::walk::{RankProjection, Transfer, walk};
 
 /// More chunk moves than this are not replayed on all ranks.
 const MOST_MOVES: u64 = 1 << 24;
@@ -37,8 +37,8 @@ const MOST_CLASSES: usize = 128;
 const MOST_RUNS: usize = 1 << 22;
 
 /// The replay of the first rounds on all ranks.
-struct Before {
-    traffic: Vec<orbit::Traffic>,
+struct PrefixReplay {
+    traffic: Vec<orbit::OrbitTraffic>,
     depth: u32,
     lossy: bool,
     /// The first rank of each kind, by what ranks do as they see themselves.
@@ -49,7 +49,7 @@ struct Before {
 pub(super) fn prove(
     instance: &Instance,
     sources: &SourceMap,
-    lower: Lower<'_>,
+    lower: RankLowering<'_>,
 ) -> Result<Attempt, Diagnostics> {
     let unknown = |why: &str| Ok(Attempt::Unknown(why.into()));
     let (spec, n) = (&instance.spec, instance.ranks());
@@ -60,9 +60,9 @@ pub(super) fn prove(
         return unknown("the root differs from the other ranks");
     }
     let wide = spec.chunks / n;
-    let vector: Rotations = smallvec![Rotation { modulus: n * wide, by: wide }];
-    let action = Action {
-        group: Group::Turns(smallvec![Rotation { modulus: n, by: 1 }]),
+    let vector: RotationList = smallvec![RangeRotation { modulus: n * wide, by: wide }];
+    let action = GroupAction {
+        group: Group::Turns(smallvec![RangeRotation { modulus: n, by: 1 }]),
         n,
         buffers: vec![vector; 3],
         owners: None,
@@ -92,10 +92,10 @@ pub(super) fn prove(
     }
     drop(end);
     for &rank in &before.classes {
-        clock::check(instance, sources, lower, &Projection::of(instance, rank)?)?;
+        clock::check(instance, sources, lower, &RankProjection::of(instance, rank)?)?;
     }
     let own = replay.traffic[0];
-    let most = |of: fn(&orbit::Traffic) -> u64| {
+    let most = |of: fn(&orbit::OrbitTraffic) -> u64| {
         before.traffic.iter().map(of).max().unwrap_or(0) + of(&own)
     };
     let facts = Facts {
@@ -113,14 +113,18 @@ pub(super) fn prove(
 }
 
 /// Replays the rounds before `first` on all ranks; returns their memory too.
-fn before(instance: &Instance, action: &Action, first: u32) -> Option<(Before, State)> {
+fn before(
+    instance: &Instance,
+    action: &GroupAction,
+    first: u32,
+) -> Option<(PrefixReplay, RoundState)> {
     let n = instance.ranks();
-    Places::new(instance).all(n)?;
-    let traffic = vec![orbit::Traffic::default(); index(n)];
-    let mut b = Before { traffic, depth: 0, lossy: false, classes: vec![] };
+    PlaceNumbers::new(instance).all(n)?;
+    let traffic = vec![orbit::OrbitTraffic::default(); index(n)];
+    let mut b = PrefixReplay { traffic, depth: 0, lossy: false, classes: vec![] };
     let mut state = initial(instance);
     let (mut moves, mut found, mut all) = (0u64, Vec::new(), Vec::new());
-    let mut kinds = Kinds::new(action, MOST_RUNS);
+    let mut kinds = RankKinds::new(action, MOST_RUNS);
     let done = walk(instance, &mut |round| {
         if round.index >= first {
             return Ok(ControlFlow::Break(()));
@@ -171,26 +175,26 @@ fn whole(instance: &Instance, first: u32, ranks: &[u32]) -> bool {
 }
 
 /// The transfers of each rank in the first rounds, as it sees itself.
-struct Kinds {
+struct RankKinds {
     /// By rank, with their rounds; `None` if they have too many pieces to be compared.
-    seen: Vec<Option<Vec<(u32, premise::Norm)>>>,
+    seen: Vec<Option<Vec<(u32, premise::NormalTransfer)>>>,
     /// The elements that take each rank to rank 0.
-    back: Vec<Element>,
+    back: Vec<GroupElement>,
     /// Pieces that may still be compared.
     left: usize,
 }
 
-impl Kinds {
+impl RankKinds {
     /// Creates the kinds of ranks of which nothing is seen; at most this number of pieces is compared.
-    fn new(action: &Action, most: usize) -> Self {
+    fn new(action: &GroupAction, most: usize) -> Self {
         let ranks = 0..action.n;
         let seen = ranks.clone().map(|_| Some(Vec::new())).collect();
         let back = ranks.map(|rank| action.group.inverse(&action.group.split(rank).1)).collect();
-        Kinds { seen, back, left: most }
+        RankKinds { seen, back, left: most }
     }
 
     /// Adds a transfer to both of its ends.
-    fn add(&mut self, action: &Action, t: &Transfer) {
+    fn add(&mut self, action: &GroupAction, t: &Transfer) {
         let norm = premise::norm(t, &mut self.left);
         let ends = [Some(t.dst), Some(t.src).filter(|src| *src != t.dst)];
         for rank in ends.into_iter().flatten().map(index) {
@@ -208,7 +212,7 @@ impl Kinds {
     /// Returns the first rank of each kind, ascending: ranks that do the same as they see themselves are of one
     /// kind, and a rank of which that is not known is one of its own.
     fn classes(self) -> Vec<u32> {
-        let mut kinds: BTreeMap<Vec<(u32, premise::Norm)>, u32> = BTreeMap::new();
+        let mut kinds: BTreeMap<Vec<(u32, premise::NormalTransfer)>, u32> = BTreeMap::new();
         let mut classes = Vec::new();
         for (rank, seen) in (0..).zip(self.seen) {
             match seen {
@@ -226,9 +230,9 @@ impl Kinds {
 }
 
 /// Returns the values that all ranks hold alike, as rank 0's memory.
-fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
-    let places = Places::new(instance);
-    let mut held: BTreeMap<(Buf, u32), (u32, Option<Value>)> = BTreeMap::new();
+fn alike(instance: &Instance, action: &GroupAction, state: &RoundState) -> Option<RoundState> {
+    let places = PlaceNumbers::new(instance);
+    let mut held: BTreeMap<(Buf, u32), (u32, Option<PlaceValue>)> = BTreeMap::new();
     for place in state.values.touched() {
         let Some(value) = state.value(place) else { continue };
         let rank = places.rank(place);
@@ -239,13 +243,13 @@ fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
             .entry((buf, action.chunk(buf, chunk, &back)))
             .or_insert_with(|| (0, Some(own.clone())));
         entry.0 += 1;
-        let other = |v: &Value| v.parts != own.parts || v.class != own.class;
+        let other = |v: &PlaceValue| v.parts != own.parts || v.class != own.class;
         // A sum that nobody asks for may have the parts of one that somebody does.
         if own.spoilt.is_some() || entry.1.as_ref().is_some_and(other) {
             entry.1 = None;
         }
     }
-    let mut values = Cells::new(places.per_rank);
+    let mut values = PlaceCells::new(places.per_rank);
     let mut some = false;
     for ((buf, chunk), (count, value)) in held {
         if count == instance.ranks() && value.is_some() {
@@ -253,7 +257,7 @@ fn alike(instance: &Instance, action: &Action, state: &State) -> Option<State> {
             some = true;
         }
     }
-    some.then(|| State {
+    some.then(|| RoundState {
         values,
         places: places.of_ranks(&[0]),
         heard: vec![RankSet::one(0)],
@@ -275,9 +279,9 @@ mod tests {
     #[test]
     fn a_rank_that_is_not_known_is_alike_to_none() {
         const RANKS: u32 = 8;
-        let vector: Rotations = smallvec![Rotation { modulus: 64, by: 8 }];
-        let action = Action {
-            group: Group::Turns(smallvec![Rotation { modulus: RANKS, by: 1 }]),
+        let vector: RotationList = smallvec![RangeRotation { modulus: 64, by: 8 }];
+        let action = GroupAction {
+            group: Group::Turns(smallvec![RangeRotation { modulus: RANKS, by: 1 }]),
             n: RANKS,
             buffers: vec![vector; 3],
             owners: None,
@@ -288,14 +292,14 @@ mod tests {
         let one = |src: u32, dst: u32, blocks: u32| {
             let region = Region::of(Buf::Data, ChunkSet::periodic(8 * src, 1, 2, blocks, 64));
             let (from, to, op) = (region.clone(), region, Op::Copy);
-            let key = crate::walk::Key::default();
+            let key = crate::walk::TransferKey::default();
             let (round, lane, path, part, wire) = (0, 0, 0, None, None);
             Transfer { round, key, lane, path, part, src, dst, op, from, to, wire, span }
         };
         // All ranks do alike: each sends four pieces to the next.
         let alike: Vec<Transfer> = (0..RANKS).map(|r| one(r, (r + 1) % RANKS, 4)).collect();
         let classes = |most: usize| {
-            let mut kinds = Kinds::new(&action, most);
+            let mut kinds = RankKinds::new(&action, most);
             alike.iter().for_each(|t| kinds.add(&action, t));
             kinds.classes()
         };

@@ -7,9 +7,9 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::Diagnostic;
 use smallvec::SmallVec;
 
-use super::group::{Action, Element, Group, Rotation};
-use super::owners::Images;
-use super::{Asymmetry, Unlike};
+use super::group::{Group, GroupAction, GroupElement, RangeRotation};
+use super::owners::ChunkImages;
+use super::{AsymmetryReason, UnlikeReason};
 use crate::instance::Instance;
 use crate::num::wide;
 use crate::plan::{Buf, WireType};
@@ -25,7 +25,7 @@ const MOST_FAULTS: u32 = 64;
 
 /// Chunks that follow each other on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Run {
+struct ImageRun {
     from: (Buf, u32),
     to: (Buf, u32),
     len: u32,
@@ -33,18 +33,18 @@ struct Run {
 
 /// A transfer in the one form that all transfers have that do the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Norm {
+pub(super) struct NormalTransfer {
     pub(super) dst: u32,
     pub(super) src: u32,
     reduce: bool,
     wire: Option<WireType>,
     lane: (u16, u16, Option<u16>),
-    runs: SmallVec<[Run; 1]>,
+    runs: SmallVec<[ImageRun; 1]>,
 }
 
 /// The comparison of rounds with their images under one action.
-struct Premise<'a> {
-    action: &'a Action,
+struct SymmetryPremise<'a> {
+    action: &'a GroupAction,
     /// The ranks that stand for others.
     least: Vec<u32>,
     /// Transfers that were listed, in all rounds together.
@@ -54,12 +54,12 @@ struct Premise<'a> {
 }
 
 /// Checks that every round is its own image.
-pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), Asymmetry> {
-    let (mut fault, mut premise) = (None, Premise::new(action));
+pub(super) fn holds(instance: &Instance, action: &GroupAction) -> Result<(), AsymmetryReason> {
+    let (mut fault, mut premise) = (None, SymmetryPremise::new(action));
     let done = walk(instance, &mut |round| {
         match premise.round(round) {
             Ok(()) => return Ok(ControlFlow::Continue(())),
-            Err(why) => fault = Some(Asymmetry::Round(round.index, why)),
+            Err(why) => fault = Some(AsymmetryReason::Round(round.index, why)),
         }
         Ok(ControlFlow::Break(()))
     });
@@ -67,14 +67,14 @@ pub(super) fn holds(instance: &Instance, action: &Action) -> Result<(), Asymmetr
         (Ok(()), None) => Ok(()),
         (_, Some(why)) => Err(why),
         // Faults of evaluation are found again, and explained, by the other proof.
-        (Err(_), None) => Err(Asymmetry::Unevaluated),
+        (Err(_), None) => Err(AsymmetryReason::Unevaluated),
     }
 }
 
 /// Returns the first round from which on every round is its own image, if there is one that is not the first.
-pub(super) fn holds_from(instance: &Instance, action: &Action) -> Option<u32> {
+pub(super) fn holds_from(instance: &Instance, action: &GroupAction) -> Option<u32> {
     let (mut from, mut rounds, mut faults) = (0, 0, 0);
-    let mut premise = Premise::new(action);
+    let mut premise = SymmetryPremise::new(action);
     let done = walk(instance, &mut |round| {
         rounds = round.index + 1;
         if premise.round(round).is_err() {
@@ -86,19 +86,24 @@ pub(super) fn holds_from(instance: &Instance, action: &Action) -> Option<u32> {
 }
 
 /// Returns the image of a transfer, and takes its runs from those that are left; `None` if it has more.
-pub(super) fn image_of(t: &Norm, action: &Action, g: &Element, left: &mut usize) -> Option<Norm> {
+pub(super) fn image_of(
+    t: &NormalTransfer,
+    action: &GroupAction,
+    g: &GroupElement,
+    left: &mut usize,
+) -> Option<NormalTransfer> {
     image(t, action, g, None, left)
 }
 
-impl<'a> Premise<'a> {
-    fn new(action: &'a Action) -> Self {
+impl<'a> SymmetryPremise<'a> {
+    fn new(action: &'a GroupAction) -> Self {
         let least = action.group.least(action.n);
-        Premise { action, least, listed: 0, all: Vec::new() }
+        SymmetryPremise { action, least, listed: 0, all: Vec::new() }
     }
 
     /// Checks that a round is its own image, and that what is asked for the ranks that stand for others is all
     /// that they do in it.
-    fn round(&mut self, round: &Round<'_>) -> Result<(), Unlike> {
+    fn round(&mut self, round: &Round<'_>) -> Result<(), UnlikeReason> {
         let (action, all) = (self.action, &mut self.all);
         let mut open = SmallVec::<[usize; 4]>::new();
         match &action.group {
@@ -115,12 +120,12 @@ impl<'a> Premise<'a> {
             }
             Group::Xor => open.push(0),
         }
-        let unknown = |_| Unlike::Unevaluated;
-        let differs = || Unlike::Differs(action.group.name());
+        let unknown = |_| UnlikeReason::Unevaluated;
+        let differs = || UnlikeReason::Differs(action.group.name());
         all.clear();
         round.of(0, all).map_err(unknown)?;
         if wide(all.len()).checked_mul(action.n.into()).is_none_or(|n| n > MOST_TRANSFERS) {
-            return Err(Unlike::TooMany);
+            return Err(UnlikeReason::TooMany);
         }
         // Most that do not map onto themselves show it at the first rank.
         for &generator in &open {
@@ -132,12 +137,12 @@ impl<'a> Premise<'a> {
         round.all(all).map_err(unknown)?;
         self.listed += wide(all.len()) * wide(open.len());
         if self.listed > MOST_TRANSFERS {
-            return Err(Unlike::TooMany);
+            return Err(UnlikeReason::TooMany);
         }
         if !complete(round, all, &self.least).map_err(unknown)? {
-            return Err(Unlike::Incomplete);
+            return Err(UnlikeReason::Incomplete);
         }
-        let norms = norms(all).ok_or(Unlike::Pieces)?;
+        let norms = norms(all).ok_or(UnlikeReason::Pieces)?;
         let generators = action.group.generators(action.n);
         for generator in open {
             let images = match &action.group {
@@ -181,7 +186,7 @@ pub(super) fn complete(
 /// given.
 fn first(
     round: &Round<'_>,
-    action: &Action,
+    action: &GroupAction,
     generator: usize,
     zero: &[Transfer],
 ) -> Result<bool, Box<Diagnostic>> {
@@ -204,7 +209,7 @@ fn first(
 }
 
 /// Returns true if the form of the round shows that a shift of all ranks by `step` maps it onto itself.
-fn by_form(round: &Round<'_>, action: &Action, generator: usize, step: u32) -> bool {
+fn by_form(round: &Round<'_>, action: &GroupAction, generator: usize, step: u32) -> bool {
     round.shifts(step, &|buf| {
         let r = action.moves(buf, generator);
         (r.modulus, r.by)
@@ -212,16 +217,16 @@ fn by_form(round: &Round<'_>, action: &Action, generator: usize, step: u32) -> b
 }
 
 /// Returns all transfers in their form, in order; `None` if they have more runs than are compared.
-fn norms(all: &[Transfer]) -> Option<Vec<Norm>> {
+fn norms(all: &[Transfer]) -> Option<Vec<NormalTransfer>> {
     let mut left = MOST_RUNS;
-    let norms: Option<Vec<Norm>> = all.iter().map(|t| norm(t, &mut left)).collect();
+    let norms: Option<Vec<NormalTransfer>> = all.iter().map(|t| norm(t, &mut left)).collect();
     let mut norms = norms?;
     norms.sort_unstable();
     Some(norms)
 }
 
 /// Returns a transfer in its form, and takes its runs from those that are left; `None` if it has more.
-pub(super) fn norm(t: &Transfer, left: &mut usize) -> Option<Norm> {
+pub(super) fn norm(t: &Transfer, left: &mut usize) -> Option<NormalTransfer> {
     let mut runs = SmallVec::new();
     let mut to = t.to.pieces.iter().flat_map(|p| p.set.runs().map(|r| (p.buf, r)));
     let (mut target, mut used) = (to.next(), 0);
@@ -232,7 +237,7 @@ pub(super) fn norm(t: &Transfer, left: &mut usize) -> Option<Norm> {
                 let (buf, (start, room)) = target?;
                 let step = (len - done).min(room - used);
                 let (from, to_run) = ((p.buf, first + done), (buf, start + used));
-                runs.push(Run { from, to: to_run, len: step });
+                runs.push(ImageRun { from, to: to_run, len: step });
                 *left = left.checked_sub(1)?;
                 done += step;
                 used += step;
@@ -244,16 +249,16 @@ pub(super) fn norm(t: &Transfer, left: &mut usize) -> Option<Norm> {
     }
     join(&mut runs);
     let (lane, reduce) = ((t.lane, t.path, t.part), t.op == Op::Reduce);
-    Some(Norm { dst: t.dst, src: t.src, reduce, wire: t.wire, lane, runs })
+    Some(NormalTransfer { dst: t.dst, src: t.src, reduce, wire: t.wire, lane, runs })
 }
 
 /// Puts runs in order and joins those that follow each other.
-fn join(runs: &mut SmallVec<[Run; 1]>) {
+fn join(runs: &mut SmallVec<[ImageRun; 1]>) {
     if runs.len() < 2 {
         return;
     }
     runs.sort_unstable();
-    let mut out: SmallVec<[Run; 1]> = SmallVec::new();
+    let mut out: SmallVec<[ImageRun; 1]> = SmallVec::new();
     for run in runs.iter() {
         match out.last_mut() {
             Some(last)
@@ -271,19 +276,19 @@ fn join(runs: &mut SmallVec<[Run; 1]>) {
 }
 
 fn image(
-    t: &Norm,
-    action: &Action,
-    g: &Element,
-    owned: Option<&Images>,
+    t: &NormalTransfer,
+    action: &GroupAction,
+    g: &GroupElement,
+    owned: Option<&ChunkImages>,
     left: &mut usize,
-) -> Option<Norm> {
+) -> Option<NormalTransfer> {
     let mut runs = SmallVec::new();
     for run in &t.runs {
         let mut at = 0;
         if let (Some(images), Buf::Data, true) = (owned, run.from.0, run.from == run.to)
             && let Some(first) = images.interval(run.from.1, run.len)
         {
-            runs.push(Run { from: (Buf::Data, first), to: (Buf::Data, first), len: run.len });
+            runs.push(ImageRun { from: (Buf::Data, first), to: (Buf::Data, first), len: run.len });
             continue;
         }
         while at < run.len {
@@ -302,7 +307,7 @@ fn image(
                     y
                 }
             };
-            runs.push(Run {
+            runs.push(ImageRun {
                 from: (run.from.0, low(run.from.0, f)),
                 to: (run.to.0, low(run.to.0, t)),
                 len,
@@ -313,7 +318,7 @@ fn image(
     }
     join(&mut runs);
     let (dst, src) = (action.group.apply(t.dst, g), action.group.apply(t.src, g));
-    Some(Norm { dst, src, runs, ..*t })
+    Some(NormalTransfer { dst, src, runs, ..*t })
 }
 
 /// Returns the longest aligned block of a power of two that begins here and is no longer than `len`.
@@ -323,8 +328,8 @@ fn aligned(at: u32, len: u32) -> u32 {
 }
 
 /// Returns the number of chunks, from this one on, that stay neighbours.
-fn room(action: &Action, buf: Buf, at: u32, g: &Element) -> u32 {
-    let until = |r: Rotation, at: u32| match r.by {
+fn room(action: &GroupAction, buf: Buf, at: u32, g: &GroupElement) -> u32 {
+    let until = |r: RangeRotation, at: u32| match r.by {
         0 => u32::MAX,
         by => {
             let inside = at % r.modulus;
@@ -355,19 +360,23 @@ fn room(action: &Action, buf: Buf, at: u32, g: &Element) -> u32 {
 }
 
 /// Returns the images of all transfers.
-fn images(norms: &[Norm], action: &Action, g: &Element) -> Option<Vec<Norm>> {
+fn images(
+    norms: &[NormalTransfer],
+    action: &GroupAction,
+    g: &GroupElement,
+) -> Option<Vec<NormalTransfer>> {
     let mut left = 4 * MOST_RUNS;
     let owned = action.owners.as_ref().map(|o| o.images(|rank| action.group.apply(rank, g)));
     let image = |t| image(t, action, g, owned.as_ref(), &mut left);
-    let all: Option<Vec<Norm>> = norms.iter().map(image).collect();
+    let all: Option<Vec<NormalTransfer>> = norms.iter().map(image).collect();
     let mut all = all?;
     all.sort_unstable();
     Some(all)
 }
 
 /// Returns the images of what rank 0 is sent, for every element.
-fn orbit(norms: &[Norm], action: &Action) -> Option<Vec<Norm>> {
-    let zero: Vec<&Norm> = norms.iter().take_while(|t| t.dst == 0).collect();
+fn orbit(norms: &[NormalTransfer], action: &GroupAction) -> Option<Vec<NormalTransfer>> {
+    let zero: Vec<&NormalTransfer> = norms.iter().take_while(|t| t.dst == 0).collect();
     if wide(zero.len()) * u64::from(action.n) != wide(norms.len()) {
         return None;
     }
