@@ -19,7 +19,7 @@ pub(crate) type BoxedDiagnostic = Box<Diagnostic>;
 /// Steps that are kept at most: some 300 bytes each with their dependences.
 pub(crate) const STEPS: usize = 3_000_000;
 
-/// Chunk moves that are unrolled at most where nobody says otherwise: up to 600 bytes each.
+/// Chunk moves that are unrolled at most where the options set no other limit: up to 600 bytes each.
 pub(crate) const MOVES: u64 = 6_000_000;
 
 /// Steps and moves from which on all are counted first: below them a program is unrolled in a moment.

@@ -11,7 +11,7 @@ const DENSE: usize = 256;
 /// Sparse cells become a vector once one cell in this number is touched.
 const SHARE: usize = 8;
 
-/// Cells by number; those that nobody touched are as `T::default()`.
+/// Cells by number; those that were never touched are as `T::default()`.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaceCells<T> {
     kept: CellStorage<T>,

@@ -274,8 +274,8 @@ fn add(sum: &mut [u128], operand: &[u128]) {
     }
 }
 
-/// Looks whether every rank of a barrier hears of every other. What a rank has heard on one lane it sends
-/// on there; lanes do not wait for each other.
+/// Checks that the end of every rank of a barrier depends on the start of every other. Dependence travels along one
+/// lane; lanes do not wait for each other.
 fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), WrongRun> {
     if instance.spec.kind != Kind::Barrier {
         return Ok(());
@@ -291,9 +291,9 @@ fn barrier(instance: &Instance, rounds: &[Vec<Transfer>]) -> Result<(), WrongRun
     for round in rounds {
         let before = knows.clone();
         for t in round {
-            let told = &before[index(t.lane)][index(t.src)];
-            for (k, told) in knows[index(t.lane)][index(t.dst)].iter_mut().zip(told) {
-                *k |= told;
+            let sent = &before[index(t.lane)][index(t.src)];
+            for (k, sent) in knows[index(t.lane)][index(t.dst)].iter_mut().zip(sent) {
+                *k |= sent;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Rank counts that stand for all where nobody named any.
+//! Rank counts that stand for all where the caller names none.
 
 use roundelay_dsl::diag::{Diagnostic, codes};
 

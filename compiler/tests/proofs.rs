@@ -245,7 +245,7 @@ fn products_of_axes_are_proved() {
     assert_eq!(symmetry(&four, "2x1x4x5").expect("right"), Some(("shifts", 1)));
     let seven = barrier(&["a", "b", "c", "d", "e", "f", "g"], &[0, 1, 2, 3, 4, 5, 6]);
     assert_eq!(symmetry(&seven, "2x2x2x3x2x2x2").expect("right"), Some(("shifts", 1)));
-    // The same without one axis: some ranks are never heard of.
+    // The same without one axis: nothing of some ranks ever arrives.
     let short = barrier(&["a", "b", "c"], &[1, 0]);
     let found = symmetry(&short, "4x8x4").expect_err("it is wrong");
     assert_eq!(found[0].code, codes::MISSING);

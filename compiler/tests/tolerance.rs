@@ -12,10 +12,10 @@ use roundelay_dsl::span::SourceMap;
 /// The algorithm of the library.
 const RELAYED: &str = include_str!("../../algorithms/all_reduce/tolerant.algo");
 
-/// Everyone tells everyone, and nobody passes anything on.
+/// Every rank sends to every other, and none passes anything on.
 const ONE_ROUND: &str = include_str!("../../tests/suite/RL0507_one_round.algo");
 
-/// FloodSet with two rounds: everyone tells everyone what it has, twice.
+/// FloodSet with two rounds: every rank sends to every other what it has, twice.
 const FLOODED: &str = "
 algorithm flooded implements all_reduce on n ranks {
     tolerates 1
@@ -42,7 +42,7 @@ fn proved(text: &str, n: u32) -> Result<Tolerant, Diagnostic> {
     proved.map_err(|mut found| found.remove(0))
 }
 
-/// Returns the faults that the oracle finds in so many runs.
+/// Returns the faults that the oracle finds in `runs` runs.
 fn played(text: &str, n: u32, runs: u64) -> Vec<String> {
     let (_, program) = program(text);
     let instance = Instance::new(&program, &Shape::flat(n), &Options::default()).expect("ranks");
@@ -71,8 +71,8 @@ fn the_algorithm_of_the_library_goes_on_at_every_point_of_failure() {
 }
 
 #[test]
-fn what_one_rank_heard_alone_is_a_fault_with_its_point() {
-    let found = proved(ONE_ROUND, 3).expect_err("nobody passes anything on");
+fn what_one_rank_received_alone_is_a_fault_with_its_point() {
+    let found = proved(ONE_ROUND, 3).expect_err("no rank passes anything on");
     assert_eq!(found.code, codes::DISAGREE);
     assert_eq!(
         found.message,
@@ -94,10 +94,10 @@ fn a_flood_of_two_rounds_goes_on() {
     }
 }
 
-/// The failed rank itself may have ended with another result, where nobody else is left that could disagree.
+/// The failed rank itself may have ended with another result, where no other rank is left that could disagree.
 #[test]
 fn a_rank_must_not_end_before_others_can_count_it() {
-    let found = proved(ONE_ROUND, 2).expect_err("nobody has told it that it was heard");
+    let found = proved(ONE_ROUND, 2).expect_err("it has no answer that its message arrived");
     assert_eq!(found.code, codes::DISAGREE, "{found:?}");
     assert_eq!(
         found.message,
@@ -107,20 +107,20 @@ fn a_rank_must_not_end_before_others_can_count_it() {
     assert!(!played(ONE_ROUND, 2, 1000).is_empty());
 }
 
-/// The owner must not tell the others before it has heard that its neighbour can.
+/// The owner must not send to the others before its neighbour has answered that it can.
 #[test]
 fn every_step_of_the_relay_is_needed() {
     let lines: Vec<&str> = RELAYED.lines().collect();
     let at = |text: &str| lines.iter().position(|line| line.contains(text)).expect("a line");
-    let (first, told, tells) =
+    let (first, answer, others) =
         (at("r -> (r + 1) % n"), at("copy t[(r - 1) % n]"), at("p != (r + 1) % n"));
     let with = |lines: Vec<&str>| lines.join("\n");
     let mut together = lines.clone();
-    let (a, b) = (together[told], together[tells]);
-    together[told] = b;
-    together[tells] = a;
+    let (a, b) = (together[answer], together[others]);
+    together[answer] = b;
+    together[others] = a;
     let mut silent = lines.clone();
-    silent[told] = "each r { for p in 0..n where p != r && p != (r - 1) % n { r -> p : copy t[(r - 1) % n] } }";
+    silent[answer] = "each r { for p in 0..n where p != r && p != (r - 1) % n { r -> p : copy t[(r - 1) % n] } }";
     for text in [with(together), with(silent)] {
         let found = proved(&text, 4).expect_err("a step is missing");
         assert_eq!(found.code, codes::DISAGREE, "{found:?}");

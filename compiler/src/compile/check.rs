@@ -110,22 +110,22 @@ fn judge(
             Err(_) => {}
         }
     }
-    let told = |d| match &why {
+    let with_reach = |d| match &why {
         Some(why) if instance.ranks() > UNROLL => reach(d, program, options, why),
         _ => d,
     };
-    let split = cost::split(&instance).map_err(told)?;
+    let split = cost::split(&instance).map_err(with_reach)?;
     // One graph serves all placements.
-    let graph = graph::unroll(&instance).and_then(verify::verify).map_err(told)?;
+    let graph = graph::unroll(&instance).and_then(verify::verify).map_err(with_reach)?;
     let mut least_slots = None;
     for &placement in program.style.placements() {
         let lowering = PlanLowering { graph: &graph, split: split.as_ref(), sources, placement };
-        let (plans, known) = lowering.plans(&instance).map_err(told)?;
+        let (plans, known) = lowering.plans(&instance).map_err(with_reach)?;
         let least = slots::least(&lowering, &plans, known)?;
         least_slots = least_slots.max(Some(least));
     }
     let facts = graph.facts().clone();
-    // What is told twice is told for the case that one of the two fails.
+    // A message that is sent twice is sent for the case that one of the two fails: it is no waste.
     let (points, warnings) = match alike {
         true => (None, verify::waste::find(&graph)),
         false => (Some(tolerance::prove(&graph, sources)?.points()), Vec::new()),
@@ -144,7 +144,7 @@ pub fn by_symmetry(instance: &Arc<Instance>, sources: &SourceMap) -> Result<Atte
     })
 }
 
-/// Returns true if unrolling takes so many steps and moves that looking for a symmetry costs less; estimated
+/// Returns true if the steps and moves of unrolling cost more than looking for a symmetry; estimated
 /// from those of rank 0, times the ranks.
 fn costly(instance: &Arc<Instance>) -> bool {
     let (mut list, mut work) = (Vec::new(), 0u64);

@@ -161,7 +161,7 @@ impl<'a> CostSurvey<'a> {
             for i in 0..self.ranks.len() {
                 let start = found.len();
                 round.of(self.ranks[i], &mut found)?;
-                // What two ranks of the sample do together is told by both.
+                // A transfer between two ranks of the sample is found for both.
                 let mut own = found.split_off(start);
                 own.retain(|t| !self.ranks[..i].iter().any(|r| *r == t.src || *r == t.dst));
                 found.append(&mut own);

@@ -1,4 +1,4 @@
-//! Says if a rank whose input is its output may play the program in place while others play that of buffers apart.
+//! Decides if a rank whose input is its output may run the program in place while others play that of buffers apart.
 //!
 //! A caller may give one buffer as input and output on some ranks and two on others. All ranks then agree on the
 //! program for buffers apart; a rank with one buffer plays its program of the plans in place, which are proved too. That
@@ -54,8 +54,8 @@ struct PeerTask<'a> {
 impl<'a> PeerView<'a> {
     fn of(program: &'a DeviceProgram) -> Self {
         let phases = program.phases.iter().map(|phase| {
-            let deeds = phase.tasks.iter().filter(|task| !is_copy(task)).map(PeerTask::of);
-            (deeds.collect::<Vec<_>>(), &phase.signals[..])
+            let tasks = phase.tasks.iter().filter(|task| !is_copy(task)).map(PeerTask::of);
+            (tasks.collect::<Vec<_>>(), &phase.signals[..])
         });
         PeerView {
             links: &program.links,
@@ -65,7 +65,9 @@ impl<'a> PeerView<'a> {
             leave: &program.leave,
             staging: program.staging,
             synchronizes: program.synchronizes,
-            phases: phases.filter(|(deeds, told)| !(deeds.is_empty() && told.is_empty())).collect(),
+            phases: phases
+                .filter(|(tasks, signals)| !(tasks.is_empty() && signals.is_empty()))
+                .collect(),
         }
     }
 }

@@ -17,8 +17,7 @@ pub struct DeviceProgram {
     pub protocol: Protocol,
     /// Connection ends that this rank uses; tasks refer to them by index.
     pub links: Vec<DeviceConnection>,
-    /// Peers that land in this rank's buffers and hear nothing else of it before: told at entry that it has
-    /// entered.
+    /// Peers that land in this rank's buffers without another signal of it before: it signals its entry to them.
     pub greets: Vec<u32>,
     /// The ranks on other hosts: nothing of theirs is addressed.
     pub elsewhere: Vec<u32>,

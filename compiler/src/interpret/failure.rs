@@ -1,7 +1,7 @@
 //! The oracle of tolerant algorithms: plays one on data while a rank fails, and looks whether the survivors agree.
 //!
 //! Ranks take turns in an order that a seed decides, some of them seldom. One of them ends at some moment, of which the
-//! seed decides too; its messages that nobody has taken by then may be lost, the last ones to each rank first. Nothing
+//! seed decides too; its messages that no rank has taken by then may be lost, the last ones to each rank first. Nothing
 //! here knows which points of failure the proof looks at: it shares the walk over the rounds with it, and no more.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -53,7 +53,7 @@ struct FailureRun<'i> {
     seed: u64,
     state: u64,
     ranks: Vec<RankProgress>,
-    /// Messages that nobody has taken, by sender and receiver.
+    /// Messages that no rank has taken, by sender and receiver.
     flying: BTreeMap<(u32, u32), VecDeque<MessageContent>>,
     failed: Option<u32>,
 }
@@ -80,7 +80,7 @@ impl<'i> FailureRun<'i> {
         (self.state >> 33) % most.max(1)
     }
 
-    /// Plays until nobody can go on; returns what is wrong.
+    /// Runs until no rank can go on; returns what is wrong.
     fn play(&mut self, rounds: &[Vec<Transfer>]) -> Option<String> {
         let n = wide(self.ranks.len());
         let victim = crate::num::count(self.below(n));

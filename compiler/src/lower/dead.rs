@@ -1,4 +1,4 @@
-//! Stores that nobody reads: a sum that only travels on need not be kept.
+//! Stores that are never read: a sum that only travels on need not be kept.
 
 use crate::cells::PlaceCells;
 use crate::instance::Instance;

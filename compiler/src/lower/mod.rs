@@ -7,7 +7,7 @@
 //! In each round a rank first sends (reads of the state before), then receives and works locally, all writes
 //! into one region being one operation. `walk/lengths` tells how long messages are, `place` decides which buffers
 //! a `data` program touches when input and output are apart; `fuse` (a send of what an operation just stored
-//! becomes an out of it), `deps` (waits between lanes, drains) and `dead` (stores that nobody reads) are the
+//! becomes an out of it), `deps` (waits between lanes, drains) and `dead` (stores that are never read) are the
 //! passes. Everything they make is proved again by [`crate::verify::plan`].
 
 mod dead;

@@ -293,9 +293,9 @@ fn regions(op: &Op) -> impl Iterator<Item = &Region> {
 
 /// Returns the connections that an operation uses.
 fn conns(op: &Op) -> impl Iterator<Item = u32> {
-    let heard = op.inputs.iter().filter_map(|input| match input {
+    let received = op.inputs.iter().filter_map(|input| match input {
         Input::Local(_) => None,
         Input::Message { conn, .. } => Some(*conn),
     });
-    heard.chain(op.outs.iter().map(|out| out.conn))
+    received.chain(op.outs.iter().map(|out| out.conn))
 }

@@ -210,7 +210,7 @@ pub enum Input {
 pub struct Store {
     /// The region.
     pub region: Region,
-    /// Nobody reads it here: it may be left out unless an out of the operation is offered for pulling.
+    /// True if no operation reads it here: it may be left out unless an out of the operation is offered for pulling.
     pub dead: bool,
 }
 
@@ -252,7 +252,7 @@ pub struct MessageRef {
 pub enum Sizes {
     /// The k-th chunk has as many elements as this chunk of the whole vector, k-th in order.
     Of(Vec<ChunkSet>),
-    /// Each of so many chunks has `ceil(N/C)` elements (between scratch buffers).
+    /// This number of chunks, each of `ceil(N/C)` elements (between scratch buffers).
     Full(u32),
 }
 

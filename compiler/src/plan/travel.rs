@@ -6,7 +6,7 @@ use super::contract::CopyPolicy;
 /// Memory that the call also writes is read in place from this size on: below, copying into a slot costs
 /// less than having the sender wait until the peer has read.
 pub const KEPT_BYTES: u64 = 8 << 10;
-/// The input, which nobody overwrites during the call, is read in place from this size on: the first for a
+/// The input, which no rank overwrites during the call, is read in place from this size on: the first for a
 /// rank that only sends, the second for one that also receives, which could go on without that wait (2 ranks,
 /// what a header carries up to 1,008 bytes against a look at the input: broadcast of 256 B 0.50 and 0.52 us,
 /// of 512 B 0.65 and 0.52; all_gather of messages of 256 B 0.50 and 0.75, of 512 B 0.60 and 0.75).
@@ -32,7 +32,7 @@ pub const LEAST_PIECE: u64 = 16 << 10;
 
 impl CopyPolicy {
     /// Returns the least bytes of a message that is read in place where both ranks map one memory: one of the
-    /// input, or of other memory of a call with so many bytes in all, whose ranks share cores or not, sent by
+    /// input, or of other memory of a call with `vector` bytes in all, whose ranks share cores or not, sent by
     /// a rank that also receives or does not.
     pub fn direct_from(self, input: bool, vector: u64, crowded: bool, receives: bool) -> u64 {
         match (self, input) {

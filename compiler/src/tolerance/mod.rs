@@ -1,7 +1,7 @@
 //! Algorithms that go on when a rank fails (`tolerates 1`): what each rank does, and the proof over every point of
 //! failure.
 //!
-//! A tolerant algorithm means the same as any other while nobody fails, and is proved and lowered as such. When a rank
+//! A tolerant algorithm means the same as any other while no rank fails, and is proved and lowered as such. When a rank
 //! fails, **what never comes moves nothing**: a message of it that was lost, and whatever is read of a place where
 //! nothing was stored, leaves its target as it was; a reduction into a place where nothing is stores. So a place
 //! holds the contributions of some ranks, or nothing, and every rank can tell which.
@@ -14,7 +14,7 @@
 //! **What a failure may lose.** A rank that ends at some point has sent what came before that point, but what is on its
 //! way may be lost, too: a socket's buffers go with their process. So of its messages to each peer any first ones
 //! arrive, independently of those to other peers, with one limit: what a message of the failed rank depends on, through
-//! any chain of messages, has happened. If a rank sends only after it was told that a peer has something, then
+//! any chain of messages, has happened. If a rank sends only after a message that a peer has something, then
 //! that peer has it wherever the message arrives. The proof enumerates all such points, plays the parts
 //! of all ranks at each of them, and compares what the survivors end with.
 

@@ -19,7 +19,7 @@ const MOST_WORK: u64 = 1 << 28;
 enum ToleranceFault {
     /// A rank's chunk holds nothing.
     Nothing { rank: u32, chunk: u32 },
-    /// A rank's chunk holds a sum that nobody can mean.
+    /// A rank's chunk holds a sum that cannot be meant.
     Spoilt { rank: u32, chunk: u32, fault: SumFault },
     /// Two chunks count different ranks.
     Differ { first: (u32, u32, u64), other: (u32, u32, u64) },
@@ -87,7 +87,7 @@ pub(super) fn prove(
         (0..header.chunks).map(|chunk| machine.held(&held, 0, header.output, chunk)).collect();
     if let Some(wrong) = judge(header, &machine, &held, None) {
         let found = UntoleratedPoint { rank: 0, arrive: Vec::new(), wrong };
-        return Err(Box::new(told(instance, header, &found, &[], spans, clause)));
+        return Err(Box::new(diagnostic(instance, header, &found, &[], spans, clause)));
     }
     let mut tried = 0;
     let mut least: Option<UntoleratedPoint> = None;
@@ -111,7 +111,7 @@ pub(super) fn prove(
         None => Ok(tried),
         Some(found) => {
             let sent = &sent[index(found.rank)];
-            Err(Box::new(told(instance, header, &found, sent, spans, clause)))
+            Err(Box::new(diagnostic(instance, header, &found, sent, spans, clause)))
         }
     }
 }
@@ -173,7 +173,7 @@ fn judge(
 }
 
 /// Returns the diagnostic of a point of failure.
-fn told(
+fn diagnostic(
     instance: &Instance,
     header: &Header,
     found: &UntoleratedPoint,
@@ -256,7 +256,7 @@ fn told(
         .collect();
     let came = if came.is_empty() { "none".into() } else { came.join(", ") };
     d.note(format!("of rank {failed}'s messages arrive: {came}")).help(
-        "a message is sure to have arrived only once its sender has heard so: tell one rank, wait for its answer, \
-         and have either of the two tell the others",
+        "a message is sure to have arrived only once its sender has an answer: send to one rank, wait for its \
+         answer, and have either of the two send to the others",
     )
 }

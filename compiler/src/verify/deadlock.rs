@@ -89,32 +89,33 @@ fn cycle(waiting: &[u32], next: &[SmallVec<[u32; 4]>]) -> Vec<u32> {
 fn explain(graph: &StepGraph, cycle: &[u32]) -> Diagnostic {
     let steps = graph.graph.node_count();
     // Joins stand between steps, and say nothing of their own.
-    let mut told: Vec<usize> = cycle.iter().map(|&v| index(v / 2)).filter(|&s| s < steps).collect();
-    told.dedup();
-    if told.len() > 1 && told.first() == told.last() {
-        told.pop();
+    let mut shown: Vec<usize> =
+        cycle.iter().map(|&v| index(v / 2)).filter(|&s| s < steps).collect();
+    shown.dedup();
+    if shown.len() > 1 && shown.first() == shown.last() {
+        shown.pop();
     }
-    let first = told.first().copied().unwrap_or(0);
+    let first = shown.first().copied().unwrap_or(0);
     let mut d = Diagnostic::error(
         codes::DEADLOCK,
         format!("step s{first} waits for itself over a chain of others"),
     );
-    for (i, &step) in told.iter().enumerate().take(MOST_WAITS) {
+    for (i, &step) in shown.iter().enumerate().take(MOST_WAITS) {
         let t = &graph.graph[StepId::new(step)];
         let text = format!("in round {}, from rank {} to rank {}", t.round, t.src, t.dst);
         if d.labels.iter().all(|label| label.span != t.span) {
             d = d.label(t.span, format!("step s{step} {text}"));
         }
-        let last = told[(i + told.len() - 1) % told.len()];
+        let last = shown[(i + shown.len() - 1) % shown.len()];
         d = d.note(format!("step s{step}, {text}, waits for step s{last}"));
     }
-    match told.len().saturating_sub(MOST_WAITS) {
+    match shown.len().saturating_sub(MOST_WAITS) {
         0 => d,
         more => d.note(format!("and {more} more")),
     }
 }
 
-/// Waits of a cycle that are told.
+/// Waits of a cycle that are shown.
 const MOST_WAITS: usize = 6;
 
 /// Returns the event of a step that others wait for.

@@ -76,7 +76,7 @@ pub struct Facts {
     /// True if all ranks that are to hold the same sum hold the same tree of additions, so that they hold the
     /// same bits; `None` where the proof does not tell.
     pub bitwise: Option<bool>,
-    /// True if every sum is one of all ranks in ascending order, whatever the chunk and whoever holds it, so
+    /// True if every sum is one of all ranks in ascending order, whatever the chunk and the rank that holds it, so
     /// that an element's bits depend on the contributions alone; `None` where the proof does not tell.
     pub ordered: Option<bool>,
     /// True if a value is ever rounded to a narrower type.

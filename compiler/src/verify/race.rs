@@ -245,17 +245,17 @@ mod tests {
         }
     }
 
-    /// The check looks at no more, for each transfer, on many ranks than on few; nor is it told more.
+    /// The check looks at no more, for each transfer, on many ranks than on few; nor is it given more.
     #[test]
     fn the_work_grows_with_the_transfers() {
         let each = |n: u32| {
             let graph = graph(TWO_SHOT, n);
-            let told = graph.joins.iter().map(|j| j.from.len() + j.to.len()).sum::<usize>();
-            let told = graph.graph.edge_count() + told;
+            let given = graph.joins.iter().map(|j| j.from.len() + j.to.len()).sum::<usize>();
+            let given = graph.graph.edge_count() + given;
             LOOKED.set(0);
             assert!(check(&graph).is_ok());
             let steps = graph.graph.node_count() as f64;
-            [told as f64 / steps, LOOKED.get() as f64 / steps]
+            [given as f64 / steps, LOOKED.get() as f64 / steps]
         };
         let few = each(32);
         assert!(few[0] < 8.0 && few[1] < 16.0, "{few:?}");

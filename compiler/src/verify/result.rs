@@ -6,7 +6,7 @@ use roundelay_dsl::ast::Op;
 use roundelay_dsl::diag::{Diagnostic, codes};
 
 use super::faults::{GraphFaults, StrandId};
-use super::rounds::{RoundState, initial, place_name, told};
+use super::rounds::{RoundState, initial, place_name, with_values};
 use super::value::{PlaceValue, SpoiltSum, ordered_tree};
 use crate::collective::{ExpectedContent, SpecRanks};
 use crate::graph::{StepGraph, Transfer};
@@ -89,7 +89,7 @@ pub(super) fn check(
             let spoilt = value.and_then(|value| value.spoilt.as_deref());
             let found = WrongPlace { place, rank, expected, spoilt };
             let first = wrong.entry(faults.of_chunk(buf, chunk)).or_insert_with(|| found.clone());
-            // A sum that nobody can have meant says more than what is missing.
+            // A sum that cannot have been meant says more than what is missing.
             if first.spoilt.is_none() && spoilt.is_some() {
                 *first = found;
             }
@@ -114,13 +114,13 @@ pub(super) fn check(
     (trees, instance.spec.kind.reduces().then_some(sums))
 }
 
-/// Counts the contributions that are missing or too many in all places together; of a barrier, the ranks that others
-/// have not heard of.
+/// Counts the contributions that are missing or too many in all places together; of a barrier, the ranks on
+/// whose start others do not depend.
 pub(crate) fn count_wrong(instance: &Instance, state: &RoundState) -> usize {
     let n = instance.ranks();
     if instance.spec.kind == Kind::Barrier {
-        let missing = |heard: &RankSet| (0..n).filter(|&r| !heard.contains(r)).count();
-        return state.heard.iter().map(missing).sum();
+        let missing = |started: &RankSet| (0..n).filter(|&r| !started.contains(r)).count();
+        return state.started.iter().map(missing).sum();
     }
     let (buffer, buf) = match instance.program.style {
         Style::Data => (Buffer::Data, Buf::Data),
@@ -168,8 +168,8 @@ fn in_order(expected: &ExpectedContent, n: u32) -> u64 {
 /// Returns the diagnostic for a barrier that a rank can leave too early.
 fn barrier(graph: &StepGraph, state: &RoundState) -> Option<Diagnostic> {
     let instance = &graph.instance;
-    for (rank, heard) in state.heard.iter().enumerate() {
-        if let Some(missing) = (0..instance.ranks()).find(|&r| !heard.contains(r)) {
+    for (rank, started) in state.started.iter().enumerate() {
+        if let Some(missing) = (0..instance.ranks()).find(|&r| !started.contains(r)) {
             return Some(
                 Diagnostic::error(
                     codes::MISSING,
@@ -179,7 +179,7 @@ fn barrier(graph: &StepGraph, state: &RoundState) -> Option<Diagnostic> {
                     graph.graph.node_weights().last().map_or(instance.program.header, |t| t.span),
                     format!("on {} ranks, this comes last", instance.shape),
                 )
-                .note(format!("rank {rank} has heard of {heard} only"))
+                .note(format!("rank {rank} waits for messages that depend on {started} only"))
                 .help("every rank must hear, over some chain of messages, of every other"),
             );
         }
@@ -206,7 +206,7 @@ pub(super) fn asked(expected: &ExpectedContent, n: u32) -> String {
 fn unmeant(graph: &StepGraph, state: &RoundState, place: usize, spoilt: &SpoiltSum) -> Diagnostic {
     let instance = &graph.instance;
     let d = match &spoilt.step {
-        Some(step) => told(instance, step, spoilt.reason.clone()),
+        Some(step) => with_values(instance, step, spoilt.reason.clone()),
         None => spoilt.reason.clone(),
     };
     d.note(format!("{} ends with that sum", place_name(instance, &state.places, place)))
@@ -276,7 +276,7 @@ fn explain(
     let d = match (history.is_empty(), sibling(graph, state, place)) {
         (true, Some(t)) => {
             let d = d.label(t.span, "nothing is ever stored there; this stores beside it");
-            told(instance, t, d).help("should this have sent it there, too?")
+            with_values(instance, t, d).help("should this have sent it there, too?")
         }
         _ => place_label(instance, d, &history, &missing),
     };
@@ -428,6 +428,6 @@ fn place_label(
             &last.step,
         ),
     };
-    told(instance, at, d)
+    with_values(instance, at, d)
         .help("follow the missing contribution from its rank: who should have sent it on?")
 }

@@ -1,7 +1,7 @@
 //! Replays the rounds on symbolic values, and checks what one round may do.
 //!
-//! A sum that counts a contribution twice, or adds different chunks, is no fault of its round: nobody
-//! may ask for it. It is remembered as spoilt, with the reason, and reported if a result holds it.
+//! A sum that counts a contribution twice, or adds different chunks, is no fault of its round:
+//! perhaps no result needs it. It is remembered as spoilt, with the reason, and reported if a result holds it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -28,8 +28,8 @@ pub(crate) struct RoundState {
     /// By place; see [`PlaceNumbers`].
     pub(crate) values: PlaceCells<Option<PlaceValue>>,
     pub(crate) places: PlaceNumbers,
-    /// The ranks that each rank of a barrier has heard of.
-    pub(crate) heard: Vec<RankSet>,
+    /// For each rank of a barrier, the ranks on whose start its progress depends.
+    pub(crate) started: Vec<RankSet>,
     /// Rounds with statements of them that changed nothing: every place held what was copied there.
     pub(crate) idle: BTreeSet<(u32, Span)>,
     /// Intervals of ranks that the values hold beside their own size.
@@ -86,8 +86,8 @@ pub(super) fn replay(faults: &mut GraphFaults<'_>) -> RoundState {
     let steps: Vec<&Transfer> = graph.graph.node_weights().collect();
     for round in steps.chunk_by(|a, b| a.round == b.round) {
         if barrier {
-            hear(&mut lanes, &state.heard, round);
-            let own = |heard: &RankSet| heard.unshared();
+            spread(&mut lanes, &state.started, round);
+            let own = |started: &RankSet| started.unshared();
             if lanes.values().flatten().map(own).sum::<u64>() > MOST_SCATTERED {
                 faults.extend(vec![TooScattered.refusal(instance, round[0])]);
                 break;
@@ -113,8 +113,8 @@ pub(super) fn replay(faults: &mut GraphFaults<'_>) -> RoundState {
 /// Joins, over all lanes, which ranks the ranks of a barrier know to have arrived.
 fn join_lanes(state: &mut RoundState, lanes: &BTreeMap<u16, Vec<RankSet>>) {
     for lane in lanes.values() {
-        for (heard, on_lane) in state.heard.iter_mut().zip(lane) {
-            *heard = heard.union(on_lane);
+        for (started, on_lane) in state.started.iter_mut().zip(lane) {
+            *started = started.union(on_lane);
         }
     }
 }
@@ -155,7 +155,7 @@ pub(crate) fn replay_instance(instance: &Instance) -> ReplayEnd {
         transfers.sort_unstable_by(|a: &Transfer, b| a.key.cmp(&b.key));
         let steps: Vec<&Transfer> = transfers.iter().collect();
         if barrier {
-            hear(&mut lanes, &state.heard, &steps);
+            spread(&mut lanes, &state.started, &steps);
         }
         if !step(instance, &mut state, &steps, &mut found) || !found.is_empty() {
             fault = Some(round.index);
@@ -192,8 +192,8 @@ pub(crate) fn initial(instance: &Instance) -> RoundState {
             }
         }
     }
-    let heard = (0..n).map(RankSet::one).collect();
-    RoundState { values, places, heard, idle: BTreeSet::new(), scattered: 0 }
+    let started = (0..n).map(RankSet::one).collect();
+    RoundState { values, places, started, idle: BTreeSet::new(), scattered: 0 }
 }
 
 /// Returns the class of a chunk. Chunks of one class have the same number of elements, whatever the count.
@@ -201,15 +201,15 @@ pub(crate) fn class_of(instance: &Instance, chunk: u32) -> u32 {
     if instance.spec.blocks() > 1 { chunk % instance.spec.per_block().max(1) } else { chunk }
 }
 
-/// Records that ranks hear of each other in a round of a barrier. Lanes do not wait for each other, so what
-/// was heard on one is sent on by it alone.
-fn hear(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Transfer]) {
+/// Spreads the ranks on whose start progress depends along the messages of a round of a barrier. Lanes do not wait for
+/// each other, so what arrived on one is sent on by it alone.
+fn spread(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Transfer]) {
     for steps in round.chunk_by(|a, b| a.lane == b.lane) {
         let after = lanes.entry(steps[0].lane).or_insert_with(|| start.to_vec());
         let before = after.clone();
         for t in steps {
-            let heard = &mut after[index(t.dst)];
-            *heard = heard.union(&before[index(t.src)]);
+            let own = &mut after[index(t.dst)];
+            *own = own.union(&before[index(t.src)]);
         }
     }
 }
@@ -324,13 +324,13 @@ fn report(
     d: impl FnOnce() -> Diagnostic,
 ) {
     if found.iter().all(|(span, _)| *span != t.span) {
-        found.push((t.span, told(instance, t, d())));
+        found.push((t.span, with_values(instance, t, d())));
     }
 }
 
 /// Returns a finding about a transfer, with the values of the variables that made it, and behind the `use`
 /// lines that lead to it.
-pub(crate) fn told(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnostic {
+pub(crate) fn with_values(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnostic {
     // What ends a walk comes back through every `use` that it was in.
     let done = walk(instance, &mut |round| {
         if round.index != t.round {
@@ -342,7 +342,7 @@ pub(crate) fn told(instance: &Instance, t: &Transfer, d: Diagnostic) -> Diagnost
             None => d,
         }))
     });
-    done.map_or_else(|told| *told, |()| d)
+    done.map_or_else(|located| *located, |()| d)
 }
 
 /// Returns, for each transfer of the round, a number that is equal for transfers into the same region of the

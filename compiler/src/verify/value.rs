@@ -22,7 +22,7 @@ pub struct PlaceValue {
     /// The class of the chunks that have the same number of elements as this one.
     pub class: u32,
     /// The reason for which the value is a sum that no collective asks for, if it is one. That is no fault as
-    /// long as no result holds it: what nobody asks for may be anything.
+    /// long as no result holds it: what no result needs may be anything.
     pub spoilt: Option<Arc<SpoiltSum>>,
 }
 

@@ -12,7 +12,7 @@ use roundelay_dsl::diag::{Diagnostic, Diagnostics, codes};
 use roundelay_dsl::span::Span;
 
 use super::Verified;
-use super::rounds::told;
+use super::rounds::with_values;
 use crate::cells::PlaceCells;
 use crate::graph::{StepGraph, Transfer};
 use crate::instance::Instance;
@@ -111,7 +111,7 @@ fn warning(
     let message = format!("on {} ranks, {which} not needed", instance.shape);
     let place = format!("in round {}, rank {} {why}", t.round, t.dst);
     let d = Diagnostic::warning(codes::WASTED, message).label(t.span, place);
-    told(instance, t, d).help(
+    with_values(instance, t, d).help(
         "leave out what moves too much: a loop may be a turn too long, or a condition missing",
     )
 }

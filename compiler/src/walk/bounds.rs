@@ -1,4 +1,4 @@
-//! Bounds that hold of a round, told without listing its transfers.
+//! Bounds that hold of a round, found without listing its transfers.
 
 use super::round::Round;
 use crate::bounds::SlotBounds;

@@ -66,7 +66,7 @@ impl ProgramFrame<'_> {
     pub(super) fn note(&self, d: Diagnostic, env: &[i64], more: &[Slot]) -> BoxedDiagnostic {
         let mut parts: Vec<String> = Vec::new();
         let slots: Vec<Slot> = self.live.iter().chain(more).copied().collect();
-        // The innermost say most, and nobody reads more.
+        // The innermost variables say most, and a longer note is not read.
         for &slot in &slots[slots.len().saturating_sub(MOST_VALUES)..] {
             let name = &self.program.slots[index(slot)];
             if !name.is_empty() {

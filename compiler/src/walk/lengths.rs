@@ -1,7 +1,7 @@
 //! Finds how many elements each chunk of a message has, as both its ends see it.
 //!
 //! Transfers from or to the vector are as long as the chunks of the vector; between scratch buffers whole
-//! chunks travel, for nobody knows what they hold. Only where data from scratch is added to data from the
+//! chunks travel, since what they hold is not known. Only where data from scratch is added to data from the
 //! vector is its length known: the proof of the rounds showed that both are of one class. Its sender then has
 //! to look at what others send to the same place.
 
@@ -21,9 +21,9 @@ impl SumLengths {
     /// Returns the element counts of a transfer.
     pub(crate) fn of(&self, t: &Transfer) -> Sizes {
         known(t).unwrap_or_else(|| {
-            let told =
+            let listed =
                 if self.0.is_empty() { None } else { self.0.get(&(t.round, t.dst, t.to.clone())) };
-            told.cloned().unwrap_or_else(|| Sizes::Full(t.from.chunks()))
+            listed.cloned().unwrap_or_else(|| Sizes::Full(t.from.chunks()))
         })
     }
 

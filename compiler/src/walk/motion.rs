@@ -1,4 +1,4 @@
-//! The image of a round when every rank r becomes r + `step` modulo n, told without listing its
+//! The image of a round when every rank r becomes r + `step` modulo n, found without listing its
 //! transfers.
 //!
 //! The transfers of a rule are numbered by the rank of its `each` and the values of its inner loops. The
@@ -322,7 +322,7 @@ impl RoundForm<'_> {
     }
 }
 
-/// Returns the value of an operator of two numbers that stay: it stays too. Bounds that cannot be told are
+/// Returns the value of an operator of two numbers that stay: it stays too. Bounds that are not known are
 /// wide.
 fn staying(op: BinOp, a: MovingNumber, b: MovingNumber) -> Option<MovingNumber> {
     if let (Some(a), Some(b)) = (a.constant(), b.constant()) {

@@ -14,7 +14,7 @@ pub const MAX_LANES: u16 = 16;
 pub struct Transfer {
     /// The round, counted from 0.
     pub round: u32,
-    /// Order inside the round, the same whoever asks.
+    /// The order inside the round, the same for all ranks.
     pub key: TransferKey,
     /// The lane that plays it. Everything on one lane rides one path, for one part.
     pub lane: u16,

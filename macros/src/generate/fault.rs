@@ -9,7 +9,7 @@ use roundelay_dsl::span::SourceMap;
 use crate::parse::ParseFault;
 use crate::pieces::SourcePieces;
 
-/// More than so many at once help nobody.
+/// The most diagnostics that are reported at once; more do not help.
 const MOST: usize = 20;
 
 pub(super) fn tokens(fault: &ParseFault) -> TokenStream {
@@ -19,8 +19,8 @@ pub(super) fn tokens(fault: &ParseFault) -> TokenStream {
     }
 }
 
-/// Returns one `compile_error!` a diagnostic. What is wrong in the tokens of another function, whoever uses
-/// it, is left to that function.
+/// Returns one `compile_error!` a diagnostic. What is wrong in the tokens of another function that this
+/// one uses is left to that function.
 pub(super) fn ours(
     pieces: &SourcePieces,
     sources: &SourceMap,

@@ -140,8 +140,8 @@ fn value(name: &str, bytes: &[u8]) -> TokenStream {
     }
 }
 
-/// Emits the output for a function with faults: the faults, and something of its name, so that nobody else
-/// complains. Editors see the function as it is.
+/// Emits the output for a function with faults: the faults, and something of its name, so that its users
+/// compile. Editors see the function as it is.
 fn failed(marked: &MarkedFunction, faults: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<ItemFn>(marked.item.clone()) else {
         let item = &marked.item;

@@ -10,13 +10,13 @@ use crate::plan::{Input, Op, Region};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitCondition {
     pub(super) event: Event,
-    /// The rank and phase that tell; `None` for its entry.
-    pub(super) told: (u32, Option<u32>),
-    /// The number of passes before this one in which it is told.
+    /// The rank and phase that signal it; no phase for the rank's entry.
+    pub(super) source: (u32, Option<u32>),
+    /// The number of passes before this one in which it is signalled.
     pub(super) earlier: u32,
-    /// Message of `told` that tells it: wire, number, and whether it is its consumption.
+    /// The message whose arrival or consumption `source` signals: wire, number, and whether it is its consumption.
     pub(super) by: Option<(u32, u32, bool)>,
-    /// True if this rank's proxy tells it, which nothing else that is known stands for.
+    /// True if this rank's proxy signals it, which no other signal implies.
     pub(super) proxy: bool,
 }
 
@@ -122,7 +122,7 @@ impl TaskBuilder<'_> {
                     let event = Event::Entered { peer };
                     draft.conditions.push(WaitCondition {
                         event,
-                        told: (peer, None),
+                        source: (peer, None),
                         earlier: 0,
                         by: None,
                         proxy: false,
@@ -151,10 +151,10 @@ impl TaskBuilder<'_> {
     fn sent(&self, wire: u32, number: u32, message: Message) -> WaitCondition {
         let [(from, _), _] = self.order.wires[index(wire)].messages[index(number)];
         let from = &self.order.nodes[index(from)];
-        let told = (from.rank, Some(from.phase));
+        let source = (from.rank, Some(from.phase));
         WaitCondition {
             event: Event::Sent(message),
-            told,
+            source,
             earlier: 0,
             by: Some((wire, number, false)),
             proxy: self.order.wires[index(wire)].far,
@@ -165,15 +165,15 @@ impl TaskBuilder<'_> {
     fn consumed(&self, wire: u32, number: u32, event: Event) -> WaitCondition {
         let [_, (to, _)] = self.order.wires[index(wire)].messages[index(number)];
         let to = &self.order.nodes[index(to)];
-        let told = (to.rank, Some(to.phase));
+        let source = (to.rank, Some(to.phase));
         let by = Some((wire, number, true));
-        WaitCondition { event, told, earlier: 0, by, proxy: false }
+        WaitCondition { event, source, earlier: 0, by, proxy: false }
     }
 
-    /// Returns the condition that this rank's proxy has taken a message, of which it tells no more than that.
+    /// Returns the condition that this rank's proxy has taken a message; it implies nothing of the peer.
     fn taken(&self, wire: u32, event: Event) -> WaitCondition {
-        let told = (self.order.wires[index(wire)].source, None);
-        WaitCondition { event, told, earlier: 0, by: None, proxy: true }
+        let source = (self.order.wires[index(wire)].source, None);
+        WaitCondition { event, source, earlier: 0, by: None, proxy: true }
     }
 
     /// Returns the condition that there is room: the message `slots` before was consumed, in this pass or one

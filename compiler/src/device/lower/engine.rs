@@ -87,7 +87,7 @@ fn copies(task: &Task) -> Result<(), &'static str> {
 }
 
 /// Checks that copies before the last phase of copies can be made in that phase: they are this rank's own,
-/// and nobody counts on them.
+/// and no later task counts on them.
 fn movable(program: &DeviceProgram, last: usize, offered: &[Region]) -> Result<(), Refused> {
     let (before, from) = program.phases.split_at(last);
     let later = &from[0].tasks;

@@ -1,4 +1,4 @@
-//! Computes what a rank knows of others once all its packets have arrived.
+//! Computes on whose entry each rank depends once all its packets have arrived.
 
 use super::order::{PhaseOrder, places};
 use crate::num::{count, index};
@@ -6,7 +6,7 @@ use crate::places::PlaceNumbers;
 use crate::plan::Input;
 use crate::ranks::RankSet;
 
-/// Returns true if a rank that has ended knows that every rank has entered: a packet tells of its sender, and
+/// Returns true if the end of every rank depends on the entry of every rank: a packet depends on that of its sender, and
 /// of those whose packets were folded into it, chunk by chunk.
 pub(super) fn synchronizes(order: &PhaseOrder<'_>) -> bool {
     let n = count(order.plans.len());
@@ -18,26 +18,26 @@ pub(super) fn synchronizes(order: &PhaseOrder<'_>) -> bool {
     for &(rank, phase) in &order.sequence {
         for &id in &order.phases[index(rank)][index(phase)] {
             let op = order.nodes[index(id)].op;
-            let mut heard = vec![RankSet::one(rank); index(op.sizes.chunks())];
+            let mut entered = vec![RankSet::one(rank); index(op.sizes.chunks())];
             for (k, input) in op.inputs.iter().enumerate() {
                 if let Input::Local(region) = input {
-                    for (h, (buf, c)) in heard.iter_mut().zip(region.iter()) {
-                        *h = h.union(&cells[index(rank)][places[index(rank)].local(buf, c)]);
+                    for (own, (buf, c)) in entered.iter_mut().zip(region.iter()) {
+                        *own = own.union(&cells[index(rank)][places[index(rank)].local(buf, c)]);
                     }
                 } else if let Some((wire, number)) = order.message(id, 0, k) {
                     let (from, _) = order.wires[index(wire)].messages[index(number)][0];
-                    for (h, told) in heard.iter_mut().zip(&results[index(from)]) {
-                        *h = h.union(told);
+                    for (own, sent) in entered.iter_mut().zip(&results[index(from)]) {
+                        *own = own.union(sent);
                     }
                 }
             }
-            for ((buf, c), h) in op.store.iter().flat_map(|s| s.region.iter()).zip(&heard) {
+            for ((buf, c), h) in op.store.iter().flat_map(|s| s.region.iter()).zip(&entered) {
                 cells[index(rank)][places[index(rank)].local(buf, c)] = h.clone();
             }
-            for h in &heard {
+            for h in &entered {
                 end[index(rank)] = end[index(rank)].union(h);
             }
-            results[index(id)] = heard;
+            results[index(id)] = entered;
         }
     }
     end.iter().all(|known| *known == RankSet::all(n))

@@ -3,7 +3,7 @@
 //! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `barriers` finds where block
 //! barriers must be; `engine` puts copies apart for engines, `multicast` unites them for the switch. A signal is sent
-//! only if somebody waits for it. The result is proved by [`super::verify`].
+//! only if a rank waits for it. The result is proved by [`super::verify`].
 
 mod barriers;
 mod build;
@@ -51,7 +51,7 @@ pub fn lower(
 }
 
 /// Returns the number of slots that serve as well as more, where one is known: those for the messages of two passes,
-/// where every rank hears from all others in each pass, so that nobody is two ahead. Of the memory for slots a few long
+/// where every rank receives from all others in each pass, so that no rank is two passes ahead. Of the memory for slots a few long
 /// ones take more in a pass than many short ones: an all-to-all of 512 MiB on four H200 took 1.21 ms with two, 1.48
 /// with four, a reduce-scatter of two 0.76 and 0.83. Along a chain those in front run ahead, and a broadcast took 1.51
 /// and 1.49 (docs/results/2026-11-26-nccl-h200x4).
@@ -66,7 +66,7 @@ fn few(plans: &[Plan], protocol: Protocol, options: &Options) -> Option<u32> {
     messages.map(|messages| 2 * messages.max(1))
 }
 
-/// Lowers plans that a device can play, with so many slots.
+/// Lowers plans that a device can execute, with `slots` slots.
 fn with_slots(
     plans: &[Plan],
     protocol: Protocol,
@@ -91,15 +91,15 @@ fn with_slots(
     let pruned = prune::prune(&order, &mut drafts, &mut leave, &mut needs);
     let synchronizes = match protocol {
         Protocol::Packet => evidence::synchronizes(&order),
-        _ => everybody(&pruned.end),
+        _ => all_synchronize(&pruned.end),
     };
-    let tells = tells(&order, &drafts, &leave);
+    let all_signals = phase_signals(&order, &drafts, &leave);
     let links = links(&order, &travels, slots)?;
     let [staging, far] = [false, true].map(|far| staging(&links, far));
     let greets = greets(&drafts);
     let mut programs = Vec::with_capacity(plans.len());
     for (rank, (plan, drafts)) in plans.iter().zip(drafts).enumerate() {
-        let signals = &tells[rank];
+        let signals = &all_signals[rank];
         let barriers = barriers::RankBarriers {
             plan,
             drafts: &drafts,
@@ -177,45 +177,45 @@ fn possible(plans: &[Plan], protocol: Protocol, options: &Options) -> Result<(),
     Ok(())
 }
 
-/// Returns true if every rank has heard of every rank.
-fn everybody(end: &[Vec<u32>]) -> bool {
+/// Returns true if the end of every rank depends on the entry of every rank.
+fn all_synchronize(end: &[Vec<u32>]) -> bool {
     end.iter()
         .enumerate()
         .all(|(rank, known)| known.iter().enumerate().all(|(other, &k)| k > 0 || other == rank))
 }
 
-/// For each rank and phase, the latest message of each of its links that somebody waits for, by link.
+/// For each rank and phase, the latest message of each of its links that a rank waits for, by link.
 type PhaseSignals = Vec<Vec<BTreeMap<u32, u32>>>;
 
-fn tells(
+fn phase_signals(
     order: &PhaseOrder<'_>,
     drafts: &[Vec<Vec<TaskDraft>>],
     leave: &[Vec<WaitCondition>],
 ) -> PhaseSignals {
-    let mut tells: PhaseSignals =
+    let mut signals: PhaseSignals =
         order.phases.iter().map(|phases| vec![BTreeMap::new(); phases.len()]).collect();
     let all = drafts.iter().flatten().flatten().flat_map(|d| &d.conditions);
     for c in all.chain(leave.iter().flatten()) {
-        if let ((rank, Some(phase)), Some((wire, number, consumed))) = (c.told, c.by) {
+        if let ((rank, Some(phase)), Some((wire, number, consumed))) = (c.source, c.by) {
             let link = order.wires[index(wire)].ends[usize::from(consumed)];
-            let latest = tells[index(rank)][index(phase)].entry(link).or_insert(number);
+            let latest = signals[index(rank)][index(phase)].entry(link).or_insert(number);
             *latest = number.max(*latest);
         }
     }
-    // A proxy hears of every message.
+    // Every message is signalled to a proxy.
     for wire in order.wires.iter().filter(|wire| wire.far) {
         for (number, ends) in wire.messages.iter().enumerate() {
             for (&(id, _), link) in ends.iter().zip(wire.ends) {
                 let node = &order.nodes[index(id)];
-                let latest = tells[index(node.rank)][index(node.phase)].entry(link).or_insert(0);
+                let latest = signals[index(node.rank)][index(node.phase)].entry(link).or_insert(0);
                 *latest = count(number).max(*latest);
             }
         }
     }
-    tells
+    signals
 }
 
-/// Returns, for each rank, the peers that it tells that it has entered.
+/// Returns, for each rank, the peers to which it signals its entry.
 fn greets(drafts: &[Vec<Vec<TaskDraft>>]) -> Vec<BTreeSet<u32>> {
     let mut greets = vec![BTreeSet::new(); drafts.len()];
     for (rank, phases) in drafts.iter().enumerate() {

@@ -54,13 +54,13 @@ pub(super) fn prune(
     for (rank, conditions) in leave.iter_mut().enumerate() {
         pass.task(count(rank), count(order.phases[rank].len()), conditions);
         let mut known = pass.known[rank].last().cloned().unwrap_or_else(|| vec![0; n]);
-        conditions.iter().for_each(|c| learn(&mut known, &pass.tells(c)));
+        conditions.iter().for_each(|c| learn(&mut known, &pass.knowledge(c)));
         end.push(known);
     }
     PrunedWaits { end, landed, around, renewed }
 }
 
-/// Leaves out waits for what was told in the pass before. It is known to whoever knows that the peer
+/// Leaves out waits for signals of the pass before. A rank needs none of them once it knows that the peer
 /// has ended a phase of this pass, or that phase in the pass before.
 fn earlier(
     order: &PhaseOrder<'_>,
@@ -74,20 +74,20 @@ fn earlier(
         let known = &pass.known[rank];
         for (phase, tasks) in phases.iter_mut().enumerate() {
             for draft in tasks {
-                let told: Vec<PhaseKnowledge> = draft
+                let signalled: Vec<PhaseKnowledge> = draft
                     .conditions
                     .iter()
                     .filter(|c| c.earlier == 0)
-                    .map(|c| pass.tells(c))
+                    .map(|c| pass.knowledge(c))
                     .collect();
                 draft.conditions.retain(|c| {
                     let (true, (peer, Some(of))) =
-                        (c.earlier > 0 && c.told.0 != count(rank), c.told)
+                        (c.earlier > 0 && c.source.0 != count(rank), c.source)
                     else {
                         return true;
                     };
                     let peer = index(peer);
-                    if told.iter().any(|t| t[peer] >= 2) {
+                    if signalled.iter().any(|t| t[peer] >= 2) {
                         renewed[peer] = true;
                         return false;
                     }
@@ -112,15 +112,15 @@ fn earlier(
     (around, renewed)
 }
 
-/// The knowledge of ranks when the phases of a pass are over, as told in that pass.
+/// The knowledge of ranks when the phases of a pass are over, by the signals of that pass.
 struct PassKnowledge {
     known: Vec<Vec<PhaseKnowledge>>,
 }
 
 impl PassKnowledge {
-    /// Returns what a condition tells of all ranks.
-    fn tells(&self, c: &WaitCondition) -> PhaseKnowledge {
-        let (rank, phase) = (index(c.told.0), c.told.1);
+    /// Returns the progress of all ranks that a fulfilled condition implies.
+    fn knowledge(&self, c: &WaitCondition) -> PhaseKnowledge {
+        let (rank, phase) = (index(c.source.0), c.source.1);
         let mut known = match phase {
             Some(phase) => self.known[rank][index(phase)].clone(),
             None => vec![0; self.known.len()],
@@ -136,15 +136,15 @@ impl PassKnowledge {
         let mut i = 0;
         while i < list.len() {
             let c = list[i];
-            let (peer, need) = (index(c.told.0), c.told.1.map_or(1, |p| p + 2));
-            if c.earlier > 0 || c.proxy || c.told.0 == rank {
+            let (peer, need) = (index(c.source.0), c.source.1.map_or(1, |p| p + 2));
+            if c.earlier > 0 || c.proxy || c.source.0 == rank {
                 i += 1;
                 continue;
             }
             let at = phases.partition_point(|k| k[peer] < need);
             let others = list.iter().enumerate().filter(|(j, o)| *j != i && o.earlier == 0);
-            let others = others.map(|(_, o)| o).filter(|o| o.told.0 != rank);
-            if others.into_iter().any(|o| self.tells(o)[peer] >= need) {
+            let others = others.map(|(_, o)| o).filter(|o| o.source.0 != rank);
+            if others.into_iter().any(|o| self.knowledge(o)[peer] >= need) {
                 list.remove(i);
             } else if at < phases.len() {
                 since = since.max(Some(count(at)));
@@ -162,13 +162,13 @@ impl PassKnowledge {
         for i in (0..tasks.len()).filter(|&i| tasks[i].task.inputs.is_empty()).collect::<Vec<_>>() {
             let others = tasks.iter().enumerate().filter(|(j, _)| *j != i);
             let others = others.flat_map(|(_, d)| &d.conditions);
-            let told: Vec<PhaseKnowledge> = others
-                .filter(|c| c.earlier == 0 && c.told.0 != rank)
-                .map(|c| self.tells(c))
+            let signalled: Vec<PhaseKnowledge> = others
+                .filter(|c| c.earlier == 0 && c.source.0 != rank)
+                .map(|c| self.knowledge(c))
                 .collect();
             tasks[i].conditions.retain(|c| {
-                let need = c.told.1.map_or(1, |p| p + 2);
-                c.earlier > 0 || c.proxy || !told.iter().any(|t| t[index(c.told.0)] >= need)
+                let need = c.source.1.map_or(1, |p| p + 2);
+                c.earlier > 0 || c.proxy || !signalled.iter().any(|t| t[index(c.source.0)] >= need)
             });
         }
     }
@@ -178,8 +178,8 @@ impl PassKnowledge {
         let before = self.known[index(rank)].last().cloned();
         let mut now = before.unwrap_or_else(|| vec![0; self.known.len()]);
         for c in tasks.iter().flat_map(|d| &d.conditions).filter(|c| c.earlier == 0) {
-            if c.told.0 != rank {
-                learn(&mut now, &self.tells(c));
+            if c.source.0 != rank {
+                learn(&mut now, &self.knowledge(c));
             }
         }
         self.known[index(rank)].push(now);

@@ -1,8 +1,8 @@
 //! Chooses how each message travels.
 //!
 //! A message may land if everything that touches its place before it is known to be over when the sender
-//! lands it. What is known follows from messages: whoever has waited for one knows that the phase of its
-//! sender is over, and what the sender knew.
+//! lands it. What is known follows from messages: a rank that has waited for one knows that the phase of
+//! its sender is over, and what the sender knew.
 
 use super::order::{PhaseOrder, places};
 use crate::device::protocol::Protocol;

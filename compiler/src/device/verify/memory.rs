@@ -52,7 +52,7 @@ pub(super) struct PlaceContent {
     /// The expression whose value it is.
     pub(super) expression: Option<ExpressionId>,
     /// The ranks that must have entered the call for this content to exist.
-    pub(super) heard: RankSet,
+    pub(super) entered: RankSet,
     /// The message in staging memory, by link and number.
     pub(super) message: Option<(u32, u64)>,
 }
@@ -103,9 +103,9 @@ impl DeviceMemory {
                     let leaf = PlaceValue::leaf(rank, c, class_of(instance, chunk));
                     let value = Some(leaf.of(&instance.spec));
                     let expression = Some(table.leaf(rank, c));
-                    let heard = RankSet::one(p.rank);
+                    let entered = RankSet::one(p.rank);
                     cells[places.local(buf, chunk)].content =
-                        PlaceContent { value, expression, heard, message: None };
+                        PlaceContent { value, expression, entered, message: None };
                 }
             }
             buffers.push(vec![cells; index(passes)].concat());

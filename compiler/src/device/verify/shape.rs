@@ -83,7 +83,7 @@ fn program(instance: &Instance, p: &DeviceProgram) -> Result<(), ProgramFault> {
         }
     }
     if p.greets.iter().any(|&g| g >= p.header.ranks || g == p.rank || p.elsewhere.contains(&g)) {
-        return Err(fault("it greets nobody"));
+        return Err(fault("it greets itself, a rank of another host, or no rank at all"));
     }
     if p.protocol == Protocol::Engine {
         engines(p)?;

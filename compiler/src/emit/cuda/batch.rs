@@ -72,8 +72,8 @@ pub const fn inbox(ranks: u32) -> u64 {
     SLOT * wide32(SLOTS) * wide32(lanes(ranks))
 }
 
-/// Returns the number of those of an end's [`lanes`] that have a part of a message of so many bytes; `is_far` says that it
-/// is carried between hosts. A launch moves no others.
+/// Returns the number of those of an end's [`lanes`] that have a part of a message of `bytes` bytes, which is carried
+/// between hosts if `is_far`. A launch moves no others.
 pub fn parts(bytes: u64, lanes: u32, is_far: bool) -> u32 {
     let parts = bytes.div_ceil(each(bytes, lanes, is_far)).max(1);
     u32::try_from(parts).unwrap_or(lanes).min(lanes)
@@ -122,7 +122,7 @@ pub struct End {
 
 /// The bit of an end at which this rank receives.
 pub const RECEIVES: u32 = 1;
-/// The bit of an end whose slots and words lie in memory of this rank's host, where somebody carries pieces between it and
+/// The bit of an end whose slots and words lie in memory of this rank's host, where a proxy carries pieces between it and
 /// the peer's.
 pub const FAR: u32 = 2;
 

@@ -30,7 +30,7 @@ pub(super) struct KernelBody<'a> {
     pub(super) moves: CopyLoops,
     /// The phase that is being written.
     phase: usize,
-    /// True if the rank has told that it has entered.
+    /// True if the rank has signalled its entry.
     announced: bool,
     text: String,
     depth: usize,
@@ -452,9 +452,10 @@ impl<'a> KernelBody<'a> {
             self.line("__syncthreads();");
         }
         for release in [true, false] {
-            let mut told: Vec<_> = phase.signals.iter().filter(|s| s.release == release).collect();
-            told.sort_by_key(|signal| self.distance(self.peer(signal.message)));
-            let news = told.iter().map(|signal| place::told(self.program, signal.message));
+            let mut signals: Vec<_> =
+                phase.signals.iter().filter(|s| s.release == release).collect();
+            signals.sort_by_key(|signal| self.distance(self.peer(signal.message)));
+            let news = signals.iter().map(|signal| place::signal(self.program, signal.message));
             let news: Vec<String> = news.collect();
             if !news.is_empty() {
                 self.line(format!("signal<{release}>(me, {});", self.together(&news)));

@@ -9,7 +9,7 @@
 //! * Every rank waits for all counts for it, and checks them against its output in the same way. Only then it takes what
 //!   comes. So counts that do not fit are reported by the rank that reads them, before anything is written.
 //!
-//! The words in which a rank is told counts are a ring of [`RING`] for each peer. A peer is at most [`SLOTS`](super::batch::SLOTS)
+//! The words in which a rank receives counts are a ring of [`RING`] for each peer. A peer is at most [`SLOTS`](super::batch::SLOTS)
 //! calls ahead, for every call has a piece in the first lane at least: so no word is written before it was read.
 
 use super::batch::{ENDS, End, common};
@@ -53,8 +53,8 @@ pub struct Fixed {
     pub receives: u64,
     /// Address of this rank's own words, one for each block.
     pub turns: u64,
-    /// Address of the rings in which peers tell counts, one for each rank.
-    pub told: u64,
+    /// Address of the rings in which peers write counts, one for each rank.
+    pub rings: u64,
     /// Bytes of a row.
     pub row: u64,
     /// Most rows of a block.

@@ -29,7 +29,7 @@ fn nth(set: &ChunkSet, k: &str) -> String {
     if last < u64::from(set.modulus) { at } else { format!("({at}) % {}", set.modulus) }
 }
 
-/// Expressions one after the other along `k`: each holds for so many chunks.
+/// Expressions one after the other along `k`, each with the number of chunks that it holds for.
 fn along(parts: impl Iterator<Item = (u32, Box<dyn Fn(&str) -> String>)>) -> String {
     let parts: Vec<_> = parts.filter(|(total, _)| *total > 0).collect();
     let mut text = String::new();
@@ -144,7 +144,7 @@ pub(super) fn awaited(program: &DeviceProgram, event: Event) -> String {
 }
 
 /// Returns the signal of a message, as `News` of the prelude.
-pub(super) fn told(program: &DeviceProgram, message: Message) -> String {
+pub(super) fn signal(program: &DeviceProgram, message: Message) -> String {
     let link = program.links[index(message.link)];
     let word = if link.dir == Dir::Send { "sent" } else { "consumed" };
     let (peer, channel) = (vary(link.peer), vary(link.channel));

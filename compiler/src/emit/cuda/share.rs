@@ -12,7 +12,7 @@ pub(super) const WARPS: u32 = THREADS / 32;
 /// The owner of the memory that a task uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TaskOwner {
-    /// Nobody's: it only waits.
+    /// No memory: the task only waits.
     Waits,
     /// This rank's alone.
     Own,
@@ -119,7 +119,7 @@ pub(super) fn warps(weights: &[u64]) -> Vec<Range<u32>> {
     }
     let mut counts = vec![1_u64; weights.len()];
     for _ in weights.len()..index(WARPS) {
-        // The next warp goes to whoever has the most work a warp, of equals to the first.
+        // The next warp goes to the task with the most work a warp, of equals to the first.
         let most = (0..weights.len())
             .reduce(|a, b| if weights[b] * counts[a] > weights[a] * counts[b] { b } else { a });
         if let Some(most) = most {

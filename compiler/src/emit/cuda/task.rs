@@ -1,7 +1,7 @@
 //! The code of a task.
 //!
-//! A team of warps takes a chunk. Each of its threads takes every so many-th group of the chunk's elements, `AHEAD`
-//! of them at a time: it asks for all their operands before it needs the first, for a peer's memory is a microsecond
+//! A team of warps takes a chunk. Each of n threads takes every n-th group of the chunk's elements, `AHEAD` of
+//! them at a time: it asks for all their operands before it needs the first, for a peer's memory is a microsecond
 //! away. What is out of range is masked, so that short chunks cost what one round of loads costs.
 
 use super::alike::number;

@@ -31,7 +31,11 @@ fn own_memory_is_copied_beside_the_links() {
     assert_eq!(TaskOwner::Waits.warps(&pair), 0..16);
     let many = [(TaskOwner::Own, 2), (TaskOwner::Peers, 200)];
     assert_eq!((TaskOwner::Peers.warps(&many), TaskOwner::Own.warps(&many)), (0..15, 15..16));
-    assert_eq!(TaskOwner::Own.warps(&[(TaskOwner::Own, 9)]), 0..16, "nobody else is in the phase");
+    assert_eq!(
+        TaskOwner::Own.warps(&[(TaskOwner::Own, 9)]),
+        0..16,
+        "no other task is in the phase"
+    );
     assert_eq!(TaskOwner::Peers.warps(&[(TaskOwner::Peers, 1), (TaskOwner::Own, 99)]), 0..1);
 }
 
@@ -39,7 +43,7 @@ fn own_memory_is_copied_beside_the_links() {
 fn warps_go_where_the_work_is() {
     assert_eq!(warps(&[1]).first(), Some(&(0..16)));
     assert_eq!(warps(&[3, 1]), [0..12, 12..16]);
-    assert_eq!(warps(&[0, 7]), [0..1, 1..16], "whoever only waits has a warp too");
+    assert_eq!(warps(&[0, 7]), [0..1, 1..16], "a task that only waits has a warp too");
     let many = warps(&[1; 18]);
     assert_eq!((many[0].clone(), many[17].clone()), (0..1, 1..2), "more than warps take turns");
 }

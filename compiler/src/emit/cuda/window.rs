@@ -4,7 +4,7 @@
 //! rank of a window has words for each other one:
 //!
 //! * A signal counts this rank's signals for the peer in its own memory, and writes the count into a word of the peer's
-//!   that nobody else writes, behind a release: what lies before it in the stream is seen by whoever sees the count.
+//!   that no other rank writes, behind a release: a reader of the count sees what lies before it in the stream.
 //! * A wait counts the signals that were taken in this rank's own memory, and ends when the word has come as far, with
 //!   an acquire: what lies behind it in the stream sees what lay before the signal.
 //!

@@ -194,13 +194,13 @@ impl OperationEvents {
             (part, &part.lanes[index(at.lane)].ops[index(at.op)])
         };
         // Steps of one rank that only come before each other say nothing new.
-        let mut told = circle.clone();
-        told.dedup_by_key(|(event, (_, why))| match why {
+        let mut shown = circle.clone();
+        shown.dedup_by_key(|(event, (_, why))| match why {
             EventWait::Order => (self.at[index(*event)].0, None),
             _ => (0, Some(*event)),
         });
         let (mut lines, mut last) = (Vec::new(), None);
-        for &(event, (before, why)) in told.iter().take(MOST_WAITS) {
+        for &(event, (before, why)) in shown.iter().take(MOST_WAITS) {
             let (part, op) = op(event);
             let (other, site) = (self.at[index(before)].0, &part.sites[index(op.site)]);
             let what = match why {
@@ -217,8 +217,8 @@ impl OperationEvents {
             let (rank, round, line) = (part.rank, op.round, site.line);
             lines.push(format!("rank {rank} waits for {what} (round {round}, line {line}{text})"));
         }
-        if told.len() > MOST_WAITS {
-            lines.push(format!("and {} more", told.len() - MOST_WAITS));
+        if shown.len() > MOST_WAITS {
+            lines.push(format!("and {} more", shown.len() - MOST_WAITS));
         }
         let message = match slots {
             Some((k, least)) => format!(
@@ -271,7 +271,7 @@ impl OperationEvents {
     }
 }
 
-/// Waits of a circle that are told.
+/// Waits of a circle that are shown.
 const MOST_WAITS: usize = 6;
 
 /// Stuck events from which a circle is looked for.

@@ -8,7 +8,7 @@
 //!   covered.
 //! * **Races**, rank by rank: operations of different lanes that touch one place are ordered by lanes
 //!   and `after`; and memory offered to a peer is not overwritten before the message was drained.
-//!   Nobody else touches a rank's memory, so this is all.
+//!   No other rank touches that memory, so this is all.
 //! * **Lengths**: an operation moves as many elements of each chunk as its places in the callers' buffers have;
 //!   `ceil(N/C)` elements fit in scratch memory alone.
 //! * **Result**: replayed from the operations, dead stores left out. Each result is the sum that the collective asks
@@ -17,7 +17,7 @@
 //!   connection carries the same messages every time, so its order never slips; a wait of one playing
 //!   for another only ever points back to an earlier one, so an order for one playing gives one for
 //!   all; passes touch different elements; and a call returns only once every message that offered
-//!   this rank's memory was consumed, so nobody reads or writes a rank's buffers outside its calls.
+//!   this rank's memory was consumed, so no rank reads or writes another's buffers outside its calls.
 //! * **Shares**: of a plan that is split by bandwidth all of this holds whatever the lengths of the parts. No
 //!   proof asks how many elements a chunk has, only which chunks have equally many: those at the same place of
 //!   different blocks, and blocks of equal length are cut by the same shares. `UnprovedPlan::check` says that parts share

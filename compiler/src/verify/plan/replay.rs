@@ -83,7 +83,7 @@ pub(super) fn replay(
 ) -> Result<(), Diagnostic> {
     let PlanReplay { instance, sources, plans, trees } = *known;
     if instance.spec.kind == Kind::Barrier {
-        return heard(instance, plans, order, events);
+        return barrier(instance, plans, order, events);
     }
     let mut memory: Vec<RankMemory> = plans.iter().map(|p| RankMemory::new(instance, p)).collect();
     let mut wires: Vec<VecDeque<SentMessage<'_>>> =
@@ -224,9 +224,9 @@ fn lengths(instance: &Instance, op: &Op) -> Result<(), String> {
     Ok(())
 }
 
-/// Proves of a barrier that every rank's end depends on every rank's start. Knowledge travels with
-/// messages, and inside a rank along its lanes.
-fn heard(
+/// Proves of a barrier that every rank's end depends on every rank's start. Dependence travels
+/// with messages, and inside a rank along its lanes.
+fn barrier(
     instance: &Instance,
     plans: &[UnprovedPlan],
     order: &[u32],
@@ -258,7 +258,7 @@ fn heard(
         if all != RankSet::all(n) {
             return Err(fault(
                 instance,
-                format!("rank {rank} can leave having heard of {all} only"),
+                format!("rank {rank} can leave when only {all} can have started"),
             ));
         }
     }

@@ -122,7 +122,7 @@ pub(super) fn replay(
         let into: Vec<&Transfer> = own.iter().collect();
         shown.crowded |= meet(&into);
         if barrier {
-            hear(&mut state.heard, &into, action, least);
+            spread(&mut state.started, &into, action, least);
         }
         // The elements of the sources, once for each of them.
         let mut elements: BTreeMap<u32, (u32, GroupElement, GroupElement)> = BTreeMap::new();
@@ -152,15 +152,16 @@ fn meet(into: &[&Transfer]) -> bool {
     targets.windows(2).any(|w| w[0] == w[1])
 }
 
-/// Records that the ranks that stand for all, which `least` are, hear of others in a round of a barrier.
-fn hear(heard: &mut [RankSet], into: &[&Transfer], action: &GroupAction, least: &[u32]) {
-    let before = heard.to_vec();
+/// Spreads the ranks on whose start progress depends along the messages of a round of a barrier, for the ranks `least`
+/// that stand for all.
+fn spread(started: &mut [RankSet], into: &[&Transfer], action: &GroupAction, least: &[u32]) {
+    let before = started.to_vec();
     let row = |rank: u32| least.binary_search(&rank).ok();
     for t in into {
         let (first, g) = action.group.split(t.src);
         let Some(of) = row(first).and_then(|row| before.get(row)) else { continue };
         let of = action.group.ranks(of, &g, action.n);
-        if let Some(own) = row(t.dst).and_then(|row| heard.get_mut(row)) {
+        if let Some(own) = row(t.dst).and_then(|row| started.get_mut(row)) {
             *own = own.union(&of);
         }
     }
@@ -209,8 +210,8 @@ fn start(instance: &Instance, action: &GroupAction, least: &[u32]) -> RoundState
             }
         }
     }
-    let heard = least.iter().map(|&r| RankSet::one(r)).collect();
-    RoundState { values, places, heard, idle: BTreeSet::new(), scattered: 0 }
+    let started = least.iter().map(|&r| RankSet::one(r)).collect();
+    RoundState { values, places, started, idle: BTreeSet::new(), scattered: 0 }
 }
 
 /// Checks that a declared collective asks of the image of every place the image of what it asks of the place.
@@ -269,10 +270,13 @@ pub(super) fn result(
         ]
     };
     if instance.spec.kind == Kind::Barrier {
-        let lost = least.iter().zip(&state.heard).find(|(_, heard)| **heard != RankSet::all(n));
+        let lost =
+            least.iter().zip(&state.started).find(|(_, started)| **started != RankSet::all(n));
         return match lost {
             None => Ok(false),
-            Some((rank, heard)) => Err(missing(format!("rank {rank} has heard of {heard} only"))),
+            Some((rank, started)) => {
+                Err(missing(format!("rank {rank} can leave when only {started} can have started")))
+            }
         };
     }
     let (buffer, buf) = result_buffer(instance);

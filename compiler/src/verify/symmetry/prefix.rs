@@ -244,7 +244,7 @@ fn alike(instance: &Instance, action: &GroupAction, state: &RoundState) -> Optio
             .or_insert_with(|| (0, Some(own.clone())));
         entry.0 += 1;
         let other = |v: &PlaceValue| v.parts != own.parts || v.class != own.class;
-        // A sum that nobody asks for may have the parts of one that somebody does.
+        // A sum that no result needs may have the parts of one that a result does.
         if own.spoilt.is_some() || entry.1.as_ref().is_some_and(other) {
             entry.1 = None;
         }
@@ -260,7 +260,7 @@ fn alike(instance: &Instance, action: &GroupAction, state: &RoundState) -> Optio
     some.then(|| RoundState {
         values,
         places: places.of_ranks(&[0]),
-        heard: vec![RankSet::one(0)],
+        started: vec![RankSet::one(0)],
         idle: BTreeSet::new(),
         scattered: 0,
     })

@@ -1,4 +1,4 @@
-//! Plays the programs of all ranks, symbolically, and looks at every access.
+//! Runs the programs of all ranks on symbolic values, and checks every access.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,18 +24,19 @@ struct RankPosition {
     pass: u32,
     phase: usize,
     task: usize,
-    /// Tasks played.
+    /// Tasks run.
     tasks: u32,
     /// Block barriers so far.
     section: u32,
     /// The knowledge that all threads have since the last block barrier, and that which some have.
     all: KnownSections,
     some: KnownSections,
-    heard: RankSet,
+    /// The ranks on whose entry the values that this rank has read depend.
+    entered: RankSet,
     left: bool,
 }
 
-/// A word that was told: its number, and what whoever acquires it knows.
+/// A value of a word: its number, and the progress that a rank which acquires it may count on.
 type PublishedWord = (u64, Option<KnownSections>);
 
 /// The carrier of the messages of a far link, one after the other.
@@ -53,7 +54,7 @@ struct SymbolicRun<'a> {
     ranks: Vec<RankPosition>,
     /// By far link.
     proxies: Vec<LinkProxy>,
-    /// By link, whether it is the word `consumed`, and whether a proxy tells it.
+    /// By link, whether it is the word `consumed`, and whether a proxy writes it.
     words: BTreeMap<(u32, bool, bool), Vec<PublishedWord>>,
     memory: DeviceMemory,
     table: &'a mut ExpressionTable,
@@ -61,8 +62,8 @@ struct SymbolicRun<'a> {
     releases: Vec<Vec<bool>>,
 }
 
-/// Plays so many passes.
-pub(super) fn play(
+/// Runs `passes` passes of the programs of all ranks.
+pub(super) fn run(
     instance: &Instance,
     programs: &[DeviceProgram],
     wires: &LinkNumbers,
@@ -83,11 +84,11 @@ pub(super) fn play(
             section: 0,
             some: all.clone(),
             all,
-            heard: RankSet::one(count(rank)),
+            entered: RankSet::one(count(rank)),
             left: false,
         }
     };
-    let mut play = SymbolicRun {
+    let mut run = SymbolicRun {
         instance,
         programs,
         wires,
@@ -106,12 +107,12 @@ pub(super) fn play(
     loop {
         let mut moved = false;
         for rank in 0..n {
-            while play.step(rank)? {
+            while run.step(rank)? {
                 moved = true;
             }
         }
-        for proxy in 0..play.proxies.len() {
-            while play.carry(proxy)? {
+        for proxy in 0..run.proxies.len() {
+            while run.carry(proxy)? {
                 moved = true;
             }
         }
@@ -119,8 +120,8 @@ pub(super) fn play(
             break;
         }
     }
-    if play.end()? {
-        check_results(instance, &programs[0].header, &mut play.memory, asked, passes)?;
+    if run.end()? {
+        check_results(instance, &programs[0].header, &mut run.memory, asked, passes)?;
     }
     Ok(())
 }
@@ -229,16 +230,17 @@ impl SymbolicRun<'_> {
             // The first one that is enough, whatever comes later.
             let link = index(m.link);
             let by_proxy = self.programs[rank].links[link].far;
-            let told = self.told((self.wires.numbers[rank][link], consumed, by_proxy), wanted)?;
-            if let (true, Some(told)) = (w.acquire, &told.1) {
-                known = joined(&known, told);
+            let published =
+                self.published((self.wires.numbers[rank][link], consumed, by_proxy), wanted)?;
+            if let (true, Some(progress)) = (w.acquire, &published.1) {
+                known = joined(&known, progress);
             }
         }
         Some(known)
     }
 
-    /// Returns the first told that is enough; `None` if it was not told yet.
-    fn told(&self, word: (u32, bool, bool), wanted: u64) -> Option<&PublishedWord> {
+    /// Returns the first value of a word that is enough; `None` if none has been written yet.
+    fn published(&self, word: (u32, bool, bool), wanted: u64) -> Option<&PublishedWord> {
         let word = self.words.get(&word)?;
         word.get(word.partition_point(|t| t.0 < wanted))
     }
@@ -257,8 +259,9 @@ impl SymbolicRun<'_> {
         (at, (self.wires.numbers[rank][index(m.link)], number))
     }
 
-    /// Carries the next message of a far link: once the sender has told it, and the receiver that it has read what
-    /// was in the slot. The sender hears that its slot is free, the receiver all that the sender knew.
+    /// Carries the next message of a far link: once the sender has signalled it, and the receiver has signalled
+    /// that it has read what was in the slot. The sender's signal means that its slot is free; the receiver's carries all
+    /// that the sender knew.
     fn carry(&mut self, proxy: usize) -> Result<bool, ProgramFault> {
         let wire = &self.wires.far[proxy];
         let end = |(rank, link): (u32, u32)| self.programs[index(rank)].links[index(link)];
@@ -268,13 +271,13 @@ impl SymbolicRun<'_> {
             return Ok(false);
         }
         let number = carried + 1;
-        let Some((_, sent)) = self.told((wire.number, false, false), number) else {
+        let Some((_, sent)) = self.published((wire.number, false, false), number) else {
             return Ok(false);
         };
         let mut known = self.proxies[proxy].known.clone();
         known = sent.as_ref().map_or_else(|| known.clone(), |sent| joined(&known, sent));
         if let Some(read @ 1..) = number.checked_sub(u64::from(from.slots)) {
-            let Some((_, freed)) = self.told((wire.number, true, false), read) else {
+            let Some((_, freed)) = self.published((wire.number, true, false), read) else {
                 return Ok(false);
             };
             known = freed.as_ref().map_or_else(|| known.clone(), |freed| joined(&known, freed));
@@ -337,7 +340,7 @@ impl SymbolicRun<'_> {
                     "rank {rank} moves a chunk as one of another length"
                 )));
             }
-            self.ranks[rank].heard = self.ranks[rank].heard.union(&content.heard);
+            self.ranks[rank].entered = self.ranks[rank].entered.union(&content.entered);
             self.hand(task, who, &known, content)?;
         }
         let at = &mut self.ranks[rank];
@@ -361,7 +364,7 @@ impl SymbolicRun<'_> {
         let rank = index(who.rank);
         let mut sum: Option<PlaceValue> = None;
         let mut operands = Vec::with_capacity(task.inputs.len());
-        let mut heard = RankSet::one(who.rank);
+        let mut entered = RankSet::one(who.rank);
         for input in &task.inputs {
             let (content, wire) = match input {
                 TaskInput::Local(r) => {
@@ -388,12 +391,12 @@ impl SymbolicRun<'_> {
                     (content, *wire)
                 }
             };
-            heard = heard.union(&content.heard);
+            entered = entered.union(&content.entered);
             operands.extend(content.expression.map(|of| self.table.round(of, wire)));
             sum = Some(add(rank, sum, content.value, wire)?);
         }
         let expression = self.table.fold(self.programs[rank].protocol, operands);
-        Ok(PlaceContent { value: sum, expression, heard, message: None })
+        Ok(PlaceContent { value: sum, expression, entered, message: None })
     }
 
     /// Hands chunk k of the result to the store and the outs.
@@ -449,10 +452,11 @@ impl SymbolicRun<'_> {
         let barrier = self.instance.spec.kind == Kind::Barrier;
         if barrier || self.programs[0].synchronizes {
             for (rank, at) in self.ranks.iter().enumerate() {
-                let heard = |r: u32| at.some[index(r)] > 0 || (!barrier && at.heard.contains(r));
-                if let Some(other) = (0..n).find(|&r| !heard(r)) {
+                let depends_on =
+                    |r: u32| at.some[index(r)] > 0 || (!barrier && at.entered.contains(r));
+                if let Some(other) = (0..n).find(|&r| !depends_on(r)) {
                     return Err(ProgramFault(format!(
-                        "rank {rank} ends without having heard of rank {other}"
+                        "rank {rank} ends before anything of rank {other} has reached it"
                     )));
                 }
             }
