@@ -9,6 +9,7 @@
 //! The compiler reads no clock, no environment and no hash order: the same text and shape give the
 //! same plan bytes on every rank.
 #![forbid(unsafe_code)]
+#![deny(clippy::disallowed_methods)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod advice;

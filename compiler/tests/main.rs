@@ -1,5 +1,7 @@
 //! Tests of the compiler through its public interface. One program for all: each would link everything once more.
 
+#![deny(clippy::disallowed_methods)]
+
 mod findings;
 mod proofs;
 mod tolerance;

@@ -85,7 +85,7 @@ fn a_parent_finds_its_children() {
 /// Bounds, inversions and searches hold of random expressions, of wide values too: no value of an expression lies
 /// outside its range, and no rank for which it has a value is left out. `ROUNDS=20` tries twenty times as many.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how much is tried is said by who tests")]
+#[expect(clippy::disallowed_methods, reason = "the number of rounds is the tester's choice")]
 fn bounds_hold_of_wide_values() {
     const RANKS: i64 = 24;
     let rounds = std::env::var("ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1u64);

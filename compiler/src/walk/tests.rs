@@ -48,7 +48,7 @@ fn program(make: &mut ExprGenerator) -> String {
 /// A rank's transfers are those of all in which it takes part, and no message is longer than the bound of its
 /// round, whatever the values on the way. `ROUNDS=20` tries twenty times as many.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how much is tried is said by who tests")]
+#[expect(clippy::disallowed_methods, reason = "the number of rounds is the tester's choice")]
 fn a_rank_misses_nothing() {
     let rounds = std::env::var("ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1u64);
     let (mut some, mut none) = (0, 0);
