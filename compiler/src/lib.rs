@@ -7,7 +7,23 @@
 //! ```
 //!
 //! The compiler reads no clock, no environment and no hash order: the same text and shape give the
-//! same plan bytes on every rank.
+//! same plan bytes on every rank. `clippy.toml` lists the functions that it must not call for that.
+//!
+//! The modules in the order in which one may use another (`tests/floors.rs`):
+//!
+//! | modules | hold |
+//! |---|---|
+//! | `num`, `budget`, `cells`, [`chunks`], `ranks`, `shape` | numbers, limits, and sets of places, chunks and ranks |
+//! | [`plan`], [`program`] | what is made of an algorithm, and what it is read as |
+//! | `eval`, `bounds`, `advice` | values and ranges of expressions, and what their findings suggest |
+//! | [`postcondition`], [`samples`] | what a declared collective asks for, and the rank counts that stand for all |
+//! | `resolve`, `embed` | text and syntax tree to program; algorithms that a binary carries |
+//! | `scope`, [`collective`], [`instance`], [`walk`], `instantiate` | a program at one shape, round by round |
+//! | [`cost`] | the predicted time of a call |
+//! | `places`, [`interpret`], [`graph`] | the memory of all ranks, runs on data, the step graph |
+//! | [`verify`], [`lower`], [`tolerance`] | proofs, and the plans of ranks |
+//! | [`blame`], `compile` | the statement at fault, and the way from a program to proved plans |
+//! | [`device`], [`emit`] | device programs; drawings and CUDA source |
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods)]
 #![cfg_attr(not(test), deny(clippy::as_conversions))]

@@ -1,7 +1,8 @@
 //! Chunks of memory by number: every chunk of every buffer of a rank, and of all ranks.
 //!
 //! An instance and a plan have at most [`MAX_PLACES`] chunks a rank, so that the numbers of a rank's own places fit
-//! 32 bits. Those of many ranks may not fit a machine's: [`PlaceNumbers::all`] says so before memory is made for them.
+//! 32 bits. Those of many ranks may not fit a machine's: [`PlaceNumbers::all`] says so before memory is made for
+//! them.
 //!
 //! [`MAX_PLACES`]: crate::plan::MAX_PLACES
 

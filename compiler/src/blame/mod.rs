@@ -3,10 +3,10 @@
 //! A fault shows far from where it was made: a loop that is one turn short is seen in the last place
 //! that lacks something. So small changes to the program are tried at a few small shapes: a number one more or less,
 //! another variable or operator, a condition turned round, a statement left out or swapped with the next. Of those
-//! that are right at all of these shapes the likeliest is named (`ProgramRepair::weight`): one that a person errs by often,
-//! that moves no more than the others, and leaves nothing to be left out. If no change helps, two at once are
-//! tried, and both places are named; if these do not help either, a statement that moves nothing at any shape is. If a
-//! program of the same file is used that is wrong by itself, it is searched in its place.
+//! that are right at all of these shapes the likeliest is named (`ProgramRepair::weight`): one that a person errs
+//! by often, that moves no more than the others, and leaves nothing to be left out. If no change helps, two at once
+//! are tried, and both places are named; if these do not help either, a statement that moves nothing at any shape
+//! is. If a program of the same file is used that is wrong by itself, it is searched in its place.
 //! The place becomes the primary one of the finding; what was the primary place becomes the second. A verdict never
 //! changes, the work is bounded by counts, and no clock is read.
 //!

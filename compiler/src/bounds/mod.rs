@@ -2,6 +2,7 @@
 //!
 //! * `interval`: ranges of operators and functions.
 //! * `inverse`: the ranks for which an expression lies in a range.
+//! * `expressions`: random expressions, for tests.
 
 #[cfg(test)]
 pub(crate) mod expressions;

@@ -1,4 +1,8 @@
 //! The way from a program to proved plans: instance, graph, proof, lowering, proof.
+//!
+//! * `lowering`: a proved graph to proved plans of one placement.
+//! * `check`: proofs without plans to keep, by symmetry where there is one.
+//! * `slots`: the fewest slots that a schedule may ask for.
 
 mod check;
 mod lowering;

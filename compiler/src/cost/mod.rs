@@ -11,6 +11,14 @@
 //! rank is bound to a pass. Evaluating a profile at a size is a walk over its rounds, without
 //! allocation.
 //!
+//! In reading order:
+//!
+//! * `topology`: hosts, links and their rates.
+//! * `profile`: rounds as lines over the size, and their evaluation.
+//! * `survey`: walks an instance, and fills a profile; `fresh` tracks what arrived since the last wait.
+//! * `loads`, `balance`: the loads of the parts of a split by bandwidth, and the shares that even them out.
+//! * `profiler`: makes the profile of an instance and of each of its parts.
+//!
 //! Only sums, products, quotients and maxima of IEEE doubles are used, in an order that depends on
 //! the instance alone: every rank comes to the same bits.
 

@@ -21,8 +21,8 @@
 //! widest of the types in which it is kept or sent, twice as many if they travel as packets, rounded up to 16.
 //! Kernels whose messages are packets play one pass: a second would not tell its packets from those of the first.
 //!
-//! **Far memory.** Memory of a rank's own host, for what it has to do with ranks on other hosts: only its kernels and its
-//! proxies load and store there. It begins with two lists of [`words`] words: those that proxies
+//! **Far memory.** Memory of a rank's own host, for what it has to do with ranks on other hosts: only its kernels
+//! and its proxies load and store there. It begins with two lists of [`words`] words: those that proxies
 //! write and kernels read ([`heard`]), and those that kernels write and proxies read ([`said`]); each has the words
 //! of the table, where the source or target is the other rank. `entered` of the own rank, among what kernels say,
 //! is written by each block that enters a call with far links: the epoch above, [`Params::number`] below.

@@ -50,6 +50,10 @@
 //! halves, used by odd and even epochs. A call may write into a peer's half when the peer has ended the call
 //! two before, of which it is enough to know that it has entered the one before. A program that
 //! [`synchronizes`](DeviceProgram::synchronizes) proves that by ending; after others, ranks wait for `entered`.
+//!
+//! **Files.** `protocol`, `program`, [`abi`]: this contract, as types. `options`, `refusal`, `switch`: what a
+//! lowering is asked, when it refuses, what the switch can do. `lower`, `verify`: makes programs, and proves them.
+//! `print`, `inside`.
 
 pub mod abi;
 mod inside;

@@ -15,8 +15,8 @@ pub enum Protocol {
     Get,
     /// Copies are made by the GPUs' copy engines, which read in the peers' buffers; nothing is folded.
     Engine,
-    /// As `get`, by the switch: it reads what is folded in the buffers of all ranks at once, and writes what is copied
-    /// into those of all.
+    /// As `get`, by the switch: it reads what is folded in the buffers of all ranks at once, and writes what is
+    /// copied into those of all.
     Multicast,
 }
 

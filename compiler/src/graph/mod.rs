@@ -4,6 +4,12 @@
 //! order implies, at the granularity of chunks: a read after the write that it sees, a write after
 //! the reads of what it overwrites, a write after the write before it. The compiler runs at once
 //! whatever no path orders.
+//!
+//! * `dependence`: why steps wait for each other, one by one or in joins.
+//! * `step_graph`: the steps of an instance, and their dependences.
+//! * `unroll`: makes the graph of an instance.
+//! * `expanded`: what each step waits for, joins expanded.
+//! * `steps`, `print`: the graph as data, as text and as DOT.
 
 mod dependence;
 mod expanded;

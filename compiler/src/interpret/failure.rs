@@ -1,8 +1,9 @@
 //! The oracle of tolerant algorithms: plays one on data while a rank fails, and looks whether the survivors agree.
 //!
 //! Ranks take turns in an order that a seed decides, some of them seldom. One of them ends at some moment, of which the
-//! seed decides too; its messages that no rank has taken by then may be lost, the last ones to each rank first. Nothing
-//! here knows which points of failure the proof looks at: it shares the walk over the rounds with it, and no more.
+//! seed decides too; its messages that no rank has taken by then may be lost, the last ones to each rank first.
+//! Nothing here knows which points of failure the proof looks at: it shares the walk over the rounds with it, and
+//! no more.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -4,8 +4,8 @@
 pub trait Library {
     /// Returns the text of a published algorithm, with the name that messages show.
     fn algorithm(&self, collective: &str, name: &str) -> Option<(String, String)>;
-    /// Returns the text of a file named by `import`, relative to the source `from`, with the name that messages show; or
-    /// the reason for which it cannot be had, in words.
+    /// Returns the text of a file named by `import`, relative to the source `from`, with the name that messages
+    /// show; or the reason for which it cannot be had, in words.
     fn file(&self, from: &str, path: &str) -> Result<(String, String), String>;
 }
 

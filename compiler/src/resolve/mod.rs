@@ -1,6 +1,14 @@
 //! Syntax tree to [`Program`]: names become slots, `use` and `import` are followed, types checked.
 //!
 //! Collects diagnostics; stops at the first only where nothing sensible can follow.
+//!
+//! * `library`: where texts that others name come from.
+//! * `resolver`: the files of a compilation, their declarations and imports, and the findings so far.
+//! * `names`, `body`: variables and their slots, and what the statements of one algorithm share.
+//! * `expr`, `region`: expressions, ranks and chunks.
+//! * `algorithm`: finds an algorithm by name, and resolves its clauses.
+//! * `stmt`, `each`, `weighted`: its statements; bodies of `each` become rules; where a split by bandwidth may stand.
+//! * `collective`: declared collectives.
 
 mod algorithm;
 mod body;

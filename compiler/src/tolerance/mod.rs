@@ -1,10 +1,10 @@
 //! Algorithms that go on when a rank fails (`tolerates 1`): what each rank does, and the proof over every point of
 //! failure.
 //!
-//! A tolerant algorithm means the same as any other while no rank fails, and is proved and lowered as such. When a rank
-//! fails, **what never comes moves nothing**: a message of it that was lost, and whatever is read of a place where
-//! nothing was stored, leaves its target as it was; a reduction into a place where nothing is stores. So a place
-//! holds the contributions of some ranks, or nothing, and every rank can tell which.
+//! A tolerant algorithm means the same as any other while no rank fails, and is proved and lowered as such. When a
+//! rank fails, **what never comes moves nothing**: a message of it that was lost, and whatever is read of a place
+//! where nothing was stored, leaves its target as it was; a reduction into a place where nothing is stores. So a
+//! place holds the contributions of some ranks, or nothing, and every rank can tell which.
 //!
 //! A [`Part`] says this for one rank, and is played as it stands: in each round all reads first, whose messages are
 //! queued and never wait for a peer; then the rank takes what the others sent in that round, waiting for each of them

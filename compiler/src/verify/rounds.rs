@@ -201,8 +201,8 @@ pub(crate) fn class_of(instance: &Instance, chunk: u32) -> u32 {
     if instance.spec.blocks() > 1 { chunk % instance.spec.per_block().max(1) } else { chunk }
 }
 
-/// Spreads the ranks on whose start progress depends along the messages of a round of a barrier. Lanes do not wait for
-/// each other, so what arrived on one is sent on by it alone.
+/// Spreads the ranks on whose start progress depends along the messages of a round of a barrier. Lanes do not wait
+/// for each other, so what arrived on one is sent on by it alone.
 fn spread(lanes: &mut BTreeMap<u16, Vec<RankSet>>, start: &[RankSet], round: &[&Transfer]) {
     for steps in round.chunk_by(|a, b| a.lane == b.lane) {
         let after = lanes.entry(steps[0].lane).or_insert_with(|| start.to_vec());

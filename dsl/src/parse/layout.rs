@@ -103,7 +103,7 @@ impl LayoutWalk<'_, '_> {
                     open = Some(BraceBlock { open: at, close: at, units: Vec::new(), inline });
                 }
                 (Rule::rbrace, _) => {
-                    blocks.extend(open.take().map(|b| BraceBlock { close: at, ..b }))
+                    blocks.extend(open.take().map(|b| BraceBlock { close: at, ..b }));
                 }
                 (Rule::block | Rule::fn_body, _) => self.blocks(child, blocks),
                 (Rule::lparen, _) if is_function => drop(self.layout.calls.insert(at)),

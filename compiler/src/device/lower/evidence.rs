@@ -6,8 +6,8 @@ use crate::places::PlaceNumbers;
 use crate::plan::Input;
 use crate::ranks::RankSet;
 
-/// Returns true if the end of every rank depends on the entry of every rank: a packet depends on that of its sender, and
-/// of those whose packets were folded into it, chunk by chunk.
+/// Returns true if the end of every rank depends on the entry of every rank: a packet depends on that of its
+/// sender, and of those whose packets were folded into it, chunk by chunk.
 pub(super) fn synchronizes(order: &PhaseOrder<'_>) -> bool {
     let n = count(order.plans.len());
     let places: Vec<PlaceNumbers> = order.plans.iter().map(places).collect();

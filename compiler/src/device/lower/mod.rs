@@ -2,7 +2,8 @@
 //!
 //! `order` puts operations into phases, `travel` decides how each message travels, `build` makes tasks and
 //! what they would have to wait for, `prune` leaves out what is known anyway, `barriers` finds where block
-//! barriers must be; `engine` puts copies apart for engines, `multicast` unites them for the switch. A signal is sent
+//! barriers must be; `engine` puts copies apart for engines, `multicast` unites them for the switch; `rules` names
+//! the rule that a task breaks, `evidence` finds if the end of a rank depends on the entry of all. A signal is sent
 //! only if a rank waits for it. The result is proved by [`super::verify`].
 
 mod barriers;
@@ -51,10 +52,10 @@ pub fn lower(
 }
 
 /// Returns the number of slots that serve as well as more, where one is known: those for the messages of two passes,
-/// where every rank receives from all others in each pass, so that no rank is two passes ahead. Of the memory for slots a few long
-/// ones take more in a pass than many short ones: an all-to-all of 512 MiB on four H200 took 1.21 ms with two, 1.48
-/// with four, a reduce-scatter of two 0.76 and 0.83. Along a chain those in front run ahead, and a broadcast took 1.51
-/// and 1.49 (docs/results/2026-11-26-nccl-h200x4).
+/// where every rank receives from all others in each pass, so that no rank is two passes ahead. Of the memory for
+/// slots a few long ones take more in a pass than many short ones: an all-to-all of 512 MiB on four H200 took 1.21
+/// ms with two, 1.48 with four, a reduce-scatter of two 0.76 and 0.83. Along a chain those in front run ahead, and
+/// a broadcast took 1.51 and 1.49 (docs/results/2026-11-26-nccl-h200x4).
 fn few(plans: &[Plan], protocol: Protocol, options: &Options) -> Option<u32> {
     let both_ways = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"];
     let is_one_host = (0..count(plans.len())).all(|rank| !options.is_far(rank, 0));

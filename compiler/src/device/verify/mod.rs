@@ -1,17 +1,18 @@
 //! The proof of the device programs of all ranks together. It takes nothing from lowering.
 //!
 //! * **Shape** (`shape`): every index, region and count is in bounds; only what the protocol allows is used. What the
-//!   switch reads or writes is one place on every rank: the checks below take it for one access on each rank, in no order.
+//!   switch reads or writes is one place on every rank: the checks below take it for one access on each rank, in no
+//!   order.
 //! * **Matching** (`links`): both ends of a link agree on messages, slots and places in staging memory; every
 //!   message is written and read as it should be, once; links share no staging memory.
 //! * **Deadlock** (`symbolic`): the programs are run, task by task, as if a block had one thread: no more order than
 //!   that is ever asked for, and a wait that is fulfilled stays so. So if all end, all always do.
-//! * **Races and unseen data** (`symbolic`, `memory`): each access is behind every access to the same place that it must
-//!   come after: on the same rank behind a block barrier; between ranks behind a wait that acquires on a signal
+//! * **Races and unseen data** (`symbolic`, `memory`): each access is behind every access to the same place that it
+//!   must come after: on the same rank behind a block barrier; between ranks behind a wait that acquires on a signal
 //!   that releases and that comes behind a block barrier. Elements are the same thread's only within a task.
-//! * **Far links** (`symbolic`): a proxy carries each message from the sender's slot into the receiver's, when the sender
-//!   has signalled it and the receiver has signalled that it has read what the slot held. Its signal to the sender means
-//!   that the slot is free, and no more. Every access of a proxy is checked like those of ranks.
+//! * **Far links** (`symbolic`): a proxy carries each message from the sender's slot into the receiver's, when the
+//!   sender has signalled it and the receiver has signalled that it has read what the slot held. Its signal to the
+//!   sender means that the slot is free, and no more. Every access of a proxy is checked like those of ranks.
 //! * **Leaving**: what peers do in a rank's buffers is over when it ends, and what its proxies read in its slots.
 //! * **Lengths** (`shape`, `links`): every chunk that is read or written is as long as its place, and both ends of a
 //!   message take it for equally long. `ceil(N/C)` elements fit in scratch memory alone.
@@ -19,7 +20,8 @@
 //!   expression of every result is that of the proved plan: the same operands in the same order and grouping, rounded
 //!   at the same places to the same types. So what devices compute is bitwise what hosts do. Of what the switch folds
 //!   the operands are compared as a set.
-//! * **Entering**: if the programs say that they synchronise, the end of every rank depends on the entry of every rank.
+//! * **Entering**: if the programs say that they synchronise, the end of every rank depends on the entry of every
+//!   rank.
 //!
 //! **Passes.** Everything is proved for one pass, and, where there may be more, for a number of passes in which each
 //! wait for room reaches back to a pass before. Passes touch different elements of the buffers and the same

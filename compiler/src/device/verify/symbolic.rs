@@ -260,8 +260,8 @@ impl SymbolicRun<'_> {
     }
 
     /// Carries the next message of a far link: once the sender has signalled it, and the receiver has signalled
-    /// that it has read what was in the slot. The sender's signal means that its slot is free; the receiver's carries all
-    /// that the sender knew.
+    /// that it has read what was in the slot. The sender's signal means that its slot is free; the receiver's
+    /// carries all that the sender knew.
     fn carry(&mut self, proxy: usize) -> Result<bool, ProgramFault> {
         let wire = &self.wires.far[proxy];
         let end = |(rank, link): (u32, u32)| self.programs[index(rank)].links[index(link)];

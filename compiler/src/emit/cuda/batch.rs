@@ -122,8 +122,8 @@ pub struct End {
 
 /// The bit of an end at which this rank receives.
 pub const RECEIVES: u32 = 1;
-/// The bit of an end whose slots and words lie in memory of this rank's host, where a proxy carries pieces between it and
-/// the peer's.
+/// The bit of an end whose slots and words lie in memory of this rank's host, where a proxy carries pieces between
+/// it and the peer's.
 pub const FAR: u32 = 2;
 
 /// A message, in the order of the kernel's structure.

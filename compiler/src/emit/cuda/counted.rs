@@ -9,8 +9,9 @@
 //! * Every rank waits for all counts for it, and checks them against its output in the same way. Only then it takes what
 //!   comes. So counts that do not fit are reported by the rank that reads them, before anything is written.
 //!
-//! The words in which a rank receives counts are a ring of [`RING`] for each peer. A peer is at most [`SLOTS`](super::batch::SLOTS)
-//! calls ahead, for every call has a piece in the first lane at least: so no word is written before it was read.
+//! The words in which a rank receives counts are a ring of [`RING`] for each peer. A peer is at most
+//! [`SLOTS`](super::batch::SLOTS) calls ahead, for every call has a piece in the first lane at least: so no word is
+//! written before it was read.
 
 use super::batch::{ENDS, End, common};
 use crate::device::abi::Params;

@@ -94,8 +94,8 @@ impl fmt::Display for Unsupported {
                 "copy engines are started by the host: a function of a kernel plays packet, staged, put or get",
             ),
             Unsupported::Far => f.write_str(
-                "messages between hosts are carried by threads to which the host hands each call: a function of a kernel \
-                 reaches as far as its host",
+                "messages between hosts are carried by threads to which the host hands each call: a function of a \
+                 kernel reaches as far as its host",
             ),
             Unsupported::Name(name) => write!(
                 f,

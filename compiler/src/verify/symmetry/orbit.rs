@@ -152,8 +152,8 @@ fn meet(into: &[&Transfer]) -> bool {
     targets.windows(2).any(|w| w[0] == w[1])
 }
 
-/// Spreads the ranks on whose start progress depends along the messages of a round of a barrier, for the ranks `least`
-/// that stand for all.
+/// Spreads the ranks on whose start progress depends along the messages of a round of a barrier, for the ranks
+/// `least` that stand for all.
 fn spread(started: &mut [RankSet], into: &[&Transfer], action: &GroupAction, least: &[u32]) {
     let before = started.to_vec();
     let row = |rank: u32| least.binary_search(&rank).ok();
