@@ -1,102 +1,91 @@
-//! Puts and gets that a device does by itself, where devices join two ranks.
+//! Puts and gets by a device, where devices join two ranks.
 //!
-//! An origin asks for a part of the peer's when it first puts or gets there, and the peer grants it: it registers the
-//! part with its device for just what peers may do. Everything else, and whatever comes before the grant, goes as
+//! An origin requests access to a peer's part with its first put or get there, and the peer grants it: it registers the
+//! part with its device for just the rights that peers have. All other operations, and those before the grant, are
 //! packets.
 //!
-//! **Invariant:** operations of a rank take effect in order. The device keeps its own, and packets wait until it has
-//! done what was begun before them; it is given nothing while a put or an accumulate of before is on its way as a
-//! packet and has no answer behind it.
+//! **Invariant:** operations of a rank take effect in order. The device keeps the order of its own, and packets wait
+//! until it has completed those posted before them; nothing is posted to it while a put or an accumulate that was sent
+//! as a packet is unconfirmed.
 //!
-//! **Invariant:** whatever the device could not do, since its memory was refused or the way there was lost, is asked
-//! for by packets, where the target refuses it in its own words, or does it. All of it may be done twice: none is an
-//! atomic.
+//! **Invariant:** an operation that the device could not complete, since its memory was refused or the connection was
+//! lost, is repeated as packets: the target then refuses or applies it. It may be applied twice, as no such operation
+//! is an atomic.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::link::{Link, Out};
-use super::packet::{GET, Packet};
-use super::transfer::{Part, Transfer, What};
+use super::packet::MessagePacket;
+use super::transfer::{MessageTransfer, PartialTransfer, What};
 use crate::window::{Exposed, Remote};
 use roundelay_net::transport::one_sided::{Access, Grant, News, OneSided};
 use roundelay_net::transport::stream::Connection;
 
-/// The devices that join this rank and a peer, and what they do.
-pub(super) struct Device {
+/// The devices that join this rank and a peer, with the grants and operations of both.
+pub(super) struct DeviceLink {
     connection: Arc<Connection>,
-    /// Parts of the peer's that were asked for, with their grants.
+    /// The peer's parts that access was requested to, with their grants.
     parts: BTreeMap<u64, (Option<Arc<Remote>>, Option<Grant>)>,
-    /// Parts of this rank's that the peer has asked for.
+    /// This rank's parts that the peer has requested access to.
     granted: BTreeSet<u64>,
-    begun: VecDeque<Begun>,
-    /// Operations that are to go as packets after all.
-    again: VecDeque<Part>,
+    posted: VecDeque<DeviceTransfer>,
+    /// Operations that have to be repeated as packets.
+    pub(super) fallback: VecDeque<PartialTransfer>,
     number: u64,
-    /// True if something was put or accumulated by packets since an answer came; and if one is due that comes after
-    /// that.
-    unconfirmed: bool,
-    confirming: bool,
+    /// True if a put or an accumulate was sent as a packet that no answer has confirmed.
+    pub(super) unconfirmed: bool,
+    /// True if an answer is due that confirms it.
+    pub(super) confirming: bool,
 }
 
-/// An operation that the device does.
-struct Begun {
+/// An operation that was posted to the device.
+struct DeviceTransfer {
     id: u64,
     key: u64,
     grant: Grant,
-    part: Part,
+    part: PartialTransfer,
 }
 
-/// The way that the next operation goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Packet,
-    /// The device has it, or it is done.
-    Device,
-    /// It waits for what is before it.
-    Waits,
-}
-
-impl Device {
+impl DeviceLink {
     /// Returns the devices of a connection, if it has any that access memory of the peer.
     pub(super) fn of(connection: &Arc<Connection>) -> Option<Self> {
         connection.one_sided()?;
-        Some(Device {
+        Some(DeviceLink {
             connection: connection.clone(),
             parts: BTreeMap::new(),
             granted: BTreeSet::new(),
-            begun: VecDeque::new(),
-            again: VecDeque::new(),
+            posted: VecDeque::new(),
+            fallback: VecDeque::new(),
             number: 0,
             unconfirmed: false,
             confirming: false,
         })
     }
 
-    /// Returns true if nothing is left to be done.
+    /// Returns true if no operation is left.
     pub(super) fn is_idle(&self) -> bool {
-        self.begun.is_empty() && self.again.is_empty()
+        self.posted.is_empty() && self.fallback.is_empty()
     }
 
-    /// Returns everything that has not ended.
-    pub(super) fn transfers(&self) -> impl Iterator<Item = &Transfer> {
-        let begun = self.begun.iter().map(|begun| &begun.part.transfer);
-        begun.chain(self.again.iter().map(|part| &part.transfer))
+    /// Returns all transfers that have not ended.
+    pub(super) fn transfers(&self) -> impl Iterator<Item = &MessageTransfer> {
+        let posted = self.posted.iter().map(|posted| &posted.part.transfer);
+        posted.chain(self.fallback.iter().map(|part| &part.transfer))
     }
 
-    /// Returns everything that has not ended; the device does no more of it.
-    pub(super) fn into_transfers(self) -> impl Iterator<Item = Transfer> {
-        let begun = self.begun.into_iter().map(|begun| begun.part.transfer);
-        begun.chain(self.again.into_iter().map(|part| part.transfer))
+    /// Returns all transfers that have not ended; the device continues none of them.
+    pub(super) fn into_transfers(self) -> impl Iterator<Item = MessageTransfer> {
+        let posted = self.posted.into_iter().map(|posted| posted.part.transfer);
+        posted.chain(self.fallback.into_iter().map(|part| part.transfer))
     }
 
-    /// Records that a put or an accumulate goes as a packet.
-    pub(super) fn changes(&mut self) {
+    /// Records that a put or an accumulate is sent as a packet.
+    pub(super) fn record_change(&mut self) {
         (self.unconfirmed, self.confirming) = (true, false);
     }
 
-    /// Records that the peer was asked for something, and answers after all before it.
-    pub(super) fn asks(&mut self) {
+    /// Records that an answer is due, which confirms all packets before it.
+    pub(super) fn expect_answer(&mut self) {
         self.confirming = true;
     }
 
@@ -104,20 +93,25 @@ impl Device {
         self.connection.one_sided()
     }
 
-    /// Records what the device may do with a part that was asked for.
-    pub(super) fn hear(&mut self, key: u64, grant: Option<Grant>, remote: Option<Arc<Remote>>) {
+    /// Records the grant of a part that access was requested to.
+    pub(super) fn record_grant(
+        &mut self,
+        key: u64,
+        grant: Option<Grant>,
+        remote: Option<Arc<Remote>>,
+    ) {
         if let Some(part) = self.parts.get_mut(&key) {
             *part = (remote, grant);
         }
     }
 
-    /// Forgets a part of the peer's.
+    /// Removes a part of the peer.
     pub(super) fn forget(&mut self, key: u64) {
         self.parts.remove(&key);
     }
 
-    /// Lets the peer's device access this rank's part, as far as there is one; returns what to tell it.
-    pub(super) fn grant(&mut self, key: u64, exposed: Option<&Arc<Exposed>>) -> Packet {
+    /// Grants the peer's device access to this rank's part, if there is one; returns the packet with the grant.
+    pub(super) fn grant(&mut self, key: u64, exposed: Option<&Arc<Exposed>>) -> MessagePacket {
         let granted = exposed.and_then(|exposed| {
             self.connection.one_sided()?.grant(exposed.exposure(), &|| exposed.may())
         });
@@ -125,16 +119,19 @@ impl Device {
             Some(_) => self.granted.insert(key),
             None => self.granted.remove(&key),
         };
-        Packet::Grant { key, grant: granted }
+        MessagePacket::Grant { key, grant: granted }
     }
 
-    /// Returns true if the peer has asked for a part.
+    /// Returns true if the peer has requested access to a part.
     pub(super) fn has_granted(&self, key: u64) -> bool {
         self.granted.contains(&key)
     }
 
-    /// Returns the grant that an operation can use; asks for one first if that was not done.
-    fn usable(&mut self, transfer: &Transfer) -> Result<Option<(u64, Grant)>, Packet> {
+    /// Returns the grant that an operation can use; fails with the packet that requests one, the first time.
+    pub(super) fn usable(
+        &mut self,
+        transfer: &MessageTransfer,
+    ) -> Result<Option<(u64, Grant)>, MessagePacket> {
         let (key, reads) = match transfer.what {
             What::Put(key) => (key, false),
             What::Get(key) => (key, true),
@@ -146,43 +143,43 @@ impl Device {
         }
         let Some((_, grant)) = self.parts.get(&key) else {
             self.parts.insert(key, (None, None));
-            return Err(Packet::Reach { key });
+            return Err(MessagePacket::Reach { key });
         };
         Ok(grant
             .filter(|grant| allows(grant, reads, transfer.tag, bytes))
             .map(|grant| (key, grant)))
     }
 
-    /// Has the device do an operation.
-    fn begin(&mut self, key: u64, grant: Grant, part: Part) {
+    /// Posts an operation to the device.
+    pub(super) fn post(&mut self, key: u64, grant: Grant, part: PartialTransfer) {
         self.number += 1;
-        let (id, Transfer { what, address, shape, tag, .. }) = (self.number, &part.transfer);
+        let (id, MessageTransfer { what, address, shape, tag, .. }) = (self.number, &part.transfer);
         let reads = matches!(what, What::Get(_));
         let there = grant.address.wrapping_add(*tag);
         let access = Access { id, reads, here: *address, there, key: grant.key, len: shape.bytes };
         if let Some(device) = self.connection.one_sided() {
-            // SAFETY: memory of a transfer that has not ended; those of a connection are given up after it is cut.
+            // SAFETY: memory of a transfer that has not ended; those of a connection end after it is cut.
             unsafe { device.begin(access) };
         }
-        self.begun.push_back(Begun { id, key, grant, part });
+        self.posted.push_back(DeviceTransfer { id, key, grant, part });
     }
 
-    /// Hears what the device has done; returns true if it has done anything, and adds what has ended.
-    fn heed(&mut self, ended: &mut Vec<Transfer>) -> bool {
+    /// Takes the completions of the device, and adds the transfers that have ended; returns true if there were any.
+    pub(super) fn poll(&mut self, ended: &mut Vec<MessageTransfer>) -> bool {
         let mut news = Vec::new();
-        if let Some(device) = self.connection.one_sided().filter(|_| !self.begun.is_empty()) {
+        if let Some(device) = self.connection.one_sided().filter(|_| !self.posted.is_empty()) {
             device.hear(&mut |new| news.push(new));
         }
         for new in &news {
             match *new {
                 News::Moved { id, bytes } => {
-                    if let Some(first) = self.begun.front_mut().filter(|first| first.id == id) {
+                    if let Some(first) = self.posted.front_mut().filter(|first| first.id == id) {
                         first.part.moved = bytes;
                     }
                 }
                 News::Done { id } => {
-                    if self.begun.front().is_some_and(|first| first.id == id)
-                        && let Some(first) = self.begun.pop_front()
+                    if self.posted.front().is_some_and(|first| first.id == id)
+                        && let Some(first) = self.posted.pop_front()
                     {
                         if let Some((Some(remote), _)) = self.parts.get(&first.key) {
                             remote.count();
@@ -190,93 +187,30 @@ impl Device {
                         ended.push(first.part.transfer);
                     }
                 }
-                News::Failed { refused } => self.failed(refused),
+                News::Failed { refused } => self.fall_back(refused),
             }
         }
         !news.is_empty()
     }
 
-    /// Has all that was begun done by packets; if it was refused nothing goes by this grant any more.
-    fn failed(&mut self, refused: bool) {
-        if let Some(Begun { key, grant, .. }) = self.begun.front().filter(|_| refused)
+    /// Repeats all posted operations as packets; if the device was refused access, its grant is not used again.
+    fn fall_back(&mut self, refused: bool) {
+        if let Some(DeviceTransfer { key, grant, .. }) = self.posted.front().filter(|_| refused)
             && let Some((_, known)) = self.parts.get_mut(key)
             && *known == Some(*grant)
         {
             *known = None;
         }
-        self.again.extend(self.begun.drain(..).map(|begun| begun.part));
+        self.fallback.extend(self.posted.drain(..).map(|posted| posted.part));
     }
 }
 
-/// Returns true if a device may read or write so many bytes at an offset by itself. A word that it would not do as one
-/// goes as a packet.
+/// Returns true if a device may read or write these bytes of a part. A word that it would not access atomically is sent as
+/// a packet.
 fn allows(grant: &Grant, reads: bool, offset: u64, bytes: u64) -> bool {
     let may = if reads { grant.may.read } else { grant.may.write };
     let is_word = bytes == 8 && grant.address.wrapping_add(offset).is_multiple_of(8);
     may && (grant.words || !is_word)
-}
-
-impl Link {
-    /// Hears what the device has done for this rank.
-    pub(super) fn heed_device(&mut self) {
-        if let Some(device) = &mut self.device {
-            self.moved |= device.heed(&mut self.ended);
-        }
-    }
-
-    /// Decides how the next thing goes that is to be said; what goes by the device is given to it. Content is not due.
-    pub(super) fn way(&mut self) -> Way {
-        let has_asked = !self.asked.is_empty() || self.accepted.range(GET..).next().is_some();
-        let Some(device) = &mut self.device else { return Way::Packet };
-        while let Some(part) = device.again.pop_back() {
-            self.out.push_front(match part.transfer.what {
-                What::Put(_) => Out::Stream(part, 0),
-                _ => Out::Send(part.transfer),
-            });
-        }
-        if device.confirming && !has_asked {
-            (device.unconfirmed, device.confirming) = (false, false);
-        }
-        let transfer = match self.out.front() {
-            Some(Out::Packet(Packet::Signal { .. })) => None,
-            Some(Out::Send(transfer)) if transfer.what.is_of_window() => Some(transfer),
-            Some(Out::Stream(part, _)) if part.moved > 0 => return Way::Packet,
-            Some(Out::Stream(part, _)) if part.transfer.what.changes() => Some(&part.transfer),
-            _ => return Way::Packet,
-        };
-        let is_clear = !device.unconfirmed && !has_asked;
-        let waits = |is_idle| if is_idle { Way::Packet } else { Way::Waits };
-        let Some(transfer) = transfer else { return waits(device.is_idle()) };
-        if matches!(transfer.what, What::Flush(_)) && is_clear {
-            if !device.is_idle() {
-                return Way::Waits;
-            }
-            if let Some(Out::Send(flush)) = self.out.pop_front() {
-                self.ended.push(flush);
-            }
-            return Way::Device;
-        }
-        match device.usable(transfer) {
-            Err(asks) => {
-                self.out.push_front(Out::Packet(asks));
-                Way::Packet
-            }
-            Ok(None) => waits(device.is_idle()),
-            // An answer is due, after which it may go.
-            Ok(Some(_)) if !is_clear && device.confirming => Way::Waits,
-            Ok(Some(_)) if !is_clear => waits(device.is_idle()),
-            Ok(Some((key, grant))) => {
-                match self.out.pop_front() {
-                    Some(Out::Stream(part, _)) => device.begin(key, grant, part),
-                    Some(Out::Send(transfer)) => {
-                        device.begin(key, grant, Part { transfer, moved: 0 });
-                    }
-                    _ => {}
-                }
-                Way::Device
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,27 +1,27 @@
-//! The state of a rank's messages, and what moves them.
+//! The state of a rank's messages: connections, queues, operations that are pending, and how all of them end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
 
-use super::device::Device;
-use super::hear::{In, Pulled, TURN};
-use super::link::{Link, Out, Wire};
-use super::matching::{Matching, Peer};
-use super::operation::{Delivered, Ended, Operation};
-use super::packet::{GET, Packet, Shape};
-use super::served::Awaited;
-use super::transfer::{Part, Transfer, What};
-use crate::executor::watchdog::Gone;
+use super::link::{ConnectionState, PeerLink};
+use super::matching::{Peer, TagMatcher};
+use super::operation::{Delivered, Operation, OperationCompletion};
+use super::packet::Shape;
+use super::transfer::{MessageTransfer, What};
 use crate::window::{Exposed, Remote};
 use roundelay_net::abort;
-use roundelay_net::endpoints::{Dozing, Endpoints, Receiver, RecvEnd, SendEnd, Sender};
-use roundelay_net::error::Error;
+use roundelay_net::endpoints::{Dozing, Endpoints, RecvEnd, SendEnd};
+use roundelay_net::error::{Error, Location};
 use roundelay_net::group::Group;
 use roundelay_net::net::ConnectionId;
 
+/// The longest time in which a change may go unnoticed.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// A message that has come before its receive.
-pub(super) enum Early {
+pub(super) enum UnexpectedMessage {
     Eager {
         shape: Shape,
         content: Vec<u8>,
@@ -31,56 +31,65 @@ pub(super) enum Early {
         id: u64,
         address: u64,
     },
-    /// This rank's own.
-    Own(Transfer),
+    /// A message of this rank to itself.
+    Own(MessageTransfer),
 }
 
-/// Sends and receives of one rank, and its connections for them.
-pub(super) struct Engine {
+/// A wait for a signal of a peer.
+pub(super) struct SignalWait {
+    pub(super) peer: u32,
+    pub(super) exposed: Arc<Exposed>,
+    /// The signals of each rank that were taken.
+    pub(super) taken: Arc<[AtomicU64]>,
+    pub(super) transfer: MessageTransfer,
+}
+
+/// The state of a rank's messages and windows.
+pub(super) struct MessageEngine {
     pub(super) group: Group,
     pub(super) endpoints: Endpoints,
-    pub(super) links: BTreeMap<u32, Link>,
-    pub(super) matching: Matching<Transfer, Early>,
-    /// The number of the last offer.
-    offers: u64,
-    /// Operations that have not ended.
+    pub(super) links: BTreeMap<u32, PeerLink>,
+    pub(super) matching: TagMatcher<MessageTransfer, UnexpectedMessage>,
+    /// The number of the last offer or request.
+    pub(super) offers: u64,
+    /// The number of operations that have not ended.
     pub(super) pending: usize,
-    /// Those that have, and whose waiters were not told yet.
-    pub(super) ended: Vec<Ended>,
-    /// This rank's parts of windows that peers reach through connections, by key.
+    /// Operations that have ended, and whose waiters are still to be notified.
+    pub(super) ended: Vec<OperationCompletion>,
+    /// This rank's parts of windows that it serves to peers, by key.
     pub(super) served: BTreeMap<u64, Arc<Exposed>>,
-    /// True if peers may ask for such a part that is not here, or not any more.
-    pub(super) refuses: bool,
-    /// Parts of peers that this rank reaches so, by rank and key.
+    /// True if peers may request parts that this rank does not serve, or no longer serves.
+    pub(super) serves_unasked: bool,
+    /// The parts of windows that peers serve to this rank, by rank and key.
     pub(super) remotes: BTreeMap<(u32, u64), Arc<Remote>>,
     /// Waits for signals of peers.
-    pub(super) awaited: Vec<Awaited>,
-    /// The time of the last look for operations whose time is over.
-    pub(super) looked: Instant,
+    pub(super) signal_waits: Vec<SignalWait>,
+    /// The time at which operations were last examined for timeouts.
+    pub(super) examined_at: Instant,
     failed: Option<String>,
 }
 
-impl Engine {
+impl MessageEngine {
     pub(super) fn new(group: Group) -> Self {
-        Engine {
+        MessageEngine {
             group,
             endpoints: Endpoints::default(),
             links: BTreeMap::new(),
-            matching: Matching::new(),
+            matching: TagMatcher::new(),
             offers: 0,
             pending: 0,
             ended: Vec::new(),
             served: BTreeMap::new(),
-            refuses: false,
+            serves_unasked: false,
             remotes: BTreeMap::new(),
-            awaited: Vec::new(),
-            looked: Instant::now(),
+            signal_waits: Vec::new(),
+            examined_at: Instant::now(),
             failed: None,
         }
     }
 
     /// Fails unless messages can be sent and received.
-    pub(super) fn usable(&self) -> Result<(), Error> {
+    pub(super) fn check_usable(&self) -> Result<(), Error> {
         match &self.failed {
             None => Ok(()),
             Some(cause) => Err(Error::Usage(format!(
@@ -91,302 +100,47 @@ impl Engine {
 
     /// Returns true if something may come through sockets.
     pub(super) fn has_sockets(&self) -> bool {
-        let remote =
-            |link: &Link| !matches!(link.wire, Wire::Own | Wire::Open { posted: false, .. });
+        let remote = |link: &PeerLink| {
+            !matches!(link.wire, ConnectionState::Own | ConnectionState::Open { posted: false, .. })
+        };
         self.links.values().any(remote)
     }
 
-    /// Takes a send.
-    pub(super) fn send(&mut self, to: u32, send: Transfer) -> Result<(), Error> {
-        self.open(to)?;
-        self.pending += 1;
-        if to == self.group.rank() {
-            match self.matching.wanted(to, send.tag) {
-                Some(receive) => self.deliver_own(send, receive),
-                None => self.matching.keep(to, send.tag, Early::Own(send)),
-            }
-        } else if let Some(link) = self.links.get_mut(&to) {
-            link.out.push_back(Out::Send(send));
-        }
-        Ok(())
-    }
-
-    /// Takes a receive.
-    pub(super) fn receive(&mut self, from: Peer, receive: Transfer) -> Result<(), Error> {
-        match from {
-            Peer::Rank(rank) => self.open(rank)?,
-            Peer::Any => (0..self.group.size()).try_for_each(|rank| self.open(rank))?,
-        }
-        self.pending += 1;
-        let tag = receive.tag;
-        if let Some((receive, from, early)) = self.matching.receive(from, tag, receive) {
-            self.take(from, receive, early);
-        }
-        Ok(())
-    }
-
-    /// Makes sure that there is a connection to a rank, or will be.
+    /// Opens the connection to a rank, or starts to, unless it exists.
     pub(super) fn open(&mut self, peer: u32) -> Result<(), Error> {
         if self.links.contains_key(&peer) {
             return Ok(());
         }
         let wire = if peer == self.group.rank() {
-            Wire::Own
+            ConnectionState::Own
         } else if self.group.local(peer).is_some() {
-            self.ends(peer, false)?
+            self.open_ends(peer, false)?
         } else {
-            Wire::Connecting(Box::new(self.group.begin_connection(self.connection(peer))?))
+            ConnectionState::Connecting(Box::new(
+                self.group.begin_connection(self.connection(peer))?,
+            ))
         };
-        self.links.insert(peer, Link::new(peer, wire));
+        self.links.insert(peer, PeerLink::new(peer, wire));
         Ok(())
     }
 
-    fn connection(&self, peer: u32) -> ConnectionId {
+    /// Returns the name of the connection to a rank.
+    pub(super) fn connection(&self, peer: u32) -> ConnectionId {
         ConnectionId { peer, channel: self.group.layout().message_channel(), path: 0 }
     }
 
-    fn ends(&mut self, peer: u32, posted: bool) -> Result<Wire, Error> {
+    /// Opens both ends of a connection; `posted` if it does not lead through shared memory.
+    pub(super) fn open_ends(&mut self, peer: u32, posted: bool) -> Result<ConnectionState, Error> {
         let connection = self.connection(peer);
         let sender = self.endpoints.sender(&self.group, connection)?;
         let receiver = self.endpoints.receiver(&self.group, connection)?;
         self.endpoints.try_reach();
-        Ok(Wire::Open { sender, receiver, posted })
+        Ok(ConnectionState::Open { sender, receiver, posted })
     }
 
-    /// Moves what can be moved; returns true if anything was.
-    pub(super) fn progress(&mut self) -> bool {
-        if self.group.is_aborted() && (self.pending > 0 || self.serves()) {
-            let error = self.group.aborted(None);
-            self.give_up(&error, |group| group.aborted(None));
-            return true;
-        }
-        match self.move_on() {
-            Ok(moved) => moved,
-            Err(error) => {
-                self.fail(error);
-                true
-            }
-        }
-    }
-
-    fn move_on(&mut self) -> Result<bool, Error> {
-        let mut moved = false;
-        let mut links = std::mem::take(&mut self.links);
-        let result = links.values_mut().try_for_each(|link| {
-            let result = self.serve(link);
-            if std::mem::take(&mut link.moved) {
-                (moved, link.since) = (true, Instant::now());
-            }
-            result
-        });
-        self.links = links;
-        moved |= self.take_signals();
-        result.map(|()| moved)
-    }
-
-    /// Says and hears what one peer has to do with.
-    fn serve(&mut self, link: &mut Link) -> Result<(), Error> {
-        if let Wire::Connecting(connecting) = &mut link.wire {
-            let Some(connection) = self.group.go_on(connecting)? else { return Ok(()) };
-            link.device = Device::of(&connection);
-            self.endpoints.add(self.connection(link.peer), connection);
-            (link.wire, link.moved) = (self.ends(link.peer, true)?, true);
-        }
-        let Wire::Open { sender, receiver, .. } = link.wire else { return Ok(()) };
-        let chunk = self.group.layout().slot_bytes;
-        let mut turn = TURN;
-        loop {
-            // A peer that goes on sending keeps this rank here.
-            if self.group.is_aborted() {
-                return Ok(());
-            }
-            let to: &mut Sender = &mut self.endpoints.senders[sender as usize];
-            link.say(to, chunk, &mut self.offers)?;
-            link.has_gathered = std::mem::take(&mut link.gathers);
-            if !link.has_gathered {
-                to.flush();
-            }
-            for send in std::mem::take(&mut link.ended) {
-                self.end(&send, Ok(self.group.rank()));
-            }
-            let from: &mut Receiver = &mut self.endpoints.receivers[receiver as usize];
-            match link.hear(from)? {
-                None => match from.reach() {
-                    Some(process) => match link.pull(process, &mut turn)? {
-                        Pulled::Nothing => return Ok(()),
-                        Pulled::Gone => return self.lost(link, process),
-                        Pulled::Refused => from.lose_reach(),
-                        // What was read of a rank that has failed is not used: all is given up next.
-                        Pulled::Some if self.group.is_aborted() => return Ok(()),
-                        Pulled::Some => {
-                            let done = link.pulled();
-                            done.into_iter().for_each(|done| self.end(&done, Ok(link.peer)));
-                        }
-                    },
-                    None => return Ok(()),
-                },
-                Some(In::Eager { tag, shape, content }) => {
-                    self.arrive(link, (tag, shape), content)?;
-                    if !content.is_null() {
-                        self.endpoints.receivers[receiver as usize].consume();
-                    }
-                }
-                Some(In::Received(receive)) => self.end(&receive, Ok(link.peer)),
-                Some(In::Packet(packet)) => self.heed(link, packet)?,
-                Some(In::Content(packet, content)) => {
-                    self.apply(link, packet, content)?;
-                    self.endpoints.receivers[receiver as usize].consume();
-                }
-                Some(In::Landed(landing)) => self.landed(landing)?,
-            }
-        }
-    }
-
-    /// Returns the error of a peer whose process ended while this rank read its memory, unless another one is on its way.
-    #[cold]
-    fn lost(&mut self, link: &Link, process: i32) -> Result<(), Error> {
-        self.group.hear_out();
-        let Some(part) = link.accepted.values().next().filter(|_| !self.group.is_aborted()) else {
-            return Ok(());
-        };
-        let awaited = format!("a message from rank {} with tag {}", link.peer, part.transfer.tag);
-        let location = self.location(&part.transfer, Some(link.peer));
-        Err(Gone::Ended(process).lost(link.peer, &awaited, location))
-    }
-
-    /// Gives an eager message to its receive, or keeps a copy.
-    fn arrive(
-        &mut self,
-        link: &mut Link,
-        (tag, shape): (u64, Shape),
-        content: *const u8,
-    ) -> Result<(), Error> {
-        let len = if content.is_null() { 0 } else { shape.bytes as usize };
-        link.owe()?;
-        let Some(receive) = self.matching.wanted(link.peer, tag) else {
-            let mut copy = Vec::with_capacity(len);
-            if len > 0 {
-                // SAFETY: the content of a message that was not consumed yet.
-                copy.extend_from_slice(unsafe { std::slice::from_raw_parts(content, len) });
-            }
-            self.matching.keep(link.peer, tag, Early::Eager { shape, content: copy });
-            return Ok(());
-        };
-        let receive = self.fits(link.peer, receive, shape)?;
-        if len > 0 {
-            // SAFETY: as above, and memory of a transfer that has not ended.
-            unsafe { std::ptr::copy_nonoverlapping(content, receive.address, len) };
-        }
-        link.settle();
-        self.end(&receive, Ok(link.peer));
-        Ok(())
-    }
-
-    fn heed(&mut self, link: &mut Link, packet: Packet) -> Result<(), Error> {
-        match packet {
-            Packet::Offer { id, .. } if id & GET != 0 => return Err(link.strange()),
-            Packet::Offer { tag, shape, id, address } => {
-                match self.matching.wanted(link.peer, tag) {
-                    Some(receive) => self.accept(link, receive, shape, (id, address))?,
-                    None => {
-                        link.keep_offer()?;
-                        self.matching.keep(link.peer, tag, Early::Offer { shape, id, address });
-                    }
-                }
-            }
-            Packet::Taken { id, bytes } => {
-                let sent = link.taken(id, bytes);
-                sent.into_iter().for_each(|send| self.end(&send, Ok(self.group.rank())));
-            }
-            Packet::Accept { id } => {
-                if let Some(transfer) = link.offered.remove(&id) {
-                    link.out.push_back(Out::Stream(Part { transfer, moved: 0 }, id));
-                }
-            }
-            Packet::Credit { messages } => link.credited(messages),
-            Packet::Eager { .. } | Packet::Data { .. } => {}
-            packet => self.heed_window(link, packet)?,
-        }
-        Ok(())
-    }
-
-    /// Has the content of an offer come.
-    fn accept(
-        &mut self,
-        link: &mut Link,
-        receive: Transfer,
-        shape: Shape,
-        (id, address): (u64, u64),
-    ) -> Result<(), Error> {
-        let transfer = self.fits(link.peer, receive, shape)?;
-        let readable = match link.wire {
-            Wire::Open { receiver, .. } if address != 0 => {
-                self.endpoints.receivers[receiver as usize].reach().is_some()
-            }
-            _ => false,
-        };
-        link.accept(transfer, id, readable.then_some(address));
-        Ok(())
-    }
-
-    /// Gives a receive the message that came before it.
-    fn take(&mut self, from: u32, receive: Transfer, early: Early) {
-        if let Early::Own(send) = early {
-            return self.deliver_own(send, receive);
-        }
-        let Some(mut link) = self.links.remove(&from) else { return };
-        let taken = match early {
-            Early::Offer { shape, id, address } => {
-                link.claim_offer();
-                self.accept(&mut link, receive, shape, (id, address))
-            }
-            Early::Eager { shape, content } => self.fits(from, receive, shape).map(|receive| {
-                // SAFETY: memory of a transfer that has not ended, of this length.
-                unsafe {
-                    receive.address.copy_from_nonoverlapping(content.as_ptr(), content.len());
-                }
-                link.settle();
-                self.end(&receive, Ok(from));
-            }),
-            Early::Own(_) => Ok(()),
-        };
-        self.links.insert(from, link);
-        if let Err(error) = taken {
-            self.fail(error);
-        }
-    }
-
-    fn deliver_own(&mut self, send: Transfer, receive: Transfer) {
-        let own = self.group.rank();
-        match self.fits(own, receive, send.shape) {
-            Ok(receive) => {
-                // SAFETY: memory of two transfers that have not ended, of the same length.
-                unsafe { receive.address.copy_from(send.address, send.shape.bytes as usize) };
-                self.end(&send, Ok(own));
-                self.end(&receive, Ok(own));
-            }
-            Err(error) => {
-                self.end(&send, Err(error.clone()));
-                self.fail(error);
-            }
-        }
-    }
-
-    /// Returns the receive if a message fits it; else it has failed.
-    fn fits(&mut self, peer: u32, receive: Transfer, shape: Shape) -> Result<Transfer, Error> {
-        if receive.shape == shape {
-            return Ok(receive);
-        }
-        let location = Box::new(self.location(&receive, Some(peer)));
-        let sent = format!("{shape} with tag {}", receive.tag);
-        let error = Error::MessageMismatch { location, peer, sent };
-        self.end(&receive, Err(error.clone()));
-        Err(error)
-    }
-
-    /// Ends an operation; of a message that was delivered, with its sender.
-    pub(super) fn end(&mut self, transfer: &Transfer, source: Result<u32, Error>) {
-        let Transfer { operation, shape, tag, .. } = transfer;
+    /// Completes the operation of a transfer; that of a delivered message with its sender.
+    pub(super) fn end(&mut self, transfer: &MessageTransfer, source: Result<u32, Error>) {
+        let MessageTransfer { operation, shape, tag, .. } = transfer;
         self.end_operation(operation, *shape, *tag, source);
     }
 
@@ -402,13 +156,44 @@ impl Engine {
         self.pending = self.pending.saturating_sub(1);
     }
 
-    /// Returns what shows that there is something to move; `rests` if only peers' operations on windows are to be seen.
+    /// Returns all transfers that have not ended, each with the other rank if it is known.
+    pub(super) fn transfers(&self) -> impl Iterator<Item = (Option<u32>, &MessageTransfer)> {
+        let of_link = |link| PeerLink::pending(link).map(|transfer| (Some(link.peer), transfer));
+        let of_links = self.links.values().flat_map(of_link);
+        let receives = self.matching.receives().map(|(from, receive)| match from {
+            Peer::Rank(rank) => (Some(rank), receive),
+            Peer::Any => (None, receive),
+        });
+        let own = self.matching.senders_and_messages().filter_map(|(from, early)| match early {
+            UnexpectedMessage::Own(send) => Some((Some(from), send)),
+            _ => None,
+        });
+        let signals =
+            self.signal_waits.iter().map(|awaited| (Some(awaited.peer), &awaited.transfer));
+        of_links.chain(receives).chain(own).chain(signals)
+    }
+
+    pub(super) fn location(&self, transfer: &MessageTransfer, peer: Option<u32>) -> Location {
+        let MessageTransfer { what, shape, tag, .. } = transfer;
+        let whom = peer.map_or("any rank".into(), |peer| format!("rank {peer}"));
+        let text = match what {
+            What::Send => format!("send {shape} to {whom}, tag {tag}"),
+            What::Receive => format!("receive {shape} from {whom}, tag {tag}"),
+            What::Signal => format!("wait for a signal from {whom}"),
+            what => format!("{} of {shape} at byte {tag} of the part of {whom}", what.name()),
+        };
+        let (rank, name) = (self.group.rank(), what.name().into());
+        Location { rank, name, step: 0, site: String::new(), text }
+    }
+
+    /// Returns the connections to sleep on until there is something to do; if the rank `rests`, those alone by which peers
+    /// reach windows.
     pub(super) fn dozing(&self, rests: bool) -> Dozing {
         let (mut sends, mut froms) = (Vec::new(), Vec::new());
         let channel = self.group.layout().message_channel();
         for link in self.links.values() {
-            let Wire::Open { sender, receiver, posted } = link.wire else { continue };
-            // A connection that has ended shows that for ever.
+            let ConnectionState::Open { sender, receiver, posted } = link.wire else { continue };
+            // A connection that has ended is ready for ever.
             if rests && (!link.has_windows || self.endpoints.fault(link.peer).is_some()) {
                 continue;
             }
@@ -420,52 +205,54 @@ impl Engine {
         self.endpoints.dozing((&sends, &froms))
     }
 
-    /// Returns true if both ends of all connections for windows have met.
+    /// Returns true if no connection is being established.
     pub(super) fn is_connected(&self) -> bool {
-        !self.links.values().any(|link| matches!(link.wire, Wire::Connecting(_)))
+        !self.links.values().any(|link| matches!(link.wire, ConnectionState::Connecting(_)))
     }
 
-    /// Returns true if every message that was sent is with the peer, or at least with the system.
+    /// Returns true if every message has been passed to the peer, or at least to the system.
     pub(super) fn is_drained(&mut self) -> bool {
         self.is_moved(|_| false)
     }
 
-    /// Returns true if there is nothing to move but what waits for company.
+    /// Returns true if there is nothing to send but writes that wait to be coalesced.
     pub(super) fn is_settled(&mut self) -> bool {
-        self.is_moved(|link| link.has_gathered)
+        self.is_moved(|link| link.has_coalesced)
     }
 
-    fn is_moved(&mut self, may_stay: impl Fn(&Link) -> bool) -> bool {
+    fn is_moved(&mut self, may_stay: impl Fn(&PeerLink) -> bool) -> bool {
         let senders = &mut self.endpoints.senders;
         self.links.values().all(|link| {
             let flushed = match link.wire {
-                Wire::Open { sender, .. } => may_stay(link) || senders[sender as usize].flush(),
-                Wire::Connecting(_) | Wire::Own => true,
+                ConnectionState::Open { sender, .. } => {
+                    may_stay(link) || senders[sender as usize].flush()
+                }
+                ConnectionState::Connecting(_) | ConnectionState::Own => true,
             };
-            flushed && link.is_silent() && link.offered.is_empty()
+            flushed && link.is_flushed() && link.offered.is_empty()
         })
     }
 
-    /// Returns true if no operation is pending, and there is nothing to move but what waits for company.
+    /// Returns true if no operation is pending, and there is nothing to send but writes that wait to be coalesced.
     pub(super) fn is_idle(&mut self) -> bool {
         self.pending == 0 && self.is_settled()
     }
 
     /// Returns true if a send has not ended.
-    pub(super) fn sends(&self) -> bool {
+    pub(super) fn has_sends(&self) -> bool {
         self.transfers().any(|(_, transfer)| transfer.what == What::Send)
     }
 
-    /// Returns the time at which a connection moved last.
+    /// Returns the time at which anything last moved on a connection.
     pub(super) fn last_moved(&self) -> Option<Instant> {
-        self.links.values().map(|link| link.since).max()
+        self.links.values().map(|link| link.moved_at).max()
     }
 
-    /// Ends everything by an error, and tells the others.
+    /// Ends all operations by an error, and aborts the job.
     #[cold]
     pub(super) fn fail(&mut self, error: Error) {
         self.group.abort(&abort::record(self.group.rank(), &error));
-        // The operation that failed knows best; where it was ended already, the others follow.
+        // The operation that failed has its own error; where it has ended already, the others take this one.
         self.give_up(&error.clone(), move |_| error.clone());
     }
 
@@ -475,15 +262,17 @@ impl Engine {
         self.endpoints.cut();
         self.failed.get_or_insert_with(|| first.to_string());
         let (receives, early) = self.matching.clear();
-        let mut all: Vec<Transfer> = receives.collect();
+        let mut all: Vec<MessageTransfer> = receives.collect();
         all.extend(early.filter_map(|early| match early {
-            Early::Own(send) => Some(send),
-            Early::Eager { .. } | Early::Offer { .. } => None,
+            UnexpectedMessage::Own(send) => Some(send),
+            UnexpectedMessage::Eager { .. } | UnexpectedMessage::Offer { .. } => None,
         }));
         for (_, link) in std::mem::take(&mut self.links) {
             all.extend(link.transfers());
         }
-        all.extend(std::mem::take(&mut self.awaited).into_iter().map(|awaited| awaited.transfer));
+        all.extend(
+            std::mem::take(&mut self.signal_waits).into_iter().map(|awaited| awaited.transfer),
+        );
         for transfer in all {
             let error = cause(&self.group);
             self.end(&transfer, Err(error));
@@ -491,16 +280,16 @@ impl Engine {
         self.pending = 0;
     }
 
-    /// Ends everything after an abort, also what has not begun.
+    /// Ends all operations after an abort.
     pub(super) fn cancel(&mut self) {
-        if self.usable().is_ok() {
+        if self.check_usable().is_ok() {
             let error = self.group.aborted(None);
             self.give_up(&error, |group| group.aborted(None));
         }
     }
 
-    /// Ends receives that nobody will answer any more: this rank leaves.
-    pub(super) fn leave(&mut self) {
+    /// Ends receives that can no longer be matched: the rank leaves.
+    pub(super) fn close(&mut self) {
         let error = Error::Work("the communicator ended before this message came".into());
         self.give_up(&error.clone(), move |_| error.clone());
     }

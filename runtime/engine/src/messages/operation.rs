@@ -1,4 +1,4 @@
-//! A send or a receive on its way, as those see it who wait for it.
+//! An operation in flight: its result, and the callbacks and wakers that its end notifies.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,40 +19,40 @@ pub struct Delivered {
     pub bytes: u64,
 }
 
-type Callback = Box<dyn FnOnce() + Send>;
+type CompletionCallback = Box<dyn FnOnce() + Send>;
 
-/// The state that the engine and whoever waits share.
+/// The state that the engine shares with the waiters of an operation.
 pub struct Operation {
-    /// The process whose operation it is. In its children it counts as failed, and its lock may be held for ever.
+    /// The process that started it. In its children the operation counts as failed, and its lock may be held for ever.
     process: OwnerProcess,
     done: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<OperationState>,
 }
 
-struct State {
+struct OperationState {
     result: Option<Result<Delivered, Error>>,
-    then: Vec<Callback>,
+    then: Vec<CompletionCallback>,
     waker: Option<Waker>,
-    /// Whatever owns the memory.
+    /// The owner of the memory.
     kept: Option<Box<dyn Any + Send>>,
 }
 
-/// Everything that waits for the end of an operation, to be called by somebody who holds no lock.
-#[must_use = "somebody waits for the end"]
-pub(super) struct Ended {
-    then: Vec<Callback>,
+/// The callbacks, the waker and the memory owner of an operation that has ended. To be notified without any lock held.
+#[must_use = "the waiters of the operation are to be notified"]
+pub(super) struct OperationCompletion {
+    then: Vec<CompletionCallback>,
     waker: Option<Waker>,
     kept: Option<Box<dyn Any + Send>>,
 }
 
 impl Operation {
     pub(super) fn new(kept: Option<Box<dyn Any + Send>>) -> Arc<Self> {
-        let state = State { result: None, then: Vec::new(), waker: None, kept };
+        let state = OperationState { result: None, then: Vec::new(), waker: None, kept };
         let (process, done) = (OwnerProcess::here(), AtomicBool::new(false));
         Arc::new(Operation { process, done, state: Mutex::new(state) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OperationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -73,20 +73,20 @@ impl Operation {
         self.lock().result.clone()
     }
 
-    /// Ends it.
-    pub(super) fn end(&self, result: Result<Delivered, Error>) -> Ended {
+    /// Records the result, and returns what is to be notified of it.
+    pub(super) fn end(&self, result: Result<Delivered, Error>) -> OperationCompletion {
         let mut state = self.lock();
         state.result.get_or_insert(result);
         self.done.store(true, Ordering::Release);
-        Ended {
+        OperationCompletion {
             then: std::mem::take(&mut state.then),
             waker: state.waker.take(),
             kept: state.kept.take(),
         }
     }
 
-    /// Has a function called when it has ended; gives it back if it has.
-    pub fn then(&self, callback: Callback) -> Result<(), Callback> {
+    /// Registers a callback for the end; returns it if the operation has ended.
+    pub fn then(&self, callback: CompletionCallback) -> Result<(), CompletionCallback> {
         if !self.process.is_here() {
             return Err(callback);
         }
@@ -98,7 +98,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Has a task woken when it has ended; returns true if it has.
+    /// Registers a waker for the end; returns true if the operation has ended.
     pub fn wakes(&self, waker: &Waker) -> bool {
         if !self.process.is_here() {
             return true;
@@ -109,11 +109,11 @@ impl Operation {
     }
 }
 
-impl Ended {
-    /// Tells those who wait. Panics of their functions end here.
-    pub(super) fn tell(self) {
-        let Ended { then, waker, kept } = self;
-        let guarded = |call: Callback| {
+impl OperationCompletion {
+    /// Drops the memory owner, then notifies the waker and the callbacks. Their panics are caught.
+    pub(super) fn notify(self) {
+        let OperationCompletion { then, waker, kept } = self;
+        let guarded = |call: CompletionCallback| {
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
         };
         guarded(Box::new(move || drop(kept)));

@@ -1,4 +1,4 @@
-//! Memory on its way, and whoever waits for it.
+//! A transfer: the memory of an operation in flight, with the operation that its end completes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use super::packet::Shape;
 use crate::window::Fetch;
 use roundelay_net::dtype::RedOp;
 
-/// The purpose of a transfer; of operations on a peer's part of a window with the key.
+/// The kind of a transfer; that of an operation on a peer's part of a window has the key of the part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// A message to the peer.
@@ -17,11 +17,11 @@ pub enum What {
     Receive,
     /// A write.
     Put(u64),
-    /// A write that reduces by an operator.
+    /// A write that combines elements by an operator.
     Accumulate(u64, RedOp),
     /// A read.
     Get(u64),
-    /// A change of a word, of which the old value is returned.
+    /// An atomic change of a word, which returns the old value.
     Fetch(u64, Fetch),
     /// A wait for all operations before it.
     Flush(u64),
@@ -47,19 +47,19 @@ impl What {
         }
     }
 
-    /// Returns true if it writes to a peer's part without an answer.
-    pub(super) fn changes(self) -> bool {
+    /// Returns true if it writes to a peer's part and has no answer.
+    pub(super) fn is_write(self) -> bool {
         matches!(self, What::Put(_) | What::Accumulate(..))
     }
 
-    /// Returns true if it is for a window, whose offset is the tag.
+    /// Returns true if it is for a window; its tag is then the offset.
     pub(super) fn is_of_window(self) -> bool {
         !matches!(self, What::Send | What::Receive)
     }
 }
 
-/// A send, a receive, or an operation on a window: memory, and who waits for it.
-pub(super) struct Transfer {
+/// A send, a receive, or an operation on a window: its memory, and the operation that its end completes.
+pub(super) struct MessageTransfer {
     pub(super) what: What,
     pub(super) operation: Arc<Operation>,
     pub(super) address: *mut u8,
@@ -72,22 +72,24 @@ pub(super) struct Transfer {
     pub(super) timeout: Duration,
 }
 
-// SAFETY: the memory belongs to the operation until it has ended, as whoever started it promised.
-unsafe impl Send for Transfer {}
-
-/// A message on its way in parts: of a send those that were posted, of a receive those that have come.
-pub(super) struct Part {
-    pub(super) transfer: Transfer,
-    pub(super) moved: u64,
+impl MessageTransfer {
+    /// Makes the transfer of an operation, which starts now.
+    pub(super) fn new(
+        what: What,
+        operation: &Arc<Operation>,
+        (address, shape): (*mut u8, Shape),
+        (tag, timeout): (u64, Duration),
+    ) -> Self {
+        let (operation, since) = (operation.clone(), Instant::now());
+        MessageTransfer { what, operation, address, shape, tag, since, timeout }
+    }
 }
 
-/// Makes the transfer of an operation.
-pub(super) fn transfer(
-    what: What,
-    operation: &Arc<Operation>,
-    (address, shape): (*mut u8, Shape),
-    (tag, timeout): (u64, Duration),
-) -> Transfer {
-    let (operation, since) = (operation.clone(), Instant::now());
-    Transfer { what, operation, address, shape, tag, since, timeout }
+// SAFETY: the memory belongs to the operation until it has ended, as the caller that started it promised.
+unsafe impl Send for MessageTransfer {}
+
+/// A transfer in segments, with the bytes that were posted or have come.
+pub(super) struct PartialTransfer {
+    pub(super) transfer: MessageTransfer,
+    pub(super) moved: u64,
 }

@@ -13,7 +13,7 @@
 //! | `device.rs` | this rank's part, if it lies on a device |
 //!
 //! A peer's part is *mapped* if it lies in the heap that both share: an operation is loads and stores here. Otherwise
-//! it is *served*: an operation is a packet on the connection for messages (`messages/served.rs`), and whatever moves
+//! it is *served*: an operation is a packet on the connection for messages (`messages/window_server.rs`), and whatever moves
 //! the messages of the peer's process does there what is done here for a part that is mapped.
 //!
 //! **Invariant:** bounds are checked where an operation begins, and rights by the owner's words after the access was

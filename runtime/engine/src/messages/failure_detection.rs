@@ -1,23 +1,22 @@
-//! Operations that wait in vain, or too long: who is to blame, and what is known.
+//! Failure detection: operations whose peer is lost, and operations that have timed out.
 
 use std::time::Instant;
 
-use super::TICK;
-use super::engine::{Early, Engine};
-use super::link::Link;
+use super::engine::{CHECK_INTERVAL, MessageEngine};
+use super::link::PeerLink;
 use super::matching::Peer;
-use super::transfer::{Transfer, What};
+use super::transfer::{MessageTransfer, What};
 use crate::executor::watchdog::{Gone, Trouble, examine};
-use roundelay_net::error::{Error, Location};
+use roundelay_net::error::Error;
 
-impl Engine {
-    /// Looks for peers that are gone and for operations whose time is over.
+impl MessageEngine {
+    /// Ends all operations if one of them waits for a lost peer or has timed out.
     pub(super) fn examine(&mut self) {
         self.endpoints.tend();
-        if let Some(error) = self.trouble(false).and_then(|_| {
-            // Whatever a rank sent before it went is here now.
+        if let Some(error) = self.find_failure(false).and_then(|_| {
+            // All that a rank sent before it ended has come by now.
             self.progress();
-            self.trouble(true)
+            self.find_failure(true)
         }) {
             match self.group.is_aborted() {
                 true => drop(self.progress()),
@@ -26,19 +25,19 @@ impl Engine {
         }
     }
 
-    /// Returns the error of an operation that waits in vain, or too long.
-    fn trouble(&mut self, is_sure: bool) -> Option<Error> {
-        let (peer, what, gone) = match self.in_vain() {
+    /// Returns the error of an operation whose peer is lost, or that has timed out.
+    fn find_failure(&mut self, is_sure: bool) -> Option<Error> {
+        let (peer, what, gone) = match self.find_lost_peer() {
             Some((peer, what, gone)) => (peer, what, Some(gone)),
             None => {
-                let (peer, what) = self.late(is_sure)?;
+                let (peer, what) = self.find_timed_out(is_sure)?;
                 (peer, what, None)
             }
         };
         if is_sure && gone.is_some() {
             self.group.hear_out();
         }
-        let (transfer, awaited) = self.waits(peer, what)?;
+        let (transfer, awaited) = self.describe_wait(peer, what)?;
         let location = self.location(transfer, peer);
         let rank = self.group.rank();
         let whom = peer.unwrap_or(rank);
@@ -54,9 +53,9 @@ impl Engine {
         })
     }
 
-    /// Returns a peer, none if it may be any, that an operation waits for in vain, since it is gone. Each peer is examined
+    /// Returns a lost peer that an operation waits for, none if any peer would do and all are lost. Each peer is examined
     /// once, however many operations wait for it.
-    fn in_vain(&self) -> Option<(Option<u32>, What, Gone)> {
+    fn find_lost_peer(&self) -> Option<(Option<u32>, What, Gone)> {
         let gone = |peer: u32| match examine(&self.group, peer, 0, None) {
             Some(Trouble::Gone(gone)) => Some(gone),
             _ => self.endpoints.fault(peer).map(Gone::Cut),
@@ -76,25 +75,25 @@ impl Engine {
         ends.all(|end| end.is_some()).then_some((None, What::Receive, first))
     }
 
-    /// Returns the kind of an operation that waits for the peer of a connection.
-    fn waiting_for(&self, link: &Link) -> Option<What> {
+    /// Returns the kind of a pending operation that needs the peer of a connection.
+    fn waiting_for(&self, link: &PeerLink) -> Option<What> {
         let receives = || self.matching.awaits(Peer::Rank(link.peer)).then_some(What::Receive);
-        let signals = || self.awaited.iter().any(|awaited| awaited.peer == link.peer);
+        let signals = || self.signal_waits.iter().any(|awaited| awaited.peer == link.peer);
         let of_link = link.pending().next().map(|transfer| transfer.what);
         of_link.or_else(receives).or_else(|| signals().then_some(What::Signal))
     }
 
-    /// Returns a peer, none if it may be any, that an operation has waited for too long: neither has it begun nor has
-    /// anything moved on its connection for as long as its timeout. All operations are looked at, but not always.
-    fn late(&mut self, is_sure: bool) -> Option<(Option<u32>, What)> {
+    /// Returns the peer, if it is known, and the kind of an operation that has timed out: since it started, nothing has
+    /// moved on its connection for as long as its timeout. All operations are examined, once a [`CHECK_INTERVAL`].
+    fn find_timed_out(&mut self, is_sure: bool) -> Option<(Option<u32>, What)> {
         let now = Instant::now();
-        if !is_sure && now.duration_since(self.looked) < TICK {
+        if !is_sure && now.duration_since(self.examined_at) < CHECK_INTERVAL {
             return None;
         }
-        self.looked = now;
+        self.examined_at = now;
         let latest = self.last_moved();
-        let is_late = |(peer, transfer): &(Option<u32>, &Transfer)| {
-            let link = peer.and_then(|peer| self.links.get(&peer)).map(|link| link.since);
+        let is_late = |(peer, transfer): &(Option<u32>, &MessageTransfer)| {
+            let link = peer.and_then(|peer| self.links.get(&peer)).map(|link| link.moved_at);
             let moved = if peer.is_some() { link } else { latest };
             let since = moved.map_or(transfer.since, |moved| moved.max(transfer.since));
             now.saturating_duration_since(since) >= transfer.timeout
@@ -102,24 +101,8 @@ impl Engine {
         self.transfers().find(is_late).map(|(peer, transfer)| (peer, transfer.what))
     }
 
-    /// Returns all that has not ended: the other rank if it is known, and the transfer.
-    pub(super) fn transfers(&self) -> impl Iterator<Item = (Option<u32>, &Transfer)> {
-        let of_link = |link| Link::pending(link).map(|transfer| (Some(link.peer), transfer));
-        let of_links = self.links.values().flat_map(of_link);
-        let receives = self.matching.receives().map(|(from, receive)| match from {
-            Peer::Rank(rank) => (Some(rank), receive),
-            Peer::Any => (None, receive),
-        });
-        let own = self.matching.kept().filter_map(|(from, early)| match early {
-            Early::Own(send) => Some((Some(from), send)),
-            _ => None,
-        });
-        let signals = self.awaited.iter().map(|awaited| (Some(awaited.peer), &awaited.transfer));
-        of_links.chain(receives).chain(own).chain(signals)
-    }
-
-    /// Returns an operation of this kind that waits for that peer, and what it waits for.
-    fn waits(&self, peer: Option<u32>, what: What) -> Option<(&Transfer, String)> {
+    /// Returns an operation of this kind that waits for that peer, and a description of the wait.
+    fn describe_wait(&self, peer: Option<u32>, what: What) -> Option<(&MessageTransfer, String)> {
         let of = self.transfers().find(|(its, transfer)| *its == peer && transfer.what == what);
         let whom = peer.map_or("any rank".into(), |peer| format!("rank {peer}"));
         of.map(|(_, transfer)| {
@@ -135,7 +118,7 @@ impl Engine {
         })
     }
 
-    /// Says what is known about a wait that took too long.
+    /// Returns what is known about a wait that has timed out.
     fn remark(&self, peer: Option<u32>, tag: u64, what: What) -> String {
         let rank = self.group.rank();
         let whom = peer.map_or(String::new(), |peer| peer.to_string());
@@ -154,21 +137,8 @@ impl Engine {
             .collect();
         others.truncate(8);
         match others.is_empty() {
-            true => "; no message is there that nobody has received".into(),
+            true => "; there is no message without a receive".into(),
             false => format!("; there are messages with {}", others.join(", ")),
         }
-    }
-
-    pub(super) fn location(&self, transfer: &Transfer, peer: Option<u32>) -> Location {
-        let Transfer { what, shape, tag, .. } = transfer;
-        let whom = peer.map_or("any rank".into(), |peer| format!("rank {peer}"));
-        let text = match what {
-            What::Send => format!("send {shape} to {whom}, tag {tag}"),
-            What::Receive => format!("receive {shape} from {whom}, tag {tag}"),
-            What::Signal => format!("wait for a signal from {whom}"),
-            what => format!("{} of {shape} at byte {tag} of the part of {whom}", what.name()),
-        };
-        let (rank, name) = (self.group.rank(), what.name().into());
-        Location { rank, name, step: 0, site: String::new(), text }
     }
 }

@@ -1,4 +1,4 @@
-//! The engine's own thread, and whoever does its work for windows meanwhile.
+//! The progress thread of a rank's messages, and threads that serve windows in its place.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -7,28 +7,31 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::engine::Engine;
-use super::{Messenger, REST, Shared, Turn, lock};
+use super::engine::MessageEngine;
+use super::messenger::{Messenger, MessengerState, ProgressTurn, lock};
+use super::waiting::{BLIND_SLEEP, VISIBLE_SLEEP};
 use roundelay_net::endpoints::{Dozing, SHORT};
 use roundelay_net::group::Server;
 use roundelay_net::interrupt::Deferred;
 
-/// The time after which a thread that has nothing to do ends.
-const IDLE: Duration = Duration::from_secs(1);
-/// The time between two looks of the thread: at the least, where the last one took over, and at the most.
-const NAP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(1));
-/// The time without anything to do after which the thread sleeps until it is woken.
-const ATTENTIVE: Duration = Duration::from_millis(10);
+/// The time without work after which the thread ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The shortest time between two polls of the thread, after one at which it took over.
+const MIN_POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// The longest time between two polls.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The time without work after which the thread no longer polls, and sleeps until it is woken.
+const POLL_PERIOD: Duration = Duration::from_millis(10);
 
 impl Messenger {
-    /// Has the engine's own thread stay while windows are served.
-    pub(super) fn renew_service(&self) {
+    /// Keeps the progress thread alive while windows are served.
+    pub(super) fn update_service(&self) {
         if !self.is_here() {
             return;
         }
-        self.entered(|engine| {
-            let serves = engine.as_ref().is_some_and(Engine::serves);
-            // Within the engine's lock, so that whoever looks last says so last.
+        self.with_engine_slot(|engine| {
+            let serves = engine.as_ref().is_some_and(MessageEngine::serves_windows);
+            // Within the engine's lock, so that the latest state is stored last.
             let mut state = lock(&self.shared.turn);
             (state.serves, state.renewed) = (serves, state.renewed + 1);
             if serves && !state.has_thread {
@@ -36,34 +39,34 @@ impl Messenger {
             }
         });
         self.shared.wanted.notify_all();
-        self.nudge();
+        self.wake_sleepers();
     }
 
-    /// Wakes threads that sleep on sockets.
-    pub(super) fn nudge(&self) {
+    /// Wakes the threads that sleep on sockets.
+    pub(super) fn wake_sleepers(&self) {
         if self.shared.dozing.load(Ordering::SeqCst) > 0 {
             let written = |fd: &OwnedFd| rustix::io::write(fd, &1u64.to_ne_bytes());
             let _ = self.shared.nudge.get().and_then(Option::as_ref).map(written);
         }
     }
 
-    /// Sleeps until a socket has something, without the lock.
-    pub(super) fn doze(&self, dozing: &Dozing, most: Duration) {
-        let Shared { nudge, dozing: count, .. } = &*self.shared;
+    /// Sleeps until a socket is ready, without the engine's lock.
+    pub(super) fn sleep_on_sockets(&self, dozing: &Dozing, timeout: Duration) {
+        let MessengerState { nudge, dozing: count, .. } = &*self.shared;
         let made = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok();
         let nudge = nudge.get_or_init(made);
         count.fetch_add(1, Ordering::SeqCst);
-        dozing.sleep(nudge.as_ref().map(AsFd::as_fd), most);
+        dozing.sleep(nudge.as_ref().map(AsFd::as_fd), timeout);
         count.fetch_sub(1, Ordering::SeqCst);
         if let Some(nudge) = nudge {
             let _ = rustix::io::read(nudge, &mut [0u8; 8]);
         }
     }
 
-    /// Has the engine's own thread go on with what has not ended, and with what a socket has not taken yet, if nobody
-    /// waits for it.
+    /// Hands progress over to the progress thread, if operations or unsent bytes are left and no thread waits for
+    /// operations.
     pub(super) fn hand_over(&self) {
-        let Shared { waiting, turn, wanted, .. } = &*self.shared;
+        let MessengerState { waiting, turn, wanted, .. } = &*self.shared;
         if !self.is_here() {
             return;
         }
@@ -75,39 +78,39 @@ impl Messenger {
         if state.has_thread {
             if !state.is_attentive {
                 wanted.notify_all();
-                self.nudge();
+                self.wake_sleepers();
             }
             return;
         }
         self.spawn(&mut state);
     }
 
-    fn spawn(&self, state: &mut Turn) {
+    fn spawn(&self, state: &mut ProgressTurn) {
         let (own, rank) = (self.clone(), self.shared.rank);
         let name = format!("roundelay-m{rank}");
-        // Without a thread the messages move when somebody waits for them.
-        let thread = std::thread::Builder::new().name(name).spawn(move || own.serve());
+        // Without a progress thread, messages progress while a thread waits for them.
+        let thread = std::thread::Builder::new().name(name).spawn(move || own.run());
         state.has_thread = thread.is_ok();
     }
 
-    /// Moves the engine while nobody waits.
-    fn serve(&self) {
-        // Signals are for threads that wait.
+    /// Drives progress while no thread waits: the loop of the progress thread.
+    fn run(&self) {
+        // Signals interrupt threads that wait.
         let _deferred = Deferred::begin();
-        let Shared { turn, wanted, waiting, waits, serving, .. } = &*self.shared;
+        let MessengerState { turn, wanted, waiting, waits, serving, .. } = &*self.shared;
         let mut known = 0;
-        let (mut nap, mut idle) = (NAP.0, Instant::now());
-        let (mut rest, mut heard) = (SHORT, Instant::now());
+        let (mut nap, mut idle) = (MIN_POLL_INTERVAL, Instant::now());
+        let (mut rest, mut examined_at) = (SHORT, Instant::now());
         let mut state = lock(turn);
         loop {
-            let left = IDLE.saturating_sub(idle.elapsed());
+            let left = IDLE_TIMEOUT.saturating_sub(idle.elapsed());
             if !self.is_here() || state.is_over || left.is_zero() && !state.is_due && !state.serves
             {
                 (state.has_thread, state.is_attentive) = (false, false);
                 return;
             }
-            // A thread that has just waited may wait again soon: what it waits for would wake this one too, if this one
-            // slept on the sockets.
+            // A thread that has just waited may wait again soon: its messages would wake this thread too, if it slept on
+            // the sockets.
             let now = waits.load(Ordering::Relaxed);
             let has_waited = std::mem::replace(&mut known, now) != now;
             let is_moved = state.is_taken
@@ -118,11 +121,11 @@ impl Messenger {
                 state.is_attentive = false;
                 let renewed = state.renewed;
                 drop(state);
-                let serves = self.rest(&mut rest, &mut heard);
-                (nap, idle) = (NAP.0, Instant::now());
+                let serves = self.rest(&mut rest, &mut examined_at);
+                (nap, idle) = (MIN_POLL_INTERVAL, Instant::now());
                 let is_idle = self.is_idle();
                 state = lock(turn);
-                // Windows may have come since it looked.
+                // Windows may have been added since.
                 state.serves &= serves || state.renewed != renewed;
                 if !is_idle {
                     state.is_due = false;
@@ -131,64 +134,64 @@ impl Messenger {
                 }
                 continue;
             }
-            state.is_attentive = state.is_due || state.serves || idle.elapsed() < ATTENTIVE;
+            state.is_attentive = state.is_due || state.serves || idle.elapsed() < POLL_PERIOD;
             let time = if state.is_attentive { nap } else { left };
             let waited = wanted.wait_timeout(state, time);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            // Whoever wakes this thread may be about to wait.
+            // The thread that wakes this one may be about to wait.
             let mut took_over = !std::mem::take(&mut state.is_attentive);
             if !took_over && std::mem::take(&mut state.is_due) {
                 idle = Instant::now();
                 took_over = self.take_over(state);
                 state = lock(turn);
             }
-            nap = if took_over { NAP.0 } else { (2 * nap).min(NAP.1) };
+            nap = if took_over { MIN_POLL_INTERVAL } else { (2 * nap).min(MAX_POLL_INTERVAL) };
         }
     }
 
-    /// Does what peers want of windows, and sleeps until they want more; returns false if none are served any more.
-    /// Whoever waits for operations moves the engine meanwhile.
-    fn rest(&self, nap: &mut Duration, heard: &mut Instant) -> bool {
-        let Shared { clock, .. } = &*self.shared;
+    /// Serves the windows once, and sleeps until peers have requests again; returns false if no window is served any more.
+    /// A thread that waits for operations drives progress meanwhile.
+    fn rest(&self, nap: &mut Duration, examined_at: &mut Instant) -> bool {
+        let MessengerState { clock, .. } = &*self.shared;
         clock.announce();
         let mut found = None;
-        let ended = self.entered(|engine| {
+        let ended = self.with_engine_slot(|engine| {
             let engine = engine.as_mut()?;
-            if heard.elapsed() >= REST.0 {
+            if examined_at.elapsed() >= VISIBLE_SLEEP {
                 engine.group.listen();
-                *heard = Instant::now();
+                *examined_at = Instant::now();
             }
             let moved = engine.progress();
             self.shared.served.fetch_add(u64::from(moved), Ordering::Relaxed);
             let ended = std::mem::take(&mut engine.ended);
             let is_still = !moved && engine.is_idle();
             let is_seen = engine.is_connected();
-            found = Some((is_still, is_seen, engine.serves(), engine.dozing(true)));
+            found = Some((is_still, is_seen, engine.serves_windows(), engine.dozing(true)));
             Some(ended)
         });
-        self.tell(ended.unwrap_or_default());
+        self.notify_completions(ended.unwrap_or_default());
         let Some((is_still, is_connected, serves, dozing)) = found else { return false };
         match () {
             () if !is_still || !serves => *nap = SHORT,
             () if dozing.is_blind() && is_connected => {
-                clock.sleep(REST.1);
+                clock.sleep(BLIND_SLEEP);
                 return serves;
             }
-            () if dozing.is_seen() && is_connected => self.doze(&dozing, REST.0),
+            () if dozing.is_seen() && is_connected => self.sleep_on_sockets(&dozing, VISIBLE_SLEEP),
             () => {
-                self.doze(&dozing, *nap);
-                *nap = (2 * *nap).min(REST.1);
+                self.sleep_on_sockets(&dozing, *nap);
+                *nap = (2 * *nap).min(BLIND_SLEEP);
             }
         }
         clock.rise();
         serves
     }
 
-    /// Moves the engine until somebody waits, if nobody does and it has something to do; returns true if so.
-    fn take_over(&self, mut state: MutexGuard<'_, Turn>) -> bool {
-        let Shared { waiting, turn, changed, .. } = &*self.shared;
+    /// Drives progress until a thread waits for operations, if none does and there is work; returns true if there was.
+    fn take_over(&self, mut state: MutexGuard<'_, ProgressTurn>) -> bool {
+        let MessengerState { waiting, turn, changed, .. } = &*self.shared;
         let is_awaited = || waiting.load(Ordering::SeqCst) > 0;
-        // Whoever waits hands over again.
+        // A thread that waits hands over again.
         if state.is_taken || is_awaited() {
             return false;
         }
@@ -212,26 +215,26 @@ impl Messenger {
 
     fn is_idle(&self) -> bool {
         let mut is_idle = true;
-        self.peek(|engine| is_idle = engine.is_idle());
+        self.with_engine(|engine| is_idle = engine.is_idle());
         is_idle
     }
 
     fn set_background(&self, is_background: bool) {
         let waiting = is_background.then(|| self.shared.waiting.clone());
-        self.peek(|engine| engine.group.contention.set_background(waiting));
+        self.with_engine(|engine| engine.group.contention.set_background(waiting));
     }
 }
 
 impl Server for Messenger {
     fn serve(&self) {
-        let Shared { engine, served, .. } = &*self.shared;
+        let MessengerState { engine, served, .. } = &*self.shared;
         let Some(mut guard) = engine.try_lock() else { return };
         let Some(engine) = guard.as_mut() else { return };
         let moved = engine.progress();
         let ended = std::mem::take(&mut engine.ended);
         drop(guard);
         served.fetch_add(u64::from(moved), Ordering::Relaxed);
-        self.tell(ended);
+        self.notify_completions(ended);
     }
 
     fn served(&self) -> u64 {
@@ -239,7 +242,7 @@ impl Server for Messenger {
     }
 
     fn count(&self, serves: bool) {
-        let Shared { serving, .. } = &*self.shared;
+        let MessengerState { serving, .. } = &*self.shared;
         match serves {
             true => serving.fetch_add(1, Ordering::SeqCst),
             false => serving.fetch_sub(1, Ordering::SeqCst),
