@@ -1,7 +1,11 @@
 //! Tests every key, its faults, and the order of levels.
 
+use std::time::Duration;
+
 use super::*;
 use roundelay_dsl::diag::codes;
+use roundelay_net::error::Error;
+use roundelay_net::transport::Transports;
 
 fn hints(text: &str) -> Hints {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))

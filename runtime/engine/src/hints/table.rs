@@ -1,4 +1,4 @@
-//! The table of keys, and how their values are read.
+//! The table of keys, and the parsers of their values.
 
 use std::time::Duration;
 
@@ -8,15 +8,30 @@ use roundelay_compiler::plan::MAX_PATHS;
 use roundelay_compiler::program::COLLECTIVES;
 use roundelay_dsl::diag::similar;
 
-use super::{HintError, Hints, Key, Lossy, Objective, OnFailure, Unfit};
+use super::error::{HintError, ValueError};
+use super::values::{Hints, Lossy, Objective, OnFailure};
 use roundelay_net::transport::{Transport, Transports};
+
+/// A row of [`TABLE`].
+#[derive(Debug)]
+pub struct Key {
+    /// The key.
+    pub name: &'static str,
+    /// Its values, as people read them.
+    pub values: &'static str,
+    /// The meaning of the key.
+    pub meaning: &'static str,
+    /// A value that is accepted.
+    pub example: &'static str,
+    pub(super) read: fn(&mut Hints, &str) -> Result<(), ValueError>,
+}
 
 /// All keys, in the order of the documentation.
 pub const TABLE: &[Key] = &[
     Key {
         name: "algorithm",
         values: "a name of the algorithm library, or `collective.name`, several separated by commas",
-        meaning: "Play this algorithm, or give an error that names the clause it violates. A bare name \
+        meaning: "Run this algorithm, or give an error that names the clause it violates. A bare name \
                   holds for every collective that has an algorithm of that name; \
                   `all_reduce.ring,broadcast.chain` names one for each collective.",
         example: "all_reduce.ring,broadcast.chain",
@@ -39,8 +54,8 @@ pub const TABLE: &[Key] = &[
     Key {
         name: "deterministic",
         values: "`true` or `false`",
-        meaning: "Play only algorithms that add the ranks of every chunk in ascending order, so that an \
-                  element has the same bits in every run, at every size and whichever of them is played. \
+        meaning: "Run only algorithms that add the ranks of every chunk in ascending order, so that an \
+                  element has the same bits in every run, at every size and whichever of them is run. \
                   Default `false`: bits are the same in every run and on all ranks, but may change with the size.",
         example: "true",
         read: |h, v| truth(v, &mut h.deterministic),
@@ -212,20 +227,20 @@ pub const TABLE: &[Key] = &[
     },
 ];
 
-fn paths(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
+fn paths(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-:@/".contains(c);
     let mut list: Vec<String> = Vec::new();
     for name in value.split([',', '+']).map(str::trim) {
         if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
-            return Err(Unfit(format!("`{name}` is no interface or device")));
+            return Err(ValueError(format!("`{name}` is no interface or device")));
         }
         if list.iter().any(|known| known == name) {
-            return Err(Unfit(format!("`{name}` is named twice")));
+            return Err(ValueError(format!("`{name}` is named twice")));
         }
         list.push(name.into());
     }
     if list.len() > MAX_PATHS as usize {
-        return Err(Unfit(format!("there are at most {MAX_PATHS} paths")));
+        return Err(ValueError(format!("there are at most {MAX_PATHS} paths")));
     }
     hints.paths = Some(list);
     Ok(())
@@ -248,7 +263,7 @@ fn near<'c>(name: &str, all: impl Iterator<Item = &'c str> + Clone) -> String {
     }
 }
 
-fn word<T: Copy>(value: &str, words: &[(&str, T)], into: &mut Option<T>) -> Result<(), Unfit> {
+fn word<T: Copy>(value: &str, words: &[(&str, T)], into: &mut Option<T>) -> Result<(), ValueError> {
     match words.iter().find(|(word, _)| *word == value) {
         Some((_, found)) => {
             *into = Some(*found);
@@ -258,7 +273,7 @@ fn word<T: Copy>(value: &str, words: &[(&str, T)], into: &mut Option<T>) -> Resu
     }
 }
 
-fn truth(value: &str, into: &mut Option<bool>) -> Result<(), Unfit> {
+fn truth(value: &str, into: &mut Option<bool>) -> Result<(), ValueError> {
     // torchcomms passes what Python's `str` makes of a truth value.
     let words = [
         ("true", true),
@@ -271,30 +286,30 @@ fn truth(value: &str, into: &mut Option<bool>) -> Result<(), Unfit> {
     word(value, &words, into).map_err(|_| near(value, ["true", "false"].into_iter()).into())
 }
 
-fn number(value: &str, from: u32, to: u32, into: &mut Option<u32>) -> Result<(), Unfit> {
+fn number(value: &str, from: u32, to: u32, into: &mut Option<u32>) -> Result<(), ValueError> {
     match value.parse() {
         Ok(number) if (from..=to).contains(&number) => {
             *into = Some(number);
             Ok(())
         }
-        Ok(number) => Err(Unfit(format!("{number} is out of range"))),
+        Ok(number) => Err(ValueError(format!("{number} is out of range"))),
         Err(_) => Err("it is no number".into()),
     }
 }
 
-fn size(value: &str) -> Result<u64, Unfit> {
+fn size(value: &str) -> Result<u64, ValueError> {
     let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match value[digits.len()..].to_ascii_uppercase().as_str() {
         "" | "B" => 0,
         "K" | "KB" | "KIB" => 10,
         "M" | "MB" | "MIB" => 20,
-        unit => return Err(Unfit(format!("`{unit}` is no unit of size; there are K and M"))),
+        unit => return Err(ValueError(format!("`{unit}` is no unit of size; there are K and M"))),
     };
     let number: u64 = digits.parse().map_err(|_| "it is no size")?;
     number.checked_mul(1 << shift).ok_or_else(|| "it is out of range".into())
 }
 
-fn time(value: &str) -> Result<Duration, Unfit> {
+fn time(value: &str) -> Result<Duration, ValueError> {
     let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &value[digits.len()..] {
         "ms" => 1e-3,
@@ -302,7 +317,9 @@ fn time(value: &str) -> Result<Duration, Unfit> {
         "m" | "min" => 60.0,
         "h" => 3600.0,
         unit => {
-            return Err(Unfit(format!("`{unit}` is no unit of time; there are ms, s, m and h")));
+            return Err(ValueError(format!(
+                "`{unit}` is no unit of time; there are ms, s, m and h"
+            )));
         }
     };
     let number: f64 = digits.parse().map_err(|_| "it is no time")?;
@@ -313,15 +330,15 @@ fn time(value: &str) -> Result<Duration, Unfit> {
     }
 }
 
-fn transport(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
+fn transport(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
     let names = Transport::ALL.iter().map(|transport| transport.name());
     let mut all = Transports::NONE;
     for name in value.split([',', '+']).map(str::trim) {
         let Some(&transport) = Transport::ALL.iter().find(|known| known.name() == name) else {
-            return Err(Unfit(format!("`{name}` is no transport, {}", near(name, names))));
+            return Err(ValueError(format!("`{name}` is no transport, {}", near(name, names))));
         };
         if all.contains(transport) {
-            return Err(Unfit(format!("`{name}` is named twice")));
+            return Err(ValueError(format!("`{name}` is named twice")));
         }
         all = all.with(transport);
     }
@@ -329,7 +346,7 @@ fn transport(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
     Ok(())
 }
 
-fn algorithm(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
+fn algorithm(hints: &mut Hints, value: &str) -> Result<(), ValueError> {
     for name in value.split([',', ';']).map(str::trim) {
         let (collective, algorithm) = match name.split_once('.') {
             Some((collective, algorithm)) => (collective, algorithm),
@@ -337,7 +354,7 @@ fn algorithm(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
         };
         let names = COLLECTIVES.iter().map(|(name, _)| *name);
         if !collective.is_empty() && !names.clone().any(|n| n == collective) {
-            return Err(Unfit(format!(
+            return Err(ValueError(format!(
                 "`{collective}` is no collective, {}",
                 near(collective, names)
             )));
@@ -350,7 +367,7 @@ fn algorithm(hints: &mut Hints, value: &str) -> Result<(), Unfit> {
         if !known.contains(&algorithm) {
             let whose = if collective.is_empty() { "the algorithm library" } else { collective };
             let near = near(algorithm, known.iter().copied());
-            return Err(Unfit(format!("{whose} has no algorithm `{algorithm}`, {near}")));
+            return Err(ValueError(format!("{whose} has no algorithm `{algorithm}`, {near}")));
         }
         if hints.algorithm.insert(collective.into(), algorithm.into()).is_some() {
             return Err(match collective {

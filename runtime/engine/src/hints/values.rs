@@ -1,0 +1,183 @@
+//! The hints of one level, and the types of their values.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use roundelay_compiler::device::Protocol;
+use roundelay_net::ports::PortRange;
+use roundelay_net::transport::Transports;
+
+/// The goal of a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objective {
+    /// Tiny messages: the least time for no bytes at all.
+    Latency,
+    /// Large messages: the least time for a byte.
+    Bandwidth,
+}
+
+/// The type to which algorithms may round what they send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lossy {
+    /// None: every message is exact.
+    None,
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE binary32, for calls of `f64`.
+    F32,
+}
+
+impl Lossy {
+    /// Returns the name by which it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lossy::None => "none",
+            Lossy::F16 => "f16",
+            Lossy::Bf16 => "bf16",
+            Lossy::F32 => "f32",
+        }
+    }
+}
+
+/// The behaviour of the next call after one has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It fails too.
+    Error,
+    /// It goes on with the ranks that are left.
+    Shrink,
+}
+
+/// Hints of one level. A hint that was not given is `None`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Hints {
+    /// Algorithms by collective; under the empty name, the one for all that have it.
+    pub(super) algorithm: BTreeMap<String, String>,
+    pub(super) objective: Option<Objective>,
+    pub(super) deterministic: Option<bool>,
+    pub(super) lossy: Option<Lossy>,
+    pub(super) transport: Option<Transports>,
+    pub(super) channels: Option<u32>,
+    pub(super) protocol: Option<Protocol>,
+    pub(super) max_sms: Option<u32>,
+    pub(super) slot_bytes: Option<u64>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) on_failure: Option<OnFailure>,
+    pub(super) lazy: Option<bool>,
+    pub(super) doctor: Option<bool>,
+    pub(super) interface: Option<String>,
+    pub(super) ports: Option<PortRange>,
+    pub(super) topology: Option<String>,
+    pub(super) paths: Option<Vec<String>>,
+    pub(super) rdma_gid: Option<u32>,
+    pub(super) gpu_direct: Option<bool>,
+}
+
+impl Hints {
+    /// Returns true if no hint is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Hints::default()
+    }
+
+    /// Returns the algorithm asked for by name for a collective; one that was named for all collectives
+    /// counts where the collective has it.
+    pub fn algorithm(&self, collective: &str) -> Option<&str> {
+        if let Some(name) = self.algorithm.get(collective) {
+            return Some(name);
+        }
+        let name = self.algorithm.get("")?;
+        roundelay_algorithms::find(collective, name).map(|e| e.name)
+    }
+
+    /// Returns the goal of the choice.
+    pub fn objective(&self) -> Option<Objective> {
+        self.objective
+    }
+
+    /// Returns true if results must not depend on sizes, placement and algorithm.
+    pub fn deterministic(&self) -> Option<bool> {
+        self.deterministic
+    }
+
+    /// Returns the type to which messages may be rounded.
+    pub fn lossy(&self) -> Option<Lossy> {
+        self.lossy
+    }
+
+    /// Returns the transports that may be used.
+    pub fn transport(&self) -> Option<Transports> {
+        self.transport
+    }
+
+    /// Returns the number of parallel connections to each peer.
+    pub fn channels(&self) -> Option<u32> {
+        self.channels
+    }
+
+    /// Returns the protocol in which messages travel between GPUs.
+    pub fn protocol(&self) -> Option<Protocol> {
+        self.protocol
+    }
+
+    /// Returns the most multiprocessors of a GPU that a call occupies.
+    pub fn max_sms(&self) -> Option<u32> {
+        self.max_sms
+    }
+
+    /// Returns the capacity of a slot in bytes.
+    pub fn slot_bytes(&self) -> Option<u64> {
+        self.slot_bytes
+    }
+
+    /// Returns the longest time that a rank waits for another.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Returns what the next call does after one has failed.
+    pub fn on_failure(&self) -> Option<OnFailure> {
+        self.on_failure
+    }
+
+    /// Returns true if connections are made when they are first needed.
+    pub fn lazy(&self) -> Option<bool> {
+        self.lazy
+    }
+
+    /// Returns true if every rank reports to `roundelay doctor --store`.
+    pub fn doctor(&self) -> Option<bool> {
+        self.doctor
+    }
+
+    /// Returns the paths between hosts, in order.
+    pub fn paths(&self) -> Option<&[String]> {
+        self.paths.as_deref()
+    }
+
+    /// Returns the network interface to use.
+    pub fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
+    }
+
+    /// Returns the ports to listen at.
+    pub fn ports(&self) -> Option<PortRange> {
+        self.ports
+    }
+
+    /// Returns the topology file, as [`Fabric::load`](roundelay_net::fabric::Fabric::load) reads it.
+    pub fn topology(&self) -> Option<&str> {
+        self.topology.as_deref()
+    }
+
+    /// Returns the entry of an RDMA device's table of addresses.
+    pub fn rdma_gid(&self) -> Option<u32> {
+        self.rdma_gid
+    }
+
+    /// Returns true if RDMA devices are to read and write memory of GPUs by themselves.
+    pub fn gpu_direct(&self) -> Option<bool> {
+        self.gpu_direct
+    }
+}
