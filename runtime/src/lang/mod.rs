@@ -10,11 +10,13 @@
 mod functions;
 mod places;
 mod statements;
+mod transfers;
 
 pub use functions::*;
 pub use places::*;
 pub use roundelay_algorithms::library::*;
 pub use statements::*;
+pub use transfers::*;
 
 pub use half::{bf16, f16};
 

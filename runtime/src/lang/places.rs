@@ -1,4 +1,4 @@
-//! Ranks, buffers and chunks.
+//! Buffers, chunks, and axes of ranks.
 #![allow(non_upper_case_globals, reason = "they are words of the language")]
 
 use std::cmp::Ordering;
@@ -6,8 +6,6 @@ use std::ops::{
     Add, BitAnd, BitOr, BitXor, Div, Index, Mul, Range, RangeFull, RangeInclusive, RangeTo,
     RangeToInclusive, Rem, Shl, Shr, Sub,
 };
-
-use super::statements::Transfer;
 
 /// An axis of the ranks. As a number it is this group's coordinate, in the regions of a
 /// [`play`](super::play) over another axis.
@@ -136,16 +134,3 @@ macro_rules! strides {
     )*};
 }
 strides!(Range<i64>, RangeInclusive<i64>, RangeTo<i64>, RangeToInclusive<i64>);
-
-/// A rank: its number, or its coordinates.
-pub trait Rank: Sized {
-    /// Begins a transfer from this rank to another.
-    fn to(self, _target: impl Rank) -> Transfer {
-        Transfer::begun()
-    }
-}
-
-impl Rank for i64 {}
-impl Rank for (i64, i64) {}
-impl Rank for (i64, i64, i64) {}
-impl Rank for (i64, i64, i64, i64) {}

@@ -1,9 +1,8 @@
-//! The statements that move data, and clauses.
+//! Clauses, and the statements that contain others.
 #![allow(non_upper_case_globals, reason = "they are words of the language")]
 
 use std::ops::{Range, RangeInclusive};
 
-use half::{bf16, f16};
 use roundelay_algorithms::Entry;
 
 use super::places::{Axis, Buffer, Region};
@@ -38,49 +37,6 @@ pub fn scratch(_chunks: i64) -> Buffer {
 /// Makes a round: what the closure says happens on all ranks at once, and every read sees the state before.
 /// The closure has the rank, or on a grid its coordinates: `each(|(node, gpu)| …)`.
 pub fn each<R, T>(_body: impl FnOnce(R) -> T) {}
-
-/// `r.to(p)`, before it is said what is moved.
-#[derive(Debug, Clone, Copy)]
-pub struct Transfer(());
-
-impl Transfer {
-    pub(super) fn begun() -> Self {
-        Transfer(())
-    }
-
-    /// Overwrites what the target has.
-    pub fn copy(self, _from: impl Into<Region>) -> Moved {
-        Moved(())
-    }
-
-    /// Combines with what the target has.
-    pub fn reduce(self, _from: impl Into<Region>) -> Moved {
-        Moved(())
-    }
-}
-
-/// A transfer.
-#[derive(Debug, Clone, Copy)]
-pub struct Moved(());
-
-impl Moved {
-    /// Sets the place at the target, if it is another than the one read.
-    #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
-    pub fn into(self, _to: impl Into<Region>) -> Moved {
-        self
-    }
-
-    /// Sets the type on the wire: `wire::<bf16>()`. The plan is checked with its rounding.
-    pub fn wire<W: Wire>(self) -> Moved {
-        self
-    }
-}
-
-/// Types on the wire.
-pub trait Wire {}
-impl Wire for f16 {}
-impl Wire for bf16 {}
-impl Wire for f32 {}
 
 /// Cuts the buffer into parts of equal size, or over paths in proportion to their bandwidth, that have
 /// nothing to do with each other; in the closure, which has the number of the part, the buffer is the part.
