@@ -1,15 +1,17 @@
 //! An endpoint: the place at which peers find this process, with its regions and its links.
 
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::link::{self, Link};
-use super::region::{Part, Region};
+use super::endpoint_state::EndpointState;
+use super::link::Link;
+use super::link_state::LinkState;
+use super::region::Region;
+use super::served_region::ServedRegion;
 use crate::bootstrap::{Address, Meeting, Setup};
 use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
 use roundelay_engine::window::{Rights, Span};
@@ -19,7 +21,7 @@ use roundelay_net::fork::OwnerProcess;
 /// A place at which peers meet this process, to read and write the memory that it registers: one-sided communication
 /// without a communicator. Clones are the same; any thread may use it.
 ///
-/// Two processes each bind an endpoint, tell each other its [address](Endpoint::address) in whatever way they have,
+/// Two processes each bind an endpoint, pass each other its [address](Endpoint::address) by any means,
 /// and connect each to the other's. What one [registers](Endpoint::register) the other one may then
 /// [write and read](crate::RemoteRegion) by its [key](crate::Region::key). `docs/transport.md` has the rules.
 ///
@@ -48,23 +50,7 @@ use roundelay_net::fork::OwnerProcess;
 /// ```
 #[derive(Clone)]
 pub struct Endpoint {
-    shared: Arc<Shared>,
-}
-
-/// The state of an endpoint.
-pub(super) struct Shared {
-    process: OwnerProcess,
-    meeting: Meeting,
-    closed: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    regions: BTreeMap<u64, Arc<Part>>,
-    links: Vec<Weak<link::Core>>,
-    /// The endpoints that this one has met, or tried to.
-    met: BTreeSet<u64>,
+    shared: Arc<EndpointState>,
 }
 
 fn closed() -> Error {
@@ -83,11 +69,11 @@ impl Endpoint {
         let meeting = Meeting::open(setup)?;
         let (closed, state) = (AtomicBool::new(false), Mutex::default());
         let process = OwnerProcess::here();
-        Ok(Endpoint { shared: Arc::new(Shared { process, meeting, closed, state }) })
+        Ok(Endpoint { shared: Arc::new(EndpointState { process, meeting, closed, state }) })
     }
 
     /// Returns the bytes by which a peer connects to this endpoint: its addresses, and a random number without which
-    /// nobody is let in. At most 4 KiB, of printable ASCII.
+    /// no peer is admitted. At most 4 KiB, of printable ASCII.
     pub fn address(&self) -> Vec<u8> {
         self.shared.meeting.address()
     }
@@ -102,7 +88,7 @@ impl Endpoint {
     /// reached or has another secret; [`Error::LostRank`] and [`Error::Aborted`] if it ends meanwhile.
     pub fn connect(&self, peer: &[u8], timeout: Duration) -> Result<Link, Error> {
         let address = self.admit(peer, timeout)?;
-        self.shared.connect(&address, timeout)
+        self.shared.connect_to(&address, timeout)
     }
 
     /// Starts [`Endpoint::connect`], on a thread of its own.
@@ -115,7 +101,7 @@ impl Endpoint {
         let shared = self.shared.clone();
         let connect = move || {
             promise.begin();
-            promise.end(shared.connect(&address, timeout));
+            promise.end(shared.connect_to(&address, timeout));
         };
         match std::thread::Builder::new().name("roundelay-connect".into()).spawn(connect) {
             Ok(_) => work,
@@ -161,13 +147,13 @@ impl Endpoint {
         B: MemoryMut<Engine = Host> + Send + 'static,
     {
         let kept = Arc::new(Kept::new(buffer));
-        // SAFETY: nobody has it but this function.
+        // SAFETY: nothing else has it yet.
         let lent = unsafe { &mut *kept.as_ptr() }.lend_mut();
         let span = Span::new(lent.as_mut_ptr(), lent.len() as u64);
         self.register_span(span, rights, kept)
     }
 
-    /// Registers memory at an address, as [`Endpoint::register`] does a buffer. `owner` is dropped when nobody writes
+    /// Registers memory at an address, as [`Endpoint::register`] does a buffer. `owner` is dropped when no peer writes
     /// there any more.
     ///
     /// # Errors
@@ -176,8 +162,8 @@ impl Endpoint {
     ///
     /// # Safety
     ///
-    /// So many bytes can be read and written there until `owner` is dropped. Others than this endpoint's peers may use
-    /// them meanwhile when no peer does.
+    /// The bytes can be read and written until `owner` is dropped. Code of this process may access them meanwhile only
+    /// while no peer does.
     pub unsafe fn register_at(
         &self,
         (address, bytes): (*mut u8, usize),
@@ -194,7 +180,12 @@ impl Endpoint {
         buffer: Arc<Kept<B>>,
     ) -> Result<Region<B>, Error> {
         self.check_process()?;
-        let part = Arc::new(Part::new(self.shared.meeting.number(), span, rights, buffer.clone())?);
+        let part = Arc::new(ServedRegion::new(
+            self.shared.meeting.number(),
+            span,
+            rights,
+            buffer.clone(),
+        )?);
         // Ended if anything fails from here on.
         let region = Region::new(self.shared.clone(), part.clone(), buffer);
         let mut state = self.shared.state.lock();
@@ -204,7 +195,7 @@ impl Endpoint {
         }
         state.links.retain(|link| link.strong_count() > 0);
         let links: Vec<_> = state.links.iter().filter_map(Weak::upgrade).collect();
-        let served = links.iter().try_for_each(|link| link.serve(&part));
+        let served = links.iter().try_for_each(|link| part.serve_on(link));
         state.regions.insert(part.number(), part);
         drop(state);
         served.map(|()| region)
@@ -216,7 +207,7 @@ impl Endpoint {
         self.shared.process.check("endpoint")
     }
 
-    /// Closes the endpoint: its links are [closed](Link::close), its regions are revoked and nobody connects any more.
+    /// Closes the endpoint: its links are [closed](Link::close), its regions are revoked and no peer connects any more.
     /// Waits of other threads end. Buffers of regions stay with them.
     pub fn close(&self) {
         if !self.shared.process.is_here() {
@@ -233,37 +224,27 @@ impl Endpoint {
 
     /// Returns true once the endpoint was closed.
     pub fn is_closed(&self) -> bool {
-        // To a child it is as good as closed.
+        // In a child it counts as closed.
         !self.shared.process.is_here() || self.shared.closed.load(Ordering::SeqCst)
     }
 }
 
-impl Shared {
+impl EndpointState {
     /// Connects to a peer, and serves the regions to it.
-    fn connect(&self, address: &Address, timeout: Duration) -> Result<Link, Error> {
+    fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Link, Error> {
         let ends = || self.closed.load(Ordering::SeqCst).then(closed);
         let comm = self.meeting.meet(address, timeout, &ends);
         let comm = comm.map_err(|error| ends().unwrap_or(error))?;
-        let core = link::Core::new(comm, address.number(), self.meeting.timeout())?;
+        let link = LinkState::new(comm, address.number(), self.meeting.timeout())?;
         let mut state = self.state.lock();
         if let Some(error) = ends() {
             drop(state);
             return Err(error);
         }
-        state.regions.values().try_for_each(|part| core.serve(part))?;
-        core.attend()?;
-        state.links.push(Arc::downgrade(&core));
-        Ok(Link::new(core))
-    }
-
-    /// Forgets a region that has ended.
-    pub(super) fn forget(&self, number: u64) {
-        self.state.lock().regions.remove(&number);
-    }
-
-    /// Returns the longest wait of an endpoint.
-    pub(super) fn timeout(&self) -> Duration {
-        self.meeting.timeout()
+        state.regions.values().try_for_each(|part| part.serve_on(&link))?;
+        link.serve_peer()?;
+        state.links.push(Arc::downgrade(&link));
+        Ok(Link::new(link))
     }
 }
 

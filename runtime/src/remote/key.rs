@@ -7,18 +7,18 @@ use roundelay_net::error::Error;
 const MAGIC: &[u8; 4] = b"rlk1";
 const BYTES: usize = 4 + 4 * 8;
 
-/// A key is what a peer must know of a region.
+/// The facts that a peer must have of a region to access it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct RegionKey {
     /// The endpoint that registered it.
     pub(super) endpoint: u64,
-    /// The number that packets name it by, which nobody guesses.
+    /// The random number by which packets name it.
     pub(super) number: u64,
     pub(super) bytes: u64,
     pub(super) rights: Rights,
 }
 
-impl Key {
+impl RegionKey {
     pub(super) fn encode(self) -> Vec<u8> {
         let words = [self.endpoint, self.number, self.bytes, self.rights.bits()];
         MAGIC.iter().copied().chain(words.iter().flat_map(|word| word.to_le_bytes())).collect()
@@ -35,7 +35,7 @@ impl Key {
             word.map_or(0, |word| u64::from_le_bytes(*word))
         };
         let rights = Rights::of_bits(word(3));
-        Ok(Key { endpoint: word(0), number: word(1), bytes: word(2), rights })
+        Ok(RegionKey { endpoint: word(0), number: word(1), bytes: word(2), rights })
     }
 }
 
@@ -45,13 +45,13 @@ mod tests {
 
     #[test]
     fn a_key_is_read_as_it_was_written() {
-        let key = Key { endpoint: 1, number: u64::MAX, bytes: 3, rights: Rights::READ };
+        let key = RegionKey { endpoint: 1, number: u64::MAX, bytes: 3, rights: Rights::READ };
         let bytes = key.encode();
-        assert_eq!(Key::decode(&bytes), Ok(key));
-        assert!((0..bytes.len()).all(|end| Key::decode(&bytes[..end]).is_err()));
+        assert_eq!(RegionKey::decode(&bytes), Ok(key));
+        assert!((0..bytes.len()).all(|end| RegionKey::decode(&bytes[..end]).is_err()));
         let longer = [&bytes[..], &[0]].concat();
         for bad in [&longer[..], b"", b"rlk2", &[255; BYTES]] {
-            let error = Key::decode(bad).expect_err("no key").to_string();
+            let error = RegionKey::decode(bad).expect_err("no key").to_string();
             assert!(error.contains("not the key of a region"), "{error}");
         }
     }

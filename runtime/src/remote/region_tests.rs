@@ -1,13 +1,15 @@
 //! Regions of links that end while a peer's access is under way.
 
+use std::time::Duration;
+
 use super::super::Endpoint;
 use super::*;
 use crate::bootstrap::Setup;
 use roundelay_net::transport::Transports;
 
-/// Accesses that never end are waited for so long.
+/// The timeout of waits for accesses that never end.
 const SHORT: Duration = Duration::from_millis(300);
-/// No connection takes that long unless something hangs.
+/// The timeout of connections, which only a hang exceeds.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -19,10 +21,7 @@ fn memory_that_a_dropped_link_still_uses_is_not_given_back() {
         let region = a.register(vec![5u8; 8], Rights::WRITE).expect("a region");
         let links = [a.start_connect(&b.address(), LONG), b.start_connect(&a.address(), LONG)];
         let links = links.map(|link| link.wait().expect("a link"));
-        let access =
-            region.part.state.lock().served.first().filter(|_| is_used).map(|served| {
-                served.exposed.enter(1 - served.side, Rights::WRITE).expect("an access")
-            });
+        let access = is_used.then(|| region.part.announce_access().expect("an access"));
         drop(links);
         match region.revoke() {
             Ok(buffer) => assert!(!is_used && buffer == [5; 8], "it is in use"),

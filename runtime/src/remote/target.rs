@@ -1,9 +1,13 @@
-//! A peer's region, and what is done to it.
+//! A region of the peer, and the operations on it.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
-use super::link::Core;
+use parking_lot::Mutex;
+
+use super::key::RegionKey;
+use super::link_state::LinkState;
 use crate::comm::{Host, Kept, Memory, MemoryMut, Work, ended, gather, pieces, promised};
 use roundelay_engine::messages::{Operation, What};
 use roundelay_engine::window::{Remote, Rights};
@@ -17,70 +21,103 @@ use roundelay_net::fork::OwnerProcess;
 /// of 8 bytes is written and read whole.
 #[derive(Clone)]
 pub struct RemoteRegion {
-    target: Arc<Target>,
+    target: Arc<OpenRegion>,
 }
 
-/// The open part of a peer's region.
-pub(super) struct Target {
-    link: Arc<Core>,
+/// A region of the peer that is open, which its clones share.
+pub(super) struct OpenRegion {
+    link: Arc<LinkState>,
+    open: Arc<OpenRegions>,
     remote: Arc<Remote>,
     process: OwnerProcess,
 }
 
-/// Bytes of a caller, at an offset of the region.
-type Moved = (u64, *mut u8, usize);
+/// The regions of the peer of a link that are open, by number: all clones of a region share one.
+pub(super) struct OpenRegions {
+    link: Arc<LinkState>,
+    targets: Mutex<BTreeMap<u64, Weak<OpenRegion>>>,
+}
 
-impl Target {
-    pub(super) fn new(link: Arc<Core>, remote: Arc<Remote>) -> Self {
-        Target { link, remote, process: OwnerProcess::here() }
+/// Bytes of a caller, at an offset of the region.
+type CallerBytes = (u64, *mut u8, usize);
+
+impl OpenRegions {
+    pub(super) fn new(link: Arc<LinkState>) -> Self {
+        OpenRegions { link, targets: Mutex::default() }
     }
 
-    fn describe(&self, name: &str, (at, _, bytes): Moved) -> String {
+    /// Returns the region of a key, and opens it unless it is open.
+    pub(super) fn open(self: &Arc<Self>, key: RegionKey) -> Result<Arc<OpenRegion>, Error> {
+        let mut targets = self.targets.lock();
+        if let Some(target) = targets.get(&key.number).and_then(Weak::upgrade) {
+            return Ok(target);
+        }
+        let link = self.link.clone();
+        let remote = Arc::new(Remote::new(link.peer(), key.number, key.bytes, key.rights));
+        link.open_part(remote.clone())?;
+        let process = OwnerProcess::here();
+        let target = Arc::new(OpenRegion { link, open: self.clone(), remote, process });
+        targets.insert(key.number, Arc::downgrade(&target));
+        Ok(target)
+    }
+
+    /// Closes a region whose last clone was dropped.
+    fn close(&self, number: u64) {
+        let mut targets = self.targets.lock();
+        if targets.get(&number).is_some_and(|target| target.strong_count() == 0) {
+            targets.remove(&number);
+            self.link.close_part(number);
+        }
+    }
+}
+
+impl OpenRegion {
+    fn describe(&self, name: &str, (at, _, bytes): CallerBytes) -> String {
         let bytes = Bytes(bytes as u64);
         format!("{name} {bytes} at byte {at} of a region of rank {}", self.link.peer())
     }
 
     /// Fails unless an operation may begin, as far as is known here.
-    fn check(&self, name: &str, place: Moved, needed: Rights) -> Result<(), Error> {
-        self.link.usable(|| self.describe(name, place))?;
+    fn check(&self, name: &str, place: CallerBytes, needed: Rights) -> Result<(), Error> {
+        self.link.check_usable(|| self.describe(name, place))?;
         let checked = self.remote.check(place.0, place.2 as u64, needed);
         checked.map_err(|refusal| self.link.refused(self.describe(name, place), refusal))
     }
 
-    /// Begins a write, and a notification after it if there is a value.
+    /// Starts a write, and a notification after it if there is a value.
     ///
     /// # Safety
     ///
     /// The bytes and the value lie there until all operations have ended.
-    unsafe fn begin_write(
+    unsafe fn post_write(
         &self,
-        place: Moved,
+        place: CallerBytes,
         value: Option<*const u64>,
     ) -> Vec<Result<Arc<Operation>, Error>> {
         let key = self.remote.key();
         let mut begun = Vec::with_capacity(3);
         if place.2 > 0 {
             // SAFETY: the caller's promise.
-            begun.push(unsafe { self.link.begin(What::Put(key), place) });
+            begun.push(unsafe { self.link.start(What::Put(key), place) });
         }
         if let Some(value) = value.filter(|_| begun.iter().all(Result::is_ok)) {
             // SAFETY: the caller's promise.
-            begun.push(unsafe { self.link.begin_notice(value) });
+            begun.push(unsafe { self.link.start_notification(value) });
         }
         // SAFETY: it has no bytes.
-        begun.push(unsafe { self.link.begin(What::Flush(key), (0, std::ptr::null_mut(), 0)) });
+        begun.push(unsafe { self.link.start(What::Flush(key), (0, std::ptr::null_mut(), 0)) });
         begun
     }
 
-    /// Begins a read.
+    /// Starts a read.
     ///
     /// # Safety
     ///
-    /// The bytes are good for writing until all operations have ended.
-    unsafe fn begin_read(&self, place: Moved) -> Vec<Result<Arc<Operation>, Error>> {
+    /// The bytes can be written until all operations have ended.
+    unsafe fn post_read(&self, place: CallerBytes) -> Vec<Result<Arc<Operation>, Error>> {
         let what = What::Get(self.remote.key());
-        // SAFETY: parts of what the caller promises.
-        pieces(what, place).map(|piece| unsafe { self.link.begin(what, piece) }).collect()
+        // SAFETY: segments of the memory that the caller promises.
+        pieces(what, place).map(|piece| unsafe { self.link.start(what, piece) }).collect()
     }
 
     /// Waits for all operations; returns the first error.
@@ -89,7 +126,7 @@ impl Target {
         finished.fold(Ok(()), Result::and)
     }
 
-    /// Returns the work of operations that have begun.
+    /// Returns the work of operations that were started.
     fn work<B: Send + 'static>(
         &self,
         begun: Vec<Result<Arc<Operation>, Error>>,
@@ -101,24 +138,24 @@ impl Target {
     }
 }
 
-/// Fails if the peer has refused a write: once it does, it refuses all that need the same right, or are outside.
-fn refusal(remote: &Remote) -> Result<(), Error> {
+/// Fails if the peer has refused a write: from then on it refuses all that need the same right or are out of bounds.
+fn check_refusal(remote: &Remote) -> Result<(), Error> {
     let Some((offset, refusal)) = remote.refusal() else { return Ok(()) };
     let peer = remote.peer();
     let what = format!("write at byte {offset} of a region of rank {peer}");
     Err(Error::Window { rank: 1 - peer, what, refusal })
 }
 
-impl Drop for Target {
+impl Drop for OpenRegion {
     fn drop(&mut self) {
         if self.process.is_here() {
-            self.link.forget(self.remote.key());
+            self.open.close(self.remote.key());
         }
     }
 }
 
 impl RemoteRegion {
-    pub(super) fn new(target: Arc<Target>) -> Self {
+    pub(super) fn new(target: Arc<OpenRegion>) -> Self {
         RemoteRegion { target }
     }
 
@@ -151,8 +188,8 @@ impl RemoteRegion {
         self.write_and(data, at, None)
     }
 
-    /// Writes to the region as [`RemoteRegion::write`] does, and notifies the peer by a value: whoever has taken the
-    /// [notification](crate::Link::wait_notification) reads what was written. If the peer has just revoked the region
+    /// Writes to the region as [`RemoteRegion::write`] does, and notifies the peer by a value: a thread that has taken the
+    /// [notification](crate::Link::wait_notification) sees what was written. If the peer has just revoked the region
     /// the notification comes all the same.
     ///
     /// # Errors
@@ -173,9 +210,9 @@ impl RemoteRegion {
         let place = (at, lent.as_ptr().cast_mut(), lent.len());
         target.check("write", place, Rights::WRITE)?;
         // SAFETY: it is borrowed, only read, and waited for.
-        let begun = unsafe { target.begin_write(place, value.map(std::ptr::from_ref)) };
+        let begun = unsafe { target.post_write(place, value.map(std::ptr::from_ref)) };
         target.finish(begun)?;
-        refusal(&target.remote)
+        check_refusal(&target.remote)
     }
 
     /// Reads from the region, from byte `at` on. Sees what this thread has written before.
@@ -191,7 +228,7 @@ impl RemoteRegion {
         let place = (at, lent.as_mut_ptr(), lent.len());
         self.target.check("read", place, Rights::READ)?;
         // SAFETY: it is borrowed, and waited for.
-        self.target.finish(unsafe { self.target.begin_read(place) })
+        self.target.finish(unsafe { self.target.post_read(place) })
     }
 
     /// Starts [`RemoteRegion::write`]. The buffer comes back with the result.
@@ -215,7 +252,7 @@ impl RemoteRegion {
         M: Memory<Engine = Host> + Send + 'static,
     {
         let kept = Kept::new((data, value));
-        // SAFETY: nobody has it but this function.
+        // SAFETY: nothing else has it yet.
         let lent = unsafe { &*kept.as_ptr() }.0.lend();
         let place = (at, lent.as_ptr().cast_mut(), lent.len());
         // SAFETY: they lie there as long as they are kept, and are only read.
@@ -227,7 +264,7 @@ impl RemoteRegion {
     ///
     /// # Safety
     ///
-    /// So many bytes can be read there until `owner` is dropped.
+    /// The bytes can be read until `owner` is dropped.
     pub unsafe fn write_at_async(
         &self,
         (address, bytes): (*const u8, usize),
@@ -236,7 +273,7 @@ impl RemoteRegion {
         owner: Box<dyn Any + Send>,
     ) -> Work<()> {
         let place = (at, address.cast_mut(), bytes);
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller's promise.
         unsafe { self.start(place, Kept::new((owner, value))) }.map(drop)
     }
 
@@ -247,22 +284,22 @@ impl RemoteRegion {
     /// The bytes can be read as long as the owner is kept.
     unsafe fn start<O: Send + 'static>(
         &self,
-        place: Moved,
+        place: CallerBytes,
         kept: Kept<(O, Option<u64>)>,
     ) -> Work<O> {
         let target = &self.target;
         if let Err(error) = target.check("write", place, Rights::WRITE) {
             return ended(Err(error));
         }
-        // SAFETY: nobody else has it.
+        // SAFETY: nothing else has it yet.
         let value = unsafe { &*kept.as_ptr() }.1.as_ref().map(std::ptr::from_ref);
         // SAFETY: the bytes and the value lie there as long as they are kept, and are only read.
-        let begun = unsafe { target.begin_write(place, value) };
+        let begun = unsafe { target.post_write(place, value) };
         let (promise, work) = promised();
-        // Whoever moves the messages must not be the last to have the link.
+        // The thread that drives progress must not hold the last reference to the link.
         let remote = target.remote.clone();
         target.work(begun, kept).on_end(move |result| {
-            promise.end(result.and_then(|(owner, _)| refusal(&remote).map(|()| owner)));
+            promise.end(result.and_then(|(owner, _)| check_refusal(&remote).map(|()| owner)));
         });
         work
     }
@@ -271,14 +308,14 @@ impl RemoteRegion {
     ///
     /// # Safety
     ///
-    /// So many bytes can be written there, and are nobody else's, until `owner` is dropped.
+    /// The bytes can be written, and are accessed by nothing else, until `owner` is dropped.
     pub unsafe fn read_at_async(
         &self,
         (address, bytes): (*mut u8, usize),
         at: u64,
         owner: Box<dyn Any + Send>,
     ) -> Work<()> {
-        // SAFETY: what the caller promises.
+        // SAFETY: the caller's promise.
         unsafe { self.start_read((at, address, bytes), Kept::new(owner)) }.map(drop)
     }
 
@@ -286,13 +323,13 @@ impl RemoteRegion {
     ///
     /// # Safety
     ///
-    /// The bytes can be written as long as the owner is kept, and are nobody else's.
-    unsafe fn start_read<O: Send + 'static>(&self, place: Moved, kept: Kept<O>) -> Work<O> {
+    /// The bytes can be written as long as the owner is kept, and are accessed by nothing else.
+    unsafe fn start_read<O: Send + 'static>(&self, place: CallerBytes, kept: Kept<O>) -> Work<O> {
         match self.target.check("read", place, Rights::READ) {
             Err(error) => ended(Err(error)),
             Ok(()) if place.2 == 0 => ended(Ok(kept.into_inner())),
-            // SAFETY: what the caller promises.
-            Ok(()) => self.target.work(unsafe { self.target.begin_read(place) }, kept),
+            // SAFETY: the caller's promise.
+            Ok(()) => self.target.work(unsafe { self.target.post_read(place) }, kept),
         }
     }
 
@@ -302,10 +339,10 @@ impl RemoteRegion {
         M: MemoryMut<Engine = Host> + Send + 'static,
     {
         let kept = Kept::new(data);
-        // SAFETY: nobody has it but this function.
+        // SAFETY: nothing else has it yet.
         let lent = unsafe { &mut *kept.as_ptr() }.lend_mut();
         let place = (at, lent.as_mut_ptr(), lent.len());
-        // SAFETY: they lie there as long as they are kept, and nobody else touches them.
+        // SAFETY: they lie there as long as they are kept, and are accessed by nothing else.
         unsafe { self.start_read(place, kept) }
     }
 }
