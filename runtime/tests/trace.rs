@@ -170,7 +170,7 @@ fn a_rank_that_computes_for_long_is_told_from_what_the_others_waited() {
     });
     let verdict = delays(&flights).expect("a verdict");
     assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Slow, &[2][..]), "{verdict}");
-    assert!(verdict.cause.contains("waited for it, which waited for nobody, for "), "{verdict}");
+    assert!(verdict.cause.contains("waited for it, which waited for no rank, for "), "{verdict}");
     // The others alone have nobody to blame.
     let others: Vec<_> = flights.into_iter().filter(|flight| flight.rank != 2).collect();
     assert_eq!(delays(&others), None);

@@ -1,5 +1,5 @@
 //! Algorithms that Rust code builds at run time, for one number of ranks: searched, measured, computed.
-//! It can express what `#[algorithm]` cannot; the proofs are the same, when the algorithm is first played.
+//! It can express what `#[algorithm]` cannot; the proofs are the same, when the algorithm first runs.
 
 use std::ops::Range;
 use std::panic::Location;
@@ -90,7 +90,7 @@ impl From<Buffer> for Region {
 
 impl Algorithm {
     /// Builds an algorithm of a collective for this many ranks. Names are resolved now; it is proved when
-    /// it is first played.
+    /// it first runs.
     ///
     /// ```
     /// use roundelay_engine::custom::Algorithm;

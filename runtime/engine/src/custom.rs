@@ -1,4 +1,4 @@
-//! Algorithms that users bring: texts, resolved once; proved and compiled when they are first played
+//! Algorithms that users bring: texts, resolved once; proved and compiled when they first run
 //! at a shape.
 
 use std::fmt;
@@ -22,33 +22,33 @@ use roundelay_dsl::{MAX_BYTES, check_text};
 use roundelay_net::error::{Diagnostics, Error, Source};
 use roundelay_net::variables;
 
-/// An algorithm of a text: what can be played by
+/// An algorithm of a text, which can be run by
 /// `Communicator::run_algorithm` and installed by
 /// `Communicator::install`. Copies are cheap and share the plans that
 /// were compiled of it.
 #[derive(Clone)]
 pub struct Algorithm {
-    file: Arc<File>,
+    file: Arc<SourceFile>,
     index: usize,
     shape: Option<Shape>,
     root: u32,
 }
 
 /// A text, with the plans that were made of it.
-struct File {
+struct SourceFile {
     name: String,
     sources: SourceMap,
     programs: Vec<Arc<Program>>,
-    plans: Mutex<Vec<(Origin, Arc<Plan>)>>,
+    plans: Mutex<Vec<(AlgorithmOrigin, Arc<Plan>)>>,
     /// The plans of all ranks with their proofs, for devices.
-    proved: Mutex<Vec<(Origin, Arc<Proved>)>>,
+    proved: Mutex<Vec<(AlgorithmOrigin, Arc<Proved>)>>,
     /// The parts of all ranks, if one of them may fail.
-    tolerant: Mutex<Vec<(Origin, Arc<Tolerant>)>>,
+    tolerant: Mutex<Vec<(AlgorithmOrigin, Arc<Tolerant>)>>,
 }
 
 /// The parameters from which a plan was compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Origin {
+struct AlgorithmOrigin {
     index: usize,
     shape: Shape,
     root: u32,
@@ -60,7 +60,7 @@ struct Origin {
 
 impl Algorithm {
     /// Returns the first algorithm of a text; `name` stands in messages. Names are resolved now; what depends on
-    /// the ranks is proved when it is played or installed.
+    /// the ranks is proved when it is run or installed.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl Algorithm {
     /// The errors of [`Algorithm::parse`]; [`Error::Refused`] too if the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
-        let text = text(path).map_err(|Unread { code, why, source }| Error::Refused {
+        let text = text(path).map_err(|UnreadableFile { code, why, source }| Error::Refused {
             code,
             text: format!("{name}: {why}"),
             source,
@@ -108,7 +108,7 @@ impl Algorithm {
         if programs.is_empty() {
             return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
         }
-        let file = File {
+        let file = SourceFile {
             name: name.into(),
             sources,
             programs,
@@ -185,12 +185,12 @@ impl Algorithm {
         self.root
     }
 
-    /// Returns true if it can be played in that placement.
+    /// Returns true if it can run in that placement.
     pub fn allows(&self, placement: Placement) -> bool {
         self.program().style == Style::Data || placement == Placement::OutOfPlace
     }
 
-    /// Returns one rank's plan, over so many paths between hosts; compiled and proved once.
+    /// Returns one rank's plan, over `paths` between hosts; compiled and proved once.
     pub fn plan(
         &self,
         ranks: u32,
@@ -199,7 +199,7 @@ impl Algorithm {
         placement: Placement,
         paths: u32,
     ) -> Result<Arc<Plan>, Error> {
-        let origin = Origin { paths, ..self.origin(ranks, rank, root, placement)? };
+        let origin = AlgorithmOrigin { paths, ..self.origin(ranks, rank, root, placement)? };
         if let Some(plan) = find(&self.file.plans, &origin) {
             return Ok(plan);
         }
@@ -231,7 +231,7 @@ impl Algorithm {
 
     /// Returns what all ranks do if one of them may fail; proved once.
     pub fn tolerant(&self, ranks: u32) -> Result<Arc<Tolerant>, Error> {
-        // It has no placement: it is played on memory of its own.
+        // It has no placement: it runs on memory of its own.
         let origin = self.origin(ranks, 0, 0, Placement::OutOfPlace)?;
         if let Some(known) = find(&self.file.tolerant, &origin) {
             return Ok(known);
@@ -251,7 +251,7 @@ impl Algorithm {
         rank: u32,
         root: u32,
         placement: Placement,
-    ) -> Result<Origin, Error> {
+    ) -> Result<AlgorithmOrigin, Error> {
         let shape = self.shape.clone().unwrap_or_else(|| Shape::flat(ranks));
         if shape.ranks() != u64::from(ranks) {
             return Err(Error::Usage(format!(
@@ -260,7 +260,9 @@ impl Algorithm {
             )));
         }
         match self.allows(placement) {
-            true => Ok(Origin { index: self.index, shape, root, placement, rank, paths: 1 }),
+            true => {
+                Ok(AlgorithmOrigin { index: self.index, shape, root, placement, rank, paths: 1 })
+            }
             false => Err(Error::Usage(format!(
                 "{self} moves `input` to `output`: it cannot be played in place"
             ))),
@@ -291,7 +293,7 @@ impl Algorithm {
     }
 }
 
-fn find<P: Clone>(kept: &Mutex<Vec<(Origin, P)>>, origin: &Origin) -> Option<P> {
+fn find<P: Clone>(kept: &Mutex<Vec<(AlgorithmOrigin, P)>>, origin: &AlgorithmOrigin) -> Option<P> {
     let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     kept.iter().find(|(o, _)| o == origin).map(|(_, found)| found.clone())
 }
@@ -384,25 +386,25 @@ fn allowed() -> ImportFolders {
 }
 
 /// The reason for which a file was not read.
-struct Unread {
+struct UnreadableFile {
     code: Code,
     why: String,
     source: Option<Source>,
 }
 
 /// Returns the text of a file, unless there is too much of it.
-fn text(path: &Path) -> Result<String, Unread> {
+fn text(path: &Path) -> Result<String, UnreadableFile> {
     let cannot = |e: std::io::Error| {
         let why = match e.kind() {
             ErrorKind::NotFound => "no such file".to_string(),
             _ => e.to_string(),
         };
-        Unread { code: codes::FILE, why, source: Some(Source::new(e)) }
+        UnreadableFile { code: codes::FILE, why, source: Some(Source::new(e)) }
     };
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    check_text(&bytes).map(str::to_string).map_err(|d| Unread {
+    check_text(&bytes).map(str::to_string).map_err(|d| UnreadableFile {
         code: d.code,
         why: d.message.clone(),
         source: Some(Source::new(Diagnostics(vec![d]))),

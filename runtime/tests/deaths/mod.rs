@@ -317,7 +317,7 @@ fn blames(text: &str, rank: usize) -> bool {
         "has left",
         "has not come",
         "has not joined",
-        "has not told what it does",
+        "has not reported what it does",
         "has not made call",
         "does not answer",
         // Only of rank 0.

@@ -1,25 +1,25 @@
 //! Makes a [`Bound`] of a batch of messages: no plan, only bytes from rank to rank.
 //!
-//! Every direction of every peer is a lane, and all lanes are played side by side. A lane waits for
+//! Every direction of every peer is a lane, and all lanes run side by side. A lane waits for
 //! nothing but its own connection: a sending one for room, which the peer's receiving lane makes, a
 //! receiving one for the next message, which the peer's sending lane posts. So batches that match
-//! come to their end in whatever order their messages were listed.
+//! complete in whatever order their messages were listed.
 //!
 //! **Pieces.** A message longer than a slot travels in pieces of a slot each, a function of its
 //! length alone, so that both ends cut alike. A message without content is one empty piece.
 //!
 //! **Tags.** The messages of a batch travel on a channel of their own, which no plan uses
 //! ([`channel`]). In place of a call's digest they carry a tag, made of element type and length: a
-//! receiver that expects another message sees so at the first piece.
+//! receiver that expects another message detects that at the first piece.
 
 use std::time::Duration;
 
 use roundelay_compiler::plan::{CopyPolicy, Dir, Header, KEPT_BYTES, Placement};
 
-use super::bound::{At, Bound, NOWHERE, Operand, OutEnd, Segment, Step};
+use super::bound::{Bound, BoundStep, BufferPlace, NOWHERE, OutEnd, StepOperand, StepSegment};
 use super::build::{DIRECT_POSTED, STREAM_BYTES};
 use super::key::Key;
-use super::shape::{Pace, Shape};
+use super::shape::{CallShape, PassDivision};
 use super::transfer::{BatchShape, Transfer, content};
 use roundelay_net::backend::Kernel;
 use roundelay_net::dtype::{DType, RedOp};
@@ -50,7 +50,7 @@ pub(crate) fn bind_batch(
     let connection = |peer| ConnectionId { peer, channel, path: 0 };
     endpoints.connect(group, peers.filter(|&peer| peer != own).map(connection), deadline)?;
     let slot_bytes = group.layout().slot_bytes;
-    let mut builder = Builder { slot_bytes, bound: empty(batch) };
+    let mut builder = BatchBuilder { slot_bytes, bound: empty(batch) };
     let transfers = builder.bound.batch.as_ref().map(|b| b.transfers.clone()).unwrap_or_default();
     builder.check(&transfers)?;
     builder.own_part(own, &transfers)?;
@@ -95,7 +95,7 @@ pub(crate) fn bind_batch(
 fn empty(batch: BatchShape) -> Bound {
     let key = Key { hash: [0; 16], count: 0, dtype: DType::U8, op: RedOp::Sum };
     let lens: Vec<u64> = batch.transfers.iter().map(|t| t.bytes).collect();
-    let (shape, kernel) = (Shape::bytes(lens), Kernel::copies(DType::U8));
+    let (shape, kernel) = (CallShape::bytes(lens), Kernel::copies(DType::U8));
     let mut bound = Bound::new(key, shape, kernel, header(batch.name));
     (bound.widest, bound.agreed, bound.batch) = (2, true, Some(batch));
     bound
@@ -151,12 +151,12 @@ pub fn own_pairs(own: u32, transfers: &[Transfer]) -> Result<Vec<(usize, usize)>
     alike.collect()
 }
 
-struct Builder {
+struct BatchBuilder {
     slot_bytes: u64,
     bound: Bound,
 }
 
-impl Builder {
+impl BatchBuilder {
     fn check(&self, transfers: &[Transfer]) -> Result<(), Error> {
         let all = transfers.iter().map(|t| u128::from(t.bytes.div_ceil(self.slot_bytes).max(1)));
         let pieces: u128 = all.sum();
@@ -222,7 +222,7 @@ impl Builder {
 
     fn receive(&mut self, index: usize, transfer: &Transfer, end: &RecvEnd) {
         for (offset, len) in self.pieces(transfer.bytes) {
-            self.bound.operands.push(Operand {
+            self.bound.operands.push(StepOperand {
                 receiver: end.receiver,
                 ahead: 0,
                 // A piece lies as far from the beginning of the peer's memory as of this rank's.
@@ -249,7 +249,7 @@ impl Builder {
 
     /// Adds an operand in this rank's memory, at the first place of its step.
     fn local(&mut self) {
-        self.bound.operands.push(Operand {
+        self.bound.operands.push(StepOperand {
             receiver: NOWHERE,
             ahead: 0,
             place: 0,
@@ -273,14 +273,14 @@ impl Builder {
         let bound = &mut self.bound;
         let segments = bound.segments.len() as u32;
         if len > 0 {
-            bound.segments.push(Segment { elements: len, places: bound.places.len() as u32 });
-            bound.places.extend(buffers.iter().map(|&b| At { buffer: b as u32, offset }));
+            bound.segments.push(StepSegment { elements: len, places: bound.places.len() as u32 });
+            bound.places.extend(buffers.iter().map(|&b| BufferPlace { buffer: b as u32, offset }));
         }
         let outs = bound.outs.len() as u32;
         let inputs = bound.operands.len() as u32;
         let out = u32::from(store == NOWHERE);
-        bound.steps.push(Step {
-            pace: Pace::ONCE,
+        bound.steps.push(BoundStep {
+            pace: PassDivision::ONCE,
             inputs: inputs - 1..inputs,
             outs: outs - out..outs,
             after: 0..0,

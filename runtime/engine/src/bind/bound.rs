@@ -5,7 +5,7 @@ use std::ops::Range;
 use roundelay_compiler::plan::{Header, OpRef, Plan, Shares, Site, WireType};
 
 use super::key::Key;
-use super::shape::{Pace, Shape, digest};
+use super::shape::{CallShape, PassDivision, digest};
 use super::stats::Stats;
 use super::transfer::BatchShape;
 use roundelay_net::backend::Kernel;
@@ -24,19 +24,19 @@ pub struct Bound {
     pub(crate) shares: Option<Shares>,
     /// The digest of the call, the same on all ranks that make it.
     pub(crate) digest: u64,
-    pub(crate) shape: Shape,
+    pub(crate) shape: CallShape,
     pub(crate) kernel: Kernel,
     /// Operations of each lane, as indices into `steps`.
     pub(crate) lanes: Vec<Range<u32>>,
-    /// The part that each lane plays, where the plan is split by bandwidth.
+    /// The part that each lane executes, where the plan is split by bandwidth.
     pub(crate) parts: Vec<Option<u16>>,
-    pub(crate) steps: Vec<Step>,
-    pub(crate) operands: Vec<Operand>,
+    pub(crate) steps: Vec<BoundStep>,
+    pub(crate) operands: Vec<StepOperand>,
     pub(crate) outs: Vec<OutEnd>,
     pub(crate) after: Vec<OpRef>,
-    pub(crate) drained: Vec<Drained>,
-    pub(crate) segments: Vec<Segment>,
-    pub(crate) places: Vec<At>,
+    pub(crate) drained: Vec<DrainedMessage>,
+    pub(crate) segments: Vec<StepSegment>,
+    pub(crate) places: Vec<BufferPlace>,
     pub(crate) sends: Vec<SendEnd>,
     /// Peer and channel of each receiving end, by receiver.
     pub(crate) froms: Vec<RecvEnd>,
@@ -63,7 +63,7 @@ pub struct Bound {
 
 /// An operation.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct BoundStep {
     pub(crate) inputs: Range<u32>,
     pub(crate) outs: Range<u32>,
     pub(crate) after: Range<u32>,
@@ -80,7 +80,7 @@ pub struct Step {
     /// The word that is mixed into the digest of its messages; 0 in plans.
     pub(crate) tag: u32,
     /// The division of its part into passes.
-    pub(crate) pace: Pace,
+    pub(crate) pace: PassDivision,
     /// Elements over all passes.
     pub(crate) elements: u64,
     pub(crate) site: u32,
@@ -89,7 +89,7 @@ pub struct Step {
 
 /// An input.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Operand {
+pub(crate) struct StepOperand {
     /// The receiver, or [`NOWHERE`] for local memory.
     pub(crate) receiver: u32,
     /// Messages of the same connection that the operation takes before this one.
@@ -131,7 +131,7 @@ pub(crate) struct OutEnd {
 
 /// A message that the peer must have consumed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Drained {
+pub(crate) struct DrainedMessage {
     /// Index into [`Bound::sends`].
     pub(crate) send: u32,
     pub(crate) message: u32,
@@ -139,7 +139,7 @@ pub(crate) struct Drained {
 
 /// Elements that lie together in every operand of a step.
 #[derive(Debug, Clone, Copy)]
-pub struct Segment {
+pub struct StepSegment {
     pub(crate) elements: u64,
     /// Its first place.
     pub(crate) places: u32,
@@ -147,7 +147,7 @@ pub struct Segment {
 
 /// A place in one of this rank's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct At {
+pub(crate) struct BufferPlace {
     /// Index of the buffer: 0 data, 1 input, 2 output, then scratch buffers.
     pub(crate) buffer: u32,
     /// Bytes from its base.
@@ -156,7 +156,7 @@ pub(crate) struct At {
 
 impl Bound {
     /// Makes a plan without operations yet.
-    pub(super) fn new(key: Key, shape: Shape, kernel: Kernel, header: Header) -> Self {
+    pub(super) fn new(key: Key, shape: CallShape, kernel: Kernel, header: Header) -> Self {
         Bound {
             key,
             counts: Vec::new(),
@@ -191,7 +191,7 @@ impl Bound {
 
     /// Describes a call of a plan without elements: ranks compare it, and nothing is executed.
     pub(crate) fn without_elements(key: Key, kernel: Kernel, plan: &Plan) -> Self {
-        let shape = Shape::bytes(vec![0; 3]);
+        let shape = CallShape::bytes(vec![0; 3]);
         Bound { digest: digest(&key), ..Bound::new(key, shape, kernel, plan.header.clone()) }
     }
 
@@ -222,7 +222,7 @@ impl Bound {
         format!("{} of {} x {dtype} with {op} (plan {hash})", self.name(), self.extent())
     }
 
-    /// Returns the number of passes in which a lane is played.
+    /// Returns the number of passes in which a lane is executed.
     #[inline]
     pub(crate) fn passes(&self, lane: usize) -> u32 {
         let steps = &self.lanes[lane];
@@ -231,7 +231,7 @@ impl Bound {
 
     /// Returns the inputs and the outgoing messages of a step.
     #[inline(always)]
-    pub(crate) fn operands_of(&self, step: &Step) -> (&[Operand], &[OutEnd]) {
+    pub(crate) fn operands_of(&self, step: &BoundStep) -> (&[StepOperand], &[OutEnd]) {
         (
             &self.operands[step.inputs.start as usize..step.inputs.end as usize],
             &self.outs[step.outs.start as usize..step.outs.end as usize],
@@ -245,21 +245,21 @@ impl Bound {
     }
 
     /// Returns what a blocked lane of a rank waits for, and the rank it waits for.
-    pub(crate) fn awaited(&self, blocked: Blocked, own: u32) -> (What, u32) {
+    pub(crate) fn awaited(&self, blocked: LaneCondition, own: u32) -> (What, u32) {
         let to = |send: u32| self.sends.get(send as usize).map_or(own, |s| s.peer);
         match blocked {
-            Blocked::Message(receiver) => {
+            LaneCondition::Message(receiver) => {
                 let from = self.froms.iter().find(|f| f.receiver == receiver);
                 (What::Message, from.map_or(own, |f| f.peer))
             }
-            Blocked::Room(send) => (What::Room, to(send)),
-            Blocked::Drained(send) => (What::Drained, to(send)),
-            Blocked::After(_) => (What::Lane, own),
+            LaneCondition::Room(send) => (What::Room, to(send)),
+            LaneCondition::Drained(send) => (What::Drained, to(send)),
+            LaneCondition::After(_) => (What::Lane, own),
         }
     }
 
     /// Returns the elements that a step moves in a pass.
-    pub(crate) fn elements(&self, step: &Step, pass: u32) -> u64 {
+    pub(crate) fn elements(&self, step: &BoundStep, pass: u32) -> u64 {
         if step.pace.passes == 1 {
             return step.elements;
         }
@@ -270,7 +270,7 @@ impl Bound {
 
 /// The condition that a lane waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blocked {
+pub(crate) enum LaneCondition {
     /// An operation of another lane.
     After(OpRef),
     /// A message, by receiver.

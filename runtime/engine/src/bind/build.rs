@@ -6,10 +6,12 @@ use roundelay_compiler::plan::{
     Buf, CACHED_VECTOR, Connection, CopyPolicy, Dir, Input, Op, Out, Plan, Region, Sizes,
 };
 
-use super::bound::{At, Bound, Drained, NOWHERE, Operand, OutEnd, Segment, Step};
+use super::bound::{
+    Bound, BoundStep, BufferPlace, DrainedMessage, NOWHERE, OutEnd, StepOperand, StepSegment,
+};
 use super::check::{chunk_by_chunk, damaged, lanes_apart, places, references};
 use super::key::{Key, Sizing};
-use super::shape::{Pace, Shape, digest};
+use super::shape::{CallShape, PassDivision, digest};
 use super::short::short;
 use roundelay_net::backend::Kernel;
 use roundelay_net::digest::mix;
@@ -32,10 +34,10 @@ pub(super) const DIRECT_POSTED: usize = 4 << 10;
 /// The index of the input among the buffers.
 const INPUT: u32 = 1;
 
-/// The size of calls from which on results that nobody reads soon are streamed: they do not stay in the
+/// The size of calls from which on results that are not read again soon are streamed: they bypass the
 /// caches.
 pub(super) const STREAM_BYTES: u64 = CACHED_VECTOR;
-/// The most operations of a plan that is searched for results that nobody reads.
+/// The most operations of a plan that is searched for results that are not read again.
 const STREAM_SEARCH: usize = 512;
 
 /// Makes addresses of a plan, and opens the connections that it uses.
@@ -51,7 +53,8 @@ pub(crate) fn bind(
     references(plan, group)?;
     let slot_bytes = group.layout().slot_bytes;
     let Sizing { counts, shares } = sizing;
-    let shape = Shape::new(&plan.header, group.rank(), key.count, sizing, key.dtype, slot_bytes)?;
+    let shape =
+        CallShape::new(&plan.header, group.rank(), key.count, sizing, key.dtype, slot_bytes)?;
     if !counts.is_empty() {
         chunk_by_chunk(plan, &shape)?;
     }
@@ -68,13 +71,13 @@ pub(crate) fn bind(
     bound.widest = ops().map(|op| op.inputs.len().max(op.outs.len() + 1)).max().unwrap_or(0);
     let deadline = Deadline { timeout, watch: &mut |_| None, members: &[] };
     let id = |c: &Connection| ConnectionId { peer: c.peer, channel: c.channel, path: c.path };
-    let played = played(plan, &bound.shape);
-    let wanted = part.conns.iter().zip(&played).filter(|(_, played)| **played);
+    let used = used_connections(plan, &bound.shape);
+    let wanted = part.conns.iter().zip(&used).filter(|(_, used)| **used);
     endpoints.connect(group, wanted.map(|(c, _)| id(c)), deadline)?;
     let crowded = group.layout().crowded;
-    let mut builder = Builder { plan, kernel, crowded, connections: Vec::new() };
-    for (conn, played) in part.conns.iter().zip(played) {
-        if !played {
+    let mut builder = PlanBinder { plan, kernel, crowded, connections: Vec::new() };
+    for (conn, used) in part.conns.iter().zip(used) {
+        if !used {
             builder.connections.push(NOWHERE);
             continue;
         }
@@ -111,21 +114,23 @@ pub(crate) fn bind(
 }
 
 /// Returns true for each connection that is used: not for those of parts without elements.
-fn played(plan: &Plan, shape: &Shape) -> Vec<bool> {
-    let mut played = vec![plan.header.split.is_none(); plan.part.conns.len()];
+fn used_connections(plan: &Plan, shape: &CallShape) -> Vec<bool> {
+    let mut used = vec![plan.header.split.is_none(); plan.part.conns.len()];
     for lane in plan.part.lanes.iter().filter(|lane| shape.pace(lane.part).is_some()) {
         for op in &lane.ops {
-            let heard = op.inputs.iter().filter_map(|input| match input {
+            let received = op.inputs.iter().filter_map(|input| match input {
                 Input::Message { conn, .. } => Some(*conn),
                 Input::Local(_) => None,
             });
-            heard.chain(op.outs.iter().map(|out| out.conn)).for_each(|c| played[c as usize] = true);
+            received
+                .chain(op.outs.iter().map(|out| out.conn))
+                .for_each(|c| used[c as usize] = true);
         }
     }
-    played
+    used
 }
 
-struct Builder<'a> {
+struct PlanBinder<'a> {
     plan: &'a Plan,
     kernel: Kernel,
     /// True if ranks share cores.
@@ -134,14 +139,14 @@ struct Builder<'a> {
     connections: Vec<u32>,
 }
 
-impl Builder<'_> {
+impl PlanBinder<'_> {
     fn step(
         &mut self,
         bound: &mut Bound,
         op: &Op,
-        pace: Pace,
+        pace: PassDivision,
         at: (usize, usize),
-    ) -> Result<Step, Error> {
+    ) -> Result<BoundStep, Error> {
         let lens = lens(&bound.shape, pace, &op.sizes)?;
         let mut regions: Vec<Vec<(usize, u64)>> = Vec::new();
         let inputs = bound.operands.len() as u32;
@@ -169,18 +174,19 @@ impl Builder<'_> {
         bound.after.extend(&op.after);
         let drained = bound.drained.len() as u32;
         let refs = op.drained.iter();
-        bound.drained.extend(
-            refs.map(|r| Drained { send: self.connections[r.conn as usize], message: r.message }),
-        );
+        bound.drained.extend(refs.map(|r| DrainedMessage {
+            send: self.connections[r.conn as usize],
+            message: r.message,
+        }));
         let segments = bound.segments.len() as u32;
         segment(bound, pace, &lens, &regions);
-        let messages = |operand: &&Operand| operand.receiver != NOWHERE;
+        let messages = |operand: &&StepOperand| operand.receiver != NOWHERE;
         let mut messages = bound.operands[inputs as usize..].iter().filter(messages);
         let lands = match (messages.next(), messages.next()) {
             (Some(only), None) => only.wire.is_none() && store != NOWHERE,
             _ => false,
         };
-        Ok(Step {
+        Ok(BoundStep {
             inputs: inputs..bound.operands.len() as u32,
             outs: outs..bound.outs.len() as u32,
             after: after..bound.after.len() as u32,
@@ -204,10 +210,10 @@ impl Builder<'_> {
         input: &Input,
         lens: &[u64],
         regions: &mut Vec<Vec<(usize, u64)>>,
-    ) -> Result<Operand, Error> {
+    ) -> Result<StepOperand, Error> {
         let shape = &bound.shape;
         let (size, place) = (shape.size as u32, regions.len() as u32);
-        let none = Operand {
+        let none = StepOperand {
             receiver: NOWHERE,
             ahead: 0,
             place,
@@ -226,16 +232,16 @@ impl Builder<'_> {
                 let RecvEnd { receiver, posted, .. } =
                     bound.froms[self.connections[*conn as usize] as usize];
                 let size = self.wire_size(*wire)?;
-                let none = Operand { receiver, wire: *wire, size, posted, ..none };
+                let none = StepOperand { receiver, wire: *wire, size, posted, ..none };
                 let Some(region) = pull.as_ref().filter(|_| !posted) else {
-                    return Ok(Operand { place: NOWHERE, ..none });
+                    return Ok(StepOperand { place: NOWHERE, ..none });
                 };
                 let at = places(shape, region, lens)?;
                 let low = at.iter().map(|&(_, first)| first).min().unwrap_or(0);
                 let ends = at.iter().zip(lens).map(|(&(_, first), len)| first + len);
                 let span = (low * shape.size, ends.max().unwrap_or(0) * shape.size);
                 regions.push(at);
-                Ok(Operand { span, ..none })
+                Ok(StepOperand { span, ..none })
             }
         }
     }
@@ -293,7 +299,7 @@ impl Builder<'_> {
     }
 
     /// Returns the size from which on messages out of a buffer are offered for pulling.
-    fn direct(&self, shape: &Shape, buffer: u32) -> usize {
+    fn direct(&self, shape: &CallShape, buffer: u32) -> usize {
         if buffer == NOWHERE {
             return usize::MAX;
         }
@@ -311,7 +317,7 @@ impl Builder<'_> {
 
     /// Returns true if the store of an operation is long and not read afterwards in this call, as far as a
     /// glance tells: not offered, and not read by operations that may come later.
-    fn is_last_use(&self, shape: &Shape, op: &Op, (lane, index): (usize, usize)) -> bool {
+    fn is_last_use(&self, shape: &CallShape, op: &Op, (lane, index): (usize, usize)) -> bool {
         let lanes = &self.plan.part.lanes;
         let Some(store) = &op.store else { return false };
         if shape.elements * shape.size < STREAM_BYTES
@@ -345,7 +351,7 @@ fn mentions(region: &Region, buf: Buf) -> bool {
     region.pieces.iter().any(|piece| piece.buf == buf)
 }
 
-fn lens(shape: &Shape, pace: Pace, sizes: &Sizes) -> Result<Vec<u64>, Error> {
+fn lens(shape: &CallShape, pace: PassDivision, sizes: &Sizes) -> Result<Vec<u64>, Error> {
     match sizes {
         Sizes::Full(n) => Ok(vec![pace.ceil; *n as usize]),
         Sizes::Of(sets) => {
@@ -363,9 +369,9 @@ fn lens(shape: &Shape, pace: Pace, sizes: &Sizes) -> Result<Vec<u64>, Error> {
     }
 }
 
-/// Cuts the chunks of a step into segments. Played in one pass, chunks that lie together in every
+/// Cuts the chunks of a step into segments. In one pass, chunks that lie together in every
 /// operand are one segment; in several passes each chunk is, for each pass takes a part of each.
-fn segment(bound: &mut Bound, pace: Pace, lens: &[u64], regions: &[Vec<(usize, u64)>]) {
+fn segment(bound: &mut Bound, pace: PassDivision, lens: &[u64], regions: &[Vec<(usize, u64)>]) {
     let size = bound.shape.size;
     let mut k = 0;
     while k < lens.len() {
@@ -382,12 +388,10 @@ fn segment(bound: &mut Bound, pace: Pace, lens: &[u64], regions: &[Vec<(usize, u
             continue;
         }
         let places = bound.places.len() as u32;
-        bound.places.extend(
-            regions.iter().map(|region| At {
-                buffer: region[first].0 as u32,
-                offset: region[first].1 * size,
-            }),
-        );
-        bound.segments.push(Segment { elements, places });
+        bound.places.extend(regions.iter().map(|region| BufferPlace {
+            buffer: region[first].0 as u32,
+            offset: region[first].1 * size,
+        }));
+        bound.segments.push(StepSegment { elements, places });
     }
 }

@@ -1,9 +1,9 @@
-//! Checks a plan before addresses are made of it, whoever made the plan.
+//! Checks a plan before addresses are made of it, whatever its origin.
 
 use roundelay_compiler::chunks::ChunkSet;
 use roundelay_compiler::plan::{Dir, Input, Op, Plan, Region, Sizes};
 
-use super::shape::Shape;
+use super::shape::CallShape;
 use roundelay_net::error::Error;
 use roundelay_net::group::Group;
 use roundelay_net::transport::shm::RING;
@@ -125,7 +125,7 @@ pub(crate) fn lanes_apart(plan: &Plan) -> Result<(), Error> {
 /// Checks that every chunk keeps to its own places, as it must with blocks of unequal length: what an
 /// operation touches with the size of a chunk is that chunk, in every buffer. Plans of programs that only
 /// speak of `data` are so; the proof of others holds only as long as chunks of different blocks are alike.
-pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &Shape) -> Result<(), Error> {
+pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &CallShape) -> Result<(), Error> {
     let sound = |set: &ChunkSet| set.modulus > 0 && (set.block > 0 || set.total == 0);
     let same = |region: &Region, chunks: &[u64]| {
         if !region.pieces.iter().all(|piece| sound(&piece.set)) {
@@ -167,7 +167,7 @@ pub(crate) fn chunk_by_chunk(plan: &Plan, shape: &Shape) -> Result<(), Error> {
 
 /// Returns the chunks of a region, as buffer and first element, each with room for its elements.
 pub(super) fn places(
-    shape: &Shape,
+    shape: &CallShape,
     region: &Region,
     lens: &[u64],
 ) -> Result<Vec<(usize, u64)>, Error> {

@@ -1,12 +1,25 @@
 //! Binds plans: turns a plan, an element count and a type into addresses and lengths.
 //!
-//! Everything that can be computed before a call is computed here, once, and kept: which bytes each
-//! operation touches, in how many passes the plan is played, which connection ends it uses. What
-//! remains for the data path is adding base addresses. Everything that could make the data path
-//! touch memory it should not is checked here too, whoever made the plan (`check.rs`).
+//! Everything that can be computed before a call is computed here, once, and kept: the bytes that each
+//! operation accesses, the number of passes, the connection ends. What remains for the data path is
+//! adding base addresses. Everything that could make the data path access memory outside the buffers
+//! is checked here too, whatever the origin of the plan.
 //!
-//! The number of passes is a function of what all ranks have in common (header, count, type and slot
-//! size), so that all ranks cut messages alike.
+//! | file | holds |
+//! |---|---|
+//! | `bound.rs` | [`Bound`], a plan with addresses: lanes, steps, operands, segments |
+//! | `key.rs`, `stats.rs` | the key of a bound plan, and the counts of a call |
+//! | `shape.rs` | the sizes of a call: elements, parts, passes |
+//! | `check.rs` | the checks of a plan |
+//! | `build.rs` | binds a plan, and opens its connections |
+//! | `short.rs` | calls whose messages all travel in headers |
+//! | `transfer.rs`, `batch.rs` | batches of messages, which are bound without a plan |
+//!
+//! **Invariant:** the number of passes is a function of what all ranks have in common (header, count,
+//! type and slot size), so that all ranks cut messages alike.
+//!
+//! **Invariant:** a bound plan owns no memory of a call: one is executed at any addresses, again and
+//! again.
 
 mod batch;
 mod bound;
@@ -20,13 +33,13 @@ mod transfer;
 
 pub(crate) use batch::bind_batch;
 pub use batch::own_pairs;
-pub(crate) use bound::{At, Blocked, NOWHERE, Operand, OutEnd};
-pub use bound::{Bound, Segment, Step};
+pub use bound::{Bound, BoundStep, StepSegment};
+pub(crate) use bound::{BufferPlace, LaneCondition, NOWHERE, OutEnd, StepOperand};
 pub(crate) use build::bind;
 pub(crate) use check::references;
 pub use key::Key;
 pub(crate) use key::Sizing;
-pub use shape::{Shape, digest};
+pub use shape::{CallShape, digest};
 pub use stats::Stats;
 pub(crate) use transfer::BatchShape;
 pub use transfer::{Transfer, tagged};

@@ -2,20 +2,20 @@
 //!
 //! The vector is a row of *units*, each unit a row of *parts*, and the chunks of a part divide its
 //! elements evenly, rounded down. Nearly always there is one unit with one part, the vector. What differs
-//! is said by a [`Sizing`]:
+//! is in a [`Sizing`]:
 //!
 //! **Blocks of unequal length.** Where the vector has one block a rank (`all_gather`, `reduce_scatter`), a
 //! call may give each block a length of its own: the blocks are the units. The plan stays as it is, and so
-//! does its proof. A plan that may be played so ([`chunk_by_chunk`](super::check::chunk_by_chunk)) never
+//! does its proof. A plan that may be executed so ([`chunk_by_chunk`](super::check::chunk_by_chunk)) never
 //! puts what belongs to one chunk into the place of another, and its operations work element by element; so
 //! each chunk goes its way as if it were alone, and that way was proved free of races and deadlock, with
 //! the right result, for a chunk of any length: no proof asks how many elements a chunk has. A chunk
 //! without any still sends its messages.
 //!
 //! **Shares.** A plan that is split by bandwidth has parts as long as their shares say. A part has memory,
-//! connections and lanes of its own (the plan's check says so), so it is played as a plan of its own: its
+//! connections and lanes of its own (the plan's check ensures it), so it is executed as a plan of its own: its
 //! scratch has room for the longest of its own chunks, it has its own number of passes, and if it has no
-//! elements at all its lanes are not played: on all ranks alike, so that nobody waits for them.
+//! elements at all its lanes are not executed: on all ranks alike, so that no rank waits for them.
 
 use roundelay_compiler::plan::{Buf, Header, LEAST_PIECE, Shares, WHOLE};
 
@@ -26,18 +26,18 @@ use roundelay_net::error::Error;
 
 /// The division of a part into passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub(crate) struct PassDivision {
     /// Elements of its longest chunk: `ceil(N/C)`, of a vector with one part.
     pub(crate) ceil: u64,
-    /// T: how often its lanes are played, each time on a piece of every chunk.
+    /// T: the number of times that its lanes are executed, each time on a piece of every chunk.
     pub(crate) passes: u32,
 }
 
-impl Pace {
+impl PassDivision {
     /// Everything at once.
-    pub(crate) const ONCE: Pace = Pace { ceil: 0, passes: 1 };
+    pub(crate) const ONCE: PassDivision = PassDivision { ceil: 0, passes: 1 };
 
-    /// Returns the part of a chunk of so many elements that a pass moves: its first element, and its length.
+    /// Returns the part of a chunk of `elements` that a pass moves: its first element, and its length.
     /// A pass begins at the same element of every chunk, whatever the chunk's length: a scratch chunk is
     /// moved with all elements that it has room for, and filled with those of a shorter one.
     #[inline]
@@ -60,7 +60,7 @@ impl Pace {
 
 /// The sizes of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shape {
+pub struct CallShape {
     /// Bytes of an element in memory.
     pub(crate) size: u64,
     /// N: elements of the whole vector.
@@ -68,7 +68,7 @@ pub struct Shape {
     /// C: chunks of the whole vector.
     pub(crate) chunks: u64,
     /// The pace of each part of a unit; at least one.
-    paces: Vec<Pace>,
+    paces: Vec<PassDivision>,
     /// Number of chunks of each buffer: data, input, output, then scratch buffers.
     pub(crate) buffers: Vec<u64>,
     /// Number of elements of each buffer.
@@ -83,8 +83,8 @@ pub struct Shape {
     own: u64,
 }
 
-impl Shape {
-    /// Returns the sizes of a call with so many elements in each block, unless `sizing` says otherwise.
+impl CallShape {
+    /// Returns the sizes of a call with `count` elements in each block, or as `sizing` gives them.
     pub(crate) fn new(
         header: &Header,
         rank: u32,
@@ -103,7 +103,7 @@ impl Shape {
             }
             (false, None) => vec![0, count.saturating_mul(header.blocks.into())],
         };
-        let mut shape = Shape::whole(header, units, dtype)?;
+        let mut shape = CallShape::whole(header, units, dtype)?;
         if ragged {
             let per = header.chunks.checked_div(header.blocks).unwrap_or(0);
             shape.own = u64::from(rank) * u64::from(per);
@@ -134,11 +134,11 @@ impl Shape {
 
     /// Describes buffers of bytes that no plan divides into chunks.
     pub(crate) fn bytes(lens: Vec<u64>) -> Self {
-        Shape {
+        CallShape {
             size: 1,
             elements: 0,
             chunks: 1,
-            paces: vec![Pace::ONCE],
+            paces: vec![PassDivision::ONCE],
             buffers: vec![1; lens.len()],
             lens,
             units: vec![0, 0],
@@ -158,7 +158,7 @@ impl Shape {
             .last()
             .copied()
             .filter(|n| n.checked_mul(size).is_some_and(|b| b < 1 << 46))
-            .ok_or_else(|| Error::Usage("so many elements exceed the address space".into()))?;
+            .ok_or_else(|| Error::Usage("that many elements exceed the address space".into()))?;
         if header.input_chunks > header.chunks || header.output_chunks > header.chunks {
             return Err(damaged("its input or output has more chunks than the whole vector"));
         }
@@ -167,7 +167,18 @@ impl Shape {
         buffers.extend(header.scratch.iter().map(|&s| u64::from(s)));
         let (paces, lens, scratch) = (Vec::new(), Vec::new(), Vec::new());
         let bounds = vec![0, WHOLE];
-        Ok(Shape { size, elements, chunks, paces, buffers, lens, units, bounds, scratch, own: 0 })
+        Ok(CallShape {
+            size,
+            elements,
+            chunks,
+            paces,
+            buffers,
+            lens,
+            units,
+            bounds,
+            scratch,
+            own: 0,
+        })
     }
 
     fn finish(mut self, header: &Header, slot_bytes: u64) -> Result<Self, Error> {
@@ -179,7 +190,7 @@ impl Shape {
             });
             let ceil = lens.max().unwrap_or(0).div_ceil(per_part.max(1));
             let passes = self.count_passes(header, ceil, slot_bytes)?;
-            self.paces.push(Pace { ceil, passes });
+            self.paces.push(PassDivision { ceil, passes });
         }
         self.lens =
             (0..self.buffers.len()).map(|index| self.offset(index, self.buffers[index])).collect();
@@ -212,12 +223,12 @@ impl Shape {
         })
     }
 
-    /// Returns the pace of a lane of that part; `None` where there is nothing to be played, and
-    /// [`Pace::ONCE`] for what belongs to no part of several.
-    pub(crate) fn pace(&self, part: Option<u16>) -> Option<Pace> {
+    /// Returns the pace of a lane of that part; `None` where there is nothing to execute, and
+    /// [`PassDivision::ONCE`] for what belongs to no part of several.
+    pub(crate) fn pace(&self, part: Option<u16>) -> Option<PassDivision> {
         match (part, self.paces.as_slice()) {
             (None, [only]) => Some(*only),
-            (None, _) => Some(Pace::ONCE),
+            (None, _) => Some(PassDivision::ONCE),
             (Some(part), paces) => paces.get(usize::from(part)).copied().filter(|p| p.ceil > 0),
         }
     }
@@ -369,13 +380,23 @@ mod tests {
         }
     }
 
-    fn plain(header: &Header, count: u64, dtype: DType, slot_bytes: u64) -> Result<Shape, Error> {
-        Shape::new(header, 0, count, Sizing::default(), dtype, slot_bytes)
+    fn plain(
+        header: &Header,
+        count: u64,
+        dtype: DType,
+        slot_bytes: u64,
+    ) -> Result<CallShape, Error> {
+        CallShape::new(header, 0, count, Sizing::default(), dtype, slot_bytes)
     }
 
-    fn cut(header: &Header, rank: u32, counts: &[u64], slot_bytes: u64) -> Result<Shape, Error> {
+    fn cut(
+        header: &Header,
+        rank: u32,
+        counts: &[u64],
+        slot_bytes: u64,
+    ) -> Result<CallShape, Error> {
         let sizing = Sizing { counts, shares: None };
-        Shape::new(header, rank, counts.iter().sum(), sizing, DType::F32, slot_bytes)
+        CallShape::new(header, rank, counts.iter().sum(), sizing, DType::F32, slot_bytes)
     }
 
     #[test]
@@ -427,7 +448,7 @@ mod tests {
             assert!(cut(&header, 0, counts, 64).is_err());
         }
         let sizing = Sizing { counts: &[1 << 63, 1 << 63, 1], shares: None };
-        assert!(Shape::new(&header, 0, 0, sizing, DType::F32, 64).is_err());
+        assert!(CallShape::new(&header, 0, 0, sizing, DType::F32, 64).is_err());
     }
 
     #[test]
@@ -442,7 +463,7 @@ mod tests {
         };
         let shape = |header: &Header, count, shares: &Shares| {
             let sizing = Sizing { counts: &[], shares: Some(shares) };
-            Shape::new(header, 0, count, sizing, DType::F32, 64)
+            CallShape::new(header, 0, count, sizing, DType::F32, 64)
         };
         let shares = Shares::new(vec![WHOLE / 2, 0, WHOLE / 2]).expect("shares");
         // One unit of three parts of two chunks: 9 elements, of which the middle part has none.
@@ -451,7 +472,7 @@ mod tests {
         let starts: Vec<u64> = (0..=6).map(|c| cut.start(c)).collect();
         assert_eq!(starts, [0, 2, 4, 4, 4, 6, 9]);
         assert_eq!(cut.paces.iter().map(|p| p.ceil).collect::<Vec<_>>(), [2, 0, 3]);
-        assert_eq!((cut.pace(Some(1)), cut.pace(None)), (None, Some(Pace::ONCE)));
+        assert_eq!((cut.pace(Some(1)), cut.pace(None)), (None, Some(PassDivision::ONCE)));
         // Scratch of the whole vector has room for every chunk, scratch of a part for that part's.
         assert_eq!((cut.lens[3], cut.lens[4], cut.offset(3, 5)), (10, 12, 7));
         // Two units: the same in each.

@@ -1,4 +1,4 @@
-//! Calls so short that all their content travels in headers: told when a plan is bound.
+//! Calls so short that all their messages travel in headers: detected when a plan is bound.
 
 use super::bound::{Bound, NOWHERE};
 use super::stats::Stats;

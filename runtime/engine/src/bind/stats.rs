@@ -3,7 +3,7 @@
 /// The amount of data that a call moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// The number of times that the plan was played, each time on a part of every chunk.
+    /// The number of times that the plan was executed, each time on a part of every chunk.
     pub passes: u32,
     /// Messages sent.
     pub messages: u64,

@@ -68,7 +68,7 @@ impl std::fmt::Display for Transfer {
 /// The messages that a bound batch was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BatchShape {
-    /// `batch`, `send`, `recv`, or the collective that is played as a batch.
+    /// `batch`, `send`, `recv`, or the collective that is executed as a batch.
     pub(crate) name: &'static str,
     /// The messages, in the order in which they were listed.
     pub(crate) transfers: Vec<Transfer>,

@@ -1,4 +1,4 @@
-//! Algorithms of the library at a shape: whether they can be played there, and what they would take.
+//! Algorithms of the library at a shape: whether they can run there, and the time that they would take.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,22 +21,22 @@ const MOST_MOVES: u64 = 4_000_000;
 /// Algorithms and shapes that are remembered.
 const KEPT: usize = 512;
 
-/// An algorithm, and whether it can be played.
+/// An algorithm, and whether it can run.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
+pub(super) struct AlgorithmCandidate {
     pub(super) entry: &'static Entry,
-    pub(super) fit: Result<Fit, Why>,
+    pub(super) fit: Result<CandidateFit, Why>,
 }
 
-/// An algorithm that can be played.
+/// An algorithm that can run.
 #[derive(Debug, Clone)]
-pub(super) struct Fit {
+pub(super) struct CandidateFit {
     pub(super) shape: Shape,
     pub(super) profile: Arc<Profile>,
 }
 
-impl Candidate {
-    /// Returns the microseconds by the cost model; infinite if it cannot be played.
+impl AlgorithmCandidate {
+    /// Returns the microseconds by the cost model; infinite if it cannot run.
     pub(super) fn time_us(&self, bytes: u64, slot_bytes: u64) -> f64 {
         self.fit.as_ref().map_or(f64::INFINITY, |fit| fit.profile.time_us(bytes, slot_bytes))
     }
@@ -53,39 +53,39 @@ impl Candidate {
 
 /// The properties of an algorithm at a shape.
 #[derive(Debug, Clone)]
-struct Learnt {
+struct KnownCandidate {
     entry: &'static str,
     root: u32,
     element: usize,
-    fit: Result<Fit, Why>,
-    /// True if it adds in order; `None` if that was not asked.
+    fit: Result<CandidateFit, Why>,
+    /// True if it adds in order; `None` if that was not computed.
     ordered: Option<bool>,
 }
 
-/// The properties of algorithms on one topology, as far as they were asked for.
+/// The properties of algorithms on one topology, as far as they were computed.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownCandidates {
     topology: Option<(Topology, Option<Shape>)>,
-    learnt: Vec<Learnt>,
+    known: Vec<KnownCandidate>,
 }
 
-impl Known {
+impl KnownCandidates {
     /// Returns all algorithms of the library for a collective, in its order.
     pub(super) fn candidates(
         &mut self,
         request: &Request<'_>,
         hints: &Hints,
-    ) -> Result<Vec<Candidate>, Error> {
+    ) -> Result<Vec<AlgorithmCandidate>, Error> {
         let grid = request.grid.cloned().or_else(|| request.topology.grid());
         let same = |(t, g): &(Topology, Option<Shape>)| t == request.topology && *g == grid;
         if !self.topology.as_ref().is_some_and(same) {
             self.topology = Some((request.topology.clone(), grid.clone()));
-            self.learnt.clear();
+            self.known.clear();
         }
         let mut all = Vec::new();
         for entry in roundelay_algorithms::of(request.collective) {
             let fit = self.candidate(entry, request, grid.as_ref(), hints);
-            all.push(Candidate { entry, fit });
+            all.push(AlgorithmCandidate { entry, fit });
         }
         if all.is_empty() {
             return Err(no_collective(request.collective));
@@ -99,9 +99,9 @@ impl Known {
         request: &Request<'_>,
         grid: Option<&Shape>,
         hints: &Hints,
-    ) -> Result<Fit, Why> {
+    ) -> Result<CandidateFit, Why> {
         let at = self.learn(entry, request, grid);
-        let fit = self.learnt[at].fit.clone()?;
+        let fit = self.known[at].fit.clone()?;
         let named = hints.algorithm(request.collective) == Some(entry.name);
         if !named
             && let (1, Some((_, program))) = (paths(request), program(entry))
@@ -121,8 +121,8 @@ impl Known {
         let program = program(entry).map(|(_, program)| program);
         let sums = program.is_some_and(|p| p.kind.reduces()) && order_matters(request);
         if hints.deterministic() == Some(true) && sums {
-            let learnt = &mut self.learnt[at];
-            let ordered = *learnt
+            let known = &mut self.known[at];
+            let ordered = *known
                 .ordered
                 .get_or_insert_with(|| adds_in_order(entry, &fit.shape, request.root));
             if !ordered || !fit.profile.wires().is_empty() {
@@ -139,23 +139,24 @@ impl Known {
         grid: Option<&Shape>,
     ) -> usize {
         let (root, element) = (request.root, request.dtype.size());
-        let same = |l: &Learnt| l.entry == entry.path && l.root == root && l.element == element;
-        if let Some(at) = self.learnt.iter().position(same) {
+        let same =
+            |l: &KnownCandidate| l.entry == entry.path && l.root == root && l.element == element;
+        if let Some(at) = self.known.iter().position(same) {
             return at;
         }
-        if self.learnt.len() >= KEPT {
-            self.learnt.clear();
+        if self.known.len() >= KEPT {
+            self.known.clear();
         }
         let fit = fit(entry, request, grid);
-        self.learnt.push(Learnt { entry: entry.path, root, element, fit, ordered: None });
-        self.learnt.len() - 1
+        self.known.push(KnownCandidate { entry: entry.path, root, element, fit, ordered: None });
+        self.known.len() - 1
     }
 }
 
 /// Returns the program of an entry of the library, resolved once in a process.
 pub(super) fn program(entry: &'static Entry) -> Option<&'static (SourceMap, Arc<Program>)> {
-    type Resolved = Option<(SourceMap, Arc<Program>)>;
-    static PROGRAMS: OnceLock<Vec<OnceLock<Resolved>>> = OnceLock::new();
+    type ResolvedProgram = Option<(SourceMap, Arc<Program>)>;
+    static PROGRAMS: OnceLock<Vec<OnceLock<ResolvedProgram>>> = OnceLock::new();
     let all = PROGRAMS.get_or_init(|| CATALOGUE.iter().map(|_| OnceLock::new()).collect());
     let at = CATALOGUE.iter().position(|e| e.path == entry.path)?;
     let resolved = all.get(at)?.get_or_init(|| {
@@ -168,7 +169,11 @@ pub(super) fn program(entry: &'static Entry) -> Option<&'static (SourceMap, Arc<
     resolved.as_ref()
 }
 
-fn fit(entry: &'static Entry, request: &Request<'_>, grid: Option<&Shape>) -> Result<Fit, Why> {
+fn fit(
+    entry: &'static Entry,
+    request: &Request<'_>,
+    grid: Option<&Shape>,
+) -> Result<CandidateFit, Why> {
     let refused = |code, text: &str| Why::Refused(code, text.into());
     let (sources, program) =
         program(entry).ok_or_else(|| refused(codes::EMPTY, "its text is wrong"))?;
@@ -191,7 +196,7 @@ fn fit(entry: &'static Entry, request: &Request<'_>, grid: Option<&Shape>) -> Re
     let instance = Instance::new(program, &shape, &options).map_err(why)?;
     let element = request.dtype.size() as u32;
     let profile = Profile::new(&instance, request.topology, element).map_err(why)?;
-    Ok(Fit { shape, profile: Arc::new(profile) })
+    Ok(CandidateFit { shape, profile: Arc::new(profile) })
 }
 
 /// Returns the number of paths between the hosts, where there are hosts to go between.
@@ -214,7 +219,7 @@ fn clause(d: &Diagnostic, sources: &SourceMap) -> String {
 }
 
 /// Refuses rounding that the call or the hints do not allow.
-fn allowed(fit: &Fit, request: &Request<'_>, hints: &Hints) -> Result<(), Why> {
+fn allowed(fit: &CandidateFit, request: &Request<'_>, hints: &Hints) -> Result<(), Why> {
     let wires = fit.profile.wires();
     let Some(wire) = wires.first() else { return Ok(()) };
     let name = wire.name();

@@ -10,15 +10,15 @@ use super::how::How;
 use super::lost::Lost;
 use crate::hints::Level;
 
-/// The algorithm to be played, and the reasons for it.
+/// The algorithm to run, and the reasons for it.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The algorithm of the library.
     pub entry: &'static Entry,
-    /// The name of the algorithm that is installed for the collective, and played in place of the library's. What
-    /// else is said here is of the library's.
+    /// The name of the algorithm that is installed for the collective, and runs in place of the library's. All
+    /// other fields are about the library's.
     pub installed: Option<String>,
-    /// The shape on which it is played.
+    /// The shape on which it runs.
     pub shape: Shape,
     /// The source that decided.
     pub source: DecidedBy,
@@ -30,14 +30,14 @@ pub struct Choice {
     pub how: Option<How>,
     /// The division over the paths, if the call is split by bandwidth.
     pub division: Option<Division>,
-    /// The other candidates: those that could be played first, fastest first.
+    /// The other candidates: those that could run first, fastest first.
     pub lost: Vec<Lost>,
     /// Other remarks: a table that does not apply.
     pub remarks: Vec<String>,
 }
 
 impl Choice {
-    /// Returns the name of the algorithm that is played.
+    /// Returns the name of the algorithm that runs.
     pub fn name(&self) -> &str {
         self.installed.as_deref().unwrap_or(self.entry.name)
     }

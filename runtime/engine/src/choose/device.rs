@@ -1,5 +1,4 @@
-//! Chooses what is played on GPUs where nothing else decides: the algorithm, the protocol its messages travel, how
-//! many blocks.
+//! Chooses for GPUs where nothing else decides: the algorithm, the protocol of its messages, the number of blocks.
 //!
 //! Rules by size, from measurements on two, four and eight H200 without multicast (docs/performance.md). A
 //! tuned table goes before them, hints before that. All of it is a function of what all ranks have in common.
@@ -7,7 +6,7 @@
 use roundelay_compiler::device::{Protocol, abi};
 
 /// A rule for calls of at most `up_to` bytes of the whole vector.
-struct Rule {
+struct DeviceRule {
     collective: &'static str,
     /// The most ranks that it is for. Of a collective's rules those for the fewest that are enough stand
     /// alone.
@@ -30,16 +29,16 @@ const fn rule(
     up_to: u64,
     algorithm: &'static str,
     protocols: &'static [Protocol],
-) -> Rule {
-    Rule { collective, ranks: u32::MAX, up_to, algorithm, protocols }
+) -> DeviceRule {
+    DeviceRule { collective, ranks: u32::MAX, up_to, algorithm, protocols }
 }
 
-const fn on(ranks: u32, rule: Rule) -> Rule {
-    Rule { ranks, ..rule }
+const fn on(ranks: u32, rule: DeviceRule) -> DeviceRule {
+    DeviceRule { ranks, ..rule }
 }
 
 /// The rules by collective, in ascending order of size.
-const RULES: &[Rule] = &[
+const RULES: &[DeviceRule] = &[
     rule("all_reduce", 32 * K, "one_shot", &[Protocol::Packet]),
     rule("all_reduce", M, "two_shot", &[Protocol::Packet]),
     rule("all_reduce", 16 * M, "two_shot", &[Protocol::Get, Protocol::Staged]),
@@ -92,19 +91,19 @@ const RULES: &[Rule] = &[
 ];
 
 /// Returns the rules of a collective, in ascending order of size.
-fn rules(collective: &str, ranks: u32) -> impl Iterator<Item = &'static Rule> + use<'_> {
+fn rules(collective: &str, ranks: u32) -> impl Iterator<Item = &'static DeviceRule> + use<'_> {
     let all = RULES.iter().filter(move |r| r.collective == collective && r.ranks >= ranks);
     let fewest = all.clone().map(|r| r.ranks).min();
     all.filter(move |r| Some(r.ranks) == fewest)
 }
 
-/// Returns the algorithms for a call of so many bytes, the best first.
+/// Returns the algorithms for a call of `bytes`, the best first.
 pub fn algorithms(
     collective: &str,
     bytes: u64,
     ranks: u32,
 ) -> impl Iterator<Item = &'static str> + use<> {
-    let of: Vec<&Rule> = rules(collective, ranks).collect();
+    let of: Vec<&DeviceRule> = rules(collective, ranks).collect();
     let at = of.iter().position(|r| bytes <= r.up_to).unwrap_or(0);
     let (smaller, larger) = of.split_at(at);
     let order: Vec<&'static str> =
@@ -129,7 +128,7 @@ pub fn protocols(collective: &str, bytes: u64, ranks: u32) -> Vec<Protocol> {
 /// The protocols of calls between hosts, the best first: the others reach as far as one.
 pub const BETWEEN_HOSTS: [Protocol; 2] = [Protocol::Put, Protocol::Staged];
 
-/// Returns the number of blocks for a call on so many ranks: enough to keep the links busy, few where meeting
+/// Returns the number of blocks for a call on `ranks`: enough to keep the links busy, few where meeting
 /// costs more than moving. On two GPUs all of them are best: all_reduce.ring of 1 GiB took 3.27 ms with 32
 /// blocks, 3.00 with 128. On more, 64 were best up to 32 MiB where all send to all: all_gather of 32 MiB on
 /// four took 87.9 us with 32, 79.3 with 64, 96 with 128. A broadcast goes down a chain, whose ranks send to
@@ -159,10 +158,10 @@ pub fn blocks(
     wanted.min(sms.max(1)).min(most.unwrap_or(abi::BLOCKS).max(1))
 }
 
-/// Returns the number of blocks for a call between hosts, of so many at most: one for each of the lanes that carry it, so
-/// that a lane sends one piece while its block makes the next; two for long vectors. Between two H200, over eight lanes of
-/// TCP on loopback, a broadcast of 1 MiB took 63 us with 8 blocks, 75 with 16, 86 with 32; an all_reduce of 16 MiB 1.08 ms,
-/// 1.22, 1.24; one of 256 MiB 19.1 ms, 17.0, 19.6 (docs/results/2026-11-26-nccl-short-h200x2/blocks.txt).
+/// Returns the number of blocks for a call between hosts, at most `most`: one for each of the lanes that carry it, so
+/// that a lane sends one piece while its block makes the next; two for long vectors. Between two H200, over eight lanes
+/// of TCP on loopback, a broadcast of 1 MiB took 63 us with 8 blocks, 75 with 16, 86 with 32; an all_reduce of 16 MiB
+/// 1.08 ms, 1.22, 1.24; one of 256 MiB 19.1 ms, 17.0, 19.6 (docs/results/2026-11-26-nccl-short-h200x2/blocks.txt).
 pub fn blocks_between_hosts(bytes: u64, lanes: u32, most: u32) -> u32 {
     let most = most.min(if bytes > 8 * M { 2 * lanes } else { lanes }).max(1);
     bytes.div_ceil(16 * K).clamp(1, most.into()) as u32
@@ -175,10 +174,10 @@ pub fn beside_others(sms: u32) -> u32 {
     (sms / 4).max(1)
 }
 
-/// Bytes of a task's chunk in a pass, up to which tasks are played side by side: what a block has in flight at once.
+/// Bytes of a task's chunk in a pass, up to which tasks run side by side: what a block has in flight at once.
 const SIDE_BY_SIDE: u64 = 32 * K;
 
-/// Returns the number of groups of warps that play tasks side by side: as many as a phase has tasks where
+/// Returns the number of groups of warps that run tasks side by side: as many as a phase has tasks where
 /// chunks are small; one where they are large, so that all ranks send to one peer each at a time.
 pub fn groups(protocol: Protocol, tasks: u32, pass_bytes: u64) -> u64 {
     match protocol {

@@ -3,7 +3,7 @@
 use roundelay_compiler::cost::balance;
 use roundelay_compiler::plan::Shares;
 
-use super::candidate::Candidate;
+use super::candidate::AlgorithmCandidate;
 use super::request::Request;
 
 /// The shares of a call, by the model of its paths.
@@ -37,7 +37,7 @@ pub struct Part {
 }
 
 impl Division {
-    pub(super) fn of(chosen: &Candidate, request: &Request<'_>) -> Option<Self> {
+    pub(super) fn of(chosen: &AlgorithmCandidate, request: &Request<'_>) -> Option<Self> {
         let profile = &chosen.fit.as_ref().ok()?.profile;
         let (shares, flows) = (profile.shares(request.bytes)?, profile.flows());
         let paths = request.topology.paths.iter().zip(shares.list()).zip(&flows);

@@ -1,4 +1,4 @@
-//! The setting with which GPUs play an algorithm, as tables of measurements name it: `one_shot packet 8`.
+//! The setting with which GPUs run an algorithm, as tables of measurements name it: `one_shot packet 8`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +49,7 @@ pub(super) fn parts(name: &str) -> Result<(&str, Option<How>), HowError> {
     }
 }
 
-/// Returns the least time of an algorithm in a row, and how it is played in that time.
+/// Returns the least time of an algorithm in a row, and the setting of that time.
 pub(super) fn fastest(times: &Times, algorithm: &str) -> Option<(f64, Option<How>)> {
     let of = times.iter().filter_map(|(name, us)| {
         let (which, how) = parts(name).ok()?;

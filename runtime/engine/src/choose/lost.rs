@@ -1,4 +1,4 @@
-//! The candidates that are not played, and why.
+//! The candidates that were not chosen, and why.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use roundelay_dsl::diag::Code;
 /// The factor within which measured times are alike, and those that are predicted for crowded cores.
 pub(super) const ALIKE: f64 = 1.03;
 
-/// A candidate that is not played.
+/// A candidate that was not chosen.
 #[derive(Debug, Clone)]
 pub struct Lost {
     /// The algorithm.
     pub name: &'static str,
-    /// Microseconds by the cost model, if it could be played.
+    /// Microseconds by the cost model, if it could run.
     pub predicted_us: Option<f64>,
     /// Microseconds by the tuned table.
     pub measured_us: Option<f64>,
@@ -23,7 +23,7 @@ pub struct Lost {
 /// The reason for which a candidate lost.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Why {
-    /// It cannot be played here: a code, and the clause that is violated.
+    /// It cannot run here: a code, and the clause that is violated.
     Refused(Code, String),
     /// It rounds what it sends, and that is not allowed.
     Lossy(String),

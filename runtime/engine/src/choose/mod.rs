@@ -1,12 +1,12 @@
-//! Chooses the algorithm that is played where a collective was called by its name: the one resolver, for the
+//! Chooses the algorithm that runs where a collective was called by its name: the one resolver, for the
 //! communicator, the command line and later front ends.
 //!
 //! A hint on the call goes before one on the communicator, that before the environment, that before the
 //! tuned table, that before the cost model. Where nothing moves (one rank) the first algorithm of the
-//! library that fits is played by default.
+//! library that fits runs by default.
 //!
 //! Every algorithm of the library is a candidate. It is instantiated at the shape, so a precondition that
-//! does not hold is found before a byte moves, and it is named: a hinted algorithm that cannot be played
+//! does not hold is found before a byte moves, and it is named: a hinted algorithm that cannot run
 //! is an error, never passed over. A [`Choice`] says why each other candidate lost.
 //!
 //! A choice is a function of what all ranks have in common: the request, the hints, the table and the
@@ -28,7 +28,7 @@ use roundelay_compiler::{Placement, Shape};
 use roundelay_dsl::diag::codes;
 
 use crate::hints::{Hints, Level, Merged, Objective};
-use candidate::{Candidate, Known};
+use candidate::{AlgorithmCandidate, KnownCandidates};
 pub use choice::{Choice, DecidedBy};
 pub use division::{Division, Part};
 use how::fastest;
@@ -48,7 +48,7 @@ pub struct Resolver {
     environment: Hints,
     tuned: Option<Tuned>,
     remarks: Vec<String>,
-    known: Known,
+    known: KnownCandidates,
 }
 
 impl Resolver {
@@ -67,12 +67,12 @@ impl Resolver {
             }
             same
         });
-        Resolver { environment, tuned, remarks, known: Known::default() }
+        Resolver { environment, tuned, remarks, known: KnownCandidates::default() }
     }
 
     /// Forgets what it worked out for the ranks of before.
     pub(crate) fn forget(&mut self) {
-        self.known = Known::default();
+        self.known = KnownCandidates::default();
     }
 
     /// Makes a resolver with the hints of `ROUNDELAY_HINTS`, and the table of this user.
@@ -102,7 +102,7 @@ impl Resolver {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] if the algorithm that a hint names cannot be played, with the clause that it
+    /// [`Error::Refused`] if the algorithm that a hint names cannot run, with the clause that it
     /// violates, or if no algorithm can; [`Error::Usage`] if the library has none of that name.
     pub fn choose(
         &mut self,
@@ -148,7 +148,11 @@ impl Resolver {
     }
 
     /// Chooses for GPUs, of which the cost model says nothing: the rule of the size decides.
-    fn ruled(&self, request: &Request<'_>, candidates: Vec<Candidate>) -> Result<Choice, Error> {
+    fn ruled(
+        &self,
+        request: &Request<'_>,
+        candidates: Vec<AlgorithmCandidate>,
+    ) -> Result<Choice, Error> {
         let fits =
             |name: &str| candidates.iter().position(|c| c.entry.name == name && c.fit.is_ok());
         let by_rule =
@@ -165,7 +169,7 @@ impl Resolver {
     fn hinted(
         &self,
         request: &Request<'_>,
-        candidates: Vec<Candidate>,
+        candidates: Vec<AlgorithmCandidate>,
         name: &str,
         level: Level,
     ) -> Result<Choice, Error> {
@@ -197,13 +201,15 @@ impl Resolver {
         Ok(self.choice(request, candidates, at, source, times.as_ref(), |_, _| Why::Overruled))
     }
 
-    /// Returns the measured times that count: those of candidates that can be played.
-    fn measured(&self, request: &Request<'_>, candidates: &[Candidate]) -> Option<Times> {
+    /// Returns the measured times that count: those of candidates that can run.
+    fn measured(&self, request: &Request<'_>, candidates: &[AlgorithmCandidate]) -> Option<Times> {
         let times = self.table(request)?;
-        let played = |c: &Candidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
+        let can_run =
+            |c: &AlgorithmCandidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
         // A table of one path says nothing of several.
-        let divided = |c: &Candidate| c.is_divided() && fastest(&times, c.entry.name).is_none();
-        (candidates.iter().any(played) && !candidates.iter().any(divided)).then_some(times)
+        let divided =
+            |c: &AlgorithmCandidate| c.is_divided() && fastest(&times, c.entry.name).is_none();
+        (candidates.iter().any(can_run) && !candidates.iter().any(divided)).then_some(times)
     }
 
     fn table(&self, request: &Request<'_>) -> Option<Times> {
@@ -211,8 +217,13 @@ impl Resolver {
         self.tuned.as_ref()?.times(&setting, request.bytes)
     }
 
-    fn tuned(&self, request: &Request<'_>, candidates: Vec<Candidate>, times: &Times) -> Choice {
-        let time = |c: &Candidate| match &c.fit {
+    fn tuned(
+        &self,
+        request: &Request<'_>,
+        candidates: Vec<AlgorithmCandidate>,
+        times: &Times,
+    ) -> Choice {
+        let time = |c: &AlgorithmCandidate| match &c.fit {
             Ok(_) => fastest(times, c.entry.name).map(|(us, _)| us),
             Err(_) => None,
         };
@@ -227,11 +238,11 @@ impl Resolver {
     fn predicted(
         &self,
         request: &Request<'_>,
-        candidates: Vec<Candidate>,
+        candidates: Vec<AlgorithmCandidate>,
         bytes: u64,
         source: DecidedBy,
     ) -> Choice {
-        let time = |c: &Candidate| c.time_us(bytes, request.slots());
+        let time = |c: &AlgorithmCandidate| c.time_us(bytes, request.slots());
         // The error of the model for ranks that take turns grows with the rounds.
         let alike = if request.topology.has_crowd() { ALIKE } else { 1.0 };
         let best = least(&candidates, alike, time);
@@ -245,19 +256,19 @@ impl Resolver {
         })
     }
 
-    /// Returns the choice of candidate `at`; `why` says why another that could be played lost.
+    /// Returns the choice of candidate `at`; `why` says why another that could run lost.
     fn choice(
         &self,
         request: &Request<'_>,
-        candidates: Vec<Candidate>,
+        candidates: Vec<AlgorithmCandidate>,
         at: usize,
         source: DecidedBy,
         times: Option<&Times>,
         why: impl Fn(usize, Option<f64>) -> Why,
     ) -> Choice {
-        let predicted = |c: &Candidate| c.time_us(request.bytes, request.slots());
-        let known = |c: &Candidate| times.and_then(|t| fastest(t, c.entry.name));
-        let measured = |c: &Candidate| known(c).map(|(us, _)| us);
+        let predicted = |c: &AlgorithmCandidate| c.time_us(request.bytes, request.slots());
+        let known = |c: &AlgorithmCandidate| times.and_then(|t| fastest(t, c.entry.name));
+        let measured = |c: &AlgorithmCandidate| known(c).map(|(us, _)| us);
         let chosen = &candidates[at];
         let shape = chosen.fit.as_ref().map_or_else(|_| Shape::flat(1), |fit| fit.shape.clone());
         let mut lost: Vec<Lost> = Vec::new();
@@ -323,11 +334,15 @@ fn apart(topology: &Topology) -> Topology {
     topology.clone().with(topology.rates.apart())
 }
 
-/// Returns the candidate that takes least. Those that take up to `alike` times as long are told apart by
+/// Returns the candidate that takes least. Those that take up to `alike` times as long are ordered by
 /// rounds, then by the length of the text.
-fn least(candidates: &[Candidate], alike: f64, time: impl Fn(&Candidate) -> f64) -> usize {
+fn least(
+    candidates: &[AlgorithmCandidate],
+    alike: f64,
+    time: impl Fn(&AlgorithmCandidate) -> f64,
+) -> usize {
     let least = candidates.iter().map(&time).fold(f64::INFINITY, f64::min) * alike;
-    let key = |c: &Candidate| (time(c).max(least), c.rounds(), c.entry.text.len());
+    let key = |c: &AlgorithmCandidate| (time(c).max(least), c.rounds(), c.entry.text.len());
     let mut best = 0;
     for (at, c) in candidates.iter().enumerate() {
         let (a, b) = (key(c), key(&candidates[best]));
@@ -340,7 +355,7 @@ fn least(candidates: &[Candidate], alike: f64, time: impl Fn(&Candidate) -> f64)
     best
 }
 
-fn nothing(request: &Request<'_>, candidates: &[Candidate]) -> Error {
+fn nothing(request: &Request<'_>, candidates: &[AlgorithmCandidate]) -> Error {
     let whys: Vec<String> = candidates
         .iter()
         .filter_map(|c| c.fit.as_ref().err().map(|why| format!("{}: {why}", c.entry.name)))

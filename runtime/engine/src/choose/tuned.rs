@@ -1,10 +1,10 @@
 //! The tuned table: what `roundelay tune` measured on a machine.
 //!
 //! A row is one measured size: the time of each algorithm that was tried there; on GPUs, of each protocol by
-//! which it was played, as in `one_shot packet 8`. Between two sizes the times of an algorithm lie on a line; below
+//! which it ran, as in `one_shot packet 8`. Between two sizes the times of an algorithm lie on a line; below
 //! the smallest they are those of the smallest, and beyond the largest they grow with the bytes. Where two
 //! sizes have nothing in common, and on GPUs, the nearer one counts. Rows of other rank counts, hosts or
-//! transports say nothing.
+//! transports do not count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -92,16 +92,16 @@ pub enum TableFault {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct TableFile {
     version: Spanned<u32>,
     machine: Machine,
     #[serde(default)]
-    rows: Vec<Spanned<Row>>,
+    rows: Vec<Spanned<TableRow>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct TableRow {
     collective: String,
     ranks: u32,
     hosts: u32,
@@ -161,7 +161,7 @@ impl Tuned {
     ///
     /// The fault and its line.
     pub fn parse(text: &str) -> Result<Self, TunedError> {
-        let file: File = toml::from_str(text).map_err(|e| {
+        let file: TableFile = toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(0, |span| line(text, span.start));
             TunedError { line, fault: TableFault::Toml(e.message().into()) }
         })?;
@@ -178,7 +178,7 @@ impl Tuned {
         Ok(tuned)
     }
 
-    fn row(&mut self, row: Row) -> Result<(), TableFault> {
+    fn row(&mut self, row: TableRow) -> Result<(), TableFault> {
         let in_place = match row.placement.as_str() {
             "in_place" => true,
             "out_of_place" => false,
@@ -196,7 +196,7 @@ impl Tuned {
                 return Err(TableFault::Time(format!("{us} us for {name}")));
             }
         }
-        let Row { collective, ranks, hosts, transport, bytes, us, .. } = row;
+        let TableRow { collective, ranks, hosts, transport, bytes, us, .. } = row;
         let setting = Setting { collective, ranks, hosts, transport, in_place };
         if self.rows.entry(setting).or_default().insert(bytes, us).is_some() {
             return Err(TableFault::Twice(bytes));
@@ -225,7 +225,7 @@ impl Tuned {
         self.rows.iter().flat_map(|(p, sizes)| sizes.iter().map(move |(b, t)| (p, *b, t)))
     }
 
-    /// Returns the times of a call of so many bytes: those of algorithms that were measured around that size.
+    /// Returns the times of a call of `bytes`: those of algorithms that were measured around that size.
     /// Calls in place and out of place stand for each other where only one was measured.
     pub fn times(&self, setting: &Setting, bytes: u64) -> Option<Times> {
         let other = Setting { in_place: !setting.in_place, ..setting.clone() };
@@ -239,7 +239,7 @@ impl Tuned {
                 let both = low.iter().filter_map(|(name, t)| Some((name, t, high.get(name)?)));
                 let both: Times =
                     both.map(|(name, t, u)| (name.clone(), t + (u - t) * share)).collect();
-                // Protocols of GPUs are told apart by size: what lies between is as what is nearer.
+                // Protocols of GPUs change with the size: a size between two rows has the times of the nearer one.
                 let protocols = both.is_empty() || low.keys().any(|name| name.contains(' '));
                 let lower = u128::from(bytes).pow(2) < u128::from(*a) * u128::from(*b);
                 let nearer = if lower { low } else { high };

@@ -1,10 +1,10 @@
-//! Moves the data of a step: its inputs, folded, to its store and the places of its messages.
+//! Moves the data of a step: its inputs, folded, to its store and the buffers of its messages.
 
 use std::ops::Range;
 
-use super::player::{Base, OperandSource, Player, Work};
+use super::execution::{Base, OperandSource, Player, Work};
 use super::watchdog;
-use crate::bind::{At, Bound, NOWHERE, Operand, Step};
+use crate::bind::{Bound, BoundStep, BufferPlace, NOWHERE, StepOperand};
 use roundelay_net::backend::{CacheLine, Dst, Src};
 use roundelay_net::endpoints::Receiver;
 use roundelay_net::error::{Error, Source};
@@ -19,7 +19,7 @@ const BLOCK: usize = 128 << 10;
 
 /// The elements of a segment that are moved.
 #[derive(Clone, Copy)]
-struct Span {
+struct SegmentSpan {
     /// The segment's first place.
     places: u32,
     /// Bytes of a chunk before them.
@@ -32,7 +32,7 @@ struct Span {
 impl Player<'_> {
     /// Folds elements of the inputs of a step into its store and the places of its messages.
     #[inline]
-    pub(super) fn fold(&mut self, step: &Step, pass: u32, stores: bool, range: Range<u64>) {
+    pub(super) fn fold(&mut self, step: &BoundStep, pass: u32, stores: bool, range: Range<u64>) {
         let bound = self.bound;
         let mut done = 0;
         for segment in &bound.segments[step.segments.start as usize..step.segments.end as usize] {
@@ -41,23 +41,30 @@ impl Player<'_> {
             let to = range.end.min(done + count);
             if from < to {
                 let skip = (first + from - done) * bound.shape.size;
-                let span = Span { places: segment.places, skip, done: from, count: to - from };
+                let span =
+                    SegmentSpan { places: segment.places, skip, done: from, count: to - from };
                 self.fold_span(step, stores, span);
             }
             done += count;
         }
     }
 
-    /// Brings what is there of the only message of a step, of `len` bytes, to the step's store, folded with the other
-    /// inputs; returns true if it is all there.
-    pub(super) fn land(&mut self, step: &Step, pass: u32, message: &Operand, len: usize) -> bool {
+    /// Moves what has come of the only message of a step, of `len` bytes, to the step's store, folded with the other
+    /// inputs; returns true once all of it has come.
+    pub(super) fn land(
+        &mut self,
+        step: &BoundStep,
+        pass: u32,
+        message: &StepOperand,
+        len: usize,
+    ) -> bool {
         let (bound, size) = (self.bound, self.bound.shape.size);
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let at = message.receiver as usize;
         if let Receiver::Posted(receiver) = &mut self.endpoints.receivers[at] {
             let places = landing(bound, step, pass, &self.work.bases);
-            // SAFETY: the places are the store of the step at hand, which `bind` checked, and which nobody else
-            // touches until the step is done.
+            // SAFETY: the places are the store of the step at hand, which `bind` checked, and which nothing else
+            // accesses until the step is done.
             return unsafe { receiver.land(len, places) };
         }
         self.work.targets.clear();
@@ -79,7 +86,7 @@ impl Player<'_> {
     /// Executes a step whose inputs are other processes' own memory: copies it block by block and folds it
     /// from there, or straight to the store where there is nothing to fold.
     #[cold]
-    pub(super) fn fetch(&mut self, step: &Step, pass: u32, stores: bool) -> Result<(), Error> {
+    pub(super) fn fetch(&mut self, step: &BoundStep, pass: u32, stores: bool) -> Result<(), Error> {
         let bound = self.bound;
         let size = bound.shape.size;
         let straight = stores && step.inputs.len() == 1;
@@ -97,7 +104,7 @@ impl Player<'_> {
             let mut skip = first * size;
             while left > 0 {
                 let count = left.min(block);
-                let span = Span { places: segment.places, skip, done, count };
+                let span = SegmentSpan { places: segment.places, skip, done, count };
                 self.fetch_span(step, span, straight)?;
                 if !straight || !self.work.targets.is_empty() {
                     self.fold_span(step, stores && !straight, span);
@@ -108,7 +115,12 @@ impl Player<'_> {
         Ok(())
     }
 
-    fn fetch_span(&mut self, step: &Step, span: Span, straight: bool) -> Result<(), Error> {
+    fn fetch_span(
+        &mut self,
+        step: &BoundStep,
+        span: SegmentSpan,
+        straight: bool,
+    ) -> Result<(), Error> {
         let bound = self.bound;
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let place = |index: u32| bound.places[(span.places + index) as usize];
@@ -117,7 +129,7 @@ impl Player<'_> {
             let from = base.wrapping_add(place(operand.place).offset + span.skip);
             let to = match straight {
                 true => {
-                    let At { buffer, offset } = place(step.store);
+                    let BufferPlace { buffer, offset } = place(step.store);
                     let at = self.work.bases[buffer as usize].address;
                     at.wrapping_add((offset + span.skip) as usize)
                 }
@@ -136,14 +148,15 @@ impl Player<'_> {
 
     /// Folds a part of a segment.
     #[inline]
-    fn fold_span(&mut self, step: &Step, stores: bool, span: Span) {
+    fn fold_span(&mut self, step: &BoundStep, stores: bool, span: SegmentSpan) {
         let bound = self.bound;
         let size = bound.shape.size;
-        let Span { places, skip, done, count } = span;
+        let SegmentSpan { places, skip, done, count } = span;
         let inputs = &bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         let Work { sources, targets, inputs: srcs, outputs: dsts, bases, .. } = &mut *self.work;
-        let local =
-            |at: At| bases[at.buffer as usize].address.wrapping_add((at.offset + skip) as usize);
+        let local = |at: BufferPlace| {
+            bases[at.buffer as usize].address.wrapping_add((at.offset + skip) as usize)
+        };
         let place = |index: u32| bound.places[(places + index) as usize];
         srcs.clear();
         for (operand, source) in inputs.iter().zip(sources.iter()) {
@@ -173,12 +186,12 @@ impl Player<'_> {
         // against those sizes; messages have as many bytes as `blocked` compared, slots room for
         // them, and pulled memory lies in the peer's arena. The plan was proved free of races, and
         // its order is kept by the messages and by `blocked`.
-        // SAFETY: so all places are valid for `count` elements, and nobody else writes them.
+        // SAFETY: so all places are valid for `count` elements, and nothing else writes them.
         unsafe { self.kernel.fold(srcs, dsts, count as usize) };
     }
 
     #[cold]
-    fn unreadable(&self, step: &Step, receiver: u32, error: std::io::Error) -> Error {
+    fn unreadable(&self, step: &BoundStep, receiver: u32, error: std::io::Error) -> Error {
         let location = watchdog::location(self, Some(step));
         // A rank that failed may have freed memory that its peers read; it raised the alarm before.
         if self.group.is_aborted() {
@@ -195,18 +208,18 @@ impl Player<'_> {
 /// Returns the pieces of memory at which a place of a step lies in a pass.
 pub(super) fn pieces<'a>(
     bound: &'a Bound,
-    step: &Step,
+    step: &BoundStep,
     place: u32,
     pass: u32,
     bases: &'a [Base],
 ) -> impl Iterator<Item = (*mut u8, usize)> + 'a {
     let segments = &bound.segments[step.segments.start as usize..step.segments.end as usize];
-    // A mapped link has no such place, and nobody asks.
+    // A mapped link has no such place, and needs no pieces.
     let segments = if place == NOWHERE { &segments[..0] } else { segments };
     let pace = step.pace;
     segments.iter().filter_map(move |segment| {
         let (first, count) = pace.piece(segment.elements, pass);
-        let At { buffer, offset } = bound.places[(segment.places + place) as usize];
+        let BufferPlace { buffer, offset } = bound.places[(segment.places + place) as usize];
         let at = bases[buffer as usize].address;
         let size = bound.shape.size;
         let ptr = at.wrapping_add((offset + first * size) as usize);
@@ -217,7 +230,7 @@ pub(super) fn pieces<'a>(
 /// Returns the pieces of memory to which the only message of a step goes straight.
 pub(super) fn landing<'a>(
     bound: &'a Bound,
-    step: &Step,
+    step: &BoundStep,
     pass: u32,
     bases: &'a [Base],
 ) -> impl Iterator<Item = IoVecMut> + 'a {

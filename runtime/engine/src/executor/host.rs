@@ -1,14 +1,14 @@
-//! Plays a bound plan with the host's processor.
+//! Executes a bound plan with the host's processor.
 //!
 //! Lanes take turns, each at its own operation and pass. An operation whose messages have not come,
 //! whose slots are not free or whose predecessors are not done lets the next lane have its turn.
 //! If no lane can move, the rank waits (`idle`).
 
+use super::execution::{Base, LaneCursor, OperandSource, Player};
 use super::fold::pieces;
-use super::player::{Base, Cursor, OperandSource, Player};
 use super::wait::Look;
 use super::watchdog;
-use crate::bind::{Blocked, NOWHERE, OutEnd, Stats, Step};
+use crate::bind::{BoundStep, LaneCondition, NOWHERE, OutEnd, Stats};
 use roundelay_net::backend::Dst;
 use roundelay_net::error::Error;
 use roundelay_net::interrupt;
@@ -16,7 +16,7 @@ use roundelay_net::transport::message::{IoVec, Kind, meta};
 use roundelay_net::transport::shm::INLINE;
 
 impl Player<'_> {
-    /// Plays the plan to its end, all lanes from their beginning, or its only lane from a step on.
+    /// Executes the plan to its end, all lanes from their beginning, or its only lane from a step on.
     pub(crate) fn play(&mut self, from: u32) -> Result<Stats, Error> {
         self.begin(from);
         let lanes = self.bound.lanes.len();
@@ -99,7 +99,7 @@ impl Player<'_> {
                 true => 0,
                 false => bound.elements(&bound.steps[step as usize], 0),
             };
-            work.cursors.push(Cursor { pass: 0, step, satisfied: 0, elements });
+            work.cursors.push(LaneCursor { pass: 0, step, satisfied: 0, elements });
         }
         if bound.cma {
             for send in &bound.sends {
@@ -135,7 +135,7 @@ impl Player<'_> {
     }
 
     /// Returns the condition that the current step of a lane waits for, if there is one.
-    pub(crate) fn blocked(&mut self, lane: usize) -> Result<Option<Blocked>, Error> {
+    pub(crate) fn blocked(&mut self, lane: usize) -> Result<Option<LaneCondition>, Error> {
         self.test(lane)
     }
 
@@ -144,9 +144,9 @@ impl Player<'_> {
     /// posted among them. A condition that was once seen to hold is not tested again, except for rooms and
     /// drains, which cost little.
     #[inline(always)]
-    fn test(&mut self, lane: usize) -> Result<Option<Blocked>, Error> {
+    fn test(&mut self, lane: usize) -> Result<Option<LaneCondition>, Error> {
         let bound = self.bound;
-        let Cursor { pass, step, mut satisfied, elements } = self.work.cursors[lane];
+        let LaneCursor { pass, step, mut satisfied, elements } = self.work.cursors[lane];
         let step = &bound.steps[step as usize];
         let after = step.after.len() as u32;
         while satisfied < after {
@@ -155,7 +155,7 @@ impl Player<'_> {
             let at = bound.lanes[usize::from(other.lane)].start + other.op;
             if cursor.pass < pass || cursor.pass == pass && cursor.step <= at {
                 self.work.cursors[lane].satisfied = satisfied;
-                return Ok(Some(Blocked::After(other)));
+                return Ok(Some(LaneCondition::After(other)));
             }
             satisfied += 1;
         }
@@ -171,7 +171,7 @@ impl Player<'_> {
                 };
                 let Some(lands) = lands else {
                     self.work.cursors[lane].satisfied = satisfied;
-                    return Ok(Some(Blocked::Message(operand.receiver)));
+                    return Ok(Some(LaneCondition::Message(operand.receiver)));
                 };
                 if lands && let Some(room) = self.no_room(step, pass, elements) {
                     self.work.cursors[lane].satisfied = satisfied;
@@ -184,7 +184,7 @@ impl Player<'_> {
                 };
                 if !ready {
                     self.work.cursors[lane].satisfied = satisfied;
-                    return Ok(Some(Blocked::Message(operand.receiver)));
+                    return Ok(Some(LaneCondition::Message(operand.receiver)));
                 }
                 let slots = u64::from(bound.header.slots);
                 let receiver = &self.endpoints.receivers[operand.receiver as usize];
@@ -200,13 +200,13 @@ impl Player<'_> {
     }
 
     #[inline]
-    fn no_room(&mut self, step: &Step, pass: u32, elements: u64) -> Option<Blocked> {
+    fn no_room(&mut self, step: &BoundStep, pass: u32, elements: u64) -> Option<LaneCondition> {
         let bound = self.bound;
         let slots = u64::from(bound.header.slots);
         for out in &bound.outs[step.outs.start as usize..step.outs.end as usize] {
             let kind = self.kind(out, elements);
             if !self.endpoints.senders[out.sender as usize].has_room(kind, slots) {
-                return Some(Blocked::Room(out.send));
+                return Some(LaneCondition::Room(out.send));
             }
         }
         for drained in &bound.drained[step.drained.start as usize..step.drained.end as usize] {
@@ -216,13 +216,13 @@ impl Player<'_> {
             let sender = &mut self.endpoints.senders[send.sender as usize];
             // Only memory that was not copied is still being read after a message was sent.
             if sender.zero_copied() > message && !sender.is_consumed(message) {
-                return Some(Blocked::Drained(drained.send));
+                return Some(LaneCondition::Drained(drained.send));
             }
         }
         None
     }
 
-    /// Returns the way in which a message is to travel.
+    /// Returns the kind of a message: in a header or a slot, or read where it lies.
     #[inline]
     fn kind(&self, out: &OutEnd, elements: u64) -> Kind {
         let len = elements as usize * out.size as usize;
@@ -239,11 +239,11 @@ impl Player<'_> {
         if len <= INLINE { Kind::Inline } else { Kind::Slot }
     }
 
-    /// Plays the current step of a lane, which is not blocked.
+    /// Executes the current step of a lane, which is not blocked.
     #[inline]
     fn step(&mut self, lane: usize) -> Result<(), Error> {
         let bound = self.bound;
-        let Cursor { pass, step, elements, .. } = self.work.cursors[lane];
+        let LaneCursor { pass, step, elements, .. } = self.work.cursors[lane];
         let step = &bound.steps[step as usize];
         let zero_copy = self.targets(step, elements)?;
         let landed = step.lands && elements > 0 && self.has_landed(step);
@@ -267,16 +267,16 @@ impl Player<'_> {
 
     /// Returns true if the only message of a step is at its destination, folded with the other inputs.
     #[inline]
-    fn has_landed(&self, step: &Step) -> bool {
+    fn has_landed(&self, step: &BoundStep) -> bool {
         let operands = &self.bound.operands[step.inputs.start as usize..step.inputs.end as usize];
         operands.iter().filter(|operand| operand.receiver != NOWHERE).any(|operand| {
             self.endpoints.receivers[operand.receiver as usize].has_landed(operands.len() == 1)
         })
     }
 
-    /// Finds out where the messages of a step are written; returns true if any stays where it is.
+    /// Determines where the messages of a step are written; returns true if any stays where it is.
     #[inline]
-    fn targets(&mut self, step: &Step, elements: u64) -> Result<bool, Error> {
+    fn targets(&mut self, step: &BoundStep, elements: u64) -> Result<bool, Error> {
         let bound = self.bound;
         let slots = u64::from(bound.header.slots);
         let mut zero_copy = false;
@@ -294,9 +294,9 @@ impl Player<'_> {
         Ok(zero_copy)
     }
 
-    /// Finds out where the inputs of a step are read; returns true if any is another process's own.
+    /// Determines where the inputs of a step are read; returns true if any is in private memory of another process.
     #[inline]
-    fn sources(&mut self, step: &Step, landed: bool) -> Result<bool, Error> {
+    fn sources(&mut self, step: &BoundStep, landed: bool) -> Result<bool, Error> {
         let bound = self.bound;
         let mut cma = false;
         self.work.sources.clear();
@@ -317,7 +317,7 @@ impl Player<'_> {
                 Kind::Inline | Kind::Slot => OperandSource::Dense(message.content),
                 Kind::ZeroCopy if operand.place != NOWHERE => {
                     let base = message.pulled_from();
-                    // Wherever the peer says its buffer begins, what is read must lie in its arena.
+                    // Whatever base the peer gives, what is read must lie in its arena.
                     if !self.lies_in_arena(operand.receiver, base, operand.span) {
                         return Err(watchdog::mismatch(self, operand.receiver));
                     }
@@ -350,9 +350,9 @@ impl Player<'_> {
         self.group.lies_in_arena(from.peer, low, high)
     }
 
-    /// Hands a message over.
+    /// Posts a message of a step.
     #[inline]
-    fn post(&mut self, step: &Step, out: &OutEnd, pass: u32, elements: u64) {
+    fn post(&mut self, step: &BoundStep, out: &OutEnd, pass: u32, elements: u64) {
         let kind = self.kind(out, elements);
         let len = elements as usize * out.size as usize;
         let meta = meta(self.digest ^ step.tag, len, kind);
@@ -376,7 +376,7 @@ impl Player<'_> {
         }
     }
 
-    /// Waits until nobody reads this rank's memory any more, and sockets have taken everything.
+    /// Waits until no peer reads this rank's memory any more, and sockets have taken all messages.
     #[inline]
     fn finish(&mut self) -> Result<Stats, Error> {
         if self.stats.pulled > 0 || self.bound.posted {

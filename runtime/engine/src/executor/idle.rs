@@ -1,11 +1,11 @@
-//! Waits while none of a rank's lanes can move: looks after sockets, sees what each lane waits for, and asks
-//! the watchdog whether to go on.
+//! Waits while none of a rank's lanes can go: attends to sockets, determines what each lane waits for, and asks
+//! the watchdog whether to continue.
 
-use super::player::Player;
+use super::execution::Player;
 use super::wait::Look;
 use super::watchdog;
-use crate::bind::Blocked;
-use crate::bind::{Bound, Step};
+use crate::bind::LaneCondition;
+use crate::bind::{Bound, BoundStep};
 use roundelay_net::error::Error;
 
 impl Player<'_> {
@@ -18,7 +18,7 @@ impl Player<'_> {
             || zero_copied > self.work.before[send] && !sender.is_consumed(zero_copied - 1)
     }
 
-    /// Pushes on what peers take bit by bit; returns true if something moved, here or there, since this was asked last.
+    /// Refills pipes that peers read from; returns true if anything has moved, here or at a peer, since the last call.
     fn push(&mut self) -> bool {
         let mut moved = false;
         for send in &self.bound.sends {
@@ -29,7 +29,7 @@ impl Player<'_> {
         moved | (std::mem::replace(&mut self.taken, taken) != taken)
     }
 
-    /// Records that a lane has come to its end: if it plays a part of a split by bandwidth, notes the time.
+    /// Records that a lane has come to its end: if it executes a part of a split by bandwidth, notes the time.
     #[inline]
     pub(super) fn part_ended(&mut self, lane: usize) {
         if let Some(&Some(part)) = self.bound.parts.get(lane) {
@@ -58,7 +58,7 @@ impl Player<'_> {
             }
             look => {
                 self.endpoints.tend();
-                // The wait that would be looked at is over.
+                // The wait that would be examined is over.
                 if self.bound.posted && self.attend() && look != Look::Aborted {
                     return Ok(());
                 }
@@ -67,8 +67,8 @@ impl Player<'_> {
         }
     }
 
-    /// Looks after sockets in a wait: a part of a message is progress too, and where all that can
-    /// come comes through sockets, the processor is left to others. Returns true if there was progress.
+    /// Attends to sockets in a wait: a part of a message is progress too, and where all messages come
+    /// through sockets, the processor is left to other threads. Returns true if there was progress.
     #[cold]
     fn attend(&mut self) -> bool {
         let moved = self.endpoints.moved(self.bound.ends());
@@ -91,35 +91,35 @@ impl Player<'_> {
     }
 
     /// Returns the first lane that waits for another rank, and its condition; lanes that wait for it follow.
-    pub(crate) fn obstacle(&mut self) -> Result<(Option<usize>, Option<Blocked>), Error> {
+    pub(crate) fn obstacle(&mut self) -> Result<(Option<usize>, Option<LaneCondition>), Error> {
         let mut found = (None, None);
         for lane in 0..self.bound.lanes.len() {
             if self.is_done(lane) {
                 continue;
             }
             match self.blocked(lane)? {
-                Some(blocked @ Blocked::After(_)) if found.0.is_none() => {
+                Some(blocked @ LaneCondition::After(_)) if found.0.is_none() => {
                     found = (Some(lane), Some(blocked));
                 }
-                Some(Blocked::After(_)) | None => {}
+                Some(LaneCondition::After(_)) | None => {}
                 Some(blocked) => return Ok((Some(lane), Some(blocked))),
             }
         }
         if found.0.is_none() {
             let read = (0..self.bound.sends.len()).find(|&i| self.is_read(i));
-            found.1 = read.map(|i| Blocked::Drained(i as u32));
+            found.1 = read.map(|i| LaneCondition::Drained(i as u32));
         }
         Ok(found)
     }
 
     /// Returns the conditions that lanes wait for, other than lanes.
-    pub(crate) fn obstacles(&mut self) -> Result<Vec<Blocked>, Error> {
+    pub(crate) fn obstacles(&mut self) -> Result<Vec<LaneCondition>, Error> {
         let mut found = Vec::new();
         for lane in 0..self.bound.lanes.len() {
             if self.is_done(lane) {
                 continue;
             }
-            found.extend(self.blocked(lane)?.filter(|b| !matches!(b, Blocked::After(_))));
+            found.extend(self.blocked(lane)?.filter(|b| !matches!(b, LaneCondition::After(_))));
         }
         Ok(found)
     }
@@ -130,14 +130,20 @@ impl Player<'_> {
     }
 
     /// Returns the step that a lane is at; of no lane, the last that sends what is not taken yet.
-    pub(crate) fn at(&self, lane: Option<usize>, blocked: Option<Blocked>) -> Option<&Step> {
+    pub(crate) fn at(
+        &self,
+        lane: Option<usize>,
+        blocked: Option<LaneCondition>,
+    ) -> Option<&BoundStep> {
         let Bound { steps, outs, .. } = self.bound;
-        let sends = |step: &&Step, send| {
+        let sends = |step: &&BoundStep, send| {
             outs[step.outs.start as usize..step.outs.end as usize].iter().any(|o| o.send == send)
         };
         match (lane, blocked) {
             (Some(lane), _) => steps.get(self.work.cursors[lane].step as usize),
-            (None, Some(Blocked::Drained(send))) => steps.iter().rfind(|step| sends(step, send)),
+            (None, Some(LaneCondition::Drained(send))) => {
+                steps.iter().rfind(|step| sends(step, send))
+            }
             _ => steps.last(),
         }
     }

@@ -1,20 +1,20 @@
-//! Calls so short that all their content travels in headers.
+//! Calls so short that all their messages travel in headers.
 //!
 //! Lanes, passes, slots and offers cost more than such a call itself. So a bound plan of one lane and one
-//! pass, whose messages are all in headers, is first *run ahead*: its steps are done one after the other,
-//! while what they need is there or comes soon. Where that ends `host` goes on, with all that it has for
-//! waits, deadlines, faults and spans.
+//! pass, whose messages are all in headers, is first *run ahead*: its steps are executed one after the
+//! other, while their messages are there or come soon. Where that ends `host` continues, with waits,
+//! timeouts, faults and spans.
 
-use super::player::Work;
-use crate::bind::{Bound, NOWHERE, Step};
+use super::execution::Work;
+use crate::bind::{Bound, BoundStep, NOWHERE};
 use roundelay_net::backend::{Dst, Src};
 use roundelay_net::endpoints::{Endpoints, Receiver, Sender};
 use roundelay_net::transport::mapped::{MappedReceiver, MappedSender};
 use roundelay_net::transport::message::{Kind, meta};
 use roundelay_net::transport::shm::RING;
 
-/// Plays a short call as far as it goes without long waits: until something has been missing for so
-/// many polls. Returns how many steps are done.
+/// Executes a short call as far as it goes without long waits: until a message or room has been missing for `polls`
+/// polls. Returns the number of steps that are done.
 #[inline]
 pub(crate) fn run_ahead(
     bound: &Bound,
@@ -46,7 +46,7 @@ pub(crate) fn run_ahead(
 #[inline(always)]
 fn is_ready(
     bound: &Bound,
-    step: &Step,
+    step: &BoundStep,
     endpoints: &mut Endpoints,
     digest: u32,
     polls: &mut u32,
@@ -73,7 +73,7 @@ fn is_ready(
 
 /// Folds a step like any other, with one segment at the most and all content in headers.
 #[inline(always)]
-fn fold(bound: &Bound, step: &Step, work: &mut Work, endpoints: &Endpoints) {
+fn fold(bound: &Bound, step: &BoundStep, work: &mut Work, endpoints: &Endpoints) {
     let stores = step.store != NOWHERE && !step.dead;
     let (inputs, outs) = bound.operands_of(step);
     if step.elements == 0 || !stores && outs.is_empty() {

@@ -1,13 +1,12 @@
-//! Waits: spins, then yields or sleeps, and looks up now and then.
+//! Waits: spins, then yields or sleeps, and examines peers now and then.
 //!
 //! A rank with a core of its own never sleeps: to be woken costs more (35 us and up) than most calls. It spins for
 //! about as long as a peer may lag behind within a call, then gives its core away between polls, and at once where
-//! ranks outnumber cores. Where other programs want the core it sleeps in place of yielding (`contention`): on a
-//! futex, of which peers in shared memory know, or until a socket has something. The abort record is looked at
-//! only every so many polls.
+//! ranks outnumber cores. Where other programs use the core it sleeps in place of yielding (`contention`): on a
+//! futex that peers in shared memory wake, or until a socket is ready. The abort record is read only once in many
+//! polls.
 //!
-//! A rank whose windows are served does so itself while it polls; before it sleeps it leaves that to the thread that
-//! the rank has for it.
+//! A rank that serves windows does so itself while it polls; before it sleeps it leaves that to its progress thread.
 
 use std::time::{Duration, Instant};
 
@@ -17,39 +16,40 @@ use roundelay_net::group::{Group, Serving};
 use roundelay_net::interrupt;
 
 /// The number of polls without a pause: what arrives within a fraction of a microsecond is seen soonest.
-const EAGER: u32 = 64;
+const FAST_POLLS: u32 = 64;
 /// The number of polls before the first yield, a tenth of a millisecond.
 const SPINS: u32 = 3000;
-/// The number of polls where ranks outnumber cores: whoever is awaited is likely not running.
+/// The number of polls where ranks outnumber cores: the awaited rank is likely not running.
 const SPINS_CROWDED: u32 = 8;
-/// The time that a rank polls sockets, without a pause, before it sleeps where others want its core: a peer
-/// that runs answers sooner, and to be woken costs more than what is left of a slice.
-const BRISK: Duration = Duration::from_micros(30);
-/// The longest sleep for shared memory. A waker that has not seen yet that somebody sleeps costs no more than
-/// this.
-const NAP: Duration = Duration::from_micros(200);
+/// The time that a rank polls sockets, without a pause, before it sleeps where other programs use its core: a
+/// peer that runs answers sooner, and a wakeup costs more than the rest of a time slice.
+const SOCKET_SPIN_TIME: Duration = Duration::from_micros(30);
+/// The longest sleep for shared memory. A wakeup that misses a sleeper, which it does not see yet, costs no more
+/// than this.
+const FIRST_SLEEP: Duration = Duration::from_micros(200);
 /// The longest sleep for words of all ranks, the last of which misses no sleeper.
-const LONG_NAP: Duration = Duration::from_millis(5);
-/// The longest sleep where something may come that wakes nobody.
-const SHORT_NAP: Duration = Duration::from_micros(50);
+const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+/// The longest sleep where messages may come that wake no thread.
+const BLIND_SLEEP: Duration = Duration::from_micros(50);
 /// The time after which a wait for sockets sleeps.
-const LONG: Duration = Duration::from_millis(20);
+const LONG_WAIT: Duration = Duration::from_millis(20);
 /// The interval at which peers are examined.
-const EXAMINE: Duration = Duration::from_millis(1);
-/// The number of polls between two looks at what peers ask of windows: where a poll is a load, and where it is a call
-/// of the system.
-const SERVE: (u32, u32) = (64, 8);
-/// The number of polls, each with such a look, after peers have asked for something: they often ask again.
-const BUSY: u32 = 1024;
+const EXAMINE_INTERVAL: Duration = Duration::from_millis(1);
+/// The number of polls between two checks for requests of peers to windows, where a poll is a load.
+const SERVE_POLLS_MEMORY: u32 = 64;
+/// The same where a poll is a system call.
+const SERVE_POLLS_SOCKETS: u32 = 8;
+/// The number of polls, each with such a check, after a request: peers often have another one.
+const SERVE_POLLS_BUSY: u32 = 1024;
 
 /// The next action of a waiting rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// Poll again.
     Again,
-    /// Sleep until a socket has something, then poll again.
+    /// Sleep until a socket is ready, then poll again.
     Doze,
-    /// See whether the peer is still there, then poll again.
+    /// Examine the peer, then poll again.
     Examine,
     /// Some rank failed: stop.
     Aborted,
@@ -69,7 +69,7 @@ pub struct Wait {
     /// The longest sleep for shared memory, and whether the next one may be longer.
     nap: Duration,
     grows: bool,
-    /// True if peers were told that this rank sleeps.
+    /// True if the sleep of this rank was announced to its peers.
     announced: bool,
     /// True if a peer was woken on this rank's core and could not run yet.
     owing: bool,
@@ -77,16 +77,16 @@ pub struct Wait {
     long: bool,
     /// This rank's service for its windows, while it polls.
     serving: Option<Serving>,
-    /// The number of times that it was needed, and the last time that was seen to grow.
+    /// The number of requests that it has served, and the time at which that last grew.
     served: (u64, Option<Instant>),
-    /// The poll up to which it is likely needed again.
+    /// The poll up to which another request is likely.
     busy: u32,
-    /// True if an interrupt aborts the group; otherwise the caller looks for interrupts.
+    /// True if an interrupt aborts the group; otherwise the caller checks for interrupts.
     is_interruptible: bool,
 }
 
 impl Wait {
-    /// Begins a wait that may take so long without progress, of ranks that have fewer cores than they are or enough.
+    /// Begins a wait that may last `timeout` without progress; `crowded` if ranks outnumber cores.
     pub fn new(timeout: Duration, crowded: bool) -> Self {
         let spins = if crowded { SPINS_CROWDED } else { SPINS };
         let (began, examined) = (None, None);
@@ -99,7 +99,7 @@ impl Wait {
             began,
             examined,
             sockets,
-            nap: NAP,
+            nap: FIRST_SLEEP,
             grows: false,
             announced,
             owing,
@@ -116,19 +116,19 @@ impl Wait {
         Wait { is_interruptible: false, ..self }
     }
 
-    /// Makes the wait one for sockets, too: `pause` says when to sleep for them.
+    /// Makes the wait one for sockets, too: `pause` returns when to sleep for them.
     pub(crate) fn for_sockets(self, sockets: bool) -> Self {
         Wait { sockets, ..self }
     }
 
-    /// Makes it a wait for a word of each rank: of many that wait, each would wake often for nothing.
+    /// Makes it a wait for a word of each rank, with longer sleeps: each word would wake all that wait for the others.
     pub(crate) fn for_words(self) -> Self {
         Wait { grows: true, ..self }
     }
 
     /// Returns the number of polls without a pause.
     pub fn polls(crowded: bool) -> u32 {
-        if crowded { SPINS_CROWDED } else { EAGER }
+        if crowded { SPINS_CROWDED } else { FAST_POLLS }
     }
 
     /// Returns the longest time without progress.
@@ -149,27 +149,27 @@ impl Wait {
         std::mem::take(&mut self.long)
     }
 
-    /// Returns the time without progress, as far as it was looked at.
+    /// Returns the time without progress, once the clock was read.
     pub(crate) fn waited(&self) -> Duration {
         self.began.map(|began| began.elapsed()).unwrap_or_default()
     }
 
-    /// Returns true if this wait is so long that to be woken late costs little beside it, and peers have asked for
-    /// nothing meanwhile.
+    /// Returns true if this wait is so long that a late wakeup costs little beside it, and peers have had no requests
+    /// meanwhile.
     pub(crate) fn is_long(&self) -> bool {
-        let is_past = |at: Instant| at.elapsed() > LONG;
+        let is_past = |at: Instant| at.elapsed() > LONG_WAIT;
         self.polls > self.spins
             && self.began.is_some_and(is_past)
             && self.served.1.is_none_or(is_past)
     }
 
-    /// Records that this rank is about to sleep: its thread for windows serves meanwhile.
+    /// Records that this rank is about to sleep: its progress thread serves windows meanwhile.
     pub(crate) fn sleeps(&mut self) {
         self.serving = None;
     }
 
-    /// Polls until there is something. `look` is called where the wait needs more than another poll: to examine
-    /// peers, and when some rank failed or the deadline passed; what it returns without an error is waited on.
+    /// Polls until `poll` returns a value. `look` is called where the wait needs more than another poll: to examine
+    /// peers, and when some rank failed or the deadline passed; the wait continues unless it returns an error.
     pub fn until<R: AsMut<Group>, T>(
         &mut self,
         rank: &mut R,
@@ -191,7 +191,7 @@ impl Wait {
     #[inline]
     pub fn pause(&mut self, group: &mut Group) -> Look {
         self.polls = self.polls.saturating_add(1);
-        if self.polls <= EAGER.min(self.spins) {
+        if self.polls <= FAST_POLLS.min(self.spins) {
             return Look::Again;
         }
         self.pause_longer(group)
@@ -203,16 +203,16 @@ impl Wait {
             false => Core::Own,
         };
         let contended = matches!(core, Core::Contended | Core::Computing);
-        if self.polls == EAGER.min(self.spins) + 1 {
+        if self.polls == FAST_POLLS.min(self.spins) + 1 {
             group.rise();
             self.owing = group.owes_core();
         }
         let spinning = match core {
-            // Whoever is awaited has been woken, and waits for this core.
+            // The awaited rank has been woken, and waits for this core.
             _ if self.owing => false,
             Core::Shared | Core::Computing => false,
             Core::Contended if self.sockets => {
-                self.began.get_or_insert_with(Instant::now).elapsed() < BRISK
+                self.began.get_or_insert_with(Instant::now).elapsed() < SOCKET_SPIN_TIME
             }
             Core::Own | Core::Contended => self.polls <= self.spins,
         };
@@ -233,12 +233,12 @@ impl Wait {
         if !spinning && contended {
             match (self.sockets, self.announced) {
                 (true, _) => return self.look_up(group, now, Look::Doze),
-                // Once more all is polled: whoever did something before knew of no sleeper.
+                // All is polled once more: a peer that acted before has seen no sleeper.
                 (false, false) => group.announce_sleep(),
                 (false, true) => {
-                    group.sleep(if group.is_networked() { SHORT_NAP } else { self.nap });
+                    group.sleep(if group.is_networked() { BLIND_SLEEP } else { self.nap });
                     if self.grows {
-                        self.nap = (2 * self.nap).min(LONG_NAP);
+                        self.nap = (2 * self.nap).min(LONGEST_SLEEP);
                     }
                     group.announce_sleep();
                 }
@@ -255,8 +255,8 @@ impl Wait {
         let Some(server) = group.server() else { return };
         let often = match spins && !self.sockets {
             _ if self.polls <= self.busy => 1,
-            true => SERVE.0,
-            false => SERVE.1,
+            true => SERVE_POLLS_MEMORY,
+            false => SERVE_POLLS_SOCKETS,
         };
         if sleeps {
             self.serving = None;
@@ -268,7 +268,7 @@ impl Wait {
             let before = server.served();
             self.serving.get_or_insert_with(|| Serving::new(server)).serve();
             if server.served() != before {
-                self.busy = self.polls.saturating_add(BUSY);
+                self.busy = self.polls.saturating_add(SERVE_POLLS_BUSY);
             }
         }
     }
@@ -289,7 +289,7 @@ impl Wait {
             self.long = true;
             return Look::Expired;
         }
-        if now - *self.examined.get_or_insert(began) >= EXAMINE {
+        if now - *self.examined.get_or_insert(began) >= EXAMINE_INTERVAL {
             (self.examined, self.long) = (Some(now), true);
             group.listen();
             if self.is_interruptible && interrupt::is_requested() {
@@ -328,7 +328,7 @@ mod tests {
             segment.sleep(0, Sleeper::Calls, long);
             began.elapsed()
         };
-        assert!(timed(&|| ()) >= long, "nobody woke it");
+        assert!(timed(&|| ()) >= long, "no thread woke it");
         assert!(timed(&|| segment.wake(0, Sleeper::Calls)) < long, "it was woken before it slept");
         let other = segment.clone();
         let waker = std::thread::spawn(move || {
@@ -394,7 +394,7 @@ mod tests {
         };
         let found = wait.until(&mut rank, third, |_, look, _| panic!("it came, and {look:?}"));
         assert_eq!(found, Ok(3));
-        assert!(!wait.progress(), "nobody was examined");
+        assert!(!wait.progress(), "no peer was examined");
         let vain = |look: Look, waited: Duration| match look {
             Look::Expired => Err(Error::Usage(format!("{}", waited.as_millis() >= 5))),
             _ => Ok(()),
@@ -443,7 +443,7 @@ mod tests {
                 _ => {}
             }
         }
-        assert!(dozes > 0, "nobody was asked to sleep for sockets");
+        assert!(dozes > 0, "the wait never slept for sockets");
         group.abort(&AbortRecord { code: codes::TIMEOUT, rank: 1, text: String::new() });
         let mut wait = Wait::new(Duration::from_secs(60), false);
         while wait.pause(&mut group) != Look::Aborted {}

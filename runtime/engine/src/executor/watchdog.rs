@@ -1,16 +1,18 @@
-//! Reports a failed wait: who waited, where in the algorithm, for what, from whom, and what is known of the
-//! peer.
+//! Decides when a wait has failed, and reports it: the rank that waited, the place in the algorithm, the message or
+//! room that it waited for, the peer, and what is known of the peer.
 
 use std::time::Duration;
 
 use roundelay_compiler::plan::Site;
 
-use super::player::Player;
+use super::execution::Player;
 use super::wait::Look;
-use crate::bind::Blocked;
-use crate::bind::{Step, Transfer, tagged};
+use crate::bind::LaneCondition;
+use crate::bind::{BoundStep, Transfer, tagged};
 use crate::trace::process::condition;
-use crate::trace::{Condition, Looks, PAUSE, Recorder, Seen, Standing, Wait, Waiting, now};
+use crate::trace::{
+    Condition, PAUSE, Recorder, RepeatedDiagnosis, Seen, Standing, Wait, Waiting, now,
+};
 use roundelay_net::error::{Error, Location, Source};
 use roundelay_net::group::Group;
 use roundelay_net::process::{has_gone, no_longer};
@@ -34,22 +36,22 @@ pub enum Trouble {
 /// The way in which a peer is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Gone {
-    /// It said so.
+    /// It has announced its end.
     #[error("it left the job")]
     Left,
     /// Its process, of this number, has ended.
     #[error("{}", no_longer(*.0))]
     Ended(i32),
-    /// The connections on which ranks talk show it.
+    /// The control connections between ranks show it.
     #[error("{0}")]
-    Told(String),
+    Reported(String),
     /// A connection for messages has ended.
     #[error("{0}")]
     Cut(#[source] Fault),
 }
 
 impl Gone {
-    /// Returns the error of a rank that waited at that place for something that the peer kept from it.
+    /// Returns the error of a rank that waited at that place for the peer.
     pub fn lost(self, peer: u32, awaited: &str, location: Location) -> Error {
         let rank = location.rank;
         let how = format!("{self} while rank {rank} waited for {awaited}");
@@ -71,7 +73,7 @@ pub fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) -> Opti
         return Some(trouble);
     }
     if let Some(how) = group.gone(peer) {
-        return Some(Trouble::Gone(Gone::Told(how)));
+        return Some(Trouble::Gone(Gone::Reported(how)));
     }
     match group.state(peer) {
         (State::Absent, _) => None,
@@ -81,22 +83,23 @@ pub fn examine(group: &Group, peer: u32, call: u64, digest: Option<u32>) -> Opti
     }
 }
 
-/// Returns the trouble of a linked rank elsewhere that waits for words in a call, and this rank made another one of that
-/// number.
+/// Returns the failure of a linked rank on another host that waits for words in a call, where this rank made another
+/// call of that number.
 fn reported(group: &Group) -> Option<Trouble> {
     group.other_call().map(|(peer, call)| Trouble::OtherCall { peer, call })
 }
 
-/// Returns true if a rank is known to have ended: it shares memory with this one, and said so, or its process is gone.
+/// Returns true if a rank is known to have ended: it shares memory with this one, and has announced its end, or its
+/// process is gone.
 pub fn has_ended(group: &Group, peer: u32) -> bool {
     group.local(peer).is_some() && end_here(group, peer).is_some()
 }
 
-/// Returns the way in which a rank is known to have ended: it said so, or its process is gone, as this rank sees on its
-/// own machine, or one of the peer's machine saw and told. That a connection to it has ended is no proof.
+/// Returns the way in which a rank is known to have ended: it has announced its end, or its process is gone, as this
+/// rank observes on its own host, or a rank of the peer's host has reported. The end of a connection to it is no proof.
 pub(crate) fn end_of(group: &Group, peer: u32) -> Option<Gone> {
     match is_elsewhere(group, peer) {
-        true => group.ended(peer).map(Gone::Told),
+        true => group.ended(peer).map(Gone::Reported),
         false => end_here(group, peer),
     }
 }
@@ -111,7 +114,7 @@ fn end_here(group: &Group, peer: u32) -> Option<Gone> {
     }
 }
 
-/// Tells ranks elsewhere which of this machine have ended.
+/// Reports to ranks on other hosts which ranks of this one have ended.
 pub(crate) fn bear_witness(group: &Group) {
     let peers = (0..group.size()).filter(|&peer| group.is_networked() && peer != group.rank());
     for (peer, end) in peers.filter_map(|peer| Some((peer, end_here(group, peer)?))) {
@@ -119,7 +122,7 @@ pub(crate) fn bear_witness(group: &Group) {
     }
 }
 
-/// Returns true if a rank is on a machine of which this one sees nothing by itself.
+/// Returns true if a rank is on another host, whose processes this one cannot examine.
 pub(crate) fn is_elsewhere(group: &Group, peer: u32) -> bool {
     group.state(peer) == (State::Present, None)
 }
@@ -129,9 +132,9 @@ fn missing(pid: i32) -> Option<Gone> {
     has_gone(pid).then_some(Gone::Ended(pid))
 }
 
-/// Returns the reason for which a rank waits in vain, as far as that can be seen from here, and the remedy.
+/// Returns the cause for which a rank waits in vain, as far as this rank can determine it, and the remedy.
 pub fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
-    let mut looks = Looks::default();
+    let mut looks = RepeatedDiagnosis::default();
     loop {
         match looks.add(seen(group, waiting, sites), group.rank()) {
             Some(text) => return text,
@@ -140,14 +143,13 @@ pub fn remark(group: &Group, waiting: &Waiting, sites: &[Site]) -> String {
     }
 }
 
-/// Returns the text of [`remark`], for a wait that is over if what is awaited comes while the others are
-/// looked at: then `None`.
+/// Returns the text of [`remark`]; `None` if the wait ends while the other ranks are examined.
 fn remark_unless_it_comes(
     player: &mut Player<'_>,
     waiting: &Waiting,
     mut comes: impl FnMut(&mut Player<'_>) -> Result<bool, Error>,
 ) -> Result<Option<String>, Error> {
-    let mut looks = Looks::default();
+    let mut looks = RepeatedDiagnosis::default();
     loop {
         let seen = seen(player.group, waiting, &player.bound.sites);
         if let Some(text) = looks.add(seen, player.rank) {
@@ -163,7 +165,7 @@ fn remark_unless_it_comes(
 /// Returns the state of all ranks as one that waits can see it.
 fn seen(group: &Group, waiting: &Waiting, sites: &[Site]) -> Vec<Standing> {
     let mut standings = standings(group, sites);
-    // This rank's own wait is known best.
+    // This rank has its own wait at first hand.
     if let Some(own) = standings.get_mut(group.rank() as usize) {
         own.waiting = Some(waiting.spell(sites));
     }
@@ -182,7 +184,7 @@ fn standing(group: &Group, rank: u32, sites: &[Site]) -> Standing {
     let latest = calls.unwrap_or(0);
     let recent = Seen::recent(latest, |call| group.call_of(rank, call));
     let waiting: Option<Wait> = group.wait_of(rank).map(|w| w.spell(sites));
-    // Nothing is known of a rank whose calls cannot be seen but what it says.
+    // Of a rank whose calls cannot be read, only its reports are known.
     let condition = match (&waiting, condition) {
         (_, Condition::Unknown) if group.is_stopped_elsewhere(rank) => Condition::Stopped,
         (Some(_), Condition::Unknown) => Condition::Running,
@@ -218,20 +220,20 @@ pub(crate) fn resumed(group: &mut Group, recorder: &mut Recorder) {
 fn waiting(
     player: &mut Player<'_>,
     lane: Option<usize>,
-    blocked: Blocked,
+    blocked: LaneCondition,
 ) -> Result<Waiting, Error> {
     let since = began(player.recorder, player.wait.waited());
     let (what, peer) = player.bound.awaited(blocked, player.rank);
     let mut waiting = Waiting::new(what, peer, player.call, player.digest, since);
     waiting.channel = match blocked {
-        Blocked::Message(receiver) => {
+        LaneCondition::Message(receiver) => {
             let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
             from.map_or(0, |f| f.channel)
         }
-        Blocked::Room(i) | Blocked::Drained(i) => {
+        LaneCondition::Room(i) | LaneCondition::Drained(i) => {
             player.bound.sends.get(i as usize).map_or(0, |s| s.channel)
         }
-        Blocked::After(_) => 0,
+        LaneCondition::After(_) => 0,
     };
     if let Some(step) = player.at(lane, Some(blocked)) {
         let site = player.bound.sites.get(step.site as usize);
@@ -247,7 +249,12 @@ fn waiting(
 
 /// Returns the error of a message that is not the one that a step receives.
 #[cold]
-pub(crate) fn unexpected(player: &Player<'_>, step: &Step, receiver: u32, arrived: u64) -> Error {
+pub(crate) fn unexpected(
+    player: &Player<'_>,
+    step: &BoundStep,
+    receiver: u32,
+    arrived: u64,
+) -> Error {
     let from = player.bound.froms.iter().find(|f| f.receiver == receiver);
     let (Some(_), Some(from)) = (&player.bound.batch, from) else {
         return mismatch(player, receiver);
@@ -293,13 +300,13 @@ pub(crate) fn other_call(group: &Group, peer: u32, call: u64, what: &str) -> Err
     Error::PlanMismatch { rank, peer, detail: format!("call {call} of rank {rank} is {what}") }
 }
 
-/// Decides what becomes of a wait.
+/// Decides whether a wait continues or fails.
 #[cold]
 pub(crate) fn look(
     player: &mut Player<'_>,
     look: Look,
     lane: Option<usize>,
-    blocked: Option<Blocked>,
+    blocked: Option<LaneCondition>,
 ) -> Result<(), Error> {
     let location = location(player, player.at(lane, blocked));
     let waits = blocked.map(|b| waiting(player, lane, b)).transpose()?;
@@ -314,7 +321,7 @@ pub(crate) fn look(
     let trouble = examine(player.group, peer, player.call, player.entered)
         .or_else(|| reported(player.group))
         .or_else(|| player.endpoints.fault(peer).map(|fault| Trouble::Gone(Gone::Cut(fault))));
-    // Whoever waits for that may be somebody else, who cannot know why it does not come.
+    // The awaited message may be one that another rank waits for, which cannot determine the cause.
     let elsewhere =
         if trouble.is_none() { player.endpoints.lost(&player.bound.sends) } else { None };
     let (gone, trouble) = match elsewhere {
@@ -324,7 +331,7 @@ pub(crate) fn look(
     if trouble.is_none() && look == Look::Expired {
         player.group.ask_around();
     }
-    // Whatever the peer did before is visible now: it may have come just in time.
+    // All that the peer did before is visible now: the message may have come just in time.
     let still = player.obstacle()? == (lane, blocked);
     if still && matches!(trouble, Some(Trouble::Gone(_))) {
         player.group.hear_out();
@@ -349,7 +356,7 @@ pub(crate) fn look(
                 Some(blocked) => batch_remark(player, peer, blocked, &known),
                 None => known,
             };
-            // Others may have given up first, and a rank that did looks gone: theirs is the cause.
+            // Other ranks may have given up first, and then appear gone: their error is the cause.
             player.group.listen();
             if player.group.is_aborted() {
                 return Err(player.group.aborted(Some(location)));
@@ -362,7 +369,7 @@ pub(crate) fn look(
 }
 
 /// Describes the rank and the event that a blocked lane waits for.
-fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
+fn describe(player: &Player<'_>, blocked: LaneCondition) -> (u32, String) {
     let channel = |channel: u16| match channel {
         0 => String::new(),
         _ if player.bound.batch.is_some() => String::new(),
@@ -370,7 +377,7 @@ fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
     };
     let send = |index: u32| player.bound.sends.get(index as usize);
     match blocked {
-        Blocked::Message(receiver) => {
+        LaneCondition::Message(receiver) => {
             match player.bound.froms.iter().find(|f| f.receiver == receiver) {
                 Some(f) => {
                     (f.peer, format!("a message from rank {}{}", f.peer, channel(f.channel)))
@@ -378,31 +385,31 @@ fn describe(player: &Player<'_>, blocked: Blocked) -> (u32, String) {
                 None => (player.rank, "a message".into()),
             }
         }
-        Blocked::Room(index) => match send(index) {
+        LaneCondition::Room(index) => match send(index) {
             Some(s) => {
                 let to = format!("rank {}{}", s.peer, channel(s.channel));
                 (s.peer, format!("{to} to take earlier messages"))
             }
             None => (player.rank, "room for a message".into()),
         },
-        Blocked::Drained(index) => match send(index) {
+        LaneCondition::Drained(index) => match send(index) {
             Some(s) => {
                 let by = format!("rank {}{}", s.peer, channel(s.channel));
                 (s.peer, format!("{by} to read this rank's buffer"))
             }
             None => (player.rank, "a buffer to be read".into()),
         },
-        Blocked::After(op) => {
+        LaneCondition::After(op) => {
             (player.rank, format!("operation {} of its own lane {}", op.op, op.lane))
         }
     }
 }
 
 /// Returns the text of [`remark`] for messages that only two ranks know of.
-fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -> String {
+fn batch_remark(player: &Player<'_>, peer: u32, blocked: LaneCondition, known: &str) -> String {
     let rank = player.rank;
     match blocked {
-        Blocked::Message(_) => {
+        LaneCondition::Message(_) => {
             let known = known.strip_prefix(';').unwrap_or(known);
             format!("; does rank {peer} send to rank {rank}?{known}")
         }
@@ -414,7 +421,7 @@ fn batch_remark(player: &Player<'_>, peer: u32, blocked: Blocked, known: &str) -
 }
 
 /// Returns the place in its algorithm at which a rank is.
-pub fn location(player: &Player<'_>, step: Option<&Step>) -> Location {
+pub fn location(player: &Player<'_>, step: Option<&BoundStep>) -> Location {
     if let Some(batch) = &player.bound.batch {
         let index = step.map_or(0, |s| s.round);
         let transfer = batch.transfers.get(index as usize);

@@ -205,8 +205,8 @@ impl DeviceLink {
     }
 }
 
-/// Returns true if a device may read or write these bytes of a part. A word that it would not access atomically is sent as
-/// a packet.
+/// Returns true if a device may read or write these bytes of a part. A word that it would not access atomically is sent
+/// as a packet.
 fn allows(grant: &Grant, reads: bool, offset: u64, bytes: u64) -> bool {
     let may = if reads { grant.may.read } else { grant.may.write };
     let is_word = bytes == 8 && grant.address.wrapping_add(offset).is_multiple_of(8);

@@ -186,8 +186,8 @@ impl MessageEngine {
         Location { rank, name, step: 0, site: String::new(), text }
     }
 
-    /// Returns the connections to sleep on until there is something to do; if the rank `rests`, those alone by which peers
-    /// reach windows.
+    /// Returns the connections to sleep on until there is something to do; if the rank `rests`, those alone by which
+    /// peers reach windows.
     pub(super) fn dozing(&self, rests: bool) -> Dozing {
         let (mut sends, mut froms) = (Vec::new(), Vec::new());
         let channel = self.group.layout().message_channel();

@@ -53,8 +53,8 @@ impl MessageEngine {
         })
     }
 
-    /// Returns a lost peer that an operation waits for, none if any peer would do and all are lost. Each peer is examined
-    /// once, however many operations wait for it.
+    /// Returns a lost peer that an operation waits for, none if any peer would do and all are lost. Each peer is
+    /// examined once, however many operations wait for it.
     fn find_lost_peer(&self) -> Option<(Option<u32>, What, Gone)> {
         let gone = |peer: u32| match examine(&self.group, peer, 0, None) {
             Some(Trouble::Gone(gone)) => Some(gone),

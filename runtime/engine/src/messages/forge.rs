@@ -6,8 +6,8 @@ use super::outgoing::OutgoingEntry;
 use super::packet::MessagePacket;
 
 impl Messenger {
-    /// Sends a peer packets that no operation of this rank has made, without payloads; bytes that are no packet are left
-    /// out.
+    /// Sends a peer packets that no operation of this rank has made, without payloads; bytes that are no packet are
+    /// left out.
     #[doc(hidden)]
     pub fn forge<'a>(&self, peer: u32, packets: impl IntoIterator<Item = &'a [u8]>) {
         let packets = packets.into_iter().filter_map(|bytes| bytes.try_into().ok());

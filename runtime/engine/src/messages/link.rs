@@ -14,11 +14,11 @@ use roundelay_net::group::Connecting;
 
 /// Eager messages of a peer that may wait for a receive: together half a MiB.
 const EAGER_CREDITS: u64 = 64;
-/// Offers of a peer that may wait for a receive: their records take less than 128 MiB. A program whose calls are in order
-/// does not reach this, and more would only cost memory.
+/// Offers of a peer that may wait for a receive: their records take less than 128 MiB. A program whose calls are in
+/// order does not reach this, and more would only cost memory.
 const MAX_OFFERS: u64 = 1 << 20;
-/// Operations on a peer's parts of windows that may await its answers. As many answers are kept for a peer that does not
-/// receive them, of up to [`EAGER_BYTES`](super::packet::EAGER_BYTES) each: together a MiB.
+/// Operations on a peer's parts of windows that may await its answers. As many answers are kept for a peer that does
+/// not receive them, of up to [`EAGER_BYTES`](super::packet::EAGER_BYTES) each: together a MiB.
 pub(super) const MAX_ASKED: usize = 128;
 /// Parts of windows with an unsolicited packet to a peer: a refusal or a grant.
 const MAX_UNSOLICITED: usize = 1 << 12;
@@ -49,8 +49,8 @@ pub(super) struct PeerLink {
     pub(super) device: Option<DeviceLink>,
     /// The entries of this rank's own operations.
     pub(super) out: VecDeque<OutgoingEntry>,
-    /// Answers to the peer's requests, and unsolicited refusals and grants. Neither queue waits for the other: two ranks
-    /// that await each other's answers give them meanwhile.
+    /// Answers to the peer's requests, and unsolicited refusals and grants. Neither queue waits for the other: two
+    /// ranks that await each other's answers give them meanwhile.
     pub(super) answers: VecDeque<OutgoingEntry>,
     /// True if the packet that was posted last is an answer.
     pub(super) is_answering: bool,
@@ -197,8 +197,8 @@ impl PeerLink {
         Ok(())
     }
 
-    /// Queues an unsolicited packet about a part of a window: between two answers, the first refusal and the latest grant of
-    /// each part are kept. Fails if it is about more parts than a rank may have.
+    /// Queues an unsolicited packet about a part of a window: between two answers, the first refusal and the latest
+    /// grant of each part are kept. Fails if it is about more parts than a rank may have.
     pub(super) fn push_unsolicited(&mut self, packet: MessagePacket) -> Result<(), Error> {
         let is_full = self.answers.len() >= MAX_ASKED + MAX_UNSOLICITED;
         let mut queued =

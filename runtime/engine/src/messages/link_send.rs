@@ -26,8 +26,8 @@ enum OutgoingRoute {
 }
 
 impl PeerLink {
-    /// Posts queue entries while the connection has room, in segments of at most `chunk` bytes where they are copied; `id`
-    /// numbers offers and requests. A flush of the sender has to follow.
+    /// Posts queue entries while the connection has room, in segments of at most `chunk` bytes where they are copied;
+    /// `id` numbers offers and requests. A flush of the sender has to follow.
     pub(super) fn post_queued(
         &mut self,
         sender: &mut Sender,
@@ -66,7 +66,8 @@ impl PeerLink {
                     return Ok(());
                 }
                 sender.learn();
-                // The system is asked only where it matters: an offer that its receiver may not read is requested again.
+                // The system is asked only where it matters: an offer that its receiver may not read is requested
+                // again.
                 let stays = match sender {
                     Sender::Posted(_) => true,
                     _ if self.is_streaming() => sender.reads(),

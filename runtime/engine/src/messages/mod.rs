@@ -22,33 +22,33 @@
 //! | `failure_detection.rs` | lost peers and timeouts |
 //! | `wire.rs`, `forge.rs` | samples of packets, and forged ones, for tests |
 //!
-//! Files import from those below only: `messenger`, `waiting` and `progress_thread` use the engine, the engine uses links,
-//! a link uses packets and transfers.
+//! Files import from those below only: `messenger`, `waiting` and `progress_thread` use the engine, the engine uses
+//! links, a link uses packets and transfers.
 //!
 //! # Progress
 //!
-//! The thread that waits for an operation drives progress of all of them, one thread at a time; it notifies the others. If
-//! operations are pending and no thread waits, the progress thread drives them: it starts when it is first needed, and
-//! ends after a second without work. Most operations are waited for at once, and waking a thread for each costs two
-//! context switches, more than a short message. So the progress thread delays its takeover, and polls while messages are
-//! exchanged.
+//! The thread that waits for an operation drives progress of all of them, one thread at a time; it notifies the others.
+//! If operations are pending and no thread waits, the progress thread drives them: it starts when it is first needed,
+//! and ends after a second without work. Most operations are waited for at once, and waking a thread for each costs two
+//! context switches, more than a short message. So the progress thread delays its takeover, and polls while messages
+//! are exchanged.
 //!
 //! While windows of this rank are served, the progress thread stays. It *rests*: it sleeps until a connection is ready,
-//! serves the requests of peers, and sleeps again. Asleep it holds neither the lock nor the turn, so a thread that waits
-//! drives progress at once; just after such a wait it sleeps for a time, not on connections, whose traffic would wake it
-//! as well. A thread that polls in another wait, such as a call of all ranks, serves the requests meanwhile
+//! serves the requests of peers, and sleeps again. Asleep it holds neither the lock nor the turn, so a thread that
+//! waits drives progress at once; just after such a wait it sleeps for a time, not on connections, whose traffic would
+//! wake it as well. A thread that polls in another wait, such as a call of all ranks, serves the requests meanwhile
 //! ([`Server`](roundelay_net::group::Server)).
 //!
-//! A short put or accumulate that is sent through a socket is coalesced with the flush or signal that follows: the system
-//! takes both in one call. The next progress of the link sends it, within [`BLIND_SLEEP`](waiting::BLIND_SLEEP).
+//! A short put or accumulate that is sent through a socket is coalesced with the flush or signal that follows: the
+//! system takes both in one call. The next progress of the link sends it, within [`BLIND_SLEEP`](waiting::BLIND_SLEEP).
 //!
 //! # Conventions
 //!
-//! **Invariant:** the thread that drives progress yields to others at once. They wake it if it sleeps on memory, its lock
-//! is fair, and it does not hold it while it sleeps on sockets.
+//! **Invariant:** the thread that drives progress yields to others at once. They wake it if it sleeps on memory, its
+//! lock is fair, and it does not hold it while it sleeps on sockets.
 //!
-//! **Invariant:** a rank always receives. A short message without a receive is copied, and credit bounds their number; of
-//! a long one only the offer has come. So no order of sends and receives blocks other messages.
+//! **Invariant:** a rank always receives. A short message without a receive is copied, and credit bounds their number;
+//! of a long one only the offer has come. So no order of sends and receives blocks other messages.
 
 mod device;
 mod engine;

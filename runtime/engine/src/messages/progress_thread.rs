@@ -109,8 +109,8 @@ impl Messenger {
                 (state.has_thread, state.is_attentive) = (false, false);
                 return;
             }
-            // A thread that has just waited may wait again soon: its messages would wake this thread too, if it slept on
-            // the sockets.
+            // A thread that has just waited may wait again soon: its messages would wake this thread too, if it slept
+            // on the sockets.
             let now = waits.load(Ordering::Relaxed);
             let has_waited = std::mem::replace(&mut known, now) != now;
             let is_moved = state.is_taken
@@ -149,8 +149,8 @@ impl Messenger {
         }
     }
 
-    /// Serves the windows once, and sleeps until peers have requests again; returns false if no window is served any more.
-    /// A thread that waits for operations drives progress meanwhile.
+    /// Serves the windows once, and sleeps until peers have requests again; returns false if no window is served any
+    /// more. A thread that waits for operations drives progress meanwhile.
     fn rest(&self, nap: &mut Duration, examined_at: &mut Instant) -> bool {
         let MessengerState { clock, .. } = &*self.shared;
         clock.announce();

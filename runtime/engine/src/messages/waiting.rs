@@ -136,8 +136,8 @@ impl Messenger {
         }
     }
 
-    /// Ends all operations of a rank whose job was aborted; they access no memory afterwards. Waits until then at most for
-    /// the thread that drives progress; returns true if the operations have ended.
+    /// Ends all operations of a rank whose job was aborted; they access no memory afterwards. Waits until then at most
+    /// for the thread that drives progress; returns true if the operations have ended.
     pub(crate) fn cancel(&self, until: Instant) -> bool {
         let MessengerState { engine, clock, .. } = &*self.shared;
         clock.ring();

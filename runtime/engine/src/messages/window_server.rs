@@ -1,8 +1,9 @@
-//! The window server: applies the operations of peers to this rank's parts, and starts this rank's operations on theirs.
+//! The window server: applies the operations of peers to this rank's parts, and starts this rank's operations on
+//! theirs.
 //!
-//! A target looks up its part by the key in the packet, checks bounds, type and rights, announces the access in the words
-//! of the part, and applies the operation by copies and atomics in its own memory, on the thread that drives progress.
-//! Payloads beyond a few bytes are received in place; those for a part on a device are staged in host memory.
+//! A target looks up its part by the key in the packet, checks bounds, type and rights, announces the access in the
+//! words of the part, and applies the operation by copies and atomics in its own memory, on the thread that drives
+//! progress. Payloads beyond a few bytes are received in place; those for a part on a device are staged in host memory.
 //!
 //! **Invariant:** nothing is read or written for a packet whose key, bounds, type or rights are wrong. It is refused,
 //! and its payload is discarded. An announced access holds the part until its last byte has been received or sent.
@@ -56,8 +57,8 @@ impl MessageEngine {
         Ok(())
     }
 
-    /// Stops serving this rank's part, and removes those of peers. Unless `all` ranks have ended the window, later requests
-    /// for the part are refused.
+    /// Stops serving this rank's part, and removes those of peers. Unless `all` ranks have ended the window, later
+    /// requests for the part are refused.
     pub(super) fn end_window(&mut self, key: u64, remotes: &[(u32, u64)], all: bool) {
         self.serves_unasked |= self.served.remove(&key).is_some() && !all;
         for remote in remotes {
@@ -245,7 +246,7 @@ impl MessageEngine {
             MessagePacket::Refused { key, id, offset, reason } => {
                 let remote = self.remotes.get(&(peer, key)).cloned();
                 if let (RefusalReason::Rights { has, .. }, Some(remote)) = (reason, &remote) {
-                    remote.know(has);
+                    remote.set_rights(has);
                 }
                 let asked = link.asked.remove(&id);
                 let got = || link.accepted.remove(&(GET_BIT | id)).map(|part| part.transfer);

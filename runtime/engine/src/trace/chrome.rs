@@ -13,7 +13,7 @@ use super::spans::{Flow, Kind, Span, Trace};
 
 /// One event, with the names of the format.
 #[derive(Serialize)]
-struct Event<'a> {
+struct TraceEvent<'a> {
     name: &'a str,
     cat: &'a str,
     ph: &'a str,
@@ -42,7 +42,7 @@ struct Event<'a> {
 ///
 /// The errors of the writer.
 pub fn write(traces: &[Trace], out: &mut impl Write) -> io::Result<()> {
-    let clocks = Clocks::new(traces);
+    let clocks = HostClocks::new(traces);
     let missing: u64 = traces.iter().map(|t| t.missing).sum();
     let other = json!({
         "ranks": traces.len(),
@@ -50,20 +50,20 @@ pub fn write(traces: &[Trace], out: &mut impl Write) -> io::Result<()> {
         "clock": clocks.words(),
     });
     write!(out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{other},\"traceEvents\":[")?;
-    let mut list = List { out, first: true };
+    let mut list = EventWriter { out, first: true };
     for trace in traces {
         one_rank(trace, &clocks, &mut list)?;
     }
     writeln!(list.out, "\n]}}")
 }
 
-struct List<'a, W> {
+struct EventWriter<'a, W> {
     out: &'a mut W,
     first: bool,
 }
 
-impl<W: Write> List<'_, W> {
-    fn add(&mut self, event: &Event<'_>) -> io::Result<()> {
+impl<W: Write> EventWriter<'_, W> {
+    fn add(&mut self, event: &TraceEvent<'_>) -> io::Result<()> {
         self.out.write_all(if self.first { b"\n" } else { b",\n" })?;
         self.first = false;
         serde_json::to_writer(&mut *self.out, event).map_err(io::Error::other)
@@ -71,11 +71,15 @@ impl<W: Write> List<'_, W> {
 
     fn about(&mut self, what: &str, pid: u32, tid: u32, args: Value) -> io::Result<()> {
         let (ts, dur, id, bp) = (None, None, None, None);
-        self.add(&Event { name: what, cat: "", ph: "M", pid, tid, ts, dur, id, bp, args })
+        self.add(&TraceEvent { name: what, cat: "", ph: "M", pid, tid, ts, dur, id, bp, args })
     }
 }
 
-fn one_rank<W: Write>(trace: &Trace, clocks: &Clocks, list: &mut List<'_, W>) -> io::Result<()> {
+fn one_rank<W: Write>(
+    trace: &Trace,
+    clocks: &HostClocks,
+    list: &mut EventWriter<'_, W>,
+) -> io::Result<()> {
     let pid = trace.rank;
     list.about("process_name", pid, 0, json!({ "name": format!("rank {pid}") }))?;
     list.about("process_sort_index", pid, 0, json!({ "sort_index": pid }))?;
@@ -96,7 +100,7 @@ fn one_rank<W: Write>(trace: &Trace, clocks: &Clocks, list: &mut List<'_, W>) ->
     if trace.missing > 0 {
         let last = trace.spans.last().map_or(trace.stamp, |s| s.end);
         let name = format!("the trace is full: {} spans are missing", trace.missing);
-        list.add(&Event {
+        list.add(&TraceEvent {
             name: &name,
             cat: "trace",
             ph: "i",
@@ -116,8 +120,8 @@ fn one_span<W: Write>(
     trace: &Trace,
     span: &Span,
     flows: &[Flow],
-    clocks: &Clocks,
-    list: &mut List<'_, W>,
+    clocks: &HostClocks,
+    list: &mut EventWriter<'_, W>,
 ) -> io::Result<()> {
     let name = trace.names.get(span.name as usize).map_or("", String::as_str);
     let Span { call, step, pass, bytes, peer, .. } = *span;
@@ -145,7 +149,7 @@ fn one_span<W: Write>(
     };
     let (begin, end) = (clocks.micros(trace, span.begin), clocks.micros(trace, span.end));
     let (pid, tid) = (trace.rank, span.lane);
-    list.add(&Event {
+    list.add(&TraceEvent {
         name: &title,
         cat,
         ph: "X",
@@ -160,7 +164,7 @@ fn one_span<W: Write>(
     for flow in flows {
         let Flow { out, peer, channel, number, .. } = *flow;
         let (from, to) = if out { (pid, peer) } else { (peer, pid) };
-        list.add(&Event {
+        list.add(&TraceEvent {
             name: "message",
             cat: "message",
             ph: if out { "s" } else { "f" },
@@ -178,7 +182,7 @@ fn one_span<W: Write>(
 }
 
 /// The alignment of the clocks of machines.
-struct Clocks {
+struct HostClocks {
     /// The stamps by machine: the earliest of its ranks'.
     stamps: BTreeMap<String, u64>,
     accuracy: u64,
@@ -186,7 +190,7 @@ struct Clocks {
     before: u64,
 }
 
-impl Clocks {
+impl HostClocks {
     fn new(traces: &[Trace]) -> Self {
         let mut stamps: BTreeMap<String, u64> = BTreeMap::new();
         for trace in traces {
@@ -199,7 +203,7 @@ impl Clocks {
             stamps.get(&t.machine).map_or(0, |stamp| stamp.saturating_sub(first))
         };
         let before = traces.iter().map(first).max().unwrap_or(0);
-        Clocks { stamps, accuracy, before }
+        HostClocks { stamps, accuracy, before }
     }
 
     /// Returns the microseconds since the beginning of the file.

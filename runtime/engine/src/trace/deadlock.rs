@@ -12,7 +12,7 @@ use super::dump::{Entry, Flight};
 /// A step from a rank that waits to another: the one that it waits for, or one of the same process that waits in
 /// another communicator.
 #[derive(Clone, Copy)]
-struct Step {
+struct WaitEdge {
     to: usize,
     changes: bool,
 }
@@ -21,7 +21,7 @@ struct Step {
 /// these; `None` if there is none. The ranks of the verdict are those of the circle that wait in its first
 /// communicator.
 pub fn deadlock(flights: &[Flight]) -> Option<Verdict> {
-    let steps: Vec<Vec<Step>> = (0..flights.len()).map(|at| steps(flights, at)).collect();
+    let steps: Vec<Vec<WaitEdge>> = (0..flights.len()).map(|at| steps(flights, at)).collect();
     let changes = steps.iter().enumerate().flat_map(|(from, steps)| {
         steps.iter().filter(|step| step.changes).map(move |step| (from, step.to))
     });
@@ -30,7 +30,7 @@ pub fn deadlock(flights: &[Flight]) -> Option<Verdict> {
 }
 
 /// Returns where a rank's wait leads.
-fn steps(flights: &[Flight], at: usize) -> Vec<Step> {
+fn steps(flights: &[Flight], at: usize) -> Vec<WaitEdge> {
     let own = &flights[at];
     let Some(wait) = &own.waiting else { return Vec::new() };
     let mut steps = Vec::new();
@@ -38,7 +38,7 @@ fn steps(flights: &[Flight], at: usize) -> Vec<Step> {
         let is_peer = |f: &Flight| f.communicator == own.communicator && f.rank == peer;
         let Some(theirs) = flights.iter().position(is_peer) else { continue };
         if flights[theirs].waiting.is_some() {
-            steps.push(Step { to: theirs, changes: false });
+            steps.push(WaitEdge { to: theirs, changes: false });
         } else if flights[theirs].calls < wait.call && is_alone(flights, theirs) {
             let waits = |f: &Flight| f.communicator != own.communicator && f.waiting.is_some();
             let other = |&other: &usize| {
@@ -46,7 +46,7 @@ fn steps(flights: &[Flight], at: usize) -> Vec<Step> {
                     && is_of_one_process(&flights[other], &flights[theirs])
                     && is_alone(flights, other)
             };
-            steps.extend((0..flights.len()).filter(other).map(|to| Step { to, changes: true }));
+            steps.extend((0..flights.len()).filter(other).map(|to| WaitEdge { to, changes: true }));
         }
     }
     steps
@@ -64,7 +64,7 @@ fn is_alone(flights: &[Flight], at: usize) -> bool {
 }
 
 /// Returns the shortest way from one to another, both included.
-fn path(steps: &[Vec<Step>], from: usize, to: usize) -> Option<Vec<usize>> {
+fn path(steps: &[Vec<WaitEdge>], from: usize, to: usize) -> Option<Vec<usize>> {
     let mut before: BTreeMap<usize, usize> = BTreeMap::new();
     let mut queue = VecDeque::from([from]);
     while let Some(at) = queue.pop_front() {

@@ -3,7 +3,7 @@
 use super::super::{Wait, What};
 use super::*;
 
-/// Returns the recorder of a rank that has made so many calls and waits for some rank in the last one, or for nobody.
+/// Returns the recorder of a rank that has made `calls` and waits for `peer` in the last one, or for no rank.
 fn flight(communicator: &str, rank: u32, pid: i32, calls: u64, peer: Option<u32>) -> Flight {
     let wait = |peer| Wait {
         peer,
@@ -72,7 +72,7 @@ fn a_circle_may_go_through_three_communicators() {
     assert_eq!(verdict.cause.matches("waits in call 4").count(), 3, "{verdict}");
 }
 
-/// A rank whose lanes wait for several is told with the one that leads on.
+/// Of a rank whose lanes wait for several, the report names the one that leads on.
 #[test]
 fn the_rank_that_leads_on_is_named() {
     let mut flights = crossed();
@@ -86,7 +86,7 @@ fn the_rank_that_leads_on_is_named() {
 
 #[test]
 fn what_is_no_deadlock_is_not_called_one() {
-    // One of them goes on: it waits for nobody.
+    // One of them goes on: it waits for no rank.
     let mut flights = crossed();
     flights[3].waiting = None;
     assert_eq!(deadlock(&flights), None);

@@ -1,12 +1,12 @@
 //! Finds the rank or the link that slows a job down, from the long waits in the flight recorders of its ranks.
 //!
 //! While a rank waits for another, the time is the fault of one of three. The other one waits itself: then it only
-//! hands on a delay. It has gone on to a later step: then it has sent what is awaited, and the *link* is slow. It does
+//! passes on a delay. It is in a later step: then it has sent the awaited message, and the *link* is slow. It does
 //! neither: then it computes, or has no core, and the *rank* is slow. A receiver and a sender that wait for each other,
 //! the one for a message, the other for room, have a slow link between them.
 //!
 //! Steps are compared within a pass and a channel, calls always. Waits shorter than a millisecond are not recorded and
-//! count for nobody. Ranks of different hosts have different clocks, which are set to each other by messages in both
+//! do not count. Ranks of different hosts have different clocks, which are set to each other by messages in both
 //! directions.
 
 use std::collections::BTreeMap;
@@ -16,8 +16,8 @@ use super::diagnose::{Class, Verdict, names};
 use super::dump::{Entry, Flight};
 use roundelay_net::waiting::What;
 
-/// The shortest delay that is told.
-const LEAST: Duration = Duration::from_millis(10);
+/// The shortest delay that is reported.
+const MIN_DELAY: Duration = Duration::from_millis(10);
 /// The part of the observed time, in percent, that a delay must have.
 const SHARE: u64 = 20;
 /// The number of times by which it must exceed the next one.
@@ -25,16 +25,16 @@ const FACTOR: u64 = 2;
 
 /// A position in the calls of a rank.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct WaitPlace {
     call: u64,
     channel: u16,
     pass: u16,
     step: u32,
 }
 
-impl Place {
+impl WaitPlace {
     /// Returns true if a rank that is here has done all that one there asks of it.
-    fn is_past(&self, there: &Place) -> bool {
+    fn is_past(&self, there: &WaitPlace) -> bool {
         let within = self.call == there.call
             && self.channel == there.channel
             && (self.pass, there.pass) != (u16::MAX, u16::MAX);
@@ -44,8 +44,8 @@ impl Place {
 
 /// A wait, in the clock of all.
 #[derive(Debug, Clone, Copy)]
-struct Waited {
-    place: Place,
+struct ObservedWait {
+    place: WaitPlace,
     peer: u32,
     what: What,
     line: u32,
@@ -54,24 +54,24 @@ struct Waited {
 }
 
 /// The waits of a rank, in their order, and the time that is observed of it.
-struct Observed {
-    waits: Vec<Waited>,
+struct RankWaits {
+    waits: Vec<ObservedWait>,
     from: i64,
     to: i64,
 }
 
 /// A time for which a rank waited, and the longest wait of which it was a part.
 #[derive(Clone, Copy)]
-struct Delay {
+struct DelayedWait {
     from: i64,
     to: i64,
     waiter: u32,
-    wait: Waited,
+    wait: ObservedWait,
 }
 
 /// The culprit: a rank, or a link from a rank to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Culprit {
+enum DelayCause {
     Rank(u32),
     Link(u32, u32),
 }
@@ -81,7 +81,7 @@ enum Culprit {
 pub fn delays(flights: &[Flight]) -> Option<Verdict> {
     let observed = observe(flights);
     let whole = observed.values().map(|seen| seen.to - seen.from).max()?;
-    let mut found: BTreeMap<Culprit, Vec<Delay>> = BTreeMap::new();
+    let mut found: BTreeMap<DelayCause, Vec<DelayedWait>> = BTreeMap::new();
     for (&waiter, seen) in &observed {
         for wait in &seen.waits {
             if let Some(peer) = observed.get(&wait.peer)
@@ -91,24 +91,30 @@ pub fn delays(flights: &[Flight]) -> Option<Verdict> {
             }
         }
     }
-    let mut by_length: Vec<(i64, Culprit, Vec<Delay>)> =
+    let mut by_length: Vec<(i64, DelayCause, Vec<DelayedWait>)> =
         found.into_iter().map(|(culprit, delays)| (union(&delays), culprit, delays)).collect();
     by_length.sort_by_key(|(length, culprit, _)| (std::cmp::Reverse(*length), *culprit));
     let next = by_length.get(1).map_or(0, |(length, ..)| *length);
     let (length, culprit, delays) = by_length.into_iter().next()?;
-    let stands_out = length >= LEAST.as_nanos() as i64
+    let stands_out = length >= MIN_DELAY.as_nanos() as i64
         && length * 100 >= whole * SHARE as i64
         && length >= next * FACTOR as i64;
     stands_out.then(|| verdict(culprit, &delays, length, whole, next))
 }
 
-fn verdict(culprit: Culprit, delays: &[Delay], length: i64, whole: i64, next: i64) -> Verdict {
+fn verdict(
+    culprit: DelayCause,
+    delays: &[DelayedWait],
+    length: i64,
+    whole: i64,
+    next: i64,
+) -> Verdict {
     let mut waiters: Vec<u32> = delays.iter().map(|delay| delay.waiter).collect();
     waiters.sort_unstable();
     waiters.dedup();
     let longest = delays.iter().max_by_key(|delay| delay.to - delay.from);
     let place = longest.map_or(String::new(), |delay| {
-        let Waited { place: Place { call, step, .. }, line, .. } = delay.wait;
+        let ObservedWait { place: WaitPlace { call, step, .. }, line, .. } = delay.wait;
         let line = if line > 0 { format!(", line {line}") } else { String::new() };
         format!("{} at once in call {call}, step {step}{line}", time(delay.to - delay.from))
     });
@@ -119,14 +125,14 @@ fn verdict(culprit: Culprit, delays: &[Delay], length: i64, whole: i64, next: i6
         time(next)
     );
     let (class, ranks, cause) = match culprit {
-        Culprit::Rank(rank) => {
+        DelayCause::Rank(rank) => {
             let text = format!(
-                "rank {rank} is slow: {} waited for it, which waited for nobody, {of}",
+                "rank {rank} is slow: {} waited for it, which waited for no rank, {of}",
                 names(&waiters)
             );
             (Class::Slow, vec![rank], text)
         }
-        Culprit::Link(from, to) => {
+        DelayCause::Link(from, to) => {
             let text = format!(
                 "the link from rank {from} to rank {to} is slow: rank {to} waited for what rank {from} had sent, {of}"
             );
@@ -144,15 +150,20 @@ fn time(nanos: i64) -> String {
 }
 
 /// Divides a wait among those whose fault it is.
-fn blame(waiter: u32, wait: &Waited, peer: &Observed, found: &mut BTreeMap<Culprit, Vec<Delay>>) {
+fn blame(
+    waiter: u32,
+    wait: &ObservedWait,
+    peer: &RankWaits,
+    found: &mut BTreeMap<DelayCause, Vec<DelayedWait>>,
+) {
     let mut note = |culprit, from: i64, to: i64| {
         if to > from {
-            let delay = Delay { from, to, waiter, wait: *wait };
+            let delay = DelayedWait { from, to, waiter, wait: *wait };
             found.entry(culprit).or_default().push(delay);
         }
     };
     let is_message = wait.what == What::Message;
-    let link = Culprit::Link(wait.peer, waiter);
+    let link = DelayCause::Link(wait.peer, waiter);
     let past = peer.waits.iter().filter(|own| own.place.is_past(&wait.place));
     let past = past.map(|own| own.from).min().unwrap_or(i64::MAX);
     if is_message {
@@ -165,18 +176,18 @@ fn blame(waiter: u32, wait: &Waited, peer: &Observed, found: &mut BTreeMap<Culpr
         if own.to <= at || own.from >= end {
             continue;
         }
-        note(Culprit::Rank(wait.peer), at, own.from.min(end));
+        note(DelayCause::Rank(wait.peer), at, own.from.min(end));
         let is_full = matches!(own.what, What::Room | What::Drained) && own.peer == waiter;
         if is_message && is_full {
             note(link, own.from.max(at), own.to.min(end));
         }
         at = at.max(own.to);
     }
-    note(Culprit::Rank(wait.peer), at, end);
+    note(DelayCause::Rank(wait.peer), at, end);
 }
 
 /// Returns the time that is covered by at least one of them.
-fn union(delays: &[Delay]) -> i64 {
+fn union(delays: &[DelayedWait]) -> i64 {
     let mut spans: Vec<(i64, i64)> = delays.iter().map(|delay| (delay.from, delay.to)).collect();
     spans.sort_unstable();
     let (mut sum, mut end) = (0, i64::MIN);
@@ -188,7 +199,7 @@ fn union(delays: &[Delay]) -> i64 {
 }
 
 /// Returns what is observed of each rank, in the clock of the first one's host.
-fn observe(flights: &[Flight]) -> BTreeMap<u32, Observed> {
+fn observe(flights: &[Flight]) -> BTreeMap<u32, RankWaits> {
     let mut hosts: BTreeMap<&str, Vec<&Flight>> = BTreeMap::new();
     for flight in flights {
         hosts.entry(&flight.host).or_default().push(flight);
@@ -204,7 +215,7 @@ fn observe(flights: &[Flight]) -> BTreeMap<u32, Observed> {
     observed
 }
 
-fn waits(flight: &Flight, offset: i64) -> Observed {
+fn waits(flight: &Flight, offset: i64) -> RankWaits {
     let here = |time: u64| time as i64 - offset;
     let mut waits = Vec::new();
     let (mut begin, mut end) = (i64::MAX, if flight.now > 0 { here(flight.now) } else { i64::MIN });
@@ -218,16 +229,16 @@ fn waits(flight: &Flight, offset: i64) -> Observed {
                 let until = until.or((flight.now > 0).then_some(flight.now)).unwrap_or(since);
                 let (from, to) = (here(since), here(until.max(since)));
                 (begin, end) = (begin.min(from), end.max(to));
-                let place = Place { call, channel, pass, step };
-                waits.push(Waited { place, peer, what, line, from, to });
+                let place = WaitPlace { call, channel, pass, step };
+                waits.push(ObservedWait { place, peer, what, line, from, to });
             }
             Entry::Call { .. } => {}
         }
     }
-    Observed { waits, from: begin, to: end }
+    RankWaits { waits, from: begin, to: end }
 }
 
-/// Returns how far the clock of one host is ahead of another's. Nobody stops to wait for a message before it was sent,
+/// Returns how far the clock of one host is ahead of another's. No wait for a message ends before it was sent,
 /// so that messages in both directions bound it; of links that are slow in one direction a half of that is missed.
 fn ahead(here: &[&Flight], there: &[&Flight]) -> i64 {
     let most = bound(here, there);
@@ -249,7 +260,7 @@ fn bound(senders: &[&Flight], receivers: &[&Flight]) -> Option<i64> {
             else {
                 continue;
             };
-            let place = Place { call, channel, pass, step };
+            let place = WaitPlace { call, channel, pass, step };
             let sender = senders.iter().find(|sender| sender.rank == peer);
             let before = sender
                 .and_then(|sender| sender.events.iter().filter_map(|e| before(e, &place)).max());
@@ -263,11 +274,11 @@ fn bound(senders: &[&Flight], receivers: &[&Flight]) -> Option<i64> {
 }
 
 /// Returns the time of an event that comes before what a rank does at some place.
-fn before(entry: &Entry, place: &Place) -> Option<i64> {
+fn before(entry: &Entry, place: &WaitPlace) -> Option<i64> {
     match *entry {
         Entry::Call { call, at, .. } => (at > 0 && call <= place.call).then_some(at as i64),
         Entry::Wait { call, step, channel, pass, until, .. } => {
-            let own = Place { call, channel, pass, step };
+            let own = WaitPlace { call, channel, pass, step };
             until.filter(|_| place.is_past(&own)).map(|until| until as i64)
         }
     }

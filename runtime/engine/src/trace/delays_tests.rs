@@ -1,4 +1,4 @@
-//! Seeded scenarios: jobs whose calls are played by the clock, with one rank or one link that is slow, or none.
+//! Seeded scenarios: jobs whose calls run by a simulated clock, with one rank or one link that is slow, or none.
 
 use super::*;
 
@@ -52,8 +52,8 @@ impl Job {
         if self.is_ring { 2 * (self.n - 1) } else { self.n.ilog2() }
     }
 
-    /// Plays calls; returns the recorders.
-    fn play(&self, random: &mut Random, calls: u64) -> Vec<Flight> {
+    /// Simulates calls; returns the recorders.
+    fn run(&self, random: &mut Random, calls: u64) -> Vec<Flight> {
         let n = self.n as usize;
         let mut at: Vec<u64> = (0..n).map(|_| 1000 * MS + random.below(MS)).collect();
         let mut flights: Vec<Flight> = (0..self.n).map(|rank| empty(rank, self.n)).collect();
@@ -169,7 +169,7 @@ fn slow_ranks_and_links_are_told_apart_in_500_scenarios() {
     for seed in 0..500 {
         let mut random = Random(seed);
         let job = job(&mut random);
-        let mut flights = job.play(&mut random, 30);
+        let mut flights = job.run(&mut random, 30);
         // Hosts whose clocks differ, now and then.
         if seed % 4 == 3 {
             let ahead = 1000 * MS + random.below(5000 * MS);
@@ -177,11 +177,11 @@ fn slow_ranks_and_links_are_told_apart_in_500_scenarios() {
             flights[from..].iter_mut().for_each(|flight| shift(flight, ahead));
         }
         let verdict = delays(&flights);
-        let told = verdict.as_ref().map(|v| (v.class, &v.ranks[..]));
+        let found = verdict.as_ref().map(|v| (v.class, &v.ranks[..]));
         let is_right = match job.reason {
-            Reason::Nothing => told.is_none(),
-            Reason::Rank(rank) => told == Some((Class::Slow, &[rank][..])),
-            Reason::Link(from, to) => told == Some((Class::Link, &[from, to][..])),
+            Reason::Nothing => found.is_none(),
+            Reason::Rank(rank) => found == Some((Class::Slow, &[rank][..])),
+            Reason::Link(from, to) => found == Some((Class::Link, &[from, to][..])),
         };
         right += u32::from(is_right);
         if !is_right {
@@ -214,7 +214,7 @@ fn a_verdict_shows_its_evidence() {
     let mut random = Random(7);
     let (reason, lost) = (Reason::Link(1, 2), 50 * MS);
     let job = Job { n: 4, is_ring: true, reason, lost, often: 10, slots: 8 };
-    let text = delays(&job.play(&mut random, 10)).expect("a verdict").cause;
+    let text = delays(&job.run(&mut random, 10)).expect("a verdict").cause;
     for words in [
         "the link from rank 1 to rank 2 is slow: rank 2 waited for what rank 1 had sent, for ",
         " at once in call ",
@@ -223,7 +223,7 @@ fn a_verdict_shows_its_evidence() {
         assert!(text.contains(words), "{text}");
     }
     let job = Job { reason: Reason::Rank(3), ..job };
-    let verdict = delays(&job.play(&mut random, 10)).expect("a verdict");
+    let verdict = delays(&job.run(&mut random, 10)).expect("a verdict");
     assert!(verdict.cause.starts_with("rank 3 is slow: rank 0 waited for it"), "{verdict}");
     assert_eq!(verdict.waiters, [0]);
 }

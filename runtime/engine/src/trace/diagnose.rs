@@ -1,7 +1,7 @@
 //! Finds the ranks to blame when nothing moves, by a pure function of what is known of each rank.
 //!
 //! Ranks that wait form a graph, rank to peer (several peers where lanes wait for different ones). Its
-//! ends are ranks that wait for nobody, and those are the causes: dead, stopped, absent, gone, late or
+//! ends are ranks that wait for no other, and those are the causes: dead, stopped, absent, gone, late or
 //! slow. A rank is slow too that waits in one call for ranks which have gone on to a later one: what they owed it they
 //! have sent. Only if the graph has no such end is it a cycle. A call that differs between ranks is the cause
 //! before all of these: the digest of a call covers all calls before, so that it never differs by chance.
@@ -16,7 +16,7 @@ use roundelay_net::waiting::Wait;
 
 /// Ranks that a list names before it only counts.
 const NAMED: usize = 8;
-/// Links of a chain that are told.
+/// The most links of a chain that a text names.
 const LINKS: usize = 8;
 
 /// The remedy if nothing else helps.
@@ -144,10 +144,10 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// Finds the cause for which ranks wait, seen from one of them or from outside. `None` if nobody waits
+/// Finds the cause for which ranks wait, seen from one of them or from outside. `None` if no rank waits
 /// and nothing is wrong.
 pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> {
-    let graph = Graph::new(standings);
+    let graph = WaitGraph::new(standings);
     if let Some(verdict) = graph.mismatch() {
         return Some(verdict);
     }
@@ -160,7 +160,7 @@ pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> 
     if !faults.is_empty() && is_unknown(&faults) {
         faults.extend(found(graph.grave()));
     }
-    // Nobody is late or slow where somebody is dead: it may not have come to wait for the dead one yet.
+    // No rank is blamed as late or slow where another is dead: it may not wait for the dead one yet.
     if faults.iter().all(|(class, _)| matches!(class, Class::Late | Class::Slow)) {
         let dead = found(graph.grave()).into_iter().filter(|(class, _)| *class == Class::Died);
         faults.extend(dead.collect::<Vec<_>>());
@@ -175,13 +175,13 @@ pub fn diagnose(standings: &[Standing], asking: Option<u32>) -> Option<Verdict> 
 }
 
 /// The graph of waits, from rank to peer.
-struct Graph<'a> {
+struct WaitGraph<'a> {
     ranks: BTreeMap<u32, &'a Standing>,
 }
 
-impl<'a> Graph<'a> {
+impl<'a> WaitGraph<'a> {
     fn new(standings: &'a [Standing]) -> Self {
-        Graph { ranks: standings.iter().map(|s| (s.rank, s)).collect() }
+        WaitGraph { ranks: standings.iter().map(|s| (s.rank, s)).collect() }
     }
 
     /// Returns the wait of a rank that can go on.
@@ -215,8 +215,8 @@ impl<'a> Graph<'a> {
         self.ranks.keys().copied().filter(|&r| self.wait(r).is_some())
     }
 
-    /// Returns all ranks that the one that asks waits for in the end, and itself; of all that wait if nobody
-    /// asks, of all ranks if none waits.
+    /// Returns `asking` and all ranks that it waits for, directly or through others; without `asking`, the same of all
+    /// that wait; all ranks if none waits.
     fn reached(&self, asking: Option<u32>) -> BTreeSet<u32> {
         let mut queue: VecDeque<u32> = match asking.filter(|&r| self.wait(r).is_some()) {
             Some(rank) => [rank].into(),
@@ -240,7 +240,7 @@ impl<'a> Graph<'a> {
         self.ranks.values().filter(grave).map(|s| s.rank).collect()
     }
 
-    /// Returns the fault of a rank, if others wait for it and it for nobody.
+    /// Returns the fault of a rank, if others wait for it and it waits for none.
     fn fault(&self, rank: u32) -> Option<Class> {
         let Some(standing) = self.ranks.get(&rank) else { return Some(Class::Unknown) };
         Some(match standing.condition {
@@ -398,7 +398,7 @@ impl<'a> Graph<'a> {
             },
             Class::Unknown => {
                 let what = are("what it does", "what they do");
-                format!("{who} {has} not told {what}; {PATIENCE}")
+                format!("{who} {has} not reported {what}; {PATIENCE}")
             }
             Class::Mismatch | Class::Cycle | Class::Link | Class::Deadlock => String::new(),
         }
@@ -419,7 +419,7 @@ impl<'a> Graph<'a> {
             let recent = ranks.iter().filter_map(|r| self.ranks.get(r)).flat_map(|s| &s.recent);
             recent.filter(|s| s.call == call).find_map(|s| s.what.clone())
         };
-        // If no side is larger than the others, nobody knows who is right.
+        // If no side is larger than the others, none is known to be right.
         let undecided = sides.iter().all(|side| side.len() == sides[0].len());
         let odd = if undecided { &sides[..] } else { &sides[1..] };
         let mut ranks: Vec<u32> = odd.iter().flatten().copied().collect();
@@ -438,7 +438,7 @@ impl<'a> Graph<'a> {
         Some(Verdict { class: Class::Mismatch, ranks, waiters, cause, chain: String::new() })
     }
 
-    /// Returns a verdict if nobody is to blame from outside: whoever is reached waits for somebody.
+    /// Returns a verdict of a cycle: every rank that is reached waits for another.
     fn cycle(&self, asking: Option<u32>) -> Option<Verdict> {
         let mut at = asking.filter(|&r| self.wait(r).is_some()).or(self.all_waiters().next())?;
         let mut path = Vec::new();

@@ -97,7 +97,7 @@ fn the_culprit_is_named_in_500_scenarios() {
                 Class::Mismatch
             }
             _ => {
-                // Close the circle: the root waits for somebody who waits for it.
+                // Close the cycle: the root waits for a rank that waits for it.
                 let peers = (0..n).filter(|&r| r != root);
                 let peer = peers.cycle().nth(random.below(n) as usize).expect("a peer");
                 all[root as usize].waiting = Some(wait(peer, vec![]));
@@ -197,7 +197,7 @@ fn a_lane_that_waits_elsewhere_is_no_cycle() {
     assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Cycle, &[0][..]));
 }
 
-/// Rank 0 waits for rank 1, which has not told for whom it waits; rank 2 is known to be stopped.
+/// Rank 0 waits for rank 1, which has not reported which rank it waits for; rank 2 is known to be stopped.
 #[test]
 fn a_wait_that_leads_to_nothing_known_is_not_the_end() {
     let unknown = Standing { condition: Condition::Unknown, ..standing(1, None) };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::diagnose::{Condition, Seen, Standing};
-use super::flight::{Event, Recorder};
+use super::flight::{FlightEvent, Recorder};
 use roundelay_net::bootstrap::Ending;
 use roundelay_net::waiting::{Wait, What};
 
@@ -98,11 +98,11 @@ pub enum Entry {
 }
 
 impl Recorder {
-    /// Returns the latest events in words; of a rank that has made so many calls, and whether the last
-    /// failed.
+    /// Returns the latest events in words; of a rank that has made `calls`, of which the last has
+    /// `failed` or not.
     pub(crate) fn entries(&self, calls: u64, failed: bool) -> (u64, Vec<Entry>) {
-        let entry = |event: &Event| match *event {
-            Event::Call { call, digest, label, at } => Entry::Call {
+        let entry = |event: &FlightEvent| match *event {
+            FlightEvent::Call { call, digest, label, at } => Entry::Call {
                 call,
                 name: self.name(&label).to_owned(),
                 count: label.count,
@@ -112,7 +112,7 @@ impl Recorder {
                 at,
                 ended: call < calls || !failed,
             },
-            Event::Wait { call, waiting: w, until } => Entry::Wait {
+            FlightEvent::Wait { call, waiting: w, until } => Entry::Wait {
                 call,
                 peer: w.peer,
                 what: w.what,

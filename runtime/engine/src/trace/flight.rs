@@ -17,7 +17,7 @@ const STAMPED: u64 = 16;
 
 /// The description of a call for the recorder.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Label {
+pub(super) struct CallLabel {
     /// Index of the name; 0 is a meeting of all ranks, without a plan.
     pub(super) name: u16,
     pub(super) dtype: DType,
@@ -25,20 +25,20 @@ pub(super) struct Label {
     pub(super) count: u64,
 }
 
-const MEETING: Label = Label { name: 0, dtype: DType::U8, op: RedOp::Sum, count: 0 };
+const MEETING: CallLabel = CallLabel { name: 0, dtype: DType::U8, op: RedOp::Sum, count: 0 };
 
 /// An event of the recorder.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Event {
+pub(super) enum FlightEvent {
     /// A call, begun not before that time. It has ended, if another one follows.
-    Call { call: u64, digest: u32, label: Label, at: u64 },
+    Call { call: u64, digest: u32, label: CallLabel, at: u64 },
     /// A wait of a millisecond or more, and when it was over, 0 if it was not.
-    Wait { call: u64, waiting: Short, until: u64 },
+    Wait { call: u64, waiting: ShortText, until: u64 },
 }
 
 /// The essence of a [`Waiting`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Short {
+pub(super) struct ShortText {
     pub(super) peer: u32,
     pub(super) step: u32,
     pub(super) line: u32,
@@ -50,13 +50,13 @@ pub(super) struct Short {
 
 /// The flight recorder of a rank: allocated once, never larger. What is not recorded yet is not touched.
 pub struct Recorder {
-    ring: Vec<Event>,
+    ring: Vec<FlightEvent>,
     /// Events recorded since the beginning.
     recorded: u64,
     /// The last reading of the clock.
     stamp: u64,
     /// The labels by the index of the bound plan.
-    labels: Vec<Label>,
+    labels: Vec<CallLabel>,
     names: Vec<String>,
     /// The wait in progress, once it is long, and where it is recorded.
     waiting: Option<(Waiting, usize)>,
@@ -88,11 +88,11 @@ impl Recorder {
         });
         let (dtype, op, count) = (bound.key.dtype, bound.key.op, bound.key.count);
         self.labels.resize(self.labels.len().max(at + 1), MEETING);
-        self.labels[at] = Label { name: index as u16, dtype, op, count };
+        self.labels[at] = CallLabel { name: index as u16, dtype, op, count };
     }
 
     #[inline]
-    fn push(&mut self, event: Event) -> usize {
+    fn push(&mut self, event: FlightEvent) -> usize {
         let at = self.recorded as usize % EVENTS;
         self.recorded += 1;
         match self.ring.get_mut(at) {
@@ -110,7 +110,7 @@ impl Recorder {
             self.stamp = coarse();
         }
         let at = self.stamp;
-        self.push(Event::Call { call, digest, label, at });
+        self.push(FlightEvent::Call { call, digest, label, at });
     }
 
     /// Records that a wait has become long, or goes on.
@@ -122,15 +122,16 @@ impl Recorder {
             return;
         }
         let Waiting { peer, step, line, channel, pass, what, since, call, .. } = *waiting;
-        let waits = Short { peer, step, line, channel, pass, what, since };
-        let at = self.push(Event::Wait { call, waiting: waits, until: 0 });
+        let waits = ShortText { peer, step, line, channel, pass, what, since };
+        let at = self.push(FlightEvent::Wait { call, waiting: waits, until: 0 });
         self.waiting = Some((*waiting, at));
     }
 
     /// Records that the long wait is over.
     pub(crate) fn resumes(&mut self) {
         let Some((waiting, at)) = self.waiting.take() else { return };
-        if let Event::Wait { waiting: Short { since, .. }, until, .. } = &mut self.ring[at]
+        if let FlightEvent::Wait { waiting: ShortText { since, .. }, until, .. } =
+            &mut self.ring[at]
             && *since == waiting.since
         {
             *until = now();
@@ -149,12 +150,12 @@ impl Recorder {
     }
 
     /// Returns the latest events, oldest first.
-    pub(super) fn latest(&self, most: usize) -> impl Iterator<Item = &Event> {
+    pub(super) fn latest(&self, most: usize) -> impl Iterator<Item = &FlightEvent> {
         let n = most.min(EVENTS).min(self.recorded as usize) as u64;
         (self.recorded - n..self.recorded).map(|i| &self.ring[i as usize % EVENTS])
     }
 
-    pub(super) fn name(&self, label: &Label) -> &str {
+    pub(super) fn name(&self, label: &CallLabel) -> &str {
         self.names.get(usize::from(label.name)).map_or("", String::as_str)
     }
 }
@@ -178,8 +179,8 @@ mod tests {
         assert_eq!((recorder.names.len(), recorder.labels.len()), (1, 0));
         let events: Vec<_> = recorder.latest(usize::MAX).collect();
         assert_eq!(events.len(), EVENTS);
-        assert!(matches!(events[EVENTS - 1], Event::Call { call: 100_000, .. }));
-        assert!(size_of::<Event>() <= 64, "an event is a line");
+        assert!(matches!(events[EVENTS - 1], FlightEvent::Call { call: 100_000, .. }));
+        assert!(size_of::<FlightEvent>() <= 64, "an event is a line");
     }
 
     #[test]
@@ -195,6 +196,6 @@ mod tests {
         recorder.resumes();
         assert_eq!(recorder.waiting(), None);
         let last = recorder.latest(1).next();
-        assert!(matches!(last, Some(Event::Wait { until: 1.., .. })), "{last:?}");
+        assert!(matches!(last, Some(FlightEvent::Wait { until: 1.., .. })), "{last:?}");
     }
 }

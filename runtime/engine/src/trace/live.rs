@@ -41,19 +41,19 @@ pub struct Live {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`] if the process is gone, is somebody else's, or is no rank of a communicator.
+/// [`Error::Usage`] if the process is gone, belongs to another user, or is no rank of a communicator.
 pub fn live(pid: i32) -> Result<Vec<Live>, Error> {
     let segments = segments(pid)?;
     let before: Vec<Vec<Standing>> = segments.values().map(|segment| look(segment)).collect();
     std::thread::sleep(PAUSE);
-    let told = segments.values().zip(before).map(|(segment, before)| told(segment, &before));
-    let told: Vec<Live> = told.flatten().collect();
-    if told.is_empty() {
+    let found = segments.values().zip(before).map(|(segment, before)| published(segment, &before));
+    let found: Vec<Live> = found.flatten().collect();
+    if found.is_empty() {
         return Err(Error::Usage(format!(
             "process {pid} is no rank of a communicator, or has not joined it yet: {REMEDY}"
         )));
     }
-    Ok(told)
+    Ok(found)
 }
 
 /// Returns the memory of the communicators of a process, by the numbers of their files.
@@ -61,7 +61,7 @@ fn segments(pid: i32) -> Result<BTreeMap<u64, Arc<Segment>>, Error> {
     let folder = format!("/proc/{pid}/fd");
     let entries = std::fs::read_dir(&folder).map_err(|error| {
         let text =
-            format!("process {pid} has ended, or belongs to somebody else ({error}): {REMEDY}");
+            format!("process {pid} has ended, or belongs to another user ({error}): {REMEDY}");
         Error::Usage(text)
     })?;
     let mut segments = BTreeMap::new();
@@ -96,7 +96,7 @@ fn standing(segment: &Segment, number: u32, rank: u32) -> Standing {
 }
 
 /// Returns what is known of the ranks of a communicator; `None` if it is over, or this memory is only that of buffers.
-fn told(segment: &Segment, before: &[Standing]) -> Option<Live> {
+fn published(segment: &Segment, before: &[Standing]) -> Option<Live> {
     let numbers = 0..segment.layout().ranks;
     let size = numbers.clone().find_map(|number| Some(segment.shown_rank(number)?.1))?;
     let mut standings = look(segment);

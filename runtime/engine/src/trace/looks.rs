@@ -1,28 +1,28 @@
-//! Looks again before a rank is called slow, or a circle of waits a cycle: what is published of ranks that the system
-//! does not run is old, and old waits easily form a circle.
+//! Repeats the diagnosis before a rank is reported as slow, or a circle of waits as a cycle: ranks that the system does
+//! not run have published old waits, which easily form a circle.
 
 use std::time::{Duration, Instant};
 
 use super::diagnose::{Class, PATIENCE, Standing, diagnose, names};
 
-/// The pause between two looks.
+/// The pause between two diagnoses.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
-/// The number of looks over which nothing moves in a circle that is one.
+/// The number of diagnoses over which nothing moves in a circle that is reported as a cycle.
 const LOOKS: u32 = 11;
 
-/// The time that a process has been ready to run without a core, in nanoseconds, if the system tells.
-type Queued = Option<u64>;
+/// The time that a process has been ready to run without a core, in nanoseconds, if the system counts it.
+type QueuedNanos = Option<u64>;
 
-/// The first look at the ranks, and the number of looks since.
+/// The first state of the ranks, and the number of diagnoses since.
 #[derive(Default)]
-pub(crate) struct Looks {
-    first: Option<(Instant, Vec<Standing>, Vec<Queued>)>,
+pub(crate) struct RepeatedDiagnosis {
+    first: Option<(Instant, Vec<Standing>, Vec<QueuedNanos>)>,
     looks: u32,
 }
 
-impl Looks {
-    /// Returns the cause for which the rank that asks waits, in words behind those that are said already; or
-    /// `None`, if it is to look again after a [`PAUSE`].
+impl RepeatedDiagnosis {
+    /// Returns the cause for which `asking` waits, as the end of an error text; `None` if the state has to be added
+    /// again after a [`PAUSE`].
     pub(crate) fn add(&mut self, seen: Vec<Standing>, asking: u32) -> Option<String> {
         let queued = seen.iter().map(|s| s.pid.and_then(queued)).collect();
         self.judge(seen, queued, asking, Instant::now())
@@ -31,7 +31,7 @@ impl Looks {
     fn judge(
         &mut self,
         seen: Vec<Standing>,
-        queued: Vec<Queued>,
+        queued: Vec<QueuedNanos>,
         asking: u32,
         at: Instant,
     ) -> Option<String> {
@@ -101,7 +101,7 @@ fn moved(now: &Standing, then: &Standing) -> bool {
 }
 
 /// Returns the time that a process has waited for a core since it began.
-fn queued(pid: i32) -> Queued {
+fn queued(pid: i32) -> QueuedNanos {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
     text.split_whitespace().nth(1)?.parse().ok()
 }
@@ -139,7 +139,7 @@ mod tests {
     /// Returns the text that is said in the end, and the number of looks before; one rank is without a core
     /// for `share` of the time.
     fn said(looks: impl Fn(u32) -> Vec<Standing>, share: f64) -> (String, u32) {
-        let (mut all, began) = (Looks::default(), Instant::now());
+        let (mut all, began) = (RepeatedDiagnosis::default(), Instant::now());
         for look in 0..50 {
             let queued = (f64::from(look) * 1e7 * share) as u64;
             let at = began + PAUSE * look;

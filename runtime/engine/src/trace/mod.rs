@@ -1,21 +1,29 @@
-//! Records what ranks did, and what they wait for.
+//! Records what ranks do and what they wait for, and finds the cause of a wait.
 //!
-//! Five things, from always to seldom:
+//! * The *flight recorder*: a ring of the latest calls and long waits of a rank, always on. A call costs one
+//!   store of a cache line; the clock is read every 16th time. It is dumped as a [`Flight`], see
+//!   `Communicator::flight`.
+//! * *Waits* ([`Wait`]): after a millisecond, a rank that waits publishes the awaited rank and its place in
+//!   the algorithm, in one cache line. The rank that gives up first reads the lines of all, and [`diagnose`]
+//!   finds the cause: the rank that is stopped, dead, absent, late or in another call, or the cycle. Before a
+//!   rank is reported as slow, or waits as a cycle, the diagnosis is repeated.
+//! * *Spans*: with tracing on, every step and every wait of every lane with its times, bounded in number;
+//!   [`write()`] makes one file for Perfetto of the [`Trace`]s of all ranks.
 //!
-//! * The *flight recorder* (`flight`): a ring of the latest calls and long waits of a rank, always on. A
-//!   call costs one store of a cache line; the clock is looked at every 16th time. It is dumped as a
-//!   [`Flight`], see `Communicator::flight`.
-//! * *Waits* ([`Wait`]): after a millisecond, a rank that waits publishes whom it waits for and where in
-//!   the algorithm, in one cache line. Whoever gives up first reads everybody's line, and [`diagnose`]
-//!   finds the cause: the rank that is stopped, dead, absent, late or in another call, or the cycle. Before a rank is
-//!   called slow, or waits a cycle, everybody is looked at again (`looks`).
-//! * What ranks publish in memory that they share can be read from outside, by [`live()`], whatever they do.
-//! * What ranks waited for in the past tells which rank or link is slow ([`delays()`]), and the waits of several
-//!   communicators which of them wait for each other ([`deadlock()`]).
-//! * *Spans* (`spans`): with tracing on, every step and every wait of every lane with its times, bounded
-//!   in number; [`write()`] makes one file for Perfetto of all ranks' [`Trace`]s.
+//! | file | holds |
+//! |---|---|
+//! | `flight.rs` | the flight recorder |
+//! | `dump.rs` | a recorder dumped: [`Flight`], and the flights of a job merged |
+//! | `diagnose.rs` | the ranks to blame, from what is known of each: [`Standing`] to [`Verdict`] |
+//! | `looks.rs` | the diagnosis repeated, before a rank is reported as slow |
+//! | `process.rs` | the condition of a rank's process |
+//! | `live.rs` | what ranks publish in shared memory, read from outside: [`live()`] |
+//! | `delays.rs` | the rank or link that slows a job down, from flights: [`delays()`] |
+//! | `deadlock.rs` | communicators whose ranks wait for each other, from flights: [`deadlock()`] |
+//! | `spans.rs` | spans, and the [`Trace`] of a rank |
+//! | `chrome.rs` | the file of traces |
 //!
-//! Nothing here blocks, locks or ends anything: `watchdog` decides, this module tells.
+//! **Invariant:** nothing here blocks, locks or ends an operation: `watchdog` decides, this module reports.
 
 mod chrome;
 mod deadlock;
@@ -36,7 +44,7 @@ pub use dump::{Entry, Flight, merge};
 pub use flight::EVENTS;
 pub(crate) use flight::Recorder;
 pub use live::{Live, live};
-pub(crate) use looks::{Looks, PAUSE};
+pub(crate) use looks::{PAUSE, RepeatedDiagnosis};
 pub use roundelay_net::bootstrap::Ending;
 pub(crate) use roundelay_net::waiting::Waiting;
 pub use roundelay_net::waiting::now;

@@ -1,11 +1,11 @@
-//! Spans: what every lane did when, while tracing is on.
+//! Spans: the steps and waits of every lane with their times, while tracing is on.
 //!
 //! The clock is read once a step: a step that follows another at once begins when that ended. Waits are
-//! what lies between the steps of a lane; each is told by what the lane saw to be missing.
+//! the times between the steps of a lane; each has the condition that the lane found missing.
 
 use serde::{Deserialize, Serialize};
 
-use crate::bind::{Blocked, Bound, NOWHERE};
+use crate::bind::{Bound, LaneCondition, NOWHERE};
 use roundelay_net::waiting::What;
 use roundelay_net::waiting::now;
 
@@ -18,7 +18,7 @@ const NAMELESS: u32 = 1 << 30;
 /// The lane of spans that are of a whole call.
 const WHOLE: u32 = 0;
 /// The number that stands for no rank.
-const NOBODY: u32 = u32::MAX;
+const NO_PEER: u32 = u32::MAX;
 
 /// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,13 +128,13 @@ pub struct Tracer {
 struct LaneState {
     /// The time since which it has done nothing.
     idle: u64,
-    waits: Option<Blocked>,
+    waits: Option<LaneCondition>,
     /// The time at which its step began.
     step: u64,
 }
 
 impl Tracer {
-    /// Begins the trace of a rank, of so many spans at most, with the clock's stamp and accuracy.
+    /// Begins the trace of a rank, of `limit` spans at most, with the clock's stamp and accuracy.
     pub fn new(rank: u32, limit: usize, stamp: u64, accuracy: u64) -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Tracer {
@@ -198,7 +198,13 @@ impl Tracer {
 
     /// Records that a lane cannot go on.
     #[inline]
-    pub(crate) fn blocked(&mut self, bound: &Bound, lane: usize, blocked: Blocked, at: (u32, u32)) {
+    pub(crate) fn blocked(
+        &mut self,
+        bound: &Bound,
+        lane: usize,
+        blocked: LaneCondition,
+        at: (u32, u32),
+    ) {
         self.at_once = false;
         let state = &mut self.lanes[lane];
         match state.waits {
@@ -259,7 +265,7 @@ impl Tracer {
             step: step.round,
             pass: at.1,
             bytes: elements * bound.shape.size,
-            peer: NOBODY,
+            peer: NO_PEER,
             begin: self.lanes[lane].step,
             end,
         });
@@ -309,7 +315,7 @@ impl Tracer {
             step: 0,
             pass: 0,
             bytes,
-            peer: NOBODY,
+            peer: NO_PEER,
             begin: self.began,
             end: now(),
         });

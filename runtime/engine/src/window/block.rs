@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::protocol::{self, Access};
+use super::protocol::{self, WordAccess};
 use super::rights::Rights;
 use roundelay_net::error::Error;
 use roundelay_net::transport::shm::Segment;
@@ -32,10 +32,10 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 /// An access of an origin that the owner waits for.
-pub type Announced<'a> = Access<'a, AtomicU64>;
+pub type Announced<'a> = WordAccess<'a, AtomicU64>;
 
 impl Block {
-    /// Returns the bytes of a block that so many ranks use.
+    /// Returns the bytes of a block for `ranks`.
     pub fn bytes(ranks: u32) -> u64 {
         LINE * (2 + 2 * u64::from(ranks))
     }
@@ -88,7 +88,7 @@ impl Block {
         Rights::of_bits(self.rights_word().load(Ordering::Acquire))
     }
 
-    /// Withdraws rights; [`Self::is_quiet`] says when what has begun is over.
+    /// Withdraws rights; [`Self::is_quiet`] returns when the accesses before that have ended.
     pub(crate) fn withdraw(&self, rights: Rights) {
         protocol::withdraw(self.rights_word(), rights.bits());
     }
@@ -134,17 +134,17 @@ impl Block {
 
     /// Takes the lock of accumulates for a rank; fails with the rank that holds it.
     #[inline]
-    pub(crate) fn try_lock(&self, own: u32) -> Result<Locked<'_>, u32> {
+    pub(crate) fn try_lock(&self, own: u32) -> Result<BlockLock<'_>, u32> {
         let lock = self.word(1, 0);
         let taken = protocol::try_lock(lock, u64::from(own) + 1);
-        taken.map(|()| Locked(lock)).map_err(|holder| (holder as u32).wrapping_sub(1))
+        taken.map(|()| BlockLock(lock)).map_err(|holder| (holder as u32).wrapping_sub(1))
     }
 }
 
 /// The lock of accumulates, while a rank holds it.
-pub(crate) struct Locked<'a>(&'a AtomicU64);
+pub(crate) struct BlockLock<'a>(&'a AtomicU64);
 
-impl Drop for Locked<'_> {
+impl Drop for BlockLock<'_> {
     #[inline]
     fn drop(&mut self) {
         protocol::unlock(self.0);

@@ -1,4 +1,4 @@
-//! A peer's part of a window that is mapped here: an operation is loads and stores, and the peer takes no part.
+//! A peer's part of a window that is mapped here: an operation is loads and stores, without the peer's help.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Direct {
         &self.place
     }
 
-    /// Announces an access. While it lives, the owner does not believe that it is over.
+    /// Announces an access, which lasts until it is dropped: the owner waits for its end.
     #[inline]
     pub fn enter(&self, needed: Rights) -> Result<Announced<'_>, Refusal> {
         let entered = self.place.block().enter(self.own, needed);
@@ -46,7 +46,7 @@ impl Direct {
     ///
     /// # Safety
     ///
-    /// `from` is good for reading so many bytes.
+    /// `from` can be read for the length of the place.
     #[inline]
     pub unsafe fn put(
         &self,
@@ -63,7 +63,7 @@ impl Direct {
     ///
     /// # Safety
     ///
-    /// `to` is good for writing so many bytes.
+    /// `to` can be written for the length of the place.
     #[inline]
     pub unsafe fn get(
         &self,
@@ -95,7 +95,7 @@ impl Direct {
         Ok(whole)
     }
 
-    /// Does an atomic operation on a word of the peer's; returns what it was before.
+    /// Applies an atomic operation to a word of the peer; returns its old value.
     #[inline]
     pub fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Refusal> {
         let _access = self.enter(Rights::ATOMICS)?;
@@ -106,7 +106,7 @@ impl Direct {
     ///
     /// # Safety
     ///
-    /// `from` is good for reading so many bytes.
+    /// `from` can be read for the length of the place.
     pub unsafe fn accumulate<E: From<Refusal>>(
         &self,
         place: (u64, usize),
@@ -125,7 +125,7 @@ impl Direct {
         self.place.block().signal(self.own);
     }
 
-    /// Says that this rank looks at the peer's words, or does not any more.
+    /// Records that this rank accesses the peer's words, or does so no longer.
     pub fn attach(&self, attached: bool) {
         self.place.block().attach(self.own, attached);
     }

@@ -1,4 +1,4 @@
-//! This rank's part of a window: its memory, and whatever owns that.
+//! This rank's part of a window: its memory, and the owner of that.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use super::rights::Rights;
 use roundelay_net::transport::one_sided::May;
 use roundelay_net::transport::rdma::Exposure;
 
-/// The memory of this rank's part, with whatever owns it.
+/// The memory of this rank's part, with its owner.
 pub struct Exposed {
     place: Place,
     /// The memory, if it lies on a device. Then the place has its bounds and words alone.
     device: Option<Box<dyn DeviceMemory>>,
     /// The memory as peers' devices access it by themselves; it is dropped before the memory.
     exposure: Exposure,
-    /// The owners of the memory and of the words: taken out once they may be somebody else's.
+    /// The owners of the memory and of the words: taken out once no peer can access either.
     kept: Mutex<Option<Kept>>,
     /// True if a peer may still write to the memory, or use the words.
     is_stuck: AtomicBool,
@@ -76,8 +76,8 @@ impl Exposed {
         May { read: rights.contains(Rights::READ), write: rights.contains(Rights::WRITE) }
     }
 
-    /// Withdraws rights. Devices access nothing any more when it returns; [`Block::is_quiet`](super::Block::is_quiet)
-    /// says when all else that has begun is over.
+    /// Withdraws rights. Devices access the memory no more when it returns; [`Block::is_quiet`](super::Block::is_quiet)
+    /// returns when all other accesses have ended.
     pub fn withdraw(&self, rights: Rights) {
         self.place.block().withdraw(rights);
         self.exposure.clear();
@@ -88,12 +88,12 @@ impl Exposed {
         self.is_stuck.store(true, Ordering::Relaxed);
     }
 
-    /// Takes what owns the memory.
+    /// Takes the owners of the memory and of the words.
     pub fn take(&self) -> Option<Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Gives up the words alone: peers may still look at them.
+    /// Leaks the words alone: peers may still read them.
     pub fn forget_words(&self) {
         if let Some(kept) = &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
             std::mem::forget(std::mem::replace(&mut kept.words, Box::new(())));
@@ -101,7 +101,7 @@ impl Exposed {
     }
 }
 
-/// An access of a peer's that this process does for it. While it lives the owner does not believe that it is over.
+/// An access of a peer that this process performs for it, announced until it is dropped.
 pub struct Entered {
     exposed: Arc<Exposed>,
     origin: u32,

@@ -3,20 +3,21 @@
 //! | file | holds |
 //! |---|---|
 //! | `rights.rs` | what peers may do |
-//! | `protocol.rs` | the words on which owner and origins agree, checked on all orders of a weak memory |
-//! | `block.rs` | where these words lie |
-//! | `span.rs` | memory that others use at the same time |
-//! | `place.rs` | a part's memory with its words, and what is done in it |
+//! | `protocol.rs` | the protocol of these words, checked on all orders of a weak memory |
+//! | `block.rs` | the words of a part: rights, announced accesses, signals, lock |
+//! | `span.rs` | memory that peers access at any time |
+//! | `place.rs` | a part's memory with its words, and the operations on it |
 //! | `direct.rs` | a peer's part that is mapped here |
 //! | `remote.rs` | a peer's part that its own process serves |
-//! | `exposed.rs` | this rank's part, with whatever owns its memory |
+//! | `exposed.rs` | this rank's part, with the owner of its memory |
 //! | `device.rs` | this rank's part, if it lies on a device |
 //!
 //! A peer's part is *mapped* if it lies in the heap that both share: an operation is loads and stores here. Otherwise
-//! it is *served*: an operation is a packet on the connection for messages (`messages/window_server.rs`), and whatever moves
-//! the messages of the peer's process does there what is done here for a part that is mapped.
+//! it is *served*: an operation is a packet on the connection for messages (`messages/window_server.rs`), and the
+//! thread that drives the messages of the peer's process applies it there as it is applied here to a part that is
+//! mapped.
 //!
-//! **Invariant:** bounds are checked where an operation begins, and rights by the owner's words after the access was
+//! **Invariant:** bounds are checked where an operation starts, and rights by the owner's words after the access was
 //! announced, before a byte is written. Of a part that is served its own process checks both.
 //!
 //! **Invariant:** memory goes back to the arena only when no peer can write to it any more; where that cannot be
@@ -44,7 +45,7 @@ pub use remote::Remote;
 pub use rights::{Access, Attributes, Rights};
 pub use span::{PIECE, Span};
 
-/// Tells the windows of a communicator's generation that it has ended.
+/// The lifetime of a communicator's generation, as its windows observe it.
 #[derive(Debug, Default)]
 pub struct Life(Arc<AtomicBool>);
 

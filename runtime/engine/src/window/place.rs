@@ -1,5 +1,4 @@
-//! The memory of a rank's part of a window, and what is done in it: by a peer that maps it, or by the thread that
-//! serves it.
+//! The memory of a rank's part of a window, and the operations on it: of a peer that maps it, or of the window server.
 //!
 //! Other ranks read and write it at any time, so nothing here makes a reference to it.
 
@@ -14,9 +13,9 @@ use roundelay_net::dtype::{DType, RedOp};
 use roundelay_net::error::{Error, Refusal};
 
 /// The most bytes that are combined while the lock is held.
-const LOCKED: usize = 64 << 10;
-/// The polls of a lock before whoever wants it gives its core away.
-const SPINS: u32 = 200;
+const LOCKED_BYTES: usize = 64 << 10;
+/// The polls of a lock before the waiting thread yields its core.
+const LOCK_SPINS: u32 = 200;
 
 /// The memory of one rank's part, with its words.
 pub struct Place {
@@ -25,7 +24,7 @@ pub struct Place {
     block: Block,
 }
 
-/// An atomic operation on a word.
+/// An atomic operation on a word, which returns its old value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fetch {
     /// Adds, wrapping around.
@@ -84,7 +83,7 @@ impl Place {
     ///
     /// # Safety
     ///
-    /// `from` is good for reading so many bytes.
+    /// `from` can be read for the length of the place.
     #[inline]
     pub unsafe fn put(
         &self,
@@ -100,7 +99,7 @@ impl Place {
     ///
     /// # Safety
     ///
-    /// `to` is good for writing so many bytes.
+    /// `to` can be written for the length of the place.
     #[inline]
     pub unsafe fn get(
         &self,
@@ -112,7 +111,7 @@ impl Place {
         unsafe { self.span.get(place, to, goes_on) }
     }
 
-    /// Does an atomic operation on a word; returns what it was before.
+    /// Applies an atomic operation to a word; returns its old value.
     #[inline]
     pub(crate) fn fetch(&self, offset: u64, fetch: Fetch) -> Result<u64, Refusal> {
         let word = self.span.word(offset)?;
@@ -163,12 +162,12 @@ impl Place {
         Ok(())
     }
 
-    /// Combines elements with those in the memory, each of them as one. `waits` is asked while a rank holds the lock,
-    /// and ends the wait by an error.
+    /// Combines elements with those in the memory, each of them atomically. `waits` is called while another rank holds
+    /// the lock, and ends the wait by an error.
     ///
     /// # Safety
     ///
-    /// `from` is good for reading so many bytes.
+    /// `from` can be read for the length of the place.
     pub(crate) unsafe fn accumulate<E: From<Refusal>>(
         &self,
         (offset, len): (u64, usize),
@@ -194,7 +193,7 @@ impl Place {
             let _locked = loop {
                 match self.block.try_lock(own) {
                     Ok(locked) => break locked,
-                    Err(_) if polls < SPINS => std::hint::spin_loop(),
+                    Err(_) if polls < LOCK_SPINS => std::hint::spin_loop(),
                     Err(holder) => {
                         waits(holder, began.elapsed())?;
                         rustix::thread::sched_yield();
@@ -202,7 +201,7 @@ impl Place {
                 }
                 polls = polls.saturating_add(1);
             };
-            let part = LOCKED.min(len - at);
+            let part = LOCKED_BYTES.min(len - at);
             let there = to.wrapping_add(at);
             let inputs = [
                 Src { ptr: there, wire: None },

@@ -1,19 +1,18 @@
 //! The words by which a window's owner and its peers agree, where both map the same memory.
 //!
-//! An origin *announces* each access in a word of its own before it looks at the owner's rights, and takes that back
-//! when its last byte is written. An owner that withdraws rights clears their bits before it looks at those words.
-//! Between the store and the look of each there is a fence, so at least one of the two sees the other: either the
-//! origin finds that it may not, or the owner finds that it has to wait. A *signal* is a count that is raised by a
-//! release and looked at by an acquire, so whoever sees it sees what was written before. A *lock* is the number of its
-//! holder.
+//! An origin *announces* each access in a word of its own before it reads the owner's rights, and takes that back when
+//! its last byte is written. An owner that withdraws rights clears their bits before it reads those words. Between the
+//! store and the load of each there is a fence, so at least one of the two sees the other: either the origin finds that
+//! it lacks the right, or the owner finds that it has to wait. A *signal* is a count that is raised by a release and
+//! read by an acquire, so a thread that sees it sees what was written before. A *lock* is the number of its holder.
 //!
-//! Everything is written over [`Word`], so that the tests run the same lines on every order of memory operations that
-//! the memory model of Rust allows (`loom`).
+//! Everything is written over [`AtomicWord`], so that the tests run the same lines on every order of memory operations
+//! that the memory model of Rust allows (`loom`).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// A word that several threads use.
-pub trait Word {
+pub trait AtomicWord {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
@@ -24,7 +23,7 @@ pub trait Word {
     fn fence();
 }
 
-impl Word for AtomicU64 {
+impl AtomicWord for AtomicU64 {
     #[inline]
     fn load(&self, order: Ordering) -> u64 {
         self.load(order)
@@ -63,9 +62,9 @@ impl Word for AtomicU64 {
 
 /// An access that was announced; it ends when dropped.
 #[derive(Debug)]
-pub struct Access<'a, W: Word>(&'a W);
+pub struct WordAccess<'a, W: AtomicWord>(&'a W);
 
-impl<W: Word> Drop for Access<'_, W> {
+impl<W: AtomicWord> Drop for WordAccess<'_, W> {
     #[inline]
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
@@ -74,38 +73,38 @@ impl<W: Word> Drop for Access<'_, W> {
 
 /// Announces an access in the origin's word; fails with the rights that there are if it needs others.
 #[inline]
-pub(super) fn enter<'a, W: Word>(
+pub(super) fn enter<'a, W: AtomicWord>(
     busy: &'a W,
     rights: &W,
     needed: u64,
-) -> Result<Access<'a, W>, u64> {
+) -> Result<WordAccess<'a, W>, u64> {
     busy.fetch_add(1, Ordering::Relaxed);
-    let access = Access(busy);
+    let access = WordAccess(busy);
     W::fence();
     let has = rights.load(Ordering::Acquire);
     if has & needed == needed { Ok(access) } else { Err(has) }
 }
 
 /// Withdraws rights: no access begins any more that needs them. Those that began end when [`is_quiet`].
-pub(super) fn withdraw<W: Word>(rights: &W, bits: u64) {
+pub(super) fn withdraw<W: AtomicWord>(rights: &W, bits: u64) {
     rights.fetch_and(!bits, Ordering::Relaxed);
     W::fence();
 }
 
 /// Returns true if an origin has no access under way, of those that began before rights were [withdrawn](withdraw).
-pub(super) fn is_quiet<W: Word>(busy: &W) -> bool {
+pub(super) fn is_quiet<W: AtomicWord>(busy: &W) -> bool {
     busy.load(Ordering::Acquire) == 0
 }
 
-/// Signals: whoever sees it sees everything that this thread has done before.
+/// Signals: a thread that sees the signal sees everything that this thread has done before.
 #[inline]
-pub(super) fn signal<W: Word>(count: &W) {
+pub(super) fn signal<W: AtomicWord>(count: &W) {
     count.fetch_add(1, Ordering::Release);
 }
 
 /// Takes one signal of those that were not taken yet; returns true if there was one.
 #[inline]
-pub(super) fn take_signal<W: Word>(count: &W, taken: &W) -> bool {
+pub(super) fn take_signal<W: AtomicWord>(count: &W, taken: &W) -> bool {
     let mut seen = taken.load(Ordering::Relaxed);
     while count.load(Ordering::Acquire) > seen {
         match taken.exchange(seen, seen + 1, (Ordering::Relaxed, Ordering::Relaxed)) {
@@ -118,13 +117,13 @@ pub(super) fn take_signal<W: Word>(count: &W, taken: &W) -> bool {
 
 /// Takes a lock that is free; fails with the number of its holder.
 #[inline]
-pub(super) fn try_lock<W: Word>(lock: &W, own: u64) -> Result<(), u64> {
+pub(super) fn try_lock<W: AtomicWord>(lock: &W, own: u64) -> Result<(), u64> {
     lock.exchange(0, own, (Ordering::Acquire, Ordering::Relaxed)).map(drop)
 }
 
-/// Gives a lock back.
+/// Releases a lock.
 #[inline]
-pub(super) fn unlock<W: Word>(lock: &W) {
+pub(super) fn unlock<W: AtomicWord>(lock: &W) {
     lock.store(0, Ordering::Release);
 }
 
@@ -137,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    impl Word for AtomicU64 {
+    impl AtomicWord for AtomicU64 {
         fn load(&self, order: Ordering) -> u64 {
             self.load(order)
         }
@@ -170,7 +169,7 @@ mod tests {
     const WRITE: u64 = 2;
 
     /// A window of one value. Loom fails if two threads use the value at once, or in no order.
-    struct Model {
+    struct ModelWindow {
         rights: AtomicU64,
         busy: [AtomicU64; 2],
         signals: AtomicU64,
@@ -179,8 +178,8 @@ mod tests {
         value: UnsafeCell<u64>,
     }
 
-    fn model() -> Arc<Model> {
-        Arc::new(Model {
+    fn model() -> Arc<ModelWindow> {
+        Arc::new(ModelWindow {
             rights: AtomicU64::new(WRITE),
             busy: [AtomicU64::new(0), AtomicU64::new(0)],
             signals: AtomicU64::new(0),
@@ -190,9 +189,9 @@ mod tests {
         })
     }
 
-    impl Model {
+    impl ModelWindow {
         fn add(&self, value: u64) {
-            // SAFETY: loom checks that nobody else uses the value now.
+            // SAFETY: loom checks that no other thread uses the value now.
             self.value.with_mut(|place| unsafe { *place += value });
         }
 
@@ -202,7 +201,7 @@ mod tests {
         }
 
         /// Writes if there is the right to.
-        fn put(&self, origin: usize, enter: Enter) -> bool {
+        fn put(&self, origin: usize, enter: EnterFn) -> bool {
             let access = enter(&self.busy[origin], &self.rights, WRITE);
             if access.is_ok() {
                 self.add(1);
@@ -211,7 +210,8 @@ mod tests {
         }
     }
 
-    type Enter = for<'a> fn(&'a AtomicU64, &AtomicU64, u64) -> Result<Access<'a, AtomicU64>, u64>;
+    type EnterFn =
+        for<'a> fn(&'a AtomicU64, &AtomicU64, u64) -> Result<WordAccess<'a, AtomicU64>, u64>;
 
     fn put_and_signal(signal: fn(&AtomicU64)) {
         loom::model(move || {
@@ -232,7 +232,7 @@ mod tests {
         });
     }
 
-    fn withdrawal(enter: Enter, withdraw: fn(&AtomicU64, u64)) {
+    fn withdrawal(enter: EnterFn, withdraw: fn(&AtomicU64, u64)) {
         loom::model(move || {
             let window = model();
             let origin = {
@@ -278,7 +278,7 @@ mod tests {
             |busy, rights, needed| {
                 let has = rights.load(Ordering::Acquire);
                 busy.fetch_add(1, Ordering::Relaxed);
-                let access = Access(busy);
+                let access = WordAccess(busy);
                 if has & needed == needed { Ok(access) } else { Err(has) }
             },
             withdraw,
@@ -297,7 +297,7 @@ mod tests {
     fn two_that_accumulate_lose_nothing() {
         loom::model(|| {
             let window = model();
-            let accumulate = |window: &Model, own: u64| {
+            let accumulate = |window: &ModelWindow, own: u64| {
                 while try_lock(&window.lock, own).is_err() {
                     thread::yield_now();
                 }

@@ -1,4 +1,4 @@
-//! A peer's part of a window that is reached through a connection: the peer's process does what this rank asks for.
+//! A peer's part of a window that is reached through a connection: the peer's process applies this rank's operations.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,15 +11,15 @@ use roundelay_net::error::Refusal;
 /// The facts that this rank knows of a peer's part.
 pub struct Remote {
     peer: u32,
-    /// The number that a packet names it by, which nobody guesses.
+    /// The random number by which packets name it.
     key: u64,
     bytes: u64,
     rights: AtomicU64,
-    /// True if something was begun that only a flush says the end of.
+    /// True if an operation was started whose end only a flush shows.
     is_due: AtomicBool,
     /// The operations that a device has done.
     by_device: AtomicU64,
-    /// The offset and the reason of the first operation that was refused since that was asked last.
+    /// The offset and the reason of the first operation that was refused since the last check.
     refused: Mutex<Option<(u64, Refusal)>>,
 }
 
@@ -51,8 +51,8 @@ impl Remote {
         Rights::of_bits(self.rights.load(Ordering::Relaxed))
     }
 
-    /// Learns of the rights that are left.
-    pub(crate) fn know(&self, rights: Rights) {
+    /// Records the rights that are left.
+    pub(crate) fn set_rights(&self, rights: Rights) {
         self.rights.store(rights.bits(), Ordering::Relaxed);
     }
 
@@ -66,7 +66,8 @@ impl Remote {
         if has.contains(needed) { Ok(()) } else { Err(Place::lacks(needed, has)) }
     }
 
-    /// Records that something was begun whose end only a flush shows, or that a flush has; returns what was so before.
+    /// Records that an operation was started whose end only a flush shows, or that a flush has ended them; returns the
+    /// state before.
     pub fn set_due(&self, is_due: bool) -> bool {
         self.is_due.swap(is_due, Ordering::Relaxed)
     }
@@ -81,7 +82,7 @@ impl Remote {
         self.by_device.load(Ordering::Relaxed)
     }
 
-    /// Records a refusal of an operation that nobody waits for.
+    /// Records the refusal of an operation without an answer.
     pub(crate) fn refuse(&self, offset: u64, refusal: Refusal) {
         self.refused.lock().get_or_insert((offset, refusal));
     }
@@ -91,7 +92,7 @@ impl Remote {
         self.refused.lock().clone()
     }
 
-    /// Takes the first refusal since this was asked last.
+    /// Takes the first refusal since the last call.
     pub fn take_refusal(&self) -> Option<(u64, Refusal)> {
         self.refused.lock().take()
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use roundelay_net::backend::host::copy::copy;
 use roundelay_net::error::Refusal;
 
-/// The bytes after which whoever copies looks whether the job has ended.
+/// The bytes after which a copy checks whether the job has ended.
 pub const PIECE: usize = 4 << 20;
 
 /// The memory of a part.
@@ -15,14 +15,14 @@ pub struct Span {
     bytes: u64,
 }
 
-// SAFETY: whoever makes one says that the memory is shared memory that outlives it; it is used by copies, atomics and
-// kernels on addresses, as their callers promise.
+// SAFETY: the caller of `new` promises that the memory is shared memory that outlives the span; it is used by copies,
+// atomics and kernels on addresses, as their callers promise.
 unsafe impl Send for Span {}
 // SAFETY: as above.
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// Returns the span of so many bytes, which can be read and written for as long as it is used.
+    /// Returns the span of memory that can be read and written for as long as the span is used.
     pub fn new(memory: *mut u8, bytes: u64) -> Self {
         Span { memory, bytes }
     }
@@ -52,17 +52,17 @@ impl Span {
         Ok(unsafe { &*at.cast::<AtomicU64>() })
     }
 
-    /// Writes the word at an offset, or reads it, as one: a word at its own alignment is never seen in part.
+    /// Returns the word at an offset if the bytes are one word, which is written and read whole.
     #[inline]
     fn whole(&self, offset: u64, len: usize) -> Option<&AtomicU64> {
         if len == 8 { self.word(offset).ok() } else { None }
     }
 
-    /// Copies into the memory, piece by piece; ends early if `goes_on` says so, and returns false then.
+    /// Copies into the memory, piece by piece; ends early once `goes_on` returns false, and returns false then.
     ///
     /// # Safety
     ///
-    /// `from` is good for reading so many bytes.
+    /// `from` can be read for the length of the place.
     #[inline]
     pub unsafe fn put(
         &self,
@@ -84,7 +84,7 @@ impl Span {
     ///
     /// # Safety
     ///
-    /// `to` is good for writing so many bytes.
+    /// `to` can be written for the length of the place.
     #[inline]
     pub unsafe fn get(
         &self,
@@ -103,11 +103,11 @@ impl Span {
     }
 }
 
-/// Copies while it may go on; returns true if all was copied.
+/// Copies while `goes_on` returns true; returns true if all was copied.
 ///
 /// # Safety
 ///
-/// `from` is good for reading and `to` for writing so many bytes, and they are apart or the same.
+/// `from` can be read and `to` written for `len` bytes, and they are apart or the same.
 #[inline]
 unsafe fn copy_while(from: *const u8, to: *mut u8, len: usize, goes_on: impl Fn() -> bool) -> bool {
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! A call in progress: where its buffers lie, how far its lanes have come, and what it uses.
+//! The execution of a bound plan: the addresses of its buffers, the positions of its lanes, and all that it uses.
 
 use super::wait::Wait;
 use crate::bind::{Bound, Stats};
@@ -16,10 +16,10 @@ pub(crate) struct Base {
     pub(crate) mapped: Option<u64>,
 }
 
-/// Memory that calls use again and again.
+/// Memory that executions reuse.
 #[derive(Default)]
 pub struct Work {
-    pub(super) cursors: Vec<Cursor>,
+    pub(super) cursors: Vec<LaneCursor>,
     pub(super) sources: Vec<OperandSource>,
     pub(super) targets: Vec<Dst>,
     pub(super) inputs: Vec<Src>,
@@ -38,7 +38,7 @@ unsafe impl Send for Work {}
 
 /// The position of a lane.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor {
+pub(super) struct LaneCursor {
     pub(super) pass: u32,
     /// Index into the steps of all lanes.
     pub(super) step: u32,
@@ -48,7 +48,7 @@ pub(super) struct Cursor {
     pub(super) elements: u64,
 }
 
-impl Cursor {
+impl LaneCursor {
     /// Returns step and pass.
     pub(super) fn at(self) -> (u32, u32) {
         (self.step, self.pass)
@@ -74,7 +74,7 @@ pub(super) enum OperandSource {
     },
 }
 
-/// A call in progress.
+/// The execution of a bound plan in one call.
 pub struct Player<'a> {
     pub(crate) bound: &'a Bound,
     pub(crate) work: &'a mut Work,
@@ -90,7 +90,7 @@ pub struct Player<'a> {
     pub(crate) stats: Stats,
     /// True if memory of other ranks was read.
     pub(crate) reads_peer: bool,
-    /// Bytes that sockets had moved when that was last looked at, and pipes up to where they were taken.
+    /// Bytes that sockets had moved at the last check, and those that pipes had passed on.
     pub(crate) moved: u64,
     pub(crate) taken: u64,
     pub(crate) recorder: &'a mut Recorder,
