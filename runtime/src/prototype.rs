@@ -8,7 +8,7 @@ use roundelay_dsl::diag::codes;
 use roundelay_engine::custom::Algorithm;
 use roundelay_net::error::Error;
 
-/// An algorithm that can be given where one is played, installed or planned.
+/// An algorithm that can be given where one is run, installed or planned.
 pub trait Playable {
     /// Returns the algorithm.
     ///
@@ -26,7 +26,7 @@ impl Playable for Algorithm {
 
 /// An algorithm that was written as a Rust function, or embedded from a file, and proved by `cargo build`
 /// at sample rank counts. It is resolved when it is first used, and proved for the ranks at hand when it
-/// is first played, as every algorithm is.
+/// first runs, as every algorithm is.
 #[derive(Clone, Copy)]
 pub struct Prototype {
     name: &'static str,

@@ -43,15 +43,15 @@ pub enum Told {
     Silent(String),
 }
 
-/// Asks all ranks of a running job what they do. They were given the hint `doctor`, and met at the store at that
-/// address, `host:port` as the ranks were told, or at that of a torch.distributed job. A rank that does not answer
-/// within the timeout costs no more than that. Ranks that make no calls answer too.
+/// Queries all ranks of a running job for what they do. They were given the hint `doctor`, and met at the store at that
+/// address, `host:port` as the ranks were given it, or at that of a torch.distributed job. A rank that does not answer
+/// takes no longer than the timeout. Ranks that make no calls answer too.
 ///
 /// `job` is the name of the job where ranks were given one; it is empty where a person or mpirun gave the address.
 ///
 /// # Errors
 ///
-/// [`Error::Start`] if no store answers there, or if it does not let in who has this secret; [`Error::Usage`] if that
+/// [`Error::Start`] if no store answers there, or if it refuses this secret; [`Error::Usage`] if that
 /// is no address.
 pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<Gathered, Error> {
     let at = match address(at.strip_prefix("tcp://").unwrap_or(at)) {
@@ -65,7 +65,7 @@ pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<G
     };
     let mut store = enter(&at, job, secret, timeout)?;
     let lost = |stranger| refused(&at, stranger);
-    // It is there at once, or nobody has set it yet.
+    // It is there at once, or no rank has set it yet.
     let until = Instant::now() + timeout.min(Duration::from_secs(1));
     let Some(roster) = store.note(ROSTER, until).map_err(lost)? else {
         if let Some(failure) = store.failure() {
@@ -84,10 +84,10 @@ pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<G
     Ok(Gathered::Running { communicator, told: ask_all(&reporters, secret, timeout) })
 }
 
-/// Gets into a store: roundelay's own, or the one that torch's tells of.
+/// Opens a store as a guest: roundelay's own, or the one whose address is in torch's.
 fn enter(at: &At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, Error> {
-    // Roundelay's store ends a connection at the first strange byte, and torch's waits for more of what it takes for its
-    // own words: so torch's is asked for first.
+    // Roundelay's store ends a connection at the first byte that is not of its protocol, and torch's waits for more: so
+    // torch's is tried first.
     let note = match at {
         At::Host(host, port) => TorchStore::announced(host, *port, timeout).ok(),
         _ => None,
@@ -98,7 +98,7 @@ fn enter(at: &At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, 
     };
     let Some((job, ways)) = note.as_deref().and_then(roundelay_net::bootstrap::rendezvous::read)
     else {
-        let why = "it is a store of torch's, and no rank has told it".into();
+        let why = "it is a store of torch's, and no rank has left an address there".into();
         return Err(refused(at, Stranger::Other(why)));
     };
     let secret = if secret.is_empty() { job.as_bytes() } else { secret };
@@ -106,7 +106,7 @@ fn enter(at: &At, job: &str, secret: &[u8], timeout: Duration) -> Result<Guest, 
     Guest::enter(at.clone(), job, secret, timeout).map_err(|stranger| refused(&at, stranger))
 }
 
-/// Says why there is nothing to learn at a store.
+/// Returns the error of a store that does not answer the query.
 fn refused(at: &At, stranger: Stranger) -> Error {
     let text = match stranger {
         Stranger::NotListening => format!(
@@ -127,7 +127,7 @@ fn refused(at: &At, stranger: Stranger) -> Error {
     Error::Start(text)
 }
 
-/// Asks all reporters, several at a time.
+/// Queries all reporters, several at a time.
 fn ask_all(
     reporters: &[Option<(IpAddr, ReporterAt)>],
     secret: &[u8],
@@ -139,7 +139,7 @@ fn ask_all(
     })
 }
 
-/// Asks one reporter.
+/// Queries one reporter.
 fn ask((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> Told {
     let until = Instant::now() + timeout;
     let place = SocketAddr::new(ip, at.port);

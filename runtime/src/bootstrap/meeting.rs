@@ -1,4 +1,4 @@
-//! A meeting of two processes that were told each other's address: they make a communicator of their own.
+//! A meeting of two processes that have each other's address: they make a communicator of their own.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Meeting {
     timeout: Duration,
 }
 
-/// A peer that another process has told the address of.
+/// The address of a peer, as its process gives it.
 #[derive(Debug, Clone)]
 pub(crate) struct Address(Handle);
 

@@ -1,15 +1,15 @@
-//! Brings ranks together: threads of one process, or processes that a launcher started.
+//! Connects ranks: threads of one process, or processes that a launcher started.
 //!
 //! Our own launcher makes the shared memory and starts a process for each rank, which inherits it
 //! and finds everything else in its environment ([`from_env`](crate::Communicator::from_env)).
 //!
-//! Ranks that somebody else started (torchrun, mpirun, srun, a person) find out who they are in
-//! their environment, [`membership()`], and then meet at a [`store()`], where they leave each other
-//! the addresses that they listen at.
+//! Ranks that another launcher started (torchrun, mpirun, srun, a person) take their number and the size
+//! of the job from their environment, [`membership()`], and then rendezvous at a [`store()`], where they
+//! exchange the addresses that they listen at.
 //!
-//! With the hint `doctor`, every rank has a `reporter`, which answers whoever looks into a running job by [`gather()`].
+//! With the hint `doctor`, every rank has a `reporter`, which answers the queries of [`gather()`] to a running job.
 //!
-//! `reconfigure` brings ranks together again, in another generation, and `meeting` two processes that have no job.
+//! `reconfigure` connects ranks again, in another generation, and `meeting` two processes that have no job.
 
 mod gather;
 mod meeting;

@@ -1,6 +1,6 @@
 //! Lets a communicator live on with other ranks: survivors, newcomers, ranks of other communicators.
 //!
-//! Every rank has a *handle*, a short text. All ranks that a list of handles names, and nobody else, make a new
+//! Every rank has a *handle*, a short text. All ranks that a list of handles names, and no others, make a new
 //! *generation*: they connect to each other at the addresses in the handles, as ranks do that join a job, where they do
 //! not share memory already, and agree on the rest. `docs/elastic.md` has the protocol and its invariants.
 
@@ -89,13 +89,13 @@ impl Communicator {
         Ok(Handle { generation, rank, comm, process, nonce, addresses })
     }
 
-    /// Goes on as a rank of a new generation: of all ranks that the handles name, and of nobody else. All of them
+    /// Goes on as a rank of a new generation: of all ranks that the handles name, and of no others. All of them
     /// call together, each on a communicator of its own, with the same handles and the same `id`, any text. Work
     /// that is pending here ends first: [abort](crate::AbortHandle::abort) if it may wait for a rank that is gone.
     ///
     /// Settings, hints, buffers and this rank's memory stay; so do the installed algorithms, if all ranks have the
-    /// same. Those that cannot be played by so many ranks rest, and [`Communicator::explain`] says so. Ranks that
-    /// were here and are not named are told that they are left out, when they call next. Parts that were split off
+    /// same. Those that cannot run on the new number of ranks rest, and [`Communicator::explain`] says so. The
+    /// next call of a rank that was here and is not named fails, as it was left out. Parts that were split off
     /// stay what they are. GPUs are to be opened again, [messages](Communicator::messages) to be asked for again.
     ///
     /// ```

@@ -136,7 +136,7 @@ impl Setup {
         self
     }
 
-    /// Sets the secret, which all ranks know and nobody else: no other process can join or connect. An empty one is
+    /// Sets the secret, which only the ranks of the job have: no other process can join or connect. An empty one is
     /// an error when ranks join.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
@@ -210,7 +210,7 @@ impl Setup {
 }
 
 impl Communicator {
-    /// Joins as this process's rank of a job whose ranks somebody else started. Collective.
+    /// Joins as this process's rank of a job whose ranks another launcher started. Collective.
     ///
     /// # Errors
     ///
@@ -275,7 +275,7 @@ impl Communicator {
     /// # Errors
     ///
     /// The errors of [`Communicator::from_env`]; of several ranks that failed, the error of one that saw the
-    /// cause itself, not that it was told to end.
+    /// cause itself, not of one that was aborted.
     pub fn local_over(
         ranks: u32,
         setup: impl Fn(u32) -> Setup + Sync,
@@ -289,15 +289,15 @@ impl Communicator {
             let text = format!("cannot start {ranks} threads, one for each rank: {e}");
             Error::system(text, e, PROCESS_LIMIT_REMEDY)
         })?;
-        let (mut comms, mut saw, mut heard) = (Vec::new(), None, None);
+        let (mut comms, mut cause, mut aborted) = (Vec::new(), None, None);
         for joined in joined {
             match joined.unwrap_or_else(|_| Err(Error::Start("a rank panicked".into()))) {
                 Ok(comm) => comms.push(comm),
-                Err(error @ Error::Aborted { .. }) => heard = heard.or(Some(error)),
-                Err(error) => saw = saw.or(Some(error)),
+                Err(error @ Error::Aborted { .. }) => aborted = aborted.or(Some(error)),
+                Err(error) => cause = cause.or(Some(error)),
             }
         }
-        saw.or(heard).map_or(Ok(comms), Err)
+        cause.or(aborted).map_or(Ok(comms), Err)
     }
 
     /// Joins the other ranks through a store. Collective.

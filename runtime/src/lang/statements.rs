@@ -14,7 +14,7 @@ pub fn chunks(_count: i64) {}
 /// Requires a condition on the ranks; for others the algorithm is refused. A clause.
 pub fn requires(_condition: bool) {}
 
-/// Says that the algorithm goes on when so many ranks fail. A clause.
+/// Declares that the algorithm tolerates the failure of this many ranks. A clause.
 pub fn tolerates(_failures: i64) {}
 
 /// The operator of the call, for [`commutative`].
@@ -34,7 +34,7 @@ pub fn scratch(_chunks: i64) -> Buffer {
     Buffer::ANY
 }
 
-/// Makes a round: what the closure says happens on all ranks at once, and every read sees the state before.
+/// Makes a round: what the closure states happens on all ranks at once, and every read sees the state before.
 /// The closure has the rank, or on a grid its coordinates: `each(|(node, gpu)| …)`.
 pub fn each<R, T>(_body: impl FnOnce(R) -> T) {}
 
@@ -68,50 +68,50 @@ pub struct Shared(());
 /// One part a path between the ranks.
 pub const paths: Paths = Paths(());
 
-/// Plays another algorithm as a part of this one: of the library, `play(reduce_scatter::ring)`, or one's own
+/// Runs another algorithm as a part of this one: of the library, `play(reduce_scatter::ring)`, or one's own
 /// that is named in `with(…)`.
 pub fn play(_algorithm: impl Part) -> Played {
     Played(())
 }
 
-/// An algorithm that can be played as a part.
+/// An algorithm that can run as a part.
 pub trait Part {}
 impl Part for Entry {}
 impl Part for Prototype {}
 
-/// A part, to be said more about.
+/// A part, to which more is added.
 #[derive(Debug, Clone, Copy)]
 pub struct Played(());
 
 impl Played {
-    /// Plays it in every group along this axis at once.
+    /// Runs it in every group along this axis at once.
     pub fn over(self, _axis: Axis) -> Played {
         self
     }
 
-    /// Plays it on this region as its `data`, or `input`.
+    /// Runs it on this region as its `data`, or `input`.
     pub fn on(self, _region: impl Into<Region>) -> Played {
         self
     }
 
-    /// Plays it with this region as its `output`.
+    /// Runs it with this region as its `output`.
     #[allow(clippy::should_implement_trait, reason = "it is a word of the language")]
     pub fn into(self, _region: impl Into<Region>) -> Played {
         self
     }
 
-    /// Plays it with this root, counted inside the group.
+    /// Runs it with this root, counted inside the group.
     pub fn root(self, _rank: i64) -> Played {
         self
     }
 
-    /// Plays it on this path.
+    /// Runs it on this path.
     pub fn via(self, _path: i64) -> Played {
         self
     }
 }
 
-/// Sets the schedule by which the algorithm is played; it stands last and never changes the result.
+/// Sets the schedule by which the algorithm runs; it stands last and never changes the result.
 pub fn schedule() -> Schedule {
     Schedule(())
 }
@@ -121,7 +121,7 @@ pub fn schedule() -> Schedule {
 pub struct Schedule(());
 
 impl Schedule {
-    /// Plays in at least so many pieces, so that one may run ahead of the next.
+    /// Runs in at least this many pieces, so that one may run ahead of the next.
     pub fn pipeline(self, _pieces: i64) -> Schedule {
         self
     }
@@ -131,7 +131,7 @@ impl Schedule {
         self
     }
 
-    /// Allows at most so many messages on their way between two ranks.
+    /// Allows at most this many messages in flight between two ranks.
     pub fn slots(self, _messages: i64) -> Schedule {
         self
     }

@@ -79,8 +79,8 @@ impl Link {
         self.state.finish(&operation)
     }
 
-    /// Waits for a notification of the peer, and takes it: the thread that has it sees what the peer wrote before. Returns
-    /// `None` if none comes in time; the link is then as before. Notifications are taken in their order.
+    /// Waits for a notification of the peer, and takes it: the thread that has it sees what the peer wrote before.
+    /// Returns `None` if none comes in time; the link is then as before. Notifications are taken in their order.
     ///
     /// # Errors
     ///

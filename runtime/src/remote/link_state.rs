@@ -161,8 +161,8 @@ impl LinkState {
         typed(operation.result(), &self.closed, self.side)
     }
 
-    /// Serves a part to the peer, which `expose` makes of words of this link; does nothing if it makes none, or on a link
-    /// that has ended.
+    /// Serves a part to the peer, which `expose` makes of words of this link; does nothing if it makes none, or on a
+    /// link that has ended.
     pub(super) fn serve(
         &self,
         number: u64,

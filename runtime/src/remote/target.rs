@@ -188,9 +188,9 @@ impl RemoteRegion {
         self.write_and(data, at, None)
     }
 
-    /// Writes to the region as [`RemoteRegion::write`] does, and notifies the peer by a value: a thread that has taken the
-    /// [notification](crate::Link::wait_notification) sees what was written. If the peer has just revoked the region
-    /// the notification comes all the same.
+    /// Writes to the region as [`RemoteRegion::write`] does, and notifies the peer by a value: a thread that has taken
+    /// the [notification](crate::Link::wait_notification) sees what was written. If the peer has just revoked the
+    /// region the notification comes all the same.
     ///
     /// # Errors
     ///
