@@ -30,10 +30,12 @@ pub enum Needs {
     Tool,
     /// A machine without something that this one has.
     Without,
+    /// A run of all tests, in place of a sample of those that take long.
+    FullRun,
 }
 
 impl Needs {
-    const ALL: [(Needs, &'static str, &'static str); 9] = [
+    const ALL: [(Needs, &'static str, &'static str); 10] = [
         (Needs::Gpus, "NVIDIA GPUs", "a machine with GPUs: `tests/gpu.sh`"),
         (
             Needs::Rdma,
@@ -59,6 +61,7 @@ impl Needs {
         ),
         (Needs::Tool, "programs of the system", "`apt install bsdutils`"),
         (Needs::Without, "a machine that lacks what this one has", "another machine"),
+        (Needs::FullRun, "a full run", "`ROUNDELAY_CI=full`"),
     ];
 
     fn word(self) -> String {
