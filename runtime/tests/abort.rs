@@ -10,7 +10,7 @@ use roundelay::{
     Typed, Work,
 };
 
-/// Bytes of a buffer: so many that the abort comes in the middle.
+/// Bytes of a buffer, enough that the abort comes in the middle.
 const BYTES: usize = 24 << 20;
 const POISON: u8 = 0xa5;
 /// Aborts that are tried, until one comes in the middle.

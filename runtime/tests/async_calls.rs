@@ -225,7 +225,7 @@ fn callbacks_are_called_once_whatever_ends_first() {
             });
             scope.spawn(move || drop(comm));
         });
-        // The thread of the communicator has ended, so nobody is left to call anything.
+        // The thread of the communicator has ended, so no thread is left to call anything.
         assert_eq!(calls.load(Ordering::Acquire), 3);
     }
 }
@@ -248,7 +248,7 @@ fn a_rank_that_does_not_come_is_a_timeout() {
         assert!(late.wait_timeout(LONG));
         assert_eq!(late.status(), Status::TimedOut);
         let took = began.elapsed();
-        let error = late.wait().expect_err("nobody came");
+        let error = late.wait().expect_err("no rank came");
         assert!(took >= Duration::from_millis(50), "{took:?}");
         assert!(matches!(error, Error::Timeout { peer: 1, after, .. } if after.as_millis() == 50));
         assert!(error.to_string().contains("rank 1"), "{error}");
@@ -297,7 +297,7 @@ fn a_panic_fails_its_work_only() {
         let wanted = format!("the work panicked: wanted by this test, on rank {r}");
         assert_eq!((error.code(), error), (codes::WORK, Error::Work(wanted)));
         assert_eq!(fine.wait().expect("a sum"), [2; 3]);
-        // A result that panics when it is dropped, because nobody wants it.
+        // A result that panics when it is dropped, because no waiter is left.
         struct Bomb;
         impl Drop for Bomb {
             fn drop(&mut self) {
@@ -330,27 +330,27 @@ fn work_may_start_work_and_callbacks_too() {
     let comm = Communicator::local(1).expect("memory").remove(0);
     let comm = Arc::new(Mutex::new(comm));
     let first = comm.lock().expect("no panic").start(|comm| comm.barrier());
-    let (told, tell) = mpsc::channel();
+    let (report, reported) = mpsc::channel();
     let mine = comm.clone();
     first.on_completion(move |_| {
         let mut comm = mine.lock().expect("no panic");
         let call = comm.barrier();
         let later = comm.start(|_| Ok(7));
         let waited = later.wait_timeout(LONG);
-        told.send((call, waited, later)).expect("a listener");
+        report.send((call, waited, later)).expect("a listener");
     });
     first.wait().expect("work");
-    let (call, waited, later) = tell.recv_timeout(LONG).expect("the callback's findings");
+    let (call, waited, later) = reported.recv_timeout(LONG).expect("the callback's findings");
     assert!(matches!(call, Err(Error::Usage(_))) && !waited);
     assert_eq!(later.wait(), Ok(7));
     // The last to own it is a callback, on the progress thread itself.
     let last = comm.lock().expect("no panic").start(|_| Ok(()));
-    let (told, tell) = mpsc::channel();
+    let (report, reported) = mpsc::channel();
     last.on_completion(move |_| {
         drop(comm);
-        told.send(()).expect("a listener");
+        report.send(()).expect("a listener");
     });
-    tell.recv_timeout(LONG).expect("no deadlock");
+    reported.recv_timeout(LONG).expect("no deadlock");
 }
 
 #[test]
@@ -393,9 +393,9 @@ fn ran(thread: i32) -> Duration {
 fn a_progress_thread_sleeps_while_nobody_waits_for_it() {
     const COMPUTES: Duration = Duration::from_millis(300);
     let mut ranks = Communicator::local(2).expect("two ranks");
-    let (told, thread) = mpsc::channel();
+    let (report, thread) = mpsc::channel();
     let work = ranks[0].start(move |comm| {
-        told.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("the test listens");
+        report.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("the test listens");
         comm.barrier()
     });
     let thread = thread.recv_timeout(LONG).expect("the thread begins");

@@ -51,8 +51,8 @@ fn play() -> Result<String, Error> {
     let (rank, size) = (membership.rank, membership.size);
     // A wait in vain must not spoil what comes after it.
     let soon = Instant::now() + Duration::from_millis(20);
-    let vain = store.get("nobody leaves this", soon).expect_err("nobody does").to_string();
-    assert!(vain.contains("`nobody leaves this`"), "{vain}");
+    let vain = store.get("no rank leaves this", soon).expect_err("no rank does").to_string();
+    assert!(vain.contains("`no rank leaves this`"), "{vain}");
     store.set(
         &format!("rank/{rank}"),
         format!("{} {}", std::process::id(), store.address()).as_bytes(),
@@ -304,7 +304,7 @@ fn find_torchrun() -> Option<Torchrun> {
 
 impl Torchrun {
     /// Starts that many of this program. PyTorch 1.13 as Debian has it fails with Python 3.11
-    /// unless it is told for each rank where output goes.
+    /// unless it is given a place for the output of each rank.
     fn command(&self, ranks: u32) -> Command {
         let mut command = Command::new(&self.program);
         let each: Vec<String> = (0..ranks).map(|rank| format!("{rank}:1")).collect();

@@ -220,7 +220,7 @@ fn ranks_that_disagree_change_nothing() {
         assert_eq!(error.code(), codes::PLAN_MISMATCH, "{error}");
         assert!(error.to_string().contains(&format!("installs {mine}")), "{error}");
         sum(comm);
-        // One rank has a wrong file: it is told why, the others that it differs.
+        // One rank has a wrong file: its error has the cause, those of the others that it differs.
         let mine = if r == 2 { load(comm, WRONG) } else { star };
         let error = comm.install(&mine).expect_err("a difference");
         assert_eq!(error.code() == codes::PLAN_MISMATCH, r != 2, "{error}");

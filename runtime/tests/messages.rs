@@ -195,19 +195,20 @@ fn a_long_send_ends_while_its_rank_makes_calls() {
 fn callbacks_are_called_once_and_see_the_end() {
     everywhere(2, 64 << 10, |comm, r| {
         let messages = comm.messages().expect("messages");
-        let (tell, told) = channel();
+        let (notify, notified) = channel();
         let other = 1 - r as u32;
         let receive = messages.start_recv(vec![0u8; 200_000], other, 9).expect("a receive");
-        receive.on_completion(move |status| tell.send(status).expect("somebody listens"));
+        receive.on_completion(move |status| notify.send(status).expect("a receiver"));
         assert_eq!(receive.status(), Status::InProgress);
-        comm.barrier().expect("nobody has sent before");
+        comm.barrier().expect("no message before it");
         let send = messages.start_send(vec![1u8; 200_000], other, 9).expect("a send");
-        // Nobody waits for either: the messages' own thread moves them.
-        let status = told.recv_timeout(Duration::from_secs(20)).expect("a call of the callback");
+        // No thread waits for either: the progress thread drives them.
+        let status =
+            notified.recv_timeout(Duration::from_secs(20)).expect("a call of the callback");
         assert_eq!(status, Status::Completed);
-        assert!(told.try_recv().is_err(), "it was called once");
+        assert!(notified.try_recv().is_err(), "it was called once");
         let (late, was) = channel();
-        receive.on_completion(move |status| late.send(status).expect("somebody listens"));
+        receive.on_completion(move |status| late.send(status).expect("a receiver"));
         assert_eq!(was.try_recv(), Ok(Status::Completed), "at once, on this thread");
         send.wait().expect("it was received");
     });
@@ -237,7 +238,7 @@ fn what_was_sent_is_there_after_its_sender_has_left() {
                             drop(sent.expect("a send"));
                         }
                         drop(comm);
-                        left.lock().expect("one").send(()).expect("somebody listens");
+                        left.lock().expect("one").send(()).expect("a receiver");
                         let refused = messages.send(&[1u8], 1, 0).expect_err("it has ended");
                         assert!(matches!(refused, Error::Usage(_)), "{refused}");
                         return;
@@ -249,7 +250,7 @@ fn what_was_sent_is_there_after_its_sender_has_left() {
                         assert_eq!(data, [tag as u8; 1000]);
                     }
                     let began = Instant::now();
-                    let lost = messages.recv(&mut [0u8], 0, 99).expect_err("nobody sends it");
+                    let lost = messages.recv(&mut [0u8], 0, 99).expect_err("no rank sends it");
                     assert_eq!(lost.code(), codes::LOST_RANK, "{lost}");
                     assert!(lost.to_string().contains("rank 0 with tag 99"), "{lost}");
                     assert!(began.elapsed() < Duration::from_secs(10));
@@ -291,7 +292,7 @@ fn a_timeout_names_the_tag_and_what_is_there_instead() {
             if r == 0 {
                 messages.send(&[1u8], 1, 4).expect("short messages need no receive");
                 let mut data = [0u8];
-                let error = messages.recv(&mut data, 1, 1).expect_err("nobody sends it");
+                let error = messages.recv(&mut data, 1, 1).expect_err("no rank sends it");
                 return matches!(error, Error::Timeout { .. } | Error::Aborted { .. })
                     .then_some(String::new())
                     .unwrap_or(error.to_string());
@@ -322,8 +323,8 @@ fn after_an_error_and_of_nobody_there_are_no_messages() {
     let both_wait = std::sync::Barrier::new(2);
     threads(layout(2, 4096), |comm, r| {
         let messages = comm.messages().expect("messages");
-        let nobody = messages.send(&[0u8], 2, 0).expect_err("there is no rank 2");
-        assert!(nobody.to_string().contains("the ranks are 0 to 1"), "{nobody}");
+        let refused = messages.send(&[0u8], 2, 0).expect_err("there is no rank 2");
+        assert!(refused.to_string().contains("the ranks are 0 to 1"), "{refused}");
         let never = messages.clone().with_timeout(Duration::ZERO);
         assert!(never.recv(&mut [0u8], 0, 0).is_err(), "no time at all");
         comm.barrier().expect("these were no errors that end a job");

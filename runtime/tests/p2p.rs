@@ -251,7 +251,7 @@ fn messages_to_oneself_are_received_in_the_same_batch() {
 
 type OneEnd = dyn Fn(&mut Communicator) -> Result<(), Error> + Sync;
 
-/// Plays one end on each rank; returns the receiver's error, which the sender must have heard of.
+/// Runs one end on each rank; returns the receiver's error, which the sender must have received too.
 fn mismatch(slot_bytes: u64, sends: &OneEnd, receives: &OneEnd) -> String {
     let texts = everywhere(2, slot_bytes, |comm, rank| {
         comm.set_timeout(Duration::from_secs(20));
@@ -341,7 +341,7 @@ fn alone(body: impl Fn(&mut Communicator) -> Result<(), Error> + Sync) -> String
             wait.lock().expect("a lock").recv().expect("rank 0 is done");
             return String::new();
         }
-        let error = body(comm).expect_err("nobody answers");
+        let error = body(comm).expect_err("no peer answers");
         done.send(()).expect("rank 1 waits");
         assert_eq!(error.code(), codes::TIMEOUT, "{error}");
         error.to_string()

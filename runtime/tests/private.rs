@@ -50,7 +50,7 @@ fn calls(comm: &mut Communicator, call: usize, len: usize) {
 #[test]
 fn private_memory_comes_right_whichever_way_it_comes() {
     for n in 2..=4u32 {
-        // Ranks that share cores have no pipes, and the cores of whoever tests may be few.
+        // Ranks that share cores have no pipes, and the machine of a test may have few cores.
         for crowded in [false, n == 4] {
             let layout = Layout { crowded, ..layout(n, 64 << 10) };
             threads(layout, |comm, _| {

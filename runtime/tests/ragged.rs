@@ -54,7 +54,7 @@ fn plans(entry: &Entry, n: u32, schedule: &str) -> Option<Vec<Plan>> {
         Ok(first) => {
             Some(std::iter::once(first).chain((1..n).map(|r| plan(r).expect("a plan"))).collect())
         }
-        // Not for so many ranks, or what is split by bandwidth not on several channels.
+        // Not for this number of ranks, or what is split by bandwidth not on several channels.
         Err(error) => {
             let text = error.to_string();
             let split =
@@ -278,7 +278,7 @@ fn a_rank_with_other_counts_is_named() {
     for warm in [false, true] {
         let texts = different(warm, &gather(&[3, 0, 500]), &gather(&[3, 500, 0]));
         assert!(texts.iter().all(|t| t.contains("rank 1")), "{texts:?}");
-        // Whoever saw it first says what it calls.
+        // The rank that saw it first says what it calls.
         let calls = ["[3, 0, 500] x u32", "[3, 500, 0] x u32"].map(|c| format!("direct of {c}"));
         let says = |t: &String| calls.iter().any(|call| t.contains(call));
         assert!(texts.iter().all(says), "{texts:?}");
@@ -301,7 +301,7 @@ fn blocks_that_are_not_expected_are_told() {
     let wanted = "rank 2, all_to_all_v, step 4 (`receive 9 bytes (9 x u8) from rank 1`): rank 1 \
                   sends 8 bytes (8 x u8) instead";
     assert!(texts[2].starts_with(wanted), "{texts:?}");
-    // All ranks make this call: one that makes another is told so long before the deadline.
+    // All ranks make this call: one that makes another fails long before the deadline.
     let texts =
         different(true, &exchange(9), &|comm| comm.all_reduce(&mut [1.0f32; 9], RedOp::Sum));
     assert!(texts.iter().any(|t| t.contains("do not make the same call")), "{texts:?}");

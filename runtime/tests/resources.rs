@@ -54,7 +54,7 @@ fn eager_ranks_connect_when_they_join_and_never_again() {
         assert_eq!(connections(&after), connections(&before));
         assert_eq!(before.made + before.accepted, before.data_sockets + before.control_links);
         assert_eq!((after.store_operations, after.refused), (3, 0));
-        assert!(after.control_bytes > before.control_bytes, "words are told over links");
+        assert!(after.control_bytes > before.control_bytes, "words travel over links");
         assert!(after.staging_bytes > 0);
     }
 }

@@ -202,7 +202,7 @@ fn survivors_of_a_kill_have_one_result() {
     assert!(!is_default || counted > 0 && left_out > 0, "{counted} counted, {left_out} left out");
 }
 
-/// Whoever is silent may go on: the call fails, and nobody has a result without it.
+/// A silent rank may go on: the call fails, and no rank has a result without it.
 #[test]
 fn a_stopped_rank_is_not_left_out() {
     for over in ["shm", "tcp", "hosts"] {
@@ -233,7 +233,7 @@ fn a_stopped_rank_is_not_left_out() {
     }
 }
 
-/// Nobody knows of a rank alone on its host that it has ended, though all connections to it have: the call fails.
+/// No rank knows of one alone on its host that it has ended, though all connections to it have: the call fails.
 #[test]
 fn a_rank_whose_end_nobody_saw_is_not_left_out() {
     let job = Job::of(number("SEED").unwrap_or(7));
@@ -318,7 +318,7 @@ fn what_cannot_be_played_is_refused_and_harms_nothing() {
     });
 }
 
-/// Ranks in different calls are told, as in any call.
+/// Ranks in different calls fail, as in any call.
 #[test]
 fn ranks_that_make_another_call_are_told() {
     let mut ranks = Communicator::local(3).expect("ranks");

@@ -33,13 +33,13 @@ fn circle(n: u32) -> Vec<Plan> {
 fn a_circle_is_told_link_by_link() {
     let plans = circle(3);
     patiently(|timeout| {
-        let told = threads(layout(3, 1024), |comm, rank| {
+        let found = threads(layout(3, 1024), |comm, rank| {
             comm.barrier().expect("a barrier");
             comm.set_timeout(timeout);
             let error = comm.run_in_place(&plans[rank], RedOp::Sum, &mut [1.0f32; 10]);
             (error.expect_err("a circle"), comm.flight().expect("its memory"))
         });
-        let (errors, flights): (Vec<Error>, Vec<_>) = told.into_iter().unzip();
+        let (errors, flights): (Vec<Error>, Vec<_>) = found.into_iter().unzip();
         let first = errors.iter().find(|e| matches!(e, Error::Timeout { .. })).expect("a timeout");
         let text = first.to_string();
         let wanted = [
@@ -69,7 +69,7 @@ fn await_callers(comm: &mut Communicator, call: u64) {
 }
 
 /// A wait that was published is taken back when it is over, however the awaited message came: sockets bring it in parts,
-/// and others would be told for ever that this rank waits.
+/// and other ranks would see this one waiting for ever.
 #[test]
 fn a_wait_that_is_over_is_not_told() {
     const COUNT: usize = 4 << 20;
@@ -171,7 +171,7 @@ fn a_rank_that_computes_for_long_is_told_from_what_the_others_waited() {
     let verdict = delays(&flights).expect("a verdict");
     assert_eq!((verdict.class, &verdict.ranks[..]), (Class::Slow, &[2][..]), "{verdict}");
     assert!(verdict.cause.contains("waited for it, which waited for no rank, for "), "{verdict}");
-    // The others alone have nobody to blame.
+    // The others alone have no rank to blame.
     let others: Vec<_> = flights.into_iter().filter(|flight| flight.rank != 2).collect();
     assert_eq!(delays(&others), None);
 }

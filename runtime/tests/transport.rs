@@ -32,7 +32,7 @@ fn ways() -> Vec<Transports> {
 }
 
 fn setup(way: Transports) -> Setup {
-    // Shared memory alone has no way to other machines, which nobody is on here.
+    // Shared memory alone has no way to other machines, and no rank is on one here.
     Setup::new().transports(way).interface("127.0.0.1").timeout(LONG)
 }
 
@@ -373,7 +373,7 @@ fn another_secret_is_refused() {
     };
     let same = (with(Some("a long secret")), with(Some("a long secret")));
     connect(&same.0, &same.1);
-    // One side is told, and the other waits to the end.
+    // One side is refused, and the other waits to the end.
     let limit = Duration::from_secs(10);
     let pairs = [(Some("one"), Some("other")), (Some("one"), None), (None, Some("other"))];
     let begun = pairs.map(|(one, other)| {
@@ -397,7 +397,7 @@ fn what_makes_no_sense_is_refused_at_once() {
     assert!(text(&a.address(), LONG).contains("own address"));
     assert!(text(&b.address(), Duration::ZERO).contains("no time to connect"));
     let began = Instant::now();
-    let alone = a.connect(&b.address(), Duration::from_millis(300)).expect_err("nobody comes");
+    let alone = a.connect(&b.address(), Duration::from_millis(300)).expect_err("no peer comes");
     assert!(matches!(alone, Error::Timeout { .. } | Error::Start(_)), "{alone}");
     assert!(began.elapsed() < LONG / 2);
     assert!(text(&b.address(), LONG).contains("connect once"));
@@ -458,7 +458,7 @@ fn play(scene: &str) -> Result<(), Error> {
             let mut back = vec![0; 1 << 20];
             there.read(&mut back, 0)?;
             assert_eq!(back, numbers(1 << 20, side as u64));
-            // Nobody leaves before both have read.
+            // Neither leaves before both have read.
             link.notify(7)?;
             assert_eq!(link.wait_notification(LONG)?, Some(7));
             assert_eq!(region.revoke()?, numbers(1 << 20, 1 - side as u64));

@@ -144,7 +144,7 @@ fn nothing_is_written_once_the_right_was_withdrawn() {
                 while window.fetch_add(0, 1, LEN / 2).expect("its own word") == 0 {
                     std::thread::yield_now();
                 }
-                window.withdraw(Rights::WRITE).expect("nobody writes any more");
+                window.withdraw(Rights::WRITE).expect("no rank writes any more");
                 window.write(0, &vec![9; LEN]).expect("its own part");
                 comm.barrier().expect("the last put is over");
                 let mut mine = vec![0; LEN];
@@ -185,7 +185,7 @@ fn what_is_mapped_as_long_as_the_window_ends_with_it() {
         let mut buffer = filled(comm, 8, 7u32);
         let memory = (buffer.as_mut_ptr().cast(), buffer.len());
         let kept = Box::new(buffer);
-        // SAFETY: the buffer lives as long as the window, and nobody else uses it.
+        // SAFETY: the buffer lives as long as the window, and nothing else uses it.
         let made = unsafe { comm.window_at(memory, DType::U32, Rights::ALL, kept) };
         let window = made.expect("a window");
         let mapped = (r == 0).then(|| {
@@ -203,7 +203,7 @@ fn what_is_mapped_as_long_as_the_window_ends_with_it() {
         window.free(comm).expect("rank 0 lets go");
         if let Some(mapped) = mapped {
             assert!(mapped.is_writable() && mapped.bytes() == 32);
-            // SAFETY: nobody writes there after the window.
+            // SAFETY: no rank writes there after the window.
             assert_eq!(unsafe { mapped.as_ptr().cast::<u32>().read() }, 7);
         }
     });
@@ -217,7 +217,7 @@ fn in_vain(way: Way, ends: impl Fn(&mut Communicator, Window<u32>) + Sync) -> Er
         let window = comm.window(buffer).expect("a window");
         made.wait();
         if r == 0 {
-            return Some(window.wait_signal(1).expect_err("nobody signals"));
+            return Some(window.wait_signal(1).expect_err("no rank signals"));
         }
         ends(comm, window);
         None
@@ -256,7 +256,7 @@ fn wait_ends(way: Way) {
             comm.barrier().expect("both are there");
             drop((window, comm));
         });
-        waits.join().expect("a rank").expect_err("nobody signals")
+        waits.join().expect("a rank").expect_err("no rank signals")
     });
     assert!(matches!(error, Error::LostRank { lost: 1, .. }), "{way:?}: {error}");
     patiently(|timeout| {
@@ -273,7 +273,7 @@ fn wait_ends(way: Way) {
             window.wait_signal(1).map_err(|error| (error.code(), error.to_string()))
         });
         for error in errors {
-            let (code, text) = error.expect_err("nobody signals");
+            let (code, text) = error.expect_err("no rank signals");
             assert_eq!(code, codes::TIMEOUT, "{text}");
             assert!(text.contains("signal from rank 1"), "{text}");
         }
@@ -304,7 +304,7 @@ fn ends_with_its_generation(setup: impl Fn(u32) -> Setup + Sync) {
             let waits = scope.spawn(|| window.wait_signal(1 - r as u32));
             comm.reconfigure("next", Handles::List(&all), Duration::from_secs(30))
                 .expect("the next generation");
-            waits.join().expect("a thread").expect_err("nobody signals")
+            waits.join().expect("a thread").expect_err("no rank signals")
         });
         let is_typed =
             matches!(error, Error::Window { refusal: Refusal::Over, .. } | Error::Aborted { .. });

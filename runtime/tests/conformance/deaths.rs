@@ -110,7 +110,7 @@ pub(crate) fn stopped(over: Over) {
         assert!(text.starts_with("RL0703 "), "{over:?}: {text}");
         assert!(text.contains("all_reduce.ring, step ") && text.contains("hand.algo:"), "{text}");
         assert!(text.contains("waited 2s for "), "not the deadline that was set: {text}");
-        // From another machine nobody can see that.
+        // No rank of another machine can see that.
         let words = "rank 1 is stopped: let its process go on";
         assert!(matches!(over, Over::Mixed(_)) || text.contains(words), "{over:?}: {text}");
     }

@@ -319,7 +319,7 @@ pub(crate) fn devices(over: Over) {
     });
 }
 
-/// Nothing is written or read once the right was withdrawn, whoever does it.
+/// Nothing is written or read once the right was withdrawn, by any rank.
 pub(crate) fn withdrawn(over: Over) {
     const LEN: usize = 100_000;
     for right in [Rights::WRITE, Rights::READ] {
@@ -352,7 +352,7 @@ pub(crate) fn withdrawn(over: Over) {
                 comm.barrier().expect("its last access is over");
             } else {
                 window.wait_signal(0).expect("a signal");
-                window.withdraw(right).expect("nobody does that any more");
+                window.withdraw(right).expect("no rank does that any more");
                 window.write(0, &[9; LEN]).expect("its own part");
                 comm.barrier().expect("the last access is over");
                 let mut mine = vec![0; LEN];

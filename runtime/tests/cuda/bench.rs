@@ -173,7 +173,7 @@ impl Bench {
         let Reduction { op, factor } = reduction;
         let call = Call { count, dtype, op, factor, args };
         let launch = Launch { call, protocol, blocks };
-        // Nobody writes into buffers that others still fill.
+        // No rank writes into buffers that others still fill.
         gpu.barrier()?;
         match gpu.call(algorithm, launch, &stream) {
             Ok(()) => {}

@@ -43,11 +43,11 @@ pub(crate) fn survivor() -> Result<(), Error> {
         comm.reconfigure(&format!("cycle {cycle}"), Handles::List(&[own, theirs]), TIMEOUT)?;
         made += began.elapsed();
         let error = calls(&mut comm, u64::MAX)?.expect("the other one is killed");
-        let heard = Instant::now();
+        let failed = Instant::now();
         assert_eq!(error.code(), codes::LOST_RANK, "{error}");
         assert!(error.to_string().contains("rank 1"), "{error}");
         assert!(!child.wait().expect("it ends").success());
-        longest = longest.max(heard - began);
+        longest = longest.max(failed - began);
         if cycle + 1 == FIRST {
             before = Some(held());
         }
@@ -95,7 +95,7 @@ pub(crate) fn newcomer() -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens the GPUs and makes calls, so many, of which the last is not waited for: then the process is killed. Returns the
+/// Opens the GPUs and makes at most `most` calls, of which the last is not waited for: then the process is killed. Returns the
 /// error that ended them.
 fn calls(comm: &mut Communicator, most: u64) -> Result<Option<Error>, Error> {
     comm.set_timeout(TIMEOUT);

@@ -253,7 +253,7 @@ pub(crate) fn ill(scene: &str, mut gpu: Communicator) -> Result<(), Error> {
     let error = match scene {
         "far window late" => {
             gpu.wait_signal(&window, last)?;
-            gpu.synchronize(&stream).expect_err("nobody signals")
+            gpu.synchronize(&stream).expect_err("no rank signals")
         }
         _ => {
             let data = window.memory().slice(0..1 << 20)?;

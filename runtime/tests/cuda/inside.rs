@@ -10,7 +10,7 @@ pub(crate) fn inside(gpu: &mut Communicator) -> Result<(), Error> {
         let text = hints.to_owned();
         gpu.set_hints(hints.parse::<Hints>().map_err(|e| Error::Usage(e.to_string()))?)?;
         for count in [1, 1000, 4096, 70_001, 600_000] {
-            // So many elements do not fit into the memory of packets on many ranks.
+            // That many elements do not fit into the memory of packets on many ranks.
             if hints == "protocol=packet" && count > 100_000 {
                 continue;
             }

@@ -54,7 +54,7 @@ fn launch(name: &str, ranks: u32) -> Job {
     launch_over(1, name, ranks)
 }
 
-/// Starts ranks that believe to be on so many hosts.
+/// Starts ranks that believe to be on `hosts` hosts.
 fn launch_over(hosts: u32, name: &str, ranks: u32) -> Job {
     let launcher = Launcher::new(ranks).timeout(FOREVER).grace(Duration::from_secs(60));
     Job::play(scene::scene(launcher.hosts(hosts), MODULE, name))
@@ -133,11 +133,11 @@ fn a_rank_without_elements_makes_another_call() {
     let Some(ranks) = ranks().filter(|&ranks| ranks > 1) else { return };
     for scene in ["first", "again", "captured"] {
         let job = launch(&format!("empty alone {scene}"), ranks);
-        for heard in &job.said {
+        for lines in &job.said {
             let failed = |line: &String| line.starts_with("RL0702") || line.starts_with("RL0703");
-            assert!(heard.iter().any(failed), "{scene}: {:?}", job.said);
+            assert!(lines.iter().any(failed), "{scene}: {:?}", job.said);
             assert!(
-                heard.iter().any(|line| line == "the GPU is usable"),
+                lines.iter().any(|line| line == "the GPU is usable"),
                 "{scene}: {:?}",
                 job.said
             );
@@ -162,8 +162,8 @@ fn functions_that_are_called_wrongly_say_so() {
     ] {
         let job = launch(&format!("misused {what}"), ranks);
         assert!(job.outcome.success(), "{what}: {:?} {:?}", job.outcome, job.said);
-        let mut heard = job.said.iter().flatten();
-        assert!(heard.any(|line| line.contains(said)), "{what}: {:?}", job.said);
+        let mut lines = job.said.iter().flatten();
+        assert!(lines.any(|line| line.contains(said)), "{what}: {:?}", job.said);
     }
 }
 
@@ -208,10 +208,10 @@ fn a_signal_that_does_not_come_names_the_rank() {
         ("window killed", "RL0704", "rank 1 is gone"),
     ] {
         let job = launch(scene, ranks);
-        let heard = &job.said[0];
+        let lines = &job.said[0];
         let named = |line: &String| line.starts_with(code) && line.contains(said);
-        assert!(heard.iter().any(named), "{scene}: {:?}", job.said);
-        assert!(heard.iter().any(|line| line == "the GPU is usable"), "{scene}: {:?}", job.said);
+        assert!(lines.iter().any(named), "{scene}: {:?}", job.said);
+        assert!(lines.iter().any(|line| line == "the GPU is usable"), "{scene}: {:?}", job.said);
     }
 }
 
@@ -236,11 +236,11 @@ fn a_rank_on_another_host_that_is_ill_is_named() {
         ("far window dropped", &["RL0704", "RL0716"], format!("rank {last}")),
     ] {
         let job = launch_over(2, scene, ranks);
-        let heard = &job.said[0];
+        let lines = &job.said[0];
         let named =
             |line: &String| codes.iter().any(|code| line.starts_with(code)) && line.contains(&said);
-        assert!(heard.iter().any(named), "{scene}: {:?}", job.said);
-        assert!(heard.iter().any(|line| line == "the GPU is usable"), "{scene}: {:?}", job.said);
+        assert!(lines.iter().any(named), "{scene}: {:?}", job.said);
+        assert!(lines.iter().any(|line| line == "the GPU is usable"), "{scene}: {:?}", job.said);
     }
 }
 
@@ -274,7 +274,7 @@ fn ranks_that_have_no_gpu_need_none() {
         ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
     });
     for result in results {
-        let error = result.expect_err("there are not so many GPUs");
+        let error = result.expect_err("there are fewer GPUs");
         assert!(matches!(error, Error::Cuda { rank: 1, .. }), "{error}");
     }
 }
@@ -298,14 +298,14 @@ fn ranks_share_one_gpu() {
 fn a_rank_that_makes_no_call_is_named() {
     let Some(ranks) = ranks() else { return };
     let job = launch("late", ranks);
-    let heard = &job.said[0];
+    let lines = &job.said[0];
     let named = |line: &String| {
         line.starts_with("RL0703 rank 0, all_reduce.ring, step") && line.contains("from rank 1")
             || line.contains("rank 1 to enter")
             || line.starts_with("RL0703") && line.contains("rank")
     };
-    assert!(heard.iter().any(named), "{:?}", job.said);
-    assert!(heard.iter().any(|line| line == "the GPU is usable"), "{:?}", job.said);
+    assert!(lines.iter().any(named), "{:?}", job.said);
+    assert!(lines.iter().any(|line| line == "the GPU is usable"), "{:?}", job.said);
     assert!(job.took < FOREVER, "{:?}", job.took);
 }
 
@@ -322,8 +322,8 @@ fn ranks_that_are_killed_are_replaced_again_and_again() {
 fn a_rank_that_is_killed_is_named() {
     let Some(ranks) = ranks() else { return };
     let job = launch("killed", ranks);
-    for (rank, heard) in job.said.iter().enumerate().filter(|(rank, _)| *rank != 1) {
-        assert!(heard.iter().any(|line| line.contains("rank 1")), "{rank}: {:?}", job.said);
-        assert!(heard.iter().any(|line| line == "the GPU is usable"), "{rank}: {:?}", job.said);
+    for (rank, lines) in job.said.iter().enumerate().filter(|(rank, _)| *rank != 1) {
+        assert!(lines.iter().any(|line| line.contains("rank 1")), "{rank}: {:?}", job.said);
+        assert!(lines.iter().any(|line| line == "the GPU is usable"), "{rank}: {:?}", job.said);
     }
 }

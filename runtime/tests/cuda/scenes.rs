@@ -269,7 +269,7 @@ fn messages(gpu: &mut Communicator) -> Result<(), Error> {
             batch.run(gpu)
         });
         let graph = match captured {
-            // Lanes are told of a batch when it is launched.
+            // Lanes receive a batch when it is launched.
             Err(error) if hosts > 1 => {
                 assert!(error.to_string().contains("in a graph"), "{error}");
                 continue;
@@ -470,8 +470,8 @@ fn refused(gpu: &mut Communicator) -> Result<(), Error> {
     let senseless = gpu.all_reduce(&mut buffer.slice(0..10)?, RedOp::Xor);
     let code = senseless.map_err(|error| error.code());
     assert_eq!(code, Err(codes::UNSUPPORTED));
-    let nobody = gpu.broadcast(&mut buffer, 99);
-    assert!(matches!(nobody, Err(Error::Usage(_))), "{nobody:?}");
+    let refused = gpu.broadcast(&mut buffer, 99);
+    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
     let none = gpu.algorithm("all_reduce", "rong");
     assert!(none.is_err_and(|error| error.to_string().contains("ring")));
     let algorithm = gpu.algorithm("all_reduce", "one_shot")?;

@@ -237,7 +237,7 @@ fn signals(gpu: &mut Communicator, rounds: usize) -> Result<(), Error> {
             let args = [pointer(seen), pointer(count), pointer(wrong)];
             // SAFETY: as above.
             unsafe { gpu.launch(&kernels[1], grid, &args, &stream) }?;
-            // Nobody is two rounds ahead of whoever reads what it put.
+            // No rank is two rounds ahead of one that reads what it put.
             gpu.signal(&window, before)?;
             gpu.wait_signal(&window, next)?;
         }

@@ -131,7 +131,7 @@ impl Job {
         if self.takes_the_timeout() { timeout() } else { PATIENCE }
     }
 
-    /// Returns true if nobody can know before the timeout: a rank that never came may still come.
+    /// Returns true if no rank can know before the timeout: a rank that never came may still come.
     fn takes_the_timeout(&self) -> bool {
         self.signal == Signal::STOP || self.moment.calls == 0
     }
@@ -159,9 +159,9 @@ impl Job {
             .grace(self.grace());
         let launcher = if self.splits { launcher.env(SPLITS, "1") } else { launcher };
         let mut said = vec![Vec::new(); self.ranks as usize];
-        let (lines, heard) = channel();
+        let (lines, received) = channel();
         let (outcome, hit) = std::thread::scope(|scope| {
-            let hand = scope.spawn(move || self.strike(&heard));
+            let hand = scope.spawn(move || self.strike(&received));
             let outcome = launcher.run(|rank, line| hear(rank, line, &mut said, &lines));
             drop(lines);
             (outcome.expect("a launch"), hand.join().expect("the hand that strikes"))
@@ -171,19 +171,19 @@ impl Job {
 
     /// Waits for the moment and hits the rank; then sees to it that the job ends. Nothing, if it did
     /// not by itself, or too early.
-    fn strike(&self, heard: &Receiver<(usize, String)>) -> Option<Instant> {
+    fn strike(&self, lines: &Receiver<(usize, String)>) -> Option<Instant> {
         let mut processes: Vec<Option<OwnedFd>> = (0..self.ranks).map(|_| None).collect();
         let until = Instant::now() + HANGS;
         let mut hear = |until: Instant| {
             let left = until.saturating_duration_since(Instant::now());
-            let heard = heard.recv_timeout(left);
-            if let Ok((rank, text)) = &heard
+            let line = lines.recv_timeout(left);
+            if let Ok((rank, text)) = &line
                 && let Some(pid) = text.strip_prefix("pid ").and_then(|pid| pid.parse().ok())
             {
                 let pid = Pid::from_raw(pid).expect("a process");
                 processes[*rank] = pidfd_open(pid, PidfdFlags::empty()).ok();
             }
-            heard
+            line
         };
         let wanted = match self.moment.calls {
             0 => "pid ".to_owned(),
@@ -191,7 +191,7 @@ impl Job {
         };
         let mut first = None;
         loop {
-            // Where calls are slow, the moment comes before there were so many.
+            // Where calls are slow, the moment comes before that number.
             match hear(first.map_or(until, |first: Instant| first + SLOW)) {
                 Ok((rank, text)) if rank == self.victim && text.starts_with(&wanted) => break,
                 Ok((_, text)) if text == "at 1" => {
@@ -210,7 +210,7 @@ impl Job {
         let process = processes[self.victim].as_ref()?;
         pidfd_send_signal(process, self.signal).ok()?;
         let hear =
-            |until: Instant| heard.recv_timeout(until.saturating_duration_since(Instant::now()));
+            |until: Instant| lines.recv_timeout(until.saturating_duration_since(Instant::now()));
         let mut others: BTreeSet<usize> = (0..self.ranks as usize).collect();
         others.remove(&self.victim);
         loop {
@@ -263,7 +263,7 @@ impl Job {
                 return Err(format!("rank {rank} failed before anything had happened"));
             }
             if !self.names(text) {
-                return Err(format!("rank {rank} names somebody else"));
+                return Err(format!("rank {rank} names another rank"));
             }
             if tally[rank].1 > tally[self.victim].0 {
                 return Err(format!("rank {rank} completed a call that the victim never began"));
@@ -271,7 +271,7 @@ impl Job {
             last = last.max(*at - *hit);
         }
         if last > bound {
-            return Err(format!("the last one heard of it after {last:?}"));
+            return Err(format!("the last one failed after {last:?}"));
         }
         let all = *ended - *hit;
         if all > bound + self.grace() {
@@ -296,7 +296,7 @@ impl Job {
             Signal::KILL if joined => {
                 code == "RL0704" && text.starts_with(&format!("rank {} is gone: ", self.victim))
             }
-            // From another machine nobody can see why a process says nothing.
+            // No rank of another machine can see why a process is silent.
             Signal::STOP if joined && self.over != Over::Mixed => {
                 code == "RL0703" && text.contains(&format!("rank {victim} is stopped"))
             }
@@ -343,7 +343,7 @@ fn hear(
 ) {
     if let Some(text) = line.strip_prefix("> ") {
         said[rank as usize].push((Instant::now(), text.to_owned()));
-        // Nobody listens any more once the job is known to hang.
+        // The receiver is gone once the job is known to hang.
         let _ = lines.send((rank as usize, text.to_owned()));
     }
 }

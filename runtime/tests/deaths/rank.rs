@@ -54,7 +54,7 @@ impl Call {
         Call { collective: "parts", ..Call::any(random, ranks) }
     }
 
-    /// Returns true if nobody can complete it before everybody has begun it.
+    /// Returns true if no rank can complete it before all have begun it.
     fn needs_all(&self) -> bool {
         matches!(self.collective, "all_reduce" | "all_gather" | "all_to_all" | "barrier" | "parts")
     }

@@ -35,7 +35,7 @@ impl Board {
         let mut found = None;
         until(
             FOREVER,
-            || format!("nobody wrote {key}"),
+            || format!("no process wrote {key}"),
             || {
                 found = self.find(key);
                 found.is_some()
@@ -91,7 +91,7 @@ fn play(scene: &str) -> Result<(), Error> {
     let mut comm = Communicator::alone(&setup)?;
     let (mut generation, mut step) = (std::env::var("TEST_FROM").expect("a number"), 0);
     loop {
-        // Members that whoever starts and ends processes names. It may have stopped waiting for this one.
+        // The members, as the supervisor of the processes names them. It may have stopped waiting for this one.
         let members = board.get(&format!("{generation}-members"));
         let members: Vec<&str> = members.split(' ').collect();
         if !members.contains(&&*name) {
@@ -116,7 +116,7 @@ fn play(scene: &str) -> Result<(), Error> {
     }
 }
 
-/// Goes on with the ranks that are left whenever a call fails, which nobody tells this rank.
+/// Goes on with the ranks that are left whenever a call fails, without the supervisor naming them.
 fn shrinks(mut comm: Communicator, board: &Board, name: &str) -> Result<(), Error> {
     comm.set_timeout(TIMEOUT);
     comm.set_hints(Hints::from_pairs([("on_failure", "shrink")])?)?;
@@ -348,7 +348,7 @@ fn a_rank_that_was_stopped_is_left_out() {
         let (_, mut stopped) = job.ranks.remove(1);
         let pid = Pid::from_child(&stopped);
         kill_process(pid, Signal::STOP).expect("a signal");
-        // Whoever supervises knows, and need not wait for the deadline: another rank leaves too.
+        // The supervisor knows, and need not wait for the deadline: another rank leaves too.
         job.kill(1);
         job.start();
         job.generation();

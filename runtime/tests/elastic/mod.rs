@@ -447,19 +447,19 @@ fn ranks_come_when_they_can() {
     let all = handles(&mut ranks);
     // Each comes when the one before it is waiting.
     let turns: Vec<Barrier> = (0..3).map(|_| Barrier::new(2)).collect();
-    let (tell, told) = channel();
+    let (started, threads) = channel();
     std::thread::scope(|scope| {
         for (at, comm) in ranks.iter_mut().enumerate() {
-            let (all, turns, tell) = (&all, &turns, tell.clone());
+            let (all, turns, started) = (&all, &turns, started.clone());
             scope.spawn(move || {
                 turns[at].wait();
-                tell.send(rustix::thread::gettid()).expect("who waits for it");
+                started.send(rustix::thread::gettid()).expect("who waits for it");
                 comm.reconfigure("late", Handles::List(all), FOREVER).expect("a generation");
             });
         }
         for turn in turns[1..].iter().rev() {
             turn.wait();
-            sleeps(told.recv().expect("a thread"));
+            sleeps(threads.recv().expect("a thread"));
         }
         turns[0].wait();
     });

@@ -1,4 +1,4 @@
-//! Ranks that go on with those that are left, without being told who they are.
+//! Ranks that go on with those that are left, without a list of them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use roundelay::{Communicator, Error, Hints, RedOp};
 
 use crate::elastic::{ALL, FOREVER, Over, calls, each, said};
 
-/// The longest wait for a rank that nobody knows to be gone.
+/// The longest wait for a rank that is gone without a sign of it.
 const SHORT: Duration = Duration::from_secs(2);
 
 fn sum(comm: &mut Communicator) -> Result<u32, Error> {

@@ -18,7 +18,7 @@ fn done(program: &str, args: &str) -> bool {
 }
 
 impl Lab {
-    /// Makes so many hosts, and a path of each of these rates, in Mbit/s; 0 is without a limit. Host k has
+    /// Makes `hosts` hosts, and a path of each of these rates, in Mbit/s; 0 is without a limit. Host k has
     /// address 10.79.P.(k + 1) on interface `railP`. Returns `None`, and reports a skip, if namespaces cannot
     /// be made here.
     pub(crate) fn new(hosts: u32, rates: &[u32]) -> Option<Lab> {
@@ -75,7 +75,7 @@ impl Lab {
         })
     }
 
-    /// Cuts a host's cable on a path so that nobody is told: what is sent is dropped on the way.
+    /// Cuts a host's cable on a path without a notice to either end: what is sent is dropped on the way.
     pub(crate) fn drop_silently(&self, host: u32, path: u32) {
         let what = format!("-n {}s link set p{host}.{path} nomaster", self.name);
         assert!(done("ip", &what), "{what}");

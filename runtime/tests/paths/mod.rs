@@ -30,7 +30,7 @@ fn rank_process() {
     std::process::exit(status);
 }
 
-/// A call as the first rank told of it.
+/// A call as the first rank reports it.
 #[derive(Debug, Clone)]
 struct Call {
     number: usize,
@@ -246,8 +246,8 @@ fn different_paths_are_an_error_that_names_them() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let (first, second) = (text(first), text(second));
-    let told = |text: &str| text.contains("rail0,rail1") && text.contains("different paths");
-    assert!(told(&first) || told(&second), "{first}\n{second}");
+    let differs = |text: &str| text.contains("rail0,rail1") && text.contains("different paths");
+    assert!(differs(&first) || differs(&second), "{first}\n{second}");
     let wrong = text(start(0, "paths=rail0,rail9"));
     assert!(wrong.contains("path `rail9`") && wrong.contains("rail1"), "{wrong}");
 }

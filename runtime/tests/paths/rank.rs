@@ -55,7 +55,7 @@ pub(crate) fn play(order: &str) -> Result<(), Error> {
 }
 
 pub(crate) fn say(text: &str) {
-    // Whoever reads may have gone.
+    // The reader may have gone.
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }

@@ -202,8 +202,8 @@ pub(crate) fn ring(header: &Header) -> Vec<Plan> {
     (0..n).map(part).collect()
 }
 
-/// Makes plans in which everybody sends everything to everybody and folds in rank order. With `pull`, peers
-/// may read the data where it lies; as nobody may overwrite it before, the sum goes to scratch first.
+/// Makes plans in which each rank sends everything to each other one and folds in rank order. With `pull`, peers
+/// may read the data where it lies; as no rank may overwrite it before, the sum goes to scratch first.
 pub(crate) fn one_shot(header: &Header, pull: bool) -> Vec<Plan> {
     let (n, all) = (header.ranks, ChunkSet::all(header.chunks));
     let mut header = header.clone();
@@ -301,7 +301,7 @@ pub(crate) fn until_stopped(pid: u64) {
     until(pid, 'T');
 }
 
-/// Waits until a process has ended that nobody has waited for.
+/// Waits until a process has ended that its parent has not waited for.
 pub(crate) fn until_ended(pid: u64) {
     until(pid, 'Z');
 }
