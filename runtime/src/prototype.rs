@@ -34,7 +34,7 @@ pub struct Prototype {
     once: &'static Once,
 }
 
-/// The algorithm, once it was asked for.
+/// The algorithm, once it was resolved.
 #[doc(hidden)]
 pub struct Once(OnceLock<Result<Algorithm, Error>>);
 

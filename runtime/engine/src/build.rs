@@ -24,7 +24,7 @@ pub struct Round<'b> {
     body: Vec<ast::Stmt>,
 }
 
-/// `round.to(a, b)`, before it is said what is moved.
+/// `round.to(a, b)`, a transfer whose source is still to be given.
 #[must_use = "say what is moved: `copy` or `reduce`"]
 pub struct Hop<'r, 'b> {
     round: &'r mut Round<'b>,

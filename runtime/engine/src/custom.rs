@@ -90,7 +90,7 @@ impl Algorithm {
 
     /// Reads the algorithms that a binary carries.
     pub fn embedded(name: &str, bytes: &[u8]) -> Result<Self, Error> {
-        let damaged = |why| said(codes::PLAN_DAMAGED, format!("{name} cannot be read: {why}"));
+        let damaged = |why| refusal(codes::PLAN_DAMAGED, format!("{name} cannot be read: {why}"));
         let embedded = Embedded::decode(bytes).map_err(damaged)?;
         match embedded.resolve(&Files) {
             Ok((sources, programs)) => Self::resolved(name, sources, Ok(programs)),
@@ -106,7 +106,7 @@ impl Algorithm {
     ) -> Result<Self, Error> {
         let programs = programs.map_err(|found| refused(&sources, &found))?;
         if programs.is_empty() {
-            return Err(said(codes::EMPTY, format!("{name} declares no algorithm")));
+            return Err(refusal(codes::EMPTY, format!("{name} declares no algorithm")));
         }
         let file = SourceFile {
             name: name.into(),
@@ -161,7 +161,7 @@ impl Algorithm {
                 let names: Vec<&str> = self.names().collect();
                 let (file, names) = (&self.file.name, names.join(", "));
                 let text = format!("{file} has no algorithm `{name}`; it has {names}");
-                Err(said(codes::UNKNOWN_ALGORITHM, text))
+                Err(refusal(codes::UNKNOWN_ALGORITHM, text))
             }
         }
     }
@@ -338,7 +338,7 @@ fn refused(sources: &SourceMap, found: &[Diagnostic]) -> Error {
     Error::Refused { code, text: text.join("\n"), source }
 }
 
-fn said(code: Code, text: String) -> Error {
+fn refusal(code: Code, text: String) -> Error {
     Error::Refused { code, text, source: None }
 }
 

@@ -15,7 +15,7 @@ use roundelay_net::error::Error;
 use roundelay_net::group::ReporterAt;
 use roundelay_net::threads::run_shared;
 
-/// Reporters that are asked at one time.
+/// Reporters that are queried at one time.
 const AT_ONCE: usize = 64;
 
 /// The state of a job that was looked at from outside.
@@ -81,7 +81,7 @@ pub fn gather(at: &str, job: &str, secret: &[u8], timeout: Duration) -> Result<G
             "the store at {at} is of another version of roundelay: use the `roundelay` of the job"
         )));
     };
-    Ok(Gathered::Running { communicator, told: ask_all(&reporters, secret, timeout) })
+    Ok(Gathered::Running { communicator, told: query_all(&reporters, secret, timeout) })
 }
 
 /// Opens a store as a guest: roundelay's own, or the one whose address is in torch's.
@@ -128,19 +128,19 @@ fn refused(at: &At, stranger: Stranger) -> Error {
 }
 
 /// Queries all reporters, several at a time.
-fn ask_all(
+fn query_all(
     reporters: &[Option<(IpAddr, ReporterAt)>],
     secret: &[u8],
     timeout: Duration,
 ) -> Vec<Told> {
     run_shared(reporters, AT_ONCE, |reporter| match reporter {
-        Some(reporter) => ask(*reporter, secret, timeout),
+        Some(reporter) => query(*reporter, secret, timeout),
         None => Told::Silent("it reports nowhere".into()),
     })
 }
 
 /// Queries one reporter.
-fn ask((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> Told {
+fn query((ip, at): (IpAddr, ReporterAt), secret: &[u8], timeout: Duration) -> Told {
     let until = Instant::now() + timeout;
     let place = SocketAddr::new(ip, at.port);
     let report = Guest::enter(At::Any(vec![place]), &name(at.key), secret, timeout)

@@ -9,17 +9,17 @@
 //!
 //! With the hint `doctor`, every rank has a `reporter`, which answers the queries of [`gather()`] to a running job.
 //!
-//! `reconfigure` connects ranks again, in another generation, and `meeting` two processes that have no job.
+//! `reconfigure` connects ranks again, in another generation, and `peer_listener` two processes that have no job.
 
 mod gather;
-mod meeting;
+mod peer_listener;
 mod reconfigure;
 mod reporter;
 mod setup;
 mod shrink;
 
 pub use gather::{Gathered, Told, gather};
-pub(crate) use meeting::{Address, Meeting};
+pub(crate) use peer_listener::{PeerAddress, PeerListener};
 pub use reconfigure::Handles;
 pub use roundelay_net::bootstrap::{
     ByHand, Ending, Launched, Launcher, Membership, Outcome, Store, StoreAt, host_addresses,

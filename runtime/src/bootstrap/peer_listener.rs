@@ -1,4 +1,4 @@
-//! A meeting of two processes that have each other's address: they make a communicator of their own.
+//! The listener of an endpoint, at which two processes that have each other's address make a communicator of their own.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ const PURPOSE: &str = "a link";
 const LATE: &str =
     "both sides connect, each to the other's address, and with the same settings and secret";
 
-/// A place at which others meet this process.
-pub(crate) struct Meeting {
+/// The addresses at which peers find this process, and its identity.
+pub(crate) struct PeerListener {
     identity: Identity,
     listener: Arc<Listener>,
     handle: Handle,
@@ -30,28 +30,28 @@ pub(crate) struct Meeting {
 
 /// The address of a peer, as its process gives it.
 #[derive(Debug, Clone)]
-pub(crate) struct Address(Handle);
+pub(crate) struct PeerAddress(Handle);
 
-impl Address {
+impl PeerAddress {
     /// Reads an address.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Error> {
         let text = std::str::from_utf8(bytes).ok().and_then(|text| text.strip_prefix(SCHEME));
         let handle = text.and_then(|text| text.parse().ok());
-        handle.map(Address).ok_or_else(|| {
+        handle.map(PeerAddress).ok_or_else(|| {
             let text = "these bytes are not the address of an endpoint: give those that its `address` \
                         returned, whole, and use one version of roundelay everywhere";
             Error::Usage(text.into())
         })
     }
 
-    /// Returns the number that no other endpoint has.
+    /// Returns the number of the endpoint, which no other one has.
     pub(crate) fn number(&self) -> u64 {
         self.0.process
     }
 }
 
-impl Meeting {
-    /// Listens for others.
+impl PeerListener {
+    /// Listens for peers.
     pub(crate) fn open(setup: &Setup) -> Result<Self, Error> {
         let here = outward().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let mut identity = setup.identity(here)?;
@@ -66,29 +66,29 @@ impl Meeting {
             nonce: identity.nonce,
             addresses: listener.addresses().to_vec(),
         };
-        Ok(Meeting { identity, listener, handle, timeout: setup.options.timeout })
+        Ok(PeerListener { identity, listener, handle, timeout: setup.options.timeout })
     }
 
-    /// Returns the bytes by which others find this place.
+    /// Returns the bytes by which peers find this process.
     pub(crate) fn address(&self) -> Vec<u8> {
         format!("{SCHEME}{}", self.handle).into_bytes()
     }
 
-    /// Returns the number that no other place has.
+    /// Returns the number that no other listener has.
     pub(crate) fn number(&self) -> u64 {
         self.handle.process
     }
 
-    /// Returns the longest wait for peers, where nothing else is said.
+    /// Returns the default timeout of waits for peers.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
     /// Makes a communicator of this process and a peer, which calls with this one's address: once for each two
-    /// places. `ends` is looked at meanwhile.
-    pub(crate) fn meet(
+    /// listeners. `ends` is polled meanwhile.
+    pub(crate) fn connect(
         &self,
-        peer: &Address,
+        peer: &PeerAddress,
         timeout: Duration,
         ends: &dyn Fn() -> Option<Error>,
     ) -> Result<Communicator, Error> {

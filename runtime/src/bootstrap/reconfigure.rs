@@ -173,7 +173,7 @@ impl Communicator {
         let kept = reporting.and_then(|reporting| reporting.store);
         if let (Some(kept), Some(reporters)) = (kept, reporters) {
             // A store that is lost is the doctor's loss alone.
-            let _ = reporter::tell(&mut **kept.lock(), &group, &reporters);
+            let _ = reporter::publish(&mut **kept.lock(), &group, &reporters);
         }
         self.go_on_in(group, &|| end.left(), &mut |_| limit.look())?;
         let oldest = ranks.iter().map(|rank| rank.generation).max().unwrap_or(0);

@@ -52,8 +52,8 @@ fn report() -> Vec<u8> {
     serde_json::to_vec(&seen).unwrap_or_default()
 }
 
-/// Says at the store where all ranks report.
-pub(super) fn tell(
+/// Publishes the addresses of all reporters at the store.
+pub(super) fn publish(
     store: &mut dyn Store,
     group: &Group,
     reporters: &[Option<(IpAddr, ReporterAt)>],

@@ -215,7 +215,7 @@ impl Communicator {
     /// # Errors
     ///
     /// [`Error::Start`], [`Error::Timeout`] or [`Error::LostRank`] if the ranks do not come together;
-    /// the text says who is missing or why a rank was not let in. [`Error::Memory`] if shared memory
+    /// the text names the rank that is missing, or the cause for which one was refused. [`Error::Memory`] if shared memory
     /// cannot be had.
     pub fn join(membership: &Membership, setup: &Setup) -> Result<Communicator, Error> {
         let timeout = setup.options.timeout;
@@ -258,7 +258,7 @@ impl Communicator {
     ) -> Result<Communicator, Error> {
         let mut comm = Self::meet_at(rank, size, &mut *store, setup)?;
         if let Err(error) = store.finish(Instant::now() + setup.options.timeout) {
-            // The others have joined this rank, and must hear why it leaves.
+            // The other ranks have joined this one, and have to receive the cause of its end.
             return Err(comm.core()?.fail(store.fail(error)));
         }
         let reporting = comm.identity().as_mut().and_then(|identity| identity.reporting.as_mut());
@@ -269,8 +269,8 @@ impl Communicator {
     }
 
     /// Creates all ranks of a job whose ranks are threads of this process, brought together as ranks on
-    /// several machines are: `setup` says for each rank which links it may use, and on which machine it
-    /// believes to be.
+    /// several machines are: `setup` gives for each rank the links that it may use, and the machine
+    /// that it counts as its own.
     ///
     /// # Errors
     ///
@@ -325,7 +325,7 @@ impl Communicator {
         let reporters = (rank == 0 && setup.terms.doctor).then(|| reporters(net.endpoints()));
         let mut group = Group::join(rank, net, setup.terms, timeout, store, None)?;
         if let Some(reporters) = reporters
-            && let Err(error) = reporter::tell(store, &group, &reporters)
+            && let Err(error) = reporter::publish(store, &group, &reporters)
         {
             return Err(store.fail(error));
         }

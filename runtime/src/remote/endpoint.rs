@@ -12,7 +12,7 @@ use super::link::Link;
 use super::link_state::LinkState;
 use super::region::Region;
 use super::served_region::ServedRegion;
-use crate::bootstrap::{Address, Meeting, Setup};
+use crate::bootstrap::{PeerAddress, PeerListener, Setup};
 use crate::comm::{Host, Kept, MemoryMut, Work, ended, promised};
 use roundelay_engine::window::{Rights, Span};
 use roundelay_net::error::{Error, PROCESS_LIMIT_REMEDY};
@@ -66,16 +66,16 @@ impl Endpoint {
     /// [`Error::Start`] and [`Error::System`] if this host has no such address, or it is taken; [`Error::Settings`] if
     /// the settings make no sense.
     pub fn bind(setup: &Setup) -> Result<Endpoint, Error> {
-        let meeting = Meeting::open(setup)?;
+        let listener = PeerListener::open(setup)?;
         let (closed, state) = (AtomicBool::new(false), Mutex::default());
         let process = OwnerProcess::here();
-        Ok(Endpoint { shared: Arc::new(EndpointState { process, meeting, closed, state }) })
+        Ok(Endpoint { shared: Arc::new(EndpointState { process, listener, closed, state }) })
     }
 
     /// Returns the bytes by which a peer connects to this endpoint: its addresses, and a random number without which
     /// no peer is admitted. At most 4 KiB, of printable ASCII.
     pub fn address(&self) -> Vec<u8> {
-        self.shared.meeting.address()
+        self.shared.listener.address()
     }
 
     /// Connects to the endpoint of that address, which connects to this one: both wait for each other. Two endpoints
@@ -113,14 +113,14 @@ impl Endpoint {
     }
 
     /// Reads an address, and records that it was met.
-    fn admit(&self, peer: &[u8], timeout: Duration) -> Result<Address, Error> {
+    fn admit(&self, peer: &[u8], timeout: Duration) -> Result<PeerAddress, Error> {
         self.check_process()?;
-        let address = Address::read(peer)?;
+        let address = PeerAddress::read(peer)?;
         if timeout.is_zero() {
             let text = "a timeout of zero leaves no time to connect: set a longer one";
             return Err(Error::Usage(text.into()));
         }
-        if address.number() == self.shared.meeting.number() {
+        if address.number() == self.shared.listener.number() {
             let text = "this is the endpoint's own address: connect to that of the peer";
             return Err(Error::Usage(text.into()));
         }
@@ -181,7 +181,7 @@ impl Endpoint {
     ) -> Result<Region<B>, Error> {
         self.check_process()?;
         let part = Arc::new(ServedRegion::new(
-            self.shared.meeting.number(),
+            self.shared.listener.number(),
             span,
             rights,
             buffer.clone(),
@@ -231,11 +231,11 @@ impl Endpoint {
 
 impl EndpointState {
     /// Connects to a peer, and serves the regions to it.
-    fn connect_to(&self, address: &Address, timeout: Duration) -> Result<Link, Error> {
+    fn connect_to(&self, address: &PeerAddress, timeout: Duration) -> Result<Link, Error> {
         let ends = || self.closed.load(Ordering::SeqCst).then(closed);
-        let comm = self.meeting.meet(address, timeout, &ends);
+        let comm = self.listener.connect(address, timeout, &ends);
         let comm = comm.map_err(|error| ends().unwrap_or(error))?;
-        let link = LinkState::new(comm, address.number(), self.meeting.timeout())?;
+        let link = LinkState::new(comm, address.number(), self.listener.timeout())?;
         let mut state = self.state.lock();
         if let Some(error) = ends() {
             drop(state);

@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 
 use super::link_state::LinkState;
 use super::served_region::ServedRegion;
-use crate::bootstrap::Meeting;
+use crate::bootstrap::PeerListener;
 use roundelay_net::fork::OwnerProcess;
 
 /// The state of an endpoint.
 pub(super) struct EndpointState {
     pub(super) process: OwnerProcess,
-    pub(super) meeting: Meeting,
+    pub(super) listener: PeerListener,
     pub(super) closed: AtomicBool,
     pub(super) state: Mutex<EndpointLists>,
 }
@@ -37,6 +37,6 @@ impl EndpointState {
 
     /// Returns the timeout of the endpoint's waits.
     pub(super) fn timeout(&self) -> Duration {
-        self.meeting.timeout()
+        self.listener.timeout()
     }
 }

@@ -14,7 +14,7 @@ use roundelay_net::transport::Transports;
 /// may use it. It is closed when the last of them and of its [`RemoteRegion`]s is dropped: keep one until work has
 /// ended.
 ///
-/// In errors the two ends are ranks 0 and 1, as [`Link::side`] says. An operation that fails by anything but
+/// In errors the two ends are ranks 0 and 1, as in [`Link::side`]. An operation that fails by anything but
 /// [`Error::Window`] ends the link, at both ends: in time or not at all, so that no memory is written later.
 #[derive(Clone)]
 pub struct Link {

@@ -159,7 +159,7 @@ impl RemoteRegion {
         RemoteRegion { target }
     }
 
-    /// Returns its length in bytes, as its key says.
+    /// Returns its length in bytes, as in its key.
     pub fn len(&self) -> usize {
         self.target.remote.bytes() as usize
     }

@@ -316,7 +316,7 @@ impl PlanBinder<'_> {
     }
 
     /// Returns true if the store of an operation is long and not read afterwards in this call, as far as a
-    /// glance tells: not offered, and not read by operations that may come later.
+    /// glance shows: not offered, and not read by operations that may come later.
     fn is_last_use(&self, shape: &CallShape, op: &Op, (lane, index): (usize, usize)) -> bool {
         let lanes = &self.plan.part.lanes;
         let Some(store) = &op.store else { return false };

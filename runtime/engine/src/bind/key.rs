@@ -4,7 +4,7 @@ use roundelay_compiler::plan::Shares;
 
 use roundelay_net::dtype::{DType, RedOp};
 
-/// The key that tells one bound plan from another.
+/// The key by which bound plans are distinguished.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     pub(crate) hash: [u8; 16],
@@ -14,7 +14,7 @@ pub struct Key {
 }
 
 impl PartialEq for Key {
-    /// Compares words in the order in which they tell calls apart, for it is done in every call.
+    /// Compares words in the order in which calls most often differ, as every call compares them.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         let hash = |key: &Key| u128::from_ne_bytes(key.hash);
@@ -30,6 +30,6 @@ impl PartialEq for Key {
 pub(crate) struct Sizing<'a> {
     /// Elements of each block; none where all have the call's count.
     pub(crate) counts: &'a [u64],
-    /// Shares of the parts, for a plan that is split by bandwidth; even ones if nothing is said.
+    /// Shares of the parts, for a plan that is split by bandwidth; even ones if none are given.
     pub(crate) shares: Option<&'a Shares>,
 }

@@ -7,7 +7,7 @@ use roundelay_net::error::Bytes;
 
 /// The value that a tag without content has, so that no message reads as zeros.
 const TAG: u32 = 0x5265_6c61;
-/// Bits of a tag that hold a length; the bit above says that they hold the digest of a longer one.
+/// Bits of a tag that hold a length; the bit above marks the digest of a longer one.
 const LENGTH_BITS: u32 = 27;
 
 /// A message, as one of its ends sees it.

@@ -100,7 +100,7 @@ impl KnownCandidates {
         grid: Option<&Shape>,
         hints: &Hints,
     ) -> Result<CandidateFit, Why> {
-        let at = self.learn(entry, request, grid);
+        let at = self.compute_properties(entry, request, grid);
         let fit = self.known[at].fit.clone()?;
         let named = hints.algorithm(request.collective) == Some(entry.name);
         if !named
@@ -132,7 +132,7 @@ impl KnownCandidates {
         Ok(fit)
     }
 
-    fn learn(
+    fn compute_properties(
         &mut self,
         entry: &'static Entry,
         request: &Request<'_>,

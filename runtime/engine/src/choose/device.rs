@@ -146,7 +146,7 @@ pub fn blocks(
         Protocol::Packet => K,
         Protocol::Staged | Protocol::Put | Protocol::Get if ranks <= 2 => 64 * K,
         Protocol::Staged | Protocol::Put | Protocol::Get | Protocol::Multicast => 16 * K,
-        // Its kernel only waits and tells.
+        // Its kernel only waits and signals.
         Protocol::Engine => ANY,
     };
     let useful = match protocol {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A description that tells one machine from another: the same for every rank on it, wherever the rank is
+/// A description by which machines are distinguished: the same for every rank on it, wherever the rank is
 /// bound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

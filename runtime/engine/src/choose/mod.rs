@@ -7,7 +7,7 @@
 //!
 //! Every algorithm of the library is a candidate. It is instantiated at the shape, so a precondition that
 //! does not hold is found before a byte moves, and it is named: a hinted algorithm that cannot run
-//! is an error, never passed over. A [`Choice`] says why each other candidate lost.
+//! is an error, never passed over. A [`Choice`] has the reason for which each other candidate lost.
 //!
 //! A choice is a function of what all ranks have in common: the request, the hints, the table and the
 //! library. Ranks compare the plans that they come to before the first byte moves, so different hints or
@@ -42,7 +42,7 @@ use roundelay_net::error::{Bytes, Error};
 use roundelay_net::transport::Transport;
 pub use tuned::{Setting, TableFault, Tuned, TunedError, VARIABLE};
 
-/// The inputs of choices, beside the request. Keeps what it learns of algorithms between choices.
+/// The inputs of choices, beside the request. Keeps the properties of algorithms between choices.
 #[derive(Debug)]
 pub struct Resolver {
     environment: Hints,
@@ -141,14 +141,14 @@ impl Resolver {
         match self.measured(&request, &candidates) {
             Some(times) => Ok(self.tuned(&request, candidates, &times)),
             None if request.transport == NVLINK && request.topology.hosts() == 1 => {
-                self.ruled(&request, candidates)
+                self.choose_by_rule(&request, candidates)
             }
             None => Ok(self.predicted(&request, candidates, request.bytes, DecidedBy::CostModel)),
         }
     }
 
-    /// Chooses for GPUs, of which the cost model says nothing: the rule of the size decides.
-    fn ruled(
+    /// Chooses for GPUs, which the cost model does not cover: the rule of the size decides.
+    fn choose_by_rule(
         &self,
         request: &Request<'_>,
         candidates: Vec<AlgorithmCandidate>,
@@ -206,7 +206,7 @@ impl Resolver {
         let times = self.table(request)?;
         let can_run =
             |c: &AlgorithmCandidate| c.fit.is_ok() && fastest(&times, c.entry.name).is_some();
-        // A table of one path says nothing of several.
+        // A table of one path does not apply to several.
         let divided =
             |c: &AlgorithmCandidate| c.is_divided() && fastest(&times, c.entry.name).is_none();
         (candidates.iter().any(can_run) && !candidates.iter().any(divided)).then_some(times)
@@ -256,7 +256,7 @@ impl Resolver {
         })
     }
 
-    /// Returns the choice of candidate `at`; `why` says why another that could run lost.
+    /// Returns the choice of candidate `at`; `why` returns the reason for which another that could run lost.
     fn choice(
         &self,
         request: &Request<'_>,

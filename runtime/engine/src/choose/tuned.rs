@@ -285,7 +285,7 @@ impl Tuned {
 }
 
 impl Setting {
-    /// Returns true if calls are in place, as a plan says it.
+    /// Returns true if calls are in place, as plans name it.
     pub fn placed(placement: Placement) -> bool {
         placement == Placement::InPlace
     }

@@ -99,7 +99,7 @@ impl Merged {
         self.sources.get(key).copied()
     }
 
-    /// Returns the algorithm asked for, and the level that asks. A name for all collectives is none for those
+    /// Returns the algorithm asked for, and its level. A name for all collectives is none for those
     /// without such an algorithm, unless it stands on the call itself.
     pub fn algorithm(&self, collective: &str) -> Option<(&str, Level)> {
         let named = &self.hints.algorithm;

@@ -33,7 +33,7 @@ struct WaitPlace {
 }
 
 impl WaitPlace {
-    /// Returns true if a rank that is here has done all that one there asks of it.
+    /// Returns true if a rank at this place has done all that one at the other place needs of it.
     fn is_past(&self, there: &WaitPlace) -> bool {
         let within = self.call == there.call
             && self.channel == there.channel

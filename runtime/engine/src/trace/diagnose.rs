@@ -130,7 +130,7 @@ pub struct Verdict {
     pub waiters: Vec<u32>,
     /// The cause in words, with the remedy.
     pub cause: String,
-    /// The ranks that wait and those they wait for, in words; empty if the cause says it.
+    /// The ranks that wait and those they wait for, in words; empty if the cause names them.
     pub chain: String,
 }
 
@@ -197,7 +197,7 @@ impl<'a> WaitGraph<'a> {
         self.wait(rank).into_iter().flat_map(owing)
     }
 
-    /// Returns true if a rank has made a later call: it has done whatever that one asks of it.
+    /// Returns true if a rank has made a later call: it has done all that the other one needs.
     fn gone_on(&self, rank: u32, call: u64) -> bool {
         let standing = self.ranks.get(&rank);
         standing.is_some_and(|s| s.condition == Condition::Running && s.calls > call)
@@ -304,8 +304,8 @@ impl<'a> WaitGraph<'a> {
 
     fn chain(&self, asking: Option<u32>, culprits: &[u32], waiters: &[u32]) -> String {
         let asked = asking.filter(|r| waiters.contains(r)).map(|r| self.path(r, culprits));
-        // A rank that waits for the culprit itself has nothing to tell: the way of the one that is furthest
-        // away tells more.
+        // A rank that waits for the culprit itself adds nothing: the chain of the one that is furthest
+        // away shows more.
         let path = asked.filter(|path| path.len() > 2).unwrap_or_else(|| {
             let paths = waiters.iter().take(64).map(|&r| self.path(r, culprits));
             paths.rev().max_by_key(Vec::len).unwrap_or_default()

@@ -11,7 +11,7 @@ use roundelay_net::waiting::{Wait, What};
 
 /// Events that a dump has at most.
 const ENTRIES: usize = 128;
-/// Other ranks of which a dump tells at most.
+/// The most other ranks that a dump names.
 const STANDINGS: usize = 256;
 /// Calls by which ranks are compared.
 const COMPARED: usize = 16;

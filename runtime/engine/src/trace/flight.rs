@@ -33,12 +33,12 @@ pub(super) enum FlightEvent {
     /// A call, begun not before that time. It has ended, if another one follows.
     Call { call: u64, digest: u32, label: CallLabel, at: u64 },
     /// A wait of a millisecond or more, and when it was over, 0 if it was not.
-    Wait { call: u64, waiting: ShortText, until: u64 },
+    Wait { call: u64, waiting: RecordedWait, until: u64 },
 }
 
 /// The essence of a [`Waiting`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ShortText {
+pub(super) struct RecordedWait {
     pub(super) peer: u32,
     pub(super) step: u32,
     pub(super) line: u32,
@@ -77,7 +77,7 @@ impl Recorder {
         }
     }
 
-    /// Learns what the calls of a bound plan are.
+    /// Records the label of the calls of a bound plan.
     pub(crate) fn learn(&mut self, at: usize, bound: &Bound) {
         let name = bound.name();
         let index = self.names.iter().position(|known| *known == name).unwrap_or_else(|| {
@@ -122,7 +122,7 @@ impl Recorder {
             return;
         }
         let Waiting { peer, step, line, channel, pass, what, since, call, .. } = *waiting;
-        let waits = ShortText { peer, step, line, channel, pass, what, since };
+        let waits = RecordedWait { peer, step, line, channel, pass, what, since };
         let at = self.push(FlightEvent::Wait { call, waiting: waits, until: 0 });
         self.waiting = Some((*waiting, at));
     }
@@ -130,7 +130,7 @@ impl Recorder {
     /// Records that the long wait is over.
     pub(crate) fn resumes(&mut self) {
         let Some((waiting, at)) = self.waiting.take() else { return };
-        if let FlightEvent::Wait { waiting: ShortText { since, .. }, until, .. } =
+        if let FlightEvent::Wait { waiting: RecordedWait { since, .. }, until, .. } =
             &mut self.ring[at]
             && *since == waiting.since
         {

@@ -79,7 +79,7 @@ fn segments(pid: i32) -> Result<BTreeMap<u64, Arc<Segment>>, Error> {
     Ok(segments)
 }
 
-/// Returns how the ranks stand that have said who they are.
+/// Returns the state of the ranks that have joined.
 fn look(segment: &Segment) -> Vec<Standing> {
     let numbers = 0..segment.layout().ranks;
     let shown = numbers.filter_map(|number| Some((number, segment.shown_rank(number)?.0)));
@@ -108,7 +108,7 @@ fn published(segment: &Segment, before: &[Standing]) -> Option<Live> {
     if standings.iter().all(|standing| standing.condition == Condition::Left) {
         return None;
     }
-    // All ranks are of this host: those that have not said who they are have not joined.
+    // All ranks are of this host: those without a process number have not joined.
     if segment.layout().ranks == size {
         let absent = numbers.filter(|&number| segment.shown_rank(number).is_none());
         let absent = absent.filter(|&number| segment.state(number).0 == State::Absent);

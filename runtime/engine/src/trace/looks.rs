@@ -25,10 +25,10 @@ impl RepeatedDiagnosis {
     /// again after a [`PAUSE`].
     pub(crate) fn add(&mut self, seen: Vec<Standing>, asking: u32) -> Option<String> {
         let queued = seen.iter().map(|s| s.pid.and_then(queued)).collect();
-        self.judge(seen, queued, asking, Instant::now())
+        self.add_at(seen, queued, asking, Instant::now())
     }
 
-    fn judge(
+    fn add_at(
         &mut self,
         seen: Vec<Standing>,
         queued: Vec<QueuedNanos>,
@@ -136,16 +136,16 @@ mod tests {
         vec![waits(0, 1, 5, 3), waits(1, 2, 5, step), waits(2, 0, 5, 3)]
     }
 
-    /// Returns the text that is said in the end, and the number of looks before; one rank is without a core
+    /// Returns the final text, and the number of diagnoses before it; one rank is without a core
     /// for `share` of the time.
-    fn said(looks: impl Fn(u32) -> Vec<Standing>, share: f64) -> (String, u32) {
+    fn diagnosed(looks: impl Fn(u32) -> Vec<Standing>, share: f64) -> (String, u32) {
         let (mut all, began) = (RepeatedDiagnosis::default(), Instant::now());
         for look in 0..50 {
             let queued = (f64::from(look) * 1e7 * share) as u64;
             let at = began + PAUSE * look;
             let seen = looks(look);
             let clocks = vec![None, Some(queued), None];
-            if let Some(text) = all.judge(seen, clocks, 0, at) {
+            if let Some(text) = all.add_at(seen, clocks, 0, at) {
                 return (text, look);
             }
         }
@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn a_circle_in_which_nothing_moves_is_a_cycle() {
-        let (text, look) = said(|_| circle(3), 0.1);
+        let (text, look) = diagnosed(|_| circle(3), 0.1);
         assert!(text.starts_with("; a cycle: rank 0 waits for rank 1 (call 5"), "{text}");
         assert_eq!(look, LOOKS - 1);
     }
 
     #[test]
     fn a_circle_that_moves_is_slow() {
-        let (text, look) = said(|look| circle(3 + look / 4), 0.0);
+        let (text, look) = diagnosed(|look| circle(3 + look / 4), 0.0);
         assert_eq!(look, 4, "{text}");
         assert_eq!(
             text,
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_rank_without_a_core_is_slow_and_for_how_long_is_said() {
-        let (text, look) = said(|_| circle(3), 0.8);
+        let (text, look) = diagnosed(|_| circle(3), 0.8);
         assert_eq!(look, 1, "{text}");
         assert!(text.starts_with("; rank 1 is slow; if it is only slow"), "{text}");
         let said = "; in the last 10.0 ms without a core, though ready to run: rank 1 for 8.0 ms";
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_was_sent_in_an_earlier_call_is_not_owed() {
         let seen = || vec![waits(0, 1, 5, 3), waits(1, 2, 5, 0), waits(2, 0, 4, 13)];
-        let (text, look) = said(|_| seen(), 0.0);
+        let (text, look) = diagnosed(|_| seen(), 0.0);
         assert_eq!(look, 1, "{text}");
         let wanted =
             "; rank 2 is slow: what it waits for in call 4 was sent, rank 0 has gone on to call 5";
@@ -197,7 +197,7 @@ mod tests {
             seen[2].condition = Condition::Stopped;
             seen
         };
-        let (text, look) = said(|_| stopped(), 0.9);
+        let (text, look) = diagnosed(|_| stopped(), 0.9);
         assert!(look == 0 && text.starts_with("; rank 2 is stopped"), "{text}");
     }
 

@@ -1,4 +1,4 @@
-//! Tells the condition of ranks of this machine by their processes.
+//! The condition of ranks of this host, by their processes.
 
 use super::diagnose::Condition;
 use roundelay_net::process::{has_gone, is_stopped, no_longer};
