@@ -78,8 +78,8 @@ fi
 if wanted stream; then
     one+=("$programs/stream transport::rdma tests::mixed --test-threads=1")
     # Lanes between GPUs, whose kernels threads play.
-    far=far::direct_tests
-    one+=("$programs/lanes $far::slots $far::contents far::tests::captured --test-threads=1")
+    far=proxy::direct_slots_tests
+    one+=("$programs/lanes $far::slots $far::contents proxy::tests::captured --test-threads=1")
 fi
 if wanted endpoints; then
     one+=("TEST_WAY=rdma $programs/tests transport:: --test-threads=1")

@@ -5,44 +5,47 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::KERNEL;
 use roundelay_compiler::emit::cuda::batch::{self, ENDS, MESSAGES, PARAMS};
 use roundelay_compiler::plan::Dir;
 
-use super::CudaStream;
-use super::far::{FarBatch, FarEnd, Mail};
-use super::gpu::Gpu;
-use super::layout::Layout;
-use super::packed::copy_all;
-use super::program::{WORDS, word, words};
-use super::unplayable::Unplayable;
-use crate::backend::{Aside, Kernel, Options};
+use super::calls::UnplayableCall;
+use super::device::RankDevice;
+use super::layout::ArenaLayout;
+use super::params::{WORDS, word, words};
+use super::proxy::{BatchEnd, PeerSlots, ProxyBatch};
+use super::rank::GpuRank;
+use crate::backend::{CudaStream, Kernel, RelaxedCapture};
 use roundelay_engine::bind::{Transfer, own_pairs};
 use roundelay_engine::{Core, Message, Recent, check_peers};
-use roundelay_net::error::{Error, Source};
+use roundelay_net::error::Error;
 
 /// A batch that was made ready: all that a launch needs but the addresses. Batches of the same messages share it.
 #[derive(Debug)]
-pub(super) struct Arranged {
+struct ReadyBatch {
     transfers: Vec<Transfer>,
     /// The sends and receives of this rank to itself, by their places among the messages: these are copies.
     pairs: Vec<(usize, usize)>,
     /// The places of the others, in the order in which the ends have them.
     order: Vec<usize>,
-    far: Vec<FarEnd>,
+    far: Vec<BatchEnd>,
     blocks: u32,
     /// The words of the kernel's parameter.
     params: Vec<u64>,
 }
 
-/// Batches that were made ready, the latest ones.
-pub(super) type Batches = Recent<Arranged, 16>;
+/// The messages between single ranks: their kernel, and the batches that were made ready, the latest ones.
+#[derive(Debug, Default)]
+pub(super) struct BatchTable {
+    kernel: Option<Arc<Kernel>>,
+    batches: Recent<ReadyBatch, 16>,
+}
 
-impl Gpu {
+impl BatchTable {
     /// Puts a batch of messages into a stream: all of them side by side. `is_collective` is true if all ranks make
     /// this call.
-    pub fn exchange(
+    pub(super) fn exchange(
         &mut self,
+        rank: &mut GpuRank,
         core: &mut Core,
         name: &'static str,
         messages: &[Message<'_>],
@@ -50,13 +53,17 @@ impl Gpu {
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
-        self.listen(core)?;
+        rank.listen(core)?;
         let at = match self.batches.position(|known| known.is_of(messages)) {
             Some(at) => at,
             None => {
-                check_peers(if is_collective { "exchange" } else { name }, messages, self.ranks)?;
+                check_peers(
+                    if is_collective { "exchange" } else { name },
+                    messages,
+                    rank.device.ranks,
+                )?;
                 let arranged =
-                    self.arrange(name, messages.iter().map(Message::transfer).collect())?;
+                    arrange(rank, name, messages.iter().map(Message::transfer).collect())?;
                 self.batches.keep(arranged)
             }
         };
@@ -66,18 +73,18 @@ impl Gpu {
         }
         let kernel = match self.batches[at].blocks {
             0 => None,
-            _ => match self.batch_kernel() {
+            _ => match self.kernel(&mut rank.device) {
                 Ok(kernel) => Some(kernel),
                 // The peers must not wait for a rank that cannot play it.
-                Err(error) => return Err(self.end(core, error)),
+                Err(error) => return Err(rank.end(core, error)),
             },
         };
         let timeout = core.timeout();
         let arranged = &mut self.batches[at];
-        if let Some(lanes) = self.far.as_ref().filter(|_| !arranged.far.is_empty()) {
+        if let Some(lanes) = rank.proxies.as_ref().filter(|_| !arranged.far.is_empty()) {
             let captured = stream.is_captured();
-            let is_captured = captured.map_err(|fault| self.sharing.fault(&fault))?;
-            lanes.exchange(&Arc::new(FarBatch {
+            let is_captured = captured.map_err(|fault| rank.device.fault(&fault))?;
+            lanes.order_batch(&Arc::new(ProxyBatch {
                 ends: arranged.far.clone(),
                 is_captured,
                 timeout,
@@ -89,97 +96,98 @@ impl Gpu {
         let copies = arranged.pairs.iter().map(|&(from, to)| {
             (messages[to].address(), messages[from].address(), messages[from].transfer().bytes)
         });
-        // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
-        // caller's memory is good as whoever made its address promised.
-        let launched = self.journal.put(stream, || unsafe {
-            copy_all(stream, copies)?;
+        // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `rank`; the
+        // caller's memory is good by the promise with which its address was made.
+        rank.put(core, stream, || unsafe {
+            stream.copy_all(copies)?;
             match &kernel {
                 Some(kernel) => {
                     kernel.launch(stream, (arranged.blocks, abi::THREADS), &arranged.params)
                 }
                 None => Ok(()),
             }
-        });
-        launched.map_err(|fault| {
-            let error = self.fault(&fault);
-            self.end(core, error)
         })
     }
 
-    /// Makes a batch arranged.
-    fn arrange(&mut self, name: &str, transfers: Vec<Transfer>) -> Result<Arranged, Error> {
-        let mail = self.mail(&transfers)?;
-        let pairs = own_pairs(self.rank, &transfers)?;
-        let place = Place { rank: self.rank, layout: &self.layout };
-        let refused = |why: Unplayable| Error::Unsupported(format!("{name}: {why}"));
-        let (ends, order) =
-            ends(&place, &transfers, &mail, |rank| self.arena.base(rank)).map_err(refused)?;
-        let (lanes, sms) = (batch::lanes(self.ranks), self.sms);
-        let count = ends.len() as u32;
-        let of_each = |t: &Transfer| batch::parts(t.bytes, lanes, mail.contains_key(&t.peer));
-        let others = transfers.iter().filter(|t| t.peer != self.rank);
-        let lanes = others.map(of_each).max().unwrap_or(1);
-        let each = batch::blocks(count, lanes, sms);
-        if each == 0 {
-            return Err(refused(Unplayable::Blocks { ends: ends.len(), blocks: count, sms }));
-        }
-        let far = far_ends(&ends, &order, &transfers, &mail);
-        let params = self.batch_params(each, lanes, &ends);
-        let blocks = each * count;
-        Ok(Arranged { transfers, pairs, order, far, blocks, params })
-    }
-
-    /// Returns the memory for messages with each rank on another host that the transfers name.
-    fn mail(&mut self, transfers: &[Transfer]) -> Result<BTreeMap<u32, Arc<Mail>>, Error> {
-        let Some(lanes) = &mut self.far else { return Ok(BTreeMap::new()) };
-        let near = &self.sharing.near;
-        let is_far = |peer: &u32| near.get(*peer as usize) == Some(&false);
-        let peers: BTreeSet<u32> = transfers.iter().map(|t| t.peer).filter(is_far).collect();
-        let (context, ranks, sharing) = (&self.context, self.ranks, &self.sharing);
-        peers
-            .into_iter()
-            .map(|peer| {
-                let mail = lanes.mail(peer, || {
-                    // A stream that is being captured would not let this thread allocate memory.
-                    let _aside = Aside::step()?;
-                    Mail::pinned(context, ranks)
-                });
-                Ok((peer, mail.map_err(|fault| sharing.fault(&fault))?))
-            })
-            .collect()
-    }
-
-    fn batch_kernel(&mut self) -> Result<Arc<Kernel>, Error> {
-        if let Some(kernel) = &self.batch {
+    fn kernel(&mut self, device: &mut RankDevice) -> Result<Arc<Kernel>, Error> {
+        if let Some(kernel) = &self.kernel {
             return Ok(kernel.clone());
         }
         // A stream that is being captured would not let this thread load code.
-        let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
-        let text = batch::batch(self.ranks);
-        let kernel = self.kernels.get(&text, KERNEL, abi::THREADS, Options::Exact);
-        let kernel = kernel.map_err(|error| {
-            self.failed(format!("the kernel of messages: {error}"), Some(Source::new(error)))
-        })?;
-        self.batch = Some(kernel.clone());
+        let _aside = RelaxedCapture::begin().map_err(|fault| device.fault(&fault))?;
+        let kernel = device.load(&batch::batch(device.ranks), "messages")?;
+        self.kernel = Some(kernel.clone());
         Ok(kernel)
     }
 
-    /// Returns the words of the kernel's parameter, without messages.
-    fn batch_params(&self, blocks: u32, lanes: u32, ends: &[batch::End]) -> Vec<u64> {
-        let (abort, report) = self.mailbox.addresses();
-        let state = self.arena.base(self.rank) + self.layout.states;
-        let fixed = abi::Params { state, abort, report, ..abi::Params::default() };
-        let mut params = vec![0; PARAMS / 8];
-        params[..WORDS].copy_from_slice(&words(&fixed));
-        params[FIRST_END - 1] = pair(blocks, lanes);
-        for (at, end) in params[FIRST_END..].chunks_exact_mut(END).zip(ends) {
-            at.copy_from_slice(&end_words(end));
-        }
-        params
+    /// Leaves the kernel loaded until the process ends.
+    pub(super) fn abandon(&self) {
+        self.kernel.iter().cloned().for_each(std::mem::forget);
     }
 }
 
-impl Arranged {
+/// Makes a batch ready, but for the addresses.
+fn arrange(rank: &mut GpuRank, name: &str, transfers: Vec<Transfer>) -> Result<ReadyBatch, Error> {
+    let slots = peer_slots(rank, &transfers)?;
+    let own = rank.device.rank;
+    let pairs = own_pairs(own, &transfers)?;
+    let place = RankLayout { rank: own, layout: &rank.memory.layout };
+    let refused = |why: UnplayableCall| Error::Unsupported(format!("{name}: {why}"));
+    let (ends, order) =
+        ends(&place, &transfers, &slots, |peer| rank.memory.arena.base(peer)).map_err(refused)?;
+    let (lanes, sms) = (batch::lanes(rank.device.ranks), rank.device.sms);
+    let count = ends.len() as u32;
+    let of_each = |t: &Transfer| batch::parts(t.bytes, lanes, slots.contains_key(&t.peer));
+    let others = transfers.iter().filter(|t| t.peer != own);
+    let lanes = others.map(of_each).max().unwrap_or(1);
+    let each = batch::blocks(count, lanes, sms);
+    if each == 0 {
+        return Err(refused(UnplayableCall::Blocks { ends: ends.len(), blocks: count, sms }));
+    }
+    let far = far_ends(&ends, &order, &transfers, &slots);
+    let params = batch_params(rank, each, lanes, &ends);
+    let blocks = each * count;
+    Ok(ReadyBatch { transfers, pairs, order, far, blocks, params })
+}
+
+/// Returns the memory for messages with each rank on another host that the transfers name.
+fn peer_slots(
+    rank: &mut GpuRank,
+    transfers: &[Transfer],
+) -> Result<BTreeMap<u32, Arc<PeerSlots>>, Error> {
+    let GpuRank { proxies, memory, device, .. } = rank;
+    let Some(lanes) = proxies else { return Ok(BTreeMap::new()) };
+    let near = &memory.sharing.near;
+    let is_far = |peer: &u32| near.get(*peer as usize) == Some(&false);
+    let peers: BTreeSet<u32> = transfers.iter().map(|t| t.peer).filter(is_far).collect();
+    peers
+        .into_iter()
+        .map(|peer| {
+            let slots = lanes.peer_slots(peer, || {
+                // A stream that is being captured would not let this thread allocate memory.
+                let _aside = RelaxedCapture::begin()?;
+                PeerSlots::pinned(&device.context, device.ranks)
+            });
+            Ok((peer, slots.map_err(|fault| device.fault(&fault))?))
+        })
+        .collect()
+}
+
+/// Returns the words of the kernel's parameter, without messages.
+fn batch_params(rank: &GpuRank, blocks: u32, lanes: u32, ends: &[batch::End]) -> Vec<u64> {
+    let (abort, report) = rank.device.mailbox.addresses();
+    let state = rank.memory.arena.base(rank.device.rank) + rank.memory.layout.states;
+    let fixed = abi::Params { state, abort, report, ..abi::Params::default() };
+    let mut params = vec![0; PARAMS / 8];
+    params[..WORDS].copy_from_slice(&words(&fixed));
+    params[FIRST_END - 1] = pair(blocks, lanes);
+    for (at, end) in params[FIRST_END..].chunks_exact_mut(END).zip(ends) {
+        at.copy_from_slice(&end_words(end));
+    }
+    params
+}
+
+impl ReadyBatch {
     /// Returns true if these are its messages, wherever they lie.
     fn is_of(&self, messages: &[Message<'_>]) -> bool {
         let alike = |(known, message): (&Transfer, &Message<'_>)| *known == message.transfer();
@@ -204,12 +212,12 @@ const FIRST_END: usize = WORDS + 5;
 pub(super) const END: usize = size_of::<batch::End>() / 8;
 
 /// A rank in a layout.
-pub(super) struct Place<'a> {
+pub(super) struct RankLayout<'a> {
     pub(super) rank: u32,
-    pub(super) layout: &'a Layout,
+    pub(super) layout: &'a ArenaLayout,
 }
 
-impl Place<'_> {
+impl RankLayout<'_> {
     /// Returns the offset of this rank's own counts of a direction of a peer.
     fn counts(&self, (peer, dir): (u32, Dir)) -> u64 {
         match dir {
@@ -246,14 +254,14 @@ fn far_ends(
     ends: &[batch::End],
     order: &[usize],
     transfers: &[Transfer],
-    mail: &BTreeMap<u32, Arc<Mail>>,
-) -> Vec<FarEnd> {
+    slots: &BTreeMap<u32, Arc<PeerSlots>>,
+) -> Vec<BatchEnd> {
     let of = |end: &batch::End| {
-        let mail = mail.get(&end.peer)?.clone();
+        let slots = slots.get(&end.peer)?.clone();
         let dir = if end.how & batch::RECEIVES != 0 { Dir::Recv } else { Dir::Send };
         let listed = order.iter().skip(end.first as usize).take(end.messages as usize);
         let messages = listed.map(|&i| transfers[i].bytes).collect();
-        Some(FarEnd { peer: end.peer, dir, mail, messages })
+        Some(BatchEnd { peer: end.peer, dir, slots, messages })
     };
     ends.iter().filter_map(of).collect()
 }
@@ -269,13 +277,13 @@ fn pair(low: u32, high: u32) -> u64 {
 }
 
 /// Returns the ends of messages with other ranks, and the order in which the ends have the messages; `base` is where
-/// the arena of a rank of this host is mapped, and `mail` has the ranks on other hosts.
+/// the arena of a rank of this host is mapped, and `slots` has the ranks on other hosts.
 fn ends(
-    place: &Place<'_>,
+    place: &RankLayout<'_>,
     transfers: &[Transfer],
-    mail: &BTreeMap<u32, Arc<Mail>>,
+    slots: &BTreeMap<u32, Arc<PeerSlots>>,
     base: impl Fn(u32) -> u64,
-) -> Result<(Vec<batch::End>, Vec<usize>), Unplayable> {
+) -> Result<(Vec<batch::End>, Vec<usize>), UnplayableCall> {
     let rank = place.rank;
     let mut found: Vec<(u32, Dir)> = Vec::new();
     for transfer in transfers.iter().filter(|t| t.peer != rank) {
@@ -291,16 +299,16 @@ fn ends(
         order.extend(listed);
         let messages = order.len() as u32 - first;
         let own = base(rank);
-        let end = match mail.get(&peer) {
-            Some(mail) => mail.end((peer, dir), own + place.counts((peer, dir))),
+        let end = match slots.get(&peer) {
+            Some(slots) => slots.end((peer, dir), own + place.counts((peer, dir))),
             None => place.end((peer, dir), own, base(peer)),
         };
         ends.push(batch::End { first, messages, ..end });
     }
     match (ends.len() <= ENDS, order.len() <= MESSAGES) {
         (true, true) => Ok((ends, order)),
-        (false, _) => Err(Unplayable::Ends(ends.len())),
-        (_, false) => Err(Unplayable::Messages(order.len())),
+        (false, _) => Err(UnplayableCall::Ends(ends.len())),
+        (_, false) => Err(UnplayableCall::Messages(order.len())),
     }
 }
 
@@ -316,10 +324,11 @@ mod tests {
 
     #[test]
     fn both_ends_of_a_message_meet() {
-        let layout = Layout::new(3, &CudaOptions::default()).expect("a layout");
+        let layout = ArenaLayout::new(3, &CudaOptions::default()).expect("a layout");
         let base = |rank: u32| u64::from(rank) << 40;
         let of = |rank, transfers: &[Transfer]| {
-            ends(&Place { rank, layout: &layout }, transfers, &BTreeMap::new(), base).expect("few")
+            ends(&RankLayout { rank, layout: &layout }, transfers, &BTreeMap::new(), base)
+                .expect("few")
         };
         let (sends, order) = of(
             0,
@@ -352,11 +361,11 @@ mod tests {
 
     #[test]
     fn what_has_no_room_in_the_parameters_is_refused() {
-        let layout = Layout::new(40, &CudaOptions::default()).expect("a layout");
-        let place = Place { rank: 0, layout: &layout };
+        let layout = ArenaLayout::new(40, &CudaOptions::default()).expect("a layout");
+        let place = RankLayout { rank: 0, layout: &layout };
         let many: Vec<Transfer> = (1..40).map(|peer| transfer(peer, Dir::Send, 1)).collect();
-        assert!(ends(&place, &many, &BTreeMap::new(), |_| 0) == Err(Unplayable::Ends(39)));
+        assert!(ends(&place, &many, &BTreeMap::new(), |_| 0) == Err(UnplayableCall::Ends(39)));
         let long = vec![transfer(1, Dir::Send, 1); MESSAGES + 1];
-        assert!(ends(&place, &long, &BTreeMap::new(), |_| 0) == Err(Unplayable::Messages(89)));
+        assert!(ends(&place, &long, &BTreeMap::new(), |_| 0) == Err(UnplayableCall::Messages(89)));
     }
 }

@@ -5,15 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::CudaStream;
 use super::region::Region;
-use crate::backend::Fault;
+use crate::backend::{CudaStream, DriverFault};
 use roundelay_net::dtype::{DType, Element};
 use roundelay_net::error::Error;
 use roundelay_net::memory::{bytes, bytes_mut};
 
 /// The time that a copy may take.
-const COPIED: Duration = Duration::from_secs(60);
+const COPY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An address in device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -38,7 +37,7 @@ impl DevicePtr {
         self.0
     }
 
-    /// Returns the address so many bytes further; that of nothing is nothing.
+    /// Returns the address `bytes` further; that of [`DevicePtr::NULL`] is null.
     pub fn after(self, bytes: usize) -> Self {
         DevicePtr(if self.0 == 0 { 0 } else { self.0 + bytes as u64 })
     }
@@ -206,8 +205,8 @@ impl<T: Element> CudaBuffer<T> {
         }
     }
 
-    fn done(&self, begun: Result<(), Fault>) -> Result<(), Error> {
-        let done = begun.and_then(|()| self.stream.drain(COPIED));
+    fn done(&self, begun: Result<(), DriverFault>) -> Result<(), Error> {
+        let done = begun.and_then(|()| self.stream.drain(COPY_TIMEOUT));
         done.map_err(|fault| fault.on(self.rank, self.stream.context().device()))
     }
 }

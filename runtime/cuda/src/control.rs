@@ -25,28 +25,28 @@ pub fn agree<T>(core: &mut Core, own: Result<T, Error>) -> Result<T, Error> {
     let words = core.words(word)?;
     let Some(failed) = words.iter().position(|&word| word != 0) else { return own };
     let longest = words.iter().map(|word| *word as u32).max().unwrap_or(0).saturating_sub(1);
-    let mut told = Vec::new();
+    let mut bytes_of_reason = Vec::new();
     for at in 0..(longest as usize).min(REASON).div_ceil(8) {
         let mut bytes = [0; 8];
         let part = text.get(at * 8..text.len().min(at * 8 + 8)).unwrap_or_default();
         bytes[..part.len()].copy_from_slice(part);
         core.control_all_gather(u64::from_le_bytes(bytes), |rank, word| {
             if rank as usize == failed {
-                told.extend(word.to_le_bytes());
+                bytes_of_reason.extend(word.to_le_bytes());
             }
         })?;
     }
     own?;
-    let told = String::from_utf8_lossy(&told);
-    let told = told.trim_end_matches('\0');
+    let reason = String::from_utf8_lossy(&bytes_of_reason);
+    let reason = reason.trim_end_matches('\0');
     Err(match words[failed] & REFUSES {
         0 => Error::Cuda {
             rank: failed as u32,
             device: String::new(),
-            what: shorn(told, failed),
+            what: shorn(reason, failed),
             source: None,
         },
-        _ => Error::Usage(format!("rank {failed} refuses the call: {told}")),
+        _ => Error::Usage(format!("rank {failed} refuses the call: {reason}")),
     })
 }
 
@@ -56,9 +56,9 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// Returns a reason without the rank that the error names again.
-fn shorn(told: &str, rank: usize) -> String {
-    let told = told.strip_prefix(&format!("rank {rank}")).unwrap_or(told);
-    told.trim_start_matches([',', ':', ' ']).to_string()
+fn shorn(reason: &str, rank: usize) -> String {
+    let reason = reason.strip_prefix(&format!("rank {rank}")).unwrap_or(reason);
+    reason.trim_start_matches([',', ':', ' ']).to_string()
 }
 
 /// Shows a word to all ranks; returns the first rank whose word is another.
@@ -68,8 +68,8 @@ pub(super) fn same(core: &mut Core, word: u64) -> Result<Option<u32>, Error> {
 }
 
 /// The reason for which messages did not come.
-enum Stop {
-    /// An error that concerns all ranks: they know it, or are told.
+enum TradeError {
+    /// An error that concerns all ranks: they have it, or get it.
     Ended(Error),
     /// A rank did not pass its message in time.
     Late(u32),
@@ -77,9 +77,9 @@ enum Stop {
     Failed(DescriptorError),
 }
 
-impl From<DescriptorError> for Stop {
+impl From<DescriptorError> for TradeError {
     fn from(error: DescriptorError) -> Self {
-        Stop::Failed(error)
+        TradeError::Failed(error)
     }
 }
 
@@ -95,23 +95,23 @@ pub(super) fn trade(
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<Result<Vec<Option<DescriptorMessage>>, Error>, Error> {
     let deadline = Instant::now() + core.timeout();
-    let timeout = |awaited: u32| -> Result<(), Stop> {
-        core.hear(None).map_err(Stop::Ended)?;
+    let timeout = |awaited: u32| -> Result<(), TradeError> {
+        core.hear(None).map_err(TradeError::Ended)?;
         if let Some(how) = core.gone(awaited, true) {
-            return Err(Stop::Ended(core.lost(awaited, how, None)));
+            return Err(TradeError::Ended(core.lost(awaited, how, None)));
         }
         match Instant::now() < deadline {
             true => Ok(()),
-            false => Err(Stop::Late(awaited)),
+            false => Err(TradeError::Late(awaited)),
         }
     };
     let (what, source) = match socket.exchange(tokens, content, descriptors, timeout) {
         Ok(messages) => return Ok(Ok(messages)),
-        Err(Stop::Ended(error)) => return Err(core.fail(error)),
-        Err(Stop::Late(rank)) => {
+        Err(TradeError::Ended(error)) => return Err(core.fail(error)),
+        Err(TradeError::Late(rank)) => {
             (format!("rank {rank} did not pass its descriptors within {:?}", core.timeout()), None)
         }
-        Err(Stop::Failed(error)) => (error.to_string(), Some(Source::new(error))),
+        Err(TradeError::Failed(error)) => (error.to_string(), Some(Source::new(error))),
     };
     Ok(Err(Error::Cuda { rank: core.rank(), device: String::new(), what, source }))
 }
@@ -157,8 +157,8 @@ mod tests {
             for (first, second) in results {
                 let error = first.expect_err("rank 1 could not").to_string();
                 let wanted = format!("rank 1, GPU 0 (G): {text}");
-                let told = error.replace("rank 1: GPU", "rank 1, GPU");
-                assert!(wanted.starts_with(&told[..told.len().min(500)]), "{told}");
+                let text = error.replace("rank 1: GPU", "rank 1, GPU");
+                assert!(wanted.starts_with(&text[..text.len().min(500)]), "{text}");
                 assert_eq!(second, Ok(7));
             }
         }

@@ -3,30 +3,30 @@
 use std::sync::Arc;
 
 use roundelay_compiler::device::abi;
-use roundelay_compiler::emit::cuda::KERNEL;
 use roundelay_compiler::emit::cuda::batch::{blocks, lanes};
 use roundelay_compiler::emit::cuda::counted::{Fixed, PARAMS, PEERS, RING, Vector, counted};
 use roundelay_compiler::plan::Dir;
 
-use super::batch::{Place, end_words};
+use super::batch::{RankLayout, end_words};
+use super::buffer::DevicePtr;
+use super::calls::UnplayableCall;
 use super::control::{agree, same};
-use super::gpu::Gpu;
-use super::program::words;
-use super::unplayable::Unplayable;
-use super::{CudaStream, DevicePtr};
-use crate::backend::{Aside, Kernel, Options};
+use super::device::RankDevice;
+use super::params::words;
+use super::rank::GpuRank;
+use crate::backend::{CudaStream, Kernel, RelaxedCapture};
 use roundelay_engine::Core;
 use roundelay_engine::bind::Transfer;
 use roundelay_net::digest::mix;
 use roundelay_net::dtype::DType;
-use roundelay_net::error::{Error, Source};
+use roundelay_net::error::Error;
 
 /// The layout of the blocks of a vector in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blocks {
     /// Each follows the one before.
     Packed,
-    /// Each begins so many rows after the one before.
+    /// Each begins that many rows after the one before.
     Padded(usize),
 }
 
@@ -111,56 +111,66 @@ impl CountedCall {
     }
 }
 
-impl Gpu {
+/// The sizes on which all ranks have agreed: the type, the elements of a row, the most rows.
+type CountedKey = (DType, usize, usize);
+
+/// The calls whose counts lie on the device: their kernel, and the sizes that all ranks have agreed on.
+#[derive(Debug, Default)]
+pub(super) struct CountedTable {
+    kernel: Option<Arc<Kernel>>,
+    agreed: Vec<CountedKey>,
+}
+
+impl CountedTable {
     /// Puts an all_to_all whose counts lie on the device into a stream. The first one of its kind is agreed on by all
     /// ranks.
-    pub fn exchange_counted(
+    pub(super) fn exchange(
         &mut self,
+        rank: &mut GpuRank,
         core: &mut Core,
         call: &CountedCall,
         stream: &CudaStream,
     ) -> Result<(), Error> {
         core.usable()?;
-        self.on_one_host(NAME)?;
-        self.listen(core)?;
-        let fixed = call.checked(self.ranks);
+        rank.on_one_host(NAME)?;
+        rank.listen(core)?;
+        let fixed = call.checked(rank.device.ranks);
         let key = (call.dtype, call.shape.row, call.shape.most);
-        let fixed =
-            match (self.counted.as_ref().is_some_and(|(_, known)| known.contains(&key)), fixed) {
-                (true, fixed) => fixed?,
-                (false, fixed) => self.counted_bound(core, key, fixed)?,
-            };
-        let Some((kernel, _)) = &self.counted else { return Ok(()) };
+        let fixed = match self.agreed.contains(&key) {
+            true => fixed?,
+            false => self.agree(rank, core, key, fixed)?,
+        };
+        let Some(kernel) = &self.kernel else { return Ok(()) };
         let timeout = u64::try_from(core.timeout().as_nanos()).unwrap_or(u64::MAX);
-        let params = self.counted_params(fixed, timeout);
-        let grid = (self.counted_blocks(), abi::THREADS);
-        // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `self`; the
-        // caller's memory is good as whoever made its addresses promised, as far as was checked here and by the kernel.
-        let launched = self.journal.put(stream, || unsafe { kernel.launch(stream, grid, &params) });
-        launched.map_err(|fault| {
-            let error = self.fault(&fault);
-            self.end(core, error)
-        })
+        let params = counted_params(rank, fixed, timeout);
+        let grid = (counted_blocks(&rank.device), abi::THREADS);
+        // SAFETY: the words are those of the kernel's parameter. The arena and the mailbox live as long as `rank`; the
+        // caller's memory is good by the promise with which its addresses were made, as far as was checked here and by
+        // the kernel.
+        rank.put(core, stream, || unsafe { kernel.launch(stream, grid, &params) })
     }
 
     /// Agrees with all ranks on the sizes of a call, and loads the kernel.
-    fn counted_bound(
+    fn agree(
         &mut self,
+        rank: &mut GpuRank,
         core: &mut Core,
-        key: (DType, usize, usize),
+        key: CountedKey,
         fixed: Result<Fixed, Error>,
     ) -> Result<Fixed, Error> {
         // A stream that is being captured would not let this thread load code.
-        let _aside = Aside::step().map_err(|fault| self.fault(&fault))?;
+        let _aside = RelaxedCapture::begin().map_err(|fault| rank.device.fault(&fault))?;
         let fixed = agree(core, fixed)?;
-        let ends = 2 * (self.ranks as usize - 1);
-        let playable = match (ends <= 2 * PEERS, self.counted_blocks() > 0) {
+        let ends = 2 * (rank.device.ranks as usize - 1);
+        let playable = match (ends <= 2 * PEERS, counted_blocks(&rank.device) > 0) {
             (true, true) => Ok(()),
-            (false, _) => Err(Unplayable::Ends(ends)),
+            (false, _) => Err(UnplayableCall::Ends(ends)),
             // This rank's own block is beside them.
-            (_, false) => {
-                Err(Unplayable::Blocks { ends, blocks: 2 * self.ranks - 1, sms: self.sms })
-            }
+            (_, false) => Err(UnplayableCall::Blocks {
+                ends,
+                blocks: 2 * rank.device.ranks - 1,
+                sms: rank.device.sms,
+            }),
         };
         playable.map_err(|why| Error::Unsupported(format!("{NAME}: {why}")))?;
         let (dtype, row, most) = key;
@@ -168,69 +178,71 @@ impl Gpu {
         if let Some(peer) = same(core, digest)? {
             let detail = format!(
                 "rank {} plays {NAME} of at most {most} rows of {row} x {dtype} a block",
-                self.rank
+                rank.device.rank
             );
-            let error = Error::PlanMismatch { rank: self.rank, peer, detail };
+            let error = Error::PlanMismatch { rank: rank.device.rank, peer, detail };
             return Err(core.fail(error));
         }
-        let kernel = self.counted_kernel();
-        let kernel = agree(core, kernel)?;
-        let known = self.counted.get_or_insert_with(|| (kernel, Vec::new()));
-        known.1.push(key);
+        let kernel = agree(core, self.kernel(&mut rank.device))?;
+        self.kernel.get_or_insert(kernel);
+        self.agreed.push(key);
         Ok(fixed)
     }
 
-    /// Returns the blocks of a call: those of each direction of each peer, and of this rank's own block.
-    fn counted_blocks(&self) -> u32 {
-        let ends = 2 * self.ranks - 1;
-        ends * blocks(ends, lanes(self.ranks), self.sms)
+    fn kernel(&self, device: &mut RankDevice) -> Result<Arc<Kernel>, Error> {
+        match &self.kernel {
+            Some(kernel) => Ok(kernel.clone()),
+            None => device.load(&counted(device.ranks), NAME),
+        }
     }
 
-    fn counted_kernel(&mut self) -> Result<Arc<Kernel>, Error> {
-        if let Some((kernel, _)) = &self.counted {
-            return Ok(kernel.clone());
-        }
-        let kernel = self.kernels.get(&counted(self.ranks), KERNEL, abi::THREADS, Options::Exact);
-        kernel.map_err(|error| {
-            self.failed(format!("the kernel of {NAME}: {error}"), Some(Source::new(error)))
-        })
+    /// Leaves the kernel loaded until the process ends.
+    pub(super) fn abandon(&self) {
+        self.kernel.iter().cloned().for_each(std::mem::forget);
     }
+}
 
-    /// Returns the words of the kernel's parameter.
-    fn counted_params(&self, fixed: Fixed, timeout: u64) -> Vec<u64> {
-        let (abort, report) = self.mailbox.addresses();
-        let own = self.arena.base(self.rank);
-        let state = own + self.layout.states;
-        let all = abi::Params { state, abort, report, timeout, ..abi::Params::default() };
-        let Fixed { input, output, sends, receives, row, most, ranks, tag, .. } = fixed;
-        let (turns, told) = (own + self.layout.turns(), own + self.layout.told());
-        let mut params = words(&all).to_vec();
-        // An address a rank of four kinds, which this kernel has no use for.
-        params.extend([0; 4]);
-        for Vector { at, rows, stride } in [input, output] {
-            params.extend([at, rows, stride]);
-        }
-        params.extend([sends, receives, turns, told, row, most, self.rank.into(), ranks, tag]);
-        let ring = 8 * RING * u64::from(self.rank);
-        let told = |peer: u32| self.arena.base(peer) + self.layout.told() + ring;
-        params.extend((0..=PEERS as u32).map(|p| if p < self.ranks { told(p) } else { 0 }));
-        let place = Place { rank: self.rank, layout: &self.layout };
-        for peer in (0..self.ranks).filter(|&peer| peer != self.rank) {
-            for dir in [Dir::Send, Dir::Recv] {
-                let theirs = self.arena.base(peer);
-                params.extend(end_words(&place.end((peer, dir), own, theirs)));
-            }
-        }
-        params.resize(PARAMS / 8, 0);
-        params
+/// Returns the blocks of a call: those of each direction of each peer, and of this rank's own block.
+fn counted_blocks(device: &RankDevice) -> u32 {
+    let ends = 2 * device.ranks - 1;
+    ends * blocks(ends, lanes(device.ranks), device.sms)
+}
+
+/// Returns the words of the kernel's parameter.
+fn counted_params(rank: &GpuRank, fixed: Fixed, timeout: u64) -> Vec<u64> {
+    let (device, memory) = (&rank.device, &rank.memory);
+    let (abort, report) = device.mailbox.addresses();
+    let own = memory.arena.base(device.rank);
+    let state = own + memory.layout.states;
+    let all = abi::Params { state, abort, report, timeout, ..abi::Params::default() };
+    let Fixed { input, output, sends, receives, row, most, ranks, tag, .. } = fixed;
+    let (turns, reported) = (own + memory.layout.turns(), own + memory.layout.reported());
+    let mut params = words(&all).to_vec();
+    // An address a rank of four kinds, which this kernel has no use for.
+    params.extend([0; 4]);
+    for Vector { at, rows, stride } in [input, output] {
+        params.extend([at, rows, stride]);
     }
+    params.extend([sends, receives, turns, reported, row, most, device.rank.into(), ranks, tag]);
+    let ring = 8 * RING * u64::from(device.rank);
+    let words_of = |peer: u32| memory.arena.base(peer) + memory.layout.reported() + ring;
+    params.extend((0..=PEERS as u32).map(|p| if p < device.ranks { words_of(p) } else { 0 }));
+    let place = RankLayout { rank: device.rank, layout: &memory.layout };
+    for peer in (0..device.ranks).filter(|&peer| peer != device.rank) {
+        for dir in [Dir::Send, Dir::Recv] {
+            let theirs = memory.arena.base(peer);
+            params.extend(end_words(&place.end((peer, dir), own, theirs)));
+        }
+    }
+    params.resize(PARAMS / 8, 0);
+    params
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::batch::END;
-    use crate::program::WORDS;
+    use crate::params::WORDS;
 
     fn call(input: Blocks, output: Blocks) -> CountedCall {
         let at = DevicePtr(4096);

@@ -1,154 +1,95 @@
-//! Holds the state that a rank has of its device, and the memory that ranks share.
+//! A rank's GPU, as communicators hold it: what is put into streams, and the waits for it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use roundelay_compiler::Proved;
 use roundelay_compiler::device::Protocol;
 
-use super::batch::Batches;
-use super::beyond::Beyond;
-use super::bound::{Bound, Key};
-use super::buffer::CudaBuffer;
-use super::control::same;
-use super::far::Lanes;
-use super::journal::Journal;
-use super::layout::Layout;
-use super::named::Choices;
-use super::packed::Staging;
-use super::program::Lowered;
-use super::region::{Region, Regions};
-use super::served::Desk;
-use super::share::Sharing;
-use super::unplayable::Unplayable;
-use crate::backend::kernels::Kernels;
-use crate::backend::{Beside, Context, CudaStream, Fault, Kernel, Mailbox, Range};
-use crate::nvlink::Shared;
-use roundelay_engine::Core;
-use roundelay_net::dtype::{DType, Element, RedOp};
-use roundelay_net::error::{Error, Source};
+use super::batch::BatchTable;
+use super::buffer::{CudaBuffer, DevicePtr};
+use super::calls::{self, CallTable, CudaKernel, DeviceCall, DeviceFunction};
+use super::calls::{KernelArg, KernelGrid, Launch};
+use super::counted::{CountedCall, CountedTable};
+use super::device::ABORT_TIMEOUT;
+use super::graph::{CudaGraph, CudaWork};
+use super::proxy::{GpuDirect, ProxyThreads};
+use super::rank::GpuRank;
+use super::windows::{self, Copied, There, WindowPart, WindowTable};
+use crate::backend::{Context, CudaStream, DriverFault, StreamCapture};
+use roundelay_engine::choose::How;
+use roundelay_engine::custom::Algorithm;
+use roundelay_engine::window::Fetch;
+use roundelay_engine::{Blocks, Call, Collective, Core, Message};
+use roundelay_net::dtype::{DType, Element};
+use roundelay_net::error::Error;
 
-/// Plan, protocol, type, operator, and whether memory lies at multiples of 16 bytes.
-type Compiled = ([u8; 16], Protocol, DType, RedOp, bool);
-
-/// The agreement of all ranks on calls whose counts lie on the device: the type, the elements of a row, the most rows.
-type Agreed = (DType, usize, usize);
-
-/// A rank's GPU: its streams, kernels, and the memory that ranks share.
+/// A rank's GPU: a table of what was made ready for each kind of call, and what all of them use. Tables are dropped
+/// before the memory that their kernels use.
 pub struct Gpu {
-    pub(super) rank: u32,
-    pub(super) ranks: u32,
-    /// The multiprocessors of the GPU with the fewest, so that all ranks choose alike.
-    pub(super) sms: u32,
-    /// The lanes carry messages between hosts, where there are several.
-    pub far: Option<Lanes>,
-    pub(super) layout: Layout,
-    /// Calls of which the compiler knows: by plan and protocol.
-    pub(super) lowered: BTreeMap<([u8; 16], Protocol), Result<Arc<Lowered>, Unplayable>>,
-    /// Programs in place that go with those of other buffers: by plan and protocol of these.
-    pub(super) insides: BTreeMap<([u8; 16], Protocol), Option<Arc<Lowered>>>,
-    /// Programs by their numbers, from 1.
-    pub(super) programs: Vec<Arc<Lowered>>,
-    /// Calls that were made ready, and where each is among them.
-    pub(super) known: BTreeMap<Key, usize>,
-    pub(super) bounds: Vec<Option<Box<Bound>>>,
-    pub(super) next_bound: usize,
-    /// Kernels, whatever the count.
-    pub(super) compiled: BTreeMap<Compiled, Arc<Kernel>>,
-    /// The kernel of messages between single ranks.
-    pub(super) batch: Option<Arc<Kernel>>,
-    pub(super) batches: Batches,
-    /// The kernel of windows.
-    pub(super) window: Option<Arc<Kernel>>,
-    /// The desk serves parts of windows to other hosts, once there was one; and the windows that are open there.
-    pub(super) desk: Option<Arc<Desk>>,
-    pub(super) beyond: Vec<Beyond>,
-    /// The kernel of calls whose counts lie on the device, and the sizes that all ranks have agreed on.
-    pub(super) counted: Option<(Arc<Kernel>, Vec<Agreed>)>,
-    /// Choices of calls by name, and the version of the settings that have made them.
-    pub(super) choices: Choices,
-    pub(super) chosen_by: u64,
-    /// True while a call is made beside which kernels of others are to run.
-    pub overlaps: bool,
-    pub(super) staging: Staging,
-    pub(super) regions: Regions,
-    /// Regions as all ranks have them at one address, by number, once `multicast` was asked for.
-    pub(super) united: BTreeMap<u32, Range>,
-    /// Regions that were replaced, for calls that may still use them.
-    pub(super) retired: Vec<Arc<Region>>,
-    pub(super) arena: Shared,
-    pub(super) mailbox: Arc<Mailbox>,
-    pub(super) kernels: Kernels,
-    pub(super) journal: Journal,
-    /// Since when a rank has been gone, as far as somebody looked.
-    pub(super) missed: Option<Instant>,
-    /// The stream of calls.
-    pub stream: CudaStream,
-    /// The stream for copies and looks beside calls.
-    pub aside: CudaStream,
-    /// The stream for what a rank copies in its own memory while it copies from peers.
-    pub(super) beside: Beside,
-    pub(super) sharing: Sharing,
-    /// The context of the device.
-    pub context: Arc<Context>,
+    calls: CallTable,
+    batches: BatchTable,
+    windows: WindowTable,
+    counted: CountedTable,
+    rank: GpuRank,
 }
 
 impl Gpu {
-    /// Returns the error of a call of the driver.
-    pub(crate) fn fault(&self, fault: &Fault) -> Error {
-        self.sharing.fault(fault)
-    }
-
-    /// Returns the error of something on this rank's device, with the error that underlies it if there is one.
-    pub(super) fn failed(&self, what: String, source: Option<Source>) -> Error {
-        self.sharing.failed(what, source)
-    }
-
-    /// Extends the memory of the arena to `bytes` at least.
-    pub(super) fn grow(&mut self, core: &mut Core, bytes: u64) -> Result<(), Error> {
-        match bytes.checked_sub(self.arena.bytes()) {
-            None | Some(0) => Ok(()),
-            Some(missing) => self.sharing.extend(core, &mut self.arena, missing),
+    /// Returns the GPU of a rank that has made no call.
+    pub(super) fn new(rank: GpuRank) -> Self {
+        Gpu {
+            calls: CallTable::default(),
+            batches: BatchTable::default(),
+            windows: WindowTable::default(),
+            counted: CountedTable::default(),
+            rank,
         }
     }
 
-    /// Makes a buffer of so many elements on every rank, mapped by all.
+    /// Returns the stream of calls.
+    pub fn stream(&self) -> &CudaStream {
+        &self.rank.device.stream
+    }
+
+    /// Returns the stream for copies and queries beside calls.
+    pub fn aside(&self) -> &CudaStream {
+        &self.rank.device.aside
+    }
+
+    /// Returns the context of the device.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.rank.device.context
+    }
+
+    /// Returns whether messages between hosts go from GPU to GPU.
+    pub fn direct(&self) -> GpuDirect {
+        let direct = self.rank.proxies.as_ref().map(ProxyThreads::direct);
+        direct.cloned().unwrap_or(GpuDirect::NotAsked)
+    }
+
+    /// Returns the proxies of this rank, if there are several hosts.
+    #[cfg(test)]
+    pub(crate) fn proxies(&self) -> Option<&ProxyThreads> {
+        self.rank.proxies.as_ref()
+    }
+
+    /// Sets whether kernels of others are to run beside the next calls.
+    pub fn set_overlaps(&mut self, overlaps: bool) {
+        self.rank.overlaps = overlaps;
+    }
+
+    /// Makes a buffer of `count` elements on every rank, mapped by all.
     pub fn alloc<T: Element>(
         &mut self,
         core: &mut Core,
         count: usize,
     ) -> Result<CudaBuffer<T>, Error> {
-        let bytes = (count as u64).checked_mul(size_of::<T>() as u64);
-        let bytes = bytes.filter(|bytes| *bytes < 1 << 46).ok_or_else(|| {
-            Error::Usage(format!("{count} elements of {} exceed any GPU", T::DTYPE))
-        })?;
-        core.usable()?;
-        if let Some(peer) = same(core, bytes)? {
-            return Err(Error::Usage(format!(
-                "rank {} allocates {bytes} bytes on its GPU, and rank {peer} another number: all ranks must allocate \
-                 the same",
-                self.rank
-            )));
-        }
-        let shared = self.sharing.whole(core, bytes)?;
-        let (number, region) = self.regions.add(Region::Own(shared));
-        Ok(CudaBuffer::new(number, region, count, self.aside.clone(), self.rank))
+        self.rank.memory.alloc(core, count, &self.rank.device.aside)
     }
 
     /// Maps memory of another allocator on all ranks.
     pub fn register(&mut self, core: &mut Core, address: u64, bytes: u64) -> Result<(), Error> {
-        core.usable()?;
-        let found = self.context.find(address).map_err(|fault| self.fault(&fault));
-        let known = found.as_ref().is_ok_and(|found| self.regions.known(found, address, bytes));
-        let words = core.words(if known { u64::MAX } else { bytes.min(u64::MAX - 1) })?;
-        if words.iter().all(|&word| word == u64::MAX) {
-            return Ok(());
-        }
-        let alike = words.iter().all(|&word| word == u64::MAX || word == bytes);
-        let region = self.sharing.import(core, found, (address, bytes), alike)?;
-        self.retired.extend(self.regions.displace(address, bytes));
-        self.regions.add(region);
-        Ok(())
+        self.rank.memory.register(core, address, bytes)
     }
 
     /// Frees a buffer, after all calls.
@@ -157,72 +98,286 @@ impl Gpu {
         core: &mut Core,
         buffer: &CudaBuffer<T>,
     ) -> Result<(), Error> {
-        let latest = self.journal.lock().latest();
-        if let Some(stream) = latest {
-            self.watch(core, || stream.is_done())?;
+        if let Some(stream) = self.rank.device.latest() {
+            self.rank.watch(core, || stream.is_done())?;
         }
-        self.united.remove(&buffer.number());
-        self.regions.remove(buffer.number());
-        self.forget(buffer.number());
+        self.rank.memory.remove(buffer.number());
+        self.calls.bound.forget(buffer.number());
         Ok(())
     }
 
-    /// Forgets the calls that use a region.
-    fn forget(&mut self, region: u32) {
-        let bounds = &mut self.bounds;
-        self.known.retain(|key, at| {
-            if key.uses(region) {
-                bounds[*at] = None;
-            }
-            !key.uses(region)
-        });
+    /// Returns the plans of an algorithm for a call.
+    pub fn plans(&self, algorithm: &Algorithm, launch: &Launch) -> Result<Arc<Proved>, Error> {
+        calls::plans_of(&self.rank, algorithm, launch)
+    }
+
+    /// Puts a call of proved plans into a stream.
+    pub fn play(
+        &mut self,
+        core: &mut Core,
+        plans: &Proved,
+        launch: &Launch,
+        measured: Option<How>,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        self.calls.play(&mut self.rank, core, plans, launch, measured, stream)
+    }
+
+    /// Performs a call. A buffer that has no meaning on this rank, and so is null, is replaced by memory that is
+    /// kept if the plan needs it.
+    pub fn perform(
+        &mut self,
+        core: &mut Core,
+        collective: &Collective,
+        root: u32,
+        call: DeviceCall,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        self.calls.perform(&mut self.rank, core, collective, root, call, stream)
+    }
+
+    /// Performs a call whose input is a list, or its output, or both. An empty list stands for a buffer of no
+    /// meaning on this rank.
+    pub fn perform_listed(
+        &mut self,
+        core: &mut Core,
+        collective: &Collective,
+        root: u32,
+        call: Call<
+            Blocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
+            Blocks<DevicePtr, impl ExactSizeIterator<Item = DevicePtr>>,
+        >,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let parts = (&mut self.calls, &mut self.rank);
+        calls::perform_listed(parts, core, collective, root, call, stream)
+    }
+
+    /// Performs a call whose blocks have lengths of their own, in elements: as one of blocks that are as long as
+    /// the longest.
+    pub fn perform_cut(
+        &mut self,
+        core: &mut Core,
+        collective: &Collective,
+        call: DeviceCall,
+        counts: &[usize],
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        let parts = (&mut self.calls, &mut self.rank);
+        calls::perform_cut(parts, core, collective, call, counts, stream)
+    }
+
+    /// Puts a batch of messages into a stream: all of them side by side. `is_collective` is true if all ranks make
+    /// this call.
+    pub fn exchange(
+        &mut self,
+        core: &mut Core,
+        name: &'static str,
+        messages: &[Message<'_>],
+        is_collective: bool,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        self.batches.exchange(&mut self.rank, core, name, messages, is_collective, stream)
+    }
+
+    /// Puts an all_to_all whose counts lie on the device into a stream. The first one of its kind is agreed on by all
+    /// ranks.
+    pub fn exchange_counted(
+        &mut self,
+        core: &mut Core,
+        call: &CountedCall,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        self.counted.exchange(&mut self.rank, core, call, stream)
+    }
+
+    /// Returns how a call would be played: the protocol, and the number of blocks, those that are left out filled in.
+    pub fn how(
+        &mut self,
+        core: &mut Core,
+        algorithm: &Algorithm,
+        launch: &Launch,
+    ) -> Result<(Protocol, u32), Error> {
+        calls::resolve_launch(&mut self.rank, core, algorithm, launch)
+    }
+
+    /// Returns the kernel that a call would play, as text. Compiles nothing and moves nothing.
+    pub fn source(
+        &mut self,
+        core: &mut Core,
+        algorithm: &Algorithm,
+        launch: &Launch,
+    ) -> Result<String, Error> {
+        calls::kernel_source(&mut self.rank, core, algorithm, launch)
+    }
+
+    /// Makes the function of an algorithm: all ranks together.
+    pub fn function(
+        &mut self,
+        core: &mut Core,
+        algorithm: &Algorithm,
+        launch: &Launch,
+        name: Option<&str>,
+    ) -> Result<DeviceFunction, Error> {
+        calls::make_function(&mut self.rank, core, algorithm, launch, name)
+    }
+
+    /// Compiles and loads a kernel of the user's.
+    pub fn user_kernel(&mut self, text: &str, name: &str) -> Result<CudaKernel, Error> {
+        calls::load_user_kernel(&mut self.rank.device, text, name)
+    }
+
+    /// Puts a kernel of the user's into a stream: after the calls before it if it is given a function, and then
+    /// cooperatively if not all blocks need be resident otherwise.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those that the kernel takes, and what they address is good until the stream has come past.
+    pub unsafe fn launch_kernel(
+        &mut self,
+        core: &mut Core,
+        kernel: &CudaKernel,
+        grid: KernelGrid,
+        args: &[KernelArg<'_>],
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { calls::launch_kernel(&self.rank, core, kernel, grid, args, stream) }
+    }
+
+    /// Makes a window of memory that all ranks map; other memory is mapped first.
+    pub fn window(
+        &mut self,
+        core: &mut Core,
+        memory: (DevicePtr, u64, DType),
+    ) -> Result<WindowPart, Error> {
+        self.windows.open(&mut self.rank, core, memory)
+    }
+
+    /// Waits until no rank puts or gets any more, and ends the window.
+    pub fn free_window(&mut self, core: &mut Core, part: &WindowPart) -> Result<(), Error> {
+        self.windows.free(&mut self.rank, core, part)
+    }
+
+    /// Returns the address of a peer's part, as mapped here.
+    pub fn map(&self, part: &WindowPart, peer: u32) -> Result<DevicePtr, Error> {
+        windows::map_part(&self.rank, part, peer)
+    }
+
+    /// Puts a put into a stream, or a get; `own` is this rank's memory.
+    pub fn transfer(
+        &mut self,
+        core: &mut Core,
+        window: (&WindowPart, Copied),
+        (own, there): (DevicePtr, There),
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        windows::transfer(&mut self.rank, core, window, (own, there), stream)
+    }
+
+    /// Puts a signal to a peer into a stream, or the wait for one of it.
+    pub fn signal(
+        &mut self,
+        core: &mut Core,
+        window: (&WindowPart, u32),
+        awaits: bool,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        windows::signal(&mut self.rank, core, window, awaits, stream)
+    }
+
+    /// Puts an atomic operation on a word of a peer's part into a stream; `result` is where the word goes that was
+    /// there.
+    pub fn fetch(
+        &mut self,
+        core: &mut Core,
+        (part, there, result): (&WindowPart, There, DevicePtr),
+        fetch: Fetch,
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        windows::fetch(&mut self.rank, core, (part, there, result), fetch, stream)
+    }
+
+    /// Waits until everything in a stream is done, and what this rank has done with a peer's part has taken effect.
+    pub fn flush(
+        &mut self,
+        core: &mut Core,
+        window: (&WindowPart, u32),
+        stream: &CudaStream,
+    ) -> Result<(), Error> {
+        windows::flush(&mut self.rank, core, window, stream)
+    }
+
+    /// Begins to capture a stream.
+    pub fn record<'s>(&mut self, stream: &'s CudaStream) -> Result<StreamCapture<'s>, Error> {
+        StreamCapture::begin(stream).map_err(|fault| self.rank.device.fault(&fault))
+    }
+
+    /// Ends a capture, of which nothing is kept if it failed.
+    pub fn recorded(
+        &mut self,
+        recording: StreamCapture<'_>,
+        is_well: bool,
+    ) -> Result<Option<CudaGraph>, Error> {
+        match is_well {
+            true => CudaGraph::new(&self.rank.device, recording).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Returns the point that a stream has been filled up to.
+    pub fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
+        CudaWork::new(&self.rank.device, stream)
+    }
+
+    /// Waits until the stream has come to a point.
+    pub fn wait(&mut self, core: &mut Core, work: &CudaWork) -> Result<(), Error> {
+        self.rank.watch(core, || work.has_passed())
+    }
+
+    /// Waits until `done` returns true.
+    ///
+    /// Kernels give up by themselves when nothing moves for the communicator's timeout. Other work in a stream may
+    /// take ten times as long.
+    pub fn watch(
+        &mut self,
+        core: &mut Core,
+        done: impl Fn() -> Result<bool, DriverFault>,
+    ) -> Result<(), Error> {
+        self.rank.watch(core, done)
+    }
+
+    /// Looks once whether a kernel gave up, another rank failed, or one is gone while calls are under way.
+    pub fn poll(&mut self, core: &mut Core) -> Result<(), Error> {
+        self.rank.poll(core)
+    }
+
+    /// Waits until all calls are done.
+    pub fn finish(&mut self, core: &mut Core) -> Result<(), Error> {
+        self.rank.finish(core)
     }
 
     /// Waits for calls before the memory goes; makes kernels leave that wait in vain.
     pub fn leave(&mut self, timeout: Duration) {
-        let latest = self.journal.lock().latest();
+        let latest = self.rank.device.latest();
         if latest.as_ref().is_some_and(|stream| stream.drain(timeout).is_err()) {
-            self.mailbox.abort();
-            self.far.iter().for_each(Lanes::stop);
-            if latest.is_some_and(|stream| stream.drain(LEAVE).is_err()) {
+            self.rank.device.mailbox.abort();
+            self.rank.proxies.iter().for_each(ProxyThreads::stop);
+            if latest.is_some_and(|stream| stream.drain(ABORT_TIMEOUT).is_err()) {
                 self.abandon();
             }
         }
-        self.beyond.iter().for_each(|window| window.end(false));
+        self.windows.leave();
         // Before the memory that they use.
-        self.far = None;
-    }
-
-    /// Returns an error if this communicator is over several hosts: `what` goes as far as one.
-    pub(super) fn on_one_host(&self, what: &str) -> Result<(), Error> {
-        match &self.far {
-            None => Ok(()),
-            Some(_) => Err(Error::Unsupported(format!(
-                "{what} reaches as far as one host, and the ranks of this communicator are on several: use a \
-                 communicator of the ranks of each host"
-            ))),
-        }
+        self.rank.proxies = None;
     }
 
     /// Leaves what kernels use until the process ends: a kernel does not end, or the context is broken.
     fn abandon(&mut self) {
-        self.arena.abandon();
-        std::mem::forget(self.mailbox.clone());
-        self.far.iter().for_each(Lanes::abandon);
-        self.abandon_staging();
-        let regions = self.regions.all().chain(&self.retired);
-        regions.cloned().for_each(std::mem::forget);
-        self.united.values_mut().for_each(Range::abandon);
-        let counted = self.counted.as_ref().map(|(kernel, _)| kernel);
-        self.compiled
-            .values()
-            .chain(&self.batch)
-            .chain(&self.window)
-            .chain(counted)
-            .cloned()
-            .for_each(std::mem::forget);
+        self.rank.abandon();
+        self.calls.bound.abandon();
+        self.batches.abandon();
+        self.windows.abandon();
+        self.counted.abandon();
     }
 }
-
-/// The time that kernels may take to see the abort word.
-pub(super) const LEAVE: Duration = Duration::from_secs(10);

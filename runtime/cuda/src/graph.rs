@@ -1,17 +1,15 @@
 //! Graphs of calls, and points in streams.
 
-use super::CudaStream;
-use super::gpu::Gpu;
-use super::journal::Journal;
-use crate::backend::{Event, Fault, Graph, Recording};
-use roundelay_engine::Core;
+use super::device::RankDevice;
+use super::journal::StreamJournal;
+use crate::backend::{CudaStream, DriverFault, ExecutableGraph, StreamCapture, StreamEvent};
 use roundelay_net::error::Error;
 
 /// Work that was captured, to be played again and again. It is good as long as the communicator whose calls are in it.
 #[derive(Debug)]
 pub struct CudaGraph {
-    graph: Graph,
-    journal: Journal,
+    graph: ExecutableGraph,
+    journal: StreamJournal,
     rank: u32,
 }
 
@@ -30,7 +28,7 @@ impl CudaGraph {
 /// A point in a stream.
 #[derive(Debug)]
 pub struct CudaWork {
-    event: Event,
+    event: StreamEvent,
     stream: CudaStream,
     rank: u32,
 }
@@ -58,41 +56,31 @@ impl CudaWork {
     }
 }
 
-fn failed(rank: u32, stream: &CudaStream, fault: &Fault) -> Error {
+fn failed(rank: u32, stream: &CudaStream, fault: &DriverFault) -> Error {
     fault.on(rank, stream.context().device())
 }
 
-impl Gpu {
-    /// Begins to capture a stream.
-    pub fn record<'s>(&mut self, stream: &'s CudaStream) -> Result<Recording<'s>, Error> {
-        Recording::begin(stream).map_err(|fault| self.fault(&fault))
+impl CudaGraph {
+    /// Ends a capture.
+    pub(super) fn new(device: &RankDevice, recording: StreamCapture<'_>) -> Result<Self, Error> {
+        let graph = recording.end().map_err(|fault| device.fault(&fault))?;
+        Ok(CudaGraph { graph, journal: device.journal.clone(), rank: device.rank })
     }
+}
 
-    /// Ends a capture, of which nothing is kept if it failed.
-    pub fn recorded(
-        &mut self,
-        recording: Recording<'_>,
-        is_well: bool,
-    ) -> Result<Option<CudaGraph>, Error> {
-        if !is_well {
-            return Ok(None);
-        }
-        let graph = recording.end().map_err(|fault| self.fault(&fault))?;
-        Ok(Some(CudaGraph { graph, journal: self.journal.clone(), rank: self.rank }))
-    }
-
+impl CudaWork {
     /// Returns the point that a stream has been filled up to.
-    pub fn work(&self, stream: &CudaStream) -> Result<CudaWork, Error> {
-        let event = Event::new(&self.context).and_then(|event| {
+    pub(super) fn new(device: &RankDevice, stream: &CudaStream) -> Result<Self, Error> {
+        let event = StreamEvent::new(&device.context).and_then(|event| {
             event.record(stream)?;
             Ok(event)
         });
-        let event = event.map_err(|fault| self.fault(&fault))?;
-        Ok(CudaWork { event, stream: stream.clone(), rank: self.rank })
+        let event = event.map_err(|fault| device.fault(&fault))?;
+        Ok(CudaWork { event, stream: stream.clone(), rank: device.rank })
     }
 
-    /// Waits until the stream has come to a point.
-    pub fn wait(&mut self, core: &mut Core, work: &CudaWork) -> Result<(), Error> {
-        self.watch(core, || work.event.is_done())
+    /// Returns true if the stream has come there, with the driver's own error.
+    pub(super) fn has_passed(&self) -> Result<bool, DriverFault> {
+        self.event.is_done()
     }
 }

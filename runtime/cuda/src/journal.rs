@@ -2,37 +2,37 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{CudaStream, Event, Fault};
+use crate::backend::{CudaStream, DriverFault, StreamEvent};
 
 /// Shared by a communicator and its graphs.
 #[derive(Debug, Clone)]
-pub(super) struct Journal(Arc<Mutex<Entries>>);
+pub(super) struct StreamJournal(Arc<Mutex<JournalEntries>>);
 
 #[derive(Debug)]
-pub(super) struct Entries {
+pub(super) struct JournalEntries {
     /// The stream of the latest call that is played.
     latest: Option<CudaStream>,
-    order: Event,
+    order: StreamEvent,
     /// The capture and the stream of the latest call that was captured, and the point behind it.
     captured: Option<(u64, usize)>,
-    after: Event,
+    after: StreamEvent,
 }
 
-impl Journal {
+impl StreamJournal {
     /// Makes an empty one; the events are its own.
-    pub(super) fn new(order: Event, after: Event) -> Self {
-        let entries = Entries { latest: None, order, captured: None, after };
-        Journal(Arc::new(Mutex::new(entries)))
+    pub(super) fn new(order: StreamEvent, after: StreamEvent) -> Self {
+        let entries = JournalEntries { latest: None, order, captured: None, after };
+        StreamJournal(Arc::new(Mutex::new(entries)))
     }
 
     /// Puts a call into a stream, after the calls before it, in whatever stream they are. Calls that are captured come
-    /// after the calls before them in the same capture; a graph is ordered by whoever launches it. One after the other,
+    /// after the calls before them in the same capture; a graph is ordered when it is launched. One after the other,
     /// so that all streams have them in one order.
     pub(super) fn put(
         &self,
         stream: &CudaStream,
-        launch: impl FnOnce() -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        launch: impl FnOnce() -> Result<(), DriverFault>,
+    ) -> Result<(), DriverFault> {
         let capture = stream.capture()?;
         let mut entries = self.lock();
         let Some(capture) = capture else {
@@ -50,19 +50,19 @@ impl Journal {
         Ok(())
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Entries> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, JournalEntries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Entries {
+impl JournalEntries {
     /// Returns the stream that the latest call was put into.
     pub(super) fn latest(&self) -> Option<CudaStream> {
         self.latest.clone()
     }
 
     /// Orders what is put into a stream now after the calls before it, in whatever stream they are.
-    fn follow(&mut self, stream: &CudaStream) -> Result<(), Fault> {
+    fn follow(&mut self, stream: &CudaStream) -> Result<(), DriverFault> {
         match &self.latest {
             Some(latest) if latest.raw() == stream.raw() => return Ok(()),
             Some(latest) => {

@@ -6,7 +6,7 @@
 use roundelay_compiler::device::{Protocol, abi};
 use roundelay_compiler::emit::cuda::{batch, counted};
 
-use super::CudaOptions;
+use super::options::CudaOptions;
 use roundelay_net::error::Error;
 
 /// Bytes of a half of the staging memory by default.
@@ -15,7 +15,7 @@ const PACKETS: u64 = 16 << 20;
 
 /// Offsets in an arena, in bytes. The same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct ArenaLayout {
     /// One [`abi::State`] a block.
     pub(super) states: u64,
     /// The words of barriers of a grid's blocks.
@@ -33,7 +33,7 @@ pub(super) struct Layout {
     pub(super) scratch: u64,
 }
 
-impl Layout {
+impl ArenaLayout {
     pub(super) fn new(ranks: u32, options: &CudaOptions) -> Result<Self, Error> {
         let half = |given: Option<u64>, usual: u64| match given {
             None => Ok(usual),
@@ -54,7 +54,7 @@ impl Layout {
         let packets = barrier + abi::ALIGN;
         let slots = packets + 2 * packet_half;
         let batch = slots + 2 * slot_half;
-        let mut layout = Layout {
+        let mut layout = ArenaLayout {
             states,
             barrier,
             packets,
@@ -90,14 +90,14 @@ impl Layout {
     }
 
     /// Returns the offset of the words in which ranks tell their counts.
-    pub(super) fn told(&self) -> u64 {
+    pub(super) fn reported(&self) -> u64 {
         self.turns() + 8 * u64::from(counted::MOST_BLOCKS)
     }
 
     /// Returns the offset of the slots for messages of a rank.
     pub(super) fn inbox(&self, source: u32) -> u64 {
-        let told = self.told() + 8 * counted::RING * u64::from(self.ranks);
-        told.next_multiple_of(abi::ALIGN) + u64::from(source) * batch::inbox(self.ranks)
+        let reported = self.reported() + 8 * counted::RING * u64::from(self.ranks);
+        reported.next_multiple_of(abi::ALIGN) + u64::from(source) * batch::inbox(self.ranks)
     }
 
     fn counts(&self, list: u32, peer: u32) -> u64 {
@@ -120,13 +120,13 @@ mod tests {
     #[test]
     fn nothing_overlaps_and_all_is_aligned() {
         for ranks in [1, 2, 8, 72, 120] {
-            let l = Layout::new(ranks, &CudaOptions::default()).expect("a layout");
+            let l = ArenaLayout::new(ranks, &CudaOptions::default()).expect("a layout");
             assert!(l.states >= abi::words(ranks) * 8);
             assert!(l.barrier >= l.states + 16 * u64::from(abi::BLOCKS));
             assert!(l.packets >= l.barrier + 8);
             assert_eq!(l.slots, l.packets + (32 << 20));
             assert_eq!(l.batch, l.slots + (64 << 20));
-            assert!(l.inbox(0) >= l.told() + 64 * u64::from(ranks));
+            assert!(l.inbox(0) >= l.reported() + 64 * u64::from(ranks));
             let offsets = [l.states, l.packets, l.slots, l.inbox(0), l.scratch];
             assert!(offsets.iter().all(|o| o.is_multiple_of(abi::ALIGN)));
             assert_eq!(l.staging(Protocol::Packet), (l.packets, 16 << 20));
@@ -138,7 +138,7 @@ mod tests {
     fn odd_sizes_are_refused() {
         for bytes in [0, 1000, 1 << 33] {
             let options = CudaOptions { staging_bytes: Some(bytes), ..CudaOptions::default() };
-            let refused = Layout::new(2, &options).expect_err("no such size");
+            let refused = ArenaLayout::new(2, &options).expect_err("no such size");
             assert!(matches!(&refused, Error::Usage(why) if why.contains("1 MiB")), "{refused}");
         }
     }

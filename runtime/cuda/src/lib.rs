@@ -7,16 +7,27 @@
 //!
 //! A part of `roundelay`, which re-exports what its users need as `roundelay::cuda`. There is no promise of stability.
 //!
-//! | to read | for |
+//! A [`Gpu`] is a face over what all kinds of calls use (`rank`) and one table for each kind of call. A function takes
+//! the part that it needs: `device` is what is this rank's alone, `memory` what ranks share, `proxy` what goes to other
+//! hosts. A kernel that gives up writes a report, which the next poll, call or wait makes an error (`rank`, `report`).
+//!
+//! | to read, in this order | for |
 //! |---|---|
 //! | [`backend`] | the driver: contexts, streams, memory, NVRTC, kernels |
 //! | `nvlink` | memory that the GPUs of one host share, and the descriptors that pass it |
-//! | `gpu`, `setup`, `options` | a rank's GPU, and how it is opened |
-//! | `program`, `region`, `cut`, `bound`, `call`, `named` | a call: lowered, placed, cut into passes, bound, launched |
-//! | `graph`, `batch`, `counted`, `function` | calls in graphs, messages, counts on the GPU, schedules inside kernels |
-//! | `window`, `served`, `beyond` | windows of device memory |
-//! | `far` | the proxies that carry messages between hosts |
-//! | `control`, `journal`, `wait`, `unplayable` | agreement of ranks, pending launches, waits, refusals |
+//! | `control`, `journal`, `params` | agreement of ranks, the order of launches over streams, words of parameters |
+//! | `region`, `layout`, `share`, `memory` | regions and arenas: what is mapped where, and how all ranks map it |
+//! | `device`, `rank`, `report` | a rank's device, what all calls use, waits and failures |
+//! | `calls` | collective calls: lowered, keyed, cut, bound, launched |
+//! | `batch`, `counted` | messages between single ranks; calls whose counts lie on the GPU |
+//! | `windows`, `cuda_window` | windows of device memory |
+//! | `proxy` | the threads that carry messages between hosts |
+//! | `buffer`, `graph`, `options`, `probe` | what users hold: memory, graphs, options, the machine |
+//! | `gpu`, `setup` | the face of all that, and how it is opened |
+//!
+//! Conventions: calls that all ranks make together take `core` and agree (`control::agree`) before any rank depends on
+//! the result; an error that one rank finds after that ends the communicator (`GpuRank::end`). Whatever loads code or maps
+//! memory relaxes the capture mode of its thread first (`RelaxedCapture`).
 
 #![allow(
     rustdoc::private_intra_doc_links,
@@ -25,48 +36,41 @@
 
 pub mod backend;
 mod batch;
-mod beyond;
-mod bound;
 mod buffer;
-mod call;
+mod calls;
 mod control;
 mod counted;
-mod cut;
-mod engine;
-mod far;
-mod function;
+mod cuda_window;
+mod device;
 mod gpu;
 mod graph;
 mod journal;
 mod layout;
-mod named;
-pub(crate) mod nvlink;
+mod memory;
+mod nvlink;
 mod options;
-mod packed;
+mod params;
 mod probe;
-mod program;
+mod proxy;
+mod rank;
 mod region;
-mod served;
+mod report;
 mod setup;
 mod share;
-mod unplayable;
-mod wait;
-mod window;
+mod windows;
 
 pub use buffer::{CudaBuffer, CudaSlice, DevicePtr};
-pub use call::Launch;
+pub use calls::{CudaKernel, DeviceFunction, KernelArg, KernelGrid, Launch};
 pub use control::agree;
-pub use counted::CountedCall;
-pub use counted::{Blocks, CountedShape};
-pub use far::direct::GpuDirect;
-pub use function::{CudaKernel, DeviceFunction, KernelArg, KernelGrid};
+pub use counted::{Blocks, CountedCall, CountedShape};
+pub use cuda_window::{CudaRank, CudaWindow};
 pub use gpu::Gpu;
 pub use graph::{CudaGraph, CudaWork};
 pub use options::CudaOptions;
 pub use probe::{Machine, Nvrtc, probe};
+pub use proxy::GpuDirect;
 pub use setup::{context, open};
-pub use window::{Copied, There};
-pub use window::{CudaRank, CudaWindow};
+pub use windows::{Copied, There};
 
 pub use crate::backend::{CudaStream, Device, DriverError, NvrtcError};
 pub use roundelay_compiler::device::Protocol;

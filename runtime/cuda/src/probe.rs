@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::Device;
-use crate::backend::nvrtc::Nvrtc as Library;
-use crate::backend::{DriverError, NvrtcError, devices, library, reach};
+use crate::backend::nvrtc::NvrtcLibrary;
+use crate::backend::{Device, DriverError, NvrtcError, devices, library, reach};
 
 /// A machine with GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +37,7 @@ pub struct Nvrtc {
 pub fn probe() -> Result<Machine, DriverError> {
     let cuda = library::load()?;
     let devices = devices()?;
-    let nvrtc = Library::load(None)
+    let nvrtc = NvrtcLibrary::load(None)
         .map(|library| Nvrtc { version: library.version(), path: library.path().into() });
     let reach = reach(&devices)?;
     Ok(Machine { cuda, driver: driver(), nvrtc, devices, reach })

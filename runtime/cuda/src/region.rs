@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Found, IpcMemory, Physical};
-use crate::nvlink::Shared;
+use crate::backend::{DeviceAllocation, ForeignAllocation, IpcMapping};
+use crate::nvlink::SharedRanges;
 
 /// Memory of every rank, as mapped here.
 #[derive(Debug)]
 pub(super) enum Region {
     /// Memory of this communicator's own.
-    Own(Shared),
+    Own(SharedRanges),
     /// Another allocator's: this rank's address, and what the peers' is mapped as (none of this rank, nor of those on
     /// other hosts).
     IpcMemory {
-        found: Found,
+        found: ForeignAllocation,
         own: u32,
-        peers: Vec<Option<IpcMemory>>,
+        peers: Vec<Option<IpcMapping>>,
         /// The bytes from where their allocations begin to the address that was registered.
         offsets: Vec<u64>,
         bytes: u64,
@@ -39,7 +39,7 @@ impl Region {
     }
 
     /// Returns this rank's memory, if it is this communicator's own, and one piece.
-    pub(super) fn whole(&self) -> Option<&Physical> {
+    pub(super) fn whole(&self) -> Option<&DeviceAllocation> {
         match self {
             Region::Own(shared) => shared.whole(),
             Region::IpcMemory { .. } => None,
@@ -57,29 +57,29 @@ impl Region {
 
 /// The place of a buffer in a region: the same on all ranks of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
+pub(super) struct RegionSpot {
     /// The number of the region, in the order in which all ranks made them.
     pub(super) region: u32,
     pub(super) offset: u64,
 }
 
-impl Spot {
+impl RegionSpot {
     /// Returns the place of all of the region.
     pub(super) fn whole(self) -> Self {
-        Spot { offset: 0, ..self }
+        RegionSpot { offset: 0, ..self }
     }
 }
 
 /// All regions of a communicator.
 #[derive(Debug, Default)]
-pub(super) struct Regions {
+pub(super) struct RegionTable {
     own: u32,
     list: Vec<Option<Arc<Region>>>,
 }
 
-impl Regions {
+impl RegionTable {
     pub(super) fn new(own: u32) -> Self {
-        Regions { own, list: Vec::new() }
+        RegionTable { own, list: Vec::new() }
     }
 
     /// Adds one; its number is the same on all ranks, since all add together.
@@ -102,14 +102,14 @@ impl Regions {
     }
 
     /// Returns the place in the region that holds all of `bytes` from an address on.
-    pub(super) fn find(&self, address: u64, bytes: u64) -> Option<Spot> {
+    pub(super) fn find(&self, address: u64, bytes: u64) -> Option<RegionSpot> {
         let holds = |region: &Region| {
             let offset = address.checked_sub(region.base(self.own))?;
             (offset.checked_add(bytes)? <= region.bytes()).then_some(offset)
         };
         let mut all = (0u32..).zip(&self.list);
         all.find_map(|(number, region)| {
-            Some(Spot { region: number, offset: holds(region.as_deref()?)? })
+            Some(RegionSpot { region: number, offset: holds(region.as_deref()?)? })
         })
     }
 
@@ -127,7 +127,7 @@ impl Regions {
     }
 
     /// Returns the region of a place.
-    pub(super) fn get(&self, spot: Spot) -> Option<&Arc<Region>> {
+    pub(super) fn get(&self, spot: RegionSpot) -> Option<&Arc<Region>> {
         self.list.get(spot.region as usize)?.as_ref()
     }
 
@@ -137,7 +137,7 @@ impl Regions {
     }
 
     /// Returns an address in a rank's memory, as mapped here; 0 of ranks on other hosts.
-    pub(super) fn address(&self, spot: Spot, rank: u32) -> u64 {
+    pub(super) fn address(&self, spot: RegionSpot, rank: u32) -> u64 {
         let region = self.get(spot);
         // Of ranks on other hosts nothing is mapped.
         let base = region.map(|region| region.base(rank)).filter(|base| *base != 0);
@@ -145,13 +145,13 @@ impl Regions {
     }
 
     /// Returns the bytes from a place to the end of its region.
-    pub(super) fn bytes(&self, spot: Spot) -> u64 {
+    pub(super) fn bytes(&self, spot: RegionSpot) -> u64 {
         let region = self.get(spot);
         region.map_or(0, |region| region.bytes().saturating_sub(spot.offset))
     }
 
     /// Returns true if the region of other allocators' memory was registered so.
-    pub(super) fn known(&self, found: &Found, address: u64, bytes: u64) -> bool {
+    pub(super) fn known(&self, found: &ForeignAllocation, address: u64, bytes: u64) -> bool {
         let spot = self.find(address, bytes);
         let region = spot.and_then(|spot| self.get(spot)).map(|region| &**region);
         matches!(region, Some(Region::IpcMemory { found: known, .. }) if known == found)

@@ -8,48 +8,48 @@ use serde::{Deserialize, Serialize};
 
 use roundelay_compiler::device::abi;
 
-use super::CudaOptions;
-use super::batch::Batches;
+use super::calls::ProgramTable;
 use super::control::{agree, same, trade};
-use super::far::direct::GpuDirect;
-use super::far::{FarMemory, Lanes, Offer};
+use super::device::RankDevice;
 use super::gpu::Gpu;
-use super::journal::Journal;
-use super::layout::Layout;
-use super::named::Choices;
-use super::packed::Staging;
-use super::region::Regions;
-use super::share::Sharing;
-use crate::backend::cache::Cache;
-use crate::backend::kernels::Kernels;
+use super::journal::StreamJournal;
+use super::layout::ArenaLayout;
+use super::memory::SharedMemory;
+use super::options::CudaOptions;
+use super::proxy::{GpuDirect, MemoryOffer, ProxyMemory, ProxyThreads};
+use super::rank::GpuRank;
+use super::region::RegionTable;
+use super::share::MemorySharing;
+use crate::backend::cache::KernelCache;
+use crate::backend::kernels::KernelStore;
 use crate::backend::{
-    Beside, Context, CudaStream, Device, DriverError, Event, Fault, Mailbox, Physical, devices,
-    library,
+    Context, CudaStream, Device, DeviceAllocation, DriverError, DriverFault, KernelMailbox,
+    SideStream, StreamEvent, devices, library,
 };
-use crate::nvlink::{DescriptorSocket, Shared};
+use crate::nvlink::{DescriptorSocket, SharedRanges};
 use roundelay_engine::Core;
 use roundelay_net::digest::mix;
 use roundelay_net::error::{Error, Source};
 
 /// The time that a copy of some kilobytes may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COPY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The description that a rank sends of its GPU to those of its host.
 #[derive(Debug, Serialize, Deserialize)]
-struct GpuInfo {
+struct GpuIdentity {
     uuid: [u8; 16],
     name: String,
 }
 
 /// The state that a rank makes by itself.
-struct Own {
+struct OwnDevice {
     context: Arc<Context>,
     all: Vec<Device>,
     stream: CudaStream,
     aside: CudaStream,
-    beside: Beside,
-    journal: Journal,
-    mailbox: Arc<Mailbox>,
+    beside: SideStream,
+    journal: StreamJournal,
+    mailbox: Arc<KernelMailbox>,
     granularity: u64,
     socket: DescriptorSocket,
 }
@@ -58,7 +58,7 @@ struct Own {
 pub fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let (rank, ranks) = (core.rank(), core.size());
     let near = core.near();
-    let layout = agree(core, Layout::new(ranks, options))?;
+    let layout = agree(core, ArenaLayout::new(ranks, options))?;
     let sizes = mix(mix(7, layout.packet_half), layout.slot_half);
     if let Some(peer) = same(core, mix(sizes, options.calls_before.into()))? {
         return Err(Error::Usage(format!(
@@ -71,7 +71,7 @@ pub fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     let tokens: Vec<Option<u64>> =
         tokens.into_iter().zip(&near).map(|(token, near)| near.then_some(token)).collect();
     let device = own.context.device().clone();
-    let info = GpuInfo { uuid: device.uuid, name: device.name.clone() };
+    let info = GpuIdentity { uuid: device.uuid, name: device.name.clone() };
     let content = postcard::to_stdvec(&info).unwrap_or_default();
     let messages = trade(core, (&mut own.socket, &tokens), &content, &[])?;
     let reached_all = messages.and_then(|messages| {
@@ -84,76 +84,54 @@ pub fn open(core: &mut Core, options: &CudaOptions) -> Result<Gpu, Error> {
     agree(core, reached_all)?;
     let sms = core.words(device.sms.into())?.into_iter().min().unwrap_or(1) as u32;
     let granularity = core.words(own.granularity)?.into_iter().max().unwrap_or(1);
-    let far = match near.iter().all(|&near| near) {
+    let proxies = match near.iter().all(|&near| near) {
         true => None,
         false => Some(lanes(core, &own, options)?),
     };
     // No scratch buffer is larger than a device.
     let most = (layout.scratch + device.memory).next_multiple_of(granularity);
-    let arena = Shared::reserve(&own.context, (rank, &near), most);
+    let arena = SharedRanges::reserve(&own.context, (rank, &near), most);
     let arena = arena.map_err(|fault| fault.on(rank, &device));
     let arena = agree(core, arena)?;
-    let cache = Cache::new(options.cache_dir.as_deref());
-    let Own { context, stream, aside, beside, journal, mailbox, socket, .. } = own;
-    let mut gpu = Gpu {
+    let cache = KernelCache::new(options.cache_dir.as_deref());
+    let OwnDevice { context, stream, aside, beside, journal, mailbox, socket, .. } = own;
+    let device = RankDevice {
         rank,
         ranks,
         sms,
-        far,
-        layout,
-        lowered: BTreeMap::new(),
-        insides: BTreeMap::new(),
-        programs: Vec::new(),
-        known: BTreeMap::new(),
-        bounds: Vec::new(),
-        next_bound: 0,
-        compiled: BTreeMap::new(),
-        batch: None,
-        batches: Batches::default(),
-        window: None,
-        desk: None,
-        beyond: Vec::new(),
-        counted: None,
-        choices: Choices::default(),
-        chosen_by: 0,
-        united: BTreeMap::new(),
-        overlaps: false,
-        staging: Staging::default(),
-        regions: Regions::new(rank),
-        retired: Vec::new(),
-        arena,
         mailbox,
-        kernels: Kernels::new(&context, cache, options.nvrtc.clone()),
+        kernels: KernelStore::new(&context, cache, options.nvrtc.clone()),
         journal,
-        missed: None,
         stream,
         aside: aside.clone(),
         beside,
-        sharing: Sharing {
-            rank,
-            near,
-            granularity,
-            context: context.clone(),
-            aside,
-            socket,
-            tokens,
-        },
-        context,
+        context: context.clone(),
     };
-    gpu.grow(core, layout.scratch)?;
+    let memory = SharedMemory {
+        staging: Vec::new(),
+        regions: RegionTable::new(rank),
+        united: BTreeMap::new(),
+        retired: Vec::new(),
+        arena,
+        layout,
+        sharing: MemorySharing { rank, near, granularity, context, aside, socket, tokens },
+    };
+    let programs = ProgramTable::new(rank);
+    let mut gpu = GpuRank { proxies, programs, memory, device, overlaps: false, missed: None };
+    gpu.memory.grow(core, layout.scratch)?;
     if options.calls_before > 0 {
-        let past = remember(&gpu, options.calls_before).map_err(|fault| gpu.fault(&fault));
+        let past = remember(&gpu, options.calls_before).map_err(|fault| gpu.device.fault(&fault));
         agree(core, past)?;
     }
-    Ok(gpu)
+    Ok(Gpu::new(gpu))
 }
 
 /// Makes the memory and the threads for what this rank has to do with ranks on other hosts.
-fn lanes(core: &mut Core, own: &Own, options: &CudaOptions) -> Result<Lanes, Error> {
+fn lanes(core: &mut Core, own: &OwnDevice, options: &CudaOptions) -> Result<ProxyThreads, Error> {
     let ranks = core.size();
     let without_devices = options.has_slots_on_gpu();
     let asked = without_devices || core.plans.merged_hints()?.gpu_direct() == Some(true);
-    let direct = match asked.then(|| FarMemory::on_gpu(&own.context, ranks)) {
+    let direct = match asked.then(|| ProxyMemory::on_gpu(&own.context, ranks)) {
         None => Err(GpuDirect::NotAsked),
         Some(Ok(Some(memory))) => Ok(memory),
         Some(Ok(None)) => {
@@ -163,27 +141,28 @@ fn lanes(core: &mut Core, own: &Own, options: &CudaOptions) -> Result<Lanes, Err
         Some(Err(fault)) => Err(GpuDirect::Refused(fault.to_string())),
     };
     let on_host = |core: &mut Core| {
-        let memory = FarMemory::pinned(&own.context, ranks);
+        let memory = ProxyMemory::pinned(&own.context, ranks);
         agree(core, memory.map_err(|fault| fault.on(core.rank(), own.context.device())))
     };
     let mailbox = own.mailbox.clone();
-    let offer = Offer { direct, without_devices, on_host: Box::new(on_host) };
-    Lanes::open(core, offer, move || mailbox.abort())
+    let offer = MemoryOffer { direct, without_devices, on_host: Box::new(on_host) };
+    ProxyThreads::open(core, offer, move || mailbox.abort())
 }
 
-/// Makes this rank's words and states those of so many calls.
-fn remember(gpu: &Gpu, calls: u32) -> Result<(), Fault> {
-    if let Some(lanes) = &gpu.far {
+/// Sets this rank's words and states to those after `calls` calls.
+fn remember(gpu: &GpuRank, calls: u32) -> Result<(), DriverFault> {
+    if let Some(lanes) = &gpu.proxies {
         lanes.memory().remember(calls);
     }
     let word = abi::mark(calls, u32::MAX).to_le_bytes();
     let state = [calls.to_le_bytes(), [0; 4], [0; 4], [0; 4]].concat();
-    let base = gpu.arena.base(gpu.rank);
-    let words = word.repeat(abi::words(gpu.ranks) as usize);
-    for (at, bytes) in [(0, words), (gpu.layout.states, state.repeat(abi::BLOCKS as usize))] {
+    let GpuRank { memory, device, .. } = gpu;
+    let base = memory.arena.base(device.rank);
+    let words = word.repeat(abi::words(device.ranks) as usize);
+    for (at, bytes) in [(0, words), (memory.layout.states, state.repeat(abi::BLOCKS as usize))] {
         // SAFETY: they lie in the arena, which is mapped as far as the layout goes; it is waited for.
-        unsafe { gpu.aside.write(base + at, &bytes) }?;
-        gpu.aside.drain(PATIENCE)?;
+        unsafe { device.aside.write(base + at, &bytes) }?;
+        device.aside.drain(COPY_TIMEOUT)?;
     }
     Ok(())
 }
@@ -213,26 +192,26 @@ pub fn context(rank: u32, options: &CudaOptions) -> Result<Arc<Context>, Error> 
     opened(rank, options).map(|(context, _)| context)
 }
 
-fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
+fn own(rank: u32, options: &CudaOptions) -> Result<OwnDevice, Error> {
     let (context, all) = opened(rank, options)?;
     let device = context.device().clone();
     let fails =
         |what: String, source| Error::Cuda { rank, device: device.to_string(), what, source };
-    let faulty = |fault: Fault| fault.on(rank, &device);
+    let faulty = |fault: DriverFault| fault.on(rank, &device);
     if !context.shares().map_err(faulty)? {
         let what = "its memory cannot be passed to other processes as descriptors";
         return Err(fails(what.into(), None));
     }
-    Ok(Own {
+    Ok(OwnDevice {
         stream: CudaStream::new(&context).map_err(faulty)?,
         aside: CudaStream::new(&context).map_err(faulty)?,
-        beside: Beside::new(&context).map_err(faulty)?,
-        journal: Journal::new(
-            Event::new(&context).map_err(faulty)?,
-            Event::new(&context).map_err(faulty)?,
+        beside: SideStream::new(&context).map_err(faulty)?,
+        journal: StreamJournal::new(
+            StreamEvent::new(&context).map_err(faulty)?,
+            StreamEvent::new(&context).map_err(faulty)?,
         ),
-        mailbox: Arc::new(Mailbox::new(&context).map_err(faulty)?),
-        granularity: Physical::granularity(&context).map_err(faulty)?,
+        mailbox: Arc::new(KernelMailbox::new(&context).map_err(faulty)?),
+        granularity: DeviceAllocation::granularity(&context).map_err(faulty)?,
         socket: DescriptorSocket::open(rank).map_err(|error| {
             let what = format!("no socket to pass descriptors by could be made: {error}");
             fails(what, Some(Source::new(error)))
@@ -243,7 +222,7 @@ fn own(rank: u32, options: &CudaOptions) -> Result<Own, Error> {
 }
 
 /// Decodes a description of the GPU of a rank of this host; fails if this rank's GPU cannot reach it.
-fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<(), Error> {
+fn reached(own: &OwnDevice, (rank, peer): (u32, u32), content: &[u8]) -> Result<(), Error> {
     let device = own.context.device();
     let fails = |what: String, source: Option<Source>| Error::Cuda {
         rank,
@@ -251,7 +230,7 @@ fn reached(own: &Own, (rank, peer): (u32, u32), content: &[u8]) -> Result<(), Er
         what,
         source,
     };
-    let info: GpuInfo = postcard::from_bytes(content).map_err(|error| {
+    let info: GpuIdentity = postcard::from_bytes(content).map_err(|error| {
         let what = format!("rank {peer} passed no description of its GPU: it has another version");
         fails(what, Some(Source::new(error)))
     })?;

@@ -7,18 +7,19 @@ use std::time::Duration;
 use super::control::{agree, trade};
 use super::region::Region;
 use crate::backend::{
-    Context, CudaStream, Fault, Found, Handle, IpcMemory, Physical, Range, multicast,
+    Context, CudaStream, DeviceAllocation, DriverFault, ForeignAllocation, IpcHandle, IpcMapping,
+    MappedRange, multicast,
 };
-use crate::nvlink::{DescriptorSocket, Shared, offer};
+use crate::nvlink::{DescriptorSocket, SharedRanges, offer};
 use roundelay_engine::Core;
 use roundelay_net::error::{Error, Source};
 
 /// The time that zeroing memory may take.
-const ZEROED: Duration = Duration::from_secs(60);
+const ZERO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The resources with which memory is shared.
 #[derive(Debug)]
-pub(super) struct Sharing {
+pub(super) struct MemorySharing {
     pub(super) rank: u32,
     /// True for each rank of this host.
     pub(super) near: Vec<bool>,
@@ -31,9 +32,9 @@ pub(super) struct Sharing {
     pub(super) tokens: Vec<Option<u64>>,
 }
 
-impl Sharing {
+impl MemorySharing {
     /// Returns the error of a call of the driver.
-    pub(super) fn fault(&self, fault: &Fault) -> Error {
+    pub(super) fn fault(&self, fault: &DriverFault) -> Error {
         fault.on(self.rank, self.context.device())
     }
 
@@ -43,15 +44,15 @@ impl Sharing {
         Error::Cuda { rank: self.rank, device, what, source }
     }
 
-    fn unmapped(&self, peer: u32, fault: Fault) -> Error {
+    fn unmapped(&self, peer: u32, fault: DriverFault) -> Error {
         let what = format!("the memory of rank {peer} cannot be mapped: {fault}");
         self.failed(what, Some(Source::new(fault)))
     }
 
     /// Makes memory of `bytes` at least on every rank, zeros, mapped by all of a host.
-    pub(super) fn whole(&mut self, core: &mut Core, bytes: u64) -> Result<Shared, Error> {
+    pub(super) fn whole(&mut self, core: &mut Core, bytes: u64) -> Result<SharedRanges, Error> {
         let bytes = bytes.max(1).next_multiple_of(self.granularity);
-        let reserved = Shared::reserve(&self.context, (self.rank, &self.near), bytes);
+        let reserved = SharedRanges::reserve(&self.context, (self.rank, &self.near), bytes);
         let mut shared = agree(core, reserved.map_err(|fault| self.fault(&fault)))?;
         self.extend(core, &mut shared, bytes)?;
         Ok(shared)
@@ -61,7 +62,7 @@ impl Sharing {
     pub(super) fn extend(
         &mut self,
         core: &mut Core,
-        shared: &mut Shared,
+        shared: &mut SharedRanges,
         bytes: u64,
     ) -> Result<(), Error> {
         let bytes = bytes.next_multiple_of(self.granularity);
@@ -87,13 +88,13 @@ impl Sharing {
     }
 
     /// Makes this rank's part: new memory, mapped here, zeroed.
-    fn begin(&self, shared: &mut Shared, bytes: u64) -> Result<OwnedFd, Fault> {
+    fn begin(&self, shared: &mut SharedRanges, bytes: u64) -> Result<OwnedFd, DriverFault> {
         let (memory, descriptor) = offer(&self.context, bytes)?;
         let at = shared.base(self.rank) + shared.bytes();
         shared.put(memory)?;
-        // SAFETY: the memory was just mapped, and nobody else knows of it.
+        // SAFETY: the memory was just mapped, and is not shared yet.
         unsafe { self.aside.set(at, 0, bytes) }?;
-        self.aside.drain(ZEROED)?;
+        self.aside.drain(ZERO_TIMEOUT)?;
         Ok(descriptor)
     }
 
@@ -102,7 +103,7 @@ impl Sharing {
     pub(super) fn import(
         &mut self,
         core: &mut Core,
-        found: Result<Found, Error>,
+        found: Result<ForeignAllocation, Error>,
         (address, bytes): (u64, u64),
         alike: bool,
     ) -> Result<Region, Error> {
@@ -151,16 +152,16 @@ impl Sharing {
     pub(super) fn unite(
         &mut self,
         core: &mut Core,
-        own: Option<&Physical>,
-    ) -> Result<Range, Error> {
+        own: Option<&DeviceAllocation>,
+    ) -> Result<MappedRange, Error> {
         let devices = self.near.len() as u32;
         let made = self.bindable(own, devices).and_then(|own| {
             let made = (self.rank == 0).then(|| {
-                let object = Physical::of_all(&self.context, devices, own.bytes())?;
+                let object = DeviceAllocation::of_all(&self.context, devices, own.bytes())?;
                 let descriptor = object.export()?;
                 Ok((object, descriptor))
             });
-            let made: Option<(Physical, OwnedFd)> =
+            let made: Option<(DeviceAllocation, OwnedFd)> =
                 made.transpose().map_err(|fault| self.fault(&fault))?;
             Ok((own, made))
         });
@@ -174,8 +175,10 @@ impl Sharing {
             let descriptor = first.and_then(|message| message.descriptors.into_iter().next());
             let object = match (made, descriptor) {
                 (Some((object, _)), _) => object,
-                (None, Some(descriptor)) => Physical::import(&self.context, descriptor, bytes)
-                    .map_err(|fault| self.fault(&fault))?,
+                (None, Some(descriptor)) => {
+                    DeviceAllocation::import(&self.context, descriptor, bytes)
+                        .map_err(|fault| self.fault(&fault))?
+                }
                 (None, None) => return Err(self.failed("rank 0 passed no object".into(), None)),
             };
             object.join().map_err(|fault| self.fault(&fault))?;
@@ -184,16 +187,20 @@ impl Sharing {
         // Memory is bound when all devices have joined.
         let object = agree(core, joined)?;
         let bound = object.bind(own).and_then(|()| {
-            let mut range = Range::reserve(&self.context, bytes)?;
+            let mut range = MappedRange::reserve(&self.context, bytes)?;
             range.map(object)?;
             Ok(range)
         });
         agree(core, bound.map_err(|fault| self.fault(&fault)))
     }
 
-    /// Returns memory that can be bound for so many devices.
-    fn bindable<'p>(&self, own: Option<&'p Physical>, devices: u32) -> Result<&'p Physical, Error> {
-        let fault = |fault: Fault| self.fault(&fault);
+    /// Returns `own`, if it can be bound for that number of devices.
+    fn bindable<'p>(
+        &self,
+        own: Option<&'p DeviceAllocation>,
+        devices: u32,
+    ) -> Result<&'p DeviceAllocation, Error> {
+        let fault = |fault: DriverFault| self.fault(&fault);
         if !self.context.multicasts().map_err(fault)? {
             return Err(self.failed("no switch joins it to others, for `multicast`".into(), None));
         }
@@ -213,13 +220,13 @@ impl Sharing {
     }
 
     /// Maps what a peer's message names; returns it with the offset at which the peer's memory begins.
-    fn open(&self, peer: u32, content: &[u8]) -> Result<(IpcMemory, u64), Error> {
-        let handle = content.get(..64).and_then(|h| Handle::try_from(h).ok());
+    fn open(&self, peer: u32, content: &[u8]) -> Result<(IpcMapping, u64), Error> {
+        let handle = content.get(..64).and_then(|h| IpcHandle::try_from(h).ok());
         let offset = content.get(64..).and_then(|o| o.try_into().ok()).map(u64::from_le_bytes);
         let (Some(handle), Some(offset)) = (handle, offset) else {
             return Err(self.failed(format!("rank {peer} passed no name of memory"), None));
         };
-        let opened = IpcMemory::open(&self.context, &handle);
+        let opened = IpcMapping::open(&self.context, &handle);
         Ok((opened.map_err(|fault| self.unmapped(peer, fault))?, offset))
     }
 }

@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use roundelay_engine::trace::live;
-use roundelay_net::bootstrap::store::protocol::{ROSTER, digest};
 use roundelay_net::bootstrap::store::job::Job;
+use roundelay_net::bootstrap::store::protocol::{ROSTER, digest};
 use roundelay_net::bootstrap::store::{Server, StoreListener};
 use roundelay_net::bootstrap::{Roster, Store};
 use roundelay_net::error::Error;

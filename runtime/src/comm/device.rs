@@ -350,7 +350,7 @@ impl Communicator {
     /// [`Error::Unsupported`] if not all ranks have a GPU.
     pub fn gpu_direct(&mut self) -> Result<GpuDirect, Error> {
         let (_, gpu) = self.both()?;
-        Ok(gpu.far.as_ref().map_or(GpuDirect::NotAsked, |lanes| lanes.direct().clone()))
+        Ok(gpu.direct())
     }
 
     /// Returns the point that the stream has been filled up to.
@@ -380,7 +380,7 @@ impl Communicator {
     fn beside(&mut self, put: impl FnOnce(&CudaStream) -> Result<(), Fault>) -> Result<(), Error> {
         let timeout = self.core()?.timeout();
         let stream = match &self.gpu {
-            Some(OpenedGpu::Kernels(gpu)) => &gpu.aside,
+            Some(OpenedGpu::Kernels(gpu)) => gpu.aside(),
             Some(OpenedGpu::ByHost(staged)) => &staged.stream,
             None => return Err(none()),
         };
@@ -392,7 +392,7 @@ impl Communicator {
     fn opened(&self) -> Result<(&Arc<Context>, &CudaStream), Error> {
         self.check_process()?;
         match &self.gpu {
-            Some(OpenedGpu::Kernels(gpu)) => Ok((&gpu.context, &gpu.stream)),
+            Some(OpenedGpu::Kernels(gpu)) => Ok((gpu.context(), gpu.stream())),
             Some(OpenedGpu::ByHost(staged)) => Ok((&staged.context, &staged.stream)),
             None => Err(none()),
         }
@@ -431,8 +431,8 @@ impl Communicator {
     pub(super) fn streamed(&mut self) -> Result<(&mut Core, &mut Gpu, CudaStream), Error> {
         let (given, overlaps) = (self.settings.stream.clone(), self.settings.overlaps);
         let (core, gpu) = self.both()?;
-        gpu.overlaps = overlaps;
-        let stream = given.unwrap_or_else(|| gpu.stream.clone());
+        gpu.set_overlaps(overlaps);
+        let stream = given.unwrap_or_else(|| gpu.stream().clone());
         Ok((core, gpu, stream))
     }
 

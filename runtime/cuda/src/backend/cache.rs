@@ -1,7 +1,7 @@
 //! Compiled kernels on disk: a file a kernel, named by the digest of everything that its code depends on.
 //!
 //! A file is the code followed by a digest of it, so that one that was cut short or damaged is not used but made
-//! anew. Files are written under another name and then renamed: whoever reads sees all of a file or none. Code that is
+//! anew. Files are written under another name and then renamed: a reader sees all of a file or none. Code that is
 //! loaded runs in this process, so a folder in which others may write is not used.
 
 use std::fs;
@@ -23,9 +23,9 @@ const MOST: u64 = 64 << 20;
 
 /// The name of a kernel: the digest of what its code depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name([u8; 32]);
+pub(crate) struct KernelDigest([u8; 32]);
 
-impl Name {
+impl KernelDigest {
     /// Returns the name of a text, compiled by that version with those options.
     pub(crate) fn of(text: &str, options: &[String], (major, minor): (u32, u32)) -> Self {
         let mut hash = Sha256::new();
@@ -35,7 +35,7 @@ impl Name {
         }
         hash.update(major.to_le_bytes());
         hash.update(minor.to_le_bytes());
-        Name(hash.finalize().into())
+        KernelDigest(hash.finalize().into())
     }
 
     fn file(self) -> String {
@@ -46,9 +46,9 @@ impl Name {
 
 /// The folder of kernels, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cache(Option<PathBuf>);
+pub(crate) struct KernelCache(Option<PathBuf>);
 
-impl Cache {
+impl KernelCache {
     /// Keeps files in that folder, none if the path is empty; by default in the user's folder for such
     /// things.
     pub(crate) fn new(folder: Option<&Path>) -> Self {
@@ -58,11 +58,11 @@ impl Cache {
             Some(base.join("roundelay").join("cuda"))
         };
         let folder = folder.map(Path::to_path_buf).or_else(usual);
-        Cache(folder.filter(|f| !f.as_os_str().is_empty()))
+        KernelCache(folder.filter(|f| !f.as_os_str().is_empty()))
     }
 
     /// Returns the code of that name, if it is there and whole.
-    pub(crate) fn read(&self, name: Name) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, name: KernelDigest) -> Option<Vec<u8>> {
         let folder = self.0.as_ref().filter(|folder| is_own(folder))?;
         let path = folder.join(name.file());
         let meta = fs::symlink_metadata(&path).ok()?;
@@ -81,11 +81,11 @@ impl Cache {
     }
 
     /// Keeps code under a name. Failure to keep it is no error: it is compiled again.
-    pub(crate) fn write(&self, name: Name, code: &[u8]) {
+    pub(crate) fn write(&self, name: KernelDigest, code: &[u8]) {
         let _ = self.try_write(name, code);
     }
 
-    fn try_write(&self, name: Name, code: &[u8]) -> std::io::Result<()> {
+    fn try_write(&self, name: KernelDigest, code: &[u8]) -> std::io::Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let Some(folder) = &self.0 else { return Ok(()) };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -110,7 +110,7 @@ impl Cache {
     }
 }
 
-/// Returns true if nobody but this user may write in a folder.
+/// Returns true if only this user may write in a folder.
 fn is_own(folder: &Path) -> bool {
     let uid = rustix::process::geteuid().as_raw();
     fs::metadata(folder).is_ok_and(|m| m.is_dir() && m.uid() == uid && m.mode() & 0o022 == 0)
@@ -128,8 +128,8 @@ mod tests {
         folder
     }
 
-    fn name(text: &str) -> Name {
-        Name::of(text, &["--a".into()], (13, 0))
+    fn name(text: &str) -> KernelDigest {
+        KernelDigest::of(text, &["--a".into()], (13, 0))
     }
 
     #[test]
@@ -138,9 +138,9 @@ mod tests {
         assert_eq!(same, name("k"));
         let others = [
             name("l"),
-            Name::of("k", &["--b".into()], (13, 0)),
-            Name::of("k", &["--a".into()], (13, 1)),
-            Name::of("--ak", &[], (13, 0)),
+            KernelDigest::of("k", &["--b".into()], (13, 0)),
+            KernelDigest::of("k", &["--a".into()], (13, 1)),
+            KernelDigest::of("--ak", &[], (13, 0)),
         ];
         assert!(!others.contains(&same));
     }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_found_whole_or_not_at_all() {
         let folder = folder("whole");
-        let cache = Cache::new(Some(&folder));
+        let cache = KernelCache::new(Some(&folder));
         assert_eq!(cache.read(name("k")), None);
         cache.write(name("k"), b"code");
         assert_eq!(cache.read(name("k")), Some(b"code".to_vec()));
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_folder_in_which_others_write_is_not_used() {
         let folder = folder("open");
-        let cache = Cache::new(Some(&folder));
+        let cache = KernelCache::new(Some(&folder));
         cache.write(name("k"), b"code");
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("ours");
         assert_eq!(cache.read(name("k")), None);
@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn an_empty_path_keeps_nothing() {
-        let cache = Cache::new(Some(Path::new("")));
+        let cache = KernelCache::new(Some(Path::new("")));
         cache.write(name("k"), b"code");
-        assert_eq!(cache, Cache(None));
+        assert_eq!(cache, KernelCache(None));
         assert_eq!(cache.read(name("k")), None);
     }
 }

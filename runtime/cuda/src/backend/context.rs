@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use cudarc::driver::sys;
 
-use super::device::{attribute, handle, reaches};
+use super::devices::{attribute, handle, reaches};
 use super::fault::cuda;
-use super::{Device, Fault};
+use super::{Device, DriverFault};
 
 /// The primary context of a device: the one that other libraries of the process use too, so that their memory,
 /// streams and events serve here.
@@ -24,7 +24,7 @@ unsafe impl Sync for Context {}
 
 impl Context {
     /// Returns the context of a device, made if it is not there yet.
-    pub(crate) fn new(device: Device) -> Result<Arc<Self>, Fault> {
+    pub(crate) fn new(device: Device) -> Result<Arc<Self>, DriverFault> {
         let handle = handle(device.index)?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: one handle is written; it is released in `drop`.
@@ -45,7 +45,7 @@ impl Context {
     }
 
     /// Makes it the current one of this thread.
-    pub(crate) fn enter(&self) -> Result<(), Fault> {
+    pub(crate) fn enter(&self) -> Result<(), DriverFault> {
         let mut current = std::ptr::null_mut();
         // SAFETY: one handle is written.
         unsafe { cuda!(cuCtxGetCurrent(&raw mut current)) }?;
@@ -57,12 +57,12 @@ impl Context {
     }
 
     /// Returns true if kernels here can load and store in the memory of another device of this process.
-    pub(crate) fn reaches(&self, other: &Device) -> Result<bool, Fault> {
+    pub(crate) fn reaches(&self, other: &Device) -> Result<bool, DriverFault> {
         reaches(self.device.index, other.index)
     }
 
     /// Returns true if memory of it can be passed to other processes as descriptors.
-    pub(crate) fn shares(&self) -> Result<bool, Fault> {
+    pub(crate) fn shares(&self) -> Result<bool, DriverFault> {
         use sys::CUdevice_attribute as Of;
         let posix = Of::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
         let managed = Of::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
@@ -70,7 +70,7 @@ impl Context {
     }
 
     /// Returns true if a switch joins the device to others that can read and write all of them at once.
-    pub(crate) fn multicasts(&self) -> Result<bool, Fault> {
+    pub(crate) fn multicasts(&self) -> Result<bool, DriverFault> {
         use sys::CUdevice_attribute as Of;
         Ok(attribute(self.handle, Of::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)? != 0)
     }

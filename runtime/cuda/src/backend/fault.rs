@@ -10,7 +10,7 @@ use roundelay_net::error::{Error, Source};
 /// A call of the driver that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{call} gave {code}: {text}")]
-pub struct Fault {
+pub struct DriverFault {
     /// The function.
     pub(crate) call: &'static str,
     /// The name of the driver's code.
@@ -19,7 +19,7 @@ pub struct Fault {
     pub(crate) text: String,
 }
 
-impl Fault {
+impl DriverFault {
     /// Returns the error of a rank whose call failed on a GPU.
     pub fn on(&self, rank: u32, device: &Device) -> Error {
         let source = Some(Source::new(self.clone()));
@@ -27,7 +27,7 @@ impl Fault {
     }
 }
 
-/// Calls a function of the driver by name, inside `unsafe`; a code other than success becomes a [`Fault`].
+/// Calls a function of the driver by name, inside `unsafe`; a code other than success becomes a [`DriverFault`].
 macro_rules! cuda {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::backend::fault::check(
@@ -38,8 +38,8 @@ macro_rules! cuda {
 }
 pub(super) use cuda;
 
-/// Turns the result of a call into a [`Fault`], unless it succeeded.
-pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<(), Fault> {
+/// Turns the result of a call into a [`DriverFault`], unless it succeeded.
+pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<(), DriverFault> {
     match result {
         sys::CUresult::CUDA_SUCCESS => Ok(()),
         _ => Err(fault(call, result)),
@@ -47,7 +47,7 @@ pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<(), Fau
 }
 
 #[cold]
-fn fault(call: &'static str, result: sys::CUresult) -> Fault {
+fn fault(call: &'static str, result: sys::CUresult) -> DriverFault {
     let (mut name, mut text) = (std::ptr::null(), std::ptr::null());
     // SAFETY: both write a pointer to a text of the driver's own, or nothing.
     unsafe {
@@ -55,7 +55,7 @@ fn fault(call: &'static str, result: sys::CUresult) -> Fault {
         let _ = sys::cuGetErrorString(result, &raw mut text);
     }
     let code = format!("code {}", result as u32);
-    Fault { call, code: spell(name).unwrap_or(code), text: spell(text).unwrap_or_default() }
+    DriverFault { call, code: spell(name).unwrap_or(code), text: spell(text).unwrap_or_default() }
 }
 
 fn spell(text: *const c_char) -> Option<String> {

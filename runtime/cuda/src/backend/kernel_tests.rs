@@ -17,7 +17,7 @@ use roundelay_compiler::{Options, Placement, Shape, compile, resolve};
 use roundelay_dsl::span::SourceMap;
 use roundelay_tests::is_full;
 
-use super::nvrtc::{Nvrtc, Options as How};
+use super::nvrtc::{CompileMode as How, NvrtcLibrary};
 
 const SUM: Spec = Spec { element: Element::F32, operator: Operator::Sum, aligned: true };
 /// The most registers of a thread, so that a block of 512 threads fits.
@@ -45,15 +45,15 @@ fn processor() -> Duration {
 type Text = (String, String);
 
 /// Returns the compiler; or says why there is none.
-fn compiler() -> Option<Arc<Nvrtc>> {
-    let found = Nvrtc::load(None);
+fn compiler() -> Option<Arc<NvrtcLibrary>> {
+    let found = NvrtcLibrary::load(None);
     if let Err(why) = &found {
         roundelay_tests::skip(roundelay_tests::Needs::Nvrtc, why);
     }
     found.ok()
 }
 
-/// Adds the kernels of an algorithm on n ranks, as rank 1 plays them: on so many hosts.
+/// Adds the kernels of rank 1 of an algorithm on n ranks, on that number of hosts.
 fn kernels(entry: &Entry, (n, hosts): (u32, u32), specs: &[Spec], into: &mut Vec<Text>) {
     let mut sources = SourceMap::new();
     let id = sources.add(entry.path, entry.text);
@@ -103,7 +103,7 @@ fn the_kernel_of_messages_compiles() {
 fn the_kernel_of_windows_compiles() {
     let Some(nvrtc) = compiler() else { return };
     assert_eq!(fault(&nvrtc, &window()), None);
-    let options = Nvrtc::options((9, 0), How::Exact);
+    let options = NvrtcLibrary::options((9, 0), How::Exact);
     let ptx = nvrtc.assembly(&window(), &options).expect("it compiles");
     for instruction in
         ["fence.acq_rel.sys", "ld.acquire.sys.global.u64", "atom.acq_rel.sys.global.add.u64"]
@@ -120,8 +120,8 @@ fn before(log: &str, word: &str) -> u32 {
 }
 
 /// Returns the compiler's log of a kernel, if there is a fault in it.
-fn fault(nvrtc: &Nvrtc, text: &str) -> Option<String> {
-    let mut options = Nvrtc::options((9, 0), How::Exact);
+fn fault(nvrtc: &NvrtcLibrary, text: &str) -> Option<String> {
+    let mut options = NvrtcLibrary::options((9, 0), How::Exact);
     // The compiler says nothing of what the driver's cache has.
     options.extend(["--ptxas-options=-v", "--no-cache"].map(String::from));
     let log = match nvrtc.compile_and_say(text, &options) {
@@ -141,7 +141,7 @@ fn code(text: &str) -> String {
 }
 
 /// Compiles them, or each `stride`-th where all of the library are asked for: each code once, two at a time.
-fn check(nvrtc: &Nvrtc, texts: &[Text], stride: usize) {
+fn check(nvrtc: &NvrtcLibrary, texts: &[Text], stride: usize) {
     let mut known = BTreeSet::new();
     let mut chosen: Vec<&Text> = texts.iter().collect();
     chosen.retain(|(_, text)| known.insert(code(text)));
@@ -154,10 +154,10 @@ fn check(nvrtc: &Nvrtc, texts: &[Text], stride: usize) {
         while let Some((name, text)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
             let began = processor();
             if let Some(why) = fault(nvrtc, text) {
-                faults.lock().expect("nobody panics").push(format!("{name}: {why}"));
+                faults.lock().expect("no panic").push(format!("{name}: {why}"));
             }
             let took = processor().saturating_sub(began);
-            times.lock().expect("nobody panics").push((took.as_millis(), name));
+            times.lock().expect("no panic").push((took.as_millis(), name));
         }
     };
     std::thread::scope(|scope| {
@@ -172,14 +172,14 @@ fn check(nvrtc: &Nvrtc, texts: &[Text], stride: usize) {
         texts.len(),
         took / chosen.len().max(1) as f64 * 1e3
     );
-    let mut times = times.into_inner().expect("nobody panics");
+    let mut times = times.into_inner().expect("no panic");
     times.sort_unstable_by(|a, b| b.cmp(a));
     let long = times.iter().take_while(|(ms, _)| *ms > LONG).count();
     let _ = writeln!(std::io::stderr(), "{long} took more than {LONG} ms of a processor");
     for (ms, name) in times.iter().take(SHOWN) {
         let _ = writeln!(std::io::stderr(), "{ms:6} ms  {name}");
     }
-    let faults = faults.into_inner().expect("nobody panics");
+    let faults = faults.into_inner().expect("no panic");
     assert!(faults.is_empty(), "{} kernels: {}", faults.len(), faults.join("\n\n"));
 }
 
@@ -256,8 +256,9 @@ fn kernels_for_the_switch_have_its_instructions() {
         assert!(!texts.is_empty(), "{name}");
         for (name, text) in &texts {
             assert_eq!(fault(&nvrtc, text), None, "{name}");
-            let ptx =
-                nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Exact)).expect("it compiles");
+            let ptx = nvrtc
+                .assembly(text, &NvrtcLibrary::options((9, 0), How::Exact))
+                .expect("it compiles");
             let reading = "multimem.ld_reduce.relaxed.sys.global.";
             let found: Vec<&str> = ptx.lines().filter(|line| line.contains(reading)).collect();
             match reads {
@@ -282,7 +283,8 @@ fn kernels_have_the_instructions_they_need() {
         kernels(entry, (4, 1), &[SUM], &mut texts);
     }
     for (name, text) in texts.iter().filter(|(name, _)| name.contains("InPlace")) {
-        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Exact)).expect("it compiles");
+        let ptx =
+            nvrtc.assembly(text, &NvrtcLibrary::options((9, 0), How::Exact)).expect("it compiles");
         let words = ["ld.acquire.sys.global.u64", "fence.acq_rel.sys", "st.relaxed.sys.global.u64"];
         let plain = ["ld.global.L1::no_allocate.v4.u32", "st.global.v4.u32"];
         let needed = match () {
@@ -315,13 +317,14 @@ fn kernels_beside_engines_move_nothing() {
     assert!(texts.len() >= 8, "only {}", texts.len());
     for (name, text) in &texts {
         assert_eq!(fault(&nvrtc, text), None, "{name}");
-        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Exact)).expect("it compiles");
+        let ptx =
+            nvrtc.assembly(text, &NvrtcLibrary::options((9, 0), How::Exact)).expect("it compiles");
         for instruction in ["ld.global.L1::no_allocate", "st.global.v4.u32"] {
             assert!(!ptx.contains(instruction), "{name}: {instruction}");
         }
         let leaf = !ptx.contains("ld.acquire.sys.global.u64");
-        assert!(!leaf || !name.contains("direct"), "{name} waits for nobody");
-        assert!(ptx.contains("fence.acq_rel.sys"), "{name} tells nobody");
+        assert!(!leaf || !name.contains("direct"), "{name} waits for no rank");
+        assert!(ptx.contains("fence.acq_rel.sys"), "{name} signals no rank");
     }
 }
 
@@ -413,7 +416,8 @@ fn functions_have_the_instructions_they_need() {
     }
     for (name, text) in &texts {
         assert_eq!(fault(&nvrtc, text), None, "{name}");
-        let ptx = nvrtc.assembly(text, &Nvrtc::options((9, 0), How::Usual)).expect("it compiles");
+        let ptx =
+            nvrtc.assembly(text, &NvrtcLibrary::options((9, 0), How::Usual)).expect("it compiles");
         for instruction in [
             "atom.acq_rel.gpu.global.add.u32",
             "st.release.gpu.global.u32",

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::cache::{Cache, Name};
-use super::nvrtc::{Nvrtc, NvrtcError, Options};
-use super::{Context, Fault, Kernel};
+use super::cache::{KernelCache, KernelDigest};
+use super::nvrtc::{CompileMode, NvrtcError, NvrtcLibrary};
+use super::{Context, DriverFault, Kernel};
 
 /// The reason why there is no kernel of a text.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +16,7 @@ pub(crate) enum KernelError {
     Nvrtc(#[from] NvrtcError),
     /// It was not loaded.
     #[error(transparent)]
-    Driver(#[from] Fault),
+    Driver(#[from] DriverFault),
     /// A block does not fit.
     #[error(
         "a kernel takes {registers} registers a thread, so that a block of {threads} threads does not fit: at \
@@ -27,30 +27,30 @@ pub(crate) enum KernelError {
 
 /// The kernels of a device that were asked for.
 #[derive(Debug)]
-pub(crate) struct Kernels {
+pub(crate) struct KernelStore {
     context: Arc<Context>,
-    cache: Cache,
+    cache: KernelCache,
     place: Option<PathBuf>,
-    loaded: BTreeMap<(Name, String), Arc<Kernel>>,
+    loaded: BTreeMap<(KernelDigest, String), Arc<Kernel>>,
 }
 
-impl Kernels {
-    /// Keeps kernels with that folder and that compiler; see [`Cache::new`], [`Nvrtc::load`].
-    pub(crate) fn new(context: &Arc<Context>, cache: Cache, place: Option<PathBuf>) -> Self {
-        Kernels { context: context.clone(), cache, place, loaded: BTreeMap::new() }
+impl KernelStore {
+    /// Keeps kernels with that folder and that compiler; see [`KernelCache::new`], [`NvrtcLibrary::load`].
+    pub(crate) fn new(context: &Arc<Context>, cache: KernelCache, place: Option<PathBuf>) -> Self {
+        KernelStore { context: context.clone(), cache, place, loaded: BTreeMap::new() }
     }
 
-    /// Returns the kernel `name` of a text, loaded. Blocks of so many threads can be launched.
+    /// Returns the kernel `name` of a text, loaded. Blocks of `threads` can be launched.
     pub(crate) fn get(
         &mut self,
         text: &str,
         name: &str,
         threads: u32,
-        kind: Options,
+        kind: CompileMode,
     ) -> Result<Arc<Kernel>, KernelError> {
-        let nvrtc = Nvrtc::load(self.place.as_deref())?;
-        let options = Nvrtc::options(self.context.device().capability, kind);
-        let key = Name::of(text, &options, nvrtc.version());
+        let nvrtc = NvrtcLibrary::load(self.place.as_deref())?;
+        let options = NvrtcLibrary::options(self.context.device().capability, kind);
+        let key = KernelDigest::of(text, &options, nvrtc.version());
         let known = (key, name.to_string());
         if let Some(kernel) = self.loaded.get(&known) {
             return Ok(kernel.clone());

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use cudarc::driver::sys;
 use libloading::Library;
 
-use super::fault::{Fault, cuda};
+use super::fault::{DriverFault, cuda};
 use roundelay_net::error::Source;
 
 /// The library as drivers install it.
@@ -122,20 +122,20 @@ pub enum DriverError {
     },
 }
 
-impl From<Fault> for DriverError {
-    fn from(fault: Fault) -> Self {
+impl From<DriverFault> for DriverError {
+    fn from(fault: DriverFault) -> Self {
         DriverError::Call { source: Source::new(fault) }
     }
 }
 
 /// Loads the driver, once a process; returns the version of CUDA that it serves.
-pub fn load() -> Result<(u32, u32), DriverError> {
+pub(crate) fn load() -> Result<(u32, u32), DriverError> {
     static LOADED: OnceLock<Result<(u32, u32), DriverError>> = OnceLock::new();
     LOADED.get_or_init(look).clone()
 }
 
 fn look() -> Result<(u32, u32), DriverError> {
-    // SAFETY: the driver's library; what it runs when loaded concerns nobody else.
+    // SAFETY: the driver's library; what it runs when loaded affects no other code.
     let library = unsafe { Library::new(NAME) };
     let library = library.map_err(|error| DriverError::NotLoaded { source: Source::new(error) })?;
     for name in FUNCTIONS {
@@ -181,7 +181,7 @@ mod tests {
     fn every_function_that_is_called_is_looked_for() {
         let texts = [
             include_str!("context.rs"),
-            include_str!("device.rs"),
+            include_str!("devices.rs"),
             include_str!("fault.rs"),
             include_str!("graph.rs"),
             include_str!("library.rs"),

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use roundelay_compiler::device::abi;
 
-use super::{Context, Fault, Pinned};
+use super::{Context, DriverFault, PinnedMemory};
 
 /// The offset of the report; the abort word is at 0.
 const REPORT: usize = 64;
 
 /// Words of host memory that kernels see.
 #[derive(Debug)]
-pub(crate) struct Mailbox(Pinned);
+pub(crate) struct KernelMailbox(PinnedMemory);
 
-impl Mailbox {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Fault> {
-        Pinned::new(context, REPORT + size_of::<abi::Report>()).map(Mailbox)
+impl KernelMailbox {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, DriverFault> {
+        PinnedMemory::new(context, REPORT + size_of::<abi::Report>()).map(KernelMailbox)
     }
 
     /// Returns the addresses at which kernels find the abort word, and the report.
@@ -39,7 +39,7 @@ impl Mailbox {
         if what == 0 {
             return None;
         }
-        // SAFETY: the kernel has written it whole before `what`, and nobody writes it again; it has no padding.
+        // SAFETY: the kernel has written it whole before `what`, and it is not written again; it has no padding.
         Some(unsafe { report.cast::<abi::Report>().read_volatile() })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::fault::cuda;
-use super::{Context, CudaStream, Fault};
+use super::{Context, CudaStream, DriverFault};
 
 /// The handle by which memory is passed on: a descriptor.
 pub(super) const DESCRIPTOR: sys::CUmemAllocationHandleType =
@@ -14,7 +14,7 @@ pub(super) const DESCRIPTOR: sys::CUmemAllocationHandleType =
 
 /// Memory of a device, of this process or of another one, without an address.
 #[derive(Debug)]
-pub(crate) struct Physical {
+pub(crate) struct DeviceAllocation {
     context: Arc<Context>,
     raw: sys::CUmemGenericAllocationHandle,
     bytes: u64,
@@ -40,14 +40,14 @@ fn here(context: &Context) -> sys::CUmemLocation {
     sys::CUmemLocation { type_, id: context.ordinal() }
 }
 
-impl Physical {
+impl DeviceAllocation {
     /// Takes a handle over, to be released in `drop`.
     pub(super) fn new(
         context: &Arc<Context>,
         raw: sys::CUmemGenericAllocationHandle,
         bytes: u64,
     ) -> Self {
-        Physical { context: context.clone(), raw, bytes }
+        DeviceAllocation { context: context.clone(), raw, bytes }
     }
 
     pub(super) fn raw(&self) -> sys::CUmemGenericAllocationHandle {
@@ -64,7 +64,7 @@ impl Physical {
     }
 
     /// Returns the number of bytes of which shared memory is a multiple.
-    pub(crate) fn granularity(context: &Context) -> Result<u64, Fault> {
+    pub(crate) fn granularity(context: &Context) -> Result<u64, DriverFault> {
         let (mut bytes, wanted) = (0, properties(context, false));
         use sys::CUmemAllocationGranularity_flags as Of;
         let best = Of::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
@@ -74,12 +74,12 @@ impl Physical {
     }
 
     /// Allocates memory. `bytes` is a multiple of the granularity, and not 0.
-    pub(crate) fn create(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
+    pub(crate) fn create(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverFault> {
         Self::created(context, bytes, properties(context, false))
     }
 
     /// Allocates memory that network devices reach too.
-    pub(super) fn for_network(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
+    pub(super) fn for_network(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverFault> {
         Self::created(context, bytes, properties(context, true))
     }
 
@@ -87,16 +87,16 @@ impl Physical {
         context: &Arc<Context>,
         bytes: u64,
         wanted: sys::CUmemAllocationProp,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, DriverFault> {
         context.enter()?;
         let mut raw = 0;
         // SAFETY: one handle is written, the properties are whole; it is released in `drop`.
         unsafe { cuda!(cuMemCreate(&raw mut raw, bytes as usize, &raw const wanted, 0)) }?;
-        Ok(Physical { context: context.clone(), raw, bytes })
+        Ok(DeviceAllocation { context: context.clone(), raw, bytes })
     }
 
     /// Returns a descriptor of it, for another process.
-    pub(crate) fn export(&self) -> Result<OwnedFd, Fault> {
+    pub(crate) fn export(&self) -> Result<OwnedFd, DriverFault> {
         let mut fd = -1i32;
         // SAFETY: for this kind of handle one descriptor is written.
         unsafe {
@@ -109,20 +109,24 @@ impl Physical {
     }
 
     /// Returns the memory that a descriptor stands for; `bytes` as its maker says.
-    pub(crate) fn import(context: &Arc<Context>, fd: OwnedFd, bytes: u64) -> Result<Self, Fault> {
+    pub(crate) fn import(
+        context: &Arc<Context>,
+        fd: OwnedFd,
+        bytes: u64,
+    ) -> Result<Self, DriverFault> {
         context.enter()?;
         let mut raw = 0;
         let handle = fd.as_raw_fd() as usize as *mut std::ffi::c_void;
         // SAFETY: for this kind of handle the pointer is the descriptor itself, which is open during the call.
         unsafe { cuda!(cuMemImportFromShareableHandle(&raw mut raw, handle, DESCRIPTOR)) }?;
-        Ok(Physical { context: context.clone(), raw, bytes })
+        Ok(DeviceAllocation { context: context.clone(), raw, bytes })
     }
 }
 
-impl Drop for Physical {
+impl Drop for DeviceAllocation {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // SAFETY: nobody else has the handle; where it is mapped, the memory stays.
+            // SAFETY: this is the only owner of the handle; where it is mapped, the memory stays.
             let _ = unsafe { cuda!(cuMemRelease(self.raw)) };
         }
     }
@@ -130,29 +134,29 @@ impl Drop for Physical {
 
 /// A range of addresses, mapped from its beginning as far as memory was put there.
 #[derive(Debug)]
-pub struct Range {
+pub(crate) struct MappedRange {
     context: Arc<Context>,
     base: u64,
     reserved: u64,
-    mapped: Vec<Physical>,
+    mapped: Vec<DeviceAllocation>,
     filled: u64,
 }
 
-impl Range {
+impl MappedRange {
     /// Reserves addresses without memory. `bytes` is a multiple of the granularity.
-    pub(crate) fn reserve(context: &Arc<Context>, bytes: u64) -> Result<Self, Fault> {
+    pub(crate) fn reserve(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverFault> {
         context.enter()?;
         let (mut base, context) = (0, context.clone());
         // SAFETY: one address is written; it is freed in `drop`.
         unsafe { cuda!(cuMemAddressReserve(&raw mut base, bytes as usize, 0, 0, 0)) }?;
-        Ok(Range { context, base, reserved: bytes, mapped: Vec::new(), filled: 0 })
+        Ok(MappedRange { context, base, reserved: bytes, mapped: Vec::new(), filled: 0 })
     }
 
     /// Puts memory behind what is mapped so far, for kernels of this context to load and store.
-    pub(crate) fn map(&mut self, memory: Physical) -> Result<(), Fault> {
+    pub(crate) fn map(&mut self, memory: DeviceAllocation) -> Result<(), DriverFault> {
         self.context.enter()?;
         if memory.bytes > self.reserved - self.filled {
-            return Err(Fault {
+            return Err(DriverFault {
                 call: "cuMemMap",
                 code: "no addresses".into(),
                 text: format!("{} bytes are reserved", self.reserved),
@@ -180,7 +184,7 @@ impl Range {
     }
 
     /// Returns what is mapped, if it is one piece.
-    pub(crate) fn whole(&self) -> Option<&Physical> {
+    pub(crate) fn whole(&self) -> Option<&DeviceAllocation> {
         match &self.mapped[..] {
             [one] => Some(one),
             _ => None,
@@ -199,14 +203,14 @@ impl Range {
     }
 }
 
-impl Drop for Range {
+impl Drop for MappedRange {
     fn drop(&mut self) {
         if self.reserved == 0 || self.context.enter().is_err() {
             return;
         }
         let mut at = self.base;
         for memory in &self.mapped {
-            // SAFETY: mapped so; whoever drops it has waited for the kernels that use it.
+            // SAFETY: mapped so; the owner has waited for the kernels that use it.
             let _ = unsafe { cuda!(cuMemUnmap(at, memory.bytes as usize)) };
             at += memory.bytes;
         }
@@ -217,26 +221,26 @@ impl Drop for Range {
 
 /// Host memory that does not move, zero at first, which kernels load and store.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub(crate) struct PinnedMemory {
     context: Arc<Context>,
     host: *mut u8,
     device: u64,
 }
 
-// SAFETY: plain memory; whoever reads and writes it uses atomics.
-unsafe impl Send for Pinned {}
+// SAFETY: plain memory, which is read and written with atomics.
+unsafe impl Send for PinnedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Pinned {}
+unsafe impl Sync for PinnedMemory {}
 
-impl Pinned {
+impl PinnedMemory {
     /// Allocates that many bytes, filled with zeros.
-    pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, Fault> {
+    pub(crate) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DriverFault> {
         context.enter()?;
         let mut host = std::ptr::null_mut();
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: one address is written; it is freed in `drop`.
         unsafe { cuda!(cuMemHostAlloc(&raw mut host, bytes, flags)) }?;
-        let mut pinned = Pinned { context: context.clone(), host: host.cast(), device: 0 };
+        let mut pinned = PinnedMemory { context: context.clone(), host: host.cast(), device: 0 };
         // SAFETY: the memory has `bytes` bytes and is this function's own; one address is written.
         unsafe {
             pinned.host.write_bytes(0, bytes);
@@ -256,10 +260,10 @@ impl Pinned {
     }
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedMemory {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // SAFETY: nobody else has the address; whoever drops it has waited for the kernels that use it.
+            // SAFETY: this is the only owner of the address, and has waited for the kernels that use it.
             let _ = unsafe { cuda!(cuMemFreeHost(self.host.cast())) };
         }
     }
@@ -267,24 +271,24 @@ impl Drop for Pinned {
 
 /// Memory that another process allocated with `cuMemAlloc`, as it is mapped here.
 #[derive(Debug)]
-pub(crate) struct IpcMemory {
+pub(crate) struct IpcMapping {
     context: Arc<Context>,
     base: u64,
 }
 
 /// A name for memory of `cuMemAlloc`, good in other processes.
-pub type Handle = [u8; 64];
+pub(crate) type IpcHandle = [u8; 64];
 
-impl IpcMemory {
+impl IpcMapping {
     /// Maps the memory that a handle of another process names.
-    pub(crate) fn open(context: &Arc<Context>, handle: &Handle) -> Result<Self, Fault> {
+    pub(crate) fn open(context: &Arc<Context>, handle: &IpcHandle) -> Result<Self, DriverFault> {
         context.enter()?;
         let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte as std::ffi::c_char) };
         let lazily = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
         let mut base = 0;
         // SAFETY: one address is written; it is closed in `drop`.
         unsafe { cuda!(cuIpcOpenMemHandle_v2(&raw mut base, handle, lazily)) }?;
-        Ok(IpcMemory { context: context.clone(), base })
+        Ok(IpcMapping { context: context.clone(), base })
     }
 
     /// Returns the first address.
@@ -293,10 +297,10 @@ impl IpcMemory {
     }
 }
 
-impl Drop for IpcMemory {
+impl Drop for IpcMapping {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // SAFETY: opened so; whoever drops it has waited for the kernels that use it.
+            // SAFETY: opened so; the owner has waited for the kernels that use it.
             let _ = unsafe { cuda!(cuIpcCloseMemHandle(self.base)) };
         }
     }
@@ -304,7 +308,7 @@ impl Drop for IpcMemory {
 
 /// The allocation that an address belongs to, whichever allocator made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ForeignAllocation {
     /// The address at which the allocation begins, and its bytes.
     pub(crate) base: u64,
     pub(crate) bytes: u64,
@@ -314,7 +318,7 @@ pub(crate) struct Found {
 
 impl Context {
     /// Returns the allocation that an address lies in.
-    pub(crate) fn find(&self, address: u64) -> Result<Found, Fault> {
+    pub(crate) fn find(&self, address: u64) -> Result<ForeignAllocation, DriverFault> {
         self.enter()?;
         let (mut base, mut bytes, mut id) = (0, 0, 0u64);
         let which = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID;
@@ -323,11 +327,11 @@ impl Context {
             cuda!(cuMemGetAddressRange_v2(&raw mut base, &raw mut bytes, address))?;
             cuda!(cuPointerGetAttribute((&raw mut id).cast(), which, address))?;
         }
-        Ok(Found { base, bytes: bytes as u64, id })
+        Ok(ForeignAllocation { base, bytes: bytes as u64, id })
     }
 
     /// Returns a name of the allocation that begins there, for other processes.
-    pub(crate) fn name(&self, base: u64) -> Result<Handle, Fault> {
+    pub(crate) fn name(&self, base: u64) -> Result<IpcHandle, DriverFault> {
         self.enter()?;
         let mut handle = sys::CUipcMemHandle { reserved: [0; 64] };
         // SAFETY: the driver checks the address; one handle is written.
@@ -342,7 +346,7 @@ impl CudaStream {
     /// # Safety
     ///
     /// Both are good for the length until the stream has come past.
-    pub unsafe fn write(&self, to: u64, from: &[u8]) -> Result<(), Fault> {
+    pub unsafe fn write(&self, to: u64, from: &[u8]) -> Result<(), DriverFault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
         unsafe { cuda!(cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.handle())) }
@@ -353,7 +357,7 @@ impl CudaStream {
     /// # Safety
     ///
     /// The requirements of [`CudaStream::write`].
-    pub unsafe fn read(&self, to: &mut [u8], from: u64) -> Result<(), Fault> {
+    pub unsafe fn read(&self, to: &mut [u8], from: u64) -> Result<(), DriverFault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
         unsafe {
@@ -366,10 +370,24 @@ impl CudaStream {
     /// # Safety
     ///
     /// The requirements of [`CudaStream::write`].
-    pub(crate) unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), Fault> {
+    pub(crate) unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), DriverFault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
         unsafe { cuda!(cuMemcpyDtoDAsync_v2(to, from, bytes as usize, self.handle())) }
+    }
+
+    /// Puts copies (to, from, bytes) into the stream, but for those that change nothing.
+    ///
+    /// # Safety
+    ///
+    /// Both sides of each have as many bytes until the stream has come past.
+    pub(crate) unsafe fn copy_all(
+        &self,
+        copies: impl IntoIterator<Item = (u64, u64, u64)>,
+    ) -> Result<(), DriverFault> {
+        let mut copies = copies.into_iter().filter(|(to, from, bytes)| to != from && *bytes > 0);
+        // SAFETY: the caller's promise.
+        copies.try_for_each(|(to, from, bytes)| unsafe { self.copy(to, from, bytes) })
     }
 
     /// Sets bytes from an address on.
@@ -377,7 +395,7 @@ impl CudaStream {
     /// # Safety
     ///
     /// The requirements of [`CudaStream::write`].
-    pub unsafe fn set(&self, to: u64, byte: u8, bytes: u64) -> Result<(), Fault> {
+    pub unsafe fn set(&self, to: u64, byte: u8, bytes: u64) -> Result<(), DriverFault> {
         self.context().enter()?;
         // SAFETY: the caller's promise.
         unsafe { cuda!(cuMemsetD8Async(to, byte, bytes as usize, self.handle())) }

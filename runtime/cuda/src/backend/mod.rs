@@ -1,25 +1,34 @@
 //! The CUDA backend: memory, kernels and launches on NVIDIA GPUs, over the driver's own interface.
 //!
-//! A thin layer owns what the driver hands out and gives it back, and turns each failed call into a [`Fault`]
-//! that names the call and the driver's code. It knows no rank and no plan. `transport/nvlink` shares the
-//! memory between processes, `crate::cuda` makes collective calls of it all.
+//! A thin layer owns what the driver hands out and gives it back, and turns each failed call into a [`DriverFault`]
+//! that names the call and the driver's code. It knows no rank and no plan. `nvlink` shares memory between processes;
+//! the rest of the package makes collective calls of it all.
 //!
 //! The driver is found at run time ([`library`]). cudarc has its types and functions; it panics where a function is
 //! missing, so [`library::load`] looks for every function that is used here before any is called. Nothing here may be
-//! called before it: whoever holds a [`Context`] has come past it.
+//! called before it: a [`Context`] exists only after it.
 //!
 //! Kernels are texts that the compiler writes. [`kernels`] turns them into code, from memory, from the disk
 //! ([`cache`]), or by NVRTC ([`nvrtc`]).
+//!
+//! | to read, in this order | for |
+//! |---|---|
+//! | [`device`], [`fault`], [`library`], [`devices`] | a GPU, failed calls, loading the driver, the GPUs that it shows |
+//! | [`context`], [`stream`], [`graph`] | contexts, streams and events, captures and graphs |
+//! | [`memory`], [`network`], [`multicast`] | memory: shared by descriptors, for network devices, at one address on all |
+//! | [`mailbox`] | the words by which kernels are aborted and report |
+//! | [`module`], [`kernels`], [`cache`], [`nvrtc`], [`wheels`] | kernels, and where their code comes from |
 
 pub(crate) mod cache;
 mod context;
 mod device;
+mod devices;
 mod fault;
 mod graph;
 #[cfg(test)]
 mod kernel_tests;
 pub(crate) mod kernels;
-pub mod library;
+pub(crate) mod library;
 mod mailbox;
 mod memory;
 mod module;
@@ -31,17 +40,19 @@ mod wheels;
 
 pub use context::Context;
 pub use device::Device;
-pub use device::{devices, reach};
-pub use fault::Fault;
-pub(crate) use graph::{Aside, Graph, Recording};
+pub(crate) use devices::{devices, reach};
+pub(crate) use fault::DriverFault;
+pub use fault::DriverFault as Fault;
+pub(crate) use graph::{ExecutableGraph, RelaxedCapture, StreamCapture};
 pub use library::DriverError;
-pub(crate) use mailbox::Mailbox;
-pub(crate) use memory::{Found, IpcMemory, Physical, Pinned};
-pub use memory::{Handle, Range};
-pub(crate) use module::{Grid, Kernel};
+pub(crate) use mailbox::KernelMailbox;
+pub(crate) use memory::{
+    DeviceAllocation, ForeignAllocation, IpcHandle, IpcMapping, MappedRange, PinnedMemory,
+};
+pub(crate) use module::{Kernel, LaunchGrid};
 pub(crate) use network::NetworkMemory;
+pub(crate) use nvrtc::CompileMode;
 pub use nvrtc::NvrtcError;
-pub use nvrtc::Options;
 pub use stream::CudaStream;
-pub(crate) use stream::{Beside, Event};
+pub(crate) use stream::{SideStream, StreamEvent};
 pub use wheels::wheels;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cudarc::driver::sys;
 
 use super::fault::cuda;
-use super::{Context, CudaStream, Fault};
+use super::{Context, CudaStream, DriverFault};
 
 /// A kernel on a device, ready to be launched.
 #[derive(Debug)]
@@ -26,7 +26,11 @@ unsafe impl Sync for Kernel {}
 impl Kernel {
     /// Loads the function of that name from code for this device, whole: nothing is left to the first launch, which
     /// would wait for kernels that spin.
-    pub(crate) fn load(context: &Arc<Context>, code: &[u8], name: &str) -> Result<Self, Fault> {
+    pub(crate) fn load(
+        context: &Arc<Context>,
+        code: &[u8],
+        name: &str,
+    ) -> Result<Self, DriverFault> {
         context.enter()?;
         let name = CString::new(name).unwrap_or_default();
         let mut module = std::ptr::null_mut();
@@ -52,7 +56,7 @@ impl Kernel {
         Ok(kernel)
     }
 
-    fn attribute(&self, which: sys::CUfunction_attribute) -> Result<u32, Fault> {
+    fn attribute(&self, which: sys::CUfunction_attribute) -> Result<u32, DriverFault> {
         let mut value = 0;
         // SAFETY: one number is written; the function is good.
         unsafe { cuda!(cuFuncGetAttribute(&raw mut value, which, self.function)) }?;
@@ -70,7 +74,7 @@ impl Kernel {
         stream: &CudaStream,
         (blocks, threads): (u32, u32),
         params: &[u64],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         self.context.enter()?;
         let mut values = [params.as_ptr().cast_mut().cast::<c_void>()];
         let extra = std::ptr::null_mut();
@@ -85,7 +89,7 @@ impl Kernel {
 
 /// The size of a launch with arguments of its own.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Grid {
+pub(crate) struct LaunchGrid {
     pub(crate) blocks: u32,
     pub(crate) threads: u32,
     /// Bytes of dynamic shared memory of a block.
@@ -104,14 +108,14 @@ impl Kernel {
     pub(crate) unsafe fn start(
         &self,
         stream: &CudaStream,
-        grid: Grid,
+        grid: LaunchGrid,
         args: &[&[u64]],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DriverFault> {
         self.context.enter()?;
         let mut values: Vec<*mut c_void> =
             args.iter().map(|arg| arg.as_ptr().cast_mut().cast()).collect();
         let (values, to, extra) = (values.as_mut_ptr(), stream.handle(), std::ptr::null_mut());
-        let Grid { blocks, threads, shared_bytes: shared, cooperates } = grid;
+        let LaunchGrid { blocks, threads, shared_bytes: shared, cooperates } = grid;
         let function = self.function;
         // SAFETY: the driver copies the arguments before it returns; the rest is the caller's promise.
         unsafe {
@@ -130,7 +134,7 @@ impl Kernel {
 impl Drop for Kernel {
     fn drop(&mut self) {
         if self.context.enter().is_ok() {
-            // SAFETY: nobody else has the handles. The driver waits for launches that still run.
+            // SAFETY: this is the only owner of the handles. The driver waits for launches that still run.
             let _ = unsafe { cuda!(cuModuleUnload(self.module)) };
         }
     }

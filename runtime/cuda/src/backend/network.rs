@@ -1,7 +1,7 @@
 //! Memory of a device that network devices read and write by themselves.
 //!
-//! The driver exports it as a descriptor (dma-buf), which the network's library registers. What a network device has
-//! written is seen by kernels that hear of it later if the device keeps that order, or once writes were flushed.
+//! The driver exports it as a descriptor (dma-buf), which the network's library registers. Kernels see what a
+//! network device has written once they are notified, if the device keeps that order; else once writes were flushed.
 //!
 //! None of this was tried with a network device.
 
@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use cudarc::driver::sys;
 
-use super::device::attribute;
+use super::devices::attribute;
 use super::fault::cuda;
-use super::{Context, CudaStream, Device, Fault, Physical, Range};
+use super::{Context, CudaStream, Device, DeviceAllocation, DriverFault, MappedRange};
 
 /// The time that a copy of a slot may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COPY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Memory that network devices reach, for kernels of one device.
 #[derive(Debug)]
 pub(crate) struct NetworkMemory {
-    range: Range,
+    range: MappedRange,
     stream: CudaStream,
     /// True if kernels see what was written only once it was flushed.
     flushes: bool,
@@ -29,7 +29,7 @@ pub(crate) struct NetworkMemory {
 
 impl Context {
     /// Returns whether writes of network devices must be flushed, if they reach the device's memory at all.
-    fn flushes(&self) -> Result<Option<bool>, Fault> {
+    fn flushes(&self) -> Result<Option<bool>, DriverFault> {
         use sys::CUdevice_attribute as Of;
         let of = |which| attribute(self.ordinal(), which);
         if of(Of::CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED)? == 0
@@ -52,12 +52,12 @@ impl Context {
 }
 
 impl NetworkMemory {
-    /// Allocates so many bytes at least, if network devices can reach memory of the device.
-    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Result<Option<Self>, Fault> {
+    /// Allocates `bytes` at least, if network devices can reach memory of the device.
+    pub(crate) fn new(context: &Arc<Context>, bytes: u64) -> Result<Option<Self>, DriverFault> {
         let Some(flushes) = context.flushes()? else { return Ok(None) };
-        let bytes = bytes.next_multiple_of(Physical::granularity(context)?);
-        let mut range = Range::reserve(context, bytes)?;
-        range.map(Physical::for_network(context, bytes)?)?;
+        let bytes = bytes.next_multiple_of(DeviceAllocation::granularity(context)?);
+        let mut range = MappedRange::reserve(context, bytes)?;
+        range.map(DeviceAllocation::for_network(context, bytes)?)?;
         let stream = CudaStream::new(context)?;
         Ok(Some(NetworkMemory { range, stream, flushes }))
     }
@@ -73,7 +73,7 @@ impl NetworkMemory {
     }
 
     /// Returns a descriptor of it, for the network's library.
-    pub(crate) fn export(&self) -> Result<OwnedFd, Fault> {
+    pub(crate) fn export(&self) -> Result<OwnedFd, DriverFault> {
         self.stream.context().enter()?;
         let (base, bytes) = self.place();
         let kind = sys::CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
@@ -94,8 +94,8 @@ impl NetworkMemory {
         Ok(fd)
     }
 
-    /// Sees to it that kernels that hear of what network devices have written see it.
-    pub(crate) fn flush(&self) -> Result<(), Fault> {
+    /// Makes visible what network devices have written to kernels that are notified from now on.
+    pub(crate) fn flush(&self) -> Result<(), DriverFault> {
         if !self.flushes {
             return Ok(());
         }
@@ -110,19 +110,19 @@ impl NetworkMemory {
     }
 
     /// Copies what lies at an offset, and waits for that.
-    pub(crate) fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), Fault> {
+    pub(crate) fn load(&self, offset: u64, to: &mut [u8]) -> Result<(), DriverFault> {
         let from = self.at(offset, to.len());
         // SAFETY: it lies in the range, and is waited for.
         unsafe { self.stream.read(to, from) }?;
-        self.stream.drain(PATIENCE)
+        self.stream.drain(COPY_TIMEOUT)
     }
 
     /// Copies to an offset, and waits for that.
-    pub(crate) fn store(&self, offset: u64, from: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn store(&self, offset: u64, from: &[u8]) -> Result<(), DriverFault> {
         let to = self.at(offset, from.len());
         // SAFETY: it lies in the range, and is waited for.
         unsafe { self.stream.write(to, from) }?;
-        self.stream.drain(PATIENCE)
+        self.stream.drain(COPY_TIMEOUT)
     }
 
     fn at(&self, offset: u64, bytes: usize) -> u64 {

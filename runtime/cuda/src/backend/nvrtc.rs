@@ -20,7 +20,7 @@ pub(crate) const VARIABLE: &str = "ROUNDELAY_NVRTC";
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 /// The way in which a text is compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Options {
+pub(crate) enum CompileMode {
     /// Results are those of the host.
     Exact,
     /// As the compiler does by itself: texts of users.
@@ -31,7 +31,7 @@ pub enum Options {
 /// tiny numbers, so that results are those of the host.
 const OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true"];
 
-type Program = *mut c_void;
+type ProgramHandle = *mut c_void;
 
 /// The reason why NVRTC cannot be used, or did not compile a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,32 +90,32 @@ pub enum NvrtcError {
 
 /// The library.
 #[derive(Debug)]
-pub(crate) struct Nvrtc {
+pub(crate) struct NvrtcLibrary {
     version: (u32, u32),
     path: PathBuf,
     create: unsafe extern "C" fn(
-        *mut Program,
+        *mut ProgramHandle,
         *const c_char,
         *const c_char,
         c_int,
         *const *const c_char,
         *const *const c_char,
     ) -> c_int,
-    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
-    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
-    code_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
-    code: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
-    log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
-    log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    destroy: unsafe extern "C" fn(*mut ProgramHandle) -> c_int,
+    compile: unsafe extern "C" fn(ProgramHandle, c_int, *const *const c_char) -> c_int,
+    code_size: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+    code: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
+    log_size: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
     name: unsafe extern "C" fn(c_int) -> *const c_char,
     /// The library, which stands last: the functions are good as long as it is loaded.
     _library: Library,
 }
 
-impl Nvrtc {
+impl NvrtcLibrary {
     /// Loads the library, from that place if one is given; once a process and place.
     pub(crate) fn load(place: Option<&Path>) -> Result<Arc<Self>, NvrtcError> {
-        static LOADED: Mutex<Vec<(Option<PathBuf>, Arc<Nvrtc>)>> = Mutex::new(Vec::new());
+        static LOADED: Mutex<Vec<(Option<PathBuf>, Arc<NvrtcLibrary>)>> = Mutex::new(Vec::new());
         let named = variables::path(VARIABLE);
         let place = place.map(Path::to_path_buf).or(named);
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +159,7 @@ impl Nvrtc {
                 std::mem::forget(loaded);
             }
         }
-        // SAFETY: NVIDIA's compiler; what it runs when loaded concerns nobody else.
+        // SAFETY: NVIDIA's compiler; what it runs when loaded affects no other code.
         let library = unsafe { Library::new(path) };
         let library = library.map_err(|e| NvrtcError::NotLoaded { source: Source::new(e) })?;
         let lacks = |e| NvrtcError::Lacks { path: path.into(), source: Source::new(e) };
@@ -177,7 +177,7 @@ impl Nvrtc {
         if unsafe { version(&raw mut major, &raw mut minor) } != 0 {
             return Err(NvrtcError::NoVersion(path.into()));
         }
-        Ok(Nvrtc {
+        Ok(NvrtcLibrary {
             version: (major as u32, minor as u32),
             path: path.into(),
             create: function!("nvrtcCreateProgram"),
@@ -203,11 +203,11 @@ impl Nvrtc {
     }
 
     /// Returns the options for a device.
-    pub(crate) fn options((major, minor): (u32, u32), kind: Options) -> Vec<String> {
+    pub(crate) fn options((major, minor): (u32, u32), kind: CompileMode) -> Vec<String> {
         let arch = format!("--gpu-architecture=sm_{major}{minor}");
         let some = match kind {
-            Options::Exact => &OPTIONS[..],
-            Options::Usual => &OPTIONS[..1],
+            CompileMode::Exact => &OPTIONS[..],
+            CompileMode::Usual => &OPTIONS[..1],
         };
         std::iter::once(arch).chain(some.iter().map(ToString::to_string)).collect()
     }
@@ -224,19 +224,19 @@ impl Nvrtc {
         text: &str,
         options: &[String],
     ) -> Result<(Vec<u8>, String), NvrtcError> {
-        self.with(text, options, |program| self.told(program))
+        self.with(text, options, |program| self.compile_log(program))
     }
 
     /// Compiles a text to the assembly that is compiled to code.
     #[cfg(test)]
     pub(crate) fn assembly(&self, text: &str, options: &[String]) -> Result<String, NvrtcError> {
-        type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
-        type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+        type SizeFunction = unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int;
+        type CopyFunction = unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int;
         let made = self.with(text, options, |program| {
             // SAFETY: the types are those of the functions in NVRTC's header.
-            let size = unsafe { self._library.get::<Size>(b"nvrtcGetPTXSize") };
+            let size = unsafe { self._library.get::<SizeFunction>(b"nvrtcGetPTXSize") };
             // SAFETY: as above.
-            let get = unsafe { self._library.get::<Get>(b"nvrtcGetPTX") };
+            let get = unsafe { self._library.get::<CopyFunction>(b"nvrtcGetPTX") };
             let (Ok(size), Ok(get)) = (size, get) else { return String::new() };
             let mut bytes = 0;
             // SAFETY: one number is written.
@@ -254,7 +254,7 @@ impl Nvrtc {
         &self,
         text: &str,
         options: &[String],
-        look: impl FnOnce(Program) -> T,
+        look: impl FnOnce(ProgramHandle) -> T,
     ) -> Result<(Vec<u8>, T), NvrtcError> {
         let zero = |_| NvrtcError::ZeroByte;
         let text = CString::new(text).map_err(zero)?;
@@ -275,12 +275,12 @@ impl Nvrtc {
 
     fn compile_program(
         &self,
-        program: Program,
+        program: ProgramHandle,
         options: &[*const c_char],
     ) -> Result<Vec<u8>, NvrtcError> {
         // SAFETY: the program is good, and so are the texts of the options.
         let done = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
-        self.check_with("nvrtcCompileProgram", done, || self.told(program))?;
+        self.check_with("nvrtcCompileProgram", done, || self.compile_log(program))?;
         let mut bytes = 0;
         // SAFETY: one number is written.
         self.check("nvrtcGetCUBINSize", unsafe { (self.code_size)(program, &raw mut bytes) })?;
@@ -292,7 +292,7 @@ impl Nvrtc {
     }
 
     /// Returns the compiler's log.
-    fn told(&self, program: Program) -> String {
+    fn compile_log(&self, program: ProgramHandle) -> String {
         let mut bytes = 0;
         // SAFETY: one number is written.
         if unsafe { (self.log_size)(program, &raw mut bytes) } != 0 {
@@ -345,7 +345,8 @@ mod tests {
     #[test]
     fn a_library_that_is_not_there_is_named() {
         use std::error::Error;
-        let error = Nvrtc::load(Some(Path::new("/nowhere/libnvrtc.so"))).expect_err("none there");
+        let error =
+            NvrtcLibrary::load(Some(Path::new("/nowhere/libnvrtc.so"))).expect_err("none there");
         assert!(error.to_string().contains("/nowhere/libnvrtc.so"), "{error}");
         let mut causes = std::iter::successors(error.source(), |&cause| cause.source());
         assert!(causes.any(|cause| cause.is::<libloading::Error>()), "{error:?}");
@@ -353,20 +354,20 @@ mod tests {
 
     #[test]
     fn a_library_that_is_another_one_is_refused() {
-        let error = Nvrtc::open(Path::new("libc.so.6")).expect_err("it is no compiler");
+        let error = NvrtcLibrary::open(Path::new("libc.so.6")).expect_err("it is no compiler");
         assert!(error.to_string().contains("nvrtcVersion"), "{error}");
     }
 
     /// Runs only if the compiler is installed.
     #[test]
     fn texts_become_code_or_a_log() {
-        let nvrtc = match Nvrtc::load(None) {
+        let nvrtc = match NvrtcLibrary::load(None) {
             Ok(nvrtc) => nvrtc,
             Err(why) => {
                 return roundelay_tests::skip(roundelay_tests::Needs::Nvrtc, why);
             }
         };
-        let options = Nvrtc::options((9, 0), Options::Exact);
+        let options = NvrtcLibrary::options((9, 0), CompileMode::Exact);
         let text = "extern \"C\" __global__ void k(int *p) { *p = 1; }";
         let code = nvrtc.compile(text, &options).expect("it is right");
         assert!(code.starts_with(b"\x7fELF"));

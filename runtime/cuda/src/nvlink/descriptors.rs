@@ -91,7 +91,7 @@ impl DescriptorSocket {
         Ok(DescriptorSocket { socket, rank, token, round: 0, early: Vec::new() })
     }
 
-    /// Returns the word that the other ranks need to write to this one, and that nobody else may know.
+    /// Returns the word that the other ranks need to write to this one, which is a secret of theirs.
     pub(crate) fn token(&self) -> u64 {
         self.token
     }
@@ -250,18 +250,18 @@ mod tests {
 
     /// The reason for which a test's messages did not come.
     #[derive(Debug, thiserror::Error)]
-    enum Missing {
+    enum ExchangeEnd {
         #[error("no message of rank {0}")]
         Late(u32),
         #[error(transparent)]
         Socket(#[from] DescriptorError),
     }
 
-    fn within(seconds: u64) -> impl FnMut(u32) -> Result<(), Missing> {
+    fn within(seconds: u64) -> impl FnMut(u32) -> Result<(), ExchangeEnd> {
         let deadline = Instant::now() + Duration::from_secs(seconds);
         move |rank| match Instant::now() < deadline {
             true => Ok(()),
-            false => Err(Missing::Late(rank)),
+            false => Err(ExchangeEnd::Late(rank)),
         }
     }
 
@@ -345,7 +345,7 @@ mod tests {
             DescriptorSocket::open(1).expect("a socket"),
         ];
         let tokens = [posts[0].token(), posts[1].token()].map(Some);
-        // Somebody who found the name, but does not know the token.
+        // A sender that found the name, but has no token.
         let stranger =
             DescriptorSocket { token: 1, ..DescriptorSocket::open(0).expect("a socket") };
         let to = address(posts[1].token()).expect("a name");
@@ -369,10 +369,10 @@ mod tests {
         let mut socket = DescriptorSocket::open(0).expect("a socket");
         let other = DescriptorSocket::open(1).expect("a socket");
         let tokens = [socket.token(), other.token()].map(Some);
-        let error = socket.exchange(&tokens, b"", &[], within(0)).expect_err("nobody answers");
+        let error = socket.exchange(&tokens, b"", &[], within(0)).expect_err("no rank answers");
         assert_eq!(error.to_string(), "no message of rank 1");
         drop(other);
-        let error = socket.exchange(&tokens, b"", &[], within(60)).expect_err("nobody is there");
+        let error = socket.exchange(&tokens, b"", &[], within(60)).expect_err("no socket is there");
         assert!(error.to_string().contains("rank 1 cannot be written to"), "{error}");
     }
 
@@ -380,6 +380,6 @@ mod tests {
     fn ranks_of_other_hosts_are_left_out() {
         let mut one = DescriptorSocket::open(1).expect("a socket");
         let messages = one.exchange(&[None, Some(one.token()), None], b"", &[], within(0));
-        assert!(messages.expect("nobody to wait for").iter().all(Option::is_none));
+        assert!(messages.expect("no rank to wait for").iter().all(Option::is_none));
     }
 }

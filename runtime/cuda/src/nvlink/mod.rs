@@ -10,5 +10,5 @@ mod descriptors;
 mod shared;
 
 pub(crate) use descriptors::{DescriptorError, DescriptorMessage, DescriptorSocket};
-pub(crate) use shared::Shared;
+pub(crate) use shared::SharedRanges;
 pub(crate) use shared::offer;

@@ -3,64 +3,68 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::backend::{Context, Fault, Physical, Range};
+use crate::backend::{Context, DeviceAllocation, DriverFault, MappedRange};
 
 /// A range of addresses for the memory of every rank. Memory is put behind what is there, on all ranks alike, so
 /// that what lies at an offset in one rank's own memory lies at the same offset in what the others map of it.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedRanges {
     context: Arc<Context>,
     own: u32,
     /// None of ranks on other hosts.
-    ranges: Vec<Option<Range>>,
+    ranges: Vec<Option<MappedRange>>,
 }
 
 /// Makes new memory of this rank, a multiple of the granularity, not yet among what is shared; and the
 /// descriptor for the others.
-pub(crate) fn offer(context: &Arc<Context>, bytes: u64) -> Result<(Physical, OwnedFd), Fault> {
-    let memory = Physical::create(context, bytes)?;
+pub(crate) fn offer(
+    context: &Arc<Context>,
+    bytes: u64,
+) -> Result<(DeviceAllocation, OwnedFd), DriverFault> {
+    let memory = DeviceAllocation::create(context, bytes)?;
     let descriptor = memory.export()?;
     Ok((memory, descriptor))
 }
 
-impl Shared {
+impl SharedRanges {
     /// Reserves addresses for `bytes` of each rank that is `near`, on this host.
     pub(crate) fn reserve(
         context: &Arc<Context>,
         (own, near): (u32, &[bool]),
         bytes: u64,
-    ) -> Result<Self, Fault> {
-        let range = |near: &bool| near.then(|| Range::reserve(context, bytes)).transpose();
-        let ranges: Result<Vec<Option<Range>>, Fault> = near.iter().map(range).collect();
-        Ok(Shared { context: context.clone(), own, ranges: ranges? })
+    ) -> Result<Self, DriverFault> {
+        let range = |near: &bool| near.then(|| MappedRange::reserve(context, bytes)).transpose();
+        let ranges: Result<Vec<Option<MappedRange>>, DriverFault> =
+            near.iter().map(range).collect();
+        Ok(SharedRanges { context: context.clone(), own, ranges: ranges? })
     }
 
-    fn range(&self, rank: u32) -> Option<&Range> {
+    fn range(&self, rank: u32) -> Option<&MappedRange> {
         self.ranges.get(rank as usize)?.as_ref()
     }
 
     /// Returns the address at which a rank's memory begins, as mapped here; 0 of ranks on other hosts.
     pub(crate) fn base(&self, rank: u32) -> u64 {
-        self.range(rank).map_or(0, Range::base)
+        self.range(rank).map_or(0, MappedRange::base)
     }
 
     /// Returns the bytes of each rank's memory.
     pub(crate) fn bytes(&self) -> u64 {
-        self.range(self.own).map_or(0, Range::filled)
+        self.range(self.own).map_or(0, MappedRange::filled)
     }
 
     /// Returns this rank's memory, if it is one piece.
-    pub(crate) fn whole(&self) -> Option<&Physical> {
+    pub(crate) fn whole(&self) -> Option<&DeviceAllocation> {
         self.range(self.own)?.whole()
     }
 
     /// Leaves all mapped until the process ends: a kernel that does not end uses it.
     pub(crate) fn abandon(&mut self) {
-        self.ranges.iter_mut().flatten().for_each(Range::abandon);
+        self.ranges.iter_mut().flatten().for_each(MappedRange::abandon);
     }
 
     /// Puts this rank's new memory behind its own.
-    pub(crate) fn put(&mut self, memory: Physical) -> Result<(), Fault> {
+    pub(crate) fn put(&mut self, memory: DeviceAllocation) -> Result<(), DriverFault> {
         match self.ranges.get_mut(self.own as usize) {
             Some(Some(range)) => range.map(memory),
             _ => Ok(()),
@@ -68,8 +72,13 @@ impl Shared {
     }
 
     /// Puts a peer's new memory behind what is mapped of it; `bytes` as of this rank's own.
-    pub(crate) fn take(&mut self, peer: u32, descriptor: OwnedFd, bytes: u64) -> Result<(), Fault> {
-        let memory = Physical::import(&self.context, descriptor, bytes)?;
+    pub(crate) fn take(
+        &mut self,
+        peer: u32,
+        descriptor: OwnedFd,
+        bytes: u64,
+    ) -> Result<(), DriverFault> {
+        let memory = DeviceAllocation::import(&self.context, descriptor, bytes)?;
         match self.ranges.get_mut(peer as usize) {
             Some(Some(range)) => range.map(memory),
             _ => Ok(()),

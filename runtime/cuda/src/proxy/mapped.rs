@@ -1,0 +1,68 @@
+//! Memory of the host that kernels load and store.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::backend::{Context, DriverFault, PinnedMemory};
+
+/// The owner of memory, which is freed with it.
+#[derive(Debug)]
+enum MemoryOwner {
+    /// Memory that kernels see.
+    Pinned(#[expect(dead_code, reason = "it is freed with this")] PinnedMemory),
+    /// Memory of this process alone, for an emulated kernel.
+    #[cfg(test)]
+    Plain(#[expect(dead_code, reason = "it is freed with this")] Box<[u64]>),
+}
+
+/// Memory of the host that kernels load and store, zeros at first.
+#[derive(Debug)]
+pub(super) struct MappedMemory {
+    base: *mut u8,
+    device: u64,
+    bytes: u64,
+    _kept: MemoryOwner,
+}
+
+// SAFETY: words are atomics; a slot belongs to the kernel or to one proxy thread, as the words say.
+unsafe impl Send for MappedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for MappedMemory {}
+
+impl MappedMemory {
+    /// Allocates memory that kernels see.
+    pub(super) fn pinned(context: &Arc<Context>, bytes: u64) -> Result<Self, DriverFault> {
+        let pinned = PinnedMemory::new(context, bytes as usize)?;
+        let (base, device) = (pinned.host(), pinned.device());
+        Ok(MappedMemory { base, device, bytes, _kept: MemoryOwner::Pinned(pinned) })
+    }
+
+    /// Returns memory for an emulated kernel.
+    #[cfg(test)]
+    pub(super) fn plain(bytes: u64) -> Self {
+        let mut words = vec![0u64; bytes.div_ceil(8) as usize].into_boxed_slice();
+        let base = words.as_mut_ptr().cast::<u8>();
+        MappedMemory { base, device: base as u64, bytes, _kept: MemoryOwner::Plain(words) }
+    }
+
+    /// Returns its address for kernels.
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// Returns a word.
+    pub(super) fn word(&self, index: u64) -> &AtomicU64 {
+        assert!(8 * index + 8 <= self.bytes, "word {index} of {} bytes", self.bytes);
+        // SAFETY: the word lies in the memory, which lives as long as `self`, and is aligned: the memory is to pages,
+        // or to words. It is used as an atomic here and by kernels.
+        unsafe { AtomicU64::from_ptr(self.base.cast::<u64>().add(index as usize)) }
+    }
+
+    /// Returns the address of `bytes` at an offset, if the memory has them.
+    pub(super) fn place(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
+        (offset.checked_add(bytes)? <= self.bytes).then(|| {
+            // SAFETY: it lies in the memory, as was just compared.
+            unsafe { self.base.add(offset as usize) }
+        })
+    }
+}

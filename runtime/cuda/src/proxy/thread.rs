@@ -1,0 +1,125 @@
+//! A proxy thread: progresses the inter-host messages of a subset of thread blocks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::call::ProxyCall;
+use super::flow::MessageFlow;
+use super::memory::{MOST_BLOCKS, ProxyMemory};
+use super::queues::{PieceQueues, ProxyBatch};
+use super::state::ProxyState;
+use super::stream::ProxyStream;
+use roundelay_net::error::Error;
+
+/// An order announces what kernels will ask for. The kernels themselves say what they ask for, and when.
+#[derive(Debug)]
+pub(super) enum ProxyOrder {
+    /// A call that will be launched, or is captured.
+    Call(ProxyCall),
+    /// The call of that number, which was not launched after all.
+    Forget(u32),
+    /// Messages between single ranks.
+    Exchange(Arc<ProxyBatch>),
+}
+
+/// The reason for which a proxy thread ends.
+pub(super) enum ProxyExit {
+    /// The communicator is being dropped, or has failed elsewhere.
+    Stopped,
+    /// It failed.
+    Failed(Box<Error>),
+}
+
+impl ProxyExit {
+    pub(super) fn failed(error: Error) -> Self {
+        ProxyExit::Failed(Box::new(error))
+    }
+}
+
+/// The most packets that are received from one connection before the next connection is polled.
+pub(super) const PACKETS_A_TURN: u32 = 64;
+
+/// The state of a proxy thread.
+pub(super) struct ProxyThread {
+    /// Its number, and how many there are.
+    pub(super) number: u32,
+    pub(super) lanes: u32,
+    pub(super) memory: Arc<ProxyMemory>,
+    pub(super) common: Arc<ProxyState>,
+    pub(super) streams: Vec<ProxyStream>,
+    pub(super) queues: PieceQueues,
+    /// The calls that kernels may enter, by number: launched calls once, captured calls again and again.
+    pub(super) calls: BTreeMap<u32, ProxyCall>,
+    /// True once something was captured.
+    pub(super) has_graphs: bool,
+    /// The words in which the blocks of this thread publish the call that they have entered, as last read, and the
+    /// epoch of the last call that was entered.
+    pub(super) entered: Vec<u64>,
+    pub(super) last: Option<u32>,
+    /// The call that is being carried.
+    pub(super) work: Option<EnteredCall>,
+}
+
+/// A call that a kernel has entered.
+pub(super) struct EnteredCall {
+    pub(super) call: ProxyCall,
+    pub(super) flows: Vec<MessageFlow>,
+}
+
+impl EnteredCall {
+    pub(super) fn is_over(&self) -> bool {
+        let links = &self.call.part.links;
+        self.flows.iter().all(|flow| flow.is_over(&links[flow.link]))
+    }
+}
+
+impl ProxyThread {
+    pub(super) fn new(
+        (number, lanes): (u32, u32),
+        memory: Arc<ProxyMemory>,
+        common: Arc<ProxyState>,
+        streams: Vec<ProxyStream>,
+    ) -> Self {
+        ProxyThread {
+            number,
+            lanes,
+            memory,
+            common,
+            streams,
+            queues: PieceQueues::default(),
+            calls: BTreeMap::new(),
+            has_graphs: false,
+            entered: vec![0; MOST_BLOCKS as usize],
+            last: None,
+            work: None,
+        }
+    }
+
+    /// Returns the flows of a call that this thread carries.
+    pub(super) fn flows(&self, call: &ProxyCall) -> Vec<MessageFlow> {
+        let mut flows = Vec::new();
+        let (is_direct, moved, taken) = (self.memory.direct().is_some(), 0, 0);
+        for (at, link) in call.part.links.iter().enumerate() {
+            let Some(stream) = self.streams.iter().position(|s| s.peer == link.peer) else {
+                continue;
+            };
+            for block in (self.number..call.blocks).step_by(self.lanes as usize) {
+                let total = call.messages(link);
+                let ahead = if is_direct { 0 } else { link.slots };
+                let (link, credit, to) = (at, 0, 0);
+                flows.push(MessageFlow {
+                    link,
+                    stream,
+                    block,
+                    total,
+                    moved,
+                    taken,
+                    ahead,
+                    credit,
+                    to,
+                });
+            }
+        }
+        flows
+    }
+}

@@ -1,0 +1,212 @@
+//! Windows of device memory between hosts fail: parts, devices, ranks and kernels go wrong, and each rank learns why.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use roundelay_dsl::diag::codes;
+
+use super::emulated::KernelExit;
+use super::tests::{PATIENCE, hears_the_end};
+use super::window_proxy::WindowTarget;
+use super::window_proxy_tests::{BYTES, hosts};
+use roundelay_engine::messages::{Place as Memory, Shape, What};
+use roundelay_engine::window::{Fetch, Remote, Rights, STAGED};
+use roundelay_net::dtype::{DType, RedOp};
+use roundelay_net::error::{Error, Refusal};
+
+/// Operations that pass by the checks of the origin are refused where the part is, and nothing is written.
+#[test]
+fn a_part_on_a_device_is_checked_by_its_own_process() {
+    type Lie = (&'static str, fn(&Remote) -> Remote, u64, usize);
+    let longer: fn(&Remote) -> Remote =
+        |remote| Remote::new(remote.peer(), remote.key(), u64::MAX, Rights::ALL);
+    let other: fn(&Remote) -> Remote =
+        |remote| Remote::new(remote.peer(), remote.key() ^ 1, u64::MAX, Rights::ALL);
+    let same: fn(&Remote) -> Remote =
+        |remote| Remote::new(remote.peer(), remote.key(), BYTES as u64, Rights::ALL);
+    let end = BYTES as u64;
+    let lies: [Lie; 8] = [
+        ("put", longer, end - 8, 16),
+        ("put", longer, end - 8, 1 << 20),
+        ("put", longer, u64::MAX - 7, 8),
+        ("put", other, 0, 16),
+        ("get", longer, end - 8, 16),
+        ("get", other, 0, 16),
+        ("add", longer, end, 8),
+        ("add", same, 4, 8),
+    ];
+    for (what, lie, offset, len) in lies {
+        let ends = hosts(2, |player| {
+            if player.rank.core.rank() == 1 {
+                hears_the_end(player.rank.core);
+                assert!(player.content().iter().all(|&byte| byte == 0), "something was written");
+                return None;
+            }
+            let to = player.to(1);
+            let to = WindowTarget { remote: Arc::new(lie(&to.remote)), ..to };
+            // The messages of a rank know parts by their keys.
+            player
+                .rank
+                .core
+                .messenger()
+                .serve_window(0, None, vec![to.remote.clone()], &[1])
+                .expect("a connection");
+            let mut data = vec![7u8; len];
+            let at = data.as_mut_ptr().expose_provenance() as u64;
+            let ordered = player.order(|courier, steps| match what {
+                "put" => {
+                    courier.put(steps, &to, (offset, at, len as u64))?;
+                    courier.flush(steps, &to)
+                }
+                "get" => courier.get(steps, &to, (offset, at, len as u64)),
+                _ => courier.fetch(steps, &to, (offset, at, Fetch::Add(1))),
+            });
+            ordered.expect("in the stream");
+            assert_eq!(player.play(), Err(KernelExit::Aborted), "{what} at {offset}");
+            assert!(data.iter().all(|&byte| byte == 7), "something was got");
+            player.rank.lanes.failure()
+        });
+        let Some(Error::Window { rank: 0, what: said, refusal }) = &ends[0] else {
+            panic!("{what} at {offset}: {:?}", ends[0]);
+        };
+        assert!(said.contains("rank 1"), "{said}");
+        match offset {
+            0 => assert_eq!(*refusal, Refusal::Gone),
+            4 => assert_eq!(*refusal, Refusal::Alignment { offset }),
+            _ => assert_eq!(*refusal, Refusal::Bounds { bytes: end }),
+        }
+    }
+}
+
+/// A device refuses what no stream asks for too: more than is kept at once, and accumulates.
+#[test]
+fn what_a_device_does_not_do_is_refused() {
+    hosts(2, |player| {
+        if player.rank.core.rank() == 0 {
+            let (messenger, remote) = (player.rank.core.messenger(), player.to(1).remote);
+            let forged = |what: What, bytes: u64| {
+                let mut data = vec![7u8; bytes as usize];
+                let shape = Shape { dtype: DType::U8, bytes };
+                let place = Memory { address: data.as_mut_ptr(), shape };
+                // SAFETY: the bytes are there until it has ended.
+                let operation = unsafe { messenger.operate(what, place, 1, (0, PATIENCE), None) }
+                    .expect("begun");
+                assert!(messenger.wait(&operation, None));
+                operation.result().expect("it has ended").map(drop)
+            };
+            let long = forged(What::Get(remote.key()), STAGED + 8);
+            let bounds = Refusal::Bounds { bytes: STAGED };
+            assert!(matches!(long, Err(Error::Window { refusal, .. }) if refusal == bounds));
+            forged(What::Get(remote.key()), STAGED).expect("as much as is kept at once");
+            forged(What::Accumulate(remote.key(), RedOp::Sum), 8).expect("handed over");
+            forged(What::Flush(remote.key()), 0).expect("an answer");
+            assert!(matches!(remote.take_refusal(), Some((0, Refusal::Elements(_)))));
+        }
+        player.all_here();
+        assert!(player.content().iter().all(|&byte| byte == 0), "something was written");
+    });
+}
+
+#[test]
+fn a_device_that_hangs_is_named_in_time() {
+    let ends = hosts(2, |player| {
+        if player.rank.core.rank() == 1 {
+            player.hangs.store(true, Ordering::Release);
+            player.all_here();
+            // The thread that serves waits for the device.
+            let since = Instant::now();
+            while player.rank.core.hear(None).is_ok() && since.elapsed() < PATIENCE {}
+            player.hangs.store(false, Ordering::Release);
+            return None;
+        }
+        player.all_here();
+        player.timeout = Duration::from_millis(200);
+        let since = Instant::now();
+        let mut result = 5;
+        player.fetch(1, 0, Fetch::Add(1), &mut result);
+        assert_eq!(player.play(), Err(KernelExit::Aborted));
+        assert_eq!(result, 5);
+        assert!(since.elapsed() < PATIENCE / 4, "{:?}", since.elapsed());
+        player.rank.lanes.failure()
+    });
+    let Some(Error::Timeout { location, awaited, peer: 1, .. }) = &ends[0] else {
+        panic!("{:?}", ends[0]);
+    };
+    assert_eq!(awaited, "rank 1 to serve its window (fetch_add)");
+    assert!(location.text.contains("of the part of rank 1"), "{location:?}");
+}
+
+/// A rank that has left serves nothing; a rank that waits for it fails with its loss.
+#[test]
+fn a_rank_that_is_gone_is_named() {
+    let ends = hosts(2, |player| {
+        player.all_here();
+        if player.rank.core.rank() == 1 {
+            return None;
+        }
+        // Until it has left.
+        let mut result = 5;
+        let failed = (0..).find_map(|_| {
+            player.fetch(1, 0, Fetch::Add(0), &mut result);
+            player.play().err()
+        });
+        assert_eq!(failed, Some(KernelExit::Aborted));
+        // The group may see it before the lanes do.
+        let own = player.rank.lanes.failure();
+        Some(own.unwrap_or_else(|| player.rank.core.group.aborted(None)))
+    });
+    let code = ends[0].as_ref().map(Error::code);
+    let text = ends[0].as_ref().map(Error::to_string).unwrap_or_default();
+    assert!(code == Some(codes::LOST_RANK) && text.contains("rank 1"), "{text}");
+}
+
+/// A peer that has ended its window refuses what is yet put there.
+#[test]
+fn a_window_that_its_owner_has_ended_is_gone() {
+    let ends = hosts(2, |player| {
+        if player.rank.core.rank() == 1 {
+            player.beyond.end(false);
+            player.all_here();
+            hears_the_end(player.rank.core);
+            return None;
+        }
+        player.all_here();
+        player.put(1, 0, &[7; 100]);
+        player.flush(1);
+        assert_eq!(player.play(), Err(KernelExit::Aborted));
+        player.rank.lanes.failure()
+    });
+    let gone = matches!(&ends[0], Some(Error::Window { refusal: Refusal::Gone, .. }));
+    assert!(gone, "{:?}", ends[0]);
+}
+
+/// Nothing of what stands behind a kernel that has given up reaches a peer.
+#[test]
+fn nothing_goes_behind_a_kernel_that_gave_up() {
+    let signalled = |gives_up: bool| {
+        let ends = hosts(2, |player| {
+            if player.rank.core.rank() == 0 {
+                player.gave_up.store(gives_up, Ordering::Release);
+                player.put(1, 0, &[7; 100]);
+                player.signal(1);
+                player.play().expect("nothing to wait for");
+            }
+            let until = Instant::now() + Duration::from_millis(if gives_up { 300 } else { 60_000 });
+            let came = &player.state.1[0];
+            while player.rank.core.rank() == 1
+                && came.load(Ordering::Acquire) == 0
+                && Instant::now() < until
+            {
+                std::thread::yield_now();
+            }
+            let is_signalled = came.load(Ordering::Acquire) > 0;
+            player.all_here();
+            player.rank.lanes.stop();
+            is_signalled
+        });
+        ends[1]
+    };
+    assert!(signalled(false));
+    assert!(!signalled(true));
+}

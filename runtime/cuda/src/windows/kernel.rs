@@ -1,0 +1,42 @@
+//! The kernel of windows: its parameters, and how operations are written there.
+
+use std::time::Duration;
+
+use roundelay_compiler::device::abi;
+use roundelay_compiler::emit::cuda::window::{Fixed, Operation, PARAMS};
+
+use crate::params::{WORDS, words};
+use crate::rank::GpuRank;
+use roundelay_engine::window::Fetch;
+
+/// The threads of the kernel: a warp.
+pub(super) const THREADS: u32 = 32;
+
+/// Returns what all kernels have in common, of one whose waits end after a time.
+pub(super) fn window_params(rank: &GpuRank, timeout: Duration) -> abi::Params {
+    let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    let (abort, report) = rank.device.mailbox.addresses();
+    let state = rank.memory.arena.base(rank.device.rank) + rank.memory.layout.states;
+    abi::Params { state, abort, report, timeout, ..abi::Params::default() }
+}
+
+/// Returns an atomic operation, as the kernel does it.
+pub(super) fn fetches(fetch: Fetch, word: u64, own: u64) -> Fixed {
+    let (operation, operand, compared) = match fetch {
+        Fetch::Add(value) => (Operation::Add, value, 0),
+        Fetch::Swap(from, to) => (Operation::Swap, to, from),
+    };
+    Fixed { operation, peer: 0, word, own, operand, compared }
+}
+
+/// Returns the words of the kernel's parameter.
+pub(super) fn words_of(all: &abi::Params, fixed: &Fixed) -> Vec<u64> {
+    let mut params = words(all).to_vec();
+    // An address a rank of four kinds, which this kernel has no use for.
+    params.extend([0; 4]);
+    let Fixed { operation, peer, word, own, operand, compared } = *fixed;
+    params.extend([operation as u64, peer, word, own, operand, compared]);
+    params
+}
+
+const _: () = assert!(PARAMS == 8 * (WORDS + 4 + 6));
